@@ -1,0 +1,47 @@
+# Everything a person does with a checkout: `make demo`, `make test`, `make lint`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help setup demo test lint format bench clean
+
+help:
+	@echo "make demo    graph-guided logistic regression among 20 clients: a table and a plot"
+	@echo "make test    set up and run the tests"
+	@echo "make lint    ruff (format, check) and mypy --strict"
+	@echo "make format  let ruff rewrite the files"
+	@echo "make bench   the benchmarks, one after the other"
+
+$(VENV)/.runtime: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+setup: $(VENV)/.dev
+
+demo: $(VENV)/.runtime
+	$(BIN)/fpdfp demo --output demo-output
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.simulation
+	$(BIN)/python -m benchmarks.growth
+
+clean:
+	rm -rf $(VENV) build dist demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,35 @@
+"""Federated composite optimisation: minimise f(x) + g(Bx) where the data behind f stays with its owners."""
+
+from fpdfp import compress, engines, errors, linops, losses, methods, penalties, rng, steps
+from fpdfp.compress import QSGD
+from fpdfp.engines import History, Result, Run, solve
+from fpdfp.methods import FPDFP, PDFP, FPDFPIdentity
+from fpdfp.problem import Certificate, Problem, Residual
+from fpdfp.reference import Reference, reference_solution
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "FPDFP",
+    "PDFP",
+    "QSGD",
+    "Certificate",
+    "FPDFPIdentity",
+    "History",
+    "Problem",
+    "Reference",
+    "Residual",
+    "Result",
+    "Run",
+    "compress",
+    "engines",
+    "errors",
+    "linops",
+    "losses",
+    "methods",
+    "penalties",
+    "reference_solution",
+    "rng",
+    "solve",
+    "steps",
+]

@@ -1,0 +1,79 @@
+"""Checks of arguments: each error names the argument, what was wrong and what is accepted."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from fpdfp._typing import Array, Shape
+
+
+def integer(name: str, value: Any, *, at_least: int, at_most: int | None = None) -> int:
+    """Return ``value`` as an int in the given range, or say why it is none."""
+    accepted = f"an integer of at least {at_least}" + (f" and at most {at_most}" if at_most is not None else "")
+    if isinstance(value, bool):
+        raise TypeError(f"{name} must be {accepted}, got {value!r}")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be {accepted}, got {value!r}") from None
+    if number < at_least or (at_most is not None and number > at_most):
+        raise ValueError(f"{name} must be {accepted}, got {number}")
+    return number
+
+
+def real(name: str, value: Any, *, positive: bool = False, at_least: float | None = None) -> float:
+    """Return ``value`` as a finite float, positive or at least a bound where asked."""
+    accepted = "a finite number"
+    if positive:
+        accepted += " greater than 0"
+    elif at_least is not None:
+        accepted += f" of at least {at_least:g}"
+    if isinstance(value, bool | str):
+        raise TypeError(f"{name} must be {accepted}, got {value!r}")
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be {accepted}, got {type(value).__name__}") from None
+    if not math.isfinite(number) or (positive and number <= 0) or (at_least is not None and number < at_least):
+        raise ValueError(f"{name} must be {accepted}, got {number:g}")
+    return number
+
+
+def choice(name: str, value: Any, accepted: tuple[str, ...]) -> str:
+    """Return ``value`` if it is one of the accepted words."""
+    if not isinstance(value, str) or value not in accepted:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, accepted))}, got {value!r}")
+    return value
+
+
+def finite(name: str, array: Array) -> Array:
+    """Return ``array`` if every entry is finite, or say where the first other one is."""
+    good = np.isfinite(array)
+    if not good.all():
+        where = tuple(int(i) for i in np.argwhere(~good)[0])
+        count = int(array.size - np.count_nonzero(good))
+        raise ValueError(
+            f"{name} must be finite, but {count} of its {array.size} entries are NaN or infinite; "
+            f"the first is at index {where if len(where) != 1 else where[0]}"
+        )
+    return array
+
+
+def float_array(name: str, value: Any, *, shape: Shape | None = None, dtype: Any = None) -> Array:
+    """Return ``value`` as a finite C-ordered float array, of the given shape and dtype where asked."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name} cannot be made into an array: {error}") from None
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
+    if dtype is None:
+        dtype = array.dtype if array.dtype in (np.float32, np.float64) else np.float64
+    array = np.ascontiguousarray(array, dtype=dtype).reshape(array.shape)
+    if shape is not None and array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+    return finite(name, array)

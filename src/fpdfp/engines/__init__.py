@@ -1,0 +1,8 @@
+"""Engines choose clients, carry messages, keep time, checkpoint and report; methods do the rest."""
+
+from fpdfp.engines.history import History
+from fpdfp.engines.local import Run
+from fpdfp.engines.result import Result
+from fpdfp.engines.solve import solve
+
+__all__ = ["History", "Result", "Run", "solve"]

@@ -1,0 +1,134 @@
+"""Checkpoints: the state of a run in one file, written so that a crash leaves the old one or the new one.
+
+A checkpoint is a ``.npz`` archive without pickles: the arrays of the method's state, the columns of the
+history, and a JSON text with the round, the totals and a description of the run. Randomness is a function of
+seed and round, so no generator state is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fpdfp._typing import Array
+from fpdfp.engines.history import History
+from fpdfp.errors import CheckpointError
+from fpdfp.problem import Problem
+
+FORMAT = 1
+
+
+class Checkpoint(NamedTuple):
+    """All that is needed to go on."""
+
+    round: int
+    state: dict[str, Array]
+    bits_up: int
+    bits_down: int
+    seconds: float
+    history: History
+    description: dict[str, str]
+
+
+def save(path: Path, checkpoint: Checkpoint) -> None:
+    """Write atomically: into a temporary file beside it, flushed to disk, then renamed over the old one."""
+    meta = {
+        "format": FORMAT,
+        "round": checkpoint.round,
+        "bits_up": checkpoint.bits_up,
+        "bits_down": checkpoint.bits_down,
+        "seconds": checkpoint.seconds,
+        "description": checkpoint.description,
+        "columns": list(checkpoint.history),
+    }
+    arrays: dict[str, Any] = {"meta": np.array(json.dumps(meta))}
+    arrays |= {f"state/{name}": array for name, array in checkpoint.state.items()}
+    arrays |= {f"history/{name}": checkpoint.history[name] for name in checkpoint.history}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        raise CheckpointError(f"the checkpoint {path} could not be written ({error}); the old one is intact") from error
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def load(path: Path) -> Checkpoint:
+    """Read a checkpoint; a missing, cut or foreign file is an error that says so."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            contents = {name: archive[name] for name in archive.files}
+        meta = json.loads(str(contents["meta"]))
+        if meta["format"] != FORMAT:
+            raise CheckpointError(
+                f"the checkpoint {path} has format {meta['format']}, but this version reads format {FORMAT}"
+            )
+        return Checkpoint(
+            round=int(meta["round"]),
+            state={name[6:]: array for name, array in contents.items() if name.startswith("state/")},
+            bits_up=int(meta["bits_up"]),
+            bits_down=int(meta["bits_down"]),
+            seconds=float(meta["seconds"]),
+            history=History({name: contents[f"history/{name}"].tolist() for name in meta["columns"]}),
+            description=dict(meta["description"]),
+        )
+    except FileNotFoundError:
+        raise CheckpointError(f"there is no checkpoint at {path}") from None
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise CheckpointError(f"{path} is not a readable checkpoint: {error}") from error
+
+
+def compare(found: Mapping[str, str], wanted: Mapping[str, str], path: Path) -> None:
+    """Refuse a checkpoint of a different run, and say what differs."""
+    different = [
+        f"{name} was {found.get(name, 'not recorded')} and is now {value}"
+        for name, value in wanted.items()
+        if found.get(name) != value
+    ]
+    if different:
+        raise CheckpointError(f"the checkpoint {path} is of a different run: " + "; ".join(different))
+
+
+def fingerprint(problem: Problem) -> str:
+    """Return a short digest that tells problems apart: sizes, weights, and losses and gradients at a probe."""
+    probe = np.linspace(-1e-3, 1e-3, int(np.prod(problem.model.shape))).reshape(problem.model.shape)
+    probe = probe.astype(problem.model.dtype)
+    digest = hashlib.sha256(repr(problem).encode())
+    digest.update(problem.losses.sizes.tobytes())
+    digest.update(problem.weights.tobytes())
+    clients = np.unique(np.linspace(0, problem.n_clients - 1, 64).astype(np.int64))
+    digest.update(np.ascontiguousarray(problem.losses.gradients(probe, clients)).tobytes())
+    image = problem.linop.apply(probe)
+    digest.update(np.ascontiguousarray(image).tobytes())
+    digest.update(np.ascontiguousarray(problem.penalty.conjugate_prox(image * 1e3, 1.0)).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def digest(array: Array) -> str:
+    """Return a short digest of an array's bits."""
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the rename itself survive a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

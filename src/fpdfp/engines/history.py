@@ -1,0 +1,82 @@
+"""What happened, evaluation by evaluation."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fpdfp._typing import Array
+
+COLUMNS = ("round", "objective", "bits_up", "bits_down", "step", "seconds")
+INTEGERS = frozenset({"round", "bits_up", "bits_down"})
+
+
+class History(Mapping[str, Array]):
+    """The table of a run: a row for each evaluation, a column for each quantity.
+
+    ``round`` is the number of rounds done; ``bits_up`` and ``bits_down`` are totals over clients and rounds
+    so far; ``step`` is the step of the last round done; ``seconds`` is the time that the rounds took, without
+    evaluations. Any metric that was asked for has a column of its own.
+
+    Columns are arrays, by key or by name:
+
+    >>> history = History()
+    >>> history.append({"round": 0, "objective": 1.5, "bits_up": 0, "bits_down": 0, "step": 0.1, "seconds": 0.0})
+    >>> history.objective
+    array([1.5])
+    >>> history["round"]
+    array([0])
+    >>> len(history), history.rows
+    (6, 1)
+    """
+
+    def __init__(self, columns: Mapping[str, Any] | None = None) -> None:
+        self._columns: dict[str, list[float]] = {name: [] for name in COLUMNS}
+        for name, values in (columns or {}).items():
+            self._columns[name] = list(values)
+
+    def append(self, row: Mapping[str, float]) -> None:
+        """Add a row; every row has the same columns."""
+        for name, value in row.items():
+            self._columns.setdefault(name, []).append(value)
+
+    @property
+    def rows(self) -> int:
+        """The number of evaluations."""
+        return len(self._columns["round"])
+
+    def last(self) -> dict[str, float]:
+        """Return the latest row."""
+        return {name: values[-1] for name, values in self._columns.items()}
+
+    def __getitem__(self, name: str) -> Array:
+        dtype = np.int64 if name in INTEGERS else np.float64
+        return np.array(self._columns[name], dtype=dtype)
+
+    def __getattr__(self, name: str) -> Array:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"history has no column {name!r}; it has {', '.join(self)}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __repr__(self) -> str:
+        return f"History({self.rows} rows: {', '.join(self)})"
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write the table as a CSV file with a header line."""
+        with Path(path).open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(self)
+            writer.writerows(zip(*self._columns.values(), strict=True))

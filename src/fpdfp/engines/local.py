@@ -1,0 +1,97 @@
+"""The in-process engine: all clients of a round in a dozen array calls."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fpdfp._typing import Array
+from fpdfp.compress.base import Compressor
+from fpdfp.engines.history import History
+from fpdfp.methods.base import Method
+from fpdfp.problem import Problem
+from fpdfp.rng import Draws, Purpose, choose_clients
+
+
+class Run:
+    """A run under way, as callbacks see it.
+
+    Attributes
+    ----------
+    problem, method, compressors, seed, clients_per_round
+        What is run; the method is prepared, so its step and λ are chosen.
+    round
+        Rounds done.
+    state
+        The method's state, a named tuple of arrays.
+    bits_up, bits_down
+        Totals so far.
+    seconds
+        Time spent in rounds.
+    history
+        The table so far.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        method: Method,
+        compressors: Mapping[str, Compressor],
+        clients_per_round: int,
+        seed: int,
+        state: Any,
+    ) -> None:
+        self.problem = problem
+        self.method = method
+        self.compressors = dict(compressors)
+        self.clients_per_round = clients_per_round
+        self.seed = seed
+        self.state = state
+        self.round = 0
+        self.bits_up = 0
+        self.bits_down = 0
+        self.seconds = 0.0
+        self.history = History()
+        self.stop_reason: str | None = None
+
+    @property
+    def x(self) -> Array:
+        """The current x."""
+        return self.method.solution(self.state)[0]
+
+    @property
+    def v(self) -> Array | None:
+        """The current dual, None where the method keeps none."""
+        return self.method.solution(self.state)[1]
+
+    def stop(self, reason: str = "a callback asked for it") -> None:
+        """End the run after this round."""
+        self.stop_reason = reason
+
+    def advance(self) -> None:
+        """Do one round; raise FloatingPointError, and leave everything as it was, if it gives no numbers."""
+        started = time.perf_counter()
+        problem, method, k = self.problem, self.method, self.round
+        clients = choose_clients(self.seed, k, problem.n_clients, self.clients_per_round)
+        draws = Draws(self.seed, k, clients)
+        message = method.broadcast(problem.model, self.state)
+        reply = method.client_update(problem.model, problem.local(clients), message, k, draws)
+        decoded = []
+        bits_up = 0
+        for field, (name, arrays) in enumerate(zip(reply._fields, reply, strict=True)):
+            values, bits = self.compressors[name].compress(arrays, draws, Purpose.QUANTIZE + field)
+            decoded.append(values)
+            bits_up += int(bits.sum())
+        state = method.server_update(problem.model, self.state, type(reply)(*decoded), k)
+        x = method.solution(state)[0]
+        if not math.isfinite(float(np.vdot(x, x))):
+            raise FloatingPointError("the iterate is no longer finite")
+        self.state = state
+        self.round = k + 1
+        self.bits_up += bits_up
+        self.bits_down += len(clients) * sum(8 * array.nbytes for array in message)
+        self.seconds += time.perf_counter() - started

@@ -1,0 +1,64 @@
+"""What a run returns."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from fpdfp._typing import Array
+from fpdfp.engines.history import History
+from fpdfp.engines.progress import format_bits
+from fpdfp.problem import Certificate
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The outcome of a run; ``print(result)`` says how far it is from optimal.
+
+    Attributes
+    ----------
+    x, v
+        The solution and its dual.
+    objective
+        F(x).
+    history
+        The table of the run.
+    status
+        ``"finished"`` (all rounds done), ``"converged"`` (``tol`` reached), ``"stopped"`` (by a callback),
+        ``"interrupted"`` (Ctrl-C) or ``"diverged"``.
+    message
+        The status in a sentence.
+    rounds
+        The rounds that led to x.
+    bits_up, bits_down
+        Bits that clients and server sent in all.
+    certificate
+        Duality gap where one is known, residual of Lemma 1, violation of constraints.
+    """
+
+    x: Array
+    v: Array
+    objective: float
+    history: History
+    status: str
+    message: str
+    rounds: int
+    bits_up: int
+    bits_down: int
+    certificate: Certificate
+
+    def __str__(self) -> str:
+        certificate = self.certificate
+        lines = [
+            f"{self.status} after {self.rounds} rounds: {self.message}",
+            f"objective     {self.objective:.10g}",
+            f"bits          {format_bits(self.bits_up)} up, {format_bits(self.bits_down)} down",
+        ]
+        if certificate.gap is not None:
+            lines.append(f"duality gap   {certificate.gap:.3g} (relative {certificate.relative_gap:.3g})")
+        else:
+            lines.append("duality gap   not known")
+        residual = certificate.residual
+        lines.append(f"residual      primal {residual.primal:.3g}, dual {residual.dual:.3g}")
+        if certificate.violation > 0:
+            lines.append(f"violation     {certificate.violation:.3g}")
+        return "\n".join(lines)

@@ -1,0 +1,19 @@
+"""The warnings and errors that are this package's own."""
+
+from __future__ import annotations
+
+
+class StepTooLargeWarning(UserWarning):
+    """A step size or λ exceeds the largest value for which convergence is known."""
+
+
+class DivergenceWarning(RuntimeWarning):
+    """The iterates grew without bound; the run was stopped and the last good iterate kept."""
+
+
+class AccuracyWarning(RuntimeWarning):
+    """A solver ended before it reached the tolerance that was asked for."""
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be read, or belongs to a different run."""

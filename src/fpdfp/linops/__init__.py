@@ -1,0 +1,21 @@
+"""Linear maps B: applied over a leading client axis, with adjoint and a certain upper bound of ‖B‖²."""
+
+from fpdfp.linops.base import LinOp, adjoint_error
+from fpdfp.linops.convert import aslinop
+from fpdfp.linops.difference import Difference, Gradient
+from fpdfp.linops.identity import Identity
+from fpdfp.linops.matrix import Matrix
+from fpdfp.linops.stack import VStack
+from fpdfp.linops.wrapped import Wrapped
+
+__all__ = [
+    "Difference",
+    "Gradient",
+    "Identity",
+    "LinOp",
+    "Matrix",
+    "VStack",
+    "Wrapped",
+    "adjoint_error",
+    "aslinop",
+]

@@ -1,0 +1,101 @@
+"""Upper bounds of ‖B‖² that hold: a step or a λ chosen from them is safe.
+
+Three ways, the cheapest that applies:
+
+* a matrix whose shorter side is at most ``DENSE`` goes through LAPACK, and the eigenvalue is raised by a
+  bound of LAPACK's rounding error;
+* any other map goes through Lanczos from a random start. The Ritz value θ is at most ‖B‖², and by
+  J. Kuczyński and H. Woźniakowski, "Estimating the largest eigenvalue by the power and Lanczos algorithms
+  with a random start", SIAM J. Matrix Anal. Appl. 13 (1992), Theorem 4.2,
+
+      P(θ < (1 − ε)‖B‖²) ≤ 1.648 √p exp(−√ε (2k − 1))
+
+  after k steps in p dimensions. The bound is θ/(1 − ε), with ε such that this probability is 1e-12;
+* for a matrix, ‖B‖² ≤ ‖B‖₁ ‖B‖_∞ always holds, and the smaller bound is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fpdfp._typing import Array
+from fpdfp.linops.base import LinOp
+
+DENSE = 1000
+FAILURE = 1e-12
+MAX_STEPS = 200
+#: Lanczos vectors are kept for reorthogonalisation, at most this many numbers in all.
+MEMORY = 1 << 27
+
+
+def squared_norm_bound(operator: Any) -> float:
+    """Return an upper bound of the largest eigenvalue of BBᵀ for a matrix or a :class:`LinOp`."""
+    if isinstance(operator, LinOp):
+        return _lanczos_bound(operator)
+    if min(operator.shape) <= DENSE:
+        return _dense_bound(operator)
+    from fpdfp.linops.matrix import Matrix
+
+    return min(_lanczos_bound(Matrix(operator)), _entry_bound(operator))
+
+
+def _dense_bound(matrix: Any) -> float:
+    matrix = matrix.astype(np.float64)
+    gram = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
+    if not isinstance(gram, np.ndarray):
+        gram = gram.toarray()
+    largest = float(np.linalg.eigvalsh(gram)[-1])
+    inner = int(max(matrix.shape))
+    return max(largest, 0.0) * (1.0 + 16 * (len(gram) + inner) * float(np.finfo(np.float64).eps))
+
+
+def _entry_bound(matrix: Any) -> float:
+    size = abs(matrix)
+    return float(size.sum(axis=0).max()) * float(size.sum(axis=1).max()) * (1.0 + 1e-12)
+
+
+def _lanczos_bound(linop: LinOp) -> float:
+    """Lanczos on BᵀB or BBᵀ, whichever is smaller, with full reorthogonalisation."""
+    if linop.size_in <= linop.size_out:
+        shape, gram = linop.in_shape, lambda u: linop.adjoint(linop.apply(u))
+    else:
+        shape, gram = linop.out_shape, lambda u: linop.apply(linop.adjoint(u))
+    dimension = int(np.prod(shape))
+    steps = min(dimension, MAX_STEPS, max(32, MEMORY // dimension))
+    theta, taken = _lanczos(gram, shape, steps)
+    if taken < steps or taken == dimension:
+        # The Krylov space is exhausted: a random start has a part in every eigenspace, so θ is exact.
+        return theta * (1.0 + 1e-10)
+    epsilon = (math.log(1.648 * math.sqrt(dimension) / FAILURE) / (2 * taken - 1)) ** 2
+    return theta / (1.0 - epsilon)
+
+
+def _lanczos(gram: Any, shape: tuple[int, ...], steps: int) -> tuple[float, int]:
+    """Return the largest Ritz value and the number of steps taken."""
+    generator = np.random.default_rng(20240229)
+    vector = generator.standard_normal(int(np.prod(shape)))
+    vector /= np.linalg.norm(vector)
+    basis = np.empty((steps, vector.size))
+    diagonal: list[float] = []
+    off: list[float] = []
+    for k in range(steps):
+        basis[k] = vector
+        image: Array = np.asarray(gram(vector.reshape(shape)), dtype=np.float64).ravel()
+        if not np.isfinite(image).all():
+            raise ValueError("linop gives NaN or infinite values for a finite argument")
+        diagonal.append(float(vector @ image))
+        known = basis[: k + 1]
+        for _ in range(2):  # twice is enough (Kahan and Parlett)
+            image -= known.T @ (known @ image)
+        length = float(np.linalg.norm(image))
+        if length <= 1e-13 * max(abs(value) for value in diagonal) or k + 1 == steps:
+            break
+        off.append(length)
+        vector = image / length
+    from scipy.linalg import eigvalsh_tridiagonal
+
+    ritz = eigvalsh_tridiagonal(np.array(diagonal), np.array(off)) if off else np.array(diagonal)
+    return max(float(ritz[-1]), 0.0), len(diagonal)

@@ -1,0 +1,53 @@
+"""SciPy LinearOperators, and so PyLops operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fpdfp._typing import Array, Shape
+from fpdfp.linops.base import LinOp
+
+
+class Wrapped(LinOp):
+    """B given by ``matvec`` and ``rmatvec``, as SciPy's ``LinearOperator`` and PyLops have them.
+
+    Parameters
+    ----------
+    operator
+        The operator, acting on vectors.
+    in_shape, out_shape
+        How arguments and results are to be shaped; vectors by default.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.sparse.linalg import aslinearoperator
+    >>> Wrapped(aslinearoperator(np.array([[1.0, 2.0]]))).apply(np.array([3.0, 4.0]))
+    array([11.])
+    """
+
+    def __init__(self, operator: Any, in_shape: Shape | None = None, out_shape: Shape | None = None) -> None:
+        rows, columns = operator.shape
+        self.operator = operator
+        self.in_shape = (columns,) if in_shape is None else tuple(in_shape)
+        self.out_shape = (rows,) if out_shape is None else tuple(out_shape)
+        for name, shape, size in (("in_shape", self.in_shape, columns), ("out_shape", self.out_shape, rows)):
+            if int(np.prod(shape)) != size:
+                raise ValueError(f"{name} must have {size} entries, as the operator's shape says, got {shape}")
+
+    def apply(self, x: Array) -> Array:
+        return self._each(self.operator.matvec, x, self.in_shape, self.out_shape, "x")
+
+    def adjoint(self, v: Array) -> Array:
+        return self._each(self.operator.rmatvec, v, self.out_shape, self.in_shape, "v")
+
+    def _each(self, product: Any, array: Array, shape: Shape, result_shape: Shape, name: str) -> Array:
+        batch = self.batch_of(array, shape, name)
+        if batch is None:
+            return np.asarray(product(array.ravel())).reshape(result_shape).astype(array.dtype, copy=False)
+        out = np.empty((batch, *result_shape), dtype=array.dtype)
+        for i in range(batch):
+            out[i] = np.asarray(product(array[i].ravel())).reshape(result_shape)
+        return out

@@ -1,0 +1,154 @@
+"""Losses of linear models: a mean over rows of φ(a_jᵀx, y_j), plus a ridge."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._typing import Array, IntArray
+from fpdfp.losses import _rows
+from fpdfp.losses.base import Losses
+from fpdfp.rng import Draws, Purpose
+
+#: Up to this many columns the Hessian is formed as a dense matrix.
+DENSE_HESSIAN = 2000
+
+
+class LinearModel(Losses):
+    """What logistic and least-squares losses over a matrix share; see there."""
+
+    kind: ClassVar[int]
+    #: The largest second derivative of φ in its first argument.
+    curvature: ClassVar[float]
+
+    def __init__(self, X: Any, y: Any, clients: Any = None, l2: float = 0.0, n_clients: int | None = None) -> None:
+        self.l2 = _checks.real("l2", l2, at_least=0.0)
+        self._rows = _rows.collect(X, self._targets(y), clients, n_clients)
+        self.shape = (self._rows.X.shape[1],)
+        self.dtype = self._rows.X.dtype
+        self.sizes = np.diff(self._rows.offsets)
+
+    def __repr__(self) -> str:
+        rows, columns = self._rows.X.shape
+        kind = "sparse" if self._rows.sparse else "dense"
+        return f"{type(self).__name__}({kind} {rows} × {columns}, {self.n_clients} clients, l2={self.l2:g})"
+
+    @classmethod
+    def from_clients(cls, parts: Any, targets: Any, l2: float = 0.0) -> LinearModel:
+        """Build the losses from one matrix and one target vector for each client.
+
+        >>> import numpy as np
+        >>> import fpdfp
+        >>> fpdfp.losses.LeastSquares.from_clients([np.eye(2), np.ones((3, 2))], [np.ones(2), np.ones(3)]).sizes
+        array([2, 3])
+        """
+        for i, part in enumerate(parts):
+            if np.shape(part)[:1] == (0,):
+                raise ValueError(f"clients: client {i} holds no rows; leave it out")
+        X, y, owner = _rows.stack(parts, targets)
+        return cls(X, y, clients=owner, l2=l2)
+
+    @staticmethod
+    def _targets(y: Any) -> Any:
+        return y
+
+    @property
+    def client_names(self) -> Array:
+        """The names of the clients, in the order of client numbers."""
+        return self._rows.names
+
+    def values(self, x: Array, clients: IntArray) -> Array:
+        from fpdfp._kernels import glm
+
+        rows = self._rows
+        out = np.empty(len(clients), dtype=np.float64)
+        x = np.ascontiguousarray(x, dtype=self.dtype)
+        work = self._work(clients, None)
+        if rows.sparse:
+            X = rows.X
+            glm.values_csr(work, self.kind, X.data, X.indices, X.indptr, rows.y, rows.offsets, clients, x, self.l2, out)
+        else:
+            glm.values_dense(work, self.kind, rows.X, rows.y, rows.offsets, clients, x, self.l2, out)
+        return out
+
+    def gradients(
+        self, x: Array, clients: IntArray, batch_size: int | None = None, draws: Draws | None = None
+    ) -> Array:
+        from fpdfp._kernels import glm
+
+        rows = self._rows
+        points = np.ascontiguousarray(x, dtype=self.dtype).reshape(-1, self.shape[0])
+        out = np.empty((len(clients), self.shape[0]), dtype=self.dtype)
+        if batch_size is None:
+            batch, k0, k1, tag, round_ = np.iinfo(np.int64).max, 0, 0, 0, 0
+        else:
+            if draws is None:
+                raise ValueError("draws must be given with batch_size")
+            batch, (k0, k1), tag, round_ = batch_size, draws.key, draws.tag(Purpose.BATCH), draws.round
+        work = self._work(clients, batch_size)
+        if rows.sparse:
+            X = rows.X
+            glm.gradients_csr(
+                work, self.kind, X.data, X.indices, X.indptr, rows.y, rows.offsets, clients, points, self.l2,
+                batch, k0, k1, tag, round_, out,
+            )  # fmt: skip
+        else:
+            glm.gradients_dense(
+                work, self.kind, rows.X, rows.y, rows.offsets, clients, points, self.l2,
+                batch, k0, k1, tag, round_, out,
+            )  # fmt: skip
+        return out
+
+    def lipschitz(self) -> Array:
+        return self._lipschitz
+
+    @functools.cached_property
+    def _lipschitz(self) -> Array:
+        """The largest eigenvalue of X_iᵀX_i/n_i, times the curvature of φ, plus the ridge."""
+        from fpdfp.losses._spectra import gram_norms
+
+        return self.curvature * gram_norms(self._rows) / self.sizes + self.l2
+
+    def strong_convexity(self, weights: Array) -> float:
+        return self.l2 * float(weights.sum())
+
+    def hessian(self, x: Array, weights: Array) -> Array | None:
+        if self.shape[0] > DENSE_HESSIAN:
+            return None
+        X = self._rows.X
+        scale = self._row_weights(weights) * self._second_derivative(X @ x)
+        if self._rows.sparse:
+            from fpdfp._kernels import matrix
+
+            hessian = np.zeros((self.shape[0], self.shape[0]))
+            matrix.weighted_gram_csr(X.data, X.indices, X.indptr, scale, hessian)
+        else:
+            hessian = X.T @ (X * scale[:, None])
+        hessian[np.diag_indices_from(hessian)] += self.l2 * float(weights.sum())
+        return hessian
+
+    def hessian_product(self, x: Array, direction: Array, weights: Array) -> Array:
+        X = self._rows.X
+        scale = self._row_weights(weights) * self._second_derivative(X @ x)
+        product: Array = X.T @ (scale * (X @ direction)) + self.l2 * float(weights.sum()) * direction
+        return product
+
+    def _second_derivative(self, z: Array) -> Array:
+        """The second derivative of φ at each row."""
+        raise NotImplementedError
+
+    def _row_weights(self, weights: Array) -> Array:
+        return np.repeat(weights / self.sizes, self.sizes)
+
+    def _work(self, clients: IntArray, batch_size: int | None) -> int:
+        """Roughly how many elementary operations a pass over these clients' rows takes."""
+        rows = int(self.sizes[clients].sum()) if batch_size is None else batch_size * len(clients)
+        return rows * (8 + 2 * self._entries_per_row)
+
+    @functools.cached_property
+    def _entries_per_row(self) -> int:
+        X = self._rows.X
+        return int(X.nnz / X.shape[0]) if self._rows.sparse else self.shape[0]

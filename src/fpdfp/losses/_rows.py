@@ -1,0 +1,116 @@
+"""Rows of samples, dense or sparse, sorted by the client that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._typing import Array, IntArray
+
+
+class Rows(NamedTuple):
+    """Samples sorted by client: client i holds rows ``offsets[i]:offsets[i + 1]`` of X and y."""
+
+    X: Any
+    y: Array
+    offsets: IntArray
+    names: Array
+
+    @property
+    def sparse(self) -> bool:
+        """Whether X is a CSR matrix."""
+        return not isinstance(self.X, np.ndarray)
+
+
+def collect(X: Any, y: Any, clients: Any, n_clients: int | None) -> Rows:
+    """Check the samples and sort them by client."""
+    X = _matrix("X", X)
+    y = _checks.float_array("y", y, dtype=X.dtype)
+    if y.ndim != 1:
+        raise ValueError(f"y must be one-dimensional, got shape {y.shape}")
+    if len(y) != X.shape[0]:
+        raise ValueError(f"X has {X.shape[0]} rows but y has {len(y)} entries: they must be as many")
+    codes, names = _client_numbers(clients, len(y), n_clients)
+    counts = np.bincount(codes, minlength=len(names))
+    empty = np.flatnonzero(counts == 0)
+    if empty.size:
+        shown = ", ".join(map(str, names[empty[:5]])) + (", …" if empty.size > 5 else "")
+        raise ValueError(f"clients: {empty.size} of {len(names)} clients hold no rows ({shown}); leave them out")
+    if (np.diff(codes) < 0).any():
+        order = np.argsort(codes, kind="stable")
+        X, y = X[order], y[order]
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return Rows(X, np.ascontiguousarray(y), offsets, names)
+
+
+def stack(parts: Sequence[Any], targets: Sequence[Any]) -> tuple[Any, Array, IntArray]:
+    """Stack the matrices and targets of clients, in order, and number their rows by client."""
+    if len(parts) == 0:
+        raise ValueError("parts must hold at least one client, got none")
+    if len(parts) != len(targets):
+        raise ValueError(f"there are {len(parts)} matrices but {len(targets)} targets: one of each a client")
+    matrices = [_matrix(f"X of client {i}", part) for i, part in enumerate(parts)]
+    vectors = [_checks.float_array(f"y of client {i}", target) for i, target in enumerate(targets)]
+    for i, (matrix, vector) in enumerate(zip(matrices, vectors, strict=True)):
+        if matrix.shape[1] != matrices[0].shape[1]:
+            raise ValueError(
+                f"X of client {i} has {matrix.shape[1]} columns but that of client 0 has {matrices[0].shape[1]}"
+            )
+        if vector.shape != (matrix.shape[0],):
+            raise ValueError(f"y of client {i} must have shape ({matrix.shape[0]},), got {vector.shape}")
+    owner = np.repeat(np.arange(len(matrices)), [matrix.shape[0] for matrix in matrices])
+    if all(isinstance(matrix, np.ndarray) for matrix in matrices):
+        return np.concatenate(matrices), np.concatenate(vectors), owner
+    import scipy.sparse
+
+    return scipy.sparse.vstack(matrices, format="csr"), np.concatenate(vectors), owner
+
+
+def _matrix(name: str, value: Any) -> Any:
+    """Return a finite float matrix: a C-ordered array, or a CSR array with sorted indices."""
+    if not hasattr(value, "tocsr"):
+        array = _checks.float_array(name, value)
+        if array.ndim != 2:
+            raise ValueError(f"{name} must be two-dimensional (rows, features), got shape {array.shape}")
+        _nonempty(name, array.shape)
+        return array
+    import scipy.sparse
+
+    if value.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must hold real numbers, got dtype {value.dtype}")
+    dtype = value.dtype if value.dtype in (np.float32, np.float64) else np.float64
+    matrix = scipy.sparse.csr_array(value, dtype=dtype)
+    _nonempty(name, matrix.shape)
+    if matrix is value or not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    _checks.finite(f"the stored entries of {name}", matrix.data)
+    return matrix
+
+
+def _nonempty(name: str, shape: tuple[int, ...]) -> None:
+    if 0 in shape:
+        raise ValueError(f"{name} must have at least one row and one column, got shape {shape}")
+
+
+def _client_numbers(clients: Any, n_rows: int, n_clients: int | None) -> tuple[IntArray, Array]:
+    """Return the client number of every row, and the clients' names in order."""
+    if clients is None:
+        if n_clients not in (None, 1):
+            raise ValueError("n_clients needs clients: which client holds each row")
+        return np.zeros(n_rows, dtype=np.int64), np.array([0])
+    labels = np.asarray(clients)
+    if labels.shape != (n_rows,):
+        raise ValueError(f"clients must have one entry for each of the {n_rows} rows of X, got shape {labels.shape}")
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise ValueError("clients must name a client for every row, but some entries are NaN or infinite")
+    if n_clients is None:
+        names, codes = np.unique(labels, return_inverse=True)
+        return codes.astype(np.int64), names
+    count = _checks.integer("n_clients", n_clients, at_least=1)
+    if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= count:
+        raise ValueError(f"clients must be integers from 0 to {count - 1} when n_clients={count} is given")
+    return labels.astype(np.int64), np.arange(count)

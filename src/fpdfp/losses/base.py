@@ -1,0 +1,105 @@
+"""What every family of client losses offers."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator
+
+import numpy as np
+
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.rng import Draws
+
+#: Gradients of many clients are summed in pieces of at most this many numbers.
+CHUNK = 1 << 22
+
+
+class Losses(abc.ABC):
+    """The smooth losses f_1, …, f_N of N clients.
+
+    Everything that costs a round's time takes an array of client numbers and works on those clients alone.
+    A client's row of a result depends on that client's data alone, to the last bit.
+
+    Attributes
+    ----------
+    shape
+        The shape of x.
+    dtype
+        The dtype of x and of gradients.
+    sizes
+        The number of samples of each client.
+    """
+
+    shape: Shape
+    dtype: np.dtype[np.floating]
+    sizes: IntArray
+
+    @property
+    def n_clients(self) -> int:
+        """The number N of clients."""
+        return len(self.sizes)
+
+    @abc.abstractmethod
+    def values(self, x: Array, clients: IntArray) -> Array:
+        """Return f_i(x) for each of the given clients."""
+
+    @abc.abstractmethod
+    def gradients(
+        self, x: Array, clients: IntArray, batch_size: int | None = None, draws: Draws | None = None
+    ) -> Array:
+        """Return ∇f_i for each of the given clients, with a leading client axis.
+
+        ``x`` has the shape of one point, or a leading client axis. With ``batch_size`` the gradient is that
+        of a uniformly random subset of so many samples, drawn from ``draws``; a client with fewer samples
+        uses them all.
+        """
+
+    @abc.abstractmethod
+    def lipschitz(self) -> Array:
+        """Return, for each client, an upper bound of the Lipschitz constant of ∇f_i."""
+
+    @property
+    def supports_batches(self) -> bool:
+        """Whether gradients over random subsets of the samples are available."""
+        return True
+
+    def strong_convexity(self, weights: Array) -> float:
+        """Return a constant with which Σ w_i f_i is strongly convex for certain; 0 where none is known."""
+        return 0.0
+
+    def value(self, x: Array, weights: Array) -> float:
+        """Return Σ w_i f_i(x)."""
+        return float(weights @ self.values(x, np.arange(self.n_clients)))
+
+    def gradient(self, x: Array, weights: Array) -> Array:
+        """Return Σ w_i ∇f_i(x), summed in the order of client numbers."""
+        total = np.zeros(self.shape, dtype=np.float64)
+        for clients in self.chunks():
+            part = self.gradients(x, clients)
+            total += np.tensordot(weights[clients], part, axes=1)
+        return total.astype(self.dtype, copy=False)
+
+    def hessian(self, x: Array, weights: Array) -> Array | None:
+        """Return the Hessian of Σ w_i f_i as a dense matrix, or None where it is not available."""
+        return None
+
+    def hessian_product(self, x: Array, direction: Array, weights: Array) -> Array:
+        """Return the Hessian of Σ w_i f_i at x times a direction.
+
+        The default is a central difference of gradients, accurate enough for a search direction.
+        """
+        length = float(np.linalg.norm(direction))
+        if length == 0.0:
+            return np.zeros_like(x)
+        reach = np.cbrt(np.finfo(self.dtype).eps) * max(1.0, float(np.linalg.norm(x))) / length
+        ahead = self.gradient(x + reach * direction, weights)
+        behind = self.gradient(x - reach * direction, weights)
+        difference: Array = (ahead - behind) / (2 * reach)
+        return difference
+
+    def chunks(self) -> Iterator[IntArray]:
+        """Yield all client numbers in pieces whose gradients fit comfortably in memory."""
+        dim = int(np.prod(self.shape))
+        length = max(1, CHUNK // max(1, dim))
+        for start in range(0, self.n_clients, length):
+            yield np.arange(start, min(start + length, self.n_clients))

@@ -1,0 +1,136 @@
+"""Losses given by the user as functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.losses.base import Losses
+from fpdfp.rng import Draws, Purpose, table_size
+
+
+class Custom(Losses):
+    """Losses of the user's own, given by functions of the client number and the point.
+
+    Parameters
+    ----------
+    value
+        ``value(i, x)`` returns f_i(x).
+    gradient
+        ``gradient(i, x)`` returns ∇f_i(x); if ``sizes`` is given, ``gradient(i, x, samples)``, where
+        ``samples`` holds the numbers of the samples to use, or None for all.
+    n_clients
+        How many clients there are.
+    shape
+        The shape of x.
+    lipschitz
+        The Lipschitz constant of ∇f_i, or an upper bound: one number, or one for each client.
+    strong_convexity
+        A constant with which every f_i is strongly convex; 0 if unknown.
+    sizes
+        The number of samples of each client, if ``gradient`` can use a part of them.
+    dtype
+        The dtype of x.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> centres = np.array([[0.0, 2.0], [4.0, 0.0]])
+    >>> losses = fpdfp.losses.Custom(
+    ...     value=lambda i, x: 0.5 * np.sum((x - centres[i]) ** 2),
+    ...     gradient=lambda i, x: x - centres[i],
+    ...     n_clients=2, shape=(2,), lipschitz=1.0, strong_convexity=1.0,
+    ... )
+    >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.5))
+    >>> fpdfp.reference_solution(problem).x.round(6)
+    array([1.5, 0.5])
+    """
+
+    def __init__(
+        self,
+        value: Callable[[int, Array], float],
+        gradient: Callable[..., Array],
+        *,
+        n_clients: int,
+        shape: int | Shape,
+        lipschitz: Any,
+        strong_convexity: float = 0.0,
+        sizes: Any = None,
+        dtype: Any = np.float64,
+    ) -> None:
+        for name, function in (("value", value), ("gradient", gradient)):
+            if not callable(function):
+                raise TypeError(f"{name} must be a function, got {type(function).__name__}")
+        count = _checks.integer("n_clients", n_clients, at_least=1)
+        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        for length in self.shape:
+            _checks.integer("shape", length, at_least=1)
+        self.dtype = np.dtype(dtype)
+        if self.dtype not in (np.float32, np.float64):
+            raise ValueError(f"dtype must be float32 or float64, got {self.dtype}")
+        constants = _checks.float_array("lipschitz", lipschitz, dtype=np.float64)
+        if constants.shape not in ((), (count,)) or (constants <= 0).any():
+            raise ValueError(f"lipschitz must be one positive number, or one for each of the {count} clients")
+        self._lipschitz = np.broadcast_to(constants, (count,)).copy()
+        self._strong_convexity = _checks.real("strong_convexity", strong_convexity, at_least=0.0)
+        self._sampled = sizes is not None
+        if self._sampled:
+            self.sizes = np.asarray(sizes, dtype=np.int64)
+            if self.sizes.shape != (count,) or (self.sizes < 1).any():
+                raise ValueError(f"sizes must hold a positive number of samples for each of the {count} clients")
+        else:
+            self.sizes = np.ones(count, dtype=np.int64)
+        self._value = value
+        self._gradient = gradient
+
+    @property
+    def supports_batches(self) -> bool:
+        return self._sampled
+
+    def values(self, x: Array, clients: IntArray) -> Array:
+        return np.array([float(self._value(int(i), x)) for i in clients], dtype=np.float64)
+
+    def gradients(
+        self, x: Array, clients: IntArray, batch_size: int | None = None, draws: Draws | None = None
+    ) -> Array:
+        out = np.empty((len(clients), *self.shape), dtype=self.dtype)
+        shared = np.ndim(x) == len(self.shape)
+        for row, client in enumerate(clients):
+            point = x if shared else x[row]
+            arguments = (int(client), point)
+            if self._sampled:
+                gradient = self._gradient(*arguments, self._samples(int(client), batch_size, draws))
+            else:
+                gradient = self._gradient(*arguments)
+            if np.shape(gradient) != self.shape:
+                raise ValueError(
+                    f"gradient must return an array of shape {self.shape}, got {np.shape(gradient)} for client {client}"
+                )
+            out[row] = gradient
+        return out
+
+    def _samples(self, client: int, batch_size: int | None, draws: Draws | None) -> IntArray | None:
+        size = int(self.sizes[client])
+        if batch_size is None or batch_size >= size:
+            return None
+        if draws is None:
+            raise ValueError("draws must be given with batch_size")
+        from fpdfp._kernels import philox
+
+        chosen = np.empty(batch_size, dtype=np.int64)
+        table = np.empty(table_size(batch_size), dtype=np.int64)
+        k0, k1 = draws.key
+        tag = draws.tag(Purpose.BATCH)
+        philox.sample_subset(k0, k1, tag, client, draws.round, size, batch_size, table, chosen)
+        return chosen
+
+    def lipschitz(self) -> Array:
+        return self._lipschitz
+
+    def strong_convexity(self, weights: Array) -> float:
+        return self._strong_convexity * float(weights.sum())

@@ -1,0 +1,56 @@
+"""The squared loss over a matrix."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fpdfp._typing import Array
+from fpdfp.losses._linear import LinearModel
+
+
+class LeastSquares(LinearModel):
+    r"""Squared losses over the rows of a matrix, one for each client.
+
+    .. math:: f_i(x) = \frac{1}{2 n_i} \|A_i x - b_i\|^2 + \frac{l_2}{2} \|x\|^2
+
+    where A_i and b_i are the rows that client i holds. For operators see :class:`OperatorLeastSquares`.
+
+    Parameters
+    ----------
+    X
+        The rows of all clients: a dense matrix or a SciPy sparse one.
+    y
+        Their targets.
+    clients
+        Which client holds each row: any labels, numbered in sorted order. None means one client.
+    l2
+        The weight of the ridge.
+    n_clients
+        If given, ``clients`` must be integers below it, and each must hold a row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.LeastSquares(2 * np.eye(2), [1.0, 1.0], clients=[0, 1])
+    >>> losses.gradients(np.zeros(2), np.array([0, 1]))
+    array([[-2.,  0.],
+           [ 0., -2.]])
+    >>> losses.lipschitz()
+    array([4., 4.])
+    """
+
+    kind = 1
+    curvature = 1.0
+
+    def strong_convexity(self, weights: Array) -> float:
+        ridge = super().strong_convexity(weights)
+        hessian = self.hessian(np.zeros(self.shape, dtype=self.dtype), weights)
+        if hessian is None:
+            return ridge
+        spectrum = np.linalg.eigvalsh(hessian.astype(np.float64))
+        rounding = 10 * len(spectrum) * float(np.finfo(self.dtype).eps) * float(spectrum[-1])
+        return max(ridge, float(spectrum[0]) - rounding)
+
+    def _second_derivative(self, z: Array) -> Array:
+        return np.ones_like(z)

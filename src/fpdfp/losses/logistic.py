@@ -1,0 +1,64 @@
+"""The logistic loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._typing import Array
+from fpdfp.losses._linear import LinearModel
+
+
+class Logistic(LinearModel):
+    r"""Logistic losses with a ridge, one for each client.
+
+    .. math:: f_i(x) = \frac{1}{n_i} \sum_{j} \log(1 + \exp(-y_j a_j^T x)) + \frac{l_2}{2} \|x\|^2
+
+    over the rows j that client i holds.
+
+    Parameters
+    ----------
+    X
+        The rows of all clients: a dense matrix or a SciPy sparse one.
+    y
+        Their labels, in {−1, 1} or in {0, 1}.
+    clients
+        Which client holds each row: any labels, numbered in sorted order. None means one client.
+    l2
+        The weight of the ridge.
+    n_clients
+        If given, ``clients`` must be integers below it, and each must hold a row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.Logistic(np.eye(4), [0, 1, 1, 0], clients=["b", "a", "a", "b"], l2=0.1)
+    >>> losses
+    Logistic(dense 4 × 4, 2 clients, l2=0.1)
+    >>> losses.values(np.zeros(4), np.array([0, 1]))
+    array([0.69314718, 0.69314718])
+    """
+
+    kind = 0
+    curvature = 0.25
+
+    @staticmethod
+    def _targets(y: Any) -> Any:
+        labels = _checks.float_array("y", y)
+        found = np.unique(labels)
+        if not (np.isin(found, (-1.0, 1.0)).all() or np.isin(found, (0.0, 1.0)).all()):
+            shown = ", ".join(f"{value:g}" for value in found[:6]) + (", …" if found.size > 6 else "")
+            raise ValueError(f"y must hold labels in {{-1, 1}} or in {{0, 1}}, got {shown}")
+        if found.size < 2:
+            raise ValueError(f"y must hold both classes, but every label is {found[0]:g}")
+        return np.where(labels > 0, 1.0, -1.0)
+
+    def _second_derivative(self, z: Array) -> Array:
+        from scipy.special import expit
+
+        probability = expit(z)
+        curvature: Array = probability * (1.0 - probability)
+        return curvature

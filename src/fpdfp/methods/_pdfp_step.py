@@ -1,0 +1,43 @@
+"""The one step that PDFP and FPDFP share."""
+
+from __future__ import annotations
+
+import warnings
+
+from fpdfp import _checks
+from fpdfp._typing import Array
+from fpdfp.errors import StepTooLargeWarning
+from fpdfp.problem import Model
+
+
+def pdfp_step(model: Model, x: Array, v: Array, gradient: Array, gamma: float, lam: float) -> tuple[Array, Array]:
+    """Return x⁺ and v⁺ of a primal-dual fixed point step.
+
+        x½ = x − γ ∇f(x)
+        v⁺ = prox_{(λ/γ) g*}( (λ/γ) B x½ + (I − λBBᵀ) v )
+        x⁺ = x½ − γ Bᵀv⁺
+
+    ``gradient`` may have a leading client axis; x and v are shared, so Bᵀv is computed once for all, and
+    (λ/γ)B x½ − λBBᵀv takes one product with B: (λ/γ)B(x½ − γBᵀv).
+    """
+    half = x - gamma * gradient
+    sigma = lam / gamma
+    v_new = model.penalty.conjugate_prox(sigma * model.linop.apply(half - gamma * model.linop.adjoint(v)) + v, sigma)
+    x_new = half - gamma * model.linop.adjoint(v_new)
+    return x_new, v_new
+
+
+def choose_lambda(lam: float | None, model: Model) -> float:
+    """Return λ, by default the largest that the theory allows; warn of a larger one."""
+    if lam is None:
+        return model.largest_lambda
+    value = _checks.real("lam", lam, positive=True)
+    # The bound of ‖B‖² may be a few per cent above the truth: a user's own 1/ρ_max(BBᵀ) is no mistake.
+    if value > 1.1 * model.largest_lambda:
+        warnings.warn(
+            f"lam={value:g} exceeds 1/ρ_max(BBᵀ): the iterates may diverge; the largest safe lam is "
+            f"{model.largest_lambda:.6g}",
+            StepTooLargeWarning,
+            stacklevel=2,
+        )
+    return value

@@ -1,0 +1,104 @@
+"""FPDFP, the federated primal-dual fixed point method (Algorithm 4)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fpdfp import steps
+from fpdfp._typing import Array
+from fpdfp.methods._common import check_batch_size, is_noisy
+from fpdfp.methods._pdfp_step import choose_lambda, pdfp_step
+from fpdfp.methods.base import Method
+from fpdfp.methods.fpdfp_identity import FPDFPIdentity
+from fpdfp.problem import LocalLosses, Model
+from fpdfp.rng import Draws
+
+
+class State(NamedTuple):
+    """The primal and the dual variable, which the server also broadcasts."""
+
+    x: Array
+    v: Array
+
+
+class Reply(NamedTuple):
+    """What a client sends: the change of its primal variable, and its dual variable."""
+
+    x: Array
+    v: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class FPDFP(Method):
+    """The federated primal-dual fixed point method.
+
+    ::
+
+        server:          sends x_k, v_k to n clients S, drawn uniformly
+        client i in S:   x½    = x_k − γ_k ∇̃f_i(x_k)
+                         v_i   = prox_{(λ/γ_k) g*}( (λ/γ_k) B x½ + (I − λBBᵀ) v_k )
+                         x_i   = x½ − γ_k Bᵀ v_i
+                         sends Q(x_i − x_k) and Q(v_i)
+        server:          x_k+1 = x_k + (1/n) Σ_S Q(x_i − x_k)
+                         v_k+1 = (1/n) Σ_S Q(v_i)
+
+    where ∇̃f_i is the gradient over a random mini-batch, or over all samples. Where B is the identity,
+    Algorithm 5 (:class:`FPDFPIdentity`) runs instead, and no dual is sent.
+
+    What is proved: for f strongly convex, an unbiased Q and bounded variances, convergence for decreasing
+    steps (Theorem 1), and E‖x_k − x*‖² = O(1/k) for γ_k = 2/(D₁k + 1), 0 < D₁ < 2μ, if B has full row rank
+    (Theorem 2). At a constant step the iterates stop short of the solution, at a distance of the order of γ:
+    each client pushes its own gradient through a nonlinear prox, and the noise of Q(v) does not vanish.
+
+    Parameters
+    ----------
+    step
+        γ_k: a number, a schedule of :mod:`fpdfp.steps`, or ``"auto"``.
+    batch_size
+        The size of the mini-batches; None uses all samples.
+    lam
+        λ; by default 1/ρ_max(BBᵀ).
+
+    References
+    ----------
+    Y.-N. Zhu, J. Liang and X. Zhang, "Federated primal dual fixed point algorithm", SIAM Journal on
+    Mathematics of Data Science (2024), Algorithm 4.
+    """
+
+    step: Any = "auto"
+    batch_size: int | None = None
+    lam: float | None = None
+
+    def __post_init__(self) -> None:
+        check_batch_size(self.batch_size)
+
+    def prepare(self, model: Model, constants: steps.Constants) -> Method:
+        if model.linop.is_identity and self.lam in (None, 1.0):
+            return FPDFPIdentity(self.step, self.batch_size).prepare(model, constants)
+        schedule = steps.resolve(self.step, constants, noisy=is_noisy(self.batch_size, constants))
+        return FPDFP(schedule, self.batch_size, choose_lambda(self.lam, model))
+
+    def reply_sizes(self, model: Model) -> dict[str, int]:
+        return {"x": model.linop.size_in, "v": model.linop.size_out}
+
+    def init(self, model: Model, x0: Array) -> State:
+        return State(x0, np.zeros(model.dual_shape, dtype=x0.dtype))
+
+    def broadcast(self, model: Model, state: State) -> State:
+        return state
+
+    def client_update(self, model: Model, local: LocalLosses, message: State, k: int, draws: Draws) -> Reply:
+        assert self.lam is not None
+        x, v = message
+        gradients = local.gradients(x, self.batch_size, draws)
+        x_new, v_new = pdfp_step(model, x, v, gradients, self.schedule()(k), self.lam)
+        return Reply(x_new - x, v_new)
+
+    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
+        return State(state.x + reply.x.mean(axis=0), reply.v.mean(axis=0))
+
+    def solution(self, state: State) -> tuple[Array, Array | None]:
+        return state.x, state.v

@@ -1,0 +1,85 @@
+"""FPDFP for B = I (Algorithm 5)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+from fpdfp import steps
+from fpdfp._typing import Array
+from fpdfp.methods._common import check_batch_size, is_noisy
+from fpdfp.methods.base import Method
+from fpdfp.problem import LocalLosses, Model
+from fpdfp.rng import Draws
+
+
+class State(NamedTuple):
+    """The primal variable, which the server also broadcasts."""
+
+    x: Array
+
+
+class Reply(NamedTuple):
+    """What a client sends: the change of its primal variable."""
+
+    x: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class FPDFPIdentity(Method):
+    """The federated primal-dual fixed point method where B is the identity: no dual variable is sent.
+
+    ::
+
+        server:          sends x_k to n clients S, drawn uniformly
+        client i in S:   x_i = prox_{γ_k g}( x_k − γ_k ∇̃f_i(x_k) ),   sends Q(x_i − x_k)
+        server:          x_k+1 = x_k + (1/n) Σ_S Q(x_i − x_k)
+
+    With λ = 1, Moreau's identity turns a step of Algorithm 4 into this one. :class:`FPDFP` chooses it by
+    itself. What is proved is what holds for FPDFP; B = I has full row rank.
+
+    Parameters
+    ----------
+    step
+        γ_k: a number, a schedule of :mod:`fpdfp.steps`, or ``"auto"``.
+    batch_size
+        The size of the mini-batches; None uses all samples.
+
+    References
+    ----------
+    Y.-N. Zhu, J. Liang and X. Zhang, "Federated primal dual fixed point algorithm", SIAM Journal on
+    Mathematics of Data Science (2024), Algorithm 5 and Remark 1.
+    """
+
+    step: Any = "auto"
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        check_batch_size(self.batch_size)
+
+    def prepare(self, model: Model, constants: steps.Constants) -> FPDFPIdentity:
+        if not model.linop.is_identity:
+            raise ValueError(f"linop must be the identity for FPDFPIdentity, got {model.linop!r}; use FPDFP")
+        schedule = steps.resolve(self.step, constants, noisy=is_noisy(self.batch_size, constants))
+        return FPDFPIdentity(schedule, self.batch_size)
+
+    def reply_sizes(self, model: Model) -> dict[str, int]:
+        return {"x": model.linop.size_in}
+
+    def init(self, model: Model, x0: Array) -> State:
+        return State(x0)
+
+    def broadcast(self, model: Model, state: State) -> State:
+        return state
+
+    def client_update(self, model: Model, local: LocalLosses, message: State, k: int, draws: Draws) -> Reply:
+        (x,) = message
+        gamma = self.schedule()(k)
+        x_new = model.penalty.prox(x - gamma * local.gradients(x, self.batch_size, draws), gamma)
+        return Reply(x_new - x)
+
+    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
+        return State(state.x + reply.x.mean(axis=0))
+
+    def solution(self, state: State) -> tuple[Array, Array | None]:
+        return state.x, None

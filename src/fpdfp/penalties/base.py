@@ -1,0 +1,70 @@
+"""What every penalty offers."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+from fpdfp._typing import Array, Shape
+
+
+class Penalty(abc.ABC):
+    r"""A proper convex function g with a cheap prox.
+
+    ``prox`` and ``conjugate_prox`` also take arrays with a leading client axis. Moreau's identity
+
+    .. math:: \mathrm{prox}_{\sigma g^*}(y) = y - \sigma\, \mathrm{prox}_{g/\sigma}(y / \sigma)
+
+    gives one from the other, so a new penalty needs only ``value``, ``prox`` and ``conjugate``.
+    """
+
+    #: Whether g is finite everywhere; if not, iterates may violate a constraint before they converge.
+    finite: bool = True
+
+    def bind(self, shape: Shape) -> Penalty:
+        """Return this penalty ready for arrays of a shape; refuse a shape that it does not fit."""
+        return self
+
+    @abc.abstractmethod
+    def value(self, y: Array) -> float:
+        """Return g(y); infinity outside the domain."""
+
+    @abc.abstractmethod
+    def prox(self, y: Array, t: float) -> Array:
+        """Return argmin_u g(u) + ‖u − y‖²/2t."""
+
+    @abc.abstractmethod
+    def conjugate(self, v: Array) -> float:
+        """Return g*(v) = sup_y ⟨v, y⟩ − g(y); infinity outside its domain.
+
+        A point is in the domain if it is so up to rounding.
+        """
+
+    def conjugate_prox(self, y: Array, sigma: float) -> Array:
+        """Return argmin_u g*(u) + ‖u − y‖²/2σ."""
+        moreau: Array = y - sigma * self.prox(y / sigma, 1.0 / sigma)
+        return moreau
+
+    def project(self, y: Array) -> Array:
+        """Return the point of the domain of g nearest to y."""
+        return y
+
+    def conjugate_prox_derivative(self, y: Array, sigma: float) -> Callable[[Array], Array]:
+        """Return an element of the generalised Jacobian of ``conjugate_prox`` at y, as a symmetric map.
+
+        The map also takes arrays with leading axes. Newton's method needs it; a penalty without it still
+        runs with every method of the package.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no derivative of its prox")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._parameters()})"
+
+    def _parameters(self) -> str:
+        return ""
+
+
+def describe(weight: Any) -> str:
+    """Write a weight, or the shape of an array of them."""
+    return f"{float(weight):g}" if getattr(weight, "ndim", 0) == 0 else f"weights of shape {weight.shape}"

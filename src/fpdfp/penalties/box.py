@@ -1,0 +1,91 @@
+"""Bounds on every entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fpdfp._array import namespace
+from fpdfp._typing import Array, Shape
+from fpdfp.penalties.base import Penalty
+
+
+class Box(Penalty):
+    """The indicator of lower ≤ y ≤ upper, entry by entry.
+
+    Parameters
+    ----------
+    lower, upper
+        Numbers or arrays; infinities leave a side open.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Box(0.0, 1.0).prox(np.array([-1.0, 0.5, 3.0]), 1.0)
+    array([0. , 0.5, 1. ])
+    >>> Box(0.0, 1.0).conjugate(np.array([-1.0, 2.0]))
+    2.0
+    """
+
+    finite = False
+
+    def __init__(self, lower: Any = -np.inf, upper: Any = np.inf) -> None:
+        self.lower = np.asarray(lower, dtype=np.float64)
+        self.upper = np.asarray(upper, dtype=np.float64)
+        if np.isnan(self.lower).any() or np.isnan(self.upper).any():
+            raise ValueError("lower and upper must not be NaN")
+        if (self.lower > self.upper).any() or (self.lower == np.inf).any() or (self.upper == -np.inf).any():
+            raise ValueError("lower must not exceed upper, and some finite value must lie between them")
+
+    def bind(self, shape: Shape) -> Box:
+        for name, bound in (("lower", self.lower), ("upper", self.upper)):
+            if bound.shape not in ((), shape):
+                raise ValueError(f"{name} must be one number or have the shape {shape} of Bx, got {bound.shape}")
+        return self
+
+    def value(self, y: Array) -> float:
+        return 0.0 if bool(((y >= self.lower) & (y <= self.upper)).all()) else np.inf
+
+    def prox(self, y: Array, t: float) -> Array:
+        return self.project(y)
+
+    def project(self, y: Array) -> Array:
+        xp = namespace(y)
+        clipped: Array = xp.minimum(xp.maximum(y, self.lower), self.upper)
+        return clipped.astype(y.dtype, copy=False)
+
+    def conjugate(self, v: Array) -> float:
+        # At v = 0 the supremum of v·y is 0 even where the box is unbounded.
+        active = np.where(v > 0, self.upper, self.lower)
+        return float((v * np.where(v == 0, 0.0, active)).sum())
+
+    def conjugate_prox(self, y: Array, sigma: float) -> Array:
+        # Scaled bounds instead of a scaled argument: inside the box the result is exactly zero.
+        xp = namespace(y)
+        rest: Array = y - xp.minimum(xp.maximum(y, sigma * self.lower), sigma * self.upper)
+        return rest.astype(y.dtype, copy=False)
+
+    def conjugate_prox_derivative(self, y: Array, sigma: float) -> Callable[[Array], Array]:
+        scaled = y / sigma
+        outside = ((scaled < self.lower) | (scaled > self.upper)).astype(y.dtype)
+        return lambda u: outside * u
+
+    def _parameters(self) -> str:
+        return ", ".join("…" if bound.ndim else f"{float(bound):g}" for bound in (self.lower, self.upper))
+
+
+class NonNegative(Box):
+    """The indicator of y ≥ 0.
+
+    >>> import numpy as np
+    >>> NonNegative().prox(np.array([-1.0, 2.0]), 1.0)
+    array([0., 2.])
+    """
+
+    def __init__(self) -> None:
+        super().__init__(lower=0.0)
+
+    def _parameters(self) -> str:
+        return ""

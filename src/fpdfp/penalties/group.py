@@ -1,0 +1,143 @@
+"""The group norm l1,2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._array import namespace
+from fpdfp._typing import Array, Shape
+from fpdfp.penalties.base import Penalty, describe
+
+
+class GroupL12(Penalty):
+    """The group norm ‖y‖_{1,2}: a weighted sum of the Euclidean norms of groups of entries.
+
+    Either ``axis`` makes the groups, the entries along that axis (isotropic total variation is
+    ``GroupL12(μ, axis=0)`` after :class:`fpdfp.linops.Gradient`), or ``groups`` names the group of each entry
+    of a vector (the group lasso).
+
+    Parameters
+    ----------
+    weight
+        One weight for all groups, or one for each; none negative.
+    groups
+        The label of each entry's group; groups are numbered in sorted order.
+    axis
+        The axis whose entries form a group, counted without the client axis.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> GroupL12(2.0, groups=["a", "a", "b"]).value(np.array([3.0, 4.0, -1.0]))
+    12.0
+    >>> GroupL12(1.0, axis=0).prox(np.array([[3.0, 0.3], [4.0, 0.4]]), 1.0)
+    array([[2.4, 0. ],
+           [3.2, 0. ]])
+    """
+
+    def __init__(self, weight: Any, *, groups: Any = None, axis: int | None = None) -> None:
+        if (groups is None) == (axis is None):
+            raise ValueError("give either groups or axis")
+        array = _checks.float_array("weight", weight, dtype=np.float64)
+        if (array < 0).any():
+            raise ValueError("weight must not be negative")
+        self.weight = float(array) if array.ndim == 0 else array
+        self.axis = axis
+        self._ndim: int | None = None
+        if groups is not None:
+            labels = np.asarray(groups)
+            if labels.ndim != 1 or labels.size == 0:
+                raise ValueError(f"groups must have one label for each entry of a vector, got shape {labels.shape}")
+            names, codes = np.unique(labels, return_inverse=True)
+            if array.ndim and array.shape != names.shape:
+                raise ValueError(f"weight must be one number or one for each of {len(names)} groups")
+            self._codes = codes
+            order = np.argsort(codes, kind="stable")
+            self._order = order
+            self._starts = np.searchsorted(codes[order], np.arange(len(names)))
+
+    def bind(self, shape: Shape) -> GroupL12:
+        if self.axis is None:
+            if shape != self._codes.shape:
+                raise ValueError(f"groups must have one label for each entry of Bx, of shape {shape}")
+            return self
+        if not -len(shape) <= self.axis < len(shape):
+            raise ValueError(f"axis must be an axis of Bx, of shape {shape}, got {self.axis}")
+        axis = self.axis % len(shape)
+        others = shape[:axis] + shape[axis + 1 :]
+        if isinstance(self.weight, np.ndarray) and self.weight.shape != others:
+            raise ValueError(f"weight must be one number or have the shape {others} of the groups")
+        bound = GroupL12(self.weight, axis=axis)
+        bound._ndim = len(shape)
+        return bound
+
+    def _norms(self, y: Array) -> Array:
+        """The norm of each group."""
+        if self.axis is None:
+            # Sorted by group, so that a sum over a group is a sum over a slice, whatever the client axis.
+            sums: Array = np.add.reduceat((y * y)[..., self._order], self._starts, axis=-1)
+            return np.sqrt(sums)
+        xp = namespace(y)
+        norms: Array = xp.sqrt((y * y).sum(axis=self._axis_of(y)))
+        return norms
+
+    def _axis_of(self, y: Array) -> int:
+        assert self.axis is not None
+        return self.axis if self._ndim is None else self.axis + y.ndim - self._ndim
+
+    def _spread(self, factor: Array, y: Array) -> Array:
+        """Give each entry the factor of its group."""
+        if self.axis is None:
+            return factor[..., self._codes]
+        expanded: Array = namespace(y).expand_dims(factor, self._axis_of(y))
+        return expanded
+
+    def value(self, y: Array) -> float:
+        return float((self.weight * self._norms(y)).sum())
+
+    def prox(self, y: Array, t: float) -> Array:
+        xp = namespace(y)
+        norms = self._norms(y)
+        factor = xp.maximum(norms - t * self.weight, 0.0) / xp.where(norms > 0, norms, 1.0)
+        shrunk: Array = y * self._spread(factor, y)
+        return shrunk.astype(y.dtype, copy=False)
+
+    def conjugate(self, v: Array) -> float:
+        rounding = 1.0 + 32 * np.finfo(v.dtype).eps
+        return 0.0 if bool((self._norms(v) <= self.weight * rounding).all()) else np.inf
+
+    def conjugate_prox(self, y: Array, sigma: float) -> Array:
+        xp = namespace(y)
+        norms = self._norms(y)
+        factor = xp.minimum(self.weight / xp.where(norms > 0, norms, 1.0), 1.0)
+        projected: Array = y * self._spread(xp.where(norms > 0, factor, 0.0), y)
+        return projected.astype(y.dtype, copy=False)
+
+    def conjugate_prox_derivative(self, y: Array, sigma: float) -> Callable[[Array], Array]:
+        norms = self._norms(y)
+        outside = norms > self.weight
+        safe = np.where(norms > 0, norms, 1.0)
+        scale = self._spread(np.where(outside, self.weight / safe, 1.0), y)
+        direction = y * self._spread(np.where(outside, 1.0 / safe, 0.0), y)
+
+        def derivative(u: Array) -> Array:
+            along = self._group_sums(direction * u)
+            result: Array = scale * (u - direction * self._spread(along, u))
+            return result
+
+        return derivative
+
+    def _group_sums(self, y: Array) -> Array:
+        if self.axis is None:
+            sums: Array = np.add.reduceat(y[..., self._order], self._starts, axis=-1)
+            return sums
+        total: Array = y.sum(axis=self._axis_of(y))
+        return total
+
+    def _parameters(self) -> str:
+        groups = f"{len(self._starts)} groups" if self.axis is None else f"axis={self.axis}"
+        return f"{describe(self.weight)}, {groups}"

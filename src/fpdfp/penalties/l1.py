@@ -1,0 +1,68 @@
+"""The l1 norm, plain or weighted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._array import namespace
+from fpdfp._typing import Array, Shape
+from fpdfp.penalties.base import Penalty, describe
+
+
+class L1(Penalty):
+    """The weighted l1 norm, g(y) = Σ_j w_j |y_j|.
+
+    Its conjugate is the indicator of |v_j| ≤ w_j, whose prox clips.
+
+    Parameters
+    ----------
+    weight
+        One weight for all entries, or an array with a weight for each; none negative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> L1(0.5).prox(np.array([2.0, -0.2, -1.0]), 1.0)
+    array([ 1.5, -0. , -0.5])
+    >>> L1([0.0, 1.0, 2.0]).value(np.ones(3))
+    3.0
+    """
+
+    def __init__(self, weight: Any) -> None:
+        array = _checks.float_array("weight", weight, dtype=np.float64)
+        if (array < 0).any():
+            raise ValueError("weight must not be negative")
+        self.weight = float(array) if array.ndim == 0 else array
+
+    def bind(self, shape: Shape) -> L1:
+        if isinstance(self.weight, np.ndarray) and self.weight.shape != shape:
+            raise ValueError(f"weight must be one number or have the shape {shape} of Bx, got {self.weight.shape}")
+        return self
+
+    def value(self, y: Array) -> float:
+        return float((self.weight * abs(y)).sum())
+
+    def prox(self, y: Array, t: float) -> Array:
+        xp = namespace(y)
+        shrunk: Array = xp.copysign(xp.maximum(abs(y) - t * self.weight, 0.0), y)
+        return shrunk.astype(y.dtype, copy=False)
+
+    def conjugate(self, v: Array) -> float:
+        rounding = 1.0 + 8 * np.finfo(v.dtype).eps
+        return 0.0 if bool((abs(v) <= self.weight * rounding).all()) else np.inf
+
+    def conjugate_prox(self, y: Array, sigma: float) -> Array:
+        xp = namespace(y)
+        clipped: Array = xp.minimum(xp.maximum(y, -self.weight), self.weight)
+        return clipped.astype(y.dtype, copy=False)
+
+    def conjugate_prox_derivative(self, y: Array, sigma: float) -> Callable[[Array], Array]:
+        free = (abs(y) <= self.weight).astype(y.dtype)
+        return lambda u: free * u
+
+    def _parameters(self) -> str:
+        return describe(self.weight)

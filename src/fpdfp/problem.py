@@ -1,0 +1,302 @@
+"""The composite problem: minimise f(x) + g(Bx), with f the mean of the clients' losses."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fpdfp import _checks, linops
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.losses.base import Losses
+from fpdfp.penalties.base import Penalty
+from fpdfp.rng import Draws
+
+
+class Model(NamedTuple):
+    """What is public: the penalty g, the linear map B, the shape and dtype of x. No data."""
+
+    penalty: Penalty
+    linop: linops.LinOp
+    shape: Shape
+    dtype: Any
+
+    @property
+    def dual_shape(self) -> Shape:
+        """The shape of Bx and of the dual variable v."""
+        return self.linop.out_shape
+
+    @property
+    def largest_lambda(self) -> float:
+        """1/ρ_max(BBᵀ), from a certain upper bound of ρ_max: the largest λ that PDFP's theory allows."""
+        return 1.0 / self.linop.squared_norm if self.linop.squared_norm > 0 else 1.0
+
+
+class LocalLosses(NamedTuple):
+    """The losses of the clients that take part in a round: all that ``client_update`` sees of the data."""
+
+    losses: Losses
+    clients: IntArray
+    scaling: Array | None
+
+    def gradients(self, x: Array, batch_size: int | None = None, draws: Draws | None = None) -> Array:
+        """Return N w_i ∇f_i(x) for each client, whose plain mean over all clients is ∇f(x)."""
+        gradients = self.losses.gradients(x, self.clients, batch_size, draws)
+        if self.scaling is not None:
+            factors = self.scaling[self.clients].astype(gradients.dtype)
+            gradients *= factors.reshape(-1, *[1] * (gradients.ndim - 1))
+        return gradients
+
+
+class Residual(NamedTuple):
+    """How far (x, v) is from satisfying the optimality condition of Lemma 1.
+
+    ``primal`` is ‖∇f(x) + Bᵀv⁺‖ and ``dual`` is ‖v⁺ − v‖, with v⁺ one dual step from (x, v).
+    """
+
+    primal: float
+    dual: float
+
+    @property
+    def norm(self) -> float:
+        """Both parts together."""
+        return float(np.hypot(self.primal, self.dual))
+
+
+class Certificate(NamedTuple):
+    """What is known of the distance to the optimum.
+
+    Attributes
+    ----------
+    objective
+        f(x) + g(Bx); where g is infinite at Bx, g is taken at the nearest point of its domain, and
+        ``violation`` says how far away that is.
+    gap
+        A duality gap: F(x) − F* is at most this. None where no strong convexity of f is known.
+    residual
+        The residual of Lemma 1.
+    violation
+        The largest distance of an entry of Bx from the domain of g.
+    v
+        The dual point that gives the gap.
+    """
+
+    objective: float
+    gap: float | None
+    residual: Residual
+    violation: float
+    v: Array
+
+    @property
+    def relative_gap(self) -> float | None:
+        """The gap divided by max(|F(x)|, tiny)."""
+        return None if self.gap is None else self.gap / max(abs(self.objective), 1e-300)
+
+
+class Problem:
+    r"""Minimise :math:`f(x) + g(Bx)`, :math:`f = \sum_i w_i f_i` over clients i.
+
+    Parameters
+    ----------
+    losses
+        The clients' smooth losses, :mod:`fpdfp.losses`.
+    penalty
+        The non-smooth g, :mod:`fpdfp.penalties`.
+    linop
+        B: an array, a sparse matrix, a SciPy ``LinearOperator`` (so PyLops too) or an :mod:`fpdfp.linops` map.
+        None means the identity.
+    weights
+        ``"uniform"``: w_i = 1/N, a plain mean over clients. ``"samples"``: w_i = n_i/Σn, the pooled loss.
+        Or an array with a positive weight for each client, used as it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.LeastSquares(np.eye(3), [3.0, 1.0, 0.1], clients=[0, 0, 1])
+    >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1), linop=fpdfp.linops.Difference(3))
+    >>> problem
+    Problem(LeastSquares(dense 3 × 3, 2 clients, l2=0), L1(0.1), Difference((3,) → (2,)), weights='uniform')
+    >>> problem.objective(np.ones(3))
+    0.7025
+    """
+
+    def __init__(self, losses: Losses, penalty: Penalty, linop: Any = None, *, weights: Any = "uniform") -> None:
+        if not isinstance(losses, Losses):
+            raise TypeError(f"losses must be one of fpdfp.losses, got {type(losses).__name__}")
+        if not isinstance(penalty, Penalty):
+            raise TypeError(f"penalty must be one of fpdfp.penalties, got {type(penalty).__name__}")
+        operator = linops.Identity(losses.shape) if linop is None else linops.aslinop(linop)
+        if operator.in_shape != losses.shape:
+            raise ValueError(
+                f"linop acts on arrays of shape {operator.in_shape}, but x has shape {losses.shape} by the losses"
+            )
+        self.losses = losses
+        self.model = Model(penalty.bind(operator.out_shape), operator, losses.shape, losses.dtype)
+        self._weighting = weights if isinstance(weights, str) else "given"
+        self.weights = _weights(weights, losses)
+
+    def __repr__(self) -> str:
+        return f"Problem({self.losses!r}, {self.penalty!r}, {self.linop!r}, weights={self._weighting!r})"
+
+    @property
+    def penalty(self) -> Penalty:
+        """The penalty g."""
+        return self.model.penalty
+
+    @property
+    def linop(self) -> linops.LinOp:
+        """The linear map B."""
+        return self.model.linop
+
+    @property
+    def n_clients(self) -> int:
+        """The number N of clients."""
+        return self.losses.n_clients
+
+    @functools.cached_property
+    def scaling(self) -> Array | None:
+        """N w_i for each client; None where all are 1."""
+        scaling: Array = self.n_clients * self.weights
+        return None if np.allclose(scaling, 1.0, rtol=1e-14, atol=0.0) else scaling
+
+    def local(self, clients: IntArray) -> LocalLosses:
+        """Return what the given clients know."""
+        return LocalLosses(self.losses, clients, self.scaling)
+
+    @functools.cached_property
+    def lipschitz(self) -> Array:
+        """Upper bounds of the Lipschitz constants of N w_i ∇f_i; their mean bounds that of ∇f."""
+        constants = self.losses.lipschitz()
+        return constants if self.scaling is None else self.scaling * constants
+
+    @functools.cached_property
+    def strong_convexity(self) -> float:
+        """A constant with which f is strongly convex for certain; 0 where none is known."""
+        return self.losses.strong_convexity(self.weights)
+
+    def smooth_value(self, x: Array) -> float:
+        """Return f(x)."""
+        return self.losses.value(x, self.weights)
+
+    def gradient(self, x: Array) -> Array:
+        """Return ∇f(x)."""
+        return self.losses.gradient(x, self.weights)
+
+    def objective(self, x: Array) -> float:
+        """Return F(x) = f(x) + g(Bx); infinity where Bx is outside the domain of g."""
+        x = _checks.float_array("x", x, shape=self.model.shape)
+        return self.smooth_value(x) + self.penalty.value(self.linop.apply(x))
+
+    def evaluate(self, x: Array) -> tuple[float, float]:
+        """Return f(x) + g(y) with y the point of the domain of g nearest to Bx, and ‖y − Bx‖_∞."""
+        image = self.linop.apply(x)
+        if self.penalty.finite:
+            return self.smooth_value(x) + self.penalty.value(image), 0.0
+        nearest = self.penalty.project(image)
+        return self.smooth_value(x) + self.penalty.value(nearest), float(np.max(np.abs(nearest - image)))
+
+    def dual_step(self, x: Array, v: Array | None, gradient: Array, step: float | None = None) -> Array:
+        r"""Return T(x, v) of Lemma 1: one dual step of PDFP.
+
+        .. math:: T(x, v) = \mathrm{prox}_{\frac{λ}{γ} g^*}\big(\tfrac{λ}{γ} B(x - γ∇f(x)) + (I - λBB^T)v\big)
+        """
+        lam = self.model.largest_lambda
+        gamma = self.default_step if step is None else step
+        point = x - gamma * gradient
+        if v is None:
+            v = np.zeros(self.model.dual_shape, dtype=x.dtype)
+        else:
+            point = point - gamma * self.linop.adjoint(v)
+        return self.penalty.conjugate_prox(lam / gamma * self.linop.apply(point) + v, lam / gamma)
+
+    @property
+    def default_step(self) -> float:
+        """1/L with L the mean of the clients' Lipschitz constants, at least that of ∇f."""
+        mean = float(self.lipschitz.mean())
+        return 1.0 / mean if mean > 0 else 1.0
+
+    def residual(self, x: Array, v: Array) -> Residual:
+        """Return how far (x, v) is from the fixed point of Lemma 1; both parts vanish at a solution alone."""
+        x = _checks.float_array("x", x, shape=self.model.shape)
+        v = _checks.float_array("v", v, shape=self.model.dual_shape)
+        gradient = self.gradient(x)
+        return self._residual(v, self.dual_step(x, v, gradient), gradient)
+
+    def _residual(self, v: Array, stepped: Array, gradient: Array) -> Residual:
+        primal = float(np.linalg.norm(gradient + self.linop.adjoint(stepped)))
+        return Residual(primal, float(np.linalg.norm(stepped - v)))
+
+    def duality_gap(self, x: Array, v: Array) -> float | None:
+        r"""Return an upper bound of F(x) − F*, or None where no strong convexity of f is known.
+
+        For f strongly convex with constant μ, every dual point v gives
+
+        .. math:: F(x) - F^* \le g(Bx) + g^*(v) - \langle Bx, v\rangle + \frac{1}{2μ}\|\nabla f(x) + B^T v\|^2 ,
+
+        and for f = h + μ/2 ‖·‖² with h a mean of functions of linear forms the right side is the
+        Fenchel–Rockafellar gap at the dual point that x itself gives.
+        """
+        x = _checks.float_array("x", x, shape=self.model.shape)
+        v = _checks.float_array("v", v, shape=self.model.dual_shape)
+        return self._gap(self.linop.apply(x), v, self.gradient(x)) if self.strong_convexity > 0 else None
+
+    def _gap(self, image: Array, v: Array, gradient: Array) -> float:
+        fenchel = self.penalty.value(image) + self.penalty.conjugate(v) - float(np.vdot(image, v))
+        mismatch = gradient + self.linop.adjoint(v)
+        # Rounding can make the Fenchel term of an exact pair slightly negative.
+        return max(fenchel, 0.0) + float(np.vdot(mismatch, mismatch)) / (2 * self.strong_convexity)
+
+    def certificate(self, x: Array, v: Array | None = None, *, dual_steps: int = 100) -> Certificate:
+        """Say how far x is from optimal.
+
+        The gap depends on the dual point: from v (or from zero) it is improved by accelerated dual steps
+        for x as it is, which need one gradient of f and no more of the data, and the best is kept.
+        """
+        x = _checks.float_array("x", x, shape=self.model.shape, dtype=self.model.dtype)
+        gradient = self.gradient(x)
+        image = self.linop.apply(x)
+        nearest = image if self.penalty.finite else self.penalty.project(image)
+        violation = 0.0 if self.penalty.finite else float(np.max(np.abs(nearest - image)))
+        objective = self.smooth_value(x) + self.penalty.value(nearest)
+        stepped = self.dual_step(x, v, gradient)
+        start = stepped if v is None else _checks.float_array("v", v, shape=self.model.dual_shape, dtype=x.dtype)
+        residual = self._residual(start, self.dual_step(x, start, gradient), gradient)
+        best, best_v = None, stepped
+        if violation == 0.0 and self.strong_convexity > 0:
+            candidates = [(self._gap(image, point, gradient), point) for point in (start, stepped)]
+            best, best_v = min(candidates, key=lambda candidate: candidate[0])
+            best, best_v = self._improve_dual(image, gradient, best, best_v, dual_steps)
+        return Certificate(objective, best, residual, violation, best_v)
+
+    def _improve_dual(self, image: Array, gradient: Array, gap: float, v: Array, steps: int) -> tuple[float, Array]:
+        """Minimise the gap over v, g*(v) − ⟨Bx, v⟩ + ‖∇f + Bᵀv‖²/2μ, by accelerated proximal gradient steps."""
+        mu = self.strong_convexity
+        sigma = mu * self.model.largest_lambda
+        best, best_v = gap, v
+        momentum, previous, point = 1.0, v, v
+        for _ in range(steps):
+            slope = self.linop.apply(gradient + self.linop.adjoint(point)) / mu - image
+            current = self.penalty.conjugate_prox(point - sigma * slope, sigma)
+            following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+            point = current + (momentum - 1) / following * (current - previous)
+            momentum, previous = following, current
+            value = self._gap(image, current, gradient)
+            if value < best:
+                best, best_v = value, current
+        return best, best_v
+
+
+def _weights(weights: Any, losses: Losses) -> Array:
+    """Return the weight of each client."""
+    count = losses.n_clients
+    if isinstance(weights, str):
+        if _checks.choice("weights", weights, ("uniform", "samples")) == "uniform":
+            return np.full(count, 1.0 / count)
+        shares: Array = losses.sizes / losses.sizes.sum()
+        return shares
+    given = _checks.float_array("weights", weights, shape=(count,), dtype=np.float64)
+    if (given <= 0).any():
+        raise ValueError("weights must be positive; leave out clients that are not to count")
+    return given

@@ -1,0 +1,111 @@
+"""Randomness as a function, not a stream.
+
+Every draw is the value of a counter-based hash (Philox4x32-10) at a point
+
+    key     = seed (64 bits)
+    counter = (index, purpose + 256 · step, client, round), 32 bits each
+
+so the same seed gives the same draws for any number of threads and any order of clients, round k can be
+redone without replaying the rounds before it, and a checkpoint needs no generator state.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._typing import Array, IntArray
+
+#: Clients and rounds are 32-bit words of the counter.
+MAX_CLIENTS = 2**32
+MAX_ROUNDS = 2**32 - 1
+
+
+class Purpose(enum.IntEnum):
+    """What a draw is for; draws for different purposes are independent."""
+
+    PARTICIPATION = 0
+    BATCH = 1
+    QUANTIZE = 16  # plus the number of the field in the reply
+
+
+class Draws(NamedTuple):
+    """The randomness of some clients in one round: where it starts, not its values.
+
+    Parameters
+    ----------
+    seed
+        The seed of the run, at least 0 and below 2**64.
+    round
+        The round, counted from 0.
+    clients
+        The client numbers, one for each entry of the leading axis.
+    step
+        The local step within the round.
+    """
+
+    seed: int
+    round: int
+    clients: IntArray
+    step: int = 0
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The seed as the two 32-bit words of the Philox key."""
+        return self.seed & 0xFFFFFFFF, self.seed >> 32
+
+    def tag(self, purpose: int) -> int:
+        """The counter word that tells purposes and local steps apart."""
+        return purpose | self.step << 8
+
+    def words(self, purpose: int, count: int) -> Array:
+        """Return ``count`` 32-bit words for every client, as an (n, count) array.
+
+        >>> import numpy as np
+        >>> together = Draws(seed=7, round=3, clients=np.array([0, 5, 9])).words(Purpose.QUANTIZE, 4)
+        >>> alone = Draws(seed=7, round=3, clients=np.array([5])).words(Purpose.QUANTIZE, 4)
+        >>> bool((together[1] == alone[0]).all())
+        True
+        """
+        from fpdfp._kernels import philox
+
+        out = np.empty((len(self.clients), count), dtype=np.uint32)
+        k0, k1 = self.key
+        philox.fill_words(k0, k1, self.tag(purpose), self.clients, self.round, out)
+        return out
+
+
+def check_seed(seed: int) -> int:
+    """Return ``seed`` if it is an integer that fits the key."""
+    return _checks.integer("seed", seed, at_least=0, at_most=2**64 - 1)
+
+
+def table_size(count: int) -> int:
+    """Return the size of the hash table with which ``count`` distinct integers are drawn."""
+    return 1 << max(2, (2 * count - 1).bit_length())
+
+
+def choose_clients(seed: int, round: int, n_clients: int, count: int) -> IntArray:  # noqa: A002
+    """Draw ``count`` of ``n_clients`` clients, uniformly without replacement, in ascending order.
+
+    The cost depends on ``count`` alone.
+
+    >>> choose_clients(seed=0, round=0, n_clients=1_000_000, count=3).tolist()
+    [19449, 399045, 972240]
+    >>> choose_clients(seed=0, round=0, n_clients=3, count=3).tolist()
+    [0, 1, 2]
+    """
+    if count == n_clients:
+        return np.arange(n_clients, dtype=np.int64)
+    from fpdfp._kernels import philox
+
+    chosen = np.empty(count, dtype=np.int64)
+    table = np.empty(table_size(count), dtype=np.int64)
+    philox.sample_subset(
+        seed & 0xFFFFFFFF, seed >> 32, int(Purpose.PARTICIPATION), 0, round, n_clients, count, table, chosen
+    )
+    chosen.sort()
+    return chosen

@@ -1,0 +1,126 @@
+"""Step-size schedules γ_0, γ_1, … and the automatic choice."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any, NamedTuple
+
+from fpdfp import _checks
+
+
+class Schedule(abc.ABC):
+    """A sequence of step sizes: ``schedule(k)`` is the step γ_k of round k = 0, 1, …."""
+
+    @abc.abstractmethod
+    def __call__(self, k: int) -> float:
+        """Return γ_k."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant(Schedule):
+    """γ_k = γ.
+
+    >>> Constant(0.1)(1000)
+    0.1
+    """
+
+    gamma: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gamma", _checks.real("gamma", self.gamma, positive=True))
+
+    def __call__(self, k: int) -> float:
+        return self.gamma
+
+
+@dataclasses.dataclass(frozen=True)
+class Decreasing(Schedule):
+    """γ_k = γ_0 / (1 + c k)^p, with p = 1 unless said otherwise.
+
+    For ½ < p ≤ 1 the steps have an infinite sum and a finite sum of squares, as Theorem 1 asks.
+
+    >>> Decreasing(2.0, 0.01)(100)
+    1.0
+    """
+
+    gamma0: float
+    c: float
+    power: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gamma0", _checks.real("gamma0", self.gamma0, positive=True))
+        object.__setattr__(self, "c", _checks.real("c", self.c, at_least=0.0))
+        power = _checks.real("power", self.power, positive=True)
+        if power > 1:
+            raise ValueError(f"power must be at most 1, or the steps have a finite sum; got {power:g}")
+        object.__setattr__(self, "power", power)
+
+    def __call__(self, k: int) -> float:
+        return float(self.gamma0 / (1.0 + self.c * k) ** self.power)
+
+
+@dataclasses.dataclass(frozen=True)
+class Theorem2(Schedule):
+    """γ_k = 2 / (D₁k + 1), the schedule of the paper's Theorem 2, with 0 < D₁ < 2μ.
+
+    >>> Theorem2(0.5)(2)
+    1.0
+    """
+
+    d1: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "d1", _checks.real("d1", self.d1, positive=True))
+
+    def __call__(self, k: int) -> float:
+        return 2.0 / (self.d1 * k + 1.0)
+
+
+class Constants(NamedTuple):
+    """What a step can be chosen from; clients send their part once.
+
+    Attributes
+    ----------
+    lipschitz_mean, lipschitz_max
+        Mean and maximum of the clients' Lipschitz constants.
+    strong_convexity
+        μ, or 0 where none is known.
+    n_clients, clients_per_round
+        N and n.
+    omega
+        The compressor's variance bound: E‖Q(x) − x‖² ≤ ω‖x‖²; 0 without one.
+    exact
+        Whether a client's gradient is that of all its samples.
+    """
+
+    lipschitz_mean: float
+    lipschitz_max: float
+    strong_convexity: float
+    n_clients: int
+    clients_per_round: int
+    omega: float
+    exact: bool
+
+    @property
+    def largest_safe_step(self) -> float:
+        """2/L: with a larger constant step PDFP need not converge even without noise."""
+        return 2.0 / self.lipschitz_mean if self.lipschitz_mean > 0 else float("inf")
+
+
+def resolve(step: Any, constants: Constants, *, noisy: bool) -> Schedule:
+    """Return the schedule for what a user gave: a schedule, a number, or ``"auto"``.
+
+    ``"auto"`` without noise is the constant 1/L. With noise (quantization, mini-batches, partial
+    participation, or clients that differ) it starts at γ_0 = 1/(L(1 + ω/n)) and falls as (1 + k/100)^(−2/3):
+    slow enough to keep moving on ill-conditioned problems, fast enough for Theorem 1.
+    """
+    if isinstance(step, Schedule):
+        return step
+    if isinstance(step, str):
+        _checks.choice("step", step, ("auto",))
+        scale = constants.lipschitz_mean or 1.0
+        if not noisy:
+            return Constant(1.0 / scale)
+        return Decreasing(1.0 / (scale * (1.0 + constants.omega / constants.clients_per_round)), 0.01, 2.0 / 3.0)
+    return Constant(_checks.real("step", step, positive=True))
