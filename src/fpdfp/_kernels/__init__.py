@@ -2,8 +2,8 @@
 
 Rules they all keep:
 
-* strict floating point (no ``fastmath``), so that the bits do not depend on how a loop was compiled,
-  on the number of threads, or on which clients share a batch;
-* one client's result is computed from that client's data alone;
+* one client's result is computed from that client's data alone, by the same machine code whoever else is in
+  the batch and however many threads there are, so its bits depend on neither;
+* floating point is strict, but for dense inner products, whose order of summation the compiler may choose;
 * outputs are allocated by the caller.
 """

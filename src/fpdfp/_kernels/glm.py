@@ -13,9 +13,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import prange
+from numba import float64, prange, uint64
 
-from fpdfp._kernels.jit import Kernel, inline, serial
+from fpdfp._kernels.jit import inline, reduction, serial, threaded
 from fpdfp._kernels.philox import sample_subset
 
 LOGISTIC = 0
@@ -40,24 +40,13 @@ def phi(kind: Any, z: Any, y: Any) -> Any:
     return 0.5 * (z - y) ** 2
 
 
-@serial
+@reduction
 def dot(a: Any, b: Any) -> Any:
-    """Inner product in a fixed order that processors can do eight at a time."""
-    n = a.size
-    whole = n - n % 8
-    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
-    for j in range(0, whole, 8):
-        s0 += a[j] * b[j]
-        s1 += a[j + 1] * b[j + 1]
-        s2 += a[j + 2] * b[j + 2]
-        s3 += a[j + 3] * b[j + 3]
-        s4 += a[j + 4] * b[j + 4]
-        s5 += a[j + 5] * b[j + 5]
-        s6 += a[j + 6] * b[j + 6]
-        s7 += a[j + 7] * b[j + 7]
-    for j in range(whole, n):
-        s0 += a[j] * b[j]
-    return ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))
+    """Inner product of two dense vectors."""
+    s = 0.0
+    for j in range(a.size):
+        s += a[j] * b[j]
+    return s
 
 
 @serial
@@ -65,7 +54,8 @@ def sparse_dot(data: Any, indices: Any, start: Any, stop: Any, x: Any) -> Any:
     """Inner product of a CSR row with a dense vector."""
     s = 0.0
     for p in range(start, stop):
-        s += data[p] * x[indices[p]]
+        # unsigned, so that no code for negative indices is made
+        s += float64(data[p]) * float64(x[uint64(indices[p])])
     return s
 
 
@@ -87,15 +77,46 @@ def choose_rows(k0: Any, k1: Any, tag: Any, client: Any, round_: Any, offsets: A
 
 
 @serial
+def linear_forms_dense(X: Any, rows: Any, x: Any, z: Any) -> None:
+    """Write a_jᵀx for the given rows."""
+    for t in range(rows.size):
+        z[t] = dot(X[rows[t]], x)
+
+
+@serial
+def linear_forms_csr(data: Any, indices: Any, indptr: Any, rows: Any, x: Any, z: Any) -> None:
+    """Write a_jᵀx for the given rows of a CSR matrix."""
+    for t in range(rows.size):
+        z[t] = sparse_dot(data, indices, indptr[rows[t]], indptr[rows[t] + 1], x)
+
+
+@serial
+def weigh(kind: Any, y: Any, rows: Any, z: Any) -> None:
+    """Turn linear forms into the weights of the rows in the gradient, in place."""
+    for t in range(rows.size):
+        z[t] = slope(kind, z[t], y[rows[t]]) / rows.size
+
+
+@serial
 def client_gradient_dense(kind: Any, X: Any, y: Any, rows: Any, x: Any, l2: Any, gradient: Any) -> None:
     """Write the gradient of one client over the given rows."""
+    weights = np.empty(rows.size, dtype=np.float64)
+    linear_forms_dense(X, rows, x, weights)
+    weigh(kind, y, rows, weights)
     for j in range(gradient.size):
         gradient[j] = l2 * x[j]
-    for t in range(rows.size):
-        row = X[rows[t]]
-        weight = slope(kind, dot(row, x), y[rows[t]]) / rows.size
+    t = 0
+    while t + 4 <= rows.size:
+        a, b, c, e = X[rows[t]], X[rows[t + 1]], X[rows[t + 2]], X[rows[t + 3]]
+        wa, wb, wc, we = weights[t], weights[t + 1], weights[t + 2], weights[t + 3]
         for j in range(gradient.size):
-            gradient[j] += weight * row[j]
+            gradient[j] += (wa * a[j] + wb * b[j]) + (wc * c[j] + we * e[j])
+        t += 4
+    while t < rows.size:
+        a, wa = X[rows[t]], weights[t]
+        for j in range(gradient.size):
+            gradient[j] += wa * a[j]
+        t += 1
 
 
 @serial
@@ -103,18 +124,19 @@ def client_gradient_csr(
     kind: Any, data: Any, indices: Any, indptr: Any, y: Any, rows: Any, x: Any, l2: Any, gradient: Any
 ) -> None:
     """Write the gradient of one client over the given rows of a CSR matrix."""
+    weights = np.empty(rows.size, dtype=np.float64)
+    linear_forms_csr(data, indices, indptr, rows, x, weights)
+    weigh(kind, y, rows, weights)
     for j in range(gradient.size):
         gradient[j] = l2 * x[j]
     for t in range(rows.size):
-        row = rows[t]
-        start = indptr[row]
-        stop = indptr[row + 1]
-        weight = slope(kind, sparse_dot(data, indices, start, stop, x), y[row]) / rows.size
-        for p in range(start, stop):
-            gradient[indices[p]] += weight * data[p]
+        weight = weights[t]
+        for p in range(indptr[rows[t]], indptr[rows[t] + 1]):
+            gradient[uint64(indices[p])] += weight * data[p]
 
 
-def _gradients_dense(
+@threaded
+def gradients_dense(
     kind: Any, X: Any, y: Any, offsets: Any, clients: Any, x: Any, l2: Any, batch: Any,
     k0: Any, k1: Any, tag: Any, round_: Any, out: Any,
 ) -> None:  # fmt: skip
@@ -124,7 +146,8 @@ def _gradients_dense(
         client_gradient_dense(kind, X, y, rows, x[0] if shared else x[i], l2, out[i])
 
 
-def _gradients_csr(
+@threaded
+def gradients_csr(
     kind: Any, data: Any, indices: Any, indptr: Any, y: Any, offsets: Any, clients: Any, x: Any, l2: Any,
     batch: Any, k0: Any, k1: Any, tag: Any, round_: Any, out: Any,
 ) -> None:  # fmt: skip
@@ -135,51 +158,31 @@ def _gradients_csr(
 
 
 @serial
-def client_value_dense(kind: Any, X: Any, y: Any, start: Any, stop: Any, x: Any) -> Any:
-    """The sum of φ over a client's rows."""
+def mean_loss(kind: Any, y: Any, first: Any, z: Any) -> Any:
+    """The mean of φ over rows from ``first`` on, given their linear forms."""
     total = 0.0
-    for row in range(start, stop):
-        total += phi(kind, dot(X[row], x), y[row])
-    return total
+    for t in range(z.size):
+        total += phi(kind, z[t], y[first + t])
+    return total / z.size
 
 
-@serial
-def client_value_csr(kind: Any, data: Any, indices: Any, indptr: Any, y: Any, start: Any, stop: Any, x: Any) -> Any:
-    """The sum of φ over a client's rows of a CSR matrix."""
-    total = 0.0
-    for row in range(start, stop):
-        total += phi(kind, sparse_dot(data, indices, indptr[row], indptr[row + 1], x), y[row])
-    return total
-
-
-def _values_dense(kind: Any, X: Any, y: Any, offsets: Any, clients: Any, x: Any, l2: Any, out: Any) -> None:
+@threaded
+def values_dense(kind: Any, X: Any, y: Any, offsets: Any, clients: Any, x: Any, l2: Any, out: Any) -> None:
     ridge = 0.5 * l2 * dot(x, x)
     for i in prange(clients.size):
-        start = offsets[clients[i]]
-        stop = offsets[clients[i] + 1]
-        out[i] = client_value_dense(kind, X, y, start, stop, x) / (stop - start) + ridge
+        rows = np.arange(offsets[clients[i]], offsets[clients[i] + 1])
+        z = np.empty(rows.size, dtype=np.float64)
+        linear_forms_dense(X, rows, x, z)
+        out[i] = mean_loss(kind, y, rows[0], z) + ridge
 
 
-def _values_csr(
-    kind: Any,
-    data: Any,
-    indices: Any,
-    indptr: Any,
-    y: Any,
-    offsets: Any,
-    clients: Any,
-    x: Any,
-    l2: Any,
-    out: Any,
+@threaded
+def values_csr(
+    kind: Any, data: Any, indices: Any, indptr: Any, y: Any, offsets: Any, clients: Any, x: Any, l2: Any, out: Any
 ) -> None:
     ridge = 0.5 * l2 * dot(x, x)
     for i in prange(clients.size):
-        start = offsets[clients[i]]
-        stop = offsets[clients[i] + 1]
-        out[i] = client_value_csr(kind, data, indices, indptr, y, start, stop, x) / (stop - start) + ridge
-
-
-gradients_dense = Kernel(_gradients_dense)
-gradients_csr = Kernel(_gradients_csr)
-values_dense = Kernel(_values_dense)
-values_csr = Kernel(_values_csr)
+        rows = np.arange(offsets[clients[i]], offsets[clients[i] + 1])
+        z = np.empty(rows.size, dtype=np.float64)
+        linear_forms_csr(data, indices, indptr, rows, x, z)
+        out[i] = mean_loss(kind, y, rows[0], z) + ridge

@@ -1,4 +1,4 @@
-"""The one way kernels are compiled."""
+"""The ways kernels are compiled."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Below this many elementary operations a kernel runs on one thread: starting a team costs more.
-PARALLEL_THRESHOLD = 400_000
-
 
 def serial(function: F) -> F:
-    """Compile for one thread; ``prange`` then means ``range``."""
+    """Compile a function that other kernels call, or that is too small for threads."""
     return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
@@ -23,20 +20,19 @@ def inline(function: F) -> F:
     return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", inline="always")(function))
 
 
-class Kernel:
-    """A kernel in a serial and a threaded version; the amount of work decides which one runs.
+def reduction(function: F) -> F:
+    """Compile a sum whose order the compiler may choose, so that processors can do several terms at once.
 
-    Both versions compute the same bits: threads share nothing but read-only inputs.
+    The order is fixed when the kernel is compiled; it does not depend on data or threads.
     """
+    free = {"reassoc", "contract"}
+    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=free)(function))
 
-    def __init__(self, function: Callable[..., None]) -> None:
-        self._serial = serial(function)
-        self._threaded = numba.njit(cache=True, nogil=True, error_model="numpy", parallel=True)(function)
-        self.__doc__ = function.__doc__
 
-    def __call__(self, work: int, *args: Any) -> None:
-        """Run on ``args``; ``work`` is a rough count of elementary operations."""
-        if work < PARALLEL_THRESHOLD:
-            self._serial(*args)
-        else:
-            self._threaded(*args)
+def threaded(function: F) -> F:
+    """Compile a loop over clients (``prange``) for all threads.
+
+    Starting the threads takes about two microseconds, so there is no second, serial version: one piece of
+    machine code computes a client's result, whoever else is in the batch and however many threads there are.
+    """
+    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", parallel=True)(function))

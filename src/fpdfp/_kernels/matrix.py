@@ -4,23 +4,57 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import prange
+import numpy as np
+from numba import float64, int64, prange, uint64
 
 from fpdfp._kernels.glm import dot, sparse_dot
-from fpdfp._kernels.jit import Kernel, serial
+from fpdfp._kernels.jit import serial, threaded
+
+#: Vectors that a sparse matrix is multiplied with at once.
+CHUNK = 8
 
 
-def _multiply_dense(matrix: Any, vectors: Any, out: Any) -> None:
+@threaded
+def multiply_dense(matrix: Any, vectors: Any, out: Any) -> None:
     for i in prange(vectors.shape[0]):
         for row in range(matrix.shape[0]):
             out[i, row] = dot(matrix[row], vectors[i])
 
 
-def _multiply_csr(data: Any, indices: Any, indptr: Any, vectors: Any, out: Any) -> None:
-    for i in prange(vectors.shape[0]):
-        vector = vectors[i]
-        for row in range(out.shape[1]):
-            out[i, row] = sparse_dot(data, indices, indptr[row], indptr[row + 1], vector)
+@serial
+def multiply_chunk(data: Any, indices: Any, indptr: Any, vectors: Any, out: Any) -> None:
+    """Multiply up to ``CHUNK`` vectors at once, laid out so that processors do them side by side.
+
+    Each vector's sums are taken in the same order as by :func:`fpdfp._kernels.glm.sparse_dot`, so the bits
+    are those of a vector that comes alone.
+    """
+    count = vectors.shape[0]
+    if count < 4:
+        for i in range(count):
+            for row in range(out.shape[1]):
+                out[i, row] = sparse_dot(data, indices, indptr[row], indptr[row + 1], vectors[i])
+        return
+    columns = np.zeros((vectors.shape[1], CHUNK), dtype=np.float64)
+    for i in range(count):
+        for j in range(vectors.shape[1]):
+            columns[j, i] = vectors[i, j]
+    sums = np.empty(CHUNK, dtype=np.float64)
+    for row in range(out.shape[1]):
+        sums[:] = 0.0
+        for p in range(indptr[row], indptr[row + 1]):
+            entry = float64(data[p])
+            column = columns[uint64(indices[p])]
+            for i in range(CHUNK):
+                sums[i] += entry * column[i]
+        for i in range(count):
+            out[i, row] = sums[i]
+
+
+@threaded
+def multiply_csr(data: Any, indices: Any, indptr: Any, vectors: Any, out: Any) -> None:
+    for chunk in prange((vectors.shape[0] + CHUNK - 1) // CHUNK):
+        start = int64(chunk) * CHUNK
+        multiply_chunk(data, indices, indptr, vectors[start : start + CHUNK], out[start : start + CHUNK])
 
 
 @serial
@@ -34,7 +68,3 @@ def weighted_gram_csr(data: Any, indices: Any, indptr: Any, weights: Any, out: A
     for a in range(out.shape[0]):
         for b in range(a):
             out[b, a] = out[a, b]
-
-
-multiply_dense = Kernel(_multiply_dense)
-multiply_csr = Kernel(_multiply_csr)

@@ -73,12 +73,15 @@ def sample_subset(
     """
     mask = table.size - 1
     table[:] = -1
+    w0 = w1 = w2 = w3 = uint32(0)
     for i in range(count):
-        j = size - count + i
-        w0, w1, _, _ = philox(uint32(i), uint32(tag), uint32(client), uint32(round_), uint32(k0), uint32(k1))
+        if i % 2 == 0:  # a block of four words makes two draws
+            w0, w1, w2, w3 = philox(uint32(i // 2), uint32(tag), uint32(client), uint32(round_), uint32(k0), uint32(k1))
+        else:
+            w0, w1 = w2, w3
         bits = (uint64(w0) << uint64(21)) ^ (uint64(w1) >> uint64(11))
-        uniform = float64(bits) * (1.0 / 9007199254740992.0)
-        candidate = min(int64(uniform * (j + 1)), j)
+        j = size - count + i
+        candidate = min(int64(float64(bits) * (1.0 / 9007199254740992.0) * (j + 1)), j)
         slot = _find(table, mask, candidate)
         if table[slot] == candidate:
             candidate = j

@@ -6,72 +6,94 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import float32, float64, int64, prange
+from numba import float32, float64, int64, prange, uint64
 
-from fpdfp._kernels.jit import Kernel, serial
+from fpdfp._kernels.jit import serial, threaded
 from fpdfp._kernels.philox import GROUP, fill_group
 
 L2 = 0
 MAX = 1
+ELIAS = 0
+FIXED = 1
+#: The bits of a block's norm, a float32.
+NORM_BITS = 32
+LARGEST_FLOAT32 = 3.4028234663852886e38
 
 
 @serial
-def block_norm(kind: Any, values: Any, start: Any, stop: Any) -> Any:
-    """The norm of a block, safe against overflow of the squares, rounded up to float32."""
+def block_norm(kind: Any, values: Any) -> Any:
+    """The norm of a block as a float32, rounded up; infinity if it has none."""
     largest = 0.0
-    for j in range(start, stop):
-        # a NaN fails every comparison, so it is caught by hand
-        if not abs(values[j]) <= largest:
-            largest = float64(abs(values[j]))
-            if not largest <= 3.4028234663852886e38:
-                return float32(math.inf)
+    for j in range(values.size):
+        size = float64(abs(values[j]))
+        # a NaN fails every comparison, so it must not be the one that is kept
+        largest = largest if size <= largest else size
+    if not largest <= LARGEST_FLOAT32:
+        return float32(math.inf)
     norm = largest
     if kind == L2 and largest > 0.0:
-        total = 0.0
-        for j in range(start, stop):
-            ratio = values[j] / largest
-            total += ratio * ratio
-        norm = largest * math.sqrt(total)
+        # Scaled by a power of two, which is exact, so that no square overflows or vanishes.
+        unit = 2.0 ** -math.floor(math.log2(largest))
+        s0 = s1 = s2 = s3 = 0.0
+        whole = values.size - values.size % 4
+        for j in range(0, whole, 4):
+            a, b, c, e = values[j] * unit, values[j + 1] * unit, values[j + 2] * unit, values[j + 3] * unit
+            s0 += a * a
+            s1 += b * b
+            s2 += c * c
+            s3 += e * e
+        for j in range(whole, values.size):
+            a = values[j] * unit
+            s0 += a * a
+        norm = math.sqrt((s0 + s2) + (s1 + s3)) / unit
     rounded = float32(norm)
     if float64(rounded) < norm:
         rounded = np.nextafter(rounded, float32(math.inf))
     return rounded
 
 
-def _quantize(
-    kind: Any, values: Any, block: Any, s: Any, k0: Any, k1: Any, tag: Any, clients: Any, round_: Any,
+@serial
+def round_levels(values: Any, words: Any, scale: Any, s: Any, levels: Any) -> None:
+    """Round |x_i| s/‖x‖ up or down at random, and put the sign on."""
+    for j in range(values.size):
+        scaled = min(abs(values[j]) * scale, float64(s))
+        level = math.floor(scaled)
+        up = 1.0 if (words[j] + 0.5) * (1.0 / 4294967296.0) < scaled - level else 0.0
+        levels[j] = math.copysign(level + up, values[j])
+
+
+@serial
+def quantize_row(
+    kind: Any, values: Any, block: Any, s: Any, k0: Any, k1: Any, tag: Any, client: Any, round_: Any,
     levels: Any, norms: Any,
 ) -> None:  # fmt: skip
-    size = values.shape[1]
-    for i in prange(values.shape[0]):
-        for b in range(norms.shape[1]):
-            norms[i, b] = block_norm(kind, values[i], b * block, min((b + 1) * block, size))
-        words = np.empty(GROUP, dtype=np.uint32)
-        for start in range(0, size, GROUP):
-            fill_group(k0, k1, tag, clients[i], round_, start // GROUP, words)
-            stop = min(start + GROUP, size)
-            j = start
-            while j < stop:
-                b = j // block
-                end = min(stop, (b + 1) * block)
-                norm = float64(norms[i, b])
-                scale = s / norm if 0.0 < norm < math.inf else 0.0
-                while j < end:
-                    scaled = min(abs(values[i, j]) * scale, float64(s))
-                    level = math.floor(scaled)
-                    if (words[j - start] + 0.5) * (1.0 / 4294967296.0) < scaled - level:
-                        level += 1.0
-                    levels[i, j] = int64(level) if values[i, j] >= 0 else -int64(level)
-                    j += 1
+    """Quantize one client's array."""
+    for b in range(norms.size):
+        norms[b] = block_norm(kind, values[b * block : (b + 1) * block])
+    words = np.empty(GROUP, dtype=np.uint32)
+    for start in range(0, values.size, GROUP):
+        fill_group(k0, k1, tag, client, round_, start // GROUP, words)
+        stop = min(start + GROUP, values.size)
+        j = start
+        while j < stop:
+            b = j // block
+            end = min(stop, (b + 1) * block)
+            norm = float64(norms[b])
+            scale = s / norm if 0.0 < norm < math.inf else 0.0
+            round_levels(values[j:end], words[j - start : end - start], scale, s, levels[j:end])
+            j = end
 
 
-def _dequantize(levels: Any, norms: Any, block: Any, s: Any, out: Any) -> None:
-    size = levels.shape[1]
-    for i in prange(levels.shape[0]):
-        for b in range(norms.shape[1]):
-            unit = float64(norms[i, b]) / s
-            for j in range(b * block, min((b + 1) * block, size)):
-                out[i, j] = unit * levels[i, j]
+@serial
+def dequantize_row(levels: Any, norms: Any, block: Any, s: Any, out: Any) -> None:
+    """Write norm · level / s."""
+    for b in range(norms.size):
+        unit = float64(norms[b]) / s
+        # slices, because a loop from 0 needs no code for negative indices
+        source = levels[b * block : (b + 1) * block]
+        target = out[b * block : (b + 1) * block]
+        for j in range(source.size):
+            target[j] = unit * source[j]
 
 
 @serial
@@ -89,32 +111,80 @@ def omega_length(k: Any) -> Any:
     return length
 
 
-def _elias_bits(levels: Any, norms: Any, block: Any, table: Any, bits: Any) -> None:
-    size = levels.shape[1]
+@serial
+def code_length(k: Any, table: Any) -> Any:
+    """The same, looked up where the table has it."""
+    return table[uint64(k)] if k < table.size else omega_length(int64(k))
+
+
+@serial
+def bits_row(codec: Any, levels: Any, norms: Any, block: Any, s: Any, table: Any) -> Any:
+    """The exact length in bits of one client's message."""
+    total = NORM_BITS * norms.size
+    if codec == FIXED:
+        width = fixed_width(2 * s)
+        for b in range(norms.size):
+            if norms[b] > 0:
+                total += width * levels[b * block : (b + 1) * block].size
+        return total
+    dense = 0
+    sparse = 0
+    for b in range(norms.size):
+        if norms[b] == 0:
+            continue
+        part = levels[b * block : (b + 1) * block]
+        last = -1
+        count = 0
+        for j in range(part.size):
+            level = int64(abs(part[j]))
+            dense += code_length(level + 1, table)
+            if level > 0:
+                sparse += code_length(j - last, table) + code_length(level, table)
+                last = j
+                count += 1
+        dense += count
+        sparse += count + code_length(count + 1, table)
+    return total + 1 + min(dense, sparse)
+
+
+@serial
+def fixed_width(largest: Any) -> Any:
+    """How many bits the integers from 0 to ``largest`` need."""
+    width = 0
+    while largest > 0:
+        width += 1
+        largest >>= 1
+    return width
+
+
+@threaded
+def quantize(
+    kind: Any, values: Any, block: Any, s: Any, k0: Any, k1: Any, tag: Any, clients: Any, round_: Any,
+    levels: Any, norms: Any,
+) -> None:  # fmt: skip
+    for i in prange(values.shape[0]):
+        quantize_row(kind, values[i], block, s, k0, k1, tag, clients[i], round_, levels[i], norms[i])
+
+
+@threaded
+def dequantize(levels: Any, norms: Any, block: Any, s: Any, out: Any) -> None:
     for i in prange(levels.shape[0]):
-        dense = 0
-        sparse = 0
-        for b in range(norms.shape[1]):
-            if norms[i, b] == 0:
-                continue
-            start = b * block
-            last = start - 1
-            count = 0
-            for j in range(start, min(start + block, size)):
-                level = abs(levels[i, j])
-                dense += table[level + 1] if level + 1 < table.size else omega_length(int64(level) + 1)
-                if level > 0:
-                    dense += 1
-                    gap = j - last
-                    sparse += 1
-                    sparse += table[gap] if gap < table.size else omega_length(int64(gap))
-                    sparse += table[level] if level < table.size else omega_length(int64(level))
-                    last = j
-                    count += 1
-            sparse += omega_length(int64(count) + 1)
-        bits[i] = 1 + min(dense, sparse)
+        dequantize_row(levels[i], norms[i], block, s, out[i])
 
 
-quantize = Kernel(_quantize)
-dequantize = Kernel(_dequantize)
-elias_bits = Kernel(_elias_bits)
+@threaded
+def count_bits(codec: Any, levels: Any, norms: Any, block: Any, s: Any, table: Any, bits: Any) -> None:
+    for i in prange(levels.shape[0]):
+        bits[i] = bits_row(codec, levels[i], norms[i], block, s, table)
+
+
+@threaded
+def roundtrip(
+    kind: Any, codec: Any, values: Any, block: Any, s: Any, k0: Any, k1: Any, tag: Any, clients: Any, round_: Any,
+    table: Any, norms: Any, out: Any, bits: Any,
+) -> None:  # fmt: skip
+    for i in prange(values.shape[0]):
+        levels = np.empty(values.shape[1], dtype=np.int32)
+        quantize_row(kind, values[i], block, s, k0, k1, tag, clients[i], round_, levels, norms[i])
+        dequantize_row(levels, norms[i], block, s, out[i])
+        bits[i] = bits_row(codec, levels, norms[i], block, s, table)

@@ -14,8 +14,6 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress.base import Compressed, Compressor
 from fpdfp.rng import Draws
 
-#: The bits of a block's norm, a float32.
-NORM_BITS = 32
 #: What rounding the norm up to float32 can add to a variance.
 NORM_ROUNDING = 1.0 + 2.0**-22
 #: Up to this integer the lengths of Elias codes are looked up.
@@ -107,18 +105,14 @@ class QSGD(Compressor):
         """Return the levels and norms of each client's array; refuse what is not finite."""
         from fpdfp._kernels import quantize as kernels
 
-        flat = np.ascontiguousarray(arrays).reshape(len(arrays), -1)
-        block = self._block_of(flat.shape[1])
+        flat, block, norms = self._lay_out(arrays)
         levels = np.empty(flat.shape, dtype=np.int32)
-        norms = np.empty((len(flat), -(-flat.shape[1] // block)), dtype=np.float32)
         k0, k1 = draws.key
-        kind = kernels.MAX if self.norm == "max" else kernels.L2
         kernels.quantize(
-            10 * flat.size, kind, flat, block, self.levels, k0, k1, draws.tag(purpose), draws.clients, draws.round,
-            levels, norms,
+            self._kind, flat, block, self.levels, k0, k1, draws.tag(purpose), draws.clients,
+            draws.round, levels, norms,
         )  # fmt: skip
-        if not np.isfinite(norms).all():
-            raise FloatingPointError("a message holds NaN, infinities or values beyond the range of float32")
+        _refuse_nonfinite(norms)
         return Quantized(levels, norms)
 
     def dequantize(self, quantized: Quantized, shape: Shape, dtype: Any) -> Array:
@@ -127,7 +121,7 @@ class QSGD(Compressor):
 
         levels, norms = quantized
         out = np.empty(levels.shape, dtype=dtype)
-        kernels.dequantize(levels.size, levels, norms, self._block_of(levels.shape[1]), self.levels, out)
+        kernels.dequantize(levels, norms, self._block_of(levels.shape[1]), self.levels, out)
         return out.reshape(shape)
 
     def nbits(self, quantized: Quantized) -> IntArray:
@@ -135,24 +129,49 @@ class QSGD(Compressor):
         from fpdfp._kernels import quantize as kernels
 
         levels, norms = quantized
+        bits = np.empty(len(levels), dtype=np.int64)
         block = self._block_of(levels.shape[1])
-        if self.codec == "fixed":
-            width = (2 * self.levels).bit_length()
-            lengths = np.full(norms.shape[1], block, dtype=np.int64)
-            lengths[-1] = levels.shape[1] - block * (norms.shape[1] - 1)
-            payload = width * ((norms > 0) @ lengths)
-        else:
-            payload = np.empty(len(levels), dtype=np.int64)
-            kernels.elias_bits(4 * levels.size, levels, norms, block, _omega_lengths(), payload)
-        bits: IntArray = payload + NORM_BITS * norms.shape[1]
+        kernels.count_bits(
+            self._coding, levels, norms, block, self.levels, _omega_lengths(), bits
+        )  # fmt: skip
         return bits
 
     def compress(self, arrays: Array, draws: Draws, purpose: int) -> Compressed:
-        quantized = self.quantize(arrays, draws, purpose)
-        return Compressed(self.dequantize(quantized, arrays.shape, arrays.dtype), self.nbits(quantized))
+        """Quantize, dequantize and count in one pass: what the three methods above give."""
+        from fpdfp._kernels import quantize as kernels
+
+        flat, block, norms = self._lay_out(arrays)
+        out = np.empty(flat.shape, dtype=arrays.dtype)
+        bits = np.empty(len(flat), dtype=np.int64)
+        k0, k1 = draws.key
+        kernels.roundtrip(
+            self._kind, self._coding, flat, block, self.levels, k0, k1, draws.tag(purpose),
+            draws.clients, draws.round, _omega_lengths(), norms, out, bits,
+        )  # fmt: skip
+        _refuse_nonfinite(norms)
+        return Compressed(out.reshape(arrays.shape), bits)
+
+    @property
+    def _kind(self) -> int:
+        return ("l2", "max").index(self.norm)
+
+    @property
+    def _coding(self) -> int:
+        return ("elias", "fixed").index(self.codec)
+
+    def _lay_out(self, arrays: Array) -> tuple[Array, int, Array]:
+        """Return the arrays as rows, the length of a block, and room for the norms."""
+        flat = np.ascontiguousarray(arrays).reshape(len(arrays), -1)
+        block = self._block_of(flat.shape[1])
+        return flat, block, np.empty((len(flat), -(-flat.shape[1] // block)), dtype=np.float32)
 
     def _block_of(self, size: int) -> int:
         return size if self.block is None else min(self.block, size)
+
+
+def _refuse_nonfinite(norms: Array) -> None:
+    if not np.isfinite(norms).all():
+        raise FloatingPointError("a message holds NaN, infinities or values beyond the range of float32")
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Mapping
@@ -75,7 +76,22 @@ class Run:
     def advance(self) -> None:
         """Do one round; raise FloatingPointError, and leave everything as it was, if it gives no numbers."""
         started = time.perf_counter()
-        problem, method, k = self.problem, self.method, self.round
+        state, bits_up, bits_down = self._round(self.round)
+        self.state = state
+        self.round += 1
+        self.bits_up += bits_up
+        self.bits_down += bits_down
+        self.seconds += time.perf_counter() - started
+
+    def warm_up(self) -> None:
+        """Do the next round and forget it, so that kernels are compiled before the clock starts."""
+        # What goes wrong here goes wrong again in the round itself, and is dealt with there.
+        with contextlib.suppress(FloatingPointError):
+            self._round(self.round)
+
+    def _round(self, k: int) -> tuple[Any, int, int]:
+        """Return the state after round k, and the bits that clients and server sent in it."""
+        problem, method = self.problem, self.method
         clients = choose_clients(self.seed, k, problem.n_clients, self.clients_per_round)
         draws = Draws(self.seed, k, clients)
         message = method.broadcast(problem.model, self.state)
@@ -90,8 +106,4 @@ class Run:
         x = method.solution(state)[0]
         if not math.isfinite(float(np.vdot(x, x))):
             raise FloatingPointError("the iterate is no longer finite")
-        self.state = state
-        self.round = k + 1
-        self.bits_up += bits_up
-        self.bits_down += len(clients) * sum(8 * array.nbytes for array in message)
-        self.seconds += time.perf_counter() - started
+        return state, bits_up, len(clients) * sum(8 * array.nbytes for array in message)

@@ -151,6 +151,8 @@ class _Loop:
         status, message = "finished", f"all {plan.rounds} rounds done"
         if run.round == 0 and run.history.rows == 0:
             self.evaluate()
+        if run.round < plan.rounds:
+            run.warm_up()
         with Interrupt() as interrupt, Bar(plan.rounds, run.round, progress) as bar:
             while run.round < plan.rounds:
                 try:

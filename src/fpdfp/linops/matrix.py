@@ -70,8 +70,7 @@ def _multiply(matrix: Any, x: Array) -> Array:
     vectors = np.ascontiguousarray(x).reshape(-1, matrix.shape[1])
     out = np.empty((len(vectors), matrix.shape[0]), dtype=np.result_type(matrix.dtype, x.dtype))
     if isinstance(matrix, np.ndarray):
-        kernels.multiply_dense(matrix.size * len(vectors), matrix, vectors, out)
+        kernels.multiply_dense(matrix, vectors, out)
     else:
-        work = 2 * matrix.nnz * len(vectors)
-        kernels.multiply_csr(work, matrix.data, matrix.indices, matrix.indptr, vectors, out)
+        kernels.multiply_csr(matrix.data, matrix.indices, matrix.indptr, vectors, out)
     return out.reshape(*x.shape[:-1], matrix.shape[0])

@@ -66,12 +66,11 @@ class LinearModel(Losses):
         rows = self._rows
         out = np.empty(len(clients), dtype=np.float64)
         x = np.ascontiguousarray(x, dtype=self.dtype)
-        work = self._work(clients, None)
         if rows.sparse:
             X = rows.X
-            glm.values_csr(work, self.kind, X.data, X.indices, X.indptr, rows.y, rows.offsets, clients, x, self.l2, out)
+            glm.values_csr(self.kind, X.data, X.indices, X.indptr, rows.y, rows.offsets, clients, x, self.l2, out)
         else:
-            glm.values_dense(work, self.kind, rows.X, rows.y, rows.offsets, clients, x, self.l2, out)
+            glm.values_dense(self.kind, rows.X, rows.y, rows.offsets, clients, x, self.l2, out)
         return out
 
     def gradients(
@@ -88,16 +87,15 @@ class LinearModel(Losses):
             if draws is None:
                 raise ValueError("draws must be given with batch_size")
             batch, (k0, k1), tag, round_ = batch_size, draws.key, draws.tag(Purpose.BATCH), draws.round
-        work = self._work(clients, batch_size)
         if rows.sparse:
             X = rows.X
             glm.gradients_csr(
-                work, self.kind, X.data, X.indices, X.indptr, rows.y, rows.offsets, clients, points, self.l2,
+                self.kind, X.data, X.indices, X.indptr, rows.y, rows.offsets, clients, points, self.l2,
                 batch, k0, k1, tag, round_, out,
             )  # fmt: skip
         else:
             glm.gradients_dense(
-                work, self.kind, rows.X, rows.y, rows.offsets, clients, points, self.l2,
+                self.kind, rows.X, rows.y, rows.offsets, clients, points, self.l2,
                 batch, k0, k1, tag, round_, out,
             )  # fmt: skip
         return out
@@ -142,13 +140,3 @@ class LinearModel(Losses):
 
     def _row_weights(self, weights: Array) -> Array:
         return np.repeat(weights / self.sizes, self.sizes)
-
-    def _work(self, clients: IntArray, batch_size: int | None) -> int:
-        """Roughly how many elementary operations a pass over these clients' rows takes."""
-        rows = int(self.sizes[clients].sum()) if batch_size is None else batch_size * len(clients)
-        return rows * (8 + 2 * self._entries_per_row)
-
-    @functools.cached_property
-    def _entries_per_row(self) -> int:
-        X = self._rows.X
-        return int(X.nnz / X.shape[0]) if self._rows.sparse else self.shape[0]

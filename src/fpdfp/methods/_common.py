@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from fpdfp import _checks, steps
+from fpdfp._typing import Array
+
+
+def mean(replies: Array) -> Array:
+    """Return the plain mean over the client axis, summed in the order of clients."""
+    total: Array = replies.sum(axis=0)
+    return total / len(replies)
 
 
 def check_batch_size(batch_size: int | None) -> None:

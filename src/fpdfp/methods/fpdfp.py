@@ -9,7 +9,7 @@ import numpy as np
 
 from fpdfp import steps
 from fpdfp._typing import Array
-from fpdfp.methods._common import check_batch_size, is_noisy
+from fpdfp.methods._common import check_batch_size, is_noisy, mean
 from fpdfp.methods._pdfp_step import choose_lambda, pdfp_step
 from fpdfp.methods.base import Method
 from fpdfp.methods.fpdfp_identity import FPDFPIdentity
@@ -98,7 +98,7 @@ class FPDFP(Method):
         return Reply(x_new - x, v_new)
 
     def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
-        return State(state.x + reply.x.mean(axis=0), reply.v.mean(axis=0))
+        return State(state.x + mean(reply.x), mean(reply.v))
 
     def solution(self, state: State) -> tuple[Array, Array | None]:
         return state.x, state.v

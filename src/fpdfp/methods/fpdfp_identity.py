@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fpdfp import steps
 from fpdfp._typing import Array
-from fpdfp.methods._common import check_batch_size, is_noisy
+from fpdfp.methods._common import check_batch_size, is_noisy, mean
 from fpdfp.methods.base import Method
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
@@ -79,7 +79,7 @@ class FPDFPIdentity(Method):
         return Reply(x_new - x)
 
     def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
-        return State(state.x + reply.x.mean(axis=0))
+        return State(state.x + mean(reply.x))
 
     def solution(self, state: State) -> tuple[Array, Array | None]:
         return state.x, None

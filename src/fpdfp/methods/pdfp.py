@@ -9,6 +9,7 @@ import numpy as np
 
 from fpdfp import steps
 from fpdfp._typing import Array
+from fpdfp.methods._common import mean
 from fpdfp.methods._pdfp_step import choose_lambda, pdfp_step
 from fpdfp.methods.base import Method
 from fpdfp.problem import LocalLosses, Model
@@ -87,7 +88,7 @@ class PDFP(Method):
 
     def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
         assert self.lam is not None
-        x, v = pdfp_step(model, state.x, state.v, reply.gradient.mean(axis=0), self.schedule()(k), self.lam)
+        x, v = pdfp_step(model, state.x, state.v, mean(reply.gradient), self.schedule()(k), self.lam)
         return State(x, v)
 
     def solution(self, state: State) -> tuple[Array, Array | None]:
