@@ -119,6 +119,8 @@ class _AugmentedLagrangian:
         self.mu = problem.strong_convexity
         self.newton_steps = 0
         linop = problem.linop
+        #: Where f may be flat, x is held near the last x, less and less: the proximal method of multipliers.
+        self.proximity = 0.0 if self.mu > 0 else 1e-2 * float(problem.lipschitz.mean())
         self.matrix: Array | None = None
         if linop.size_in <= DENSE_COLUMNS and linop.size_in * linop.size_out <= DENSE_ENTRIES:
             unit = np.eye(linop.size_in, dtype=problem.model.dtype).reshape(linop.size_in, *linop.in_shape)
@@ -131,23 +133,20 @@ class _AugmentedLagrangian:
         v = np.zeros(problem.model.dual_shape, dtype=x.dtype)
         scale = float(np.linalg.norm(problem.gradient(np.zeros_like(x)))) or 1.0
         x, sigma = self.start(x, scale)
-        converged = False
-        best_error = math.inf
-        best = (x, v)
+        best_error, best = math.inf, (x, v)
         for outer in range(MAX_OUTER):
             accuracy = max(0.1 * scale * 10.0 ** (-1.5 * outer), self.gradient_tolerance(x, scale))
-            x, w, slope = self.minimise(x, v, sigma, accuracy)
-            image = problem.linop.apply(x)
-            error = self.error(x, image, v, w, slope, sigma, scale)
+            x, w = self.minimise(_Subproblem(problem, v, sigma, x, self.proximity * GROWTH**-outer), x, accuracy)
+            error = self.error(x, v, w, sigma, scale)
             v = w
             if error < best_error:
                 best_error, best = error, (x, v)
             if error <= self.tol:
-                converged = True
                 break
             sigma *= GROWTH
         x, v = best
         certificate = problem.certificate(x, v, dual_steps=0)
+        converged = best_error <= self.tol
         if not converged:
             warnings.warn(
                 f"reference_solution reached {best_error:.2g} instead of tol={self.tol:g}",
@@ -166,7 +165,7 @@ class _AugmentedLagrangian:
         linop = self.problem.linop
         balanced = float(self.problem.lipschitz.mean()) / linop.squared_norm if linop.squared_norm > 0 else 1.0
         zero = np.zeros(self.problem.model.dual_shape, dtype=x.dtype)
-        x, _, _ = self.minimise(x, zero, 1e-9 * balanced, 0.1 * scale)
+        x, _ = self.minimise(_Subproblem(self.problem, zero, 1e-9 * balanced, x, self.proximity), x, 0.1 * scale)
         image = linop.apply(x)
         dual = self.problem.penalty.conjugate_prox(balanced * image, balanced)
         sizes = float(np.linalg.norm(dual)), float(np.linalg.norm(image))
@@ -180,32 +179,32 @@ class _AugmentedLagrangian:
             return max(math.sqrt(0.2 * self.mu * self.tol * objective), 1e-15 * scale)
         return 0.5 * self.tol * scale
 
-    def error(self, x: Array, image: Array, v: Array, w: Array, slope: Array, sigma: float, scale: float) -> float:
+    def error(self, x: Array, v: Array, w: Array, sigma: float, scale: float) -> float:
         """The relative duality gap, or the relative residuals where no gap is known."""
         problem = self.problem
-        # Bx and the y that minimises the augmented Lagrangian differ by (w − v)/σ.
-        mismatch = float(np.linalg.norm(w - v)) / sigma / max(float(np.linalg.norm(image)), 1e-300)
         if problem.penalty.finite and self.mu > 0:
-            objective = problem.smooth_value(x) + problem.penalty.value(image)
-            fenchel = problem.penalty.value(image) + problem.penalty.conjugate(w) - float(np.vdot(image, w))
-            gap = max(fenchel, 0.0) + float(np.vdot(slope, slope)) / (2 * self.mu)
-            return gap / max(abs(objective), 1e-300)
-        return max(float(np.linalg.norm(slope)) / scale, mismatch if np.any(w != v) else 0.0)
+            gap = problem.duality_gap(x, w)
+            assert gap is not None
+            return gap / max(abs(problem.objective(x)), 1e-300)
+        stationarity = float(np.linalg.norm(problem.gradient(x) + problem.linop.adjoint(w))) / scale
+        # Bx and the y that minimises the augmented Lagrangian differ by (w − v)/σ.
+        mismatch = float(np.linalg.norm(w - v)) / sigma
+        return max(stationarity, mismatch / max(float(np.linalg.norm(problem.linop.apply(x))), 1e-8))
 
-    def minimise(self, x: Array, v: Array, sigma: float, accuracy: float) -> tuple[Array, Array, Array]:
-        """Minimise ψ by damped Newton steps; return x, w and ∇ψ."""
-        value, w, slope = self.augmented(x, v, sigma)
+    def minimise(self, subproblem: _Subproblem, x: Array, accuracy: float) -> tuple[Array, Array]:
+        """Minimise ψ by damped Newton steps; return x and w."""
+        value, w, slope = subproblem.evaluate(x)
         for _ in range(MAX_NEWTON):
             length = float(np.linalg.norm(slope))
             if length <= accuracy:
                 break
-            direction = self.newton_direction(x, v, sigma, slope)
+            direction = subproblem.newton_direction(x, slope, self.matrix)
             self.newton_steps += 1
             descent = float(np.vdot(slope, direction))
             damping = 1.0
             while True:
                 trial = x + damping * direction
-                trial_value, trial_w, trial_slope = self.augmented(trial, v, sigma)
+                trial_value, trial_w, trial_slope = subproblem.evaluate(trial)
                 # At the end ψ no longer tells points apart; then a smaller gradient decides.
                 rounding = 1e-13 * max(abs(value), 1.0)
                 if trial_value <= value + 1e-4 * damping * descent or (
@@ -214,32 +213,44 @@ class _AugmentedLagrangian:
                     break
                 damping *= 0.5
                 if damping < 1e-12:
-                    return x, w, slope
+                    return x, w
             x, value, w, slope = trial, trial_value, trial_w, trial_slope
-        return x, w, slope
+        return x, w
 
-    def augmented(self, x: Array, v: Array, sigma: float) -> tuple[float, Array, Array]:
-        """Return ψ(x), w and ∇ψ(x)."""
-        problem = self.problem
-        shifted = v + sigma * problem.linop.apply(x)
+
+@dataclasses.dataclass(frozen=True)
+class _Subproblem:
+    """ψ(x) + τ/2 ‖x − c‖² for given v, σ, c and τ."""
+
+    problem: Problem
+    v: Array
+    sigma: float
+    centre: Array
+    tau: float
+
+    def evaluate(self, x: Array) -> tuple[float, Array, Array]:
+        """Return the value, w and the gradient."""
+        problem, sigma, away = self.problem, self.sigma, x - self.centre
+        shifted = self.v + sigma * problem.linop.apply(x)
         w = problem.penalty.conjugate_prox(shifted, sigma)
-        y = (shifted - w) / sigma
-        value = problem.smooth_value(x) + problem.penalty.value(problem.penalty.project(y))
-        value += float(np.vdot(w, w)) / (2 * sigma)
-        return value, w, problem.gradient(x) + problem.linop.adjoint(w)
+        y = problem.penalty.project((shifted - w) / sigma)
+        value = problem.smooth_value(x) + problem.penalty.value(y) + float(np.vdot(w, w)) / (2 * sigma)
+        value += self.tau / 2 * float(np.vdot(away, away))
+        return value, w, problem.gradient(x) + problem.linop.adjoint(w) + self.tau * away
 
-    def newton_direction(self, x: Array, v: Array, sigma: float, slope: Array) -> Array:
-        """Solve (∇²f + σBᵀDB) d = −∇ψ, by Cholesky or by conjugate gradients."""
-        problem = self.problem
-        derivative = problem.penalty.conjugate_prox_derivative(v + sigma * problem.linop.apply(x), sigma)
-        hessian = problem.losses.hessian(x, problem.weights) if self.matrix is not None else None
-        if hessian is not None and self.matrix is not None:
-            rows = self.matrix.reshape(len(hessian), -1)
-            system = hessian + sigma * (derivative(self.matrix).reshape(rows.shape) @ rows.T)
+    def newton_direction(self, x: Array, slope: Array, matrix: Array | None) -> Array:
+        """Solve (∇²f + τI + σBᵀDB) d = −∇ψ, by Cholesky or by conjugate gradients."""
+        problem, sigma = self.problem, self.sigma
+        derivative = problem.penalty.conjugate_prox_derivative(self.v + sigma * problem.linop.apply(x), sigma)
+        hessian = problem.losses.hessian(x, problem.weights) if matrix is not None else None
+        if hessian is not None and matrix is not None:
+            rows = matrix.reshape(len(hessian), -1)
+            system = hessian + sigma * (derivative(matrix).reshape(rows.shape) @ rows.T)
+            system[np.diag_indices_from(system)] += self.tau
             return _solve_positive(system, -slope)
 
         def product(u: Array) -> Array:
-            smooth = problem.losses.hessian_product(x, u, problem.weights)
+            smooth = problem.losses.hessian_product(x, u, problem.weights) + self.tau * u
             curved: Array = sigma * problem.linop.adjoint(derivative(problem.linop.apply(u)))
             return smooth + curved
 

@@ -24,16 +24,17 @@ LARGEST_FLOAT32 = 3.4028234663852886e38
 def block_norm(kind: Any, values: Any) -> Any:
     """The norm of a block as a float32, rounded up; infinity if it has none."""
     largest = 0.0
+    refused = 0
     for j in range(values.size):
         size = float64(abs(values[j]))
-        # a NaN fails every comparison, so it must not be the one that is kept
-        largest = largest if size <= largest else size
-    if not largest <= LARGEST_FLOAT32:
+        refused += 0 if size <= LARGEST_FLOAT32 else 1  # counts NaN, which fails every comparison
+        largest = size if size > largest else largest
+    if refused > 0:
         return float32(math.inf)
     norm = largest
     if kind == L2 and largest > 0.0:
         # Scaled by a power of two, which is exact, so that no square overflows or vanishes.
-        unit = 2.0 ** -math.floor(math.log2(largest))
+        unit = 2.0 ** min(-math.floor(math.log2(largest)), 1000.0)
         s0 = s1 = s2 = s3 = 0.0
         whole = values.size - values.size % 4
         for j in range(0, whole, 4):
@@ -79,8 +80,10 @@ def quantize_row(
             b = j // block
             end = min(stop, (b + 1) * block)
             norm = float64(norms[b])
-            scale = s / norm if 0.0 < norm < math.inf else 0.0
-            round_levels(values[j:end], words[j - start : end - start], scale, s, levels[j:end])
+            if 0.0 < norm < math.inf:
+                round_levels(values[j:end], words[j - start : end - start], s / norm, s, levels[j:end])
+            else:
+                levels[j:end] = 0
             j = end
 
 

@@ -76,7 +76,8 @@ class Losses(abc.ABC):
         total = np.zeros(self.shape, dtype=np.float64)
         for clients in self.chunks():
             part = self.gradients(x, clients)
-            total += np.tensordot(weights[clients], part, axes=1)
+            # no BLAS, whose order of summation may change with the number of threads
+            total += (weights[clients].reshape(-1, *[1] * len(self.shape)) * part).sum(axis=0)
         return total.astype(self.dtype, copy=False)
 
     def hessian(self, x: Array, weights: Array) -> Array | None:

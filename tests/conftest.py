@@ -1,0 +1,29 @@
+"""Settings and fixtures for all tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+# The same examples every time: a failure in CI can be seen again anywhere.
+settings.register_profile("fpdfp", deadline=None, derandomize=True, max_examples=40, database=None)
+settings.load_profile("fpdfp")
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(12345)
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder with the real data sets; tests that need it skip where it is absent."""
+    directory = SHARED / "data"
+    if not directory.is_dir():
+        pytest.skip(f"needs the data sets of {directory}, which are not part of the package")
+    return directory

@@ -1,0 +1,153 @@
+"""Linear maps: adjoints, norms, batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse.linalg import aslinearoperator
+
+from fpdfp import linops
+from fpdfp.linops.norm import squared_norm_bound
+
+
+def dense(linop: linops.LinOp) -> Any:
+    """The matrix of a map, column by column."""
+    unit = np.eye(linop.size_in).reshape(linop.size_in, *linop.in_shape)
+    return np.stack([linop.apply(e).ravel() for e in unit], axis=1)
+
+
+def maps(seed: int, a: int, b: int, c: int) -> list[linops.LinOp]:
+    generator = np.random.default_rng(seed)
+    matrix = generator.standard_normal((a, b))
+    sparse = scipy.sparse.random_array((a, b), density=0.4, rng=generator)
+    return [
+        linops.Identity((a, b)),
+        linops.Matrix(matrix),
+        linops.Matrix(sparse),
+        linops.Wrapped(aslinearoperator(matrix)),
+        linops.Wrapped(aslinearoperator(generator.standard_normal((c, a * b))), in_shape=(a, b)),
+        linops.Difference(a + 1),
+        linops.Gradient((a,)),
+        linops.Gradient((a, b)),
+        linops.Gradient((a, b, c)),
+        linops.VStack([linops.Gradient((a, b)), linops.Identity((a, b))]),
+        linops.VStack([matrix, sparse, linops.Identity(b)]),
+    ]
+
+
+sizes = st.integers(1, 7)
+
+
+@given(seed=st.integers(0, 10**6), a=sizes, b=sizes, c=sizes)
+def test_adjoint_norm_and_batches(seed: int, a: int, b: int, c: int) -> None:
+    for linop in maps(seed, a, b, c):
+        assert linops.adjoint_error(linop, seed) < 1e-13
+        matrix = dense(linop)
+        true = float(np.linalg.norm(matrix, 2) ** 2)
+        assert true * (1 - 1e-12) <= linop.squared_norm <= max(true * 1.001, 1e-10)
+        generator = np.random.default_rng(seed)
+        x = generator.standard_normal((9, *linop.in_shape))
+        v = generator.standard_normal((9, *linop.out_shape))
+        np.testing.assert_allclose(linop.apply(x[0]).ravel(), matrix @ x[0].ravel(), atol=1e-12)
+        np.testing.assert_allclose(linop.adjoint(v[0]).ravel(), matrix.T @ v[0].ravel(), atol=1e-12)
+        for i in (0, 3, 8):
+            np.testing.assert_array_equal(linop.apply(x)[i], linop.apply(x[i]))
+            np.testing.assert_array_equal(linop.adjoint(v)[i], linop.adjoint(v[i]))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_float32_batches_have_the_bits_of_single_vectors(dtype: Any) -> None:
+    generator = np.random.default_rng(0)
+    for matrix in (
+        generator.standard_normal((30, 21)),
+        scipy.sparse.random_array((30, 21), density=0.3, rng=generator),
+    ):
+        linop = linops.Matrix(matrix.astype(dtype))
+        x = generator.standard_normal((17, 21)).astype(dtype)
+        together = linop.apply(x)
+        assert together.dtype == dtype
+        for i in range(17):
+            np.testing.assert_array_equal(together[i], linop.apply(x[i]))
+
+
+def test_gradient_is_the_forward_difference_with_neumann_boundary() -> None:
+    x = np.arange(24.0).reshape(2, 3, 4) ** 2
+    for axis in range(3):
+        expected = np.diff(x, axis=axis, append=np.take(x, [-1], axis=axis))
+        np.testing.assert_array_equal(linops.Gradient((2, 3, 4)).apply(x)[axis], expected)
+
+
+def test_gradient_norm_is_below_twelve_in_three_dimensions() -> None:
+    assert 11.9 < linops.Gradient((256, 256, 64)).squared_norm < 12
+
+
+@pytest.mark.parametrize("kind", ["matrix", "operator", "large sparse"])
+def test_large_maps_get_a_bound_that_holds_and_is_tight(kind: str) -> None:
+    """The top of the spectrum is clustered, which is what makes a plain power iteration stop too low."""
+    generator = np.random.default_rng(3)
+    size = 1500
+    spectrum = np.concatenate([np.linspace(0.9, 1.0, 500), np.linspace(0, 0.9, size - 500)])
+    if kind == "large sparse":
+        operator: Any = scipy.sparse.diags_array(np.sqrt(spectrum)).tocsr()[generator.permutation(size)]
+        bound = squared_norm_bound(operator)
+    else:
+        q, _ = np.linalg.qr(generator.standard_normal((size, size)))
+        matrix = q * np.sqrt(spectrum)
+        bound = squared_norm_bound(matrix if kind == "matrix" else linops.Wrapped(aslinearoperator(matrix)))
+    assert 1.0 <= bound <= 1.01
+
+
+def test_zero_map() -> None:
+    assert linops.Matrix(np.zeros((3, 4))).squared_norm == 0.0
+    assert linops.Gradient((1, 1)).squared_norm < 1e-30
+
+
+def test_pylops_operators_are_maps() -> None:
+    pylops = pytest.importorskip("pylops")
+    ours = linops.aslinop(pylops.FirstDerivative(10, kind="forward", edge=False))
+    assert linops.adjoint_error(ours) < 1e-14
+    x = np.random.default_rng(0).standard_normal(10)
+    np.testing.assert_allclose(ours.apply(x)[:-1], np.diff(x))
+
+
+def test_integers_and_other_formats_are_taken() -> None:
+    np.testing.assert_array_equal(linops.aslinop([[1, 2], [3, 4]]).apply(np.ones(2)), [3.0, 7.0])
+    np.testing.assert_array_equal(
+        linops.aslinop(scipy.sparse.coo_matrix(([1, 1], ([0, 0], [1, 1])), (1, 2))).apply(np.ones(2)), [2.0]
+    )
+
+
+BAD: list[tuple[Any, str]] = [
+    (lambda: linops.aslinop("B"), "linop must be an array"),
+    (lambda: linops.Matrix(np.ones(3)), "matrix must be a matrix"),
+    (lambda: linops.Matrix(np.ones((0, 3))), "matrix must be a matrix"),
+    (lambda: linops.Matrix([[np.nan, 1.0]]), "matrix must be finite"),
+    (lambda: linops.Matrix(scipy.sparse.csr_array([[np.inf, 1.0]])), "the stored entries of matrix must be finite"),
+    (lambda: linops.Matrix([[1j]]), "must hold real numbers"),
+    (lambda: linops.Gradient(()), "shape must have at least one axis"),
+    (lambda: linops.Gradient((2, 2, 2, 2)), "shape must have 1, 2 or 3 axes"),
+    (lambda: linops.Gradient((2, 0)), "shape must be an integer of at least 1"),
+    (lambda: linops.Difference(1), "size must be an integer of at least 2"),
+    (lambda: linops.VStack([]), "parts must hold at least one map"),
+    (lambda: linops.VStack([linops.Identity(2), linops.Identity(3)]), r"parts\[1\] acts on shape"),
+    (lambda: linops.Wrapped(aslinearoperator(np.eye(4)), in_shape=(3,)), "in_shape must have 4 entries"),
+    (lambda: linops.Matrix(np.eye(3)).apply(np.ones(4)), "x must have shape"),
+    (lambda: linops.Gradient((2, 3)).adjoint(np.ones((2, 3))), "v must have shape"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), BAD)
+def test_bad_arguments_are_named(make: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        make()
+
+
+def test_a_map_that_gives_nan_is_refused() -> None:
+    broken = scipy.sparse.linalg.LinearOperator((3, 3), matvec=lambda x: x * np.nan, rmatvec=lambda x: x, dtype=float)
+    with pytest.raises(ValueError, match="linop gives NaN"):
+        _ = linops.Wrapped(broken).squared_norm

@@ -1,0 +1,128 @@
+"""Objective, the optimality residual of Lemma 1, the duality gap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fpdfp
+from tests import helpers
+
+
+@pytest.mark.parametrize("name", helpers.zoo())
+def test_lemma_one_holds_at_the_solution_for_any_step_and_lambda(name: str) -> None:
+    """∇f(x*) + Bᵀv* = 0 and v* = T(x*, v*) for every γ > 0 and λ > 0."""
+    problem = helpers.zoo()[name]
+    best = fpdfp.reference_solution(problem, tol=1e-12)
+    assert best.converged
+    gradient = problem.gradient(best.x)
+    np.testing.assert_allclose(gradient + problem.linop.adjoint(best.v), 0, atol=1e-7)
+    assert problem.residual(best.x, best.v).norm < 1e-6
+    image = problem.linop.apply(best.x)
+    for gamma in (0.1, 1.0, 7.0):
+        for lam in (0.05, 0.3, 2.0):
+            sigma = lam / gamma
+            back = problem.linop.apply(best.x - gamma * gradient) * sigma
+            again = problem.penalty.conjugate_prox(
+                back + best.v - lam * problem.linop.apply(problem.linop.adjoint(best.v)), sigma
+            )
+            np.testing.assert_allclose(again, best.v, atol=2e-6)
+    # v* is a subgradient of g at Bx*, up to how far Bx* may be from the domain of g
+    nearest = problem.penalty.project(image)
+    fenchel = problem.penalty.value(nearest) + problem.penalty.conjugate(best.v) - float(np.vdot(nearest, best.v))
+    assert fenchel == pytest.approx(0.0, abs=1e-8)
+
+
+@pytest.mark.parametrize("name", helpers.zoo())
+def test_the_residual_vanishes_nowhere_else(name: str, rng: np.random.Generator) -> None:
+    problem = helpers.zoo()[name]
+    best = fpdfp.reference_solution(problem, tol=1e-10)
+    for size in (1e-2, 1.0):
+        x = best.x + size * rng.standard_normal(problem.model.shape)
+        assert problem.residual(x, best.v).norm > 1e-4 * size
+
+
+@pytest.mark.parametrize("name", [name for name, problem in helpers.zoo().items() if problem.penalty.finite])
+def test_the_gap_bounds_the_distance_to_the_optimum(name: str, rng: np.random.Generator) -> None:
+    problem = helpers.zoo()[name]
+    best = fpdfp.reference_solution(problem, tol=1e-12)
+    for size in (0.0, 1e-3, 1e-1, 10.0):
+        x = best.x + size * rng.standard_normal(problem.model.shape)
+        certificate = problem.certificate(x)
+        excess = problem.objective(x) - best.objective
+        assert certificate.objective == pytest.approx(problem.objective(x), rel=1e-14)
+        assert certificate.gap is not None
+        assert certificate.gap >= excess - 1e-12
+        assert problem.duality_gap(x, certificate.v) == pytest.approx(certificate.gap, rel=1e-9, abs=1e-13)
+        better = problem.certificate(x, dual_steps=2000)
+        assert better.gap is not None
+        assert excess - 1e-12 <= better.gap <= certificate.gap
+    assert problem.certificate(best.x, best.v).gap == pytest.approx(0.0, abs=1e-10)
+
+
+def test_without_strong_convexity_no_gap_is_claimed() -> None:
+    X, y, owner = helpers.classification()
+    problem = fpdfp.Problem(fpdfp.losses.Logistic(X, y, clients=owner), fpdfp.penalties.L1(0.1))
+    assert problem.strong_convexity == 0.0
+    assert problem.duality_gap(np.zeros(12), np.zeros(12)) is None
+    assert problem.certificate(np.zeros(12)).gap is None
+
+
+def test_a_violated_constraint_is_told_and_not_hidden() -> None:
+    problem = helpers.zoo()["box"]
+    x = np.full(12, 0.5)
+    assert problem.objective(x) == np.inf
+    certificate = problem.certificate(x)
+    assert certificate.violation == pytest.approx(0.3)
+    assert np.isfinite(certificate.objective)
+    assert certificate.gap is None
+
+
+def test_gap_is_the_fenchel_rockafellar_gap_of_ridge_logistic_regression(rng: np.random.Generator) -> None:
+    """Against the dual written out: −Σ c_j φ*(θ_j) − g*(v) − ‖Aᵀθ + Bᵀv‖²/2μ with θ = φ'(Ax)."""
+    X, y, _ = helpers.classification(clients=1)
+    mu = 0.05
+    problem = fpdfp.Problem(fpdfp.losses.Logistic(X, y, l2=mu), fpdfp.penalties.L1(0.02), helpers.graph(12))
+    x = rng.standard_normal(12)
+    v = problem.penalty.conjugate_prox(rng.standard_normal(24), 1.0)
+    p = 1 / (1 + np.exp(y * (X @ x)))
+    entropy = p * np.log(p) + (1 - p) * np.log1p(-p)  # φ*(−y p)
+    mismatch = X.T @ (-y * p) / len(y) + problem.linop.adjoint(v)
+    dual = -entropy.mean() - mismatch @ mismatch / (2 * mu)
+    assert problem.duality_gap(x, v) == pytest.approx(problem.objective(x) - dual, rel=1e-10)
+
+
+BAD: list[tuple[Any, str]] = [
+    (lambda p: fpdfp.Problem(p.penalty, p.penalty), "losses must be one of fpdfp.losses"),
+    (lambda p: fpdfp.Problem(p.losses, 0.1), "penalty must be one of fpdfp.penalties"),
+    (lambda p: fpdfp.Problem(p.losses, p.penalty, np.eye(5)), r"linop acts on arrays of shape \(5,\), but x has"),
+    (lambda p: fpdfp.Problem(p.losses, p.penalty, np.full((12, 12), np.nan)), "linop must be finite"),
+    (lambda p: fpdfp.Problem(p.losses, p.penalty, "identity"), "linop must be an array"),
+    (lambda p: fpdfp.Problem(p.losses, p.penalty, weights="equal"), "weights must be one of 'uniform', 'samples'"),
+    (lambda p: fpdfp.Problem(p.losses, p.penalty, weights=[1.0]), r"weights must have shape \(5,\)"),
+    (lambda p: fpdfp.Problem(p.losses, p.penalty, weights=[1, 1, 0, 1, 1]), "weights must be positive"),
+    (lambda p: fpdfp.Problem(p.losses, fpdfp.penalties.L1(np.ones(5))), "weight must be one number or have the shape"),
+    (lambda p: p.objective(np.ones(3)), r"x must have shape \(12,\), got \(3,\)"),
+    (lambda p: p.objective(np.full(12, np.nan)), "x must be finite"),
+    (lambda p: p.residual(np.ones(12), np.ones(3)), r"v must have shape \(24,\)"),
+    (lambda p: p.duality_gap(np.ones(12), np.ones(3)), r"v must have shape \(24,\)"),
+    (lambda p: fpdfp.reference_solution(p, tol=0.0), "tol must be a finite number greater than 0"),
+    (lambda p: fpdfp.reference_solution(p.losses), "problem must be an fpdfp.Problem"),
+    (lambda p: fpdfp.reference_solution(p, x0=np.ones(3)), r"x0 must have shape \(12,\)"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), BAD)
+def test_bad_arguments_are_named(make: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        make(helpers.graph_guided())
+
+
+def test_given_weights_are_used_as_they_are() -> None:
+    problem = helpers.graph_guided(weights=[1.0, 2.0, 0.5, 1.0, 3.0])
+    x = np.ones(12)
+    values = problem.losses.values(x, np.arange(5))
+    assert problem.smooth_value(x) == pytest.approx(float(values @ [1.0, 2.0, 0.5, 1.0, 3.0]))
+    np.testing.assert_allclose(problem.local(np.arange(5)).gradients(x).mean(axis=0), problem.gradient(x))

@@ -1,0 +1,141 @@
+"""The reference solver against other solvers and closed forms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fpdfp
+from fpdfp import reference
+from fpdfp.errors import AccuracyWarning
+from tests import helpers
+
+
+def cvxpy_objective(problem: fpdfp.Problem, X: Any, y: Any, owner: Any, l2: float, regulariser: Any) -> float:
+    """Minimise with cvxpy and Clarabel, an interior-point method that shares no code with ours."""
+    import cvxpy as cp
+
+    x = cp.Variable(X.shape[1])
+    clients = np.unique(owner)
+    smooth = 0
+    for client in clients:
+        rows = owner == client
+        if isinstance(problem.losses, fpdfp.losses.Logistic):
+            fit = cp.sum(cp.logistic(-cp.multiply(y[rows], X[rows] @ x)))
+        else:
+            fit = cp.sum_squares(X[rows] @ x - y[rows]) / 2
+        smooth = smooth + fit / (rows.sum() * len(clients))
+    objective = smooth + l2 / 2 * cp.sum_squares(x)
+    penalty, constraints = regulariser(cp, x)
+    model = cp.Problem(cp.Minimize(objective + penalty), constraints)
+    settings = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
+    return float(model.solve(solver=cp.CLARABEL, **settings))
+
+
+def test_graph_guided_logistic_regression_agrees_with_clarabel() -> None:
+    X, y, owner = helpers.classification()
+    B = helpers.graph(12)
+    problem = helpers.graph_guided()
+    best = fpdfp.reference_solution(problem, tol=1e-10)
+    other = cvxpy_objective(problem, X, y, owner, 0.05, lambda cp, x: (0.02 * cp.norm1(B @ x), []))
+    assert best.objective == pytest.approx(other, rel=1e-8, abs=1e-8)
+    assert best.certificate.relative_gap is not None
+    assert best.certificate.relative_gap <= 1e-10
+
+
+REGULARISERS: dict[str, tuple[fpdfp.penalties.Penalty, Any, Any]] = {
+    "l1": (fpdfp.penalties.L1(0.1), None, lambda cp, x: (0.1 * cp.norm1(x), [])),
+    "groups": (
+        fpdfp.penalties.GroupL12(0.1, groups=np.arange(12) // 3),
+        None,
+        lambda cp, x: (0.1 * sum(cp.norm2(x[3 * k : 3 * k + 3]) for k in range(4)), []),
+    ),
+    "fused": (
+        fpdfp.penalties.L1(0.05),
+        fpdfp.linops.Difference(12),
+        lambda cp, x: (0.05 * cp.norm1(cp.diff(x)), []),
+    ),
+    "box": (fpdfp.penalties.Box(-0.1, 0.2), None, lambda cp, x: (0, [x >= -0.1, x <= 0.2])),
+    "non-negative": (fpdfp.penalties.NonNegative(), None, lambda cp, x: (0, [x >= 0])),
+}
+
+
+@pytest.mark.parametrize("name", REGULARISERS)
+@pytest.mark.parametrize("kind", [fpdfp.losses.Logistic, fpdfp.losses.LeastSquares])
+def test_every_penalty_agrees_with_clarabel(name: str, kind: Any) -> None:
+    penalty, linop, regulariser = REGULARISERS[name]
+    X, y, owner = helpers.classification()
+    problem = fpdfp.Problem(kind(X, y, clients=owner, l2=0.01), penalty, linop)
+    best = fpdfp.reference_solution(problem, tol=1e-10)
+    assert best.converged
+    other = cvxpy_objective(problem, X, y, owner, 0.01, regulariser)
+    assert best.objective == pytest.approx(other, rel=1e-8, abs=1e-8)
+
+
+def test_isotropic_total_variation_agrees_with_clarabel() -> None:
+    import cvxpy as cp
+
+    generator = np.random.default_rng(0)
+    noisy = np.kron(np.array([[0.0, 1.0], [1.0, 0.0]]), np.ones((3, 4))) + 0.2 * generator.standard_normal((6, 8))
+    losses = fpdfp.losses.OperatorLeastSquares([fpdfp.linops.Identity((6, 8))], [noisy], scale="sum")
+    linop = fpdfp.linops.Gradient((6, 8))
+    problem = fpdfp.Problem(losses, fpdfp.penalties.GroupL12(0.3, axis=0), linop)
+    best = fpdfp.reference_solution(problem, tol=1e-9)
+
+    matrix = np.stack([linop.apply(e).ravel() for e in np.eye(48).reshape(48, 6, 8)], axis=1)
+    x = cp.Variable(48)
+    gradient = cp.reshape(matrix @ x, (2, 48), order="C")
+    model = cp.Problem(cp.Minimize(cp.sum_squares(x - noisy.ravel()) / 2 + 0.3 * cp.sum(cp.norm2(gradient, axis=0))))
+    model.solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+    assert best.objective == pytest.approx(float(model.value), rel=1e-8)
+    np.testing.assert_allclose(best.x.ravel(), x.value, atol=1e-4)
+
+
+def test_identity_lasso_in_closed_form() -> None:
+    b = np.array([3.0, -0.05, 0.4, -2.0])
+    losses = fpdfp.losses.OperatorLeastSquares([np.eye(4)], [b], scale="sum")
+    best = fpdfp.reference_solution(fpdfp.Problem(losses, fpdfp.penalties.L1(0.5)))
+    np.testing.assert_allclose(best.x, [2.5, 0.0, 0.0, -1.5], atol=1e-9)
+
+
+def test_without_strong_convexity_the_residual_is_the_certificate() -> None:
+    X, y, owner = helpers.classification(rows=4, clients=2, d=20)
+    problem = fpdfp.Problem(fpdfp.losses.LeastSquares(X, y, clients=owner), fpdfp.penalties.L1(0.1))
+    best = fpdfp.reference_solution(problem, tol=1e-10)
+    assert best.converged
+    assert best.certificate.gap is None
+    assert best.certificate.residual.norm < 1e-8
+    other = cvxpy_objective(problem, X, y, owner, 0.0, lambda cp, x: (0.1 * cp.norm1(x), []))
+    assert best.objective == pytest.approx(other, rel=1e-8)
+
+
+@pytest.mark.parametrize("name", ["graph-guided", "fused", "group lasso", "TV and non-negative"])
+def test_conjugate_gradients_reach_what_factorisation_reaches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    dense = fpdfp.reference_solution(helpers.zoo()[name], tol=1e-10)
+    monkeypatch.setattr(reference, "DENSE_COLUMNS", 0)
+    iterative = fpdfp.reference_solution(helpers.zoo()[name], tol=1e-10)
+    assert iterative.objective == pytest.approx(dense.objective, rel=1e-9)
+
+
+def test_an_unreachable_tolerance_is_told() -> None:
+    with pytest.warns(AccuracyWarning, match="instead of tol=1e-30"):
+        best = fpdfp.reference_solution(helpers.graph_guided(), tol=1e-30)
+    assert not best.converged
+    assert best.certificate.relative_gap is not None
+    assert best.certificate.relative_gap < 1e-12
+
+
+def test_a_warm_start_is_used() -> None:
+    problem = helpers.graph_guided()
+    cold = fpdfp.reference_solution(problem)
+    warm = fpdfp.reference_solution(problem, x0=cold.x)
+    assert warm.objective == pytest.approx(cold.objective, rel=1e-10)
+    assert warm.newton_steps <= cold.newton_steps
+
+
+def test_the_text_says_what_was_reached() -> None:
+    text = str(fpdfp.reference_solution(helpers.graph_guided()))
+    assert "objective" in text
+    assert "relative gap" in text
