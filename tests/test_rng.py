@@ -28,7 +28,8 @@ def test_philox_gives_the_published_words(counter: str, key: str, expected: str)
     block, tag, client, round_ = words(counter)
     lane, group = block % philox.LANES, block // philox.LANES
     out = np.zeros(philox.GROUP, dtype=np.uint32)
-    philox.fill_group(*words(key), tag, client, round_, group, out)
+    k0, k1 = words(key)
+    philox.fill_group(k0, k1, tag, client, round_, group, out)
     assert out[lane :: philox.LANES].tolist() == words(expected)
 
 

@@ -77,6 +77,25 @@ class Theorem2(Schedule):
         return 2.0 / (self.d1 * k + 1.0)
 
 
+@dataclasses.dataclass(frozen=True)
+class Automatic(Schedule):
+    """γ_k = γ_0 / max(1 + γ_0 μ k/2, (1 + k/500)^⅔), what ``"auto"`` chooses where there is noise.
+
+    The first is the schedule of Theorem 2 with D₁ = μ, started at γ_0; on ill-conditioned problems it hardly
+    falls within any run, and the second, which satisfies Theorem 1, takes over.
+
+    >>> Automatic(0.5, 0.1)(0), Automatic(0.5, 0.1)(400)
+    (0.5, 0.045454545454545456)
+    """
+
+    gamma0: float
+    strong_convexity: float
+
+    def __call__(self, k: int) -> float:
+        theorem2 = 1.0 + 0.5 * self.gamma0 * self.strong_convexity * k
+        return float(self.gamma0 / max(theorem2, (1.0 + k / 500.0) ** (2.0 / 3.0)))
+
+
 class Constants(NamedTuple):
     """What a step can be chosen from; clients send their part once.
 
@@ -125,8 +144,8 @@ def resolve(step: Any, constants: Constants, *, noisy: bool) -> Schedule:
     """Return the schedule for what a user gave: a schedule, a number, or ``"auto"``.
 
     ``"auto"`` without noise is the constant 1/L. With noise (quantization, mini-batches, partial
-    participation, or clients that differ) it starts at 1.5/L', with L' from ``noisy_smoothness``, and falls as
-    (1 + k/500)^(−2/3): slow enough to keep moving on ill-conditioned problems, fast enough for Theorem 1.
+    participation, or clients that differ) it is :class:`Automatic` from 1.5/L', with L' from
+    ``noisy_smoothness``.
     """
     if isinstance(step, Schedule):
         return step
@@ -134,5 +153,5 @@ def resolve(step: Any, constants: Constants, *, noisy: bool) -> Schedule:
         _checks.choice("step", step, ("auto",))
         if not noisy:
             return Constant(1.0 / (constants.lipschitz_mean or 1.0))
-        return Decreasing(1.5 / (constants.noisy_smoothness or 1.0), 0.002, 2.0 / 3.0)
+        return Automatic(1.5 / (constants.noisy_smoothness or 1.0), constants.strong_convexity)
     return Constant(_checks.real("step", step, positive=True))

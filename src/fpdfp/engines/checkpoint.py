@@ -72,7 +72,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
 def load(path: Path) -> Checkpoint:
     """Read a checkpoint; a missing, cut or foreign file is an error that says so."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             contents = {name: archive[name] for name in archive.files}
         meta = json.loads(str(contents["meta"]))
         if meta["format"] != FORMAT:

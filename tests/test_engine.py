@@ -1,0 +1,484 @@
+"""The in-process engine: reproducible, resumable, interruptible."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fpdfp
+from fpdfp.engines import checkpoint as checkpoints
+from fpdfp.errors import CheckpointError, DivergenceWarning, StepTooLargeWarning
+from tests import helpers
+
+NOISY: dict[str, Any] = {"clients_per_round": 3, "compressor": fpdfp.QSGD(levels=5), "seed": 7}
+
+
+def noisy(rounds: int = 60, **changes: Any) -> fpdfp.Result:
+    method = fpdfp.FPDFP(step=fpdfp.steps.Decreasing(0.4, 0.02), batch_size=6)
+    return fpdfp.solve(helpers.graph_guided(), method, rounds=rounds, **(NOISY | changes))
+
+
+def same(a: fpdfp.Result, b: fpdfp.Result) -> None:
+    """Everything but the time taken is equal, to the last bit."""
+    np.testing.assert_array_equal(a.x, b.x)
+    np.testing.assert_array_equal(a.v, b.v)
+    assert (a.rounds, a.bits_up, a.bits_down, a.objective) == (b.rounds, b.bits_up, b.bits_down, b.objective)
+    assert list(a.history) == list(b.history)
+    for name in set(a.history) - {"seconds"}:
+        np.testing.assert_array_equal(a.history[name], b.history[name])
+
+
+def test_same_seed_same_bits() -> None:
+    same(noisy(), noisy())
+    assert (noisy().x != noisy(seed=8).x).any()
+
+
+PROGRAM = """
+import hashlib
+from tests import test_engine
+result = test_engine.noisy(25)
+print(hashlib.sha256(result.x.tobytes() + result.v.tobytes()).hexdigest(), result.bits_up)
+"""
+
+
+def test_any_number_of_threads_gives_the_same_bits() -> None:
+    seen = set()
+    for threads in ("1", "2", "5"):
+        environment = os.environ | {"NUMBA_NUM_THREADS": threads}
+        root = Path(__file__).parents[1]
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM], cwd=root, env=environment, capture_output=True, text=True, check=True
+        )
+        seen.add(done.stdout)
+    assert len(seen) == 1
+
+
+def test_replies_do_not_depend_on_who_else_takes_part() -> None:
+    """client_update over a batch gives each client the bits of a call for that client alone."""
+    problem = helpers.graph_guided()
+    method = fpdfp.FPDFP(step=0.3, batch_size=6, lam=0.2)
+    method = fpdfp.FPDFP(step=fpdfp.steps.Constant(0.3), batch_size=6, lam=0.2)
+    state = method.init(problem.model, np.ones(12))
+    clients = np.arange(5)
+    together = method.client_update(problem.model, problem.local(clients), state, 3, fpdfp.rng.Draws(1, 3, clients))
+    for i in clients:
+        only = np.array([i])
+        alone = method.client_update(problem.model, problem.local(only), state, 3, fpdfp.rng.Draws(1, 3, only))
+        np.testing.assert_array_equal(alone.x[0], together.x[i])
+        np.testing.assert_array_equal(alone.v[0], together.v[i])
+
+
+def test_bits_are_counted_for_every_message() -> None:
+    full = noisy(10, compressor=None)
+    assert full.bits_up == full.bits_down == 10 * 3 * (12 + 24) * 64
+    fixed = noisy(10, compressor={"x": fpdfp.QSGD(4, codec="fixed"), "v": None})
+    assert fixed.bits_up == 10 * 3 * (32 + 12 * 4 + 24 * 64)
+    assert 0 < noisy(10).bits_up < fixed.bits_up
+    np.testing.assert_array_equal(np.diff(full.history.bits_up), 3 * 36 * 64)
+
+
+def test_history_has_a_row_for_every_evaluation_and_a_column_for_every_metric(tmp_path: Path) -> None:
+    result = noisy(25, evaluate_every=10, metrics={"zeros": lambda x: np.sum(x == 0), "size": np.linalg.norm})
+    history = result.history
+    assert history["round"].tolist() == [0, 10, 20, 25]
+    assert list(history) == ["round", "objective", "bits_up", "bits_down", "step", "seconds", "zeros", "size"]
+    assert history.objective[-1] == result.objective
+    assert history.size[-1] == np.linalg.norm(result.x)
+    assert (np.diff(history.seconds) > 0).all()
+    assert history.step[-1] == pytest.approx(0.4 / (1 + 0.02 * 24))
+    with pytest.raises(AttributeError, match="history has no column 'loss'; it has round, objective"):
+        _ = history.loss
+    history.to_csv(tmp_path / "history.csv")
+    table = np.genfromtxt(tmp_path / "history.csv", delimiter=",", names=True)
+    np.testing.assert_allclose(table["objective"], history.objective)
+
+
+def test_evaluation_is_off_the_clock() -> None:
+    import time
+
+    slow = noisy(5, evaluate_every=1, metrics={"sleep": lambda x: time.sleep(0.1) or 0.0})
+    assert slow.history.seconds[-1] < 0.3
+
+
+def test_callbacks_see_the_run_and_can_stop_it() -> None:
+    rounds: list[int] = []
+
+    def watch(run: fpdfp.Run) -> bool:
+        rounds.append(run.round)
+        return run.round == 4
+
+    result = noisy(callbacks=[watch])
+    assert result.status == "stopped"
+    assert rounds == [1, 2, 3, 4]
+    assert result.history.round[-1] == 4
+    named = noisy(callbacks=[lambda run: run.stop("seen enough")])
+    assert named.message == "seen enough"
+    assert named.rounds == 1
+
+
+def test_a_tolerance_ends_the_run_with_a_certificate() -> None:
+    problem = helpers.graph_guided()
+    result = fpdfp.solve(problem, fpdfp.PDFP(), rounds=5000, tol=1e-6, evaluate_every=10)
+    best = fpdfp.reference_solution(problem)
+    assert result.status == "converged"
+    assert result.rounds < 5000
+    assert result.objective - best.objective <= 1e-6 * result.objective
+    assert result.certificate.relative_gap is not None
+    assert result.certificate.relative_gap <= 1e-6
+
+
+def test_a_tolerance_on_the_residual_where_no_gap_is_known() -> None:
+    X, y, owner = helpers.classification()
+    problem = fpdfp.Problem(fpdfp.losses.Logistic(X, y, clients=owner), fpdfp.penalties.L1(0.05))
+    result = fpdfp.solve(problem, fpdfp.PDFP(), rounds=5000, tol=1e-6, evaluate_every=10)
+    assert result.status == "converged"
+    assert problem.residual(result.x, result.v).norm <= 1e-6
+
+
+@pytest.mark.parametrize("name", helpers.zoo())
+def test_nothing_set_converges(name: str) -> None:
+    """The default step brings every problem of the zoo close to its optimum, with all kinds of noise."""
+    problem = helpers.zoo()[name]
+    best = fpdfp.reference_solution(problem, tol=1e-9)
+    batch = 10 if problem.losses.supports_batches else None
+    result = fpdfp.solve(
+        problem,
+        fpdfp.FPDFP(batch_size=batch),
+        rounds=3000,
+        clients_per_round=2,
+        compressor=fpdfp.QSGD(levels=10),
+    )
+    start = result.history.objective[0] - best.objective
+    assert abs(result.objective - best.objective) < 0.12 * start
+    exact = fpdfp.solve(problem, rounds=3000)
+    assert abs(exact.objective - best.objective) < 0.01 * start
+
+
+class TestResume:
+    def test_gives_the_bits_of_an_uninterrupted_run(self, tmp_path: Path) -> None:
+        path = tmp_path / "run.npz"
+        whole = noisy(60, evaluate_every=7)
+        noisy(60, evaluate_every=7, checkpoint=path, callbacks=[lambda run: run.round == 33])
+        same(noisy(60, evaluate_every=7, resume=path), whole)
+
+    def test_from_every_round(self, tmp_path: Path) -> None:
+        whole = noisy(12)
+        for stop in range(1, 12):
+            path = tmp_path / f"{stop}.npz"
+            noisy(12, checkpoint=path, callbacks=[lambda run, stop=stop: run.round == stop])
+            same(noisy(12, resume=path), whole)
+
+    def test_after_being_killed(self, tmp_path: Path) -> None:
+        """A process that dies without warning leaves a checkpoint to go on from."""
+        path = tmp_path / "run.npz"
+        program = (
+            "import os\nfrom tests import test_engine\n"
+            "def die(run):\n    if run.round == 47: os.kill(os.getpid(), 9)\n"
+            f"test_engine.noisy(60, checkpoint={str(path)!r}, checkpoint_every=10, callbacks=[die])\n"
+        )
+        root = Path(__file__).parents[1]
+        died = subprocess.run([sys.executable, "-c", program], cwd=root, check=False)
+        assert died.returncode == -signal.SIGKILL
+        assert checkpoints.load(path).round == 40
+        same(noisy(60, resume=path), noisy(60))
+
+    def test_true_means_the_checkpoint_if_there_is_one(self, tmp_path: Path) -> None:
+        path = tmp_path / "deep" / "run.npz"
+        whole = noisy(30)
+        noisy(30, checkpoint=path, resume=True, callbacks=[lambda run: run.round == 11])
+        same(noisy(30, checkpoint=path, resume=True), whole)
+        # it is finished: nothing more is done
+        same(noisy(30, checkpoint=path, resume=True), whole)
+
+    def test_can_go_further_than_first_planned(self, tmp_path: Path) -> None:
+        path = tmp_path / "run.npz"
+        noisy(20, checkpoint=path, evaluate_every=5)
+        same(noisy(40, resume=path, evaluate_every=5), noisy(40, evaluate_every=5))
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"seed": 8}, "seed was 7 and is now 8"),
+            ({"clients_per_round": 2}, "clients_per_round was 3 and is now 2"),
+            ({"compressor": None}, "compressor was"),
+            ({"x0": np.ones(12)}, "x0 was"),
+        ],
+    )
+    def test_of_a_different_run_is_refused(self, tmp_path: Path, change: dict[str, Any], message: str) -> None:
+        path = tmp_path / "run.npz"
+        noisy(10, checkpoint=path)
+        with pytest.raises(CheckpointError, match=message):
+            noisy(10, resume=path, **change)
+
+    def test_of_different_data_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "run.npz"
+        fpdfp.solve(helpers.graph_guided(seed=0), rounds=2, checkpoint=path)
+        with pytest.raises(CheckpointError, match="problem was"):
+            fpdfp.solve(helpers.graph_guided(seed=1), rounds=2, resume=path)
+        with pytest.raises(CheckpointError, match="problem was"):
+            fpdfp.solve(helpers.graph_guided(weight=0.021), rounds=2, resume=path)
+
+    def test_corrupt_files_are_named(self, tmp_path: Path) -> None:
+        path = tmp_path / "run.npz"
+        noisy(5, checkpoint=path)
+        whole = path.read_bytes()
+        for broken in (b"", b"not a checkpoint", whole[: len(whole) // 2], whole[:-1]):
+            path.write_bytes(broken)
+            with pytest.raises(CheckpointError, match="not a readable checkpoint"):
+                noisy(5, resume=path)
+        flipped = bytearray(whole)
+        flipped[len(whole) // 2] ^= 0xFF
+        path.write_bytes(bytes(flipped))
+        with pytest.raises(CheckpointError, match=r"not a readable checkpoint|of a different run"):
+            noisy(5, resume=path)
+        with pytest.raises(CheckpointError, match="there is no checkpoint"):
+            noisy(5, resume=tmp_path / "absent.npz")
+
+    def test_of_a_later_format_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "run.npz"
+        monkeypatch.setattr(checkpoints, "FORMAT", 99)
+        noisy(5, checkpoint=path)
+        monkeypatch.undo()
+        with pytest.raises(CheckpointError, match="has format 99, but this version reads format 1"):
+            noisy(5, resume=path)
+
+    def test_a_full_disk_leaves_the_old_checkpoint(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "run.npz"
+        noisy(10, checkpoint=path)
+        before = path.read_bytes()
+
+        def full(*_: Any) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(CheckpointError, match=r"could not be written .*No space left.*the old one is intact"):
+            noisy(10, checkpoint=path)
+        assert path.read_bytes() == before
+        assert list(tmp_path.iterdir()) == [path]
+
+
+class TestInterrupt:
+    def test_ctrl_c_returns_the_result_so_far(self, tmp_path: Path) -> None:
+        path = tmp_path / "run.npz"
+
+        def press(run: fpdfp.Run) -> None:
+            if run.round == 17:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        before = signal.getsignal(signal.SIGINT)
+        result = noisy(60, callbacks=[press], checkpoint=path, evaluate_every=10)
+        assert signal.getsignal(signal.SIGINT) is before
+        assert result.status == "interrupted"
+        assert result.rounds == 17
+        assert result.history.round[-1] == 17
+        same(noisy(60, resume=path, evaluate_every=10), noisy(60, evaluate_every=10))
+
+    def test_a_second_ctrl_c_acts_at_once(self) -> None:
+        def press_twice(run: fpdfp.Run) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        with pytest.raises(KeyboardInterrupt):
+            noisy(60, callbacks=[press_twice])
+
+    def test_runs_in_other_threads_too(self) -> None:
+        results: list[fpdfp.Result] = []
+        thread = threading.Thread(target=lambda: results.append(noisy(10)))
+        thread.start()
+        thread.join()
+        same(results[0], noisy(10))
+
+
+class TestDivergence:
+    def test_stops_keeps_the_last_good_iterate_and_says_what_to_lower(self) -> None:
+        problem = helpers.fused_regression()
+        with (
+            pytest.warns(StepTooLargeWarning, match="the largest safe one is 0"),
+            pytest.warns(DivergenceWarning, match=r"lower the step \(it was 50; .*or quantize more finely"),
+        ):
+            result = fpdfp.solve(problem, fpdfp.FPDFP(step=50.0), rounds=500, compressor=fpdfp.QSGD(3))
+        assert result.status == "diverged"
+        assert np.isfinite(result.x).all()
+        assert np.isfinite(result.objective)
+        assert result.rounds < 500
+        assert "kept the iterate of round" in result.message
+
+    def test_by_overflow_between_evaluations(self) -> None:
+        problem = helpers.fused_regression()
+        with pytest.warns(StepTooLargeWarning), pytest.warns(DivergenceWarning):
+            result = fpdfp.solve(problem, fpdfp.PDFP(step=1e30), rounds=500, evaluate_every=500)
+        assert result.status == "diverged"
+        assert result.rounds == 0
+
+    def test_of_a_loss_that_gives_nan(self) -> None:
+        losses = fpdfp.losses.Custom(
+            lambda i, x: float(np.sum(x)), lambda i, x: np.full(2, np.nan), n_clients=2, shape=2, lipschitz=1.0
+        )
+        problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1))
+        for compressor in (None, fpdfp.QSGD(4)):
+            with pytest.warns(DivergenceWarning):
+                assert fpdfp.solve(problem, rounds=5, compressor=compressor).status == "diverged"
+
+    def test_a_warm_start_at_the_optimum_is_no_divergence(self) -> None:
+        losses = fpdfp.losses.LeastSquares(np.eye(3), [1.0, 2.0, 3.0])
+        problem = fpdfp.Problem(losses, fpdfp.penalties.Zero())
+        result = fpdfp.solve(problem, fpdfp.FPDFP(step=1.0), rounds=20, x0=[1.0, 2.0, 3.0])
+        assert result.status == "finished"
+
+
+def test_a_large_lambda_is_warned_of() -> None:
+    problem = helpers.graph_guided()
+    with pytest.warns(StepTooLargeWarning, match="the largest safe lam is"):
+        fpdfp.solve(problem, fpdfp.FPDFP(step=0.1, lam=5 * problem.model.largest_lambda), rounds=1)
+
+
+def test_a_decreasing_step_that_becomes_safe_is_not_warned_of() -> None:
+    problem = helpers.graph_guided()
+    limit = 2 / problem.lipschitz.mean()
+    fpdfp.solve(problem, fpdfp.FPDFP(step=fpdfp.steps.Decreasing(1.5 * limit, 0.1)), rounds=20)
+    with pytest.warns(StepTooLargeWarning):
+        fpdfp.solve(problem, fpdfp.FPDFP(step=fpdfp.steps.Decreasing(1.5 * limit, 0.001)), rounds=20)
+
+
+def test_progress_is_silent_unless_on_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    noisy(5)
+    assert capfd.readouterr() == ("", "")
+    noisy(5, progress=True)
+    shown = capfd.readouterr()
+    assert shown.out == ""
+    assert "round" in shown.err
+    assert "objective" in shown.err
+    assert "bit up" in shown.err
+
+
+def test_the_result_says_how_far_it_is_from_optimal() -> None:
+    text = str(noisy())
+    for word in ("finished after 60 rounds", "objective", "bits", "duality gap", "relative", "residual"):
+        assert word in text
+    constrained = fpdfp.solve(helpers.zoo()["non-negative"], rounds=2)
+    assert "duality gap   not known" in str(constrained) or constrained.certificate.violation == 0.0
+
+
+def test_violation_is_recorded_for_constraints() -> None:
+    result = fpdfp.solve(helpers.zoo()["TV and non-negative"], rounds=200)
+    assert result.history.violation.shape == result.history.round.shape
+    assert result.history.violation[-1] <= 0.05
+    assert np.isfinite(result.history.objective).all()
+
+
+def test_float32_problems_stay_float32() -> None:
+    X, y, owner = helpers.classification()
+    losses = fpdfp.losses.Logistic(X.astype(np.float32), y, clients=owner, l2=0.05)
+    problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.02), helpers.graph(12).astype(np.float32))
+    result = fpdfp.solve(problem, rounds=20, compressor=fpdfp.QSGD(10), clients_per_round=2)
+    assert result.x.dtype == result.v.dtype == np.float32
+    assert fpdfp.solve(problem, rounds=1).bits_up == 5 * 36 * 32
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"rounds": 0}, "rounds must be an integer of at least 1"),
+    ({"rounds": 2.5}, "rounds must be an integer"),
+    ({"clients_per_round": 0}, "clients_per_round must be an integer of at least 1"),
+    ({"clients_per_round": 6}, "clients_per_round must be at most the number of clients, 5, got 6"),
+    ({"seed": -1}, "seed must be an integer of at least 0"),
+    ({"seed": 2**64}, "seed must be an integer"),
+    ({"seed": "x"}, "seed must be an integer"),
+    ({"x0": np.ones(3)}, r"x0 must have shape \(12,\)"),
+    ({"x0": np.full(12, np.inf)}, "x0 must be finite"),
+    ({"compressor": 20}, "compressor must be a compressor, a mapping or None, got int"),
+    ({"compressor": {"w": None}}, r"the fields of a reply are \['x', 'v'\]"),
+    ({"compressor": {"x": 4}}, r"compressor\['x'\] must be a compressor or None"),
+    ({"evaluate_every": 0}, "evaluate_every must be an integer of at least 1"),
+    ({"checkpoint_every": 0}, "checkpoint_every must be an integer of at least 1"),
+    ({"metrics": {"a": 1}}, r"metrics\['a'\] must be a function of x"),
+    ({"callbacks": [1]}, "callbacks must be functions"),
+    ({"tol": -1.0}, "tol must be a finite number greater than 0"),
+    ({"resume": True}, "resume=True needs checkpoint"),
+    ({"method": "FPDFP"}, "method must be one of fpdfp.methods"),
+    ({"method": fpdfp.PDFP(), "clients_per_round": 2}, "clients_per_round must be None for PDFP"),
+    ({"method": fpdfp.PDFP(), "compressor": fpdfp.QSGD(3)}, "compressor must be None for PDFP"),
+    ({"method": fpdfp.FPDFPIdentity()}, "linop must be the identity for FPDFPIdentity"),
+    ({"method": fpdfp.FPDFP(step=-1.0)}, "step must be a finite number greater than 0"),
+    ({"method": fpdfp.FPDFP(step=np.nan)}, "step must be a finite number greater than 0"),
+    ({"method": fpdfp.FPDFP(step="fast")}, "step must be one of 'auto'"),
+    ({"method": fpdfp.FPDFP(step=None)}, "step must be a finite number"),
+    ({"method": fpdfp.FPDFP(lam=0.0)}, "lam must be a finite number greater than 0"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD)
+def test_bad_arguments_are_named_before_the_first_round(change: dict[str, Any], message: str) -> None:
+    arguments = {"rounds": 5} | change
+    method = arguments.pop("method", None)
+    with pytest.raises((ValueError, TypeError), match=message):
+        fpdfp.solve(helpers.graph_guided(), method, callbacks=arguments.pop("callbacks", [fail]), **arguments)
+
+
+def fail(run: fpdfp.Run) -> None:
+    raise AssertionError("a round was run")
+
+
+def test_bad_hyper_parameters_are_named() -> None:
+    with pytest.raises(ValueError, match="batch_size must be an integer of at least 1"):
+        fpdfp.FPDFP(batch_size=0)
+    with pytest.raises(ValueError, match="batch_size must be an integer of at least 1"):
+        fpdfp.FPDFPIdentity(batch_size=-1)
+    with pytest.raises(TypeError, match=r"problem must be an fpdfp\.Problem"):
+        fpdfp.solve(None, rounds=1)
+    with pytest.raises(ValueError, match="batch_size must be None: OperatorLeastSquares cannot draw"):
+        fpdfp.solve(helpers.zoo()["isotropic TV"], fpdfp.FPDFP(batch_size=2), rounds=1)
+    with pytest.raises(TypeError, match="prepare the method first"):
+        fpdfp.FPDFP().schedule()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: fpdfp.steps.Constant(0.0), "gamma must be"),
+        (lambda: fpdfp.steps.Decreasing(-1.0, 0.1), "gamma0 must be"),
+        (lambda: fpdfp.steps.Decreasing(1.0, -0.1), "c must be"),
+        (lambda: fpdfp.steps.Decreasing(1.0, 0.1, power=2.0), "power must be at most 1"),
+        (lambda: fpdfp.steps.Theorem2(0.0), "d1 must be"),
+    ],
+)
+def test_bad_schedules_are_named(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_compressor_for_the_dual_is_no_mistake_where_no_dual_is_sent() -> None:
+    X, y, owner = helpers.classification()
+    problem = fpdfp.Problem(fpdfp.losses.Logistic(X, y, clients=owner, l2=0.05), fpdfp.penalties.L1(0.02))
+    both = fpdfp.solve(problem, rounds=5, compressor={"x": fpdfp.QSGD(5), "v": fpdfp.QSGD(5)})
+    one = fpdfp.solve(problem, rounds=5, compressor=fpdfp.QSGD(5))
+    np.testing.assert_array_equal(both.x, one.x)
+
+
+def test_the_automatic_step_follows_clients_noise_and_participation() -> None:
+    def constants(**changes: Any) -> fpdfp.steps.Constants:
+        base = {
+            "lipschitz_mean": 2.0,
+            "lipschitz_max": 10.0,
+            "strong_convexity": 0.0,
+            "n_clients": 10,
+            "clients_per_round": 10,
+            "omega": 0.0,
+            "exact": True,
+        }
+        return fpdfp.steps.Constants(**(base | changes))
+
+    assert constants().largest_safe_step == 1.0
+    assert constants().noisy_smoothness == 2.0
+    assert constants(clients_per_round=1).noisy_smoothness == 10.0
+    assert constants(omega=3.0).noisy_smoothness == 5.0
+    assert fpdfp.steps.resolve("auto", constants(), noisy=False) == fpdfp.steps.Constant(0.5)
+    assert fpdfp.steps.resolve("auto", constants(), noisy=True)(0) == 0.75
