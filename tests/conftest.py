@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # before NumPy and Numba are loaded: workers share the cores
+    for variable in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
 
 import numpy as np
 import pytest

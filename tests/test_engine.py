@@ -105,7 +105,11 @@ def test_history_has_a_row_for_every_evaluation_and_a_column_for_every_metric(tm
 def test_evaluation_is_off_the_clock() -> None:
     import time
 
-    slow = noisy(5, evaluate_every=1, metrics={"sleep": lambda x: time.sleep(0.1) or 0.0})
+    def dawdle(x: Any) -> float:
+        time.sleep(0.1)
+        return 0.0
+
+    slow = noisy(5, evaluate_every=1, metrics={"sleep": dawdle})
     assert slow.history.seconds[-1] < 0.3
 
 

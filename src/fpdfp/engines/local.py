@@ -83,8 +83,8 @@ class Run:
         self.bits_down += bits_down
         self.seconds += time.perf_counter() - started
 
-    def warm_up(self) -> None:
-        """Do the next round and forget it, so that kernels are compiled before the clock starts."""
+    def rehearse(self) -> None:
+        """Do the next round and forget it."""
         # What goes wrong here goes wrong again in the round itself, and is dealt with there.
         with contextlib.suppress(FloatingPointError):
             self._round(self.round)

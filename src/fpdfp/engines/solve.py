@@ -152,9 +152,24 @@ class _Loop:
         if run.round == 0 and run.history.rows == 0:
             self.evaluate()
         if run.round < plan.rounds:
-            run.warm_up()
+            from fpdfp._kernels import threads
+
+            # Kernels are compiled, and the number of threads is chosen, before the clock starts.
+            with threads.fastest(run.rehearse):
+                ended = self.rounds(progress)
+            if isinstance(ended, Result):
+                return ended
+            status, message = ended or (status, message)
+        if run.history.rows == 0 or run.history.last()["round"] != run.round:
+            self.evaluate()
+        return self.result(status, message)
+
+    def rounds(self, progress: bool | None) -> Result | tuple[str, str] | None:
+        """Do the rounds; return why they ended early, or the result if they diverged."""
+        run, plan = self.run, self.plan
+        ended = None
         with Interrupt() as interrupt, Bar(plan.rounds, run.round, progress) as bar:
-            while run.round < plan.rounds:
+            while run.round < plan.rounds and ended is None:
                 try:
                     run.advance()
                 except FloatingPointError as error:
@@ -167,14 +182,9 @@ class _Loop:
                 if plan.checkpoint is not None and run.round % plan.checkpoint_every == 0:
                     self.save()
                 ended = self.ended(due, interrupt)
-                if ended is not None:
-                    status, message = ended
-                    break
             if plan.checkpoint is not None:
                 self.save()
-        if run.history.rows == 0 or run.history.last()["round"] != run.round:
-            self.evaluate()
-        return self.result(status, message)
+        return ended
 
     def ended(self, evaluated: bool, interrupt: Interrupt) -> tuple[str, str] | None:
         """Say whether the run is to end before its last round, and why."""
@@ -238,7 +248,7 @@ class _Loop:
         if constants.omega > 0:
             advice += f", or quantize more finely (the relative variance bound is now {constants.omega:.3g})"
         message = f"{what} by round {failed}; kept the iterate of round {run.round}: {advice}"
-        warnings.warn(message, DivergenceWarning, stacklevel=4)
+        warnings.warn(message, DivergenceWarning, stacklevel=5)
         return self.result("diverged", message)
 
     def result(self, status: str, message: str) -> Result:
