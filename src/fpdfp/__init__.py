@@ -1,6 +1,6 @@
 """Federated composite optimisation: minimise f(x) + g(Bx) where the data behind f stays with its owners."""
 
-from fpdfp import compress, engines, errors, linops, losses, methods, penalties, rng, steps
+from fpdfp import compress, datasets, engines, errors, linops, losses, methods, penalties, rng, steps
 from fpdfp.compress import QSGD
 from fpdfp.engines import History, Result, Run, solve
 from fpdfp.methods import FPDFP, PDFP, FPDFPIdentity
@@ -22,6 +22,7 @@ __all__ = [
     "Result",
     "Run",
     "compress",
+    "datasets",
     "engines",
     "errors",
     "linops",

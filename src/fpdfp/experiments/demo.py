@@ -66,7 +66,7 @@ def run(output: Path, rounds: int = 4000, seed: int = 0, progress: bool | None =
     best = fpdfp.reference_solution(problem, tol=1e-10)
     console.print(f"reference solution: {best}\n")
 
-    table = Table(title=f"FPDFP after {rounds} rounds")
+    table = Table(title="FPDFP")
     for name in ("levels s", "rounds", "bits up", "objective", "relative error", "test accuracy"):
         table.add_column(name, justify="right")
     runs: dict[str, Any] = {}

@@ -1,0 +1,79 @@
+"""The package as a whole: import, layers, command line."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import fpdfp
+from fpdfp.cli import app
+from fpdfp.experiments import demo
+
+SOURCE = Path(fpdfp.__file__).parent
+HEAVY = ("numba", "scipy", "sklearn", "matplotlib", "rich", "typer", "pooch", "cupy", "flwr", "ray")
+#: What a layer may import: itself and everything to its right.
+LAYERS = ("cli", "experiments", "engines", "methods", "reference", "problem")
+
+
+def test_import_is_light() -> None:
+    program = f"import sys, fpdfp; print([name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def imports(path: Path) -> set[str]:
+    """The parts of the package that a file imports, anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            if node.module == "fpdfp":
+                found |= {alias.name for alias in node.names}
+            elif node.module.startswith("fpdfp."):
+                found.add(node.module.split(".")[1])
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_nothing_imports_upwards(path: Path) -> None:
+    part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    if part == "__init__":
+        return
+    rank = LAYERS.index(part) if part in LAYERS else len(LAYERS)
+    assert not {name for name in LAYERS[:rank] if name in imports(path) and name != part}
+    if part == "methods":
+        assert "compress" not in imports(path)
+
+
+def test_version_is_that_of_the_installed_package() -> None:
+    assert metadata.version("fpdfp") == fpdfp.__version__
+    assert CliRunner().invoke(app, ["--version"]).output.strip() == fpdfp.__version__
+
+
+def test_the_demonstration(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["demo", "--output", str(tmp_path / "out"), "--rounds", "150"])
+    assert done.exit_code == 0, done.output
+    for word in ("levels s", "bits up", "relative error", "test accuracy", "none"):
+        assert word in done.output
+    assert (tmp_path / "out" / "demo.png").read_bytes().startswith(b"\x89PNG")
+    runs = json.loads((tmp_path / "out" / "demo.json").read_text())["runs"]
+    assert list(runs) == ["5", "20", "none"]
+    bits = [run["bits_up"][-1] for run in runs.values()]
+    assert bits[0] < bits[1] < bits[2]
+    for run in runs.values():
+        assert run["relative_error"][-1] < 0.05 * run["relative_error"][0]
+        assert run["accuracy"][-1] > 0.9
+
+
+def test_the_demonstration_leaves_the_intercept_alone() -> None:
+    chosen = demo.setting(0)
+    intercept = np.zeros(31)
+    intercept[-1] = 1.0
+    assert chosen.problem.penalty.value(chosen.problem.linop.apply(intercept)) == 0.0
