@@ -129,6 +129,25 @@ def test_callbacks_see_the_run_and_can_stop_it() -> None:
     assert named.rounds == 1
 
 
+def test_numpy_booleans_stop_too_and_other_values_do_not() -> None:
+    assert noisy(callbacks=[lambda run: run.x.max() > -np.inf]).rounds == 1
+    assert noisy(9, callbacks=[lambda run: "carry on"]).rounds == 9
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), FloatingPointError("no")])
+def test_what_was_done_before_a_callback_failed_is_kept(tmp_path: Path, error: Exception) -> None:
+    path = tmp_path / "run.npz"
+
+    def fail_late(run: fpdfp.Run) -> None:
+        if run.round == 13:
+            raise error
+
+    with pytest.raises(type(error), match="no"):
+        noisy(60, callbacks=[fail_late], checkpoint=path)
+    assert checkpoints.load(path).round == 13
+    same(noisy(60, resume=path), noisy(60))
+
+
 def test_a_tolerance_ends_the_run_with_a_certificate() -> None:
     problem = helpers.graph_guided()
     result = fpdfp.solve(problem, fpdfp.PDFP(), rounds=5000, tol=1e-6, evaluate_every=10)

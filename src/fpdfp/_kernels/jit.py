@@ -32,7 +32,7 @@ def reduction(function: F) -> F:
 def threaded(function: F) -> F:
     """Compile a loop over clients (``prange``) for all threads.
 
-    Starting the threads takes about two microseconds, so there is no second, serial version: one piece of
-    machine code computes a client's result, whoever else is in the batch and however many threads there are.
+    Starting the threads is cheap, so there is no second, serial version: one piece of machine code computes a
+    client's result, whoever else is in the batch and however many threads there are.
     """
     return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", parallel=True)(function))

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 
 import numba
 
+#: Compiling takes less than this: work that takes longer the first time is not tried a second time.
+COMPILING = 30.0
 #: Work that takes longer than this is worth all threads, and too dear to repeat for a trial.
 SURE = 0.02
 TRIALS = 3
@@ -21,7 +23,6 @@ def fastest(work: Callable[[], object]) -> Iterator[None]:
     they compute. Results do not depend on the choice.
     """
     available = numba.get_num_threads()
-    work()  # compiles
     try:
         numba.set_num_threads(_choose(work, available))
         yield
@@ -30,8 +31,9 @@ def fastest(work: Callable[[], object]) -> Iterator[None]:
 
 
 def _choose(work: Callable[[], object], available: int) -> int:
-    if available == 1:
-        return 1
+    first = _seconds(work)  # compiles
+    if available == 1 or first > COMPILING:
+        return available
     together = _seconds(work)
     if together > SURE:
         return available

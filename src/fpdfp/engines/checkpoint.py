@@ -106,18 +106,33 @@ def compare(found: Mapping[str, str], wanted: Mapping[str, str], path: Path) -> 
 
 
 def fingerprint(problem: Problem) -> str:
-    """Return a short digest that tells problems apart: sizes, weights, and losses and gradients at a probe."""
-    probe = np.linspace(-1e-3, 1e-3, int(np.prod(problem.model.shape))).reshape(problem.model.shape)
-    probe = probe.astype(problem.model.dtype)
-    digest = hashlib.sha256(repr(problem).encode())
-    digest.update(problem.losses.sizes.tobytes())
-    digest.update(problem.weights.tobytes())
-    clients = np.unique(np.linspace(0, problem.n_clients - 1, 64).astype(np.int64))
-    digest.update(np.ascontiguousarray(problem.losses.gradients(probe, clients)).tobytes())
+    """Return a short digest that tells problems apart: every client's size, weight and loss at a probe, g and B.
+
+    Losses enter with ten digits, since their last bits may differ between machines and numbers of threads.
+    """
+    size = int(np.prod(problem.model.shape))
+    probe = np.cos(np.arange(size)).reshape(problem.model.shape).astype(problem.model.dtype)
     image = problem.linop.apply(probe)
-    digest.update(np.ascontiguousarray(image).tobytes())
-    digest.update(np.ascontiguousarray(problem.penalty.conjugate_prox(image * 1e3, 1.0)).tobytes())
-    return digest.hexdigest()[:16]
+    losses = problem.losses.values(probe, np.arange(problem.n_clients))
+    summary = hashlib.sha256(repr(problem).encode())
+    for array in (
+        problem.losses.sizes,
+        problem.weights,
+        _ten_digits(losses),
+        _ten_digits(image),
+        _ten_digits(problem.penalty.prox(image, 1.0)),
+    ):
+        summary.update(np.ascontiguousarray(array).tobytes())
+    return summary.hexdigest()[:16]
+
+
+def _ten_digits(values: Array) -> Array:
+    """Round each number to ten significant digits."""
+    flat = np.asarray(values, dtype=np.float64).ravel()
+    with np.errstate(divide="ignore"):
+        exponent = np.where(flat == 0, 0.0, np.floor(np.log10(np.abs(flat))))
+    rounded: Array = np.round(flat / 10.0**exponent, 9) * 10.0**exponent
+    return rounded + 0.0  # no negative zeros
 
 
 def digest(array: Array) -> str:

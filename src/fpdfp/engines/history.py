@@ -20,7 +20,9 @@ class History(Mapping[str, Array]):
 
     ``round`` is the number of rounds done; ``bits_up`` and ``bits_down`` are totals over clients and rounds
     so far; ``step`` is the step of the last round done; ``seconds`` is the time that the rounds took, without
-    evaluations. Any metric that was asked for has a column of its own.
+    evaluations. Where g is infinite at Bx, ``objective`` takes g at the nearest point of its domain, and
+    ``violation`` is the largest distance of an entry of Bx from there. Any metric that was asked for has a column
+    of its own.
 
     Columns are arrays, by key or by name:
 

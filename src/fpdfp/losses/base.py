@@ -69,7 +69,7 @@ class Losses(abc.ABC):
 
     def value(self, x: Array, weights: Array) -> float:
         """Return Σ w_i f_i(x)."""
-        return float(weights @ self.values(x, np.arange(self.n_clients)))
+        return float((weights * self.values(x, np.arange(self.n_clients))).sum())
 
     def gradient(self, x: Array, weights: Array) -> Array:
         """Return Σ w_i ∇f_i(x), summed in the order of client numbers."""

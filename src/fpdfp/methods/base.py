@@ -27,6 +27,10 @@ class Method(abc.ABC):
     batch_size: int | None
     step: Any
 
+    def specialise(self, model: Model) -> Method:
+        """Return the method that is to run for this model: usually this one."""
+        return self
+
     @abc.abstractmethod
     def prepare(self, model: Model, constants: Constants) -> Method:
         """Return the method with every automatic hyper-parameter chosen."""

@@ -75,9 +75,12 @@ class FPDFP(Method):
     def __post_init__(self) -> None:
         check_batch_size(self.batch_size)
 
-    def prepare(self, model: Model, constants: steps.Constants) -> Method:
+    def specialise(self, model: Model) -> Method:
         if model.linop.is_identity and self.lam in (None, 1.0):
-            return FPDFPIdentity(self.step, self.batch_size).prepare(model, constants)
+            return FPDFPIdentity(self.step, self.batch_size)
+        return self
+
+    def prepare(self, model: Model, constants: steps.Constants) -> FPDFP:
         schedule = steps.resolve(self.step, constants, noisy=is_noisy(self.batch_size, constants))
         return FPDFP(schedule, self.batch_size, choose_lambda(self.lam, model))
 

@@ -1,0 +1,175 @@
+"""The rounds of a run, and what happens between them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fpdfp._typing import Array
+from fpdfp.engines import checkpoint as checkpoints
+from fpdfp.engines.interrupt import Interrupt
+from fpdfp.engines.local import Diverged, Run
+from fpdfp.engines.progress import Bar
+from fpdfp.engines.result import Result
+from fpdfp.engines.setup import constants_of
+from fpdfp.errors import CheckpointError, DivergenceWarning
+
+#: An objective this many times that of the start and of zero counts as divergence.
+BLOW_UP = 1e3
+
+
+class Plan(NamedTuple):
+    """When to do what, all checked."""
+
+    rounds: int
+    evaluate_every: int
+    metrics: dict[str, Callable[[Array], float]]
+    callbacks: tuple[Callable[[Run], Any], ...]
+    tol: float | None
+    checkpoint: Path | None
+    checkpoint_every: int
+    description: dict[str, str]
+
+
+class Loop:
+    """The rounds, and what happens between them."""
+
+    def __init__(self, run: Run, plan: Plan) -> None:
+        self.run = run
+        self.plan = plan
+        self.good = (run.state, run.round, run.bits_up, run.bits_down)
+        zero = np.zeros(run.problem.model.shape, dtype=run.problem.model.dtype)
+        self.limit = BLOW_UP * max(abs(run.problem.evaluate(zero)[0]), abs(run.problem.evaluate(run.x)[0]), 1e-300)
+
+    def go(self, progress: bool | None) -> Result:
+        """Do all that is left to do, and return the result."""
+        from fpdfp._kernels import threads
+
+        run, plan = self.run, self.plan
+        ended = None
+        with Interrupt() as interrupt:
+            if run.history.rows == 0:
+                self.evaluate()
+            if run.round < plan.rounds:
+                # Kernels are compiled, and the number of threads is chosen, before the clock starts.
+                with threads.fastest(run.rehearse), Bar(plan.rounds, run.round, progress) as bar:
+                    ended = self.rounds(interrupt, bar)
+            if run.history.last()["round"] != run.round:
+                self.evaluate()
+            return self.result(*(ended or ("finished", f"all {plan.rounds} rounds done")))
+
+    def rounds(self, interrupt: Interrupt, bar: Bar) -> tuple[str, str] | None:
+        """Do the rounds; return status and message if they ended early."""
+        run, plan = self.run, self.plan
+        ended = None
+        try:
+            while run.round < plan.rounds and ended is None:
+                run.advance()
+                due = run.round % plan.evaluate_every == 0 or run.round == plan.rounds
+                if due:
+                    self.evaluate()
+                    bar.update(run.round, run.history.last()["objective"], run.bits_up)
+                if plan.checkpoint is not None and run.round % plan.checkpoint_every == 0:
+                    self.save()
+                ended = self.ended(due, interrupt)
+        except Diverged as error:
+            return self.diverged(str(error))
+        except BaseException:
+            # A callback failed, or the user insists: what was done is kept.
+            if plan.checkpoint is not None:
+                with contextlib.suppress(CheckpointError):
+                    self.save()
+            raise
+        if plan.checkpoint is not None:
+            self.save()
+        return ended
+
+    def ended(self, evaluated: bool, interrupt: Interrupt) -> tuple[str, str] | None:
+        """Say whether the run is to end before its last round, and why."""
+        run, plan = self.run, self.plan
+        for callback in plan.callbacks:
+            outcome = callback(run)
+            if isinstance(outcome, bool | np.bool_) and outcome and run.stop_reason is None:
+                run.stop()
+        if run.stop_reason is not None:
+            return "stopped", run.stop_reason
+        if interrupt.requested:
+            return "interrupted", "stopped by the user; the result so far is kept"
+        if evaluated and plan.tol is not None:
+            certificate = run.problem.certificate(run.x, run.v)
+            if certificate.relative_gap is not None and certificate.relative_gap <= plan.tol:
+                return "converged", f"the relative duality gap is at most {plan.tol:g}"
+            if run.problem.strong_convexity <= 0 and certificate.residual.norm <= plan.tol:
+                return "converged", f"the residual of Lemma 1 is at most {plan.tol:g}"
+        return None
+
+    def evaluate(self) -> None:
+        """Record a row of the history; raise Diverged if the iterate is no good any more."""
+        run = self.run
+        objective, violation = run.problem.evaluate(run.x)
+        if not math.isfinite(objective) or abs(objective) > self.limit:
+            raise Diverged(f"the objective grew to {objective:.3g}")
+        row: dict[str, float] = {
+            "round": run.round,
+            "objective": objective,
+            "bits_up": run.bits_up,
+            "bits_down": run.bits_down,
+            "step": run.method.schedule()(max(run.round - 1, 0)),
+            "seconds": run.seconds,
+        }
+        if not run.problem.penalty.finite:
+            row["violation"] = violation
+        for name, metric in self.plan.metrics.items():
+            row[name] = float(metric(run.x))
+        run.history.append(row)
+        self.good = (run.state, run.round, run.bits_up, run.bits_down)
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        run = self.run
+        assert self.plan.checkpoint is not None
+        checkpoints.save(
+            self.plan.checkpoint,
+            checkpoints.Checkpoint(
+                run.round, run.state._asdict(), run.bits_up, run.bits_down, run.seconds, run.history,
+                self.plan.description,
+            ),
+        )  # fmt: skip
+
+    def diverged(self, what: str) -> tuple[str, str]:
+        """Go back to the last good iterate, and say what to lower."""
+        run = self.run
+        failed = run.round
+        run.state, run.round, run.bits_up, run.bits_down = self.good
+        constants = constants_of(run.problem, run.method, run.compressors, run.clients_per_round)
+        advice = f"lower the step (it was {run.method.schedule()(max(failed - 1, 0)):.4g}; "
+        advice += f"without noise the largest safe one is {constants.largest_safe_step:.4g})"
+        if constants.omega > 0:
+            advice += f", or quantize more finely (the relative variance bound is now {constants.omega:.3g})"
+        message = f"{what} by round {failed}; kept the iterate of round {run.round}: {advice}"
+        warnings.warn(message, DivergenceWarning, stacklevel=5)
+        return "diverged", message
+
+    def result(self, status: str, message: str) -> Result:
+        """Say how it ended, and how far from the optimum."""
+        run = self.run
+        x, v = run.method.solution(run.state)
+        certificate = run.problem.certificate(x, v)
+        return Result(
+            x=x,
+            v=certificate.v if v is None else v,
+            objective=certificate.objective,
+            history=run.history,
+            status=status,
+            message=message,
+            rounds=run.round,
+            bits_up=run.bits_up,
+            bits_down=run.bits_down,
+            certificate=certificate,
+        )

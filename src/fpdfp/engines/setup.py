@@ -1,0 +1,93 @@
+"""What is checked and chosen before the first round."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fpdfp import _checks, steps
+from fpdfp._typing import Array
+from fpdfp.compress.base import Compressor, Full
+from fpdfp.errors import StepTooLargeWarning
+from fpdfp.methods.base import Method
+from fpdfp.problem import Problem
+
+
+def participants(problem: Problem, method: Method, clients_per_round: int | None) -> int:
+    """Return how many clients take part in a round."""
+    count = problem.n_clients
+    if clients_per_round is None:
+        return count
+    n = _checks.integer("clients_per_round", clients_per_round, at_least=1)
+    if n > count:
+        raise ValueError(f"clients_per_round must be at most the number of clients, {count}, got {n}")
+    if n < count and not method.partial_participation:
+        raise ValueError(f"clients_per_round must be None for {type(method).__name__}, which needs every client")
+    return n
+
+
+def start_point(problem: Problem, x0: Any) -> Array:
+    """Return where the run starts."""
+    shape, dtype = problem.model.shape, problem.model.dtype
+    if x0 is None:
+        return np.zeros(shape, dtype=dtype)
+    return _checks.float_array("x0", x0, shape=shape, dtype=dtype).copy()
+
+
+def prepare(
+    problem: Problem, method: Method, compressor: Any, n: int, rounds: int
+) -> tuple[Method, dict[str, Compressor]]:
+    """Choose compressors for the fields of the reply, and the automatic hyper-parameters."""
+    chosen = method.specialise(problem.model)
+    compressors = _compressors(chosen, problem, compressor)
+    constants = constants_of(problem, chosen, compressors, n)
+    prepared = chosen.prepare(problem.model, constants)
+    schedule = prepared.schedule()
+    smallest = min(schedule(0), schedule(rounds - 1))
+    if smallest > constants.largest_safe_step * (1 + 1e-9):
+        warnings.warn(
+            f"step: every step of the run is at least {smallest:.4g}, too large to converge for certain; "
+            f"the largest safe one is {constants.largest_safe_step:.4g}",
+            StepTooLargeWarning,
+            stacklevel=4,
+        )
+    return prepared, compressors
+
+
+def _compressors(method: Method, problem: Problem, compressor: Any) -> dict[str, Compressor]:
+    fields = list(method.reply_sizes(problem.model))
+    if compressor is None or isinstance(compressor, Compressor):
+        given = dict.fromkeys(fields, compressor)
+    elif isinstance(compressor, Mapping):
+        unknown = [name for name in compressor if name not in fields]
+        # Algorithm 5 sends no dual: a compressor for it is no mistake.
+        if [name for name in unknown if name != "v"]:
+            raise ValueError(f"compressor: the fields of a reply are {fields}, got {sorted(map(str, compressor))}")
+        given = {name: compressor.get(name) for name in fields}
+    else:
+        raise TypeError(f"compressor must be a compressor, a mapping or None, got {type(compressor).__name__}")
+    chosen: dict[str, Compressor] = {}
+    for name, one in given.items():
+        if one is not None and not isinstance(one, Compressor):
+            raise TypeError(f"compressor[{name!r}] must be a compressor or None, got {type(one).__name__}")
+        chosen[name] = Full() if one is None else one
+    if not method.compression and any(not isinstance(one, Full) for one in chosen.values()):
+        raise ValueError(f"compressor must be None for {type(method).__name__}, which needs exact replies")
+    return chosen
+
+
+def constants_of(problem: Problem, method: Method, compressors: Mapping[str, Compressor], n: int) -> steps.Constants:
+    """Collect what a step can be chosen from."""
+    sizes = method.reply_sizes(problem.model)
+    return steps.Constants(
+        lipschitz_mean=float(problem.lipschitz.mean()),
+        lipschitz_max=float(problem.lipschitz.max()),
+        strong_convexity=problem.strong_convexity,
+        n_clients=problem.n_clients,
+        clients_per_round=n,
+        omega=max((one.omega(sizes[name]) for name, one in compressors.items()), default=0.0),
+        exact=method.batch_size is None,
+    )
