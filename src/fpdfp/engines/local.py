@@ -18,7 +18,7 @@ from fpdfp.problem import Problem
 from fpdfp.rng import Draws, Purpose, choose_clients
 
 
-class Diverged(ArithmeticError):
+class DivergenceError(ArithmeticError):
     """The iterate, a message or the objective is no longer a finite number of a reasonable size."""
 
 
@@ -78,7 +78,7 @@ class Run:
         self.stop_reason = reason
 
     def advance(self) -> None:
-        """Do one round; raise Diverged, and leave everything as it was, if it gives no numbers."""
+        """Do one round; raise DivergenceError, and leave everything as it was, if it gives no numbers."""
         started = time.perf_counter()
         state, bits_up, bits_down = self._round(self.round)
         self.state = state
@@ -90,7 +90,7 @@ class Run:
     def rehearse(self) -> None:
         """Do the next round and forget it."""
         # What goes wrong here goes wrong again in the round itself, and is dealt with there.
-        with contextlib.suppress(Diverged):
+        with contextlib.suppress(DivergenceError):
             self._round(self.round)
 
     def _round(self, k: int) -> tuple[Any, int, int]:
@@ -106,11 +106,11 @@ class Run:
             try:
                 values, bits = self.compressors[name].compress(arrays, draws, Purpose.QUANTIZE + field)
             except FloatingPointError as error:
-                raise Diverged(str(error)) from error
+                raise DivergenceError(str(error)) from error
             decoded.append(values)
             bits_up += int(bits.sum())
         state = method.server_update(problem.model, self.state, type(reply)(*decoded), k)
         x = method.solution(state)[0]
         if not math.isfinite(float(np.vdot(x, x))):
-            raise Diverged("the iterate is no longer finite")
+            raise DivergenceError("the iterate is no longer finite")
         return state, bits_up, len(clients) * sum(8 * array.nbytes for array in message)

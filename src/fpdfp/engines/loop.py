@@ -14,7 +14,7 @@ import numpy as np
 from fpdfp._typing import Array
 from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines.interrupt import Interrupt
-from fpdfp.engines.local import Diverged, Run
+from fpdfp.engines.local import DivergenceError, Run
 from fpdfp.engines.progress import Bar
 from fpdfp.engines.result import Result
 from fpdfp.engines.setup import constants_of
@@ -78,7 +78,7 @@ class Loop:
                 if plan.checkpoint is not None and run.round % plan.checkpoint_every == 0:
                     self.save()
                 ended = self.ended(due, interrupt)
-        except Diverged as error:
+        except DivergenceError as error:
             return self.diverged(str(error))
         except BaseException:
             # A callback failed, or the user insists: what was done is kept.
@@ -110,11 +110,11 @@ class Loop:
         return None
 
     def evaluate(self) -> None:
-        """Record a row of the history; raise Diverged if the iterate is no good any more."""
+        """Record a row of the history; raise DivergenceError if the iterate is no good any more."""
         run = self.run
         objective, violation = run.problem.evaluate(run.x)
         if not math.isfinite(objective) or abs(objective) > self.limit:
-            raise Diverged(f"the objective grew to {objective:.3g}")
+            raise DivergenceError(f"the objective grew to {objective:.3g}")
         row: dict[str, float] = {
             "round": run.round,
             "objective": objective,
