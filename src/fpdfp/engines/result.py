@@ -53,10 +53,11 @@ class Result:
             f"objective     {self.objective:.10g}",
             f"bits          {format_bits(self.bits_up)} up, {format_bits(self.bits_down)} down",
         ]
-        if certificate.gap is not None:
-            lines.append(f"duality gap   {certificate.gap:.3g} (relative {certificate.relative_gap:.3g})")
-        else:
+        if certificate.relative_gap is None:
             lines.append("duality gap   not known")
+        else:
+            loose = "; a bound this loose says little" if certificate.relative_gap > 1 else ""
+            lines.append(f"duality gap   {certificate.gap:.3g} (relative {certificate.relative_gap:.3g}{loose})")
         residual = certificate.residual
         lines.append(f"residual      primal {residual.primal:.3g}, dual {residual.dual:.3g}")
         if certificate.violation > 0:

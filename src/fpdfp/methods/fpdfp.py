@@ -66,6 +66,16 @@ class FPDFP(Method):
     ----------
     Y.-N. Zhu, J. Liang and X. Zhang, "Federated primal dual fixed point algorithm", SIAM Journal on
     Mathematics of Data Science (2024), Algorithm 4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.LeastSquares(np.eye(4), [4.0, 4.1, 0.0, 0.1], clients=[0, 1, 0, 1], l2=0.1)
+    >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1), fpdfp.linops.Difference(4))
+    >>> result = fpdfp.solve(problem, fpdfp.FPDFP(), rounds=2000, clients_per_round=1, compressor=fpdfp.QSGD(levels=50))
+    >>> result.x.round(2)
+    array([2.75, 2.75, 0.18, 0.18])
     """
 
     step: Any = "auto"

@@ -49,6 +49,16 @@ class FPDFPIdentity(Method):
     ----------
     Y.-N. Zhu, J. Liang and X. Zhang, "Federated primal dual fixed point algorithm", SIAM Journal on
     Mathematics of Data Science (2024), Algorithm 5 and Remark 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.LeastSquares(np.eye(4), [4.0, 4.1, 0.0, 0.1], clients=[0, 1, 0, 1], l2=0.1)
+    >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1))
+    >>> result = fpdfp.solve(problem, fpdfp.FPDFPIdentity(), rounds=2000, compressor=fpdfp.QSGD(levels=50))
+    >>> result.x.round(2)
+    array([2.57, 2.64, 0.  , 0.  ])
     """
 
     step: Any = "auto"

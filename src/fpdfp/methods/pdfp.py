@@ -61,6 +61,16 @@ class PDFP(Method):
     ----------
     P. Chen, J. Huang and X. Zhang, "A primal-dual fixed point algorithm for convex separable minimization
     with applications to image restoration", Inverse Problems 29 (2013).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.LeastSquares(np.eye(4), [4.0, 4.1, 0.0, 0.1], clients=[0, 1, 0, 1], l2=0.1)
+    >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1), fpdfp.linops.Difference(4))
+    >>> result = fpdfp.solve(problem, fpdfp.PDFP(), rounds=500)
+    >>> result.x.round(2)
+    array([2.75, 2.75, 0.18, 0.18])
     """
 
     partial_participation: ClassVar[bool] = False
