@@ -84,7 +84,7 @@ def _matrix(name: str, value: Any) -> Any:
     dtype = value.dtype if value.dtype in (np.float32, np.float64) else np.float64
     matrix = scipy.sparse.csr_array(value, dtype=dtype)
     _nonempty(name, matrix.shape)
-    if matrix is value or not matrix.has_canonical_format:
+    if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()
     _checks.finite(f"the stored entries of {name}", matrix.data)

@@ -40,7 +40,7 @@ class LeastSquares(LinearModel):
     array([4., 4.])
     """
 
-    kind = 1
+    kind = 1  # SQUARED of the kernels
     curvature = 1.0
 
     def strong_convexity(self, weights: Array) -> float:

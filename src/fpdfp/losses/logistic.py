@@ -42,7 +42,7 @@ class Logistic(LinearModel):
     array([0.69314718, 0.69314718])
     """
 
-    kind = 0
+    kind = 0  # LOGISTIC of the kernels
     curvature = 0.25
 
     @staticmethod
