@@ -249,12 +249,15 @@ class Problem:
         rounding = 4 * float(np.finfo(self.model.dtype).eps) * sum(map(abs, terms))
         return max(sum(terms), 0.0) + rounding + float(np.vdot(mismatch, mismatch)) / (2 * self.strong_convexity)
 
-    def certificate(self, x: Array, v: Array | None = None, *, dual_steps: int = 100) -> Certificate:
+    def certificate(self, x: Array, v: Array | None = None, *, dual_steps: int | None = None) -> Certificate:
         """Say how far x is from optimal.
 
         The gap depends on the dual point: from v (or from zero) it is improved by accelerated dual steps
-        for x as it is, which need one gradient of f and no more of the data, and the best is kept.
+        for x as it is, which need one gradient of f and no more of the data, and the best is kept. By default
+        100 steps are taken, fewer where the dual is so large that they would take long.
         """
+        if dual_steps is None:
+            dual_steps = min(100, max(5, 10**8 // self.linop.size_out))
         x = _checks.float_array("x", x, shape=self.model.shape, dtype=self.model.dtype)
         gradient = self.gradient(x)
         image = self.linop.apply(x)

@@ -2,8 +2,8 @@
 
 Three ways, the cheapest that applies:
 
-* a matrix whose shorter side is at most ``DENSE`` goes through LAPACK, and the eigenvalue is raised by a
-  bound of LAPACK's rounding error;
+* a matrix whose shorter side is at most ``DENSE``, and whose Gram matrix takes little time, goes through LAPACK,
+  and the eigenvalue is raised by a bound of LAPACK's rounding error;
 * any other map goes through Lanczos from a random start. The Ritz value θ is at most ‖B‖², and by
   J. Kuczyński and H. Woźniakowski, "Estimating the largest eigenvalue by the power and Lanczos algorithms
   with a random start", SIAM J. Matrix Anal. Appl. 13 (1992), Theorem 4.2,
@@ -17,29 +17,41 @@ Three ways, the cheapest that applies:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from fpdfp._typing import Array
+from fpdfp._typing import Array, Shape
 from fpdfp.linops.base import LinOp
 
 DENSE = 1000
 FAILURE = 1e-12
-MAX_STEPS = 200
-#: Lanczos vectors are kept for reorthogonalisation, at most this many numbers in all.
+#: Lanczos takes as many steps as fit into this many operations, within these limits.
+BUDGET = 10**10
+MIN_STEPS, MAX_STEPS = 40, 200
+#: Lanczos vectors are kept for reorthogonalisation, at most this many numbers in all where steps allow.
 MEMORY = 1 << 27
 
 
 def squared_norm_bound(operator: Any) -> float:
     """Return an upper bound of the largest eigenvalue of BBᵀ for a matrix or a :class:`LinOp`."""
     if isinstance(operator, LinOp):
-        return _lanczos_bound(operator)
-    if min(operator.shape) <= DENSE:
-        return _dense_bound(operator)
-    from fpdfp.linops.matrix import Matrix
-
-    return min(_lanczos_bound(Matrix(operator)), _entry_bound(operator))
+        linop = operator
+        if linop.size_in <= linop.size_out:
+            return _lanczos_bound(lambda u: linop.adjoint(linop.apply(u)), linop.in_shape, MAX_STEPS)
+        return _lanczos_bound(lambda u: linop.apply(linop.adjoint(u)), linop.out_shape, MAX_STEPS)
+    matrix = operator
+    rows, columns = matrix.shape
+    entries = int(getattr(matrix, "nnz", rows * columns))
+    if min(rows, columns) <= DENSE and entries * min(rows, columns) <= BUDGET:
+        return _dense_bound(matrix)
+    steps = min(max(BUDGET // (4 * max(entries, 1)), MIN_STEPS), MAX_STEPS)
+    if columns <= rows:
+        bound = _lanczos_bound(lambda u: matrix.T @ (matrix @ u), (columns,), steps)
+    else:
+        bound = _lanczos_bound(lambda u: matrix @ (matrix.T @ u), (rows,), steps)
+    return min(bound, _entry_bound(matrix))
 
 
 def _dense_bound(matrix: Any) -> float:
@@ -57,14 +69,10 @@ def _entry_bound(matrix: Any) -> float:
     return float(size.sum(axis=0).max()) * float(size.sum(axis=1).max()) * (1.0 + 1e-12)
 
 
-def _lanczos_bound(linop: LinOp) -> float:
-    """Lanczos on BᵀB or BBᵀ, whichever is smaller, with full reorthogonalisation."""
-    if linop.size_in <= linop.size_out:
-        shape, gram = linop.in_shape, lambda u: linop.adjoint(linop.apply(u))
-    else:
-        shape, gram = linop.out_shape, lambda u: linop.apply(linop.adjoint(u))
+def _lanczos_bound(gram: Callable[[Array], Array], shape: Shape, steps: int) -> float:
+    """Bound the largest eigenvalue of a Gram operator, by Lanczos with full reorthogonalisation."""
     dimension = int(np.prod(shape))
-    steps = min(dimension, MAX_STEPS, max(32, MEMORY // dimension))
+    steps = min(dimension, steps, max(MIN_STEPS, MEMORY // dimension))
     theta, taken = _lanczos(gram, shape, steps)
     if taken < steps or taken == dimension:
         # The Krylov space is exhausted: a random start has a part in every eigenspace, so θ is exact.
@@ -73,7 +81,7 @@ def _lanczos_bound(linop: LinOp) -> float:
     return theta / (1.0 - epsilon)
 
 
-def _lanczos(gram: Any, shape: tuple[int, ...], steps: int) -> tuple[float, int]:
+def _lanczos(gram: Callable[[Array], Array], shape: Shape, steps: int) -> tuple[float, int]:
     """Return the largest Ritz value and the number of steps taken."""
     generator = np.random.default_rng(20240229)
     vector = generator.standard_normal(int(np.prod(shape)))

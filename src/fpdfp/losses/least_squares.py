@@ -7,6 +7,9 @@ import numpy as np
 from fpdfp._typing import Array
 from fpdfp.losses._linear import LinearModel
 
+#: The smallest eigenvalue of AᵀA is looked for if forming it takes no more operations than this.
+GRAM_BUDGET = 10**10
+
 
 class LeastSquares(LinearModel):
     r"""Squared losses over the rows of a matrix, one for each client.
@@ -45,6 +48,9 @@ class LeastSquares(LinearModel):
 
     def strong_convexity(self, weights: Array) -> float:
         ridge = super().strong_convexity(weights)
+        rows, columns = self._rows.X.shape
+        if rows * columns**2 > GRAM_BUDGET:
+            return ridge
         hessian = self.hessian(np.zeros(self.shape, dtype=self.dtype), weights)
         if hessian is None:
             return ridge
