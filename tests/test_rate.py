@@ -4,6 +4,7 @@ Clients differ, three of six take part, gradients are of mini-batches, and both 
 every source of noise of the theorem is there. The error, averaged over seeds and over neighbouring rounds, falls
 as k^slope between rounds 200 and 8,000. The theorem is a bound, so it says slope at most −1 in the long run. The
 same measurement with a constant step, and with a prox that is wrong by 10 %, must fail: the margin means something.
+``python -m tests.test_rate`` prints the three slopes.
 """
 
 from __future__ import annotations
@@ -80,3 +81,9 @@ def test_a_constant_step_would_fail() -> None:
 @pytest.mark.slow
 def test_a_wrong_prox_would_fail() -> None:
     assert slope(theorem_two(), TenPerCentOff(WEIGHT)) > -1.0 + 2 * MARGIN
+
+
+if __name__ == "__main__":  # python -m tests.test_rate prints the slopes
+    print(f"Theorem 2       {slope(theorem_two()):+.2f}")
+    print(f"constant step   {slope(0.05):+.2f}")
+    print(f"prox 10 % off   {slope(theorem_two(), TenPerCentOff(WEIGHT)):+.2f}")
