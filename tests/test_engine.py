@@ -66,16 +66,24 @@ def test_same_seed_same_bits() -> None:
 
 PROGRAM = """
 import hashlib
+import numpy as np
+import fpdfp
 from tests import test_engine
 result = test_engine.noisy(25)
 print(hashlib.sha256(result.x.tobytes() + result.v.tobytes()).hexdigest(), result.bits_up)
+# automatic steps come from LAPACK, which has threads of its own
+generator = np.random.default_rng(0)
+X = generator.standard_normal((1500, 300))
+losses = fpdfp.losses.LeastSquares(X, X @ generator.standard_normal(300), clients=np.arange(1500) % 3, l2=0.1)
+result = fpdfp.solve(fpdfp.Problem(losses, fpdfp.penalties.L1(0.01)), rounds=10)
+print(hashlib.sha256(result.x.tobytes()).hexdigest(), result.history.step.tolist())
 """
 
 
 def test_any_number_of_threads_gives_the_same_bits() -> None:
     seen = set()
     for threads in ("1", "2", "5"):
-        environment = os.environ | {"NUMBA_NUM_THREADS": threads}
+        environment = os.environ | {"NUMBA_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
         root = Path(__file__).parents[1]
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM], cwd=root, env=environment, capture_output=True, text=True, check=True
@@ -187,6 +195,55 @@ def test_a_tolerance_on_the_residual_where_no_gap_is_known() -> None:
     result = fpdfp.solve(problem, fpdfp.PDFP(), rounds=5000, tol=1e-6, evaluate_every=10)
     assert result.status == "converged"
     assert problem.residual(result.x, result.v).norm <= 1e-6
+
+
+def test_a_tolerance_where_constraints_are_met_up_to_rounding() -> None:
+    """Bx is outside the box by a rounding error, so there is no gap; the residual decides."""
+    problem = fpdfp.Problem(
+        helpers.fused_regression().losses, fpdfp.penalties.Box(-0.1, 0.1), fpdfp.linops.Difference(8)
+    )
+    result = fpdfp.solve(problem, fpdfp.PDFP(), rounds=20_000, tol=1e-6, evaluate_every=50)
+    assert result.status == "converged"
+    assert result.certificate.violation <= 1e-6
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 5])
+def test_automatic_steps_know_mini_batches(batch_size: int, rng: np.random.Generator) -> None:
+    """One row is 30 times larger than the others: a step from the mean alone would diverge."""
+    X = rng.standard_normal((200, 20))
+    X[7] *= 30
+    y = X @ rng.standard_normal(20) + 0.1 * rng.standard_normal(200)
+    problem = fpdfp.Problem(fpdfp.losses.LeastSquares(X, y, clients=np.arange(200) % 4), fpdfp.penalties.L1(0.01))
+    result = fpdfp.solve(problem, fpdfp.FPDFP(batch_size=batch_size), rounds=500, clients_per_round=2)
+    assert result.status == "finished"
+    assert result.objective < 0.9 * result.history.objective[0]
+
+
+def test_users_functions_see_x_and_cannot_change_it() -> None:
+    def spoil(x: Any) -> float:
+        x[:] = 0
+        return 1.0
+
+    with pytest.raises(ValueError, match="read-only"):
+        noisy(5, metrics={"spoil": spoil})
+    with pytest.raises(ValueError, match="read-only"):
+        noisy(5, callbacks=[lambda run: spoil(run.x)])
+
+
+def test_a_forked_child_is_told_and_does_not_hang() -> None:
+    program = (
+        "import multiprocessing\nfrom tests import test_engine\n"
+        "def work(seed):\n    return test_engine.noisy(5, seed=seed).rounds\n"
+        "work(0)\n"
+        "with multiprocessing.get_context('fork').Pool(1) as pool:\n"
+        "    try:\n        pool.map(work, [1])\n"
+        "    except RuntimeError as error:\n        print(error)\n"
+    )
+    root = Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert "start worker processes with the 'spawn' or 'forkserver' method" in done.stdout
 
 
 @pytest.mark.parametrize("name", helpers.zoo())
@@ -310,6 +367,59 @@ class TestResume:
         assert path.read_bytes() == before
         assert list(tmp_path.iterdir()) == [path]
 
+    def test_survives_a_new_process_for_every_kind_of_problem(self, tmp_path: Path) -> None:
+        """Problems built anew are recognised: nothing of where they lie in memory is compared."""
+        for number, name in enumerate(helpers.zoo()):
+            path = tmp_path / f"{number}.npz"
+            whole = fpdfp.solve(helpers.zoo()[name], rounds=8)
+            fpdfp.solve(helpers.zoo()[name], rounds=8, checkpoint=path, callbacks=[lambda run: run.round == 3])
+            same(fpdfp.solve(helpers.zoo()[name], rounds=8, resume=path), whole)
+
+    def test_knows_a_schedule_without_a_text_by_its_steps(self, tmp_path: Path) -> None:
+        class Halving(fpdfp.steps.Schedule):
+            def __init__(self, first: float) -> None:
+                self.first = first
+
+            def __call__(self, k: int) -> float:
+                return float(self.first / 2 ** min(k, 10))
+
+        def run(first: float, **arguments: Any) -> fpdfp.Result:
+            return fpdfp.solve(helpers.graph_guided(), fpdfp.FPDFP(step=Halving(first)), rounds=4, **arguments)
+
+        run(0.5, checkpoint=tmp_path / "run.npz")
+        assert run(0.5, resume=tmp_path / "run.npz").rounds == 4
+        with pytest.raises(CheckpointError, match="method was"):
+            run(0.25, resume=tmp_path / "run.npz")
+
+    def test_with_other_metrics_or_fewer_rounds_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "run.npz"
+        noisy(10, checkpoint=path, metrics={"size": np.linalg.norm})
+        with pytest.raises(CheckpointError, match=r"records the metrics \['size'\], but now there are \[\]"):
+            noisy(20, resume=path)
+        with pytest.raises(ValueError, match="rounds must be at least the 10 that the checkpoint"):
+            noisy(7, resume=path, metrics={"size": np.linalg.norm})
+
+    def test_a_metric_that_failed_leaves_no_hole_in_the_history(self, tmp_path: Path) -> None:
+        path = tmp_path / "run.npz"
+        calls: list[int] = []
+
+        def flaky(x: Any) -> float:
+            calls.append(1)
+            if len(calls) == 4:
+                raise RuntimeError("no")
+            return float(np.linalg.norm(x))
+
+        with pytest.raises(RuntimeError, match="no"):
+            noisy(12, evaluate_every=2, checkpoint=path, metrics={"size": flaky})
+        resumed = noisy(12, evaluate_every=2, resume=path, metrics={"size": flaky})
+        same(resumed, noisy(12, evaluate_every=2, metrics={"size": lambda x: float(np.linalg.norm(x))}))
+
+    def test_a_path_that_cannot_be_written_is_named_before_the_first_round(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        for path, message in ((tmp_path, "is a directory"), (tmp_path / "file" / "run.npz", "cannot be written")):
+            with pytest.raises(CheckpointError, match=message):
+                noisy(5, checkpoint=path, callbacks=[fail])
+
 
 class TestInterrupt:
     def test_ctrl_c_returns_the_result_so_far(self, tmp_path: Path) -> None:
@@ -373,6 +483,26 @@ class TestDivergence:
             with pytest.warns(DivergenceWarning):
                 assert fpdfp.solve(problem, rounds=5, compressor=compressor).status == "diverged"
 
+    def test_found_after_the_last_round_keeps_the_last_good_iterate(self) -> None:
+        problem = helpers.fused_regression()
+        with pytest.warns(StepTooLargeWarning), pytest.warns(DivergenceWarning):
+            result = fpdfp.solve(
+                problem, fpdfp.PDFP(step=1e3), rounds=50, evaluate_every=50, callbacks=[lambda run: run.round == 3]
+            )
+        assert result.status == "diverged"
+        assert result.rounds == 0
+
+    def test_an_objective_that_falls_below_zero_is_none(self) -> None:
+        b = np.array([3.0, 1.0, 2.0])
+        losses = fpdfp.losses.Custom(
+            lambda i, x: 0.5 * x @ x - b @ x,
+            lambda i, x: x - b,
+            n_clients=1, shape=3, lipschitz=1.0, strong_convexity=1.0,
+        )  # fmt: skip
+        result = fpdfp.solve(fpdfp.Problem(losses, fpdfp.penalties.L1(0.01)), rounds=50)
+        assert result.status == "finished"
+        np.testing.assert_allclose(result.x, b - 0.01, atol=1e-6)
+
     def test_a_warm_start_at_the_optimum_is_no_divergence(self) -> None:
         losses = fpdfp.losses.LeastSquares(np.eye(3), [1.0, 2.0, 3.0])
         problem = fpdfp.Problem(losses, fpdfp.penalties.Zero())
@@ -426,7 +556,7 @@ def test_violation_is_recorded_for_constraints() -> None:
 def test_float32_problems_stay_float32() -> None:
     X, y, owner = helpers.classification()
     losses = fpdfp.losses.Logistic(X.astype(np.float32), y, clients=owner, l2=0.05)
-    problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.02), helpers.graph(12).astype(np.float32))
+    problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.02), helpers.graph(12))  # B is float64
     result = fpdfp.solve(problem, rounds=20, compressor=fpdfp.QSGD(10), clients_per_round=2)
     assert result.x.dtype == result.v.dtype == np.float32
     assert fpdfp.solve(problem, rounds=1).bits_up == 5 * 36 * 32
@@ -447,6 +577,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"compressor": {"x": 4}}, r"compressor\['x'\] must be a compressor or None"),
     ({"evaluate_every": 0}, "evaluate_every must be an integer of at least 1"),
     ({"checkpoint_every": 0}, "checkpoint_every must be an integer of at least 1"),
+    ({"metrics": {"objective": np.sum}}, "metrics: 'objective' is a column of every history"),
+    ({"x0": np.full(12, 1e200)}, "x0 must be a point where the objective is finite"),
+    ({"metrics": {"violation": np.sum}}, "metrics: 'violation' is a column"),
     ({"metrics": {"a": 1}}, r"metrics\['a'\] must be a function of x"),
     ({"callbacks": [1]}, "callbacks must be functions"),
     ({"tol": -1.0}, "tol must be a finite number greater than 0"),
@@ -476,6 +609,8 @@ def fail(run: fpdfp.Run) -> None:
 
 
 def test_bad_hyper_parameters_are_named() -> None:
+    with pytest.raises(ValueError, match="batch_size must be an integer of at least 1 and at most"):
+        fpdfp.FPDFP(batch_size=2**70)
     with pytest.raises(ValueError, match="batch_size must be an integer of at least 1"):
         fpdfp.FPDFP(batch_size=0)
     with pytest.raises(ValueError, match="batch_size must be an integer of at least 1"):
@@ -520,7 +655,7 @@ def test_the_automatic_step_follows_clients_noise_and_participation() -> None:
             "n_clients": 10,
             "clients_per_round": 10,
             "omega": 0.0,
-            "exact": True,
+            "batch_smoothness": 0.0,
         }
         return fpdfp.steps.Constants(**(base | changes))
 
@@ -528,5 +663,6 @@ def test_the_automatic_step_follows_clients_noise_and_participation() -> None:
     assert constants().noisy_smoothness == 2.0
     assert constants(clients_per_round=1).noisy_smoothness == 10.0
     assert constants(omega=3.0).noisy_smoothness == 5.0
+    assert constants(batch_smoothness=10.0).noisy_smoothness == 3.0
     assert fpdfp.steps.resolve("auto", constants(), noisy=False) == fpdfp.steps.Constant(0.5)
     assert fpdfp.steps.resolve("auto", constants(), noisy=True)(0) == 0.75

@@ -45,7 +45,17 @@ def test_independent_features_have_no_edges() -> None:
     assert graph.stacked().shape == (6, 3)
 
 
+def test_a_constant_column_has_no_edges() -> None:
+    generator = np.random.default_rng(0)
+    a = generator.standard_normal(200)
+    X = np.column_stack([a, a + 0.3 * generator.standard_normal(200), np.ones(200)])
+    graph = feature_graph(X, alpha=0.1)
+    assert graph.edges == 1
+    assert graph.weights[[2]].nnz == 0
+
+
 BAD: list[tuple[Any, str]] = [
+    (lambda: feature_graph(np.ones((5, 3))), "every column is constant"),
     (lambda: feature_graph(np.ones((5, 3)), alpha=0.0), "alpha must be a finite number greater than 0"),
     (lambda: feature_graph(np.ones((1, 3))), "X must have at least two rows"),
     (lambda: feature_graph(np.full((5, 3), np.nan)), "X must be finite"),

@@ -122,6 +122,29 @@ def test_integers_and_other_formats_are_taken() -> None:
     )
 
 
+def broken_csr() -> Any:
+    matrix = scipy.sparse.csr_array(np.eye(3))
+    matrix.indices[0] = -1
+    return matrix
+
+
+@pytest.mark.parametrize("shape", [(1500, 1700), (30, 20)])
+def test_bounds_hold_in_float32(shape: tuple[int, int]) -> None:
+    constant = np.full(shape, np.float32(0.1))
+    true = float(np.float64(np.float32(0.1))) ** 2 * shape[0] * shape[1]
+    assert squared_norm_bound(constant) >= true
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        matrix = generator.standard_normal((39, 30)).astype(np.float32)
+        operator = linops.Wrapped(aslinearoperator(matrix))
+        assert operator.squared_norm >= np.linalg.norm(matrix.astype(np.float64), 2) ** 2
+
+
+def test_the_dtype_of_x_is_kept() -> None:
+    for matrix in (np.eye(3), scipy.sparse.eye_array(3)):
+        assert linops.Matrix(matrix).apply(np.ones(3, np.float32)).dtype == np.float32
+
+
 BAD: list[tuple[Any, str]] = [
     (lambda: linops.aslinop("B"), "linop must be an array"),
     (lambda: linops.Matrix(np.ones(3)), "matrix must be a matrix"),
@@ -129,6 +152,8 @@ BAD: list[tuple[Any, str]] = [
     (lambda: linops.Matrix([[np.nan, 1.0]]), "matrix must be finite"),
     (lambda: linops.Matrix(scipy.sparse.csr_array([[np.inf, 1.0]])), "the stored entries of matrix must be finite"),
     (lambda: linops.Matrix([[1j]]), "must hold real numbers"),
+    (lambda: linops.Wrapped(aslinearoperator(np.fft.fft(np.eye(3)))), "a linear map must be real"),
+    (lambda: linops.Matrix(broken_csr()), "matrix is not a valid sparse matrix"),
     (lambda: linops.Gradient(()), "shape must have at least one axis"),
     (lambda: linops.Gradient((2, 2, 2, 2)), "shape must have 1, 2 or 3 axes"),
     (lambda: linops.Gradient((2, 0)), "shape must be an integer of at least 1"),

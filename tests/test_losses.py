@@ -223,6 +223,7 @@ def test_custom_losses_and_their_samples() -> None:
 
 
 X0, Y0 = np.eye(3), np.array([1.0, -1.0, 1.0])
+ZERO = np.array([0])
 BAD: list[tuple[Any, str]] = [
     (lambda: Logistic(np.ones(3), Y0), "X must be two-dimensional"),
     (lambda: LeastSquares(np.ones((0, 3)), np.ones(0)), "X must have at least one row"),
@@ -239,7 +240,7 @@ BAD: list[tuple[Any, str]] = [
     (lambda: Logistic(X0, ["a", "b", "c"]), "y must hold real numbers"),
     (lambda: Logistic(X0.astype(complex), Y0), "X must hold real numbers"),
     (lambda: Logistic(X0, Y0, clients=[0, 1]), "clients must have one entry for each of the 3 rows"),
-    (lambda: Logistic(X0, Y0, clients=[0, np.nan, 1]), "clients must name a client for every row"),
+    (lambda: Logistic(X0, Y0, clients=[0, np.nan, 1]), "clients must name one for every entry"),
     (lambda: Logistic(X0, Y0, clients=[0, 0, 2], n_clients=4), r"2 of 4 clients hold no rows \(1, 3\)"),
     (lambda: Logistic(X0, Y0, clients=[0, 0, 4], n_clients=4), "clients must be integers from 0 to 3"),
     (lambda: Logistic(X0, Y0, n_clients=2), "n_clients needs clients"),
@@ -265,14 +266,75 @@ BAD: list[tuple[Any, str]] = [
     (lambda: custom(sizes=[0, 1]), "sizes must hold a positive number"),
     (lambda: custom(dtype=np.int64), "dtype must be float32 or float64"),
     (lambda: custom(shape=(0,)), "shape must be an integer of at least 1"),
-    (lambda: custom().gradients(np.ones(3), np.array([0])), r"gradient must return an array of shape \(2,\)"),
+    (lambda: custom(gradient=lambda i, x: np.ones(3)).gradients(np.ones(2), ZERO), r"gradient must return an array of"),
+    (lambda: custom(gradient=lambda i, x: 1j * x).gradients(np.ones(2), ZERO), "gradient must return real numbers"),
+    (lambda: custom(sizes=[2.7, 3.9]), "sizes must hold a positive number"),
+    (lambda: custom().gradients(np.ones(3), ZERO), r"x must have shape \(2,\)"),
+    (lambda: Logistic(X0, Y0).gradients(np.ones(2), ZERO), r"x must have shape \(3,\)"),
+    (lambda: Logistic(X0, Y0).gradients(np.ones(6), ZERO), r"x must have shape \(3,\)"),
+    (lambda: Logistic(X0, Y0).values(np.ones(2), ZERO), r"x must have shape \(3,\)"),
+    (lambda: Logistic(broken_csr(), Y0), "X is not a valid sparse matrix"),
+    (lambda: Logistic(np.ma.masked_less(X0, 0.5), Y0), "X must not be a masked array"),
+    (lambda: Logistic(X0, Y0, clients=np.array(["a", None, "b"], dtype=object)), "clients must name one for every"),
+    (lambda: Logistic(X0, Y0, clients=np.array([1, np.nan, 2], dtype=object)), "clients must name one for every"),
+    (lambda: Logistic(X0, Y0, clients=np.array(["2020", "NaT", "2021"], "M8[Y]")), "clients must name one for every"),
+    (lambda: Logistic(X0, Y0, clients=np.array(["a", 1, "b"], dtype=object)), "clients must be of one kind"),
     (lambda: Logistic(X0, Y0).gradients(np.ones(3), np.array([0]), 2), "draws must be given"),
 ]
 
 
-def custom(**changes: Any) -> Custom:
+def custom(gradient: Any = lambda i, x: x, **changes: Any) -> Custom:
     arguments = {"n_clients": 2, "shape": 2, "lipschitz": 1.0} | changes
-    return Custom(lambda i, x: 0.0, lambda i, x: x, **arguments)
+    return Custom(lambda i, x: 0.0, gradient, **arguments)
+
+
+def broken_csr() -> Any:
+    matrix = scipy.sparse.csr_array(X0)
+    matrix.indices[0] = 2**30
+    return matrix
+
+
+@pytest.mark.parametrize("client", [-1, 1, 10**9])
+@pytest.mark.parametrize("losses", [Logistic(X0, Y0), OperatorLeastSquares([X0], [Y0])])
+def test_clients_that_are_not_there_are_refused(losses: Losses, client: int) -> None:
+    for function in (losses.values, losses.gradients):
+        with pytest.raises(IndexError, match="clients must be numbers from 0 to 0"):
+            function(np.ones(3), np.array([client]))
+
+
+def test_the_users_functions_cannot_change_x() -> None:
+    def spoil(i: int, x: Any) -> Any:
+        x -= 1.0
+        return x
+
+    with pytest.raises(ValueError, match="read-only"):
+        custom(gradient=spoil).gradients(np.ones(2), ZERO)
+
+
+def test_a_singular_matrix_has_no_strong_convexity() -> None:
+    """Rounding over many rows must not pass for curvature: here the true constant is exactly 0."""
+    a = 0.7884283065795898
+    X = scipy.sparse.csr_array(np.tile([a, 6 * a], (300_000, 1)))
+    for matrix in (X, X.toarray()):
+        losses = LeastSquares(matrix, np.zeros(300_000))
+        assert losses.strong_convexity(np.ones(1)) == 0.0
+
+
+def test_batch_smoothness_bounds_the_mean_square_of_batch_gradients(rng: np.random.Generator) -> None:
+    """E‖∇f_B(x) − ∇f_B(y)‖² ≤ (L + added)² ‖x − y‖² over batches B, for a row that is much larger than the rest."""
+    X = rng.standard_normal((30, 5))
+    X[3] *= 20
+    for matrix in (X, scipy.sparse.csr_array(X)):
+        losses = LeastSquares(matrix, np.zeros(30))
+        for batch in (1, 4, 30):
+            added = float(losses.batch_smoothness(batch)[0])
+            changes = [
+                losses.gradients(np.ones(5), ZERO, batch, Draws(0, k, ZERO))[0]
+                @ np.ones(5) for k in range(300)
+            ]  # fmt: skip
+            assert np.mean(changes) <= (losses.lipschitz()[0] + added) * 5 * 1.2
+        assert losses.batch_smoothness(30)[0] == 0.0
+        assert losses.batch_smoothness(1)[0] == pytest.approx((X[3] ** 2).sum())
 
 
 @pytest.mark.parametrize(("make", "message"), BAD)

@@ -118,6 +118,19 @@ def test_soft_thresholding_in_closed_form() -> None:
     np.testing.assert_array_equal(L1(1.0).prox(np.array([3.0, -0.5, -2.0]), 0.5), [2.5, 0.0, -1.5])
 
 
+def test_what_a_box_projects_to_is_inside_in_float32_too() -> None:
+    box = Box(-0.1, 0.1)
+    assert box.value(box.project(np.array([-1.0, 1.0], dtype=np.float32))) == 0.0
+
+
+def test_derivatives_of_degenerate_sets() -> None:
+    """Weight 0 makes the conjugate prox constant; a box that is a point makes it a translation."""
+    zero, u = np.zeros(2), np.ones(2)
+    np.testing.assert_array_equal(L1(0.0).conjugate_prox_derivative(zero, 1.0)(u), zero)
+    np.testing.assert_array_equal(GroupL12(0.0, axis=0).conjugate_prox_derivative(zero, 1.0)(u), zero)
+    np.testing.assert_array_equal(Box(0.0, 0.0).conjugate_prox_derivative(zero, 1.0)(u), u)
+
+
 def test_value_outside_the_domain_is_infinite_and_projection_is_nearest() -> None:
     box = Box(0.0, 1.0)
     assert box.value(np.array([0.5, 1.1])) == np.inf
@@ -133,6 +146,7 @@ BAD: list[tuple[Any, str]] = [
     (lambda: GroupL12(1.0), "either groups or axis"),
     (lambda: GroupL12(1.0, groups=[0, 1], axis=0), "either groups or axis"),
     (lambda: GroupL12(-1.0, axis=0), "weight must not be negative"),
+    (lambda: GroupL12(1.0, groups=np.array([0, None], dtype=object)), "groups must name one for every entry"),
     (lambda: GroupL12(1.0, groups=[]), "groups must have one label"),
     (lambda: GroupL12([1.0], groups=[0, 1]), "weight must be one number or one for each of 2 groups"),
     (lambda: GroupL12(1.0, groups=[0, 1]).bind((3,)), "groups must have one label for each entry"),

@@ -62,6 +62,18 @@ def test_the_gap_bounds_the_distance_to_the_optimum(name: str, rng: np.random.Ge
     assert problem.certificate(best.x, best.v).gap == pytest.approx(0.0, abs=1e-10)
 
 
+@pytest.mark.parametrize(("dtype", "size"), [(np.float32, 1e6), (np.float64, 1e15)])
+def test_the_gap_allows_for_the_rounding_of_the_gradient(dtype: Any, size: float) -> None:
+    """f(x) = (3x − y)²/2: the computed gradient at y/3 is 0, the true one is not."""
+    losses = fpdfp.losses.LeastSquares(np.array([[3.0]], dtype), np.array([size], dtype))
+    problem = fpdfp.Problem(losses, fpdfp.penalties.Zero())
+    x = np.array([size / 3], dtype)
+    excess = (3 * np.longdouble(x[0]) - np.longdouble(dtype(size))) ** 2 / 2
+    gap = problem.certificate(x).gap
+    assert gap is not None
+    assert gap >= excess
+
+
 def test_without_strong_convexity_no_gap_is_claimed() -> None:
     X, y, owner = helpers.classification()
     problem = fpdfp.Problem(fpdfp.losses.Logistic(X, y, clients=owner), fpdfp.penalties.L1(0.1))
@@ -108,6 +120,9 @@ BAD: list[tuple[Any, str]] = [
     (lambda p: p.objective(np.full(12, np.nan)), "x must be finite"),
     (lambda p: p.residual(np.ones(12), np.ones(3)), r"v must have shape \(24,\)"),
     (lambda p: p.duality_gap(np.ones(12), np.ones(3)), r"v must have shape \(24,\)"),
+    (lambda p: p.certificate(np.ones(12), [0.0, 0.0]), r"v must have shape \(24,\)"),
+    (lambda p: p.smooth_value(np.ones(3)), r"x must have shape \(12,\)"),
+    (lambda p: p.gradient(np.ones(60)), r"x must have shape \(12,\)"),
     (lambda p: fpdfp.reference_solution(p, tol=0.0), "tol must be a finite number greater than 0"),
     (lambda p: fpdfp.reference_solution(p.losses), "problem must be an fpdfp.Problem"),
     (lambda p: fpdfp.reference_solution(p, x0=np.ones(3)), r"x0 must have shape \(12,\)"),

@@ -153,6 +153,11 @@ def test_tiny_and_huge_vectors(scale: float) -> None:
     assert abs(values - x).max() <= max(5 * scale / 1000 * 1.001, 1.5e-45)
 
 
+def test_numpy_integers_are_taken_as_integers() -> None:
+    assert QSGD(np.uint8(16)).omega(100) == QSGD(16).omega(100)
+    assert QSGD(np.int32(65536), block=np.int8(7)) == QSGD(65536, block=7)
+
+
 def test_full_precision_counts_the_bits_of_the_numbers() -> None:
     full: Compressor = Full()
     assert full.compress(np.zeros((3, 4, 5)), Draws(0, 0, np.arange(3)), 16).bits.tolist() == [20 * 64] * 3

@@ -127,6 +127,20 @@ def test_an_unreachable_tolerance_is_told() -> None:
     assert best.certificate.relative_gap < 1e-12
 
 
+def test_degenerate_data() -> None:
+    X, y, owner = helpers.classification()
+    best = fpdfp.reference_solution(fpdfp.Problem(fpdfp.losses.LeastSquares(0 * X, y), fpdfp.penalties.L1(0.1)))
+    np.testing.assert_array_equal(best.x, np.zeros(12))
+    single = fpdfp.losses.Logistic(X.astype(np.float32), y, clients=owner, l2=0.05)
+    with pytest.warns(AccuracyWarning):
+        rough = fpdfp.reference_solution(fpdfp.Problem(single, fpdfp.penalties.L1(0.02)))
+    assert rough.newton_steps < 500
+    exact = fpdfp.reference_solution(
+        fpdfp.Problem(fpdfp.losses.Logistic(X, y, clients=owner, l2=0.05), fpdfp.penalties.L1(0.02))
+    )
+    assert rough.objective == pytest.approx(exact.objective, rel=1e-5)
+
+
 def test_a_warm_start_is_used() -> None:
     problem = helpers.graph_guided()
     cold = fpdfp.reference_solution(problem)

@@ -65,6 +65,8 @@ def finite(name: str, array: Array) -> Array:
 
 def float_array(name: str, value: Any, *, shape: Shape | None = None, dtype: Any = None) -> Array:
     """Return ``value`` as a finite C-ordered float array, of the given shape and dtype where asked."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} must not be a masked array: fill in or leave out what is masked")
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -77,3 +79,19 @@ def float_array(name: str, value: Any, *, shape: Shape | None = None, dtype: Any
     if shape is not None and array.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
     return finite(name, array)
+
+
+def labels(name: str, value: Any) -> tuple[Array, Array]:
+    """Return the distinct labels in sorted order and the number of each entry's label; refuse missing ones."""
+    array = np.asarray(value)
+    if array.dtype.kind == "O":
+        missing = any(label is None or label != label for label in array.ravel())  # NaN
+    else:
+        missing = bool(array.dtype.kind in "fcmM" and (array != array).any())  # NaN, NaT
+    if missing or (array.dtype.kind == "f" and not np.isfinite(array).all()):
+        raise ValueError(f"{name} must name one for every entry, but some are None, NaN or infinite")
+    try:
+        names, codes = np.unique(array, return_inverse=True)
+    except TypeError as error:
+        raise TypeError(f"{name} must be of one kind that can be sorted: {error}") from None
+    return names, codes.reshape(array.shape).astype(np.int64)

@@ -13,6 +13,9 @@ from fpdfp.losses.base import Losses
 from fpdfp.penalties.base import Penalty
 from fpdfp.rng import Draws
 
+#: How many roundings of each number a duality gap allows for.
+ROUNDINGS = 64
+
 
 class Model(NamedTuple):
     """What is public: the penalty g, the linear map B, the shape and dtype of x. No data."""
@@ -73,7 +76,8 @@ class Certificate(NamedTuple):
         f(x) + g(Bx); where g is infinite at Bx, g is taken at the nearest point of its domain, and
         ``violation`` says how far away that is.
     gap
-        A duality gap: F(x) − F* is at most this. None where no strong convexity of f is known.
+        A duality gap: F(x) − F* is at most this, up to rounding. None where no strong convexity of f is known, and
+        where Bx is outside the domain of g.
     residual
         The residual of Lemma 1.
     violation
@@ -168,7 +172,13 @@ class Problem:
     @functools.cached_property
     def lipschitz(self) -> Array:
         """Upper bounds of the Lipschitz constants of N w_i ∇f_i; their mean bounds that of ∇f."""
-        constants = self.losses.lipschitz()
+        return self._scaled(self.losses.lipschitz())
+
+    def batch_smoothness(self, batch_size: int | None) -> float:
+        """What mini-batches add to the smoothness of a client's gradient in the mean square, at most."""
+        return 0.0 if batch_size is None else float(self._scaled(self.losses.batch_smoothness(batch_size)).max())
+
+    def _scaled(self, constants: Array) -> Array:
         return constants if self.scaling is None else self.scaling * constants
 
     @functools.cached_property
@@ -236,18 +246,22 @@ class Problem:
         .. math:: F(x) - F^* \le g(Bx) + g^*(v) - \langle Bx, v\rangle + \frac{1}{2μ}\|\nabla f(x) + B^T v\|^2 ,
 
         and for f = h + μ/2 ‖·‖² with h a mean of functions of linear forms the right side is the
-        Fenchel–Rockafellar gap at the dual point that x itself gives.
+        Fenchel–Rockafellar gap at the dual point that x itself gives. An allowance for rounding is added.
         """
         x = _checks.float_array("x", x, shape=self.model.shape)
         v = _checks.float_array("v", v, shape=self.model.dual_shape)
-        return self._gap(self.linop.apply(x), v, self.gradient(x)) if self.strong_convexity > 0 else None
+        return self._gap(x, self.linop.apply(x), v, self.gradient(x)) if self.strong_convexity > 0 else None
 
-    def _gap(self, image: Array, v: Array, gradient: Array) -> float:
+    def _gap(self, x: Array, image: Array, v: Array, gradient: Array) -> float:
         terms = (self.penalty.value(image), self.penalty.conjugate(v), -float(np.vdot(image, v)))
-        mismatch = gradient + self.linop.adjoint(v)
-        # The first three cancel at the optimum; what their rounding can hide is added, so that the bound holds.
-        rounding = 4 * float(np.finfo(self.model.dtype).eps) * sum(map(abs, terms))
-        return max(sum(terms), 0.0) + rounding + float(np.vdot(mismatch, mismatch)) / (2 * self.strong_convexity)
+        back = self.linop.adjoint(v)
+        mismatch = float(np.linalg.norm(gradient + back))
+        # The terms cancel at the optimum, and so do the parts of the gradient. What rounding can hide there is
+        # added: an estimate from the sizes of what was summed, generous, but not a proof.
+        unit = ROUNDINGS * float(np.finfo(self.model.dtype).eps)
+        sizes = float(np.linalg.norm(x)) * float(self.lipschitz.mean()), float(np.linalg.norm(back))
+        mismatch += unit * (sum(sizes) + float(np.linalg.norm(gradient)))
+        return max(sum(terms), 0.0) + unit * sum(map(abs, terms)) + mismatch**2 / (2 * self.strong_convexity)
 
     def certificate(self, x: Array, v: Array | None = None, *, dual_steps: int | None = None) -> Certificate:
         """Say how far x is from optimal.
@@ -259,22 +273,26 @@ class Problem:
         if dual_steps is None:
             dual_steps = min(100, max(5, 10**8 // self.linop.size_out))
         x = _checks.float_array("x", x, shape=self.model.shape, dtype=self.model.dtype)
+        if v is not None:
+            v = _checks.float_array("v", v, shape=self.model.dual_shape, dtype=x.dtype)
         gradient = self.gradient(x)
         image = self.linop.apply(x)
         nearest = image if self.penalty.finite else self.penalty.project(image)
         violation = 0.0 if self.penalty.finite else float(np.max(np.abs(nearest - image)))
         objective = self.smooth_value(x) + self.penalty.value(nearest)
         stepped = self.dual_step(x, v, gradient)
-        start = stepped if v is None else _checks.float_array("v", v, shape=self.model.dual_shape, dtype=x.dtype)
+        start = stepped if v is None else v
         residual = self._residual(start, self.dual_step(x, start, gradient), gradient)
         best, best_v = None, stepped
         if violation == 0.0 and self.strong_convexity > 0:
-            candidates = [(self._gap(image, point, gradient), point) for point in (start, stepped)]
+            candidates = [(self._gap(x, image, point, gradient), point) for point in (start, stepped)]
             best, best_v = min(candidates, key=lambda candidate: candidate[0])
-            best, best_v = self._improve_dual(image, gradient, best, best_v, dual_steps)
+            best, best_v = self._improve_dual(x, image, gradient, best, best_v, dual_steps)
         return Certificate(objective, best, residual, violation, best_v)
 
-    def _improve_dual(self, image: Array, gradient: Array, gap: float, v: Array, steps: int) -> tuple[float, Array]:
+    def _improve_dual(
+        self, x: Array, image: Array, gradient: Array, gap: float, v: Array, steps: int
+    ) -> tuple[float, Array]:
         """Minimise the gap over v, g*(v) − ⟨Bx, v⟩ + ‖∇f + Bᵀv‖²/2μ, by accelerated proximal gradient steps."""
         mu = self.strong_convexity
         sigma = mu * self.model.largest_lambda
@@ -286,7 +304,7 @@ class Problem:
             following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
             point = current + (momentum - 1) / following * (current - previous)
             momentum, previous = following, current
-            value = self._gap(image, current, gradient)
+            value = self._gap(x, image, current, gradient)
             if value < best:
                 best, best_v = value, current
         return best, best_v

@@ -38,6 +38,8 @@ MAX_NEWTON = 100
 DENSE_COLUMNS = 1500
 DENSE_ENTRIES = 1 << 23
 GROWTH = 3.0
+#: Outer steps without halving the error after which rounding is taken to be the limit.
+PATIENCE = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +51,8 @@ class Reference:
     x, v
         The solution and its dual.
     objective
-        F(x).
+        F(x); with constraints, g is taken at the point of its domain nearest to Bx, so that an x which is outside
+        by ``certificate.violation`` may have an objective slightly below the minimum.
     certificate
         Duality gap where one is known, and the residual of Lemma 1.
     converged
@@ -83,8 +86,8 @@ def reference_solution(problem: Problem, tol: float = 1e-10, x0: Any = None) -> 
         What to minimise; its penalty must know the derivative of its prox, as all of
         :mod:`fpdfp.penalties` do.
     tol
-        The relative duality gap to reach; where no strong convexity of f is known, the residual
-        ‖∇f(x) + Bᵀv‖ relative to ‖∇f(0)‖, and ‖Bx − y‖ relative to ‖Bx‖.
+        The relative duality gap to reach; where no strong convexity of f is known, and where g has constraints,
+        the residual ‖∇f(x) + Bᵀv‖ relative to ‖∇f(0)‖, and ‖Bx − y‖ relative to ‖Bx‖, with y in the domain of g.
     x0
         Where to start; zero by default.
 
@@ -133,15 +136,16 @@ class _AugmentedLagrangian:
         v = np.zeros(problem.model.dual_shape, dtype=x.dtype)
         scale = float(np.linalg.norm(problem.gradient(np.zeros_like(x)))) or 1.0
         x, sigma = self.start(x, scale)
-        best_error, best = math.inf, (x, v)
+        best_error, best, stalled = math.inf, (x, v), 0
         for outer in range(MAX_OUTER):
             accuracy = max(0.1 * scale * 10.0 ** (-1.5 * outer), self.gradient_tolerance(x, scale))
             x, w = self.minimise(_Subproblem(problem, v, sigma, x, self.proximity * GROWTH**-outer), x, accuracy)
             error = self.error(x, v, w, sigma, scale)
             v = w
+            stalled = 0 if error < 0.5 * best_error else stalled + 1
             if error < best_error:
                 best_error, best = error, (x, v)
-            if error <= self.tol:
+            if error <= self.tol or stalled == PATIENCE:
                 break
             sigma *= GROWTH
         x, v = best
@@ -163,7 +167,8 @@ class _AugmentedLagrangian:
         norm of weight μ it is about μ, and σ about μ/|Bx| makes the kinks of ψ as wide as Bx is long.
         """
         linop = self.problem.linop
-        balanced = float(self.problem.lipschitz.mean()) / linop.squared_norm if linop.squared_norm > 0 else 1.0
+        smoothness = float(self.problem.lipschitz.mean())
+        balanced = smoothness / linop.squared_norm if smoothness > 0 and linop.squared_norm > 0 else 1.0
         zero = np.zeros(self.problem.model.dual_shape, dtype=x.dtype)
         x, _ = self.minimise(_Subproblem(self.problem, zero, 1e-9 * balanced, x, self.proximity), x, 0.1 * scale)
         image = linop.apply(x)

@@ -38,7 +38,7 @@ class Constant(Schedule):
 class Decreasing(Schedule):
     """γ_k = γ_0 / (1 + c k)^p, with p = 1 unless said otherwise.
 
-    For ½ < p ≤ 1 the steps have an infinite sum and a finite sum of squares, as Theorem 1 asks.
+    For c > 0 and ½ < p ≤ 1 the steps have an infinite sum and a finite sum of squares, as Theorem 1 asks.
 
     >>> Decreasing(2.0, 0.01)(100)
     1.0
@@ -109,8 +109,8 @@ class Constants(NamedTuple):
         N and n.
     omega
         The compressor's variance bound: E‖Q(x) − x‖² ≤ ω‖x‖²; 0 without one.
-    exact
-        Whether a client's gradient is that of all its samples.
+    batch_smoothness
+        What mini-batches add to the smoothness of a client's gradient in the mean square; 0 for full gradients.
     """
 
     lipschitz_mean: float
@@ -119,7 +119,7 @@ class Constants(NamedTuple):
     n_clients: int
     clients_per_round: int
     omega: float
-    exact: bool
+    batch_smoothness: float
 
     @property
     def largest_safe_step(self) -> float:
@@ -131,13 +131,14 @@ class Constants(NamedTuple):
         """The smoothness constant that a mean over n of N clients, each compressed, has in the mean square.
 
         (N(n − 1) L + (N − n) L_max) / (n(N − 1)) is the expected smoothness of uniform sampling (R. M. Gower
-        et al., "SGD: general analysis and improved rates", ICML 2019); compression adds ω L_max / n.
+        et al., "SGD: general analysis and improved rates", ICML 2019), mini-batches add their own part divided
+        by n, and compression adds ω/n times the largest of a client.
         """
         count, n = self.n_clients, self.clients_per_round
         sampled = self.lipschitz_mean
         if n < count:
             sampled = (count * (n - 1) * self.lipschitz_mean + (count - n) * self.lipschitz_max) / (n * (count - 1))
-        return sampled + self.omega * self.lipschitz_max / n
+        return sampled + (self.batch_smoothness + self.omega * (self.lipschitz_max + self.batch_smoothness)) / n
 
 
 def resolve(step: Any, constants: Constants, *, noisy: bool) -> Schedule:

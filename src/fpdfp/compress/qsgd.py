@@ -83,14 +83,15 @@ class QSGD(Compressor):
     unbiased = True
 
     def __post_init__(self) -> None:
-        _checks.integer("levels", self.levels, at_least=1, at_most=MAX_LEVELS)
+        # Plain integers: NumPy's small ones would overflow in the bounds.
+        object.__setattr__(self, "levels", _checks.integer("levels", self.levels, at_least=1, at_most=MAX_LEVELS))
         if self.block is not None:
-            _checks.integer("block", self.block, at_least=1)
+            object.__setattr__(self, "block", _checks.integer("block", self.block, at_least=1))
         _checks.choice("norm", self.norm, ("l2", "max"))
         _checks.choice("codec", self.codec, ("elias", "fixed"))
 
     def omega(self, size: int) -> float:
-        """Return ω with E‖Q(x) − x‖² ≤ ω‖x‖² for arrays of ``size`` entries.
+        """Return ω with E‖Q(x) − x‖² ≤ ω‖x‖² for arrays of ``size`` entries, with norms of at least 2⁻¹²⁶.
 
         With d the entries of a block and ‖·‖ its norm, an entry's variance is at most (‖x‖/2s)² and at most
         ‖x‖|x_i|/s. Summed, the first is at most (d/4s²)‖x‖₂²; the second is at most (√d/s)‖x‖₂² for the l2

@@ -76,6 +76,8 @@ def feature_graph(X: Any, alpha: float = 0.1) -> FeatureGraph:
     dense = _checks.float_array("X", X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
     if dense.ndim != 2 or min(dense.shape) < 2:
         raise ValueError(f"X must have at least two rows and two columns, got shape {dense.shape}")
+    if not (dense != dense[0]).any():
+        raise ValueError("X must have a column that varies; every column is constant")
     covariance = np.cov(dense, rowvar=False, bias=True)
     for shrinkage in SHRINKAGES:
         precision = _graphical_lasso(covariance, alpha, shrinkage)
@@ -92,6 +94,7 @@ def _graphical_lasso(covariance: Array, alpha: float, shrinkage: float) -> Array
     size = float(np.trace(covariance)) / len(covariance)
     shrunk = (1 - shrinkage) * covariance + shrinkage * size * np.eye(len(covariance))
     with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # divisions by the variance of a constant column
         warnings.simplefilter("error", ConvergenceWarning)
         try:
             _, precision = graphical_lasso(shrunk, alpha, max_iter=200)

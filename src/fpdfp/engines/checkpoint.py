@@ -7,6 +7,7 @@ seed and round, so no generator state is needed.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -22,6 +23,7 @@ from fpdfp._typing import Array
 from fpdfp.engines.history import History
 from fpdfp.errors import CheckpointError
 from fpdfp.problem import Problem
+from fpdfp.steps import Schedule
 
 FORMAT = 1
 
@@ -52,8 +54,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     arrays: dict[str, Any] = {"meta": np.array(json.dumps(meta))}
     arrays |= {f"state/{name}": array for name, array in checkpoint.state.items()}
     arrays |= {f"history/{name}": checkpoint.history[name] for name in checkpoint.history}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    handle, temporary = _temporary(path)
     try:
         with os.fdopen(handle, "wb") as file:
             np.savez(file, **arrays)
@@ -67,6 +68,24 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         Path(temporary).unlink(missing_ok=True)
         raise
     _sync_directory(path.parent)
+
+
+def check_path(path: Path) -> None:
+    """Refuse a path that no checkpoint can be written to, before any work is done."""
+    if path.is_dir():
+        raise CheckpointError(f"the checkpoint {path} is a directory; give the name of a file")
+    handle, temporary = _temporary(path)
+    os.close(handle)
+    Path(temporary).unlink()
+
+
+def _temporary(path: Path) -> tuple[int, str]:
+    """Make an empty file beside the checkpoint."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    except OSError as error:
+        raise CheckpointError(f"the checkpoint {path} cannot be written: {error}") from error
 
 
 def load(path: Path) -> Checkpoint:
@@ -114,7 +133,8 @@ def fingerprint(problem: Problem) -> str:
     probe = np.cos(np.arange(size)).reshape(problem.model.shape).astype(problem.model.dtype)
     image = problem.linop.apply(probe)
     losses = problem.losses.values(probe, np.arange(problem.n_clients))
-    summary = hashlib.sha256(repr(problem).encode())
+    kinds = (type(problem.losses), type(problem.penalty), type(problem.linop))
+    summary = hashlib.sha256(repr([kind.__qualname__ for kind in kinds]).encode())
     for array in (
         problem.losses.sizes,
         problem.weights,
@@ -124,6 +144,25 @@ def fingerprint(problem: Problem) -> str:
     ):
         summary.update(np.ascontiguousarray(array).tobytes())
     return summary.hexdigest()[:16]
+
+
+def describe(value: object) -> str:
+    """Write a method, schedule or compressor so that equal ones are written alike, here and elsewhere.
+
+    Numbers that were chosen automatically have ten digits, a schedule is told by its steps, and an object without a
+    text of its own by its type.
+    """
+    if isinstance(value, Schedule):
+        steps = ", ".join(f"{value(k):.9e}" for k in (0, 1, 10, 1000, 100_000))
+        return f"steps {steps}"
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = (f"{field.name}={describe(getattr(value, field.name))}" for field in dataclasses.fields(value))
+        return f"{type(value).__name__}({', '.join(fields)})"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {describe(one)}" for name, one in value.items())
+    return type(value).__qualname__ if type(value).__repr__ is object.__repr__ else repr(value)
 
 
 def _ten_digits(values: Array) -> Array:

@@ -65,8 +65,10 @@ class Run:
 
     @property
     def x(self) -> Array:
-        """The current x."""
-        return self.method.solution(self.state)[0]
+        """The current x, not to be written to."""
+        view = self.method.solution(self.state)[0].view()
+        view.flags.writeable = False
+        return view
 
     @property
     def v(self) -> Array | None:

@@ -44,8 +44,16 @@ class Loop:
         self.run = run
         self.plan = plan
         self.good = (run.state, run.round, run.bits_up, run.bits_down)
-        zero = np.zeros(run.problem.model.shape, dtype=run.problem.model.dtype)
-        self.limit = BLOW_UP * max(abs(run.problem.evaluate(zero)[0]), abs(run.problem.evaluate(run.x)[0]), 1e-300)
+        self.limit = BLOW_UP * self.scale()
+
+    def scale(self) -> float:
+        """A size that the objective should not exceed by far: that at zero and at the start, and what a step gains."""
+        problem, x = self.run.problem, self.run.x
+        zero = np.zeros(problem.model.shape, dtype=problem.model.dtype)
+        slope = problem.gradient(x)
+        gain = float(np.vdot(slope, slope)) * problem.default_step
+        sizes = [abs(problem.evaluate(zero)[0]), abs(problem.evaluate(x)[0]), gain]
+        return max(size for size in [*sizes, 1e-300] if math.isfinite(size))
 
     def go(self, progress: bool | None) -> Result:
         """Do all that is left to do, and return the result."""
@@ -54,15 +62,35 @@ class Loop:
         run, plan = self.run, self.plan
         ended = None
         with Interrupt() as interrupt:
-            if run.history.rows == 0:
-                self.evaluate()
+            if self.missing_row():
+                self.evaluate_start()
             if run.round < plan.rounds:
                 # Kernels are compiled, and the number of threads is chosen, before the clock starts.
                 with threads.fastest(run.rehearse), Bar(plan.rounds, run.round, progress) as bar:
                     ended = self.rounds(interrupt, bar)
             if run.history.last()["round"] != run.round:
-                self.evaluate()
+                try:
+                    self.evaluate()
+                except DivergenceError as error:
+                    ended = self.diverged(str(error))
             return self.result(*(ended or ("finished", f"all {plan.rounds} rounds done")))
+
+    def missing_row(self) -> bool:
+        """Whether the round done last should have been evaluated and was not: at the start, or after a crash."""
+        run = self.run
+        return run.history.rows == 0 or (
+            run.round % self.plan.evaluate_every == 0 and run.history.last()["round"] != run.round
+        )
+
+    def evaluate_start(self) -> None:
+        """Evaluate before the first round; a start without a finite objective is the caller's mistake."""
+        try:
+            self.evaluate()
+        except DivergenceError:
+            objective = self.run.problem.evaluate(self.run.x)[0]
+            raise ValueError(
+                f"x0 must be a point where the objective is finite, got {objective:g}; look at x0 and at the losses"
+            ) from None
 
     def rounds(self, interrupt: Interrupt, bar: Bar) -> tuple[str, str] | None:
         """Do the rounds; return status and message if they ended early."""
@@ -105,7 +133,7 @@ class Loop:
             certificate = run.problem.certificate(run.x, run.v)
             if certificate.relative_gap is not None and certificate.relative_gap <= plan.tol:
                 return "converged", f"the relative duality gap is at most {plan.tol:g}"
-            if run.problem.strong_convexity <= 0 and certificate.residual.norm <= plan.tol:
+            if certificate.gap is None and max(certificate.residual.norm, certificate.violation) <= plan.tol:
                 return "converged", f"the residual of Lemma 1 is at most {plan.tol:g}"
         return None
 
@@ -113,7 +141,7 @@ class Loop:
         """Record a row of the history; raise DivergenceError if the iterate is no good any more."""
         run = self.run
         objective, violation = run.problem.evaluate(run.x)
-        if not math.isfinite(objective) or abs(objective) > self.limit:
+        if not math.isfinite(objective) or objective > self.limit:
             raise DivergenceError(f"the objective grew to {objective:.3g}")
         row: dict[str, float] = {
             "round": run.round,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp import _checks, steps
+from fpdfp._rounding import round_down, round_up
 from fpdfp._typing import Array
 from fpdfp.compress.base import Compressor, Full
 from fpdfp.errors import StepTooLargeWarning
@@ -83,11 +84,11 @@ def constants_of(problem: Problem, method: Method, compressors: Mapping[str, Com
     """Collect what a step can be chosen from."""
     sizes = method.reply_sizes(problem.model)
     return steps.Constants(
-        lipschitz_mean=float(problem.lipschitz.mean()),
-        lipschitz_max=float(problem.lipschitz.max()),
-        strong_convexity=problem.strong_convexity,
+        lipschitz_mean=round_up(float(problem.lipschitz.mean())),
+        lipschitz_max=round_up(float(problem.lipschitz.max())),
+        strong_convexity=round_down(problem.strong_convexity),
         n_clients=problem.n_clients,
         clients_per_round=n,
         omega=max((one.omega(sizes[name]) for name, one in compressors.items()), default=0.0),
-        exact=method.batch_size is None,
+        batch_smoothness=round_up(problem.batch_smoothness(method.batch_size)),
     )

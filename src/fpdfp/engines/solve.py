@@ -11,9 +11,11 @@ from fpdfp._typing import Array
 from fpdfp.compress.base import Compressor
 from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines import setup
+from fpdfp.engines.history import COLUMNS
 from fpdfp.engines.local import Run
 from fpdfp.engines.loop import Loop, Plan
 from fpdfp.engines.result import Result
+from fpdfp.errors import CheckpointError
 from fpdfp.methods.base import Method
 from fpdfp.methods.fpdfp import FPDFP
 from fpdfp.problem import Problem
@@ -65,7 +67,7 @@ def solve(
         Functions called after every round with the :class:`fpdfp.Run`; one that returns True ends it.
     tol
         Stop when the relative duality gap is at most this; where no gap is known, when the residual of
-        Lemma 1 is. Checked at evaluations.
+        Lemma 1 and the violation of constraints are. Checked at evaluations.
     checkpoint
         A file to write the state of the run to, every ``checkpoint_every`` rounds (by default about 20 times
         a run), on Ctrl-C and at the end.
@@ -94,6 +96,9 @@ def solve(
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be an fpdfp.Problem, got {type(problem).__name__}")
+    from fpdfp._kernels import threads
+
+    threads.check_process()
     method = FPDFP() if method is None else method
     if not isinstance(method, Method):
         raise TypeError(f"method must be one of fpdfp.methods, got {type(method).__name__}")
@@ -126,6 +131,8 @@ def _plan(
     for name, metric in metrics.items():
         if not callable(metric):
             raise TypeError(f"metrics[{name!r}] must be a function of x, got {type(metric).__name__}")
+        if name in (*COLUMNS, "violation"):
+            raise ValueError(f"metrics: {name!r} is a column of every history; choose another name")
     callbacks = tuple(callbacks)
     for callback in callbacks:
         if not callable(callback):
@@ -139,10 +146,11 @@ def _plan(
     save_every = _checks.integer("checkpoint_every", save_every, at_least=1)
     description: dict[str, str] = {}
     if path is not None:
+        checkpoints.check_path(Path(path))
         description = {
-            "problem": f"{problem!r} [{checkpoints.fingerprint(problem)}]",
-            "method": repr(method),
-            "compressor": repr(dict(compressors)),
+            "problem": checkpoints.fingerprint(problem),
+            "method": checkpoints.describe(method),
+            "compressor": checkpoints.describe(dict(compressors)),
             "clients_per_round": str(n),
             "seed": str(seed),
             "x0": checkpoints.digest(start),
@@ -153,6 +161,15 @@ def _plan(
 def _restore(run: Run, saved: checkpoints.Checkpoint, plan: Plan, source: Path) -> None:
     """Put a run back to where its checkpoint was taken."""
     checkpoints.compare(saved.description, plan.description, source)
+    if saved.round > plan.rounds:
+        raise ValueError(
+            f"rounds must be at least the {saved.round} that the checkpoint {source} has, got {plan.rounds}"
+        )
+    recorded = set(saved.history) - {*COLUMNS, "violation"}
+    if saved.history.rows and recorded != set(plan.metrics):
+        raise CheckpointError(
+            f"the checkpoint {source} records the metrics {sorted(recorded)}, but now there are {sorted(plan.metrics)}"
+        )
     run.state = type(run.state)(**saved.state)
     run.round = saved.round
     run.bits_up, run.bits_down, run.seconds = saved.bits_up, saved.bits_down, saved.seconds

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fpdfp._rounding import round_up
 from fpdfp._typing import Array, Shape
 
 
@@ -37,7 +38,7 @@ class LinOp(abc.ABC):
     @functools.cached_property
     def squared_norm(self) -> float:
         """An upper bound of ‖B‖², the largest eigenvalue of BBᵀ, as tight as is cheap to know."""
-        return self._squared_norm()
+        return round_up(self._squared_norm())
 
     def _squared_norm(self) -> float:
         from fpdfp.linops.norm import squared_norm_bound

@@ -29,6 +29,10 @@ class Matrix(LinOp):
 
             self.sparse = True
             self.matrix = scipy.sparse.csr_array(matrix, dtype=_float(matrix.dtype), copy=True)
+            try:
+                self.matrix.check_format(full_check=True)
+            except ValueError as error:
+                raise ValueError(f"{name} is not a valid sparse matrix: {error}") from None
             self.matrix.sum_duplicates()
             _checks.finite(f"the stored entries of {name}", self.matrix.data)
         else:
@@ -68,7 +72,7 @@ def _multiply(matrix: Any, x: Array) -> Array:
     from fpdfp._kernels import matrix as kernels
 
     vectors = np.ascontiguousarray(x).reshape(-1, matrix.shape[1])
-    out = np.empty((len(vectors), matrix.shape[0]), dtype=np.result_type(matrix.dtype, x.dtype))
+    out = np.empty((len(vectors), matrix.shape[0]), dtype=x.dtype if x.dtype.kind == "f" else matrix.dtype)
     if isinstance(matrix, np.ndarray):
         kernels.multiply_dense(matrix, vectors, out)
     else:

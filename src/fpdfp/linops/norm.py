@@ -66,7 +66,9 @@ def _dense_bound(matrix: Any) -> float:
 
 def _entry_bound(matrix: Any) -> float:
     size = abs(matrix)
-    return float(size.sum(axis=0).max()) * float(size.sum(axis=1).max()) * (1.0 + 1e-12)
+    columns, rows = size.sum(axis=0, dtype=np.float64).max(), size.sum(axis=1, dtype=np.float64).max()
+    rounding = 4 * int(sum(matrix.shape)) * float(np.finfo(np.float64).eps)
+    return float(columns) * float(rows) * (1.0 + rounding)
 
 
 def _lanczos_bound(gram: Callable[[Array], Array], shape: Shape, steps: int) -> float:
@@ -75,8 +77,9 @@ def _lanczos_bound(gram: Callable[[Array], Array], shape: Shape, steps: int) -> 
     steps = min(dimension, steps, max(MIN_STEPS, MEMORY // dimension))
     theta, taken = _lanczos(gram, shape, steps)
     if taken < steps or taken == dimension:
-        # The Krylov space is exhausted: a random start has a part in every eigenspace, so θ is exact.
-        return theta * (1.0 + 1e-10)
+        # The Krylov space is exhausted: a random start has a part in every eigenspace, so θ is exact up to the
+        # rounding of the operator, which may compute in float32.
+        return theta * (1.0 + 1e-5)
     epsilon = (math.log(1.648 * math.sqrt(dimension) / FAILURE) / (2 * taken - 1)) ** 2
     return theta / (1.0 - epsilon)
 

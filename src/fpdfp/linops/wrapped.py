@@ -29,6 +29,9 @@ class Wrapped(LinOp):
     """
 
     def __init__(self, operator: Any, in_shape: Shape | None = None, out_shape: Shape | None = None) -> None:
+        dtype = getattr(operator, "dtype", None)
+        if dtype is not None and np.dtype(dtype).kind == "c":
+            raise TypeError(f"a linear map must be real, got an operator of dtype {dtype}")
         rows, columns = operator.shape
         self.operator = operator
         self.in_shape = (columns,) if in_shape is None else tuple(in_shape)

@@ -66,6 +66,9 @@ class LinearModel(Losses):
         rows = self._rows
         out = np.empty(len(clients), dtype=np.float64)
         x = np.ascontiguousarray(x, dtype=self.dtype)
+        self.check(x, clients)
+        if x.shape != self.shape:
+            raise ValueError(f"x must have shape {self.shape}, got {x.shape}")
         if rows.sparse:
             X = rows.X
             glm.values_csr(self.kind, X.data, X.indices, X.indptr, rows.y, rows.offsets, clients, x, self.l2, out)
@@ -79,7 +82,9 @@ class LinearModel(Losses):
         from fpdfp._kernels import glm
 
         rows = self._rows
-        points = np.ascontiguousarray(x, dtype=self.dtype).reshape(-1, self.shape[0])
+        points = np.ascontiguousarray(x, dtype=self.dtype)
+        self.check(points, clients)
+        points = points.reshape(-1, self.shape[0])
         out = np.empty((len(clients), self.shape[0]), dtype=self.dtype)
         if batch_size is None:
             batch, k0, k1, tag, round_ = np.iinfo(np.int64).max, 0, 0, 0, 0
@@ -110,6 +115,20 @@ class LinearModel(Losses):
 
         return self.curvature * gram_norms(self._rows) / self.sizes + self.l2
 
+    def batch_smoothness(self, batch_size: int) -> Array:
+        m, b = self.sizes, np.minimum(batch_size, self.sizes)
+        share = (m - b) / (b * np.maximum(m - 1, 1))
+        added: Array = share * (self.curvature * self._largest_rows + self.l2)
+        return added
+
+    @functools.cached_property
+    def _largest_rows(self) -> Array:
+        """The largest squared norm of a row of each client."""
+        X = self._rows.X
+        squares = X.power(2).sum(axis=1) if self._rows.sparse else np.einsum("ij,ij->i", X, X)
+        largest: Array = np.maximum.reduceat(squares.astype(np.float64), self._rows.offsets[:-1])
+        return largest
+
     def strong_convexity(self, weights: Array) -> float:
         return self.l2 * float(weights.sum())
 
@@ -124,7 +143,8 @@ class LinearModel(Losses):
             hessian = np.zeros((self.shape[0], self.shape[0]))
             matrix.weighted_gram_csr(X.data, X.indices, X.indptr, scale, hessian)
         else:
-            hessian = X.T @ (X * scale[:, None])
+            wide = X.astype(np.float64, copy=False)
+            hessian = wide.T @ (wide * scale[:, None])
         hessian[np.diag_indices_from(hessian)] += self.l2 * float(weights.sum())
         return hessian
 

@@ -84,11 +84,20 @@ def _matrix(name: str, value: Any) -> Any:
     dtype = value.dtype if value.dtype in (np.float32, np.float64) else np.float64
     matrix = scipy.sparse.csr_array(value, dtype=dtype)
     _nonempty(name, matrix.shape)
+    check_indices(name, matrix)
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()
     _checks.finite(f"the stored entries of {name}", matrix.data)
     return matrix
+
+
+def check_indices(name: str, matrix: Any) -> None:
+    """Refuse a sparse matrix whose indices point outside it: kernels do not look."""
+    try:
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise ValueError(f"{name} is not a valid sparse matrix: {error}") from None
 
 
 def _nonempty(name: str, shape: tuple[int, ...]) -> None:
@@ -105,11 +114,9 @@ def _client_numbers(clients: Any, n_rows: int, n_clients: int | None) -> tuple[I
     labels = np.asarray(clients)
     if labels.shape != (n_rows,):
         raise ValueError(f"clients must have one entry for each of the {n_rows} rows of X, got shape {labels.shape}")
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise ValueError("clients must name a client for every row, but some entries are NaN or infinite")
     if n_clients is None:
-        names, codes = np.unique(labels, return_inverse=True)
-        return codes.astype(np.int64), names
+        names, codes = _checks.labels("clients", labels)
+        return codes, names
     count = _checks.integer("n_clients", n_clients, at_least=1)
     if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= count:
         raise ValueError(f"clients must be integers from 0 to {count - 1} when n_clients={count} is given")

@@ -38,5 +38,5 @@ def _small_norms(rows: Rows, clients: Array, count: int) -> Array:
         block = block.toarray()
     block = block.astype(np.float64, copy=False).reshape(len(clients), count, rows.X.shape[1])
     spectra = np.linalg.eigvalsh(block @ block.transpose(0, 2, 1))
-    largest: Array = spectra[:, -1] * (1.0 + 16 * count * np.finfo(np.float64).eps)
+    largest: Array = spectra[:, -1] * (1.0 + 16 * (count + rows.X.shape[1]) * np.finfo(np.float64).eps)
     return largest

@@ -54,9 +54,24 @@ class Losses(abc.ABC):
         uses them all.
         """
 
+    def check(self, x: Array, clients: IntArray) -> None:
+        """Refuse points of the wrong shape and clients that are not there, before a kernel sees them."""
+        if x.shape != self.shape and x.shape != (len(clients), *self.shape):
+            raise ValueError(f"x must have shape {self.shape}, or that with a leading client axis, got {x.shape}")
+        if len(clients) and (clients.min() < 0 or clients.max() >= self.n_clients):
+            raise IndexError(f"clients must be numbers from 0 to {self.n_clients - 1}")
+
     @abc.abstractmethod
     def lipschitz(self) -> Array:
         """Return, for each client, an upper bound of the Lipschitz constant of ∇f_i."""
+
+    def batch_smoothness(self, batch_size: int) -> Array:
+        """Return what mini-batches add to each client's smoothness in the mean square.
+
+        For batches of b of m samples drawn without replacement this is at most (m − b)/(b(m − 1)) times the
+        largest Lipschitz constant of a sample. The default is 0: nothing is known of single samples.
+        """
+        return np.zeros(self.n_clients)
 
     @property
     def supports_batches(self) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.linops.identity import check_shape
 from fpdfp.losses.base import Losses
 from fpdfp.rng import Draws, Purpose, table_size
 
@@ -67,9 +68,7 @@ class Custom(Losses):
             if not callable(function):
                 raise TypeError(f"{name} must be a function, got {type(function).__name__}")
         count = _checks.integer("n_clients", n_clients, at_least=1)
-        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        for length in self.shape:
-            _checks.integer("shape", length, at_least=1)
+        self.shape = check_shape(shape)
         self.dtype = np.dtype(dtype)
         if self.dtype not in (np.float32, np.float64):
             raise ValueError(f"dtype must be float32 or float64, got {self.dtype}")
@@ -80,25 +79,33 @@ class Custom(Losses):
         self._strong_convexity = _checks.real("strong_convexity", strong_convexity, at_least=0.0)
         self._sampled = sizes is not None
         if self._sampled:
-            self.sizes = np.asarray(sizes, dtype=np.int64)
-            if self.sizes.shape != (count,) or (self.sizes < 1).any():
+            given = np.asarray(sizes)
+            self.sizes = given.astype(np.int64)
+            if given.dtype.kind not in "iu" or given.shape != (count,) or (given < 1).any():
                 raise ValueError(f"sizes must hold a positive number of samples for each of the {count} clients")
         else:
             self.sizes = np.ones(count, dtype=np.int64)
         self._value = value
         self._gradient = gradient
 
+    def __repr__(self) -> str:
+        return f"Custom({self.n_clients} clients, x of shape {self.shape})"
+
     @property
     def supports_batches(self) -> bool:
         return self._sampled
 
     def values(self, x: Array, clients: IntArray) -> Array:
-        return np.array([float(self._value(int(i), x)) for i in clients], dtype=np.float64)
+        self.check(x, clients)
+        point = _read_only(x)
+        return np.array([float(self._value(int(i), point)) for i in clients], dtype=np.float64)
 
     def gradients(
         self, x: Array, clients: IntArray, batch_size: int | None = None, draws: Draws | None = None
     ) -> Array:
+        self.check(x, clients)
         out = np.empty((len(clients), *self.shape), dtype=self.dtype)
+        x = _read_only(x)
         shared = np.ndim(x) == len(self.shape)
         for row, client in enumerate(clients):
             point = x if shared else x[row]
@@ -111,6 +118,8 @@ class Custom(Losses):
                 raise ValueError(
                     f"gradient must return an array of shape {self.shape}, got {np.shape(gradient)} for client {client}"
                 )
+            if np.iscomplexobj(gradient):
+                raise TypeError(f"gradient must return real numbers, got complex ones for client {client}")
             out[row] = gradient
         return out
 
@@ -134,3 +143,10 @@ class Custom(Losses):
 
     def strong_convexity(self, weights: Array) -> float:
         return self._strong_convexity * float(weights.sum())
+
+
+def _read_only(x: Array) -> Array:
+    """Return a view that a user's function cannot change."""
+    view = x.view()
+    view.flags.writeable = False
+    return view

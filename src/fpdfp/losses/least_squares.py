@@ -55,8 +55,10 @@ class LeastSquares(LinearModel):
         if hessian is None:
             return ridge
         spectrum = np.linalg.eigvalsh(hessian.astype(np.float64))
-        rounding = 10 * len(spectrum) * float(np.finfo(self.dtype).eps) * float(spectrum[-1])
-        return max(ridge, float(spectrum[0]) - rounding)
+        # What forming the matrix (in float64, over all rows) and LAPACK can have added, with room to spare.
+        rounding = 16 * (rows + columns) * float(np.finfo(np.float64).eps) * float(np.trace(hessian))
+        least = float(spectrum[0])
+        return max(ridge, least - rounding) if least > 4 * rounding else ridge
 
     def _second_derivative(self, z: Array) -> Array:
         return np.ones_like(z)

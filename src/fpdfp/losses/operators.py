@@ -67,11 +67,15 @@ class OperatorLeastSquares(Losses):
         mean = _checks.choice("scale", scale, ("mean", "sum")) == "mean"
         self._scales = 1.0 / self.sizes if mean else np.ones(len(self.sizes))
 
+    def __repr__(self) -> str:
+        return f"OperatorLeastSquares({self.n_clients} clients, x of shape {self.shape}, l2={self.l2:g})"
+
     @property
     def supports_batches(self) -> bool:
         return False
 
     def values(self, x: Array, clients: IntArray) -> Array:
+        self.check(x, clients)
         out = np.empty(len(clients), dtype=np.float64)
         ridge = 0.5 * self.l2 * float(np.vdot(x, x))
         for row, client in enumerate(clients):
@@ -84,6 +88,7 @@ class OperatorLeastSquares(Losses):
     ) -> Array:
         if batch_size is not None:
             raise ValueError("batch_size must be None: an operator cannot be applied to a part of its samples")
+        self.check(x, clients)
         out = np.empty((len(clients), *self.shape), dtype=self.dtype)
         shared = np.ndim(x) == len(self.shape)
         for row, client in enumerate(clients):

@@ -15,7 +15,7 @@ def mean(replies: Array) -> Array:
 def check_batch_size(batch_size: int | None) -> None:
     """Refuse a batch size that is neither None nor a positive integer."""
     if batch_size is not None:
-        _checks.integer("batch_size", batch_size, at_least=1)
+        _checks.integer("batch_size", batch_size, at_least=1, at_most=2**62)
 
 
 def is_noisy(batch_size: int | None, constants: steps.Constants) -> bool:

@@ -48,10 +48,11 @@ class FPDFP(Method):
     where ∇̃f_i is the gradient over a random mini-batch, or over all samples. Where B is the identity,
     Algorithm 5 (:class:`FPDFPIdentity`) runs instead, and no dual is sent.
 
-    What is proved: for f strongly convex, an unbiased Q and bounded variances, convergence for decreasing
-    steps (Theorem 1), and E‖x_k − x*‖² = O(1/k) for γ_k = 2/(D₁k + 1), 0 < D₁ < 2μ, if B has full row rank
-    (Theorem 2). At a constant step the iterates stop short of the solution, at a distance of the order of γ:
-    each client pushes its own gradient through a nonlinear prox, and the noise of Q(v) does not vanish.
+    What is proved: for f strongly convex, an unbiased Q, bounded variances and bounded dual iterates,
+    liminf E‖x_k − x*‖² = 0 for decreasing steps with infinite sum and finite sum of squares (Theorem 1), and
+    E‖x_k − x*‖² = O(1/k) for γ_k = 2/(D₁k + 1), 0 < D₁ < 2μ, if B has full row rank (Theorem 2). At a constant
+    step the iterates stop short of the solution, at a mean-square distance of the order of γ: each client pushes
+    its own gradient through a nonlinear prox, and the noise of Q(v) does not vanish.
 
     Parameters
     ----------

@@ -46,7 +46,9 @@ class Box(Penalty):
         return self
 
     def value(self, y: Array) -> float:
-        return 0.0 if bool(((y >= self.lower) & (y <= self.upper)).all()) else np.inf
+        # In the precision of y, so that what project gives is inside.
+        lower, upper = self.lower.astype(y.dtype), self.upper.astype(y.dtype)
+        return 0.0 if bool(((y >= lower) & (y <= upper)).all()) else np.inf
 
     def prox(self, y: Array, t: float) -> Array:
         return self.project(y)
@@ -69,7 +71,7 @@ class Box(Penalty):
 
     def conjugate_prox_derivative(self, y: Array, sigma: float) -> Callable[[Array], Array]:
         scaled = y / sigma
-        outside = ((scaled < self.lower) | (scaled > self.upper)).astype(y.dtype)
+        outside = ((scaled < self.lower) | (scaled > self.upper) | (self.lower == self.upper)).astype(y.dtype)
         return lambda u: outside * u
 
     def _parameters(self) -> str:

@@ -52,7 +52,7 @@ class GroupL12(Penalty):
             labels = np.asarray(groups)
             if labels.ndim != 1 or labels.size == 0:
                 raise ValueError(f"groups must have one label for each entry of a vector, got shape {labels.shape}")
-            names, codes = np.unique(labels, return_inverse=True)
+            names, codes = _checks.labels("groups", labels)
             if array.ndim and array.shape != names.shape:
                 raise ValueError(f"weight must be one number or one for each of {len(names)} groups")
             self._codes = codes
@@ -119,7 +119,7 @@ class GroupL12(Penalty):
 
     def conjugate_prox_derivative(self, y: Array, sigma: float) -> Callable[[Array], Array]:
         norms = self._norms(y)
-        outside = norms > self.weight
+        outside = (norms > self.weight) | (np.asarray(self.weight) == 0)
         safe = np.where(norms > 0, norms, 1.0)
         scale = self._spread(np.where(outside, self.weight / safe, 1.0), y)
         direction = y * self._spread(np.where(outside, 1.0 / safe, 0.0), y)

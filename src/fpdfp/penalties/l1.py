@@ -61,7 +61,7 @@ class L1(Penalty):
         return clipped.astype(y.dtype, copy=False)
 
     def conjugate_prox_derivative(self, y: Array, sigma: float) -> Callable[[Array], Array]:
-        free = (abs(y) <= self.weight).astype(y.dtype)
+        free = ((abs(y) <= self.weight) & (np.asarray(self.weight) > 0)).astype(y.dtype)
         return lambda u: free * u
 
     def _parameters(self) -> str:
