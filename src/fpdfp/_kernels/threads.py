@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import statistics
 import time
 from collections.abc import Callable, Iterator
 
@@ -13,7 +14,7 @@ import numba
 COMPILING = 30.0
 #: Work that takes longer than this is worth all threads, and too dear to repeat for a trial.
 SURE = 0.02
-TRIALS = 3
+TRIALS = 15
 
 
 _broken_by_fork = False
@@ -55,13 +56,15 @@ def _choose(work: Callable[[], object], available: int) -> int:
     first = _seconds(work)  # compiles
     if available == 1 or first > COMPILING:
         return available
-    together = _seconds(work)
-    if together > SURE:
+    if _seconds(work) > SURE:
         return available
-    together = min(together, *(_seconds(work) for _ in range(TRIALS)))
-    numba.set_num_threads(1)
-    alone = min(_seconds(work) for _ in range(TRIALS))
-    return 1 if alone <= together else available
+    # In turn, so that a slow moment of the machine hits both.
+    seconds: dict[int, list[float]] = {available: [], 1: []}
+    for _ in range(TRIALS):
+        for count, seen in seconds.items():
+            numba.set_num_threads(count)
+            seen.append(_seconds(work))
+    return min(seconds, key=lambda count: statistics.median(seconds[count]))
 
 
 def _seconds(work: Callable[[], object]) -> float:

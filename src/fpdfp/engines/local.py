@@ -17,6 +17,9 @@ from fpdfp.methods.base import Method
 from fpdfp.problem import Problem
 from fpdfp.rng import Draws, Purpose, choose_clients
 
+#: A plain integer, since arithmetic with an enumeration is slow.
+QUANTIZE = int(Purpose.QUANTIZE)
+
 
 class DivergenceError(ArithmeticError):
     """The iterate, a message or the objective is no longer a finite number of a reasonable size."""
@@ -106,7 +109,7 @@ class Run:
         bits_up = 0
         for field, (name, arrays) in enumerate(zip(reply._fields, reply, strict=True)):
             try:
-                values, bits = self.compressors[name].compress(arrays, draws, Purpose.QUANTIZE + field)
+                values, bits = self.compressors[name].compress(arrays, draws, QUANTIZE + field)
             except FloatingPointError as error:
                 raise DivergenceError(str(error)) from error
             decoded.append(values)

@@ -58,7 +58,8 @@ class Losses(abc.ABC):
         """Refuse points of the wrong shape and clients that are not there, before a kernel sees them."""
         if x.shape != self.shape and x.shape != (len(clients), *self.shape):
             raise ValueError(f"x must have shape {self.shape}, or that with a leading client axis, got {x.shape}")
-        if len(clients) and (clients.min() < 0 or clients.max() >= self.n_clients):
+        # Seen as unsigned, a negative number is a large one: one comparison does for both ends.
+        if len(clients) and clients.view(np.uint64).max() >= self.n_clients:
             raise IndexError(f"clients must be numbers from 0 to {self.n_clients - 1}")
 
     @abc.abstractmethod
