@@ -81,6 +81,14 @@ def float_array(name: str, value: Any, *, shape: Shape | None = None, dtype: Any
     return finite(name, array)
 
 
+def sparse_indices(name: str, matrix: Any) -> None:
+    """Refuse a sparse matrix whose indices point outside it: kernels do not look."""
+    try:
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise ValueError(f"{name} is not a valid sparse matrix: {error}") from None
+
+
 def labels(name: str, value: Any) -> tuple[Array, Array]:
     """Return the distinct labels in sorted order and the number of each entry's label; refuse missing ones."""
     array = np.asarray(value)

@@ -29,10 +29,7 @@ class Matrix(LinOp):
 
             self.sparse = True
             self.matrix = scipy.sparse.csr_array(matrix, dtype=_float(matrix.dtype), copy=True)
-            try:
-                self.matrix.check_format(full_check=True)
-            except ValueError as error:
-                raise ValueError(f"{name} is not a valid sparse matrix: {error}") from None
+            _checks.sparse_indices(name, self.matrix)
             self.matrix.sum_duplicates()
             _checks.finite(f"the stored entries of {name}", self.matrix.data)
         else:

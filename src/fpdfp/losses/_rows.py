@@ -84,20 +84,12 @@ def _matrix(name: str, value: Any) -> Any:
     dtype = value.dtype if value.dtype in (np.float32, np.float64) else np.float64
     matrix = scipy.sparse.csr_array(value, dtype=dtype)
     _nonempty(name, matrix.shape)
-    check_indices(name, matrix)
+    _checks.sparse_indices(name, matrix)
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()
     _checks.finite(f"the stored entries of {name}", matrix.data)
     return matrix
-
-
-def check_indices(name: str, matrix: Any) -> None:
-    """Refuse a sparse matrix whose indices point outside it: kernels do not look."""
-    try:
-        matrix.check_format(full_check=True)
-    except ValueError as error:
-        raise ValueError(f"{name} is not a valid sparse matrix: {error}") from None
 
 
 def _nonempty(name: str, shape: tuple[int, ...]) -> None:
