@@ -201,7 +201,9 @@ class Problem:
 
     def evaluate(self, x: Array) -> tuple[float, float]:
         """Return f(x) + g(y) with y the point of the domain of g nearest to Bx, and ‖y − Bx‖_∞."""
-        image = self.linop.apply(x)
+        return self._evaluate(x, self.linop.apply(x))
+
+    def _evaluate(self, x: Array, image: Array) -> tuple[float, float]:
         if self.penalty.finite:
             return self.smooth_value(x) + self.penalty.value(image), 0.0
         nearest = self.penalty.project(image)
@@ -277,9 +279,7 @@ class Problem:
             v = _checks.float_array("v", v, shape=self.model.dual_shape, dtype=x.dtype)
         gradient = self.gradient(x)
         image = self.linop.apply(x)
-        nearest = image if self.penalty.finite else self.penalty.project(image)
-        violation = 0.0 if self.penalty.finite else float(np.max(np.abs(nearest - image)))
-        objective = self.smooth_value(x) + self.penalty.value(nearest)
+        objective, violation = self._evaluate(x, image)
         stepped = self.dual_step(x, v, gradient)
         start = stepped if v is None else v
         residual = self._residual(start, self.dual_step(x, start, gradient), gradient)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -33,6 +35,37 @@ def threaded(function: F) -> F:
     """Compile a loop over clients (``prange``) for all threads.
 
     Starting the threads is cheap, so there is no second, serial version: one piece of machine code computes a
-    client's result, whoever else is in the batch and however many threads there are.
+    client's result, whoever else is in the batch and however many threads there are. Called from Python alone.
     """
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", parallel=True)(function))
+    compiled = numba.njit(cache=True, nogil=True, error_model="numpy", parallel=True)(function)
+
+    @functools.wraps(function)
+    def call(*args: Any) -> None:
+        _threads.start()
+        compiled(*args)
+
+    return cast(F, call)
+
+
+class _Threads:
+    """Whether this process has started threads, and whether a fork has taken them away."""
+
+    def __init__(self) -> None:
+        self.started = False
+        self.lost = False
+        os.register_at_fork(after_in_child=self._forked)
+
+    def start(self) -> None:
+        """Refuse to run where threads were lost: the process would hang or be ended."""
+        if self.lost:
+            raise RuntimeError(
+                "this process was forked after fpdfp had started its threads, which do not survive a fork; "
+                "start worker processes with the 'spawn' or 'forkserver' method"
+            )
+        self.started = True
+
+    def _forked(self) -> None:
+        self.lost = self.started
+
+
+_threads = _Threads()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -15,26 +14,6 @@ COMPILING = 30.0
 #: Work that takes longer than this is worth all threads, and too dear to repeat for a trial.
 SURE = 0.02
 TRIALS = 15
-
-
-_broken_by_fork = False
-
-
-def _after_fork() -> None:
-    global _broken_by_fork  # noqa: PLW0603  (a fact about the process)
-    _broken_by_fork = True
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
-def check_process() -> None:
-    """Refuse to run in a child that was forked after kernels were loaded: its threads are gone, and it would hang."""
-    if _broken_by_fork:
-        raise RuntimeError(
-            "this process was forked after fpdfp had started its threads, which do not survive a fork; "
-            "start worker processes with the 'spawn' or 'forkserver' method"
-        )
 
 
 @contextlib.contextmanager

@@ -12,6 +12,8 @@ import numpy as np
 from fpdfp._typing import Array
 
 COLUMNS = ("round", "objective", "bits_up", "bits_down", "step", "seconds")
+#: The names that metrics cannot have.
+RESERVED = frozenset({*COLUMNS, "violation"})
 INTEGERS = frozenset({"round", "bits_up", "bits_down"})
 
 

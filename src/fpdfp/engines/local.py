@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fpdfp._array import read_only
 from fpdfp._typing import Array
 from fpdfp.compress.base import Compressor
 from fpdfp.engines.history import History
@@ -69,9 +70,7 @@ class Run:
     @property
     def x(self) -> Array:
         """The current x, not to be written to."""
-        view = self.method.solution(self.state)[0].view()
-        view.flags.writeable = False
-        return view
+        return read_only(self.method.solution(self.state)[0])
 
     @property
     def v(self) -> Array | None:

@@ -11,7 +11,7 @@ from fpdfp._typing import Array
 from fpdfp.compress.base import Compressor
 from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines import setup
-from fpdfp.engines.history import COLUMNS
+from fpdfp.engines.history import RESERVED
 from fpdfp.engines.local import Run
 from fpdfp.engines.loop import Loop, Plan
 from fpdfp.engines.result import Result
@@ -96,9 +96,6 @@ def solve(
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be an fpdfp.Problem, got {type(problem).__name__}")
-    from fpdfp._kernels import threads
-
-    threads.check_process()
     method = FPDFP() if method is None else method
     if not isinstance(method, Method):
         raise TypeError(f"method must be one of fpdfp.methods, got {type(method).__name__}")
@@ -131,7 +128,7 @@ def _plan(
     for name, metric in metrics.items():
         if not callable(metric):
             raise TypeError(f"metrics[{name!r}] must be a function of x, got {type(metric).__name__}")
-        if name in (*COLUMNS, "violation"):
+        if name in RESERVED:
             raise ValueError(f"metrics: {name!r} is a column of every history; choose another name")
     callbacks = tuple(callbacks)
     for callback in callbacks:
@@ -165,7 +162,7 @@ def _restore(run: Run, saved: checkpoints.Checkpoint, plan: Plan, source: Path) 
         raise ValueError(
             f"rounds must be at least the {saved.round} that the checkpoint {source} has, got {plan.rounds}"
         )
-    recorded = set(saved.history) - {*COLUMNS, "violation"}
+    recorded = set(saved.history) - RESERVED
     if saved.history.rows and recorded != set(plan.metrics):
         raise CheckpointError(
             f"the checkpoint {source} records the metrics {sorted(recorded)}, but now there are {sorted(plan.metrics)}"

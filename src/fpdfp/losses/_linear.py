@@ -66,9 +66,7 @@ class LinearModel(Losses):
         rows = self._rows
         out = np.empty(len(clients), dtype=np.float64)
         x = np.ascontiguousarray(x, dtype=self.dtype)
-        self.check(x, clients)
-        if x.shape != self.shape:
-            raise ValueError(f"x must have shape {self.shape}, got {x.shape}")
+        self.check(x, clients, shared=True)
         if rows.sparse:
             X = rows.X
             glm.values_csr(self.kind, X.data, X.indices, X.indptr, rows.y, rows.offsets, clients, x, self.l2, out)

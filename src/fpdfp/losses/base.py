@@ -54,10 +54,14 @@ class Losses(abc.ABC):
         uses them all.
         """
 
-    def check(self, x: Array, clients: IntArray) -> None:
-        """Refuse points of the wrong shape and clients that are not there, before a kernel sees them."""
-        if x.shape != self.shape and x.shape != (len(clients), *self.shape):
-            raise ValueError(f"x must have shape {self.shape}, or that with a leading client axis, got {x.shape}")
+    def check(self, x: Array, clients: IntArray, *, shared: bool = False) -> None:
+        """Refuse points of the wrong shape and clients that are not there, before a kernel sees them.
+
+        With ``shared`` all clients must have the same point.
+        """
+        if x.shape != self.shape and (shared or x.shape != (len(clients), *self.shape)):
+            axis = "" if shared else ", or that with a leading client axis"
+            raise ValueError(f"x must have shape {self.shape}{axis}, got {x.shape}")
         # Seen as unsigned, a negative number is a large one: one comparison does for both ends.
         if len(clients) and clients.view(np.uint64).max() >= self.n_clients:
             raise IndexError(f"clients must be numbers from 0 to {self.n_clients - 1}")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp import _checks
+from fpdfp._array import read_only
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.linops.identity import check_shape
 from fpdfp.losses.base import Losses
@@ -96,8 +97,8 @@ class Custom(Losses):
         return self._sampled
 
     def values(self, x: Array, clients: IntArray) -> Array:
-        self.check(x, clients)
-        point = _read_only(x)
+        self.check(x, clients, shared=True)
+        point = read_only(x)
         return np.array([float(self._value(int(i), point)) for i in clients], dtype=np.float64)
 
     def gradients(
@@ -105,7 +106,7 @@ class Custom(Losses):
     ) -> Array:
         self.check(x, clients)
         out = np.empty((len(clients), *self.shape), dtype=self.dtype)
-        x = _read_only(x)
+        x = read_only(x)
         shared = np.ndim(x) == len(self.shape)
         for row, client in enumerate(clients):
             point = x if shared else x[row]
@@ -143,10 +144,3 @@ class Custom(Losses):
 
     def strong_convexity(self, weights: Array) -> float:
         return self._strong_convexity * float(weights.sum())
-
-
-def _read_only(x: Array) -> Array:
-    """Return a view that a user's function cannot change."""
-    view = x.view()
-    view.flags.writeable = False
-    return view

@@ -75,7 +75,7 @@ class OperatorLeastSquares(Losses):
         return False
 
     def values(self, x: Array, clients: IntArray) -> Array:
-        self.check(x, clients)
+        self.check(x, clients, shared=True)
         out = np.empty(len(clients), dtype=np.float64)
         ridge = 0.5 * self.l2 * float(np.vdot(x, x))
         for row, client in enumerate(clients):
