@@ -109,11 +109,13 @@ def test_replies_do_not_depend_on_who_else_takes_part() -> None:
 
 def test_bits_are_counted_for_every_message() -> None:
     full = noisy(10, compressor=None)
-    assert full.bits_up == full.bits_down == 10 * 3 * (12 + 24) * 64
+    frame = 8 * (6 + 4)  # header and checksum of a message
+    assert full.bits_up == full.bits_down == 10 * 3 * ((12 + 24) * 64 + 2 * frame)
     fixed = noisy(10, compressor={"x": fpdfp.QSGD(4, codec="fixed"), "v": None})
-    assert fixed.bits_up == 10 * 3 * (32 + 12 * 4 + 24 * 64)
+    parameters = 8 * (1 + 2 + 1)
+    assert fixed.bits_up == 10 * 3 * (32 + 12 * 4 + parameters + 24 * 64 + 2 * frame)
     assert 0 < noisy(10).bits_up < fixed.bits_up
-    np.testing.assert_array_equal(np.diff(full.history.bits_up), 3 * 36 * 64)
+    np.testing.assert_array_equal(np.diff(full.history.bits_up), 3 * (36 * 64 + 2 * frame))
 
 
 def test_history_has_a_row_for_every_evaluation_and_a_column_for_every_metric(tmp_path: Path) -> None:
@@ -559,7 +561,7 @@ def test_float32_problems_stay_float32() -> None:
     problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.02), helpers.graph(12))  # B is float64
     result = fpdfp.solve(problem, rounds=20, compressor=fpdfp.QSGD(10), clients_per_round=2)
     assert result.x.dtype == result.v.dtype == np.float32
-    assert fpdfp.solve(problem, rounds=1).bits_up == 5 * 36 * 32
+    assert fpdfp.solve(problem, rounds=1).bits_up == 5 * (36 * 32 + 2 * 8 * 10)
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

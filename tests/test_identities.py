@@ -93,8 +93,8 @@ def test_algorithm_five_is_algorithm_four_for_the_identity(penalty: penalties.Pe
         np.testing.assert_allclose(x, expected, atol=1e-13)
         assert v is None
     one, two = (fpdfp.solve(p, method, **arguments) for p in (short, long))
-    assert one.bits_up == 60 * 3 * 12 * 64
-    assert two.bits_up == 60 * 3 * 24 * 64
+    assert one.bits_up == 60 * 3 * (12 * 64 + 80)
+    assert two.bits_up == 60 * 3 * (24 * 64 + 2 * 80)
 
 
 def test_algorithm_five_is_chosen_by_itself() -> None:

@@ -18,6 +18,12 @@ def namespace(array: Any) -> ModuleType:
     return sys.modules[type(array).__module__.split(".")[0]]
 
 
+def to_host(array: Array) -> Array:
+    """Return an array in the memory of this machine: itself, or a copy of one on the GPU."""
+    host: Array = array.get() if hasattr(array, "get") else array
+    return host
+
+
 def read_only(array: Array) -> Array:
     """Return a view that a user's function cannot change the array through."""
     view = array.view()

@@ -17,3 +17,7 @@ class AccuracyWarning(RuntimeWarning):
 
 class CheckpointError(RuntimeError):
     """A checkpoint cannot be read, or belongs to a different run."""
+
+
+class MessageError(ValueError):
+    """A message is cut off, damaged, or not what was agreed on."""

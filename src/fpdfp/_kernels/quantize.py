@@ -1,4 +1,4 @@
-"""The low-precision quantizer of Definition 1, and the exact length of its codes."""
+"""Rounding blocks of numbers at random to levels, and back."""
 
 from __future__ import annotations
 
@@ -6,188 +6,136 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import float32, float64, int64, prange, uint64
+from numba import float64, int64, prange, uint64
 
 from fpdfp._kernels.jit import serial, threaded
+from fpdfp._kernels.norms import LANES, block_scale
 from fpdfp._kernels.philox import GROUP, fill_group
 
-L2 = 0
-MAX = 1
-ELIAS = 0
-FIXED = 1
-#: The bits of a block's norm, a float32.
-NORM_BITS = 32
-LARGEST_FLOAT32 = 3.4028234663852886e38
+UNIFORM = 0
+EXPONENTIAL = 1
+COIN = 2
+SIGN = 3
+
+DRAW = 1.0 / 4294967296.0
 
 
 @serial
-def block_norm(kind: Any, values: Any) -> Any:
-    """The norm of a block as a float32, rounded up; infinity if it has none."""
-    largest = 0.0
-    refused = 0
-    for j in range(values.size):
-        size = float64(abs(values[j]))
-        refused += 0 if size <= LARGEST_FLOAT32 else 1  # counts NaN, which fails every comparison
-        largest = size if size > largest else largest
-    if refused > 0:
-        return float32(math.inf)
-    norm = largest
-    if kind == L2 and largest > 0.0:
-        # Scaled by a power of two, which is exact, so that no square overflows or vanishes.
-        unit = 2.0 ** min(-math.floor(math.log2(largest)), 1000.0)
-        s0 = s1 = s2 = s3 = 0.0
-        whole = values.size - values.size % 4
-        for j in range(0, whole, 4):
-            a, b, c, e = values[j] * unit, values[j + 1] * unit, values[j + 2] * unit, values[j + 3] * unit
-            s0 += a * a
-            s1 += b * b
-            s2 += c * c
-            s3 += e * e
-        for j in range(whole, values.size):
-            a = values[j] * unit
-            s0 += a * a
-        norm = math.sqrt((s0 + s2) + (s1 + s3)) / unit
-    rounded = float32(norm)
-    if float64(rounded) < norm:
-        rounded = np.nextafter(rounded, float32(math.inf))
-    return rounded
-
-
-@serial
-def round_levels(values: Any, words: Any, scale: Any, s: Any, levels: Any) -> None:
-    """Round |x_i| s/‖x‖ up or down at random, and put the sign on."""
+def round_uniform(values: Any, words: Any, scale: Any, s: Any, levels: Any) -> None:
+    """Round |x| s/‖x‖ up or down at random, and put the sign on."""
     for j in range(values.size):
         scaled = min(abs(values[j]) * scale, float64(s))
         level = math.floor(scaled)
-        up = 1.0 if (words[j] + 0.5) * (1.0 / 4294967296.0) < scaled - level else 0.0
+        up = 1.0 if (words[j] + 0.5) * DRAW < scaled - level else 0.0
         levels[j] = math.copysign(level + up, values[j])
 
 
 @serial
+def round_exponential(values: Any, words: Any, norm: Any, s: Any, ratios: Any, levels: Any) -> None:
+    """Round |x|/‖x‖ to 1, 1/2, …, 2^(1 − s) or 0: levels 1, 2, …, s, 0, and put the sign on."""
+    bits = ratios.view(np.uint64)
+    for j in range(values.size):
+        ratios[j] = abs(float64(values[j])) / norm
+    finest = math.ldexp(1.0, int64(s - 1))
+    for j in range(values.size):
+        halvings = 1023 - int64(bits[j] >> uint64(52))
+        if halvings < s:
+            # The 32 leading digits after the first are the chance of the larger power, 2^-32 short at most.
+            chance = (bits[j] >> uint64(20)) & uint64(0xFFFFFFFF)
+            level = max(halvings, 0) + (1 if halvings <= 0 or uint64(words[j]) >= chance else 0)
+        else:
+            level = s if (words[j] + 0.5) * DRAW < ratios[j] * finest else 0
+        levels[j] = -level if values[j] < 0 else level
+
+
+@serial
+def round_sign(coin: Any, values: Any, words: Any, norm: Any, levels: Any) -> None:
+    """Keep the sign, as level 0 for plus and −1 for minus; or draw it, with the chances that keep the mean."""
+    if coin:
+        for j in range(values.size):
+            plus = 0.5 + 0.5 * (float64(values[j]) / norm)
+            levels[j] = 0 if (words[j] + 0.5) * DRAW < plus else -1
+    else:
+        for j in range(values.size):
+            levels[j] = -1 if values[j] < 0 else 0
+
+
+@serial
 def quantize_row(
-    kind: Any, values: Any, block: Any, s: Any, k0: Any, k1: Any, tag: Any, client: Any, round_: Any,
-    levels: Any, norms: Any,
+    rounding: Any, kind: Any, values: Any, block: Any, s: Any, k0: Any, k1: Any, tag: Any, client: Any, round_: Any,
+    levels: Any, scales: Any,
 ) -> None:  # fmt: skip
     """Quantize one client's array."""
-    for b in range(norms.size):
-        norms[b] = block_norm(kind, values[b * block : (b + 1) * block])
+    lanes = np.empty(LANES)
+    pieces = np.empty(LANES)
+    for b in range(scales.size):
+        scales[b] = block_scale(kind, values[b * block : (b + 1) * block], lanes, pieces)
     words = np.empty(GROUP, dtype=np.uint32)
+    ratios = np.empty(GROUP)
     for start in range(0, values.size, GROUP):
-        fill_group(k0, k1, tag, client, round_, start // GROUP, words)
+        if rounding != SIGN:
+            fill_group(k0, k1, tag, client, round_, start // GROUP, words)
         stop = min(start + GROUP, values.size)
         j = start
         while j < stop:
             b = j // block
             end = min(stop, (b + 1) * block)
-            norm = float64(norms[b])
-            if 0.0 < norm < math.inf:
-                round_levels(values[j:end], words[j - start : end - start], s / norm, s, levels[j:end])
+            part, draws, target = values[j:end], words[j - start : end - start], levels[j:end]
+            norm = float64(scales[b])
+            if not 0.0 < norm < math.inf:
+                target[:] = 0
+            elif rounding == UNIFORM:
+                round_uniform(part, draws, s / norm, s, target)
+            elif rounding == EXPONENTIAL:
+                round_exponential(part, draws, norm, s, ratios, target)
             else:
-                levels[j:end] = 0
+                round_sign(rounding == COIN, part, draws, norm, target)
             j = end
 
 
 @serial
-def dequantize_row(levels: Any, norms: Any, block: Any, s: Any, out: Any) -> None:
-    """Write norm · level / s."""
-    for b in range(norms.size):
-        unit = float64(norms[b]) / s
+def dequantize_row(rounding: Any, levels: Any, scales: Any, block: Any, s: Any, out: Any) -> None:
+    """Write what the levels stand for."""
+    for b in range(scales.size):
+        norm = float64(scales[b])
         # slices, because a loop from 0 needs no code for negative indices
         source = levels[b * block : (b + 1) * block]
         target = out[b * block : (b + 1) * block]
-        for j in range(source.size):
-            target[j] = unit * source[j]
-
-
-@serial
-def omega_length(k: Any) -> Any:
-    """The length in bits of the Elias omega code of k ≥ 1."""
-    length = 1
-    while k > 1:
-        bits = 0
-        rest = k
-        while rest > 0:
-            bits += 1
-            rest >>= 1
-        length += bits
-        k = bits - 1
-    return length
-
-
-@serial
-def code_length(k: Any, table: Any) -> Any:
-    """The same, looked up where the table has it."""
-    return table[uint64(k)] if k < table.size else omega_length(int64(k))
-
-
-@serial
-def bits_row(codec: Any, levels: Any, norms: Any, block: Any, s: Any, table: Any) -> Any:
-    """The exact length in bits of one client's message."""
-    total = NORM_BITS * norms.size
-    if codec == FIXED:
-        width = fixed_width(2 * s)
-        for b in range(norms.size):
-            if norms[b] > 0:
-                total += width * levels[b * block : (b + 1) * block].size
-        return total
-    dense = 0
-    sparse = 0
-    for b in range(norms.size):
-        if norms[b] == 0:
-            continue
-        part = levels[b * block : (b + 1) * block]
-        last = -1
-        count = 0
-        for j in range(part.size):
-            level = int64(abs(part[j]))
-            dense += code_length(level + 1, table)
-            if level > 0:
-                sparse += code_length(j - last, table) + code_length(level, table)
-                last = j
-                count += 1
-        dense += count
-        sparse += count + code_length(count + 1, table)
-    return total + 1 + min(dense, sparse)
-
-
-@serial
-def fixed_width(largest: Any) -> Any:
-    """How many bits the integers from 0 to ``largest`` need."""
-    width = 0
-    while largest > 0:
-        width += 1
-        largest >>= 1
-    return width
+        if rounding == UNIFORM:
+            unit = norm / s
+            for j in range(source.size):
+                target[j] = unit * source[j]
+        elif rounding == EXPONENTIAL:
+            for j in range(source.size):
+                level = int64(source[j])
+                size = norm * math.ldexp(1.0, 1 - abs(level)) if level != 0 else 0.0
+                target[j] = -size if level < 0 else size
+        else:
+            for j in range(source.size):
+                target[j] = norm * (1 + 2 * source[j])
 
 
 @threaded
 def quantize(
-    kind: Any, values: Any, block: Any, s: Any, k0: Any, k1: Any, tag: Any, clients: Any, round_: Any,
-    levels: Any, norms: Any,
+    rounding: Any, kind: Any, values: Any, block: Any, s: Any, k0: Any, k1: Any, tag: Any, clients: Any, round_: Any,
+    levels: Any, scales: Any,
 ) -> None:  # fmt: skip
     for i in prange(values.shape[0]):
-        quantize_row(kind, values[i], block, s, k0, k1, tag, clients[i], round_, levels[i], norms[i])
+        quantize_row(rounding, kind, values[i], block, s, k0, k1, tag, clients[i], round_, levels[i], scales[i])
 
 
 @threaded
-def dequantize(levels: Any, norms: Any, block: Any, s: Any, out: Any) -> None:
+def dequantize(rounding: Any, levels: Any, scales: Any, block: Any, s: Any, out: Any) -> None:
     for i in prange(levels.shape[0]):
-        dequantize_row(levels[i], norms[i], block, s, out[i])
-
-
-@threaded
-def count_bits(codec: Any, levels: Any, norms: Any, block: Any, s: Any, table: Any, bits: Any) -> None:
-    for i in prange(levels.shape[0]):
-        bits[i] = bits_row(codec, levels[i], norms[i], block, s, table)
+        dequantize_row(rounding, levels[i], scales[i], block, s, out[i])
 
 
 @threaded
 def roundtrip(
-    kind: Any, codec: Any, values: Any, block: Any, s: Any, k0: Any, k1: Any, tag: Any, clients: Any, round_: Any,
-    table: Any, norms: Any, out: Any, bits: Any,
+    rounding: Any, kind: Any, values: Any, block: Any, s: Any, k0: Any, k1: Any, tag: Any, clients: Any, round_: Any,
+    levels: Any, scales: Any, out: Any,
 ) -> None:  # fmt: skip
+    """Quantize and dequantize."""
     for i in prange(values.shape[0]):
-        levels = np.empty(values.shape[1], dtype=np.int32)
-        quantize_row(kind, values[i], block, s, k0, k1, tag, clients[i], round_, levels, norms[i])
-        dequantize_row(levels, norms[i], block, s, out[i])
-        bits[i] = bits_row(codec, levels, norms[i], block, s, table)
+        quantize_row(rounding, kind, values[i], block, s, k0, k1, tag, clients[i], round_, levels[i], scales[i])
+        dequantize_row(rounding, levels[i], scales[i], block, s, out[i])

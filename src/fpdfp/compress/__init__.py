@@ -1,6 +1,24 @@
-"""Compressors: what is sent instead of an array, and exactly how many bits that takes."""
+"""Compressors: what is sent instead of an array, as bytes, and exactly how many bits that takes."""
 
-from fpdfp.compress.base import Compressed, Compressor, Full
-from fpdfp.compress.qsgd import QSGD, Quantized
+from fpdfp.compress.base import Compressed, Compressor, Quantized
+from fpdfp.compress.plain import Full, Half
+from fpdfp.compress.powers import NUQSGD, Natural
+from fpdfp.compress.qsgd import QSGD
+from fpdfp.compress.sign import Sign
+from fpdfp.compress.subset import RandK, TopK
+from fpdfp.compress.wire import decode
 
-__all__ = ["QSGD", "Compressed", "Compressor", "Full", "Quantized"]
+__all__ = [
+    "NUQSGD",
+    "QSGD",
+    "Compressed",
+    "Compressor",
+    "Full",
+    "Half",
+    "Natural",
+    "Quantized",
+    "RandK",
+    "Sign",
+    "TopK",
+    "decode",
+]

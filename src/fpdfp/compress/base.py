@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fpdfp._typing import Array, IntArray
+from fpdfp import _checks
+from fpdfp._array import namespace
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.errors import MessageError
 from fpdfp.rng import Draws
 
 
@@ -19,40 +23,176 @@ class Compressed(NamedTuple):
     bits: IntArray
 
 
-class Compressor(abc.ABC):
-    """A map from arrays to shorter messages, over a leading client axis.
+@dataclasses.dataclass(frozen=True)
+class Quantized:
+    """What messages hold, before it is written as bytes; a row for each client.
 
     Attributes
     ----------
-    unbiased
-        Whether E[Q(x)] = x.
+    shape, dtype
+        Of one client's array.
+    levels
+        Integers in the order in which they are sent, None where a compressor has none.
+    scales
+        A float32 for each block of levels; the levels of a block of scale 0 are not sent.
+    values
+        Numbers that are sent as they are.
+    origin
+        Where the positions of a random subset come from: the five words of Philox's counter and key.
     """
 
-    unbiased: bool
+    shape: Shape
+    dtype: Any
+    levels: Array | None = None
+    scales: Array | None = None
+    values: Array | None = None
+    origin: Array | None = None
+
+
+class Body(NamedTuple):
+    """The part of a message after its header: the code of its levels, and its bytes."""
+
+    code: int
+    data: bytes
+
+
+class Compressor(abc.ABC):
+    """A map from arrays to shorter messages, over a leading client axis.
+
+    :meth:`compress` is all that a simulation needs: what the receiver will decode, and the exact bits of the
+    messages, without making them. A deployment calls :meth:`quantize` and :meth:`encode` at the sender, and
+    :meth:`decode` at the receiver, and gets the same arrays from messages of the same length (``docs/wire-format.md``).
+    """
+
+    #: The number that stands for the compressor in a message.
+    wire_id: ClassVar[int]
+
+    @property
+    def unbiased(self) -> bool:
+        """Whether E[Q(x)] = x."""
+        return True
 
     @abc.abstractmethod
-    def omega(self, size: int) -> float:
-        """Return a bound ω of the relative variance for arrays of a size: E‖Q(x) − x‖² ≤ ω‖x‖²."""
+    def omega(self, shape: int | Shape) -> float:
+        """Return a bound ω of the relative error for arrays of a size or shape: E‖Q(x) − x‖² ≤ ω‖x‖²."""
 
     @abc.abstractmethod
+    def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
+        """Return what each client's message holds; refuse arrays that are not finite."""
+
+    @abc.abstractmethod
+    def dequantize(self, quantized: Quantized) -> Array:
+        """Return the arrays that messages stand for, one for each client."""
+
+    @abc.abstractmethod
+    def body_bits(self, quantized: Quantized) -> IntArray:
+        """Return the exact length of each message but for its header and checksum."""
+
+    @abc.abstractmethod
+    def pack(self, quantized: Quantized, row: int) -> Body:
+        """Write one client's message but for its header and checksum."""
+
+    @abc.abstractmethod
+    def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
+        """Read what :meth:`pack` wrote; raise MessageError if it cannot have been written by it."""
+
+    @abc.abstractmethod
+    def parameters(self, shape: Shape) -> tuple[int, ...]:
+        """Return the integers that stand for this compressor in a message about an array of this shape."""
+
+    @classmethod
+    @abc.abstractmethod
+    def from_parameters(cls, parameters: Sequence[int]) -> Compressor:
+        """Return the compressor that integers of a message stand for; raise ValueError or TypeError if none."""
+
+    #: How many integers :meth:`parameters` returns.
+    n_parameters: ClassVar[int]
+
+    def nbits(self, quantized: Quantized) -> IntArray:
+        """Return the exact length in bits of each client's message, without making it.
+
+        A message fills whole bytes: ``8 * len(message)`` is this, rounded up to a multiple of 8.
+        """
+        from fpdfp.compress import wire
+
+        return self.body_bits(quantized) + wire.frame_bits(self, quantized.shape, quantized.dtype)
+
+    def encode(self, quantized: Quantized) -> list[bytes]:
+        """Return each client's message."""
+        from fpdfp.compress import wire
+
+        return [wire.encode(self, quantized, row) for row in range(_rows(quantized))]
+
+    def decode(self, messages: Sequence[bytes], shape: Shape, dtype: Any, device: str = "cpu") -> Array:
+        """Return the arrays of messages that this compressor made of arrays of this shape and dtype.
+
+        Parameters
+        ----------
+        messages
+            A message of each client.
+        shape, dtype
+            Of a client's array.
+        device
+            ``"cpu"``, or ``"cuda"`` for CuPy arrays.
+
+        Raises
+        ------
+        MessageError
+            If a message is cut off, damaged, or about another shape, dtype or compressor.
+        """
+        from fpdfp.compress import wire
+
+        xp = on_device(device)
+        arrays = [wire.decode_as(self, message, tuple(shape), np.dtype(dtype), device) for message in messages]
+        if len(arrays) == 1:
+            return arrays[0][None]
+        return xp.stack(arrays) if arrays else xp.empty((0, *shape), dtype=dtype)
+
     def compress(self, arrays: Array, draws: Draws, purpose: int) -> Compressed:
-        """Compress each client's array; return what the receiver decodes and the exact bits."""
+        """Compress each client's array; return what the receiver decodes and the exact bits of the messages."""
+        quantized = self.quantize(arrays, draws, purpose)
+        return Compressed(self.dequantize(quantized), self.nbits(quantized))
 
 
-@dataclasses.dataclass(frozen=True)
-class Full(Compressor):
-    """Messages at full precision: every number as it is.
+def _rows(quantized: Quantized) -> int:
+    for part in (quantized.levels, quantized.values):
+        if part is not None:
+            return len(part)
+    raise TypeError("a quantized array holds levels, values or both")
 
-    >>> import numpy as np
-    >>> Full().compress(np.zeros((2, 10)), None, 0).bits
-    array([640, 640])
-    """
 
-    unbiased = True
+def on_device(device: str) -> Any:
+    """Return the package whose arrays live on a device."""
+    _checks.choice("device", device, ("cpu", "cuda"))
+    if device == "cpu":
+        return np
+    import cupy
 
-    def omega(self, size: int) -> float:
-        return 0.0
+    return cupy
 
-    def compress(self, arrays: Array, draws: Draws | None, purpose: int) -> Compressed:
-        bits = 8 * arrays.dtype.itemsize * (arrays[0].size if len(arrays) else 0)
-        return Compressed(arrays, np.full(len(arrays), bits, dtype=np.int64))
+
+def checked(arrays: Array) -> Array:
+    """Return client arrays as they can be sent: contiguous, float32 or float64."""
+    xp = namespace(arrays)
+    if arrays.ndim < 1 or arrays.dtype.kind != "f" or arrays.dtype.itemsize not in (4, 8):
+        raise TypeError(
+            f"arrays must be float32 or float64 with a leading client axis, "
+            f"got {arrays.dtype} of shape {tuple(arrays.shape)}"
+        )
+    return xp.ascontiguousarray(arrays, dtype=arrays.dtype.newbyteorder("="))
+
+
+def refuse_nonfinite(numbers: Array) -> None:
+    """Refuse to send what is not finite."""
+    if not bool(namespace(numbers).isfinite(numbers).all()):
+        raise FloatingPointError("a message holds NaN, infinities or values beyond the range of float32")
+
+
+def size_of(shape: int | Shape) -> int:
+    """Return the number of entries of a size or shape."""
+    return shape if isinstance(shape, int) else int(np.prod(shape, dtype=np.int64))
+
+
+def damaged(what: str) -> MessageError:
+    """Return the error for a message that no sender of ours can have made."""
+    return MessageError(f"a message is damaged: {what}")

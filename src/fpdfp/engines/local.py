@@ -12,7 +12,7 @@ import numpy as np
 
 from fpdfp._array import read_only
 from fpdfp._typing import Array
-from fpdfp.compress.base import Compressor
+from fpdfp.compress import Compressor, Full
 from fpdfp.engines.history import History
 from fpdfp.methods.base import Method
 from fpdfp.problem import Problem
@@ -20,6 +20,8 @@ from fpdfp.rng import Draws, Purpose, choose_clients
 
 #: A plain integer, since arithmetic with an enumeration is slow.
 QUANTIZE = int(Purpose.QUANTIZE)
+#: What the server sends is not compressed.
+FULL = Full()
 
 
 class DivergenceError(ArithmeticError):
@@ -117,4 +119,5 @@ class Run:
         x = method.solution(state)[0]
         if not math.isfinite(float(np.vdot(x, x))):
             raise DivergenceError("the iterate is no longer finite")
-        return state, bits_up, len(clients) * sum(8 * array.nbytes for array in message)
+        bits_down = sum(int(FULL.compress(array[None], draws, 0).bits[0]) for array in message)
+        return state, bits_up, len(clients) * bits_down

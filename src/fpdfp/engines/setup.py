@@ -11,7 +11,7 @@ import numpy as np
 from fpdfp import _checks, steps
 from fpdfp._rounding import round_down, round_up
 from fpdfp._typing import Array
-from fpdfp.compress.base import Compressor, Full
+from fpdfp.compress import Compressor, Full
 from fpdfp.errors import StepTooLargeWarning
 from fpdfp.methods.base import Method
 from fpdfp.problem import Problem
@@ -59,7 +59,7 @@ def prepare(
 
 
 def _compressors(method: Method, problem: Problem, compressor: Any) -> dict[str, Compressor]:
-    fields = list(method.reply_sizes(problem.model))
+    fields = list(method.reply_shapes(problem.model))
     if compressor is None or isinstance(compressor, Compressor):
         given = dict.fromkeys(fields, compressor)
     elif isinstance(compressor, Mapping):
@@ -77,18 +77,21 @@ def _compressors(method: Method, problem: Problem, compressor: Any) -> dict[str,
         chosen[name] = Full() if one is None else one
     if not method.compression and any(not isinstance(one, Full) for one in chosen.values()):
         raise ValueError(f"compressor must be None for {type(method).__name__}, which needs exact replies")
+    biased = sorted({repr(one) for one in chosen.values() if not one.unbiased})
+    if method.needs_unbiased and biased:
+        raise ValueError(f"compressor must be unbiased for {type(method).__name__}, got {', '.join(biased)}")
     return chosen
 
 
 def constants_of(problem: Problem, method: Method, compressors: Mapping[str, Compressor], n: int) -> steps.Constants:
     """Collect what a step can be chosen from."""
-    sizes = method.reply_sizes(problem.model)
+    shapes = method.reply_shapes(problem.model)
     return steps.Constants(
         lipschitz_mean=round_up(float(problem.lipschitz.mean())),
         lipschitz_max=round_up(float(problem.lipschitz.max())),
         strong_convexity=round_down(problem.strong_convexity),
         n_clients=problem.n_clients,
         clients_per_round=n,
-        omega=max((one.omega(sizes[name]) for name, one in compressors.items()), default=0.0),
+        omega=max((one.omega(shapes[name]) for name, one in compressors.items()), default=0.0),
         batch_smoothness=round_up(problem.batch_smoothness(method.batch_size)),
     )

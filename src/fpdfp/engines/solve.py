@@ -8,7 +8,7 @@ from typing import Any
 
 from fpdfp import _checks, rng
 from fpdfp._typing import Array
-from fpdfp.compress.base import Compressor
+from fpdfp.compress import Compressor
 from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines import setup
 from fpdfp.engines.history import RESERVED

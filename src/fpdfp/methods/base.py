@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from typing import Any, ClassVar
 
-from fpdfp._typing import Array
+from fpdfp._typing import Array, Shape
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 from fpdfp.steps import Constants, Schedule
@@ -23,6 +23,8 @@ class Method(abc.ABC):
     partial_participation: ClassVar[bool] = True
     #: Whether replies may be compressed.
     compression: ClassVar[bool] = True
+    #: Whether the theory holds only for compressors whose mean is right: others are refused.
+    needs_unbiased: ClassVar[bool] = True
 
     batch_size: int | None
     step: Any
@@ -36,8 +38,8 @@ class Method(abc.ABC):
         """Return the method with every automatic hyper-parameter chosen."""
 
     @abc.abstractmethod
-    def reply_sizes(self, model: Model) -> dict[str, int]:
-        """Return how many numbers a client sends in each field of its reply."""
+    def reply_shapes(self, model: Model) -> dict[str, Shape]:
+        """Return the shape of what a client sends in each field of its reply."""
 
     @abc.abstractmethod
     def init(self, model: Model, x0: Array) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpdfp import steps
-from fpdfp._typing import Array
+from fpdfp._typing import Array, Shape
 from fpdfp.methods._common import check_batch_size, is_noisy, mean
 from fpdfp.methods._pdfp_step import choose_lambda, pdfp_step
 from fpdfp.methods.base import Method
@@ -95,8 +95,8 @@ class FPDFP(Method):
         schedule = steps.resolve(self.step, constants, noisy=is_noisy(self.batch_size, constants))
         return FPDFP(schedule, self.batch_size, choose_lambda(self.lam, model))
 
-    def reply_sizes(self, model: Model) -> dict[str, int]:
-        return {"x": model.linop.size_in, "v": model.linop.size_out}
+    def reply_shapes(self, model: Model) -> dict[str, Shape]:
+        return {"x": model.shape, "v": model.dual_shape}
 
     def init(self, model: Model, x0: Array) -> State:
         return State(x0, np.zeros(model.dual_shape, dtype=x0.dtype))

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from fpdfp import steps
-from fpdfp._typing import Array
+from fpdfp._typing import Array, Shape
 from fpdfp.methods._common import check_batch_size, is_noisy, mean
 from fpdfp.methods.base import Method
 from fpdfp.problem import LocalLosses, Model
@@ -73,8 +73,8 @@ class FPDFPIdentity(Method):
         schedule = steps.resolve(self.step, constants, noisy=is_noisy(self.batch_size, constants))
         return FPDFPIdentity(schedule, self.batch_size)
 
-    def reply_sizes(self, model: Model) -> dict[str, int]:
-        return {"x": model.linop.size_in}
+    def reply_shapes(self, model: Model) -> dict[str, Shape]:
+        return {"x": model.shape}
 
     def init(self, model: Model, x0: Array) -> State:
         return State(x0)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fpdfp import steps
-from fpdfp._typing import Array
+from fpdfp._typing import Array, Shape
 from fpdfp.methods._common import mean
 from fpdfp.methods._pdfp_step import choose_lambda, pdfp_step
 from fpdfp.methods.base import Method
@@ -84,8 +84,8 @@ class PDFP(Method):
         schedule = steps.resolve(self.step, constants, noisy=False)
         return PDFP(step=schedule, lam=choose_lambda(self.lam, model))
 
-    def reply_sizes(self, model: Model) -> dict[str, int]:
-        return {"gradient": model.linop.size_in}
+    def reply_shapes(self, model: Model) -> dict[str, Shape]:
+        return {"gradient": model.shape}
 
     def init(self, model: Model, x0: Array) -> State:
         return State(x0, np.zeros(model.dual_shape, dtype=x0.dtype))

@@ -1,0 +1,263 @@
+"""Elias gamma and omega codes of levels, dense and sparse.
+
+P. Elias, "Universal codeword sets and representations of the integers", IEEE Trans. Inf. Theory 21 (1975).
+
+Both codes of k ≥ 1 are made of groups: the binary digits of a number, the leading 1 first and then the others
+from the lowest on. With N = ⌊log₂ k⌋,
+
+    gamma(k)  N zeros, then the group of k
+    omega(k)  the groups of k, of its number of digits less one, and so on down to 1 (which has no group),
+              the shortest first; then a zero
+
+A stream starts with a bit. 0, dense: for every level the code of |level| + 1, then a sign bit (1 for minus)
+unless the level is 0. 1, sparse: the code of one plus the number of non-zero levels, then for each of them the
+code of the distance from the one before (the first: from −1), a sign bit, and the code of |level|.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import int64, uint32, uint64
+
+from fpdfp._kernels.bits import BROKEN, bit_length, carry, get, ones, trailing_zeros, window
+from fpdfp._kernels.jit import inline, serial
+
+GAMMA = 0
+OMEGA = 1
+#: Codes of smaller numbers are looked up.
+TABLE = 4096
+LENGTH_BITS = uint64(6)
+LENGTH_MASK = uint64(63)
+
+
+@serial
+def codeword(kind: Any, k: Any) -> Any:
+    """The code of k, from 1 up to 2**32: its bits above six bits that hold its length."""
+    code = uint64(0)
+    length = 0
+    if kind == GAMMA:
+        digits = bit_length(k)
+        code = _group(k, digits) << uint64(digits - 1)
+        length = 2 * digits - 1
+    else:
+        length = 1
+        while k > 1:
+            digits = bit_length(k)
+            code = _group(k, digits) | (code << uint64(digits))
+            length += digits
+            k = digits - 1
+    return (code, length)
+
+
+@inline
+def _group(k: Any, digits: Any) -> Any:
+    return uint64(1) | ((uint64(k) ^ (uint64(1) << uint64(digits - 1))) << uint64(1))
+
+
+@serial
+def fill_table(kind: Any, table: Any) -> None:
+    """Write the codes of 1, 2, …, each above six bits that hold its length."""
+    for k in range(1, table.size):
+        code, length = codeword(kind, k)
+        table[k] = (code << LENGTH_BITS) | uint64(length)
+
+
+@inline
+def code_length(kind: Any, k: Any, table: Any) -> Any:
+    """The length in bits of the code of k ≥ 1."""
+    return int64(table[uint64(k)] & LENGTH_MASK) if k < table.size else codeword(kind, k)[1]
+
+
+@serial
+def read_short(kind: Any, bits: Any) -> Any:
+    """Return the number whose code the next 32 bits start with, and the code's length: 0 if it is longer."""
+    if kind == GAMMA:
+        zeros = trailing_zeros(bits | (uint64(1) << uint64(32)))
+        if zeros > 15:
+            return int64(0), int64(0)
+        return int64((uint64(1) << uint64(zeros)) | ((bits >> uint64(zeros + 1)) & ones(zeros))), 2 * zeros + 1
+    k = int64(1)
+    length = int64(0)
+    while bits & uint64(1) == 1:
+        length += 1 + k
+        if length > 31:
+            return int64(0), int64(0)
+        rest = bits >> uint64(1)
+        bits = rest >> uint64(k)
+        k = int64((uint64(1) << uint64(k)) | (rest & ones(k)))
+    return k, length + 1
+
+
+@serial
+def read_long(kind: Any, words: Any, position: Any, limit: Any) -> Any:
+    """Return the next number and its code's length, for codes of any length; 0 for a code over 2**33 or cut off."""
+    start = position
+    k = int64(1)
+    if kind == GAMMA:
+        zeros = 0
+        while position < limit and get(words, position, 1) == 0:
+            zeros += 1
+            position += 1
+        if zeros > 32 or position + 1 + zeros > limit:
+            return int64(0), int64(0)
+        k = int64((uint64(1) << uint64(zeros)) | uint64(get(words, position + 1, zeros)))
+        return k, position + 1 + zeros - start
+    while position < limit and get(words, position, 1) == 1:
+        if k > 32 or position + 1 + k > limit:
+            return int64(0), int64(0)
+        digits = k
+        k = int64((uint64(1) << uint64(digits)) | uint64(get(words, position + 1, digits)))
+        position += 1 + digits
+    return (k, position + 1 - start) if position < limit else (int64(0), int64(0))
+
+
+@serial
+def sparse_length(kind: Any, levels: Any, table: Any) -> Any:
+    """The exact length of the sparse stream, but for its first bit."""
+    total = 0
+    last = -1
+    count = 0
+    for j in range(levels.size):
+        level = int64(abs(int64(levels[uint64(j)])))
+        if level > 0:
+            total += 1 + code_length(kind, j - last, table) + code_length(kind, level, table)
+            last = j
+            count += 1
+    return total + code_length(kind, count + 1, table)
+
+
+@serial
+def count_starts(levels: Any) -> Any:
+    """How many non-zero levels follow a zero: their distances are at least 2."""
+    count = 0
+    for j in range(1, levels.size):
+        count += 1 if levels[uint64(j)] != 0 and levels[uint64(j) - uint64(1)] == 0 else 0
+    return count
+
+
+@serial
+def dense_length(kind: Any, levels: Any, table: Any) -> Any:
+    """The exact length of the dense stream, but for its first bit."""
+    total = 0
+    for j in range(levels.size):
+        level = int64(abs(int64(levels[uint64(j)])))
+        total += code_length(kind, level + 1, table) + (1 if level > 0 else 0)
+    return total
+
+
+@inline
+def _entry(kind: Any, entry: Any, k: Any) -> Any:
+    """Return a code and its length from the table's entry, or worked out where the table has none."""
+    return (entry >> LENGTH_BITS, int64(entry & LENGTH_MASK)) if entry > 0 else codeword(kind, k)
+
+
+@serial
+def encode_dense(kind: Any, levels: Any, table: Any, out: Any) -> Any:
+    """Write the dense stream and return its length in bits."""
+    pending, fill, word = uint64(0), 1, 0
+    for j in range(levels.size):
+        level = int64(levels[uint64(j)])
+        k = abs(level) + 1
+        code, length = _entry(kind, table[uint64(k)] if k < table.size else uint64(0), k)
+        code |= uint64(level < 0) << uint64(length)
+        length += int64(level != 0)
+        pending, fill = pending | ((code & ones(32)) << uint64(fill)), fill + min(length, 32)
+        out[uint64(word)] = uint32(pending)
+        pending, fill, word = carry(pending, fill, word)
+        if length > 32:
+            pending, fill = pending | ((code >> uint64(32)) << uint64(fill)), fill + length - 32
+            out[uint64(word)] = uint32(pending)
+            pending, fill, word = carry(pending, fill, word)
+    out[uint64(word)] = uint32(pending)
+    return 32 * word + fill
+
+
+@serial
+def encode_sparse(kind: Any, levels: Any, table: Any, out: Any) -> Any:
+    """Write the sparse stream and return its length in bits."""
+    count = 0
+    for j in range(levels.size):
+        count += 1 if levels[uint64(j)] != 0 else 0
+    code, length = codeword(kind, count + 1)
+    out[0] = uint32(uint64(1) | (code << uint64(1)))
+    pending, fill, word = carry(uint64(1) | (code << uint64(1)), length + 1, 0)
+    last = -1
+    for j in range(levels.size):
+        level = int64(levels[uint64(j)])
+        if level == 0:
+            continue
+        for part in range(2):
+            k = int64(j - last) if part == 0 else abs(level)
+            code, length = _entry(kind, table[uint64(k)] if k < table.size else uint64(0), k)
+            if part == 0:
+                code |= uint64(level < 0) << uint64(length)
+                length += 1
+            pending, fill = pending | ((code & ones(32)) << uint64(fill)), fill + min(length, 32)
+            out[uint64(word)] = uint32(pending)
+            pending, fill, word = carry(pending, fill, word)
+            if length > 32:
+                pending, fill = pending | ((code >> uint64(32)) << uint64(fill)), fill + length - 32
+                out[uint64(word)] = uint32(pending)
+                pending, fill, word = carry(pending, fill, word)
+        last = j
+    out[uint64(word)] = uint32(pending)
+    return 32 * word + fill
+
+
+@serial
+def decode(kind: Any, words: Any, limit: Any, lowest: Any, highest: Any, levels: Any) -> Any:
+    """Read the levels, all from ``lowest`` to ``highest``; return where the stream ends, or BROKEN."""
+    if limit < 1:
+        return int64(BROKEN)
+    if get(words, 0, 1) == 1:
+        return _decode_sparse(kind, words, limit, lowest, highest, levels)
+    position = int64(1)
+    for j in range(levels.size):
+        at = uint64(position) >> uint64(5)
+        bits = window(words[at], words[at + uint64(1)], position)
+        size, length = read_short(kind, bits)
+        if length == 0:
+            size, length = read_long(kind, words, position, limit)
+            at = uint64(position + length) >> uint64(5)
+            sign = window(words[at], words[at + uint64(1)], position + length)
+        else:
+            sign = bits >> uint64(length)
+        signed = size > 1
+        level = (1 - size) if signed and sign & uint64(1) == 1 else size - 1
+        position += length + (1 if signed else 0)
+        if length == 0 or position > limit or level < lowest or level > highest:
+            return int64(BROKEN)
+        levels[uint64(j)] = level
+    return position
+
+
+@serial
+def _decode_sparse(kind: Any, words: Any, limit: Any, lowest: Any, highest: Any, levels: Any) -> Any:
+    levels[:] = 0
+    count, length = read_long(kind, words, 1, limit)
+    position = 1 + length
+    if length == 0 or count - 1 > levels.size:
+        return int64(BROKEN)
+    place = int64(-1)
+    for _ in range(count - 1):
+        at = uint64(position) >> uint64(5)
+        gap, length = read_short(kind, window(words[at], words[at + uint64(1)], position))
+        if length == 0:
+            gap, length = read_long(kind, words, position, limit)
+        place += gap
+        position += length
+        if length == 0 or position >= limit or place >= levels.size:
+            return int64(BROKEN)
+        at = uint64(position) >> uint64(5)
+        bits = window(words[at], words[at + uint64(1)], position)
+        position += 1
+        level, length = read_short(kind, bits >> uint64(1))
+        if length == 0:
+            level, length = read_long(kind, words, position, limit)
+        position += length
+        level = -level if bits & uint64(1) == 1 else level
+        if length == 0 or position > limit or level < lowest or level > highest:
+            return int64(BROKEN)
+        levels[uint64(place)] = level
+    return position

@@ -1,0 +1,174 @@
+"""The exact length of a stream of levels under every code, without writing it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import int64, prange, uint64
+
+from fpdfp._kernels import elias, rans, rice, tokens
+from fpdfp._kernels.bits import bit_length
+from fpdfp._kernels.jit import serial, threaded
+
+FIXED = 1
+GAMMA = 2
+OMEGA = 3
+RICE = 4
+RANS = 5
+ANS = 6
+AUTO = 15
+
+#: What a plan holds: the code, its bits, whether it is sparse (Elias), and the model of the tokens (rANS).
+CODE, BITS, SPARSE, SHIFT, MODEL, FIRST, LAST, REACH, ZEROS, RATE, MODEL_BYTES, WORDS = range(12)
+PLAN = 12
+#: Rows of the workspace: four tables of counts (the first becomes the counts), the frequencies, and a trial.
+COUNTS, FREQUENCIES, TRIAL = 0, 4, 5
+WORKSPACE = 6
+
+
+@serial
+def _plan_tokens(code: Any, levels: Any, total: Any, costs: Any, work: Any, plan: Any) -> Any:
+    """Count the tokens, fit the model, and return the length of the stream, rANS or ANS."""
+    shift = tokens.shift_for(total, levels.size)
+    tokens.count_tokens(levels, shift, work[:FREQUENCIES])
+    return plan_counted(code, levels.size, shift, costs, work, plan)
+
+
+@serial
+def plan_counted(code: Any, size: Any, shift: Any, costs: Any, work: Any, plan: Any) -> Any:
+    """Fit the model to the counts, and return the length of the stream."""
+    counts = work[COUNTS]
+    first, last = tokens.TOKENS, -1
+    for t in range(tokens.ESCAPE):
+        if counts[t] > 0:
+            first = min(first, t)
+            last = t
+    model, reach, zeros, rate, model_bytes, cost = tokens.fit(
+        counts, first, last, costs, work[FREQUENCIES], work[TRIAL]
+    )
+    if code == ANS:
+        words = _ans_bound(cost, size, counts, first, last, work[FREQUENCIES])
+    else:
+        words = rans.word_bound(cost)
+    plan[SHIFT], plan[MODEL], plan[FIRST], plan[LAST] = shift, model, first, last
+    plan[REACH], plan[ZEROS], plan[RATE], plan[MODEL_BYTES], plan[WORDS] = reach, zeros, rate, model_bytes, words
+    escapes = int64(counts[tokens.ESCAPE])
+    streams = rans.STREAMS if size >= rans.MANY else 1
+    head = 1 + (4 if escapes > 0 else 0) + model_bytes
+    coded = 32 * words if code == ANS else 8 * rans.STATE_BYTES * streams + rans.WORD_BITS * words
+    return 8 * head + coded + (size - escapes) * shift + 32 * escapes
+
+
+@serial
+def _ans_bound(cost: Any, size: Any, counts: Any, first: Any, last: Any, frequencies: Any) -> Any:
+    """Return how many 32-bit words constriction can take: for nobody counts them but by encoding.
+
+    Its states are at least 2^32 and its frequencies out of 2^24, so that a step costs up to log2(e) p/2^8 bits
+    more than log2(1/p). It gives each of 256 tokens a frequency of at least 1 and rounds the others, which costs
+    up to log2(e) (2^8 + 4096/f)/2^24 bits. Its last state takes two words.
+    """
+    excess = counts[tokens.ESCAPE] * frequencies[tokens.ESCAPE]
+    for t in range(first, last + 1):
+        excess += counts[t] * frequencies[t]
+    slack = 1.5 * (float(excess) / (tokens.TOTAL * 256.0) + float(size) * (256.0 + tokens.TOTAL) / 2.0**24)
+    return (cost + int64(slack * 2.0**tokens.COST_BITS)) // (int64(32) << tokens.COST_BITS) + 3
+
+
+@serial
+def _plan_elias(code: Any, levels: Any, table: Any, best: Any, work: Any, plan: Any) -> Any:
+    """Return the length of the shorter of the dense and the sparse stream, or ``best`` if neither is shorter.
+
+    Counting takes a pass, so it is left out where the counts of the tokens say that it cannot win.
+    """
+    kind = elias.GAMMA if code == GAMMA else elias.OMEGA
+    shift = plan[SHIFT]
+    counts = work[COUNTS]
+    # The least that the levels of each token can take, dense and sparse.
+    dense = int64(1)
+    sparse = int64(1)
+    for t in range(plan[FIRST], plan[LAST] + 1):
+        q = t - tokens.CENTRE
+        least = q << shift if q >= 0 else ((-q - 1) << shift) + 1
+        dense += counts[t] * (elias.code_length(kind, int64(least) + 1, table) + (1 if least > 0 else 0))
+        sparse += counts[t] * (2 + elias.code_length(kind, int64(least), table)) if least > 0 else 0
+    exact = shift == 0 and counts[tokens.ESCAPE] == 0
+    if dense < best:
+        length = dense if exact else 1 + elias.dense_length(kind, levels, table)
+        if length < best:
+            best = length
+            plan[CODE], plan[SPARSE] = code, 0
+    # A distance of 2 or more takes three bits.
+    if sparse < best and sparse + 2 * elias.count_starts(levels) < best:
+        length = 1 + elias.sparse_length(kind, levels, table)
+        if length < best:
+            best = length
+            plan[CODE], plan[SPARSE] = code, 1
+    return best
+
+
+@serial
+def plan_stream(
+    code: Any, levels: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any, work: Any, plan: Any
+) -> None:
+    """Choose the code (the shortest, for AUTO), and write what its encoder needs to know. ``work`` holds zeros."""
+    best = int64(1) << 62
+    plan[CODE] = 0
+    if code == FIXED or code == AUTO:
+        best = levels.size * bit_length(highest - lowest)
+        plan[CODE] = FIXED
+    if code != FIXED:
+        # The length of the Rice stream may not be asked for, but its sum is.
+        length, total = rice.stream_length(levels)
+        if (code == RICE or code == AUTO) and length < best:
+            best = length
+            plan[CODE] = RICE
+    if code != FIXED and code != RICE:
+        length = _plan_tokens(code, levels, total, costs, work, plan)
+        if (code == RANS or code == ANS or code == AUTO) and length < best:
+            best = length
+            plan[CODE] = ANS if code == ANS else RANS
+    if code == GAMMA or code == AUTO:
+        best = _plan_elias(GAMMA, levels, gamma, best, work, plan)
+    if code == OMEGA or code == AUTO:
+        best = _plan_elias(OMEGA, levels, omega, best, work, plan)
+    plan[BITS] = best
+
+
+@serial
+def live_levels(levels: Any, scales: Any, block: Any, kept: Any) -> Any:
+    """Copy the levels of the blocks whose scale is not zero, since the others are not sent; return how many."""
+    count = 0
+    for b in range(scales.size):
+        if scales[b] > 0:
+            for j in range(b * block, min((b + 1) * block, levels.size)):
+                kept[uint64(count)] = levels[uint64(j)]
+                count += 1
+    return count
+
+
+@serial
+def all_live(scales: Any) -> Any:
+    """Whether no scale is zero."""
+    dead = 0
+    for b in range(scales.size):
+        dead += 1 if scales[b] == 0 else 0
+    return dead == 0
+
+
+@threaded
+def count_bits(
+    code: Any, levels: Any, scales: Any, block: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any,
+    bits: Any,
+) -> None:  # fmt: skip
+    """The exact bits of the levels of each client's message."""
+    for i in prange(levels.shape[0]):
+        work = np.zeros((WORKSPACE, tokens.TOKENS), dtype=np.int64)
+        plan = np.zeros(PLAN, dtype=np.int64)
+        row = levels[i]
+        if not all_live(scales[i]):
+            kept = np.empty_like(row)
+            row = kept[: live_levels(levels[i], scales[i], block, kept)]
+        if row.size > 0:
+            plan_stream(code, row, lowest, highest, gamma, omega, costs, work, plan)
+        bits[i] = plan[BITS]

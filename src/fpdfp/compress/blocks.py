@@ -1,0 +1,82 @@
+"""Which entries of an array share a scale."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fpdfp import _checks
+from fpdfp._array import namespace
+from fpdfp._typing import Array, Shape
+
+#: The default bucket, as in the experiments of the QSGD paper.
+BUCKET = 512
+
+BlockSpec = int | tuple[int, ...] | None
+
+
+def check(block: Any) -> BlockSpec:
+    """Return a block specification in plain integers."""
+    if block is None:
+        return None
+    if isinstance(block, tuple | list):
+        axes = tuple(_checks.integer("block: an axis", axis, at_least=0, at_most=14) for axis in block)
+        if len(set(axes)) != len(axes) or not axes:
+            raise ValueError(f"block: axes must be different and at least one, got {axes}")
+        return tuple(sorted(axes))
+    return _checks.integer("block", block, at_least=1)
+
+
+def length(block: BlockSpec, shape: int | Shape) -> int:
+    """Return how many entries share a scale in arrays of a size or shape."""
+    if isinstance(block, tuple):
+        if isinstance(shape, int):
+            raise TypeError("shape: give the shape of the array, not its size, where blocks are slices along axes")
+        check_axes(block, shape)
+        return max(1, math.prod(n for axis, n in enumerate(shape) if axis not in block))
+    size = shape if isinstance(shape, int) else math.prod(shape)
+    return max(1, size if block is None else min(block, size))
+
+
+def check_axes(block: tuple[int, ...], shape: Shape) -> None:
+    """Refuse axes that an array does not have."""
+    if block[-1] >= len(shape):
+        raise ValueError(f"block: axis {block[-1]} is none of an array of shape {shape}")
+
+
+def lay_out(block: BlockSpec, arrays: Array) -> Array:
+    """Return arrays as rows, the entries of a block next to each other."""
+    shape = tuple(arrays.shape[1:])
+    if isinstance(block, tuple):
+        check_axes(block, shape)
+        arrays = arrays.transpose(0, *(axis + 1 for axis in _order(block, shape)))
+    return namespace(arrays).ascontiguousarray(arrays).reshape(len(arrays), math.prod(shape))
+
+
+def put_back(block: BlockSpec, rows: Array, shape: Shape) -> Array:
+    """Undo :func:`lay_out`."""
+    if not isinstance(block, tuple):
+        return rows.reshape(len(rows), *shape)
+    order = _order(block, shape)
+    arrays = rows.reshape(len(rows), *(shape[axis] for axis in order))
+    inverse = sorted(range(len(order)), key=order.__getitem__)
+    return namespace(rows).ascontiguousarray(arrays.transpose(0, *(axis + 1 for axis in inverse)))
+
+
+def _order(block: tuple[int, ...], shape: Shape) -> list[int]:
+    return [*block, *(axis for axis in range(len(shape)) if axis not in block)]
+
+
+def to_parameter(block: BlockSpec) -> int:
+    """Write a specification as an integer: 0, twice the bucket, or twice the set of axes plus one."""
+    if block is None:
+        return 0
+    return 2 * sum(1 << axis for axis in block) + 1 if isinstance(block, tuple) else 2 * block
+
+
+def from_parameter(number: int) -> BlockSpec:
+    """Undo :func:`to_parameter`."""
+    if number == 0:
+        return None
+    half = number // 2
+    return check(tuple(axis for axis in range(half.bit_length()) if half >> axis & 1) if number % 2 else half)

@@ -1,0 +1,177 @@
+"""Codes of integers: levels to bytes and back, and their exact length without encoding."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._array import namespace, to_host
+from fpdfp._typing import Array, IntArray
+from fpdfp.compress.base import Body, damaged
+
+#: The codes by name; the numbers stand in messages.
+CODES = {"fixed": 1, "gamma": 2, "omega": 3, "rice": 4, "rans": 5, "ans": 6, "auto": 15}
+NAMES = {number: name for name, number in CODES.items() if name != "auto"}
+#: Stands in messages without levels.
+NO_CODE = 0
+
+
+def check(codec: Any) -> str:
+    """Return the name of a code."""
+    return _checks.choice("codec", codec, tuple(CODES))
+
+
+class Tables(NamedTuple):
+    """Elias codes of small numbers, gamma and omega, and the costs of frequencies."""
+
+    gamma: Array
+    omega: Array
+    costs: IntArray
+
+
+@functools.cache
+def tables() -> Tables:
+    """Return the tables, made once."""
+    from fpdfp._kernels import elias, tokens
+
+    gamma = np.zeros(elias.TABLE, dtype=np.uint64)
+    omega = np.zeros(elias.TABLE, dtype=np.uint64)
+    elias.fill_table(elias.GAMMA, gamma)
+    elias.fill_table(elias.OMEGA, omega)
+    # What a frequency f costs, rounded up: log2(4096/f) + log2(e) f/2^24, the second term as `rans` explains.
+    f = np.arange(1, tokens.TOTAL + 1)
+    exact = np.log2(tokens.TOTAL / f) + np.log2(np.e) * f / 2**24
+    costs = np.zeros(tokens.TOTAL + 1, dtype=np.int64)
+    costs[1:] = np.ceil(exact * 2**tokens.COST_BITS).astype(np.int64) + 1
+    return Tables(gamma, omega, costs)
+
+
+def count(codec: str, levels: Array, scales: Array, block: int, lowest: int, highest: int) -> IntArray:
+    """Return the exact bits of the levels of each row."""
+    if namespace(levels) is not np:
+        from fpdfp import _cuda
+
+        return _cuda.count_bits(CODES[codec], levels, scales, block, lowest, highest)
+    from fpdfp._kernels import measure
+
+    bits = np.empty(len(levels), dtype=np.int64)
+    measure.count_bits(CODES[codec], levels, scales, block, lowest, highest, *tables(), bits)
+    return bits
+
+
+def encode_row(codec: str, levels: Array, scales: Array, block: int, lowest: int, highest: int) -> Body:
+    """Write the levels of one client: those of the blocks whose scale is not zero."""
+    if namespace(levels) is not np:
+        levels = levels[namespace(levels).repeat(scales > 0, block)[: levels.size]] if (scales == 0).any() else levels
+        return encode(codec, levels, lowest, highest)
+    from fpdfp._kernels import measure
+
+    if not measure.all_live(scales):
+        kept = np.empty_like(levels)
+        levels = kept[: measure.live_levels(levels, scales, block, kept)]
+    return encode(codec, levels, lowest, highest)
+
+
+def encode(codec: str, levels: Array, lowest: int, highest: int) -> Body:
+    """Write levels, all from ``lowest`` to ``highest``, in a code; ``"auto"`` takes the shortest."""
+    from fpdfp._kernels import elias, fixed, measure, rice, tokens
+
+    if levels.size == 0:
+        return Body(NO_CODE, b"")
+    if namespace(levels) is not np:
+        if codec == "fixed":
+            from fpdfp import _cuda
+
+            width = (highest - lowest).bit_length()
+            return Body(CODES[codec], to_bytes(_cuda.pack_fixed(levels, lowest, width).get(), levels.size * width))
+        levels = to_host(levels)
+    gamma, omega, costs = tables()
+    work = np.zeros((measure.WORKSPACE, tokens.TOKENS), dtype=np.int64)
+    plan = np.zeros(measure.PLAN, dtype=np.int64)
+    measure.plan_stream(CODES[codec], levels, lowest, highest, gamma, omega, costs, work, plan)
+    code, bits = int(plan[measure.CODE]), int(plan[measure.BITS])
+    if code in (CODES["rans"], CODES["ans"]):
+        from fpdfp.compress import entropy
+
+        return Body(code, entropy.encode(code, levels, work, plan))
+    out = np.empty(bits // 32 + 2, dtype=np.uint32)
+    if code == CODES["fixed"]:
+        written = fixed.encode(levels, lowest, (highest - lowest).bit_length(), out)
+    elif code == CODES["rice"]:
+        written = rice.encode(levels, out)
+    else:
+        kind, table = (elias.GAMMA, gamma) if code == CODES["gamma"] else (elias.OMEGA, omega)
+        write = elias.encode_sparse if plan[measure.SPARSE] else elias.encode_dense
+        written = write(kind, levels, table, out)
+    if written != bits:
+        raise AssertionError(f"a stream of {bits} bits was foreseen and one of {written} written")
+    return Body(code, to_bytes(out, bits))
+
+
+def decode_on_gpu(body: Body, count: int, lowest: int, highest: int) -> Array:
+    """Read levels into the memory of the GPU: there, if their code allows it, else here."""
+    import cupy
+
+    if body.code != CODES["fixed"] or count == 0:
+        return cupy.asarray(decode(body, count, lowest, highest))
+    from fpdfp import _cuda
+
+    width = (highest - lowest).bit_length()
+    words = to_words(body.data)
+    check_end(words, count * width if count * width <= 8 * len(body.data) else -1, 8 * len(body.data))
+    levels = cupy.empty(count, dtype=np.int32)
+    if not _cuda.unpack_fixed(cupy.asarray(words), count, lowest, highest, width, levels):
+        raise damaged("its levels are cut off or out of range")
+    return levels
+
+
+def decode(body: Body, count: int, lowest: int, highest: int) -> Array:
+    """Read ``count`` levels, all from ``lowest`` to ``highest``."""
+    from fpdfp._kernels import elias, fixed, rice
+
+    if count == 0:
+        if body.code != NO_CODE or body.data:
+            raise damaged("it has levels where none are due")
+        return np.empty(0, dtype=np.int32)
+    if body.code not in NAMES:
+        raise damaged(f"code {body.code} is unknown")
+    if body.code in (CODES["rans"], CODES["ans"]):
+        from fpdfp.compress import entropy
+
+        return entropy.decode(body, count, lowest, highest)
+    limit = 8 * len(body.data)
+    words = to_words(body.data)
+    levels = np.empty(count, dtype=np.int32)
+    if body.code == CODES["fixed"]:
+        end = fixed.decode(words, limit, lowest, highest, (highest - lowest).bit_length(), levels)
+    elif body.code == CODES["rice"]:
+        end = rice.decode(words, limit, lowest, highest, levels)
+    else:
+        kind = elias.GAMMA if body.code == CODES["gamma"] else elias.OMEGA
+        end = elias.decode(kind, words, limit, lowest, highest, levels)
+    check_end(words, end, limit)
+    return levels
+
+
+def to_bytes(words: Array, bits: int) -> bytes:
+    """Return the first bits of an array of words as bytes; the bits after them are zeros."""
+    return words.astype(words.dtype.newbyteorder("<"), copy=False).tobytes()[: -(-bits // 8)]
+
+
+def to_words(data: bytes) -> Array:
+    """Return bytes as 32-bit words, with at least two words of zeros after them."""
+    words = np.zeros(len(data) // 4 + 3, dtype="<u4")
+    words.view(np.uint8)[: len(data)] = np.frombuffer(data, dtype=np.uint8)
+    return words.astype(np.uint32, copy=False)
+
+
+def check_end(words: Array, end: int, limit: int) -> None:
+    """Refuse a stream that broke off, or that has more after its end than the padding of a byte."""
+    if end < 0:
+        raise damaged("its levels are cut off or out of range")
+    rest = limit - end
+    if rest >= 8 or (rest and int(words[end // 32]) >> (end % 32) & ((1 << rest) - 1)):
+        raise damaged("there is something after its levels")

@@ -1,0 +1,146 @@
+"""Compressors that send a small integer for every entry and a scale for every block."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fpdfp._array import namespace, to_host
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.compress import blocks, codecs
+from fpdfp.compress.base import Body, Compressed, Compressor, Quantized, checked, damaged, refuse_nonfinite
+from fpdfp.rng import Draws
+
+#: What rounding a scale up to float32 can add to a variance.
+SCALE_ROUNDING = 1.0 + 2.0**-22
+
+
+class LevelCompressor(Compressor):
+    """What QSGD, NUQSGD, natural compression and signs share: how they round and scale is all that differs."""
+
+    #: How numbers are rounded: see ``fpdfp._kernels.quantize``.
+    block: blocks.BlockSpec
+    codec: str
+
+    #: The scales by their number in ``fpdfp._kernels.norms``.
+    scale_kinds: ClassVar[tuple[str, ...]] = ("l2", "max", "mean", "power")
+
+    @property
+    def rounding(self) -> int:
+        """How entries are rounded, by its number in ``fpdfp._kernels.quantize``."""
+        raise NotImplementedError
+
+    @property
+    def scale_kind(self) -> int:
+        """What the scale of a block is, by its number in ``fpdfp._kernels.norms``."""
+        raise NotImplementedError
+
+    @property
+    def s(self) -> int:
+        """The number of levels above 0."""
+        raise NotImplementedError
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The lowest and the highest level."""
+        return -self.s, self.s
+
+    def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
+        arrays = checked(arrays)
+        rows, block, scales = self._lay_out(arrays)
+        levels = namespace(arrays).empty(rows.shape, dtype=np.int32)
+        k0, k1 = draws.key
+        _kernels(arrays).quantize(
+            self.rounding, self.scale_kind, rows, block, self.s, k0, k1, draws.tag(purpose), draws.clients,
+            draws.round, levels, scales,
+        )  # fmt: skip
+        refuse_nonfinite(scales)
+        return Quantized(tuple(arrays.shape[1:]), arrays.dtype, levels, scales)
+
+    def dequantize(self, quantized: Quantized) -> Array:
+        levels, scales = _parts(quantized)
+        out = namespace(levels).empty(levels.shape, dtype=quantized.dtype)
+        block = blocks.length(self.block, quantized.shape)
+        _kernels(levels).dequantize(self.rounding, levels, scales, block, self.s, out)
+        return blocks.put_back(self.block, out, quantized.shape)
+
+    def body_bits(self, quantized: Quantized) -> IntArray:
+        levels, scales = _parts(quantized)
+        block = blocks.length(self.block, quantized.shape)
+        return 32 * scales.shape[1] + codecs.count(self.codec, levels, scales, block, *self.bounds)
+
+    def compress(self, arrays: Array, draws: Draws, purpose: int) -> Compressed:
+        """Quantize and dequantize in one pass over each client's array, and count."""
+        if namespace(arrays) is not np:
+            return super().compress(arrays, draws, purpose)
+        from fpdfp._kernels import quantize as kernels
+        from fpdfp.compress import wire
+
+        arrays = checked(arrays)
+        rows, block, scales = self._lay_out(arrays)
+        levels = np.empty(rows.shape, dtype=np.int32)
+        out = np.empty(rows.shape, dtype=arrays.dtype)
+        k0, k1 = draws.key
+        kernels.roundtrip(
+            self.rounding, self.scale_kind, rows, block, self.s, k0, k1, draws.tag(purpose), draws.clients,
+            draws.round, levels, scales, out,
+        )  # fmt: skip
+        refuse_nonfinite(scales)
+        shape = arrays.shape[1:]
+        bits = codecs.count(self.codec, levels, scales, block, *self.bounds)
+        bits += 32 * scales.shape[1] + wire.frame_bits(self, shape, arrays.dtype)
+        return Compressed(blocks.put_back(self.block, out, shape), bits)
+
+    def pack(self, quantized: Quantized, row: int) -> Body:
+        levels, scales = _parts(quantized)
+        block = blocks.length(self.block, quantized.shape)
+        head = to_host(scales[row]).astype("<f4", copy=False)
+        code, data = codecs.encode_row(self.codec, levels[row], scales[row], block, *self.bounds)
+        return Body(code, head.tobytes() + data)
+
+    def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
+        size = int(np.prod(shape, dtype=np.int64))
+        block = blocks.length(self.block, shape)
+        n_blocks = -(-size // block)
+        if len(body.data) < 4 * n_blocks:
+            raise damaged("it is cut off")
+        scales = np.frombuffer(body.data, dtype="<f4", count=n_blocks).astype(np.float32, copy=False)
+        if not (np.isfinite(scales).all() and (scales >= 0).all()):
+            raise damaged("a scale is negative or not finite")
+        dead = scales == 0
+        sizes = np.full(n_blocks, block)
+        if n_blocks:
+            sizes[-1] = size - block * (n_blocks - 1)
+        read = codecs.decode if device == "cpu" else codecs.decode_on_gpu
+        levels = read(Body(body.code, body.data[4 * n_blocks :]), int(sizes[~dead].sum()), *self.bounds)
+        xp = namespace(levels)
+        if dead.any():
+            spread = xp.zeros(size, dtype=np.int32)
+            spread[xp.asarray(np.repeat(~dead, sizes))] = levels
+            levels = spread
+        return Quantized(shape, dtype, levels[None], xp.asarray(scales)[None])
+
+    def _lay_out(self, arrays: Array) -> tuple[Array, int, Array]:
+        """Return the arrays as rows, the length of a block, and room for the scales."""
+        rows = blocks.lay_out(self.block, arrays)
+        block = blocks.length(self.block, tuple(arrays.shape[1:]))
+        xp = namespace(arrays)
+        return rows, block, xp.empty((len(rows), -(-rows.shape[1] // block)), dtype=np.float32)
+
+
+def _parts(quantized: Quantized) -> tuple[Array, Array]:
+    if quantized.levels is None or quantized.scales is None:
+        raise TypeError("quantized must come from a compressor that sends levels and scales")
+    return quantized.levels, quantized.scales
+
+
+def _kernels(array: Array) -> Any:
+    """Return the kernels for the machine that holds an array."""
+    if namespace(array) is np:
+        from fpdfp._kernels import quantize
+
+        return quantize
+    from fpdfp import _cuda
+
+    return _cuda

@@ -1,0 +1,195 @@
+"""Compressors that send numbers as they are, or in 16 bits."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._array import namespace, to_host
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.compress import codecs
+from fpdfp.compress.base import Body, Compressed, Compressor, Quantized, checked, damaged, on_device, refuse_nonfinite
+from fpdfp.rng import Draws
+
+
+class ValueCompressor(Compressor):
+    """What compressors without levels share."""
+
+    def item(self, dtype: Any) -> np.dtype[Any]:
+        """Return the type of the numbers that are sent."""
+        return np.dtype(dtype)
+
+    def body_bits(self, quantized: Quantized) -> IntArray:
+        values = values_of(quantized)
+        return np.full(len(values), 8 * self.item(quantized.dtype).itemsize * values.shape[1], dtype=np.int64)
+
+    def pack(self, quantized: Quantized, row: int) -> Body:
+        return Body(codecs.NO_CODE, to_little_endian(values_of(quantized)[row]))
+
+    def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
+        item = self.item(dtype)
+        if body.code != codecs.NO_CODE or len(body.data) != item.itemsize * math.prod(shape):
+            raise damaged("its length does not fit its shape")
+        values = np.frombuffer(body.data, dtype=item.newbyteorder("<")).astype(item, copy=False)
+        return Quantized(shape, dtype, values=on_device(device).asarray(values)[None])
+
+
+@dataclasses.dataclass(frozen=True)
+class Full(ValueCompressor):
+    """Messages at full precision: every number as it is.
+
+    >>> import numpy as np
+    >>> Full().compress(np.zeros((2, 10)), None, 0).bits  # 6 bytes of header, 80 of numbers, 4 of checksum
+    array([720, 720])
+    """
+
+    wire_id: ClassVar[int] = 0
+    n_parameters: ClassVar[int] = 0
+
+    def omega(self, shape: int | Shape) -> float:
+        return 0.0
+
+    def quantize(self, arrays: Array, draws: Draws | None, purpose: int) -> Quantized:
+        arrays = checked(arrays)
+        refuse_nonfinite(arrays)
+        rows = arrays.reshape(len(arrays), math.prod(arrays.shape[1:]))
+        return Quantized(tuple(arrays.shape[1:]), arrays.dtype, values=rows)
+
+    def dequantize(self, quantized: Quantized) -> Array:
+        values = values_of(quantized)
+        return values.reshape(len(values), *quantized.shape)
+
+    def compress(self, arrays: Array, draws: Draws | None, purpose: int) -> Compressed:
+        from fpdfp.compress import wire
+
+        size = 8 * arrays.dtype.itemsize * math.prod(arrays.shape[1:])
+        bits = size + wire.frame_bits(self, arrays.shape[1:], arrays.dtype)
+        return Compressed(arrays, np.full(len(arrays), bits, dtype=np.int64))
+
+    def parameters(self, shape: Shape) -> tuple[int, ...]:
+        return ()
+
+    @classmethod
+    def from_parameters(cls, parameters: Sequence[int]) -> Full:
+        return cls()
+
+
+class _Format(NamedTuple):
+    """A 16-bit format: digits after the first, smallest exponent, and the bits of infinity."""
+
+    digits: int
+    lowest: int
+    infinity: int
+
+
+FORMATS = {"float16": _Format(10, -14, 0x7C00), "bfloat16": _Format(7, -126, 0x7F80)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Half(ValueCompressor):
+    """Numbers in 16 bits: rounded at random, unbiased; or to the nearest, biased.
+
+    float16 has ten digits after the first and a range up to 65,504; bfloat16 seven, and the range of float32.
+    Numbers out of range are refused.
+
+    Parameters
+    ----------
+    format
+        ``"float16"`` or ``"bfloat16"``.
+    random
+        Whether to round to one of the two neighbours with the chances that keep the mean (the default), or to the
+        nearest, and to the even one of two.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fpdfp.rng import Draws
+    >>> Half("bfloat16", random=False).compress(np.array([[np.pi]]), Draws(0, 0, np.array([0])), 16).values
+    array([[3.140625]])
+    """
+
+    format: str
+    random: bool = True
+
+    wire_id: ClassVar[int] = 5
+    n_parameters: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        _checks.choice("format", self.format, tuple(FORMATS))
+        if not isinstance(self.random, bool):
+            raise TypeError(f"random must be True or False, got {self.random!r}")
+
+    @property
+    def unbiased(self) -> bool:
+        return self.random
+
+    def omega(self, shape: int | Shape) -> float:
+        """Return ω with E‖Q(x) − x‖² ≤ ω‖x‖², for entries in the range of the format's normal numbers.
+
+        With p digits after the first, neighbours are at most 2⁻ᵖ|x_i| apart: the variance is at most a quarter of
+        the square of that, and so is the error of rounding to the nearest.
+        """
+        return 2.0 ** (-2 * FORMATS[self.format].digits - 2)
+
+    def item(self, dtype: Any) -> np.dtype[Any]:
+        return np.dtype(np.uint16)
+
+    def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
+        arrays = checked(arrays)
+        rows = arrays.reshape(len(arrays), math.prod(arrays.shape[1:]))
+        xp = namespace(arrays)
+        codes = xp.empty(rows.shape, dtype=np.uint16)
+        good = xp.empty(len(rows), dtype=np.bool_)
+        k0, k1 = draws.key
+        half = _half_kernel(arrays)
+        half(
+            self.random, *FORMATS[self.format], rows, k0, k1, draws.tag(purpose), draws.clients, draws.round, codes,
+            good,
+        )  # fmt: skip
+        if not bool(good.all()):
+            raise FloatingPointError(f"a message holds NaN, infinities or values beyond the range of {self.format}")
+        return Quantized(tuple(arrays.shape[1:]), arrays.dtype, values=codes)
+
+    def dequantize(self, quantized: Quantized) -> Array:
+        codes = values_of(quantized)
+        if self.format == "float16":
+            numbers = codes.view(np.float16)
+        else:
+            numbers = (codes.astype(np.uint32) << 16).view(np.float32)
+        return numbers.astype(quantized.dtype).reshape(len(codes), *quantized.shape)
+
+    def parameters(self, shape: Shape) -> tuple[int, ...]:
+        return list(FORMATS).index(self.format), int(self.random)
+
+    @classmethod
+    def from_parameters(cls, parameters: Sequence[int]) -> Half:
+        number, random = parameters
+        return cls(list(FORMATS)[number], bool(_checks.integer("random", random, at_least=0, at_most=1)))
+
+
+def values_of(quantized: Quantized) -> Array:
+    """Return the numbers that a message sends as they are."""
+    if quantized.values is None:
+        raise TypeError("quantized must come from a compressor that sends values")
+    return quantized.values
+
+
+def to_little_endian(values: Array) -> bytes:
+    """Return an array's bytes, in the order that messages have."""
+    host = to_host(values)
+    return host.astype(host.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def _half_kernel(array: Array) -> Any:
+    if namespace(array) is np:
+        from fpdfp._kernels.half import half
+
+        return half
+    from fpdfp import _cuda
+
+    return _cuda.half

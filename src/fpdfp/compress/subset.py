@@ -1,0 +1,270 @@
+"""Compressors that send a few entries exactly and the others not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._array import namespace
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.compress import codecs
+from fpdfp.compress.base import Body, Compressor, Quantized, checked, damaged, on_device, refuse_nonfinite, size_of
+from fpdfp.compress.plain import to_little_endian, values_of
+from fpdfp.rng import Draws
+
+#: The code of positions that the receiver draws again: 20 bytes, the key and counter they come from.
+ORIGIN = 7
+ORIGIN_BYTES = 20
+
+
+class SubsetCompressor(Compressor):
+    """What random-k and top-k share: which entries they choose is all that differs."""
+
+    k: int | float
+    codec: str
+
+    n_parameters: ClassVar[int] = 1
+
+    def count(self, size: int) -> int:
+        """Return how many of ``size`` entries are sent."""
+        return min(size, max(1, math.ceil(self.k * size)) if isinstance(self.k, float) else self.k)
+
+    def body_bits(self, quantized: Quantized) -> IntArray:
+        values = values_of(quantized)
+        return 8 * quantized.dtype.itemsize * values.shape[1] + self.position_bits(quantized)
+
+    def position_bits(self, quantized: Quantized) -> IntArray:
+        """Return the exact bits of the positions: a row of zeros and ones."""
+        mask = _mask_of(quantized)
+        scales = namespace(mask).ones((len(mask), 1), dtype=np.float32)
+        return codecs.count(self.codec, mask, scales, max(1, mask.shape[1]), 0, 1)
+
+    def pack(self, quantized: Quantized, row: int) -> Body:
+        code, positions = codecs.encode(self.codec, _mask_of(quantized)[row], 0, 1)
+        return Body(code, to_little_endian(values_of(quantized)[row]) + positions)
+
+    def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
+        size = math.prod(shape)
+        k, item = self.count(size), np.dtype(dtype)
+        end = k * item.itemsize
+        if len(body.data) < end:
+            raise damaged("it is cut off")
+        values = np.frombuffer(body.data, dtype=item.newbyteorder("<"), count=k).astype(item, copy=False)
+        mask = self.read_positions(Body(body.code, body.data[end:]), size)
+        if np.count_nonzero(mask) != k:
+            raise damaged("its number of positions is wrong")
+        xp = on_device(device)
+        return Quantized(shape, dtype, levels=xp.asarray(mask)[None], values=xp.asarray(values)[None])
+
+    def read_positions(self, body: Body, size: int) -> Array:
+        """Read the row of zeros and ones."""
+        return codecs.decode(body, size, 0, 1)
+
+    def dequantize(self, quantized: Quantized) -> Array:
+        mask, values = _mask_of(quantized), values_of(quantized)
+        out = namespace(mask).zeros(mask.shape, dtype=quantized.dtype)
+        out[mask.astype(bool)] = values.ravel()
+        return out.reshape(len(mask), *quantized.shape)
+
+    def parameters(self, shape: Shape) -> tuple[int, ...]:
+        return (self.count(math.prod(shape)),)
+
+    def _check(self) -> None:
+        if isinstance(self.k, float):
+            if not 0 < self.k <= 1:
+                raise ValueError(f"k must be an integer of at least 1 or a share above 0 and at most 1, got {self.k}")
+        else:
+            object.__setattr__(self, "k", _checks.integer("k", self.k, at_least=1))
+        codecs.check(self.codec)
+
+
+@dataclasses.dataclass(frozen=True)
+class TopK(SubsetCompressor):
+    """The k entries of largest size, exactly, and zeros for the others: **biased**.
+
+    A method whose theory needs unbiased messages refuses it. Of entries of equal size the first ones are sent.
+
+    Parameters
+    ----------
+    k
+        How many entries are sent: an integer, or a share of them as a float up to 1.0.
+    codec
+        How their positions are written: as for :class:`QSGD`, of a row of zeros and ones.
+
+    References
+    ----------
+    S. U. Stich, J.-B. Cordonnier and M. Jaggi, "Sparsified SGD with memory", NeurIPS 2018.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fpdfp.rng import Draws
+    >>> TopK(2).compress(np.array([[3.0, -4.0, 0.5]]), Draws(0, 0, np.array([0])), 16).values
+    array([[ 3., -4.,  0.]])
+    >>> TopK(2).unbiased
+    False
+    """
+
+    k: int | float
+    codec: str = "auto"
+
+    wire_id: ClassVar[int] = 7
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    @property
+    def unbiased(self) -> bool:
+        return False
+
+    def omega(self, shape: int | Shape) -> float:
+        """Return 1 − k/d: what is left out is the smallest part."""
+        size = size_of(shape)
+        return 1.0 - self.count(size) / max(size, 1)
+
+    def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
+        rows, shape = _rows(arrays)
+        refuse_nonfinite(rows)
+        mask = choose_largest(abs(rows).view(f"u{rows.dtype.itemsize}"), self.count(rows.shape[1]))
+        values = rows[mask.astype(bool)].reshape(len(rows), -1)
+        return Quantized(shape, rows.dtype, levels=mask, values=values)
+
+    @classmethod
+    def from_parameters(cls, parameters: Sequence[int]) -> TopK:
+        return cls(parameters[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class RandK(SubsetCompressor):
+    """A random k of the d entries, multiplied by d/k, and zeros for the others: unbiased.
+
+    The entries are those with the k smallest of d drawn words. The receiver can draw them again, so the positions
+    take 20 bytes at most.
+
+    Parameters
+    ----------
+    k
+        How many entries are sent: an integer, or a share of them as a float up to 1.0.
+    codec
+        How their positions are written: as for :class:`QSGD`, of a row of zeros and ones; or ``"auto"``: the
+        shortest of those, or 20 bytes to draw them again.
+
+    References
+    ----------
+    J. Konečný and P. Richtárik, "Randomized distributed mean estimation: accuracy vs. communication", Frontiers in
+    Applied Mathematics and Statistics 4 (2018).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fpdfp.rng import Draws
+    >>> RandK(2).compress(np.array([[3.0, -4.0, 0.5]]), Draws(0, 0, np.array([0])), 16).values
+    array([[ 0.  , -6.  ,  0.75]])
+    """
+
+    k: int | float
+    codec: str = "auto"
+
+    wire_id: ClassVar[int] = 6
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    def omega(self, shape: int | Shape) -> float:
+        """Return d/k − 1."""
+        size = size_of(shape)
+        return size / max(self.count(size), 1) - 1.0
+
+    def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
+        rows, shape = _rows(arrays)
+        refuse_nonfinite(rows)
+        n, d = rows.shape
+        k = self.count(d)
+        k0, k1 = draws.key
+        origin = np.empty((n, 5), dtype=np.uint32)
+        origin[:] = k0, k1, draws.tag(purpose), 0, draws.round
+        origin[:, 3] = draws.clients
+        mask = _draw_positions(origin, d, k, namespace(rows))
+        with np.errstate(over="ignore"):
+            values = (rows[mask.astype(bool)].reshape(n, -1) * (d / max(k, 1))).astype(rows.dtype)
+        refuse_nonfinite(values)
+        return Quantized(shape, rows.dtype, levels=mask, values=values, origin=origin)
+
+    def position_bits(self, quantized: Quantized) -> IntArray:
+        bits = super().position_bits(quantized)
+        return np.minimum(bits, 8 * ORIGIN_BYTES) if self.codec == "auto" else bits
+
+    def pack(self, quantized: Quantized, row: int) -> Body:
+        if self.codec == "auto" and quantized.origin is not None:
+            one = dataclasses.replace(quantized, levels=_mask_of(quantized)[row : row + 1])
+            if super().position_bits(one)[0] > 8 * ORIGIN_BYTES:
+                origin = to_little_endian(quantized.origin[row])
+                return Body(ORIGIN, to_little_endian(values_of(quantized)[row]) + origin)
+        return super().pack(quantized, row)
+
+    def read_positions(self, body: Body, size: int) -> Array:
+        if body.code != ORIGIN:
+            return super().read_positions(body, size)
+        if len(body.data) != ORIGIN_BYTES:
+            raise damaged("its positions are cut off")
+        origin = np.frombuffer(body.data, dtype="<u4").astype(np.uint32)
+        mask: Array = _draw_positions(origin[None], size, self.count(size), np)[0]
+        return mask
+
+    @classmethod
+    def from_parameters(cls, parameters: Sequence[int]) -> RandK:
+        return cls(parameters[0])
+
+
+def choose_largest(keys: Array, k: int) -> Array:
+    """Return 1 for the k largest keys of each row, of equal ones the first, and 0 for the others."""
+    xp = namespace(keys)
+    chosen = xp.zeros(keys.shape, dtype=np.int32)
+    if k == 0:
+        return chosen
+    if xp is np:
+        from fpdfp._kernels.select import select
+
+        select(keys, 8 * keys.dtype.itemsize, k, chosen)
+        return chosen
+    for row, target in zip(keys, chosen, strict=True):
+        least = xp.partition(row, row.size - k)[row.size - k]
+        ties = row == least
+        missing = k - (row > least).sum()
+        target[:] = (row > least) | (ties & (xp.cumsum(ties) <= missing))
+    return chosen
+
+
+def _draw_positions(origin: Array, size: int, k: int, xp: Any) -> Array:
+    """Return 1 for the k entries whose words are smallest, and 0 for the others."""
+    words = xp.empty((len(origin), size), dtype=np.uint32)
+    for row, (k0, k1, tag, client, round_) in enumerate(origin.tolist()):
+        _fill_words(xp)(k0, k1, tag, np.array([client]), round_, words[row : row + 1])
+    return choose_largest(~words, k)
+
+
+def _fill_words(xp: Any) -> Any:
+    if xp is np:
+        from fpdfp._kernels.philox import fill_words
+
+        return fill_words
+    from fpdfp import _cuda
+
+    return _cuda.fill_words
+
+
+def _rows(arrays: Array) -> tuple[Array, Shape]:
+    arrays = checked(arrays)
+    shape = tuple(arrays.shape[1:])
+    return arrays.reshape(len(arrays), math.prod(shape)), shape
+
+
+def _mask_of(quantized: Quantized) -> Array:
+    if quantized.levels is None:
+        raise TypeError("quantized must come from a compressor that sends positions")
+    return quantized.levels

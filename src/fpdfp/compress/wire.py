@@ -1,0 +1,205 @@
+"""Messages: a header that says what they hold, the body, and a checksum. ``docs/wire-format.md`` has the layout.
+
+A reader believes nothing: the checksum is compared first, every number is checked before it is used, and nothing
+is allocated but what the receiver's own shape, or its limit, allows.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._array import namespace
+from fpdfp._typing import Array, Shape
+from fpdfp.compress.base import Body, Compressor, Quantized, damaged
+from fpdfp.errors import MessageError
+
+MAGIC = b"fp"
+VERSION = 1
+DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+CHECKSUM_BYTES = 4
+#: The byte that holds the code of the levels.
+CODE_AT = 4
+MAX_DIMENSIONS = 15
+#: Entries that :func:`decode` reads without being told a shape: a gigabyte in float32.
+DEFAULT_LIMIT = 2**28
+
+
+class Header(NamedTuple):
+    """What a message says about itself."""
+
+    compressor: Compressor
+    shape: Shape
+    dtype: np.dtype[Any]
+    code: int
+    end: int
+
+
+def header(compressor: Compressor, shape: Shape, dtype: Any, code: int) -> bytes:
+    """Return the first bytes of a message."""
+    if len(shape) > MAX_DIMENSIONS:
+        raise ValueError(f"arrays may have at most {MAX_DIMENSIONS} dimensions, got shape {shape}")
+    numbers = (*shape, *compressor.parameters(shape))
+    kind = compressor.wire_id | DTYPES.index(np.dtype(dtype)) << 5
+    return MAGIC + bytes([VERSION, kind, code | len(shape) << 4]) + b"".join(map(_varint, numbers))
+
+
+def frame_bits(compressor: Compressor, shape: Shape, dtype: Any) -> int:
+    """Return the bits of a message's header and checksum."""
+    return 8 * (len(_agreed(compressor, tuple(shape), np.dtype(dtype))) + CHECKSUM_BYTES)
+
+
+def encode(compressor: Compressor, quantized: Quantized, row: int) -> bytes:
+    """Return one client's message."""
+    body = compressor.pack(quantized, row)
+    head = bytearray(_agreed(compressor, quantized.shape, np.dtype(quantized.dtype)))
+    head[CODE_AT] |= body.code
+    checksum = zlib.crc32(body.data, zlib.crc32(head))
+    return b"".join((head, body.data, struct.pack("<I", checksum)))
+
+
+def decode_as(compressor: Compressor, message: bytes, shape: Shape, dtype: np.dtype[Any], device: str = "cpu") -> Array:
+    """Return the array of a message that this compressor must have made of an array of this shape and dtype."""
+    data = _checked(message)
+    expected = _agreed(compressor, shape, dtype)
+    found = bytearray(data[: len(expected)])
+    if len(found) > CODE_AT:
+        found[CODE_AT] &= 0xF0
+    if found != expected:
+        seen = parse(data)
+        raise MessageError(
+            f"a message holds {_describe(seen.compressor, seen.shape, seen.dtype)}; "
+            f"expected {_describe(compressor, shape, dtype)}"
+        )
+    body = Body(data[CODE_AT] & 15, data[len(expected) : -CHECKSUM_BYTES])
+    return _open(compressor, body, shape, dtype, device)
+
+
+def decode(message: bytes, *, limit: int = DEFAULT_LIMIT) -> Array:
+    """Return the array of a message, going by what the message says about itself.
+
+    A receiver that knows the shape and the compressor should call the compressor's ``decode``, which accepts
+    nothing else.
+
+    Parameters
+    ----------
+    message
+        The bytes.
+    limit
+        The most entries that an array may have.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fpdfp import compress
+    >>> from fpdfp.rng import Draws
+    >>> quantizer = compress.Natural()
+    >>> [message] = quantizer.encode(quantizer.quantize(np.array([[4.0, -1.0]]), Draws(0, 0, np.array([0])), 16))
+    >>> compress.decode(message)
+    array([ 4., -1.])
+    """
+    _checks.integer("limit", limit, at_least=1)
+    data = _checked(message)
+    seen = parse(data)
+    if math.prod(seen.shape) > limit:
+        raise MessageError(f"a message holds an array of shape {seen.shape}, over the limit of {limit} entries")
+    return _open(seen.compressor, Body(seen.code, data[seen.end : -CHECKSUM_BYTES]), seen.shape, seen.dtype)
+
+
+def parse(message: bytes) -> Header:
+    """Read the header of a message whose checksum is right."""
+    kind, code = message[3], message[CODE_AT] & 15
+    compressors = _registry()
+    if message[2] != VERSION:
+        raise MessageError(f"a message has version {message[2]} of the format; this package reads version {VERSION}")
+    if kind & 31 not in compressors or kind >> 5 >= len(DTYPES):
+        raise damaged("its compressor or dtype is unknown")
+    numbers, at = [], CODE_AT + 1
+    n_dimensions = message[CODE_AT] >> 4
+    cls = compressors[kind & 31]
+    for _ in range(n_dimensions + cls.n_parameters):
+        number, at = _read_varint(message, at)
+        numbers.append(number)
+    shape = tuple(numbers[:n_dimensions])
+    if math.prod(shape) >= 2**62:
+        raise damaged("its shape is too large")
+    try:
+        compressor = cls.from_parameters(numbers[n_dimensions:])
+        again = compressor.parameters(shape)
+    except (ValueError, TypeError, IndexError) as error:
+        raise damaged(f"its compressor makes no sense ({error})") from None
+    if list(again) != numbers[n_dimensions:]:
+        raise damaged("its compressor makes no sense")
+    return Header(compressor, shape, DTYPES[kind >> 5], code, at)
+
+
+def _open(compressor: Compressor, body: Body, shape: Shape, dtype: np.dtype[Any], device: str = "cpu") -> Array:
+    quantized = compressor.unpack(body, shape, dtype, device)
+    values: Array = compressor.dequantize(quantized)[0]
+    # Finite scales give finite numbers; those that were sent as they are can be anything.
+    if quantized.values is not None and not bool(namespace(values).isfinite(values).all()):
+        raise damaged("a number is not finite")
+    return values
+
+
+def _checked(message: Any) -> bytes:
+    """Return the bytes of a message if its length, first bytes and checksum can be right."""
+    if not isinstance(message, bytes | bytearray | memoryview):
+        raise TypeError(f"message must be bytes, got {type(message).__name__}")
+    data = bytes(message)
+    if len(data) < CODE_AT + 1 + CHECKSUM_BYTES:
+        raise MessageError(f"a message of {len(data)} bytes is too short to be one")
+    if data[:2] != MAGIC:
+        raise MessageError("this is no message of fpdfp: it starts with other bytes")
+    if zlib.crc32(data[:-CHECKSUM_BYTES]) != struct.unpack("<I", data[-CHECKSUM_BYTES:])[0]:
+        raise damaged("its checksum is wrong")
+    return data
+
+
+@functools.lru_cache(maxsize=256)
+def _agreed(compressor: Compressor, shape: Shape, dtype: np.dtype[Any]) -> bytes:
+    """Return the header without the code."""
+    return header(compressor, shape, dtype, 0)
+
+
+@functools.cache
+def _registry() -> dict[int, type[Compressor]]:
+    from fpdfp import compress
+
+    kinds = (getattr(compress, name) for name in compress.__all__)
+    return {kind.wire_id: kind for kind in kinds if hasattr(kind, "wire_id")}
+
+
+def _describe(compressor: Compressor, shape: Shape, dtype: Any) -> str:
+    return f"{dtype} of shape {shape} from {type(compressor).__name__}{compressor.parameters(shape)}"
+
+
+def _varint(number: int) -> bytes:
+    """Write an integer in groups of seven bits, the lowest first; the top bit says that more follow."""
+    out = bytearray()
+    while number >= 128:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _read_varint(message: bytes, at: int) -> tuple[int, int]:
+    number = 0
+    for place in range(9):
+        if at >= len(message) - CHECKSUM_BYTES:
+            break
+        byte = message[at]
+        at += 1
+        number |= (byte & 127) << (7 * place)
+        if byte < 128:
+            if byte == 0 and place > 0:
+                break
+            return number, at
+    raise damaged("a number of its header is cut off or too long")
