@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test lint format bench clean
+.PHONY: help setup demo test lint format bench fuzz clean
 
 help:
 	@echo "make demo    graph-guided logistic regression among 20 clients: a table and a plot"
@@ -11,6 +11,7 @@ help:
 	@echo "make lint    ruff (format, check) and mypy --strict"
 	@echo "make format  let ruff rewrite the files"
 	@echo "make bench   the benchmarks, one after the other"
+	@echo "make fuzz    decode a million damaged messages"
 
 $(VENV)/.runtime: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -41,6 +42,10 @@ format: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.simulation
 	$(BIN)/python -m benchmarks.growth
+	$(BIN)/python -m benchmarks.codec
+
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m tests.fuzz --messages 1000000 --jobs 2
 
 clean:
 	rm -rf $(VENV) build dist demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -12,6 +12,7 @@ levels alone, which they are given.
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
 import time
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from fpdfp.compress import Quantized
 from fpdfp.rng import Draws
 
 D = 1 << 22
-SETTINGS = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "l2, bucket 512, s = 20": {"levels": 20, "block": 512},
     "l2, bucket 4096, s = 1000": {"levels": 1000, "block": 4096},
     "max norm, s = 20": {"levels": 20, "block": None, "norm": "max"},
@@ -129,14 +130,14 @@ def main() -> None:
         floor = entropy(quantized)
         found = bits(setting, quantized)
         others, packed = zstandard(levels)
-        sizes.append([
-            name, f"{floor:.4f}", *("not installed" if b is None else f"{b:.4f} ({100 * (b / floor - 1):+.2f} %)" for b in found.values()),
-            "not installed" if packed is None else f"{packed:.3f}",
-        ])  # fmt: skip
+        shown = (None if b is None else f"{b:.4f} ({100 * (b / floor - 1):+.2f} %)" for b in found.values())
+        last = None if packed is None else f"{packed:.3f}"
+        sizes.append([name, f"{floor:.4f}", *(one or "not installed" for one in (*shown, last))])
         work = ours(setting, x) | constriction(levels) | others
         for one in work.values():
             one()
-        seen = _tools.interleaved({key: (lambda one=one: timed(one)) for key, one in work.items()}, options.repeats)
+        measures = {key: functools.partial(timed, one) for key, one in work.items()}
+        seen = _tools.interleaved(measures, options.repeats)
         speeds += [[name if i == 0 else "", key, _tools.spread(values)] for i, (key, values) in enumerate(seen.items())]
         auto, rans, ans = found["auto"], found["rans"], found["ans"]
         assert auto is not None

@@ -4,8 +4,9 @@
 
 The CT message of the paper: a volume of 256 × 256 × 64 and three such volumes of dual variables, 16,777,216
 float32 numbers in slices of 65,536 that share a norm, s = 1000, eleven bits a level. Each stage is timed with
-events over rotating inputs larger than the cache. Its floor is the bytes it must read and write, each once, over
-the bandwidth of a device-to-device copy measured in the same run. Needs CuPy and a GPU.
+events around a run of calls, one message after the other, over rotating inputs larger than the cache. Its floor is
+the bytes it must read and write, each once, over the bandwidth of a device-to-device copy measured in the same run.
+Needs CuPy and a GPU.
 """
 
 from __future__ import annotations
@@ -24,22 +25,23 @@ from fpdfp.rng import Draws
 SLICES, SLICE = 256, 65_536
 D = SLICES * SLICE
 DRAWS = Draws(0, 0, np.array([0]))
+CALLS = 20
 
 
 def milliseconds(work: Callable[[int], Any], repeats: int) -> float:
-    """Return the median time of a stage; it is given a number that says which input to take."""
+    """Return the median over runs of the time of a call; a call is told by a number which input to take."""
     import cupy
 
-    for i in range(5):
-        work(i)
-    times = []
-    for i in range(repeats):
+    times: list[float] = []
+    for _ in range(repeats):
+        work(0)
         start, stop = cupy.cuda.Event(), cupy.cuda.Event()
         start.record()
-        work(i)
+        for i in range(CALLS):
+            work(i)
         stop.record()
         stop.synchronize()
-        times.append(cupy.cuda.get_elapsed_time(start, stop))
+        times.append(cupy.cuda.get_elapsed_time(start, stop) / CALLS)
     return statistics.median(times)
 
 
@@ -47,7 +49,7 @@ def main() -> None:
     import cupy
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=50)
+    parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--levels", type=int, default=1000)
     options = parser.parse_args()
 
@@ -56,9 +58,10 @@ def main() -> None:
     x = [generator.standard_normal((1, SLICES, SLICE), dtype=np.float32) for _ in range(sets)]
     s = options.levels
     quantizer = QSGD(s, block=(0,), codec="fixed")
+    bucketed = QSGD(20, block=512, codec="fixed")
     width = (2 * s).bit_length()
     quantized = [quantizer.quantize(one, DRAWS, 16) for one in x]
-    levels = [one.levels for one in quantized]
+    levels: list[Any] = [one.levels for one in quantized]
     packed = [cupy.concatenate([_cuda.pack_fixed(one, -s, width), cupy.zeros(1, np.uint32)]) for one in levels]
     room = cupy.empty(D, dtype=np.int32)
     copy_from, copy_to = cupy.empty(1 << 30, np.uint8), cupy.empty(1 << 30, np.uint8)
@@ -66,13 +69,14 @@ def main() -> None:
     def unpack(i: int) -> None:
         _cuda.unpack_fixed(packed[i % sets], D, -s, s, width, room)
 
-    bandwidth = 2 * copy_from.nbytes / milliseconds(lambda i: copy_to.__setitem__(slice(None), copy_from), 20) / 1e9
+    bandwidth = 2 * copy_from.nbytes / milliseconds(lambda i: copy_to.__setitem__(slice(None), copy_from), 5) / 1e9
     sent = packed[0].nbytes
     stages: dict[str, tuple[Callable[[int], Any], int]] = {
         "quantize": (lambda i: quantizer.quantize(x[i % sets], DRAWS, 16), 8 * D),
         "pack": (lambda i: _cuda.pack_fixed(levels[i % sets], -s, width), 4 * D + sent),
         "unpack": (unpack, 4 * D + sent),
         "dequantize": (lambda i: quantizer.dequantize(quantized[i % sets]), 8 * D),
+        "quantize, bucket 512, s = 20": (lambda i: bucketed.quantize(x[i % sets], DRAWS, 16), 8 * D),
         "count bits, auto": (lambda i: QSGD(s, block=(0,)).nbits(quantized[i % sets]), 4 * D),
     }
     rows, results = [], {}

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fpdfp._array import to_host
 from fpdfp.compress import NUQSGD, QSGD, Compressor, Full, Half, Natural, RandK, Sign, TopK
 from fpdfp.rng import Draws
 
@@ -55,7 +56,7 @@ def check_same(shape: tuple[int, ...], dtype: Any, kind: str) -> None:
                 np.testing.assert_array_equal(one, other.get(), err_msg=f"{compressor} {shape} {dtype} {kind} {name}")
         values = compressor.dequantize(here)
         assert values.dtype == x.dtype
-        np.testing.assert_array_equal(values, compressor.dequantize(there).get(), err_msg=repr(compressor))
+        np.testing.assert_array_equal(values, to_host(compressor.dequantize(there)), err_msg=repr(compressor))
         np.testing.assert_array_equal(compressor.nbits(here), compressor.nbits(there), err_msg=f"{compressor} {kind}")
 
 
@@ -70,7 +71,7 @@ def check_messages(shape: tuple[int, ...], dtype: Any, kind: str) -> None:
         messages = compressor.encode(there)
         assert messages == compressor.encode(compressor.quantize(x, DRAWS, 16)), f"{compressor} {shape} {kind}"
         back = compressor.decode(messages, shape, dtype, device="cuda")
-        np.testing.assert_array_equal(back.get(), compressor.dequantize(there).get(), err_msg=repr(compressor))
+        np.testing.assert_array_equal(to_host(back), to_host(compressor.dequantize(there)), err_msg=repr(compressor))
 
 
 def check_bad_numbers_are_refused() -> None:
@@ -91,12 +92,16 @@ def check_counts_for_every_code() -> None:
     """nbits of a GPU array is that of the same array here, for each code by itself."""
     import cupy
 
-    for kind, codec in itertools.product(("dense", "sparse", "steps", "tails"), ("fixed", "gamma", "omega", "rice", "rans", "ans")):
+    for kind, codec in itertools.product(
+        ("dense", "sparse", "steps", "tails"), ("fixed", "gamma", "omega", "rice", "rans", "ans")
+    ):
         x = data((70_000,), np.float32, kind)
         for compressor in (QSGD(20, codec=codec), QSGD(10**6, None, codec=codec), QSGD(3, (0,), codec=codec)):
             here = compressor.quantize(x, DRAWS, 16)
             there = compressor.quantize(cupy.asarray(x), DRAWS, 16)
-            np.testing.assert_array_equal(compressor.nbits(here), compressor.nbits(there), err_msg=f"{compressor} {kind}")
+            np.testing.assert_array_equal(
+                compressor.nbits(here), compressor.nbits(there), err_msg=f"{compressor} {kind}"
+            )
 
 
 def check_everything() -> int:

@@ -77,3 +77,19 @@ def test_the_demonstration_leaves_the_intercept_alone() -> None:
     intercept = np.zeros(31)
     intercept[-1] = 1.0
     assert chosen.problem.penalty.value(chosen.problem.linop.apply(intercept)) == 0.0
+
+
+def test_machine_code_of_other_sources_is_forgotten(tmp_path: Path) -> None:
+    from fpdfp._kernels.jit import forget_stale_code
+
+    cache = tmp_path / "__pycache__"
+    (tmp_path / "a.py").write_text("1")
+    forget_stale_code(tmp_path)
+    (cache / "b.f-1.nbi").write_text("code")
+    (cache / "b.f-1.1.nbc").write_text("code")
+    (cache / "a.pyc").write_text("code")
+    forget_stale_code(tmp_path)
+    assert len(list(cache.iterdir())) == 4
+    (tmp_path / "a.py").write_text("12")
+    forget_stale_code(tmp_path)
+    assert sorted(f.name for f in cache.iterdir()) == ["a.pyc", "sources.txt"]

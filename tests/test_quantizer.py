@@ -165,7 +165,7 @@ def test_a_method_that_needs_unbiased_messages_refuses_others() -> None:
 def test_the_largest_entries_are_chosen_the_first_of_equal_ones() -> None:
     generator = np.random.default_rng(0)
     for dtype in (np.float32, np.float64):
-        x = generator.integers(-4, 5, (6, 1000)).astype(dtype) * dtype(0.1)
+        x = (0.1 * generator.integers(-4, 5, (6, 1000))).astype(dtype)
         for k in (1, 10, 500, 999, 1000, 5000):
             values = TopK(k).compress(x, Draws(0, 0, np.arange(6)), 16).values
             order = np.argsort(-abs(x), axis=1, kind="stable")[:, :k]

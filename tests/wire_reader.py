@@ -187,7 +187,7 @@ def read_half(header: Header, cursor: Cursor) -> npt.NDArray[Any]:
 def read_subset(header: Header, cursor: Cursor) -> npt.NDArray[Any]:
     """Read the numbers of a subset of the entries, and where they belong."""
     (k,) = header.parameters
-    check(k <= header.size, "more numbers than entries")
+    check(min(1, header.size) <= k <= header.size, "a parameter is out of range")
     numbers = cursor.numbers(header.dtype.str, k)
     if header.code == DRAWN:
         check(header.compressor == RANDK, "only RandK draws its entries")
@@ -209,7 +209,7 @@ def read_blocks(header: Header, cursor: Cursor) -> npt.NDArray[Any]:
     sent = scale != 0
     levels = np.zeros(header.size, np.int64)
     levels[sent] = read_levels(header.code, cursor, int(sent.sum()), *bounds(header))
-    values = stand_for(header, levels, scale).astype(header.dtype)
+    values = np.where(sent, stand_for(header, levels, scale), 0.0).astype(header.dtype)
     return np.transpose(values.reshape([header.shape[axis] for axis in order]), np.argsort(order))
 
 

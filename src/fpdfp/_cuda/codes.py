@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fpdfp._cuda.quantize import THREADS, grid
+from fpdfp._cuda.rounding import THREADS, grid
 from fpdfp._cuda.source import kernel
 from fpdfp._typing import Array, IntArray
 
@@ -38,7 +38,15 @@ def unpack_fixed(words: Array, size: int, lowest: int, highest: int, width: int,
             (THREADS,),
             (words, np.uint64(size), np.int32(lowest), np.int32(highest), np.uint32(width), levels, bad),
         )
-    return not bool(bad[0])
+    return not int(bad.get()[0])
+
+
+def live_levels(levels: Array, scales: Array, block: int) -> Array:
+    """Return the levels of the blocks whose scale is not zero: the others are not sent."""
+    import cupy
+
+    live = scales.view(np.uint32) != 0  # by their bits, since CuPy takes subnormal numbers for zero
+    return levels if bool(live.all()) else levels[cupy.repeat(live, block)[: levels.size]]
 
 
 def count_bits(code: int, levels: Array, scales: Array, block: int, lowest: int, highest: int) -> IntArray:
@@ -47,16 +55,15 @@ def count_bits(code: int, levels: Array, scales: Array, block: int, lowest: int,
 
     bits = np.zeros(len(levels), dtype=np.int64)
     for i, (row, scale) in enumerate(zip(levels, scales, strict=True)):
-        if not bool((scale > 0).all()):
-            row = row[cupy.repeat(scale > 0, block)[: row.size]]
-        if row.size:
-            bits[i] = _stream_bits(code, cupy.ascontiguousarray(row), lowest, highest)
+        sent = live_levels(row, scale, block)
+        if sent.size:
+            bits[i] = _stream_bits(code, cupy.ascontiguousarray(sent), lowest, highest)
     return bits
 
 
 def _stream_bits(code: int, levels: Array, lowest: int, highest: int) -> int:
     """Return the bits of a stream: the least of all codes, for AUTO."""
-    from fpdfp._kernels import measure
+    from fpdfp._kernels import measure, tokens
 
     lengths: dict[int, int] = {}
     if code in (measure.FIXED, measure.AUTO):
@@ -65,7 +72,9 @@ def _stream_bits(code: int, levels: Array, lowest: int, highest: int) -> int:
         return lengths[code]
     lengths[measure.RICE], total = _rice(levels)
     if code in (measure.RANS, measure.ANS, measure.AUTO):
-        lengths[measure.ANS if code == measure.ANS else measure.RANS] = _tokens(code, levels, total)
+        shift = int(tokens.shift_for(total, levels.size))
+        shifts = {shift, 0} if tokens.fits(lowest, highest) else {shift}
+        lengths[measure.ANS if code == measure.ANS else measure.RANS] = min(_tokens(code, levels, h) for h in shifts)
     if code in (measure.GAMMA, measure.OMEGA, measure.AUTO):
         lengths[measure.GAMMA], lengths[measure.OMEGA] = _elias(levels)
     return min(lengths.values()) if code == measure.AUTO else lengths[code]
@@ -81,14 +90,13 @@ def _rice(levels: Array) -> tuple[int, int]:
     return length, total
 
 
-def _tokens(code: int, levels: Array, total: int) -> int:
+def _tokens(code: int, levels: Array, shift: int) -> int:
     import cupy
 
     from fpdfp._kernels import measure, tokens
     from fpdfp.compress.codecs import tables
 
     counts = cupy.zeros(tokens.TOKENS, dtype=np.uint64)
-    shift = int(tokens.shift_for(total, levels.size))
     blocks = min(-(-levels.size // (16 * THREADS)), 4096)
     kernel("count_tokens")((blocks,), (THREADS,), (levels, np.uint64(levels.size), np.int32(shift), counts))
     work = np.zeros((measure.WORKSPACE, tokens.TOKENS), dtype=np.int64)

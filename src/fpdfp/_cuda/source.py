@@ -16,6 +16,20 @@ typedef long long i64;
 
 enum { L2 = 0, LARGEST = 1, MEAN = 2, POWER = 3 };
 enum { UNIFORM = 0, EXPONENTIAL = 1, COIN = 2, SIGN = 3 };
+// 2^-960: below it a sum of squares may have lost digits.
+#define SMALL 1.0261342003245941e-289
+
+// ---- numbers between float and double, subnormal ones as they are: the compiler may be told to drop those ----
+
+__device__ __forceinline__ double widen(double x) { return x; }
+__device__ __forceinline__ double widen(float x) { double y; asm("cvt.f64.f32 %0, %1;" : "=d"(y) : "f"(x)); return y; }
+__device__ __forceinline__ void narrow(double x, double& out) { out = x; }
+__device__ __forceinline__ void narrow(double x, float& out) { asm("cvt.rn.f32.f64 %0, %1;" : "=f"(out) : "d"(x)); }
+__device__ __forceinline__ float narrow_up(double x) {
+    float y;
+    asm("cvt.rp.f32.f64 %0, %1;" : "=f"(y) : "d"(x));
+    return y;
+}
 
 // ---- Philox4x32-10 ----
 
@@ -65,16 +79,12 @@ __device__ __forceinline__ double tree(int kind, double a, double b) {
     return a;
 }
 
-// A warp for each piece of each block.
+// The sum of a piece, by a warp; the first lane has it.
 template <typename T>
-__global__ void piece_sums(int kind, double unit, const T* values, u32 size, u32 block, u32 pieces, u32 blocks,
-                           double* out) {
-    u32 warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-    if (warp >= blocks * pieces) return;
-    u32 b = warp / pieces, piece = warp % pieces;
+__device__ __forceinline__ double piece_sum(int kind, double unit, const T* __restrict__ row, u32 size, u32 block,
+                                            u32 b, u32 piece, u32 lane) {
     u64 begin = (u64)b * block + (u64)piece * 1024;
     u64 stop = min(min(begin + 1024, (u64)b * block + block), (u64)size);
-    const T* row = values + (u64)blockIdx.y * size;
     double a = 0.0, c = 0.0;
     if (begin + 1024 == stop) {
         T x[16], y[16];
@@ -82,35 +92,30 @@ __global__ void piece_sums(int kind, double unit, const T* values, u32 size, u32
         for (int i = 0; i < 16; ++i) { x[i] = row[begin + 64 * i + lane]; y[i] = row[begin + 64 * i + lane + 32]; }
         #pragma unroll
         for (int i = 0; i < 16; ++i) {
-            a = combine(kind, a, term(kind, (double)x[i] * unit));
-            c = combine(kind, c, term(kind, (double)y[i] * unit));
+            a = combine(kind, a, term(kind, widen(x[i]) * unit));
+            c = combine(kind, c, term(kind, widen(y[i]) * unit));
         }
     } else {
-        for (u64 j = begin + lane; j < stop; j += 64) a = combine(kind, a, term(kind, (double)row[j] * unit));
-        for (u64 j = begin + lane + 32; j < stop; j += 64) c = combine(kind, c, term(kind, (double)row[j] * unit));
+        for (u64 j = begin + lane; j < stop; j += 64) a = combine(kind, a, term(kind, widen(row[j]) * unit));
+        for (u64 j = begin + lane + 32; j < stop; j += 64) c = combine(kind, c, term(kind, widen(row[j]) * unit));
     }
-    a = tree(kind, a, c);
-    if (lane == 0) out[(u64)blockIdx.y * blocks * pieces + warp] = a;
+    return tree(kind, a, c);
 }
 
-// A warp for each block.
-extern "C" __global__ void block_sums(int kind, const double* in, u32 pieces, u32 blocks, double* out) {
-    u32 b = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-    if (b >= blocks) return;
-    const double* row = in + ((u64)blockIdx.y * blocks + b) * pieces;
+// The sum over the pieces of a block, by a warp; the first lane has it.
+__device__ __forceinline__ double pieces_sum(int kind, const double* sums, u32 pieces, u32 lane) {
     double a = 0.0, c = 0.0;
-    for (u32 p = lane; p < pieces; p += 64) a = combine(kind, a, row[p]);
-    for (u32 p = lane + 32; p < pieces; p += 64) c = combine(kind, c, row[p]);
-    a = tree(kind, a, c);
-    if (lane == 0) out[(u64)blockIdx.y * blocks + b] = a;
+    for (u32 p = lane; p < pieces; p += 64) a = combine(kind, a, sums[p]);
+    for (u32 p = lane + 32; p < pieces; p += 64) c = combine(kind, c, sums[p]);
+    return tree(kind, a, c);
 }
 
-extern "C" __global__ void finish_scales(int kind, double unit, const double* sums, u32 size, u32 block, u32 blocks,
-                                         u32 rows, float* scales) {
-    u64 t = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (t >= (u64)blocks * rows) return;
-    u32 b = t % blocks;
-    double scale = sums[t];
+// Write the scale of a block. Where a sum of squares is too small to be right, a second call with a larger unit
+// replaces it.
+__device__ __forceinline__ void finish(int kind, double unit, double scale, u32 size, u32 block, u32 b, u64 t,
+                                       double* sums, float* scales) {
+    if (unit == 1.0) sums[t] = scale;
+    else if (!(sums[t] < SMALL)) return;
     if (kind == L2) scale = sqrt(scale) / unit;
     if (kind == MEAN) scale /= (double)min(block, size - b * block);
     if (kind == POWER && scale > 0.0 && scale < 1.0 / 0.0) {
@@ -118,22 +123,113 @@ extern "C" __global__ void finish_scales(int kind, double unit, const double* su
         double mantissa = frexp(scale, &exponent);
         scale = ldexp(1.0, max(mantissa == 0.5 ? exponent - 1 : exponent, -149));
     }
-    scales[t] = __double2float_ru(scale);
+    scales[t] = narrow_up(scale);
+}
+
+// Blocks of one piece: a warp for each.
+template <typename T>
+__global__ void short_scales(int kind, double unit, const T* values, u32 size, u32 block, u32 blocks, double* sums,
+                             float* scales) {
+    u32 b = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    if (b >= blocks) return;
+    double sum = piece_sum(kind, unit, values + (u64)blockIdx.y * size, size, block, b, 0, lane);
+    if (lane == 0) finish(kind, unit, sum, size, block, b, (u64)blockIdx.y * blocks + b, sums, scales);
+}
+
+// Blocks of a few hundred pieces: a group of warps for each.
+template <typename T>
+__global__ void middle_scales(int kind, double unit, const T* values, u32 size, u32 block, u32 pieces, u32 blocks,
+                              double* sums, float* scales) {
+    __shared__ double partial[512];
+    u32 b = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (u32 piece = warp; piece < pieces; piece += blockDim.x / 32) {
+        double sum = piece_sum(kind, unit, values + (u64)blockIdx.y * size, size, block, b, piece, lane);
+        if (lane == 0) partial[piece] = sum;
+    }
+    __syncthreads();
+    if (warp > 0) return;
+    double sum = pieces_sum(kind, partial, pieces, lane);
+    if (lane == 0) finish(kind, unit, sum, size, block, b, (u64)blockIdx.y * blocks + b, sums, scales);
+}
+
+// Longer ones: a warp for each piece, and then one for each block.
+template <typename T>
+__global__ void piece_sums(int kind, double unit, const T* values, u32 size, u32 block, u32 pieces, u32 blocks,
+                           double* out) {
+    u32 warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    if (warp >= blocks * pieces) return;
+    const T* row = values + (u64)blockIdx.y * size;
+    double sum = piece_sum(kind, unit, row, size, block, warp / pieces, warp % pieces, lane);
+    if (lane == 0) out[(u64)blockIdx.y * blocks * pieces + warp] = sum;
+}
+
+extern "C" __global__ void long_scales(int kind, double unit, const double* partial, u32 size, u32 block, u32 pieces,
+                                       u32 blocks, double* sums, float* scales) {
+    u32 b = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    if (b >= blocks) return;
+    u64 t = (u64)blockIdx.y * blocks + b;
+    double sum = pieces_sum(kind, partial + t * pieces, pieces, lane);
+    if (lane == 0) finish(kind, unit, sum, size, block, b, t, sums, scales);
 }
 
 // ---- rounding to levels ----
 
+__device__ __forceinline__ bool aligned(const void* p) { return (u64)p % 16 == 0; }
+
+// Four numbers in a row, of which ``left`` are there.
 template <typename T>
-__device__ __forceinline__ int round_one(int rounding, T value, u32 word, double norm, double factor, int s,
-                                         double finest) {
-    if (rounding == UNIFORM) {
-        double scaled = fmin(fabs((double)value) * factor, (double)s);
+__device__ __forceinline__ void load4(const T* p, i64 left, T (&out)[4]) {
+    if (left >= 4 && aligned(p)) {
+        #pragma unroll
+        for (int i = 0; i < (int)sizeof(T) / 4; ++i) ((int4*)out)[i] = ((const int4*)p)[i];
+    } else {
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) out[i] = i < left ? p[i] : (T)0;
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ void store4(T* p, i64 left, const T (&in)[4]) {
+    if (left >= 4 && aligned(p)) {
+        #pragma unroll
+        for (int i = 0; i < (int)sizeof(T) / 4; ++i) ((int4*)p)[i] = ((const int4*)in)[i];
+    } else {
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) if (i < left) p[i] = in[i];
+    }
+}
+
+// The scale of the block that holds an entry, kept until an entry of another block comes.
+struct Scale {
+    const float* scales;
+    u32 block;
+    u64 end;
+    double norm, ratio;
+
+    __device__ __forceinline__ Scale(const float* row, u32 block)
+        : scales(row), block(block), end(0), norm(0.0), ratio(0.0) {}
+
+    // ``inverse``: keep s / norm, else norm / s.
+    __device__ __forceinline__ void move_to(u64 j, int s, bool inverse) {
+        if (j < end) return;
+        u32 b = (u32)j / block;
+        norm = widen(scales[b]);
+        ratio = inverse ? s / norm : norm / s;
+        end = (u64)(b + 1) * block;
+    }
+};
+
+template <int ROUNDING>
+__device__ __forceinline__ int round_one(double value, u32 word, double norm, double factor, int s, double finest) {
+    if (!(norm > 0.0 && norm < 1.0 / 0.0)) return 0;
+    if (ROUNDING == UNIFORM) {
+        double scaled = fmin(fabs(value) * factor, (double)s);
         double level = floor(scaled);
         int size = (int)level + (draw(word) < scaled - level ? 1 : 0);
         return value < 0 ? -size : size;
     }
-    if (rounding == EXPONENTIAL) {
-        double ratio = fabs((double)value) / norm;
+    if (ROUNDING == EXPONENTIAL) {
+        double ratio = fabs(value) / norm;
         u64 bits = (u64)__double_as_longlong(ratio);
         int halvings = 1023 - (int)(bits >> 52), level;
         if (halvings < s) {
@@ -144,74 +240,66 @@ __device__ __forceinline__ int round_one(int rounding, T value, u32 word, double
         }
         return value < 0 ? -level : level;
     }
-    if (rounding == COIN) return draw(word) < 0.5 + 0.5 * ((double)value / norm) ? 0 : -1;
+    if (ROUNDING == COIN) return draw(word) < 0.5 + 0.5 * (value / norm) ? 0 : -1;
     return value < 0 ? -1 : 0;
 }
 
-template <typename T>
-__global__ void quantize(int rounding, const T* values, u32 size, u32 block, u32 blocks, int s, u32 k0, u32 k1,
-                         u32 tag, const i64* clients, u32 round, const float* scales, int* levels) {
+// A thread takes four of the 64 lanes of a group of 256 entries: sixteen entries, in four runs of four.
+template <typename T, int ROUNDING>
+__global__ void quantize(const T* __restrict__ values, u32 size, u32 block, u32 blocks, int s, u32 k0, u32 k1, u32 tag,
+                         const i64* __restrict__ clients, u32 round, const float* __restrict__ scales,
+                         int* __restrict__ levels) {
     u32 t = blockIdx.x * blockDim.x + threadIdx.x;
-    u64 first = (u64)(t / 64) * 256 + t % 64;
+    u64 first = (u64)(t / 16) * 256 + 4 * (t % 16);
     if (first >= size) return;
     const T* row = values + (u64)blockIdx.y * size;
-    T x[4];
+    T x[4][4];
     #pragma unroll
-    for (int i = 0; i < 4; ++i) x[i] = first + 64 * i < size ? row[first + 64 * i] : (T)0;
-    Words drawn = Words();
-    if (rounding != SIGN) drawn = philox(t, tag, (u32)clients[blockIdx.y], round, k0, k1);
-    double finest = rounding == EXPONENTIAL ? ldexp(1.0, s - 1) : 0.0;
-    u32 last = 0xFFFFFFFFu;
-    double norm = 0.0, factor = 0.0;
+    for (int i = 0; i < 4; ++i) load4(row + first + 64 * i, (i64)size - (i64)(first + 64 * i), x[i]);
+    Words drawn[4];
+    if (ROUNDING != SIGN) {
+        u32 client = (u32)clients[blockIdx.y];
+        #pragma unroll
+        for (int l = 0; l < 4; ++l) drawn[l] = philox(4 * t + l, tag, client, round, k0, k1);
+    }
+    double finest = ROUNDING == EXPONENTIAL ? ldexp(1.0, s - 1) : 0.0;
+    Scale scale(scales + (u64)blockIdx.y * blocks, block);
     #pragma unroll
     for (int i = 0; i < 4; ++i) {
-        u64 j = first + 64 * i;
-        if (j >= size) break;
-        u32 b = (u32)j / block;
-        if (b != last) {
-            norm = scales[(u64)blockIdx.y * blocks + b];
-            factor = s / norm;
-            last = b;
+        u64 at = first + 64 * i;
+        if (at >= size) return;
+        int level[4];
+        #pragma unroll
+        for (int l = 0; l < 4; ++l) {
+            if (at + l < size) scale.move_to(at + l, s, true);
+            u32 word = ROUNDING != SIGN ? drawn[l].w[i] : 0;
+            level[l] = round_one<ROUNDING>(widen(x[i][l]), word, scale.norm, scale.ratio, s, finest);
         }
-        int level = 0;
-        if (norm > 0.0 && norm < 1.0 / 0.0) level = round_one(rounding, x[i], drawn.w[i], norm, factor, s, finest);
-        levels[(u64)blockIdx.y * size + j] = level;
+        store4(levels + (u64)blockIdx.y * size + at, (i64)size - (i64)at, level);
     }
 }
 
-template <typename T>
-__global__ void dequantize(int rounding, const int* levels, const float* scales, u32 size, u32 block, u32 blocks,
-                           int s, T* out) {
+template <typename T, int ROUNDING>
+__global__ void dequantize(const int* __restrict__ levels, const float* __restrict__ scales, u32 size, u32 block,
+                           u32 blocks, int s, T* __restrict__ out) {
     u64 first = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * 4;
     if (first >= size) return;
-    const int* row = levels + (u64)blockIdx.y * size;
-    T* target = out + (u64)blockIdx.y * size;
     int level[4];
-    bool whole = first + 4 <= size && size % 4 == 0;
-    if (whole) *(int4*)level = *(const int4*)(row + first);
-    else for (int i = 0; i < 4; ++i) level[i] = first + i < size ? row[first + i] : 0;
     T value[4];
-    u32 last = 0xFFFFFFFFu;
-    double norm = 0.0, unit = 0.0;
+    load4(levels + (u64)blockIdx.y * size + first, (i64)size - (i64)first, level);
+    Scale scale(scales + (u64)blockIdx.y * blocks, block);
     #pragma unroll
     for (int i = 0; i < 4; ++i) {
-        if (first + i >= size) break;
-        u32 b = ((u32)first + i) / block;
-        if (b != last) {
-            norm = scales[(u64)blockIdx.y * blocks + b];
-            unit = norm / s;
-            last = b;
-        }
+        if (first + i < size) scale.move_to(first + i, s, false);
         double x;
-        if (rounding == UNIFORM) x = unit * level[i];
-        else if (rounding == EXPONENTIAL) {
-            x = level[i] != 0 ? norm * ldexp(1.0, 1 - abs(level[i])) : 0.0;
+        if (ROUNDING == UNIFORM) x = scale.ratio * level[i];
+        else if (ROUNDING == EXPONENTIAL) {
+            x = level[i] != 0 ? scale.norm * ldexp(1.0, 1 - abs(level[i])) : 0.0;
             x = level[i] < 0 ? -x : x;
-        } else x = norm * (1 + 2 * level[i]);
-        value[i] = (T)x;
+        } else x = scale.norm * (1 + 2 * level[i]);
+        narrow(x, value[i]);
     }
-    if (whole && sizeof(T) == 4) *(int4*)(target + first) = *(int4*)value;
-    else for (int i = 0; i < 4 && first + i < size; ++i) target[first + i] = value[i];
+    store4(out + (u64)blockIdx.y * size + first, (i64)size - (i64)first, value);
 }
 
 // ---- 16-bit numbers ----
@@ -227,8 +315,8 @@ __global__ void half_numbers(int random, int digits, int lowest, int infinity, c
     for (int i = 0; i < 4; ++i) {
         u64 j = first + 64 * i;
         if (j >= size) break;
-        T value = values[(u64)blockIdx.y * size + j];
-        double x = fabs((double)value);
+        double value = widen(values[(u64)blockIdx.y * size + j]);
+        double x = fabs(value);
         if (!(x < 1.0 / 0.0)) { bad[blockIdx.y] = 1; continue; }
         int exponent = lowest;
         if (x > 0.0) { frexp(x, &exponent); exponent = max(exponent - 1, lowest); }
@@ -238,6 +326,12 @@ __global__ void half_numbers(int random, int digits, int lowest, int infinity, c
         if (code >= infinity) bad[blockIdx.y] = 1;
         codes[(u64)blockIdx.y * size + j] = (u16)(code | (value < 0 ? 0x8000 : 0));
     }
+}
+
+template <typename S, typename T>
+__global__ void multiply(const S* values, u64 size, double factor, T* out) {
+    u64 j = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (j < size) narrow(widen(values[j]) * factor, out[j]);
 }
 
 // ---- levels in a fixed number of bits ----
@@ -255,20 +349,24 @@ extern "C" __global__ void pack_fixed(const int* levels, u64 size, int lowest, u
     out[word] = (u32)pending;
 }
 
-extern "C" __global__ void unpack_fixed(const u32* words, u64 size, int lowest, int highest, u32 width, int* levels,
-                                        int* bad) {
+extern "C" __global__ void unpack_fixed(const u32* __restrict__ words, u64 size, int lowest, int highest, u32 width,
+                                        int* __restrict__ levels, int* bad) {
     u64 first = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * 4;
+    if (first >= size) return;
     u64 mask = (1ull << width) - 1;
+    int level[4];
+    bool wrong = false;
     #pragma unroll
     for (int i = 0; i < 4; ++i) {
-        u64 j = first + i;
-        if (j >= size) return;
-        u64 bit = j * width, at = bit / 32;
+        if (first + i >= size) break;
+        u64 bit = (first + i) * width, at = bit / 32;
         u64 pair = words[at] | (u64)words[at + 1] << 32;
-        i64 level = (i64)lowest + (i64)(pair >> (bit % 32) & mask);
-        if (level > highest) *bad = 1;
-        levels[j] = (int)level;
+        i64 one = (i64)lowest + (i64)(pair >> (bit % 32) & mask);
+        wrong = wrong || one > highest;
+        level[i] = (int)one;
     }
+    if (wrong) *bad = 1;
+    store4(levels + first, (i64)(size - first), level);
 }
 
 // ---- the lengths of codes ----
@@ -401,19 +499,33 @@ extern "C" __global__ void last_nonzero(const int* levels, u64 size, i64* out) {
 }
 """
 
-TEMPLATES = ("piece_sums", "quantize", "dequantize", "half_numbers")
 C_NAMES = {"float32": "float", "float64": "double"}
+#: The kernels that are made for several types, and roundings, with those.
+INSTANCES = (
+    *(
+        f"{name}<{kind}>"
+        for name in ("short_scales", "middle_scales", "piece_sums", "half_numbers")
+        for kind in C_NAMES.values()
+    ),
+    *(
+        f"{name}<{kind}, {rounding}>"
+        for name in ("quantize", "dequantize")
+        for kind in C_NAMES.values()
+        for rounding in range(4)
+    ),
+    *(f"multiply<{pair}>" for pair in ("float, float", "float, double", "double, double")),
+)
 
 
 @functools.cache
 def _module() -> Any:
     import cupy
 
-    names = tuple(f"{name}<{kind}>" for name in TEMPLATES for kind in C_NAMES.values())
-    return cupy.RawModule(code=SOURCE, options=("--std=c++14", "--fmad=false"), name_expressions=names)
+    return cupy.RawModule(code=SOURCE, options=("--std=c++14", "--fmad=false"), name_expressions=INSTANCES)
 
 
 @functools.cache
-def kernel(name: str, dtype: str | None = None) -> Any:
-    """Return a kernel, compiled at its first use on this machine and then cached by CuPy."""
-    return _module().get_function(name if dtype is None else f"{name}<{C_NAMES[dtype]}>")
+def kernel(name: str, *of: str | int) -> Any:
+    """Return a kernel for some dtypes or roundings, compiled at its first use on this machine and kept by CuPy."""
+    arguments = ", ".join(C_NAMES[one] if isinstance(one, str) else str(one) for one in of)
+    return _module().get_function(f"{name}<{arguments}>" if of else name)

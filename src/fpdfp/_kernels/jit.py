@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def forget_stale_code(folder: Path) -> None:
+    """Delete the machine code that Numba keeps of a folder's kernels if any of their sources has changed.
+
+    Numba looks at a kernel's own file, but not at those of the kernels that were compiled into it.
+    """
+    stamp = "\n".join(f"{f.name} {f.stat().st_mtime_ns} {f.stat().st_size}" for f in sorted(folder.glob("*.py")))
+    cache = folder / "__pycache__"
+    mark = cache / "sources.txt"
+    # Where nothing can be written here, Numba keeps nothing here either.
+    with contextlib.suppress(OSError):
+        if mark.is_file() and mark.read_text() == stamp:
+            return
+        cache.mkdir(exist_ok=True)
+        for kept in (*cache.glob("*.nbi"), *cache.glob("*.nbc")):
+            kept.unlink(missing_ok=True)
+        mark.write_text(stamp)
+
+
+forget_stale_code(Path(__file__).parent)
 
 
 def serial(function: F) -> F:

@@ -28,11 +28,22 @@ WORKSPACE = 6
 
 
 @serial
-def _plan_tokens(code: Any, levels: Any, total: Any, costs: Any, work: Any, plan: Any) -> Any:
+def _plan_tokens(
+    code: Any, levels: Any, total: Any, lowest: Any, highest: Any, costs: Any, work: Any, plan: Any
+) -> Any:
     """Count the tokens, fit the model, and return the length of the stream, rANS or ANS."""
     shift = tokens.shift_for(total, levels.size)
-    tokens.count_tokens(levels, shift, work[:FREQUENCIES])
-    return plan_counted(code, levels.size, shift, costs, work, plan)
+    least = int64(1) << 62
+    # Where both can be, h = 0 is tried after the other, and the better one is done again if it was the first.
+    for attempt in range(3 if shift > 0 and tokens.fits(lowest, highest) else 1):
+        tried = 0 if attempt == 1 else shift
+        work[:] = 0
+        tokens.count_tokens(levels, tried, work[:FREQUENCIES])
+        length = plan_counted(code, levels.size, tried, costs, work, plan)
+        if attempt == 1 and length < least:
+            return length
+        least = length
+    return least
 
 
 @serial
@@ -47,10 +58,7 @@ def plan_counted(code: Any, size: Any, shift: Any, costs: Any, work: Any, plan: 
     model, reach, zeros, rate, model_bytes, cost = tokens.fit(
         counts, first, last, costs, work[FREQUENCIES], work[TRIAL]
     )
-    if code == ANS:
-        words = _ans_bound(cost, size, counts, first, last, work[FREQUENCIES])
-    else:
-        words = rans.word_bound(cost)
+    words = _ans_bound(cost, size, counts, first, last, work[FREQUENCIES]) if code == ANS else rans.word_bound(cost)
     plan[SHIFT], plan[MODEL], plan[FIRST], plan[LAST] = shift, model, first, last
     plan[REACH], plan[ZEROS], plan[RATE], plan[MODEL_BYTES], plan[WORDS] = reach, zeros, rate, model_bytes, words
     escapes = int64(counts[tokens.ESCAPE])
@@ -111,26 +119,26 @@ def _plan_elias(code: Any, levels: Any, table: Any, best: Any, work: Any, plan: 
 def plan_stream(
     code: Any, levels: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any, work: Any, plan: Any
 ) -> None:
-    """Choose the code (the shortest, for AUTO), and write what its encoder needs to know. ``work`` holds zeros."""
+    """Choose the code (the shortest, for AUTO), and write what its encoder needs to know."""
     best = int64(1) << 62
     plan[CODE] = 0
-    if code == FIXED or code == AUTO:
+    if code in (FIXED, AUTO):
         best = levels.size * bit_length(highest - lowest)
         plan[CODE] = FIXED
     if code != FIXED:
         # The length of the Rice stream may not be asked for, but its sum is.
         length, total = rice.stream_length(levels)
-        if (code == RICE or code == AUTO) and length < best:
+        if code in (RICE, AUTO) and length < best:
             best = length
             plan[CODE] = RICE
-    if code != FIXED and code != RICE:
-        length = _plan_tokens(code, levels, total, costs, work, plan)
-        if (code == RANS or code == ANS or code == AUTO) and length < best:
+    if code not in (FIXED, RICE):
+        length = _plan_tokens(code, levels, total, lowest, highest, costs, work, plan)
+        if code in (RANS, ANS, AUTO) and length < best:
             best = length
             plan[CODE] = ANS if code == ANS else RANS
-    if code == GAMMA or code == AUTO:
+    if code in (GAMMA, AUTO):
         best = _plan_elias(GAMMA, levels, gamma, best, work, plan)
-    if code == OMEGA or code == AUTO:
+    if code in (OMEGA, AUTO):
         best = _plan_elias(OMEGA, levels, omega, best, work, plan)
     plan[BITS] = best
 

@@ -189,8 +189,8 @@ def decode(words: Any, count: Any, states: Any, slots: Any, levels: Any) -> Any:
         x = (x << (short << uint64(4))) | (uint64(words[at]) & (uint64(0) - short))
         at += short
         states[lane] = x
-    # An encoder starts from 2^24 and fills up with zeros.
-    broken = at > end
+    # An encoder starts from 2^24, and fills up with zeros to a bound that is not far off.
+    broken = at > end or end - at > uint64(2 + (size >> 14) + (count >> 14))
     for s in range(states.size):
         broken = broken or states[s] != low
     while at < end:

@@ -24,7 +24,7 @@ MOST_ONES = 20
 
 @inline
 def _unsigned(level: Any) -> Any:
-    """0, −1, 1, −2, 2, … as 0, 1, 2, 3, 4, …"""
+    """Number 0, −1, 1, −2, 2, … as 0, 1, 2, 3, 4, … does."""
     return uint32((uint32(level) << uint32(1)) ^ uint32(level >> 31))
 
 

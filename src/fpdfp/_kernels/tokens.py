@@ -42,6 +42,12 @@ def shift_for(total: Any, count: Any) -> Any:
     return max(0, bit_length(total // max(count, 1)) - 5)
 
 
+@serial
+def fits(lowest: Any, highest: Any) -> Any:
+    """Whether every possible level is a token with h = 0, which is better for a few values far apart."""
+    return lowest >= -CENTRE and highest <= CENTRE
+
+
 @inline
 def token_of(level: Any, shift: Any) -> Any:
     """Return a level's token."""

@@ -67,11 +67,14 @@ def _order(block: tuple[int, ...], shape: Shape) -> list[int]:
     return [*block, *(axis for axis in range(len(shape)) if axis not in block)]
 
 
-def to_parameter(block: BlockSpec) -> int:
+def to_parameter(block: BlockSpec, shape: Shape) -> int:
     """Write a specification as an integer: 0, twice the bucket, or twice the set of axes plus one."""
     if block is None:
         return 0
-    return 2 * sum(1 << axis for axis in block) + 1 if isinstance(block, tuple) else 2 * block
+    if isinstance(block, tuple):
+        check_axes(block, shape)
+        return 2 * sum(1 << axis for axis in block) + 1
+    return 2 * block
 
 
 def from_parameter(number: int) -> BlockSpec:

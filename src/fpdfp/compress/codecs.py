@@ -65,8 +65,9 @@ def count(codec: str, levels: Array, scales: Array, block: int, lowest: int, hig
 def encode_row(codec: str, levels: Array, scales: Array, block: int, lowest: int, highest: int) -> Body:
     """Write the levels of one client: those of the blocks whose scale is not zero."""
     if namespace(levels) is not np:
-        levels = levels[namespace(levels).repeat(scales > 0, block)[: levels.size]] if (scales == 0).any() else levels
-        return encode(codec, levels, lowest, highest)
+        from fpdfp import _cuda
+
+        return encode(codec, _cuda.live_levels(levels, scales, block), lowest, highest)
     from fpdfp._kernels import measure
 
     if not measure.all_live(scales):
@@ -86,7 +87,7 @@ def encode(codec: str, levels: Array, lowest: int, highest: int) -> Body:
             from fpdfp import _cuda
 
             width = (highest - lowest).bit_length()
-            return Body(CODES[codec], to_bytes(_cuda.pack_fixed(levels, lowest, width).get(), levels.size * width))
+            return Body(CODES[codec], to_bytes(to_host(_cuda.pack_fixed(levels, lowest, width)), levels.size * width))
         levels = to_host(levels)
     gamma, omega, costs = tables()
     work = np.zeros((measure.WORKSPACE, tokens.TOKENS), dtype=np.int64)

@@ -109,7 +109,11 @@ def _read_model(data: bytes, at: int, model: int, escapes: bool) -> tuple[Array,
     frequencies = np.zeros(tokens.TOKENS, dtype=np.int64)
     if model != tokens.EXPLICIT:
         head = data[at : at + 3]
-        if model > tokens.EXPLICIT or len(head) < 3 or not tokens.fill_shape(model, *head, escapes, frequencies):
+        if (
+            model > tokens.EXPLICIT
+            or len(head) < 3
+            or not tokens.fill_shape(model, head[0], head[1], head[2], escapes, frequencies)
+        ):
             raise damaged("its model is none")
         return frequencies, at + 3
     head = data[at : at + 2]
@@ -194,6 +198,8 @@ def _read_ans(data: bytes, count: int, frequencies: Array) -> Array:
     words = np.frombuffer(data, dtype="<u4").astype(np.uint32)
     words = words[: int(np.max(np.flatnonzero(words), initial=-1)) + 1]
     # The last word of constriction's streams is never 0: zeros after it are what fills the stream up.
+    if len(data) // 4 - len(words) > 4 + count // 4096:
+        raise damaged("there is something after its levels")
     coder = stream.stack.AnsCoder(words)
     tokens = coder.decode(_ans_model(stream, frequencies), count)
     if not coder.is_empty():

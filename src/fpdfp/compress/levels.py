@@ -19,12 +19,17 @@ SCALE_ROUNDING = 1.0 + 2.0**-22
 class LevelCompressor(Compressor):
     """What QSGD, NUQSGD, natural compression and signs share: how they round and scale is all that differs."""
 
-    #: How numbers are rounded: see ``fpdfp._kernels.quantize``.
-    block: blocks.BlockSpec
     codec: str
 
+    #: The ways of rounding by their number in ``fpdfp._kernels.quantize``.
+    roundings: ClassVar[tuple[str, ...]] = ("uniform", "exponential", "coin", "sign")
     #: The scales by their number in ``fpdfp._kernels.norms``.
     scale_kinds: ClassVar[tuple[str, ...]] = ("l2", "max", "mean", "power")
+
+    @property
+    def block_spec(self) -> blocks.BlockSpec:
+        """Which entries share a scale."""
+        raise NotImplementedError
 
     @property
     def rounding(self) -> int:
@@ -51,23 +56,23 @@ class LevelCompressor(Compressor):
         rows, block, scales = self._lay_out(arrays)
         levels = namespace(arrays).empty(rows.shape, dtype=np.int32)
         k0, k1 = draws.key
-        _kernels(arrays).quantize(
+        copied = _kernels(arrays).quantize(
             self.rounding, self.scale_kind, rows, block, self.s, k0, k1, draws.tag(purpose), draws.clients,
             draws.round, levels, scales,
         )  # fmt: skip
-        refuse_nonfinite(scales)
+        refuse_nonfinite(scales if copied is None else copied)
         return Quantized(tuple(arrays.shape[1:]), arrays.dtype, levels, scales)
 
     def dequantize(self, quantized: Quantized) -> Array:
         levels, scales = _parts(quantized)
         out = namespace(levels).empty(levels.shape, dtype=quantized.dtype)
-        block = blocks.length(self.block, quantized.shape)
+        block = blocks.length(self.block_spec, quantized.shape)
         _kernels(levels).dequantize(self.rounding, levels, scales, block, self.s, out)
-        return blocks.put_back(self.block, out, quantized.shape)
+        return blocks.put_back(self.block_spec, out, quantized.shape)
 
     def body_bits(self, quantized: Quantized) -> IntArray:
         levels, scales = _parts(quantized)
-        block = blocks.length(self.block, quantized.shape)
+        block = blocks.length(self.block_spec, quantized.shape)
         return 32 * scales.shape[1] + codecs.count(self.codec, levels, scales, block, *self.bounds)
 
     def compress(self, arrays: Array, draws: Draws, purpose: int) -> Compressed:
@@ -90,23 +95,23 @@ class LevelCompressor(Compressor):
         shape = arrays.shape[1:]
         bits = codecs.count(self.codec, levels, scales, block, *self.bounds)
         bits += 32 * scales.shape[1] + wire.frame_bits(self, shape, arrays.dtype)
-        return Compressed(blocks.put_back(self.block, out, shape), bits)
+        return Compressed(blocks.put_back(self.block_spec, out, shape), bits)
 
     def pack(self, quantized: Quantized, row: int) -> Body:
         levels, scales = _parts(quantized)
-        block = blocks.length(self.block, quantized.shape)
+        block = blocks.length(self.block_spec, quantized.shape)
         head = to_host(scales[row]).astype("<f4", copy=False)
         code, data = codecs.encode_row(self.codec, levels[row], scales[row], block, *self.bounds)
         return Body(code, head.tobytes() + data)
 
     def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
         size = int(np.prod(shape, dtype=np.int64))
-        block = blocks.length(self.block, shape)
+        block = blocks.length(self.block_spec, shape)
         n_blocks = -(-size // block)
         if len(body.data) < 4 * n_blocks:
             raise damaged("it is cut off")
         scales = np.frombuffer(body.data, dtype="<f4", count=n_blocks).astype(np.float32, copy=False)
-        if not (np.isfinite(scales).all() and (scales >= 0).all()):
+        if not np.isfinite(scales).all() or np.signbit(scales).any():
             raise damaged("a scale is negative or not finite")
         dead = scales == 0
         sizes = np.full(n_blocks, block)
@@ -123,8 +128,8 @@ class LevelCompressor(Compressor):
 
     def _lay_out(self, arrays: Array) -> tuple[Array, int, Array]:
         """Return the arrays as rows, the length of a block, and room for the scales."""
-        rows = blocks.lay_out(self.block, arrays)
-        block = blocks.length(self.block, tuple(arrays.shape[1:]))
+        rows = blocks.lay_out(self.block_spec, arrays)
+        block = blocks.length(self.block_spec, tuple(arrays.shape[1:]))
         xp = namespace(arrays)
         return rows, block, xp.empty((len(rows), -(-rows.shape[1] // block)), dtype=np.float32)
 

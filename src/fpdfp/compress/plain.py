@@ -67,6 +67,7 @@ class Full(ValueCompressor):
     def compress(self, arrays: Array, draws: Draws | None, purpose: int) -> Compressed:
         from fpdfp.compress import wire
 
+        refuse_nonfinite(arrays)
         size = 8 * arrays.dtype.itemsize * math.prod(arrays.shape[1:])
         bits = size + wire.frame_bits(self, arrays.shape[1:], arrays.dtype)
         return Compressed(arrays, np.full(len(arrays), bits, dtype=np.int64))
@@ -155,13 +156,21 @@ class Half(ValueCompressor):
             raise FloatingPointError(f"a message holds NaN, infinities or values beyond the range of {self.format}")
         return Quantized(tuple(arrays.shape[1:]), arrays.dtype, values=codes)
 
+    def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
+        quantized = super().unpack(body, shape, dtype, device)
+        infinity = FORMATS[self.format].infinity
+        if bool(((values_of(quantized) & infinity) == infinity).any()):
+            raise damaged("a number is not finite")
+        return quantized
+
     def dequantize(self, quantized: Quantized) -> Array:
         codes = values_of(quantized)
         if self.format == "float16":
             numbers = codes.view(np.float16)
         else:
             numbers = (codes.astype(np.uint32) << 16).view(np.float32)
-        return numbers.astype(quantized.dtype).reshape(len(codes), *quantized.shape)
+        numbers = multiply(numbers.astype(np.float32, copy=False), 1.0, quantized.dtype)
+        return numbers.reshape(len(codes), *quantized.shape)
 
     def parameters(self, shape: Shape) -> tuple[int, ...]:
         return list(FORMATS).index(self.format), int(self.random)
@@ -177,6 +186,15 @@ def values_of(quantized: Quantized) -> Array:
     if quantized.values is None:
         raise TypeError("quantized must come from a compressor that sends values")
     return quantized.values
+
+
+def multiply(values: Array, factor: float, dtype: Any) -> Array:
+    """Return values times a factor, worked out in float64."""
+    if namespace(values) is np:
+        return (values.astype(np.float64) * factor).astype(dtype)
+    from fpdfp import _cuda
+
+    return _cuda.multiply(values, factor, dtype)
 
 
 def to_little_endian(values: Array) -> bytes:

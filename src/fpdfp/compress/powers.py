@@ -62,8 +62,12 @@ class NUQSGD(LevelCompressor):
         codecs.check(self.codec)
 
     @property
+    def block_spec(self) -> blocks.BlockSpec:
+        return self.block
+
+    @property
     def rounding(self) -> int:
-        return 1
+        return self.roundings.index("exponential")
 
     @property
     def scale_kind(self) -> int:
@@ -83,7 +87,7 @@ class NUQSGD(LevelCompressor):
         return (BETWEEN_POWERS + spread(self.norm, blocks.length(self.block, shape), smallest)) * SCALE_ROUNDING
 
     def parameters(self, shape: Shape) -> tuple[int, ...]:
-        return self.levels, blocks.to_parameter(self.block), self.scale_kind
+        return self.levels, blocks.to_parameter(self.block, shape), self.scale_kind
 
     @classmethod
     def from_parameters(cls, parameters: Sequence[int]) -> NUQSGD:
@@ -122,7 +126,6 @@ class Natural(LevelCompressor):
 
     codec: str = "auto"
 
-    block: ClassVar[None] = None
     wire_id: ClassVar[int] = 3
     n_parameters: ClassVar[int] = 0
 
@@ -130,8 +133,12 @@ class Natural(LevelCompressor):
         codecs.check(self.codec)
 
     @property
+    def block_spec(self) -> blocks.BlockSpec:
+        return None
+
+    @property
     def rounding(self) -> int:
-        return 1
+        return self.roundings.index("exponential")
 
     @property
     def scale_kind(self) -> int:

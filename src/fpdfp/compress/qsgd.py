@@ -79,8 +79,12 @@ class QSGD(LevelCompressor):
         codecs.check(self.codec)
 
     @property
+    def block_spec(self) -> blocks.BlockSpec:
+        return self.block
+
+    @property
     def rounding(self) -> int:
-        return 0
+        return self.roundings.index("uniform")
 
     @property
     def scale_kind(self) -> int:
@@ -100,7 +104,7 @@ class QSGD(LevelCompressor):
         return spread(self.norm, blocks.length(self.block, shape), 1 / self.levels) * SCALE_ROUNDING
 
     def parameters(self, shape: Shape) -> tuple[int, ...]:
-        return self.levels, blocks.to_parameter(self.block), self.scale_kind
+        return self.levels, blocks.to_parameter(self.block, shape), self.scale_kind
 
     @classmethod
     def from_parameters(cls, parameters: Sequence[int]) -> QSGD:

@@ -60,8 +60,12 @@ class Sign(LevelCompressor):
         return self.random
 
     @property
+    def block_spec(self) -> blocks.BlockSpec:
+        return self.block
+
+    @property
     def rounding(self) -> int:
-        return 2 if self.random else 3
+        return self.roundings.index("coin" if self.random else "sign")
 
     @property
     def scale_kind(self) -> int:
@@ -85,7 +89,7 @@ class Sign(LevelCompressor):
         return d * SCALE_ROUNDING - 1.0 if self.random else 1.0 - (1.0 - 2.0**-40) / d
 
     def parameters(self, shape: Shape) -> tuple[int, ...]:
-        return int(self.random), blocks.to_parameter(self.block)
+        return int(self.random), blocks.to_parameter(self.block, shape)
 
     @classmethod
     def from_parameters(cls, parameters: Sequence[int]) -> Sign:

@@ -14,7 +14,7 @@ from fpdfp._array import namespace
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import codecs
 from fpdfp.compress.base import Body, Compressor, Quantized, checked, damaged, on_device, refuse_nonfinite, size_of
-from fpdfp.compress.plain import to_little_endian, values_of
+from fpdfp.compress.plain import multiply, to_little_endian, values_of
 from fpdfp.rng import Draws
 
 #: The code of positions that the receiver draws again: 20 bytes, the key and counter they come from.
@@ -130,13 +130,15 @@ class TopK(SubsetCompressor):
     def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
         rows, shape = _rows(arrays)
         refuse_nonfinite(rows)
-        mask = choose_largest(abs(rows).view(f"u{rows.dtype.itemsize}"), self.count(rows.shape[1]))
+        # Numbers without their signs have the order of their bits.
+        keys = rows.view(f"u{rows.dtype.itemsize}") & ((1 << 8 * rows.dtype.itemsize - 1) - 1)
+        mask = choose_largest(keys, self.count(rows.shape[1]))
         values = rows[mask.astype(bool)].reshape(len(rows), -1)
         return Quantized(shape, rows.dtype, levels=mask, values=values)
 
     @classmethod
     def from_parameters(cls, parameters: Sequence[int]) -> TopK:
-        return cls(parameters[0])
+        return cls(max(1, parameters[0]))  # 0 for an empty array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,7 +193,7 @@ class RandK(SubsetCompressor):
         origin[:, 3] = draws.clients
         mask = _draw_positions(origin, d, k, namespace(rows))
         with np.errstate(over="ignore"):
-            values = (rows[mask.astype(bool)].reshape(n, -1) * (d / max(k, 1))).astype(rows.dtype)
+            values = multiply(rows[mask.astype(bool)].reshape(n, -1), d / max(k, 1), rows.dtype)
         refuse_nonfinite(values)
         return Quantized(shape, rows.dtype, levels=mask, values=values, origin=origin)
 
@@ -218,7 +220,7 @@ class RandK(SubsetCompressor):
 
     @classmethod
     def from_parameters(cls, parameters: Sequence[int]) -> RandK:
-        return cls(parameters[0])
+        return cls(max(1, parameters[0]))  # 0 for an empty array
 
 
 def choose_largest(keys: Array, k: int) -> Array:

@@ -41,15 +41,6 @@ class Header(NamedTuple):
     end: int
 
 
-def header(compressor: Compressor, shape: Shape, dtype: Any, code: int) -> bytes:
-    """Return the first bytes of a message."""
-    if len(shape) > MAX_DIMENSIONS:
-        raise ValueError(f"arrays may have at most {MAX_DIMENSIONS} dimensions, got shape {shape}")
-    numbers = (*shape, *compressor.parameters(shape))
-    kind = compressor.wire_id | DTYPES.index(np.dtype(dtype)) << 5
-    return MAGIC + bytes([VERSION, kind, code | len(shape) << 4]) + b"".join(map(_varint, numbers))
-
-
 def frame_bits(compressor: Compressor, shape: Shape, dtype: Any) -> int:
     """Return the bits of a message's header and checksum."""
     return 8 * (len(_agreed(compressor, tuple(shape), np.dtype(dtype))) + CHECKSUM_BYTES)
@@ -127,7 +118,8 @@ def parse(message: bytes) -> Header:
         number, at = _read_varint(message, at)
         numbers.append(number)
     shape = tuple(numbers[:n_dimensions])
-    if math.prod(shape) >= 2**62:
+    # NumPy counts bytes in 63 bits, also of arrays that are empty.
+    if math.prod(max(n, 1) for n in shape) >= 2**59:
         raise damaged("its shape is too large")
     try:
         compressor = cls.from_parameters(numbers[n_dimensions:])
@@ -162,10 +154,17 @@ def _checked(message: Any) -> bytes:
     return data
 
 
-@functools.lru_cache(maxsize=256)
 def _agreed(compressor: Compressor, shape: Shape, dtype: np.dtype[Any]) -> bytes:
     """Return the header without the code."""
-    return header(compressor, shape, dtype, 0)
+    return _header(compressor.wire_id, shape, compressor.parameters(shape), dtype)
+
+
+@functools.lru_cache(maxsize=256)
+def _header(wire_id: int, shape: Shape, parameters: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    if len(shape) > MAX_DIMENSIONS:
+        raise ValueError(f"arrays may have at most {MAX_DIMENSIONS} dimensions, got shape {shape}")
+    head = bytes([VERSION, wire_id | DTYPES.index(dtype) << 5, len(shape) << 4])
+    return MAGIC + head + b"".join(map(_varint, (*shape, *parameters)))
 
 
 @functools.cache

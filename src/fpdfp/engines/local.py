@@ -13,6 +13,7 @@ import numpy as np
 from fpdfp._array import read_only
 from fpdfp._typing import Array
 from fpdfp.compress import Compressor, Full
+from fpdfp.compress.wire import frame_bits
 from fpdfp.engines.history import History
 from fpdfp.methods.base import Method
 from fpdfp.problem import Problem
@@ -119,5 +120,5 @@ class Run:
         x = method.solution(state)[0]
         if not math.isfinite(float(np.vdot(x, x))):
             raise DivergenceError("the iterate is no longer finite")
-        bits_down = sum(int(FULL.compress(array[None], draws, 0).bits[0]) for array in message)
+        bits_down = sum(8 * array.nbytes + frame_bits(FULL, array.shape, array.dtype) for array in message)
         return state, bits_up, len(clients) * bits_down

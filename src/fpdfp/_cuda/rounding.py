@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ THREADS = 256
 L2 = 0
 #: As in :mod:`fpdfp._kernels.norms`.
 PIECE = 1024
-SMALL = 2.0**-960
 UNIT = 2.0**900
+#: Up to so many pieces, a block's sum is taken in one kernel.
+MIDDLE = 512
 #: Entries of an array are counted in 32 bits.
 MOST_ENTRIES = 2**32 - 512
 
@@ -32,68 +34,59 @@ def check_size(size: int) -> None:
 
 def quantize(
     rounding: int, kind: int, values: Array, block: int, s: int, k0: int, k1: int, tag: int, clients: Array,
-    round_: int, levels: Array, scales: Array,
-) -> None:  # fmt: skip
-    """Write levels and scales, as :func:`fpdfp._kernels.quantize.quantize` does."""
+    round_: int, levels: Array, scales: Any,
+) -> Array:  # fmt: skip
+    """Write levels and scales, as :func:`fpdfp._kernels.quantize.quantize` does; return the scales on this machine.
+
+    They are copied while the levels are rounded, so that looking at them holds nothing up.
+    """
+    import cupy
+    import cupyx
+
     rows, size = values.shape
+    host = cupyx.empty_pinned(scales.shape, dtype=np.float32)
     if rows == 0 or size == 0:
-        return
+        return host
     check_size(size)
     fill_scales(kind, values, block, scales)
+    scales.get(out=host, blocking=False)
+    copied = cupy.cuda.Event(disable_timing=True)
+    copied.record()
     u32 = np.uint32
-    kernel("quantize", values.dtype.name)(
-        grid(-(-size // 256) * 64, rows),
+    kernel("quantize", values.dtype.name, rounding)(
+        grid(-(-size // 256) * 16, rows),
         (THREADS,),
         (
-            np.int32(rounding), values, u32(size), u32(block), u32(scales.shape[1]), np.int32(s), u32(k0), u32(k1),
+            values, u32(size), u32(block), u32(scales.shape[1]), np.int32(s), u32(k0), u32(k1),
             u32(tag), _on_device(clients), u32(round_), scales, levels,
         ),
     )  # fmt: skip
+    copied.synchronize()
+    return host
 
 
 def fill_scales(kind: int, values: Array, block: int, scales: Array) -> None:
     """Write the scale of every block."""
     import cupy
 
-    blocks = scales.shape[1]
-    sums = _block_sums(kind, 1.0, values, block, blocks)
-    _finish(kind, 1.0, sums, values.shape[1], block, scales)
-    if kind == L2 and values.dtype == np.float64:
-        # Squares of tiny numbers vanish; float32 has none so tiny.
-        tiny = (sums < SMALL).reshape(scales.shape)
-        if bool(tiny.any()):
-            again = cupy.empty_like(scales)
-            _finish(kind, UNIT, _block_sums(kind, UNIT, values, block, blocks), values.shape[1], block, again)
-            scales[tiny] = again[tiny]
-
-
-def _block_sums(kind: int, unit: float, values: Array, block: int, blocks: int) -> Array:
-    import cupy
-
     rows, size = values.shape
-    pieces = -(-block // PIECE)
-    u32 = np.uint32
-    partial = cupy.empty(rows * blocks * pieces)
-    kernel("piece_sums", values.dtype.name)(
-        grid(32 * blocks * pieces, rows),
-        (THREADS,),
-        (np.int32(kind), np.float64(unit), values, u32(size), u32(block), u32(pieces), u32(blocks), partial),
-    )
-    if pieces == 1:
-        return partial
-    sums = cupy.empty(rows * blocks)
-    kernel("block_sums")(grid(32 * blocks, rows), (THREADS,), (np.int32(kind), partial, u32(pieces), u32(blocks), sums))
-    return sums
-
-
-def _finish(kind: int, unit: float, sums: Array, size: int, block: int, scales: Array) -> None:
-    rows, blocks = scales.shape
-    u32 = np.uint32
-    kernel("finish_scales")(
-        grid(rows * blocks, 1),
-        (THREADS,),
-        (np.int32(kind), np.float64(unit), sums, u32(size), u32(block), u32(blocks), u32(rows), scales),
-    )
+    blocks, pieces = scales.shape[1], -(-block // PIECE)
+    u32, dtype = np.uint32, values.dtype.name
+    sums = cupy.empty(scales.shape)
+    # Squares of tiny numbers vanish; float32 has none so tiny.
+    for unit in (1.0, UNIT) if kind == L2 and dtype == "float64" else (1.0,):
+        head = (np.int32(kind), np.float64(unit))
+        if pieces == 1:
+            args = (*head, values, u32(size), u32(block), u32(blocks), sums, scales)
+            kernel("short_scales", dtype)(grid(32 * blocks, rows), (THREADS,), args)
+            continue
+        layout = (u32(size), u32(block), u32(pieces), u32(blocks))
+        if pieces <= MIDDLE:
+            kernel("middle_scales", dtype)((blocks, rows), (512,), (*head, values, *layout, sums, scales))
+        else:
+            partial = cupy.empty(rows * blocks * pieces)
+            kernel("piece_sums", dtype)(grid(32 * blocks * pieces, rows), (THREADS,), (*head, values, *layout, partial))
+            kernel("long_scales")(grid(32 * blocks, rows), (THREADS,), (*head, partial, *layout, sums, scales))
 
 
 def dequantize(rounding: int, levels: Array, scales: Array, block: int, s: int, out: Array) -> None:
@@ -103,10 +96,10 @@ def dequantize(rounding: int, levels: Array, scales: Array, block: int, s: int, 
         return
     check_size(size)
     u32 = np.uint32
-    kernel("dequantize", out.dtype.name)(
+    kernel("dequantize", out.dtype.name, rounding)(
         grid(-(-size // 4), rows),
         (THREADS,),
-        (np.int32(rounding), levels, scales, u32(size), u32(block), u32(scales.shape[1]), np.int32(s), out),
+        (levels, scales, u32(size), u32(block), u32(scales.shape[1]), np.int32(s), out),
     )
 
 
@@ -133,6 +126,20 @@ def half(
     good[:] = bad == 0
 
 
+def multiply(values: Array, factor: float, dtype: Any) -> Array:
+    """Return values times a factor, worked out in float64; subnormal numbers, too, which CuPy's own kernels drop."""
+    import cupy
+
+    out = cupy.empty(values.shape, dtype=dtype)
+    if values.size:
+        kernel("multiply", values.dtype.name, out.dtype.name)(
+            grid(values.size, 1),
+            (THREADS,),
+            (cupy.ascontiguousarray(values), np.uint64(values.size), np.float64(factor), out),
+        )
+    return out
+
+
 def fill_words(k0: int, k1: int, tag: int, clients: Array, round_: int, out: Array) -> None:
     """Write a word for every client and coordinate, as :func:`fpdfp._kernels.philox.fill_words` does."""
     rows, size = out.shape
@@ -147,7 +154,12 @@ def fill_words(k0: int, k1: int, tag: int, clients: Array, round_: int, out: Arr
 
 
 def _on_device(clients: Any) -> Array:
+    """Return client numbers in the memory of the GPU; the same ones come again and again."""
+    return _copied(tuple(map(int, clients)))
+
+
+@functools.lru_cache(maxsize=16)
+def _copied(clients: tuple[int, ...]) -> Array:
     import cupy
 
-    numbers: Array = cupy.asarray(clients, dtype=np.int64)
-    return numbers
+    return cupy.asarray(clients, dtype=np.int64)
