@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import signal
@@ -668,3 +669,25 @@ def test_the_automatic_step_follows_clients_noise_and_participation() -> None:
     assert constants(batch_smoothness=10.0).noisy_smoothness == 3.0
     assert fpdfp.steps.resolve("auto", constants(), noisy=False) == fpdfp.steps.Constant(0.5)
     assert fpdfp.steps.resolve("auto", constants(), noisy=True)(0) == 0.75
+
+
+@dataclasses.dataclass(frozen=True)
+class OverTheWire(fpdfp.compress.QSGD):
+    """What QSGD gives after its messages have been made and read."""
+
+    def compress(self, arrays: Any, draws: Any, purpose: int) -> Any:
+        messages = self.encode(self.quantize(arrays, draws, purpose))
+        values = self.decode(messages, arrays.shape[1:], arrays.dtype)
+        return fpdfp.compress.Compressed(values, np.array([8 * len(message) for message in messages]))
+
+
+def test_a_simulation_is_what_messages_give() -> None:
+    """Iterates are the same to the last bit, and so are the bits but for the padding of a byte."""
+    problem = helpers.graph_guided()
+    seen = [
+        fpdfp.solve(problem, rounds=30, clients_per_round=3, compressor=kind(levels=5), seed=1)
+        for kind in (fpdfp.QSGD, OverTheWire)
+    ]
+    np.testing.assert_array_equal(seen[0].x, seen[1].x)
+    np.testing.assert_array_equal(seen[0].v, seen[1].v)
+    assert 0 <= seen[1].bits_up - seen[0].bits_up <= 7 * 30 * 3 * 2

@@ -15,8 +15,11 @@ NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 LOOSE = re.compile(r"gap|residual|relative error|certified")
 
 
-def test_the_example_prints_what_it_says() -> None:
-    code, output = re.findall(r"```(?:python|text)\n(.*?)```", README.read_text(), flags=re.DOTALL)[:2]
+BLOCKS = re.findall(r"```(?:python|text)\n(.*?)```", README.read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize(("code", "output"), zip(BLOCKS[::2], BLOCKS[1::2], strict=True))
+def test_the_examples_print_what_they_say(code: str, output: str) -> None:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(code, str(README), "exec"), {})

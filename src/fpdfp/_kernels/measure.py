@@ -37,8 +37,7 @@ def _plan_tokens(
     # Where both can be, h = 0 is tried after the other, and the better one is done again if it was the first.
     for attempt in range(3 if shift > 0 and tokens.fits(lowest, highest) else 1):
         tried = 0 if attempt == 1 else shift
-        work[:] = 0
-        tokens.count_tokens(levels, tried, work[:FREQUENCIES])
+        tokens.count_tokens(levels, tried, work)
         length = plan_counted(code, levels.size, tried, costs, work, plan)
         if attempt == 1 and length < least:
             return length
@@ -171,7 +170,7 @@ def count_bits(
 ) -> None:  # fmt: skip
     """The exact bits of the levels of each client's message."""
     for i in prange(levels.shape[0]):
-        work = np.zeros((WORKSPACE, tokens.TOKENS), dtype=np.int64)
+        work = np.empty((WORKSPACE, tokens.TOKENS), dtype=np.int64)
         plan = np.zeros(PLAN, dtype=np.int64)
         row = levels[i]
         if not all_live(scales[i]):
