@@ -15,6 +15,7 @@ import math
 import multiprocessing
 import os
 import random
+import resource
 import struct
 import sys
 import time
@@ -33,6 +34,8 @@ from tests.wire_reader import Cursor, read_header, seal
 LIMIT = 2**20
 #: The longest that one message may take, in seconds.
 PATIENCE = 2.0
+#: MiB that a process may take: an array of the limit has 8 MiB.
+MEMORY = 700
 #: Messages between two lines of progress.
 CHUNK = 10_000
 #: Of so many messages one is large.
@@ -334,6 +337,12 @@ def main() -> int:
             print(
                 f"{count}: {refused} refused, {accepted} accepted, {failed} failed, {rate:.0f} messages/s", flush=True
             )
+    kind = resource.RUSAGE_SELF if options.jobs == 1 else resource.RUSAGE_CHILDREN
+    memory = resource.getrusage(kind).ru_maxrss / 1024
+    print(f"at most {memory:.0f} MiB of memory in a process")
+    if memory > MEMORY:
+        print(f"more than {MEMORY} MiB: a message made its reader allocate more than its limit allows")
+        failed += 1
     print(f"{count - failed} passed, {failed} failed")
     return int(failed > 0)
 

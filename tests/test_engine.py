@@ -576,6 +576,12 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"x0": np.ones(3)}, r"x0 must have shape \(12,\)"),
     ({"x0": np.full(12, np.inf)}, "x0 must be finite"),
     ({"compressor": 20}, "compressor must be a compressor, a mapping or None, got int"),
+    ({"compressor": fpdfp.QSGD}, r"got the class QSGD: make one, as QSGD\("),
+    ({"compressor": {"x": fpdfp.QSGD}}, r"compressor\['x'\] must be a compressor or None, got the class QSGD"),
+    (
+        {"compressor": fpdfp.QSGD(3, block=(1,))},
+        r"compressor\['x'\] cannot send an array of shape \(12,\): block: axis",
+    ),
     ({"compressor": {"w": None}}, r"the fields of a reply are \['x', 'v'\]"),
     ({"compressor": {"x": 4}}, r"compressor\['x'\] must be a compressor or None"),
     ({"evaluate_every": 0}, "evaluate_every must be an integer of at least 1"),

@@ -239,7 +239,7 @@ def test_what_is_not_finite_is_refused(compressor: compress.Compressor) -> None:
         for position in (0, 4, 9):
             x = np.ones((2, 5, 2))
             x[1].flat[position] = value
-            with pytest.raises(FloatingPointError, match="NaN, infinities or values beyond"):
+            with pytest.raises(FloatingPointError, match="a message holds NaN, infinities"):
                 compressor.quantize(x, Draws(0, 0, np.arange(2)), 16)
 
 
@@ -261,6 +261,68 @@ def test_tiny_and_huge_vectors(scale: float) -> None:
     assert abs(values - x).max() <= max(5 * scale / 1000 * 1.001, 1.5e-45)
     natural = Natural().compress(x, ONE, 16).values
     assert (abs(natural - x) <= abs(x)).all()
+
+
+@pytest.mark.parametrize("compressor", [QSGD(4), NUQSGD(4), Natural(), Sign(), RandK(1), Half("float16")], ids=repr)
+@pytest.mark.parametrize(
+    "clients",
+    [np.array([0]), np.array([], int), np.arange(4), np.zeros((3, 1), int), np.array([0.0, 1.0, 2.0]), None,
+     np.array([0, 1, -1]), np.array([0, 1, 2**32]), np.array(["a", "b", "c"])],
+)  # fmt: skip
+def test_a_client_for_every_row(compressor: compress.Compressor, clients: Any) -> None:
+    """Kernels read a client's number for every row: too few would be read from beyond the array."""
+    with pytest.raises(ValueError, match="draws: clients must be"):
+        compressor.compress(np.ones((3, 5)), Draws(0, 0, clients), 16)
+
+
+def test_numbers_of_clients_may_be_of_any_integer_type() -> None:
+    x = np.random.default_rng(0).standard_normal((3, 50))
+    expected = QSGD(3).compress(x, Draws(0, 0, np.array([5, 1, 9])), 16).values
+    for clients in (np.array([5, 1, 9], np.uint8), np.array([5, 0, 1, 0, 9])[::2], [5, 1, 9]):
+        np.testing.assert_array_equal(QSGD(3).compress(x, Draws(0, 0, clients), 16).values, expected)
+
+
+def test_what_another_compressor_quantized_is_refused() -> None:
+    x = np.ones((1, 600))
+    quantized = QSGD(4).quantize(x, ONE, 16)
+    for other in (QSGD(5), QSGD(4, block=2), NUQSGD(4), Sign(), TopK(2), Full(), Half("float16")):
+        for use in (other.dequantize, other.nbits, other.encode):
+            with pytest.raises(ValueError, match="quantized must come from"):
+                use(quantized)
+    assert QSGD(4, codec="fixed").nbits(quantized)[0] > 0
+
+
+@pytest.mark.parametrize("compressor", [*UNBIASED, TopK(2)], ids=repr)
+def test_no_clients_and_no_entries(compressor: compress.Compressor) -> None:
+    for shape in ((0, 5, 2), (2, 0, 3)):
+        draws = Draws(0, 0, np.arange(shape[0]))
+        quantized = compressor.quantize(np.zeros(shape), draws, 16)
+        assert compressor.dequantize(quantized).shape == shape
+        messages = compressor.encode(quantized)
+        assert len(messages) == len(compressor.nbits(quantized)) == shape[0]
+        assert compressor.decode(messages, shape[1:], np.float64).shape == shape
+
+
+def test_decoded_arrays_can_be_written_to() -> None:
+    for compressor in (Full(), QSGD(3), Half("float16"), TopK(2)):
+        messages = compressor.encode(compressor.quantize(np.ones((1, 5)), ONE, 16))
+        compressor.decode(messages, (5,), np.float64)[0, 0] = 7.0
+        compress.decode(messages[0])[0] = 7.0
+
+
+def test_any_layout_of_an_array_gives_the_same() -> None:
+    x = np.random.default_rng(0).standard_normal((2, 30, 40))
+    draws = Draws(0, 0, np.arange(2))
+    wide = np.zeros((4, 60, 40))
+    wide[::2, ::2] = x
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    for compressor in (QSGD(3), Natural(), TopK(5), RandK(0.1), Half("bfloat16"), Full()):
+        expected = compressor.compress(x, draws, 16)
+        for same in (np.asfortranarray(x), wide[::2, ::2], x[:, ::-1][:, ::-1], x.astype(">f8"), frozen):
+            found = compressor.compress(same, draws, 16)
+            np.testing.assert_array_equal(found.values, expected.values)
+            np.testing.assert_array_equal(found.bits, expected.bits)
 
 
 def test_zero_is_sent_as_zero_and_takes_a_scale_a_block() -> None:
@@ -301,10 +363,32 @@ BAD: list[tuple[Any, str]] = [
     (lambda: Sign(random=1), "random must be True or False"),
     (lambda: Half("float8"), "format must be one of 'float16', 'bfloat16'"),
     (lambda: Half("float16", random=None), "random must be True or False"),
+    (lambda: QSGD(4, block="all"), "block must be an integer of at least 1, a tuple of axes or None, got 'all'"),
+    (lambda: QSGD(4, block=2**62), "block must be an integer of at least 1 and at most"),
+    (lambda: QSGD(4).omega(-5), "shape: a length must be an integer of at least 0"),
+    (lambda: QSGD(4).omega("5"), "shape: a length must be an integer"),
+    (lambda: RandK(4).omega((2.5,)), "shape: a length must be an integer"),
     (lambda: TopK(0), "k must be an integer of at least 1"),
-    (lambda: TopK(1.5), "k must be an integer of at least 1 or a share above 0 and at most 1"),
-    (lambda: RandK(0.0), "k must be an integer of at least 1 or a share above 0 and at most 1"),
-    (lambda: RandK(math.nan), "k must be an integer of at least 1 or a share above 0 and at most 1"),
+    (lambda: TopK(1.5), "k must be an integer of at least 1 or a share above 0 and below 1"),
+    (lambda: TopK(1.0), "k must be an integer of at least 1 or a share above 0 and below 1"),
+    (lambda: RandK(0.0), "k must be an integer of at least 1 or a share above 0 and below 1"),
+    (lambda: RandK(math.nan), "k must be an integer of at least 1 or a share above 0 and below 1"),
+    (lambda: RandK("3"), "k must be an integer of at least 1 or a share above 0 and below 1, got '3'"),
+    (lambda: QSGD(4).compress([[1.0]], ONE, 16), "arrays must be a NumPy or CuPy array without a mask, got list"),
+    (lambda: Full().compress([[1.0]], None, 16), "arrays must be a NumPy or CuPy array without a mask, got list"),
+    (lambda: QSGD(4).compress(np.ma.ones((1, 2)), ONE, 16), "without a mask, got MaskedArray"),
+    (lambda: Full().compress(np.ones((1, 2), complex), None, 16), "arrays must be float32 or float64"),
+    (lambda: QSGD(4).compress(np.ones((1, 2)), None, 16), "draws must be fpdfp.rng.Draws"),
+    (lambda: QSGD(4).compress(np.ones((1, 2)), Draws(-1, 0, np.array([0])), 16), "draws: seed must be an integer"),
+    (lambda: RandK(1).compress(np.ones((1, 2)), Draws(0, -1, np.array([0])), 16), "draws: round must be an integer"),
+    (lambda: Half("float16").compress(np.ones((1, 2)), ONE, 256), "purpose must be an integer of at least 0 and at"),
+    (lambda: Sign().compress(np.ones((1, 2)), Draws(0, 0, np.array([0]), 2**24), 16), "draws: step must be"),
+    (lambda: QSGD(4).encode(np.ones((1, 2))), "quantized must be what quantize\\(\\) returned, got ndarray"),
+    (lambda: QSGD(4).decode(b"fp", (1,), np.float64), "messages must be a list of messages, got one"),
+    (lambda: QSGD(4).decode([], 5, np.float64), "shape must be a tuple of lengths, got 5"),
+    (lambda: QSGD(4).decode([], (-5,), np.float64), "shape: a length must be an integer of at least 0"),
+    (lambda: QSGD(4).decode([], (5,), np.float16), "dtype must be float32 or float64, got float16"),
+    (lambda: QSGD(4).decode([], (5,), np.float64, device="gpu"), "device must be one of 'cpu', 'cuda'"),
     (lambda: QSGD(4).compress(np.ones((1, 3), int), ONE, 16), "arrays must be float32 or float64"),
     (lambda: QSGD(4).compress(np.ones((1, 3), np.float16), ONE, 16), "arrays must be float32 or float64"),
     (lambda: TopK(4).compress(np.array(1.0), ONE, 16), "with a leading client axis"),

@@ -18,7 +18,7 @@ LOOSE = re.compile(r"gap|residual|relative error|certified")
 BLOCKS = re.findall(r"```(?:python|text)\n(.*?)```", README.read_text(), flags=re.DOTALL)
 
 
-@pytest.mark.parametrize(("code", "output"), zip(BLOCKS[::2], BLOCKS[1::2], strict=True))
+@pytest.mark.parametrize(("code", "output"), list(zip(BLOCKS[::2], BLOCKS[1::2], strict=True)))
 def test_the_examples_print_what_they_say(code: str, output: str) -> None:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

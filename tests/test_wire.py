@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -75,7 +76,7 @@ def blocks(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
 @st.composite
 def shares(draw: st.DrawFn) -> int | float:
     """How many entries to send."""
-    return draw(st.one_of(st.integers(1, 50), st.floats(0.01, 1.0)))
+    return draw(st.one_of(st.integers(1, 50), st.floats(0.01, 0.99)))
 
 
 Maker = Callable[[st.DataObject, tuple[int, ...], str], Compressor]
@@ -155,14 +156,6 @@ def test_readers_agree_on_half(arrays: Any, kind: str, at_random: bool) -> None:
 def test_readers_agree_on_full(arrays: Any) -> None:
     for message, array in zip(check_messages(Full(), arrays), arrays, strict=True):
         assert same(wire_reader.read(message), array)
-
-
-def test_a_share_of_all_is_not_one_entry() -> None:
-    """TopK(1) and TopK(1.0) are equal as Python compares numbers, but not the same compressor."""
-    arrays = np.arange(1.0, 6.0)[None]
-    for cls in (TopK, RandK):
-        for k, kept in ((1, 1), (1.0, 5), (1, 1)):
-            assert np.count_nonzero(compress.decode(check_messages(cls(k), arrays)[0])) == kept
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -296,7 +289,7 @@ class TestDamage:
     def test_shape_and_dtype_are_those_expected(self, compressor: Compressor) -> None:
         message = one_message(compressor)
         for shape in [(6, 1), (3, 2), (7, 1), (2, 3, 1), (0, 1), (2**30, 2**30)]:
-            with pytest.raises((MessageError, MemoryError)):
+            with pytest.raises(MessageError):
                 compressor.decode([message], shape, np.float64)
         with pytest.raises(MessageError):
             compressor.decode([message], (2, 3), np.float32)
@@ -502,3 +495,64 @@ def test_compressors_with_codes_need_not_agree_on_one() -> None:
     for codec in ("fixed", "gamma", "omega", "rice", "rans", "auto"):
         message = one_message(QSGD(4, codec=codec), arrays)
         assert same(QSGD(4).decode([message], (40,), np.float64)[0], compress.decode(message))
+
+
+#: Messages of version 1 as they must be read for good: QSGD(9) of sixty numbers, in each code.
+KEPT = {
+    "fixed": (
+        "66700101113c0980080019cc0441cb2494d249a82594104a09a994564249ad94144a4a2565143a49259492524925a45442c9"
+        "a4040aeec626"
+    ),
+    "gamma": ("66700101123c0980080019cc04418cac7b656ad555b65a6cd1228514f552172955a426079314d6b1"),
+    "omega": ("66700101133c0980080019cc0441db81b8b449142969619202190a080e32210d8404a41c850382d2"),
+    "rice": ("66700101143c0980080019cc0441e07de2f44f8ac6933d96cdbe752636d3261f8d1521cc"),
+    "rans": ("66700101153c0980080019cc044100046f4bc31e4a6500ef34fb6f8a89f9f2d695395c0235a2ec48a3a0cc"),
+    "ans": ("66700101163c0980080019cc044100046f4bbc9d13ec59cef516564ab6810a6eeff05083980a0000000000000000c10da9cc"),
+}
+
+
+@pytest.mark.parametrize("codec", CODECS[:-1])
+def test_messages_of_version_one_stay_readable(codec: str) -> None:
+    expected = wire_reader.read(bytes.fromhex(KEPT["fixed"]))
+    x = np.random.default_rng(3).standard_normal((1, 60)).astype(np.float32)
+    assert abs(expected - x[0]).max() < np.linalg.norm(x) / 9
+    [values] = QSGD(9).decode([bytes.fromhex(KEPT[codec])], (60,), np.float32)
+    np.testing.assert_array_equal(values, expected)
+    quantized = QSGD(9).quantize(x, Draws(1, 2, np.array([3])), PURPOSE)
+    assert QSGD(9, codec=codec).encode(quantized)[0].hex() == KEPT[codec]
+
+
+def test_a_message_in_a_code_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "constriction", None)
+    message = bytes.fromhex(KEPT["ans"])
+    for decode in (compress.decode, lambda m: QSGD(9).decode([m], (60,), np.float32)):
+        with pytest.raises(MessageError, match=r"cannot be read here.*fpdfp\[entropy\]"):
+            decode(message)
+    quantized = QSGD(9).quantize(np.ones((1, 60)), Draws(1, 2, np.array([3])), PURPOSE)
+    with pytest.raises(ImportError, match=r"pip install 'fpdfp\[entropy\]'"):
+        QSGD(9, codec="ans").encode(quantized)
+
+
+def best_rice(levels: list[int]) -> int:
+    """Try every parameter."""
+    u = [2 * level if level >= 0 else -2 * level - 1 for level in levels]
+    if not any(u):
+        return 5
+    return 5 + min(sum((v >> k) + 1 + k if v >> k < 20 else 52 for v in u) for k in range(31))
+
+
+@given(st.lists(st.integers(-(2**20), 2**20) | st.integers(-5, 5), min_size=1, max_size=60))
+def test_rice_parameters_are_the_best(levels: list[int]) -> None:
+    from fpdfp._kernels import rice
+
+    assert rice.stream_length(np.array(levels, dtype=np.int32))[0] == best_rice(levels)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_auto_is_the_shortest_of_the_codes(kind: str) -> None:
+    for size in (1, 30, 700, 5000):
+        x = make(kind, (2, size), 3)
+        for levels in (1, 30, 5000):
+            quantized = QSGD(levels).quantize(x, Draws(1, 2, np.arange(2)), PURPOSE)
+            lengths = [QSGD(levels, codec=c).nbits(quantized) for c in ("fixed", "gamma", "omega", "rice", "rans")]
+            np.testing.assert_array_equal(QSGD(levels).nbits(quantized), np.min(lengths, axis=0))

@@ -43,6 +43,13 @@ def real(name: str, value: Any, *, positive: bool = False, at_least: float | Non
     return number
 
 
+def shape(name: str, value: Any) -> Shape:
+    """Return ``value`` as a tuple of lengths."""
+    if not isinstance(value, tuple | list):
+        raise TypeError(f"{name} must be a tuple of lengths, got {value!r}")
+    return tuple(integer(f"{name}: a length", length, at_least=0) for length in value)
+
+
 def choice(name: str, value: Any, accepted: tuple[str, ...]) -> str:
     """Return ``value`` if it is one of the accepted words."""
     if not isinstance(value, str) or value not in accepted:

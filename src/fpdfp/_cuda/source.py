@@ -402,25 +402,25 @@ extern "C" __global__ void rice_lengths(const int* levels, u64 size, u64* totals
     if (begin >= size) return;
     u32 many = (u32)min((u64)512, size - begin);
     u32 u[16];
+    u32 largest = 0;
     u64 sum = 0;
     #pragma unroll
     for (int i = 0; i < 16; ++i) {
         u32 j = lane + 32 * i;
         u[i] = j < many ? unsigned_of(levels[begin + j]) : 0;
         sum += u[i];
+        largest = max(largest, u[i]);
     }
     sum = warp_sum(sum);
     u64 length = 5;
     if (sum > 0) {
-        u64 mean = sum / many;
-        int k = min(max(63 - __clzll(mean), 0), 30), best = -1, step = -1;
+        for (int width = 16; width > 0; width /= 2)
+            largest = max(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, width));
         u32 shortest = 0xFFFFFFFFu;
-        while (true) {
-            u32 tried = k >= 0 && k < 31 ? rice_length(u, many, k) : shortest;
-            if (tried < shortest) { best = k; shortest = tried; }
-            else if (step == 1) break;
-            else { step = 1; k = best; }
-            k += step;
+        for (int k = 0; k < 31; ++k) {
+            u32 tried = rice_length(u, many, k);
+            if (tried < shortest) shortest = tried;
+            else if ((largest >> k) < 20) break;
         }
         length += shortest;
     }

@@ -13,7 +13,7 @@ from typing import Any
 
 from numba import int64, uint32, uint64
 
-from fpdfp._kernels.bits import BROKEN, bit_length, carry, get, ones, trailing_zeros, window
+from fpdfp._kernels.bits import BROKEN, carry, get, ones, trailing_zeros, window
 from fpdfp._kernels.jit import inline, serial
 
 BLOCK = 512
@@ -43,27 +43,25 @@ def _length(levels: Any, k: Any) -> Any:
 def best_parameter(levels: Any) -> Any:
     """Return the best parameter of a block, the length of the block with it, and the sum of its u.
 
-    The length as a function of k falls and then rises, but for what the escapes change; the search walks from
-    the parameter that the mean suggests down, and then up, while it gets shorter.
+    Without escapes the length is a convex function of k, so that the first k that does not shorten it ends the
+    search; with escapes it need not be.
     """
     total = uint64(0)
+    largest = uint32(0)
     for j in range(levels.size):
-        total += uint64(_unsigned(levels[j]))
+        u = _unsigned(levels[j])
+        total += uint64(u)
+        largest = max(largest, u)
     if total == 0:
         return ZEROS, PARAMETER_BITS, int64(0)
-    k = min(max(bit_length(total // uint64(levels.size)) - 1, 0), ZEROS - 1)
-    best, length = -1, int64(1) << 62
-    step = -1
-    while True:
-        tried = _length(levels, k) if 0 <= k < ZEROS else length
+    best, length = 0, int64(1) << 62
+    for k in range(ZEROS):
+        tried = _length(levels, k)
         if tried < length:
             best, length = k, tried
-        elif step == 1:
-            return best, PARAMETER_BITS + length, int64(total)
-        else:
-            # downhill is not this way: go up from the best so far
-            step, k = 1, best
-        k += step
+        elif (largest >> uint32(k)) < MOST_ONES:
+            break
+    return best, PARAMETER_BITS + length, int64(total)
 
 
 @serial

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,12 +24,14 @@ class Compressed(NamedTuple):
     bits: IntArray
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Quantized:
     """What messages hold, before it is written as bytes; a row for each client.
 
     Attributes
     ----------
+    source
+        The compressor: its number in messages, and its parameters there.
     shape, dtype
         Of one client's array.
     levels
@@ -41,6 +44,7 @@ class Quantized:
         Where the positions of a random subset come from: the five words of Philox's counter and key.
     """
 
+    source: tuple[int, ...]
     shape: Shape
     dtype: Any
     levels: Array | None = None
@@ -115,12 +119,14 @@ class Compressor(abc.ABC):
         """
         from fpdfp.compress import wire
 
+        self.check_source(quantized)
         return self.body_bits(quantized) + wire.frame_bits(self, quantized.shape, quantized.dtype)
 
     def encode(self, quantized: Quantized) -> list[bytes]:
         """Return each client's message."""
         from fpdfp.compress import wire
 
+        self.check_source(quantized)
         return [wire.encode(self, quantized, row) for row in range(_rows(quantized))]
 
     def decode(self, messages: Sequence[bytes], shape: Shape, dtype: Any, device: str = "cpu") -> Array:
@@ -143,10 +149,24 @@ class Compressor(abc.ABC):
         from fpdfp.compress import wire
 
         xp = on_device(device)
-        arrays = [wire.decode_as(self, message, tuple(shape), np.dtype(dtype), device) for message in messages]
+        shape, dtype = _checks.shape("shape", shape), wire.check_dtype(dtype)
+        if isinstance(messages, bytes | bytearray | memoryview):
+            raise TypeError("messages must be a list of messages, got one: give [message]")
+        arrays = [wire.decode_as(self, message, shape, dtype, device) for message in messages]
         if len(arrays) == 1:
             return arrays[0][None]
         return xp.stack(arrays) if arrays else xp.empty((0, *shape), dtype=dtype)
+
+    def make(self, shape: Shape, dtype: Any, **parts: Array | None) -> Quantized:
+        """Return what messages of this compressor hold."""
+        return Quantized((self.wire_id, *self.parameters(shape)), shape, dtype, **parts)
+
+    def check_source(self, quantized: Quantized) -> None:
+        """Refuse what another compressor made."""
+        if not isinstance(quantized, Quantized):
+            raise TypeError(f"quantized must be what quantize() returned, got {type(quantized).__name__}")
+        if quantized.source != (self.wire_id, *self.parameters(quantized.shape)):
+            raise ValueError(f"quantized must come from {self!r}, but another compressor made it")
 
     def compress(self, arrays: Array, draws: Draws, purpose: int) -> Compressed:
         """Compress each client's array; return what the receiver decodes and the exact bits of the messages."""
@@ -166,13 +186,17 @@ def on_device(device: str) -> Any:
     _checks.choice("device", device, ("cpu", "cuda"))
     if device == "cpu":
         return np
-    import cupy
-
+    try:
+        import cupy
+    except ImportError as error:
+        raise ImportError("device 'cuda' needs CuPy: pip install 'fpdfp[cuda12]' or 'fpdfp[cuda13]'") from error
     return cupy
 
 
 def checked(arrays: Array) -> Array:
     """Return client arrays as they can be sent: contiguous, float32 or float64."""
+    if type(arrays).__module__.split(".")[0] not in ("numpy", "cupy") or isinstance(arrays, np.ma.MaskedArray):
+        raise TypeError(f"arrays must be a NumPy or CuPy array without a mask, got {type(arrays).__name__}")
     xp = namespace(arrays)
     if arrays.ndim < 1 or arrays.dtype.kind != "f" or arrays.dtype.itemsize not in (4, 8):
         raise TypeError(
@@ -182,15 +206,35 @@ def checked(arrays: Array) -> Array:
     return xp.ascontiguousarray(arrays, dtype=arrays.dtype.newbyteorder("="))
 
 
-def refuse_nonfinite(numbers: Array) -> None:
+def checked_draws(draws: Draws, purpose: int, rows: int) -> Draws:
+    """Return where the draws of ``rows`` clients come from, if there is a client for each."""
+    if not isinstance(draws, Draws):
+        raise TypeError(f"draws must be fpdfp.rng.Draws(seed, round, clients), got {type(draws).__name__}")
+    seed, round_, clients, step = draws
+    _checks.integer("draws: seed", seed, at_least=0, at_most=2**64 - 1)
+    _checks.integer("draws: round", round_, at_least=0, at_most=2**32 - 1)
+    _checks.integer("draws: step", step, at_least=0, at_most=2**24 - 1)
+    _checks.integer("purpose", purpose, at_least=0, at_most=255)
+    numbers = np.asarray(clients)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or len(numbers) != rows:
+        raise ValueError(
+            f"draws: clients must be one client number for each of the {rows} rows of arrays, whose first axis is that "
+            f"of the clients; got {numbers.dtype} of shape {numbers.shape}"
+        )
+    if rows and not (int(numbers.min()) >= 0 and int(numbers.max()) < 2**32):
+        raise ValueError("draws: clients must be at least 0 and below 2**32")
+    return draws._replace(clients=np.ascontiguousarray(numbers, dtype=np.int64))
+
+
+def refuse_nonfinite(numbers: Array, limit: str = " or values beyond the range of float32") -> None:
     """Refuse to send what is not finite."""
     if not bool(namespace(numbers).isfinite(numbers).all()):
-        raise FloatingPointError("a message holds NaN, infinities or values beyond the range of float32")
+        raise FloatingPointError(f"a message holds NaN, infinities{limit}")
 
 
 def size_of(shape: int | Shape) -> int:
     """Return the number of entries of a size or shape."""
-    return shape if isinstance(shape, int) else int(np.prod(shape, dtype=np.int64))
+    return math.prod(_checks.shape("shape", (shape,) if np.ndim(shape) == 0 else shape))
 
 
 def damaged(what: str) -> MessageError:

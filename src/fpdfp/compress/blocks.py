@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from fpdfp import _checks
 from fpdfp._array import namespace
 from fpdfp._typing import Array, Shape
+from fpdfp.compress.base import size_of
 
 #: The default bucket, as in the experiments of the QSGD paper.
 BUCKET = 512
+#: So that twice it can be sent.
+LARGEST = 2**61
 
 BlockSpec = int | tuple[int, ...] | None
 
@@ -19,22 +24,25 @@ def check(block: Any) -> BlockSpec:
     """Return a block specification in plain integers."""
     if block is None:
         return None
+    if isinstance(block, bool) or not (isinstance(block, tuple | list) or hasattr(block, "__index__")):
+        raise TypeError(f"block must be an integer of at least 1, a tuple of axes or None, got {block!r}")
     if isinstance(block, tuple | list):
         axes = tuple(_checks.integer("block: an axis", axis, at_least=0, at_most=14) for axis in block)
         if len(set(axes)) != len(axes) or not axes:
             raise ValueError(f"block: axes must be different and at least one, got {axes}")
         return tuple(sorted(axes))
-    return _checks.integer("block", block, at_least=1)
+    return _checks.integer("block", block, at_least=1, at_most=LARGEST)
 
 
 def length(block: BlockSpec, shape: int | Shape) -> int:
     """Return how many entries share a scale in arrays of a size or shape."""
     if isinstance(block, tuple):
-        if isinstance(shape, int):
+        if np.ndim(shape) == 0:
             raise TypeError("shape: give the shape of the array, not its size, where blocks are slices along axes")
-        check_axes(block, shape)
-        return max(1, math.prod(n for axis, n in enumerate(shape) if axis not in block))
-    size = shape if isinstance(shape, int) else math.prod(shape)
+        lengths = _checks.shape("shape", shape)
+        check_axes(block, lengths)
+        return max(1, math.prod(n for axis, n in enumerate(lengths) if axis not in block))
+    size = size_of(shape)
     return max(1, size if block is None else min(block, size))
 
 

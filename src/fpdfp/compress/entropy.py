@@ -22,6 +22,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.compress.base import Body, damaged
+from fpdfp.errors import MessageError
 
 RANS = 5
 
@@ -192,9 +193,12 @@ def _ans_words(levels: Array, shift: int, frequencies: Array, bound: int) -> byt
 def _read_ans(data: bytes, count: int, frequencies: Array) -> Array:
     from fpdfp._kernels.tokens import CENTRE
 
-    stream = _constriction()
     if len(data) % 4:
         raise damaged("it is cut off")
+    try:
+        stream = _constriction()
+    except ImportError as error:
+        raise MessageError(f"a message cannot be read here: {error}") from error
     words = np.frombuffer(data, dtype="<u4").astype(np.uint32)
     words = words[: int(np.max(np.flatnonzero(words), initial=-1)) + 1]
     # The last word of constriction's streams is never 0: zeros after it are what fills the stream up.

@@ -9,7 +9,16 @@ import numpy as np
 from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import blocks, codecs
-from fpdfp.compress.base import Body, Compressed, Compressor, Quantized, checked, damaged, refuse_nonfinite
+from fpdfp.compress.base import (
+    Body,
+    Compressed,
+    Compressor,
+    Quantized,
+    checked,
+    checked_draws,
+    damaged,
+    refuse_nonfinite,
+)
 from fpdfp.rng import Draws
 
 #: What rounding a scale up to float32 can add to a variance.
@@ -53,6 +62,7 @@ class LevelCompressor(Compressor):
 
     def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
         arrays = checked(arrays)
+        draws = checked_draws(draws, purpose, len(arrays))
         rows, block, scales = self._lay_out(arrays)
         levels = namespace(arrays).empty(rows.shape, dtype=np.int32)
         k0, k1 = draws.key
@@ -61,9 +71,10 @@ class LevelCompressor(Compressor):
             draws.round, levels, scales,
         )  # fmt: skip
         refuse_nonfinite(scales if copied is None else copied)
-        return Quantized(tuple(arrays.shape[1:]), arrays.dtype, levels, scales)
+        return self.make(tuple(arrays.shape[1:]), arrays.dtype, levels=levels, scales=scales)
 
     def dequantize(self, quantized: Quantized) -> Array:
+        self.check_source(quantized)
         levels, scales = _parts(quantized)
         out = namespace(levels).empty(levels.shape, dtype=quantized.dtype)
         block = blocks.length(self.block_spec, quantized.shape)
@@ -83,6 +94,7 @@ class LevelCompressor(Compressor):
         from fpdfp.compress import wire
 
         arrays = checked(arrays)
+        draws = checked_draws(draws, purpose, len(arrays))
         rows, block, scales = self._lay_out(arrays)
         levels = np.empty(rows.shape, dtype=np.int32)
         out = np.empty(rows.shape, dtype=arrays.dtype)
@@ -124,7 +136,7 @@ class LevelCompressor(Compressor):
             spread = xp.zeros(size, dtype=np.int32)
             spread[xp.asarray(np.repeat(~dead, sizes))] = levels
             levels = spread
-        return Quantized(shape, dtype, levels[None], xp.asarray(scales)[None])
+        return self.make(shape, dtype, levels=levels[None], scales=xp.asarray(scales)[None])
 
     def _lay_out(self, arrays: Array) -> tuple[Array, int, Array]:
         """Return the arrays as rows, the length of a block, and room for the scales."""

@@ -13,7 +13,17 @@ from fpdfp import _checks
 from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import codecs
-from fpdfp.compress.base import Body, Compressed, Compressor, Quantized, checked, damaged, on_device, refuse_nonfinite
+from fpdfp.compress.base import (
+    Body,
+    Compressed,
+    Compressor,
+    Quantized,
+    checked,
+    checked_draws,
+    damaged,
+    on_device,
+    refuse_nonfinite,
+)
 from fpdfp.rng import Draws
 
 
@@ -35,8 +45,8 @@ class ValueCompressor(Compressor):
         item = self.item(dtype)
         if body.code != codecs.NO_CODE or len(body.data) != item.itemsize * math.prod(shape):
             raise damaged("its length does not fit its shape")
-        values = np.frombuffer(body.data, dtype=item.newbyteorder("<")).astype(item, copy=False)
-        return Quantized(shape, dtype, values=on_device(device).asarray(values)[None])
+        values = np.frombuffer(body.data, dtype=item.newbyteorder("<")).astype(item)
+        return self.make(shape, dtype, values=on_device(device).asarray(values)[None])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,18 +66,20 @@ class Full(ValueCompressor):
 
     def quantize(self, arrays: Array, draws: Draws | None, purpose: int) -> Quantized:
         arrays = checked(arrays)
-        refuse_nonfinite(arrays)
+        refuse_nonfinite(arrays, "")
         rows = arrays.reshape(len(arrays), math.prod(arrays.shape[1:]))
-        return Quantized(tuple(arrays.shape[1:]), arrays.dtype, values=rows)
+        return self.make(tuple(arrays.shape[1:]), arrays.dtype, values=rows)
 
     def dequantize(self, quantized: Quantized) -> Array:
+        self.check_source(quantized)
         values = values_of(quantized)
         return values.reshape(len(values), *quantized.shape)
 
     def compress(self, arrays: Array, draws: Draws | None, purpose: int) -> Compressed:
         from fpdfp.compress import wire
 
-        refuse_nonfinite(arrays)
+        arrays = checked(arrays)
+        refuse_nonfinite(arrays, "")
         size = 8 * arrays.dtype.itemsize * math.prod(arrays.shape[1:])
         bits = size + wire.frame_bits(self, arrays.shape[1:], arrays.dtype)
         return Compressed(arrays, np.full(len(arrays), bits, dtype=np.int64))
@@ -142,6 +154,7 @@ class Half(ValueCompressor):
 
     def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
         arrays = checked(arrays)
+        draws = checked_draws(draws, purpose, len(arrays))
         rows = arrays.reshape(len(arrays), math.prod(arrays.shape[1:]))
         xp = namespace(arrays)
         codes = xp.empty(rows.shape, dtype=np.uint16)
@@ -153,8 +166,11 @@ class Half(ValueCompressor):
             good,
         )  # fmt: skip
         if not bool(good.all()):
-            raise FloatingPointError(f"a message holds NaN, infinities or values beyond the range of {self.format}")
-        return Quantized(tuple(arrays.shape[1:]), arrays.dtype, values=codes)
+            hint = "; bfloat16 has that of float32" if self.format == "float16" else ""
+            raise FloatingPointError(
+                f"a message holds NaN, infinities or values beyond the range of {self.format}{hint}"
+            )
+        return self.make(tuple(arrays.shape[1:]), arrays.dtype, values=codes)
 
     def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
         quantized = super().unpack(body, shape, dtype, device)
@@ -164,6 +180,7 @@ class Half(ValueCompressor):
         return quantized
 
     def dequantize(self, quantized: Quantized) -> Array:
+        self.check_source(quantized)
         codes = values_of(quantized)
         if self.format == "float16":
             numbers = codes.view(np.float16)

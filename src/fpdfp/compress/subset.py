@@ -13,7 +13,17 @@ from fpdfp import _checks
 from fpdfp._array import namespace
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import codecs
-from fpdfp.compress.base import Body, Compressor, Quantized, checked, damaged, on_device, refuse_nonfinite, size_of
+from fpdfp.compress.base import (
+    Body,
+    Compressor,
+    Quantized,
+    checked,
+    checked_draws,
+    damaged,
+    on_device,
+    refuse_nonfinite,
+    size_of,
+)
 from fpdfp.compress.plain import multiply, to_little_endian, values_of
 from fpdfp.rng import Draws
 
@@ -59,13 +69,14 @@ class SubsetCompressor(Compressor):
         if np.count_nonzero(mask) != k:
             raise damaged("its number of positions is wrong")
         xp = on_device(device)
-        return Quantized(shape, dtype, levels=xp.asarray(mask)[None], values=xp.asarray(values)[None])
+        return self.make(shape, dtype, levels=xp.asarray(mask)[None], values=xp.asarray(values)[None])
 
     def read_positions(self, body: Body, size: int) -> Array:
         """Read the row of zeros and ones."""
         return codecs.decode(body, size, 0, 1)
 
     def dequantize(self, quantized: Quantized) -> Array:
+        self.check_source(quantized)
         mask, values = _mask_of(quantized), values_of(quantized)
         out = namespace(mask).zeros(mask.shape, dtype=quantized.dtype)
         out[mask.astype(bool)] = values.ravel()
@@ -75,9 +86,13 @@ class SubsetCompressor(Compressor):
         return (self.count(math.prod(shape)),)
 
     def _check(self) -> None:
-        if isinstance(self.k, float):
-            if not 0 < self.k <= 1:
-                raise ValueError(f"k must be an integer of at least 1 or a share above 0 and at most 1, got {self.k}")
+        accepted = "an integer of at least 1 or a share above 0 and below 1"
+        if isinstance(self.k, float | np.floating):
+            object.__setattr__(self, "k", float(self.k))
+            if not 0 < self.k < 1:
+                raise ValueError(f"k must be {accepted}, got {self.k}")
+        elif isinstance(self.k, bool) or not hasattr(self.k, "__index__"):
+            raise TypeError(f"k must be {accepted}, got {self.k!r}")
         else:
             object.__setattr__(self, "k", _checks.integer("k", self.k, at_least=1))
         codecs.check(self.codec)
@@ -92,7 +107,7 @@ class TopK(SubsetCompressor):
     Parameters
     ----------
     k
-        How many entries are sent: an integer, or a share of them as a float up to 1.0.
+        How many entries are sent: an integer, or a share of them as a float below 1.
     codec
         How their positions are written: as for :class:`QSGD`, of a row of zeros and ones.
 
@@ -125,16 +140,17 @@ class TopK(SubsetCompressor):
     def omega(self, shape: int | Shape) -> float:
         """Return 1 − k/d: what is left out is the smallest part."""
         size = size_of(shape)
-        return 1.0 - self.count(size) / max(size, 1)
+        return 1.0 - self.count(size) / size if size else 0.0
 
     def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
         rows, shape = _rows(arrays)
-        refuse_nonfinite(rows)
+        refuse_nonfinite(rows, "")
         # Numbers without their signs have the order of their bits.
         keys = rows.view(f"u{rows.dtype.itemsize}") & ((1 << 8 * rows.dtype.itemsize - 1) - 1)
-        mask = choose_largest(keys, self.count(rows.shape[1]))
-        values = rows[mask.astype(bool)].reshape(len(rows), -1)
-        return Quantized(shape, rows.dtype, levels=mask, values=values)
+        k = self.count(rows.shape[1])
+        mask = choose_largest(keys, k)
+        values = rows[mask.astype(bool)].reshape(len(rows), k)
+        return self.make(shape, rows.dtype, levels=mask, values=values)
 
     @classmethod
     def from_parameters(cls, parameters: Sequence[int]) -> TopK:
@@ -146,12 +162,13 @@ class RandK(SubsetCompressor):
     """A random k of the d entries, multiplied by d/k, and zeros for the others: unbiased.
 
     The entries are those with the k smallest of d drawn words. The receiver can draw them again, so the positions
-    take 20 bytes at most.
+    take 20 bytes at most. Those bytes hold the seed of the run: who may not know it must not read the messages, or use
+    another ``codec``.
 
     Parameters
     ----------
     k
-        How many entries are sent: an integer, or a share of them as a float up to 1.0.
+        How many entries are sent: an integer, or a share of them as a float below 1.
     codec
         How their positions are written: as for :class:`QSGD`, of a row of zeros and ones; or ``"auto"``: the
         shortest of those, or 20 bytes to draw them again.
@@ -180,11 +197,12 @@ class RandK(SubsetCompressor):
     def omega(self, shape: int | Shape) -> float:
         """Return d/k − 1."""
         size = size_of(shape)
-        return size / max(self.count(size), 1) - 1.0
+        return size / self.count(size) - 1.0 if size else 0.0
 
     def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
         rows, shape = _rows(arrays)
-        refuse_nonfinite(rows)
+        draws = checked_draws(draws, purpose, len(rows))
+        refuse_nonfinite(rows, "")
         n, d = rows.shape
         k = self.count(d)
         k0, k1 = draws.key
@@ -193,9 +211,9 @@ class RandK(SubsetCompressor):
         origin[:, 3] = draws.clients
         mask = _draw_positions(origin, d, k, namespace(rows))
         with np.errstate(over="ignore"):
-            values = multiply(rows[mask.astype(bool)].reshape(n, -1), d / max(k, 1), rows.dtype)
+            values = multiply(rows[mask.astype(bool)].reshape(n, k), d / max(k, 1), rows.dtype)
         refuse_nonfinite(values)
-        return Quantized(shape, rows.dtype, levels=mask, values=values, origin=origin)
+        return self.make(shape, rows.dtype, levels=mask, values=values, origin=origin)
 
     def position_bits(self, quantized: Quantized) -> IntArray:
         bits = super().position_bits(quantized)

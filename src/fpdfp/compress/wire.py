@@ -31,6 +31,14 @@ MAX_DIMENSIONS = 15
 DEFAULT_LIMIT = 2**28
 
 
+def check_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return a dtype that messages can have."""
+    found = np.dtype(dtype)
+    if found not in DTYPES:
+        raise TypeError(f"dtype must be float32 or float64, got {found}")
+    return found
+
+
 class Header(NamedTuple):
     """What a message says about itself."""
 
@@ -98,7 +106,7 @@ def decode(message: bytes, *, limit: int = DEFAULT_LIMIT) -> Array:
     _checks.integer("limit", limit, at_least=1)
     data = _checked(message)
     seen = parse(data)
-    if math.prod(seen.shape) > limit:
+    if math.prod(max(n, 1) for n in seen.shape) > limit:
         raise MessageError(f"a message holds an array of shape {seen.shape}, over the limit of {limit} entries")
     return _open(seen.compressor, Body(seen.code, data[seen.end : -CHECKSUM_BYTES]), seen.shape, seen.dtype)
 
@@ -133,7 +141,7 @@ def parse(message: bytes) -> Header:
 
 def _open(compressor: Compressor, body: Body, shape: Shape, dtype: np.dtype[Any], device: str = "cpu") -> Array:
     quantized = compressor.unpack(body, shape, dtype, device)
-    values: Array = compressor.dequantize(quantized)[0]
+    values: Array = compressor.dequantize(quantized).reshape(shape)
     # Finite scales give finite numbers; those that were sent as they are can be anything.
     if quantized.values is not None and not bool(namespace(values).isfinite(values).all()):
         raise damaged("a number is not finite")
@@ -176,7 +184,7 @@ def _registry() -> dict[int, type[Compressor]]:
 
 
 def _describe(compressor: Compressor, shape: Shape, dtype: Any) -> str:
-    return f"{dtype} of shape {shape} from {type(compressor).__name__}{compressor.parameters(shape)}"
+    return f"{dtype} of shape {shape} from {compressor!r}"
 
 
 def _varint(number: int) -> bytes:

@@ -12,6 +12,7 @@ from fpdfp import _checks, steps
 from fpdfp._rounding import round_down, round_up
 from fpdfp._typing import Array
 from fpdfp.compress import Compressor, Full
+from fpdfp.compress.wire import frame_bits
 from fpdfp.errors import StepTooLargeWarning
 from fpdfp.methods.base import Method
 from fpdfp.problem import Problem
@@ -59,7 +60,8 @@ def prepare(
 
 
 def _compressors(method: Method, problem: Problem, compressor: Any) -> dict[str, Compressor]:
-    fields = list(method.reply_shapes(problem.model))
+    shapes = method.reply_shapes(problem.model)
+    fields = list(shapes)
     if compressor is None or isinstance(compressor, Compressor):
         given = dict.fromkeys(fields, compressor)
     elif isinstance(compressor, Mapping):
@@ -69,18 +71,28 @@ def _compressors(method: Method, problem: Problem, compressor: Any) -> dict[str,
             raise ValueError(f"compressor: the fields of a reply are {fields}, got {sorted(map(str, compressor))}")
         given = {name: compressor.get(name) for name in fields}
     else:
-        raise TypeError(f"compressor must be a compressor, a mapping or None, got {type(compressor).__name__}")
+        raise TypeError(f"compressor must be a compressor, a mapping or None, got {_kind(compressor)}")
     chosen: dict[str, Compressor] = {}
     for name, one in given.items():
         if one is not None and not isinstance(one, Compressor):
-            raise TypeError(f"compressor[{name!r}] must be a compressor or None, got {type(one).__name__}")
+            raise TypeError(f"compressor[{name!r}] must be a compressor or None, got {_kind(one)}")
         chosen[name] = Full() if one is None else one
+        try:
+            frame_bits(chosen[name], shapes[name], problem.model.dtype)
+        except ValueError as error:
+            raise ValueError(f"compressor[{name!r}] cannot send an array of shape {shapes[name]}: {error}") from None
     if not method.compression and any(not isinstance(one, Full) for one in chosen.values()):
         raise ValueError(f"compressor must be None for {type(method).__name__}, which needs exact replies")
     biased = sorted({repr(one) for one in chosen.values() if not one.unbiased})
     if method.needs_unbiased and biased:
         raise ValueError(f"compressor must be unbiased for {type(method).__name__}, got {', '.join(biased)}")
     return chosen
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}: make one, as {value.__name__}(…)"
+    return type(value).__name__
 
 
 def constants_of(problem: Problem, method: Method, compressors: Mapping[str, Compressor], n: int) -> steps.Constants:
