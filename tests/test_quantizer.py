@@ -145,6 +145,25 @@ def test_variances_between_powers_of_two() -> None:
         assert (abs(squares.mean(axis=0) - expected) <= allowed).all()
 
 
+def test_bounds_hold_where_variances_are_largest() -> None:
+    """Exact variances of Q_s, and of powers of two, at points halfway between levels, for all scales and sizes."""
+    for s in (1, 2, 7, 100, 2**12):
+        for d in (1, 2, 5, 64):
+            for fraction in (0.3, 0.5, 0.7):
+                y = np.full(d, fraction / s)
+                y[0] = math.sqrt(max(0.0, 1.0 - (d - 1) * y[0] ** 2))
+                y /= np.linalg.norm(y)
+                scaled = (abs(y) * s) % 1.0
+                variance = float((scaled * (1 - scaled)).sum()) / s**2
+                assert variance <= QSGD(s, None).omega(d)
+                largest = abs(y).max()
+                scaled = (abs(y) / largest * s) % 1.0
+                variance = float((scaled * (1 - scaled)).sum()) * (largest / s) ** 2
+                assert variance <= QSGD(s, None, "max").omega(d) * float(y @ y)
+    assert Natural().omega(5) == pytest.approx(2 / 9 / (16 / 9), rel=1e-6)  # at 4/3 of a power of two
+    assert QSGD(2**24 - 1).omega(1) > 2.0**-48  # float32 has no more digits than that
+
+
 @pytest.mark.parametrize(
     "compressor", [TopK(1), TopK(7), TopK(0.4), Sign(random=False), Half("bfloat16", random=False)], ids=repr
 )

@@ -556,3 +556,51 @@ def test_auto_is_the_shortest_of_the_codes(kind: str) -> None:
             quantized = QSGD(levels).quantize(x, Draws(1, 2, np.arange(2)), PURPOSE)
             lengths = [QSGD(levels, codec=c).nbits(quantized) for c in ("fixed", "gamma", "omega", "rice", "rans")]
             np.testing.assert_array_equal(QSGD(levels).nbits(quantized), np.min(lengths, axis=0))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("size", [300, 3000, 32_768, 60_000])
+@pytest.mark.parametrize("zeros", [0, 1, 2, 3])
+def test_tokens_that_hardly_occur_have_a_frequency(codec: str, size: int, zeros: int) -> None:
+    """Levels of ±1 with very few zeros: a model that forgets the zeros would be the cheapest."""
+    x = np.where(np.random.default_rng(0).random((1, size)) < 0.5, 1.0, -1.0)
+    x[0, 100 * np.arange(zeros)] = 0.0
+    for compressor in (QSGD(1, block=None, norm="max", codec=codec), Natural(codec=codec)):
+        check_messages(compressor, x)
+
+
+def test_states_that_are_almost_full() -> None:
+    """The words that four states can hold back are allowed for: 160 positions spread over all four."""
+    for size in (45_649, 45_726, 45_733, 45_740):
+        x = np.zeros((1, size))
+        x[0, 4 * np.random.default_rng(size).permutation(size // 4 - 1)[:160] + np.arange(160) % 4] = 1.0
+        check_messages(TopK(160, codec="rans"), x)
+
+
+@needs_constriction
+def test_runs_of_one_token_in_constriction() -> None:
+    """It takes nothing for them at the end of a stream, so that much is left over."""
+    check_messages(Sign(random=False, block=None, codec="ans"), np.linspace(1.0, -1.0, 3000)[None])
+    check_messages(TopK(0.1, codec="ans"), np.repeat([9.0, 1.0], [300, 2700])[None])
+    for levels in (1, 127):
+        x = np.repeat([1.0, -1.0], 1000)[None]
+        check_messages(QSGD(levels, norm="max", codec="ans"), x)
+
+
+@pytest.mark.parametrize("codec", ["rans", pytest.param("ans", marks=needs_constriction)])
+def test_words_stay_within_their_bound_in_the_worst_order(codec: str) -> None:
+    """Tokens ordered so that each step rounds up as much as it can, as far as a greedy order finds that."""
+    generator = np.random.default_rng(1)
+    for weights in ([0.9, 0.09, 0.01], [0.5, 0.499, 0.001], np.full(255, 1 / 255)):
+        levels = generator.choice(len(weights), 20_000, p=np.array(weights) / np.sum(weights)) - len(weights) // 2
+        for order in (np.sort(levels), np.sort(levels)[::-1], levels, levels[np.argsort(levels % 7, kind="stable")]):
+            x = order.astype(float)[None]
+            x[0, 0] = 127.0
+            check_messages(QSGD(127, block=None, norm="max", codec=codec), x)
+
+
+def test_rice_parameters_are_the_best_beyond_escapes() -> None:
+    from fpdfp._kernels import rice
+
+    for levels in ([0] * 256 + [15 << 16] * 256, [0] * 500 + [3000] * 12, [100] * 40 + [0] * 400 + [1 << 20]):
+        assert rice.stream_length(np.array(levels, dtype=np.int32))[0] == best_rice(levels)

@@ -356,7 +356,7 @@ def read_curve(cursor: Cursor, model: int, has_escapes: bool) -> list[int]:
     free = TOTAL - 2 * largest - has_escapes
     check(free >= 1, "no frequency is left")
     weights = [w for w, _ in zip(gaussian(rate) if model else geometric(rate), range(largest), strict=False)]
-    half = (free - min(16 * zeros, free - 1)) // 2
+    half = (free - max(1, min(16 * zeros, free - 1))) // 2
     shares = [half * w // sum(weights) for w in weights]
     frequencies = [0] * 256
     for k, share in enumerate(shares, 1):

@@ -19,6 +19,8 @@ UNIT = 2.0**900
 MIDDLE = 512
 #: Entries of an array are counted in 32 bits.
 MOST_ENTRIES = 2**32 - 512
+#: Clients are rows of a grid.
+MOST_ROWS = 65_535
 
 
 def grid(threads: int, rows: int) -> tuple[int, int]:
@@ -26,10 +28,13 @@ def grid(threads: int, rows: int) -> tuple[int, int]:
     return -(-threads // THREADS), rows
 
 
-def check_size(size: int) -> None:
+def check_size(rows: int, size: int) -> None:
     """Refuse arrays too large for the GPU's kernels."""
-    if size > MOST_ENTRIES:
-        raise ValueError(f"arrays on the GPU may have at most {MOST_ENTRIES} entries, got {size}")
+    if size > MOST_ENTRIES or rows > MOST_ROWS:
+        raise ValueError(
+            f"arrays on the GPU may have at most {MOST_ROWS} clients with {MOST_ENTRIES} entries each, "
+            f"got {rows} with {size}"
+        )
 
 
 def quantize(
@@ -47,7 +52,7 @@ def quantize(
     host = cupyx.empty_pinned(scales.shape, dtype=np.float32)
     if rows == 0 or size == 0:
         return host
-    check_size(size)
+    check_size(rows, size)
     fill_scales(kind, values, block, scales)
     scales.get(out=host, blocking=False)
     copied = cupy.cuda.Event(disable_timing=True)
@@ -94,7 +99,7 @@ def dequantize(rounding: int, levels: Array, scales: Array, block: int, s: int, 
     rows, size = levels.shape
     if rows == 0 or size == 0:
         return
-    check_size(size)
+    check_size(rows, size)
     u32 = np.uint32
     kernel("dequantize", out.dtype.name, rounding)(
         grid(-(-size // 4), rows),
@@ -113,7 +118,7 @@ def half(
     rows, size = values.shape
     bad = cupy.zeros(rows, dtype=np.int32)
     if rows and size:
-        check_size(size)
+        check_size(rows, size)
         u32, i32 = np.uint32, np.int32
         kernel("half_numbers", values.dtype.name)(
             grid(-(-size // 256) * 64, rows),
@@ -144,7 +149,7 @@ def fill_words(k0: int, k1: int, tag: int, clients: Array, round_: int, out: Arr
     """Write a word for every client and coordinate, as :func:`fpdfp._kernels.philox.fill_words` does."""
     rows, size = out.shape
     if rows and size:
-        check_size(size)
+        check_size(rows, size)
         u32 = np.uint32
         kernel("fill_words")(
             grid(-(-size // 256) * 64, rows),

@@ -130,7 +130,7 @@ __device__ __forceinline__ void finish(int kind, double unit, double scale, u32 
 template <typename T>
 __global__ void short_scales(int kind, double unit, const T* values, u32 size, u32 block, u32 blocks, double* sums,
                              float* scales) {
-    u32 b = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    u32 b = (u32)(((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32), lane = threadIdx.x % 32;
     if (b >= blocks) return;
     double sum = piece_sum(kind, unit, values + (u64)blockIdx.y * size, size, block, b, 0, lane);
     if (lane == 0) finish(kind, unit, sum, size, block, b, (u64)blockIdx.y * blocks + b, sums, scales);
@@ -156,16 +156,17 @@ __global__ void middle_scales(int kind, double unit, const T* values, u32 size, 
 template <typename T>
 __global__ void piece_sums(int kind, double unit, const T* values, u32 size, u32 block, u32 pieces, u32 blocks,
                            double* out) {
-    u32 warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-    if (warp >= blocks * pieces) return;
+    u64 warp = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    u32 lane = threadIdx.x % 32;
+    if (warp >= (u64)blocks * pieces) return;
     const T* row = values + (u64)blockIdx.y * size;
-    double sum = piece_sum(kind, unit, row, size, block, warp / pieces, warp % pieces, lane);
+    double sum = piece_sum(kind, unit, row, size, block, (u32)(warp / pieces), (u32)(warp % pieces), lane);
     if (lane == 0) out[(u64)blockIdx.y * blocks * pieces + warp] = sum;
 }
 
 extern "C" __global__ void long_scales(int kind, double unit, const double* partial, u32 size, u32 block, u32 pieces,
                                        u32 blocks, double* sums, float* scales) {
-    u32 b = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    u32 b = (u32)(((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32), lane = threadIdx.x % 32;
     if (b >= blocks) return;
     u64 t = (u64)blockIdx.y * blocks + b;
     double sum = pieces_sum(kind, partial + t * pieces, pieces, lane);
@@ -253,7 +254,7 @@ __global__ void quantize(const T* __restrict__ values, u32 size, u32 block, u32 
     u64 first = (u64)(t / 16) * 256 + 4 * (t % 16);
     if (first >= size) return;
     const T* row = values + (u64)blockIdx.y * size;
-    T x[4][4];
+    __align__(16) T x[4][4];
     #pragma unroll
     for (int i = 0; i < 4; ++i) load4(row + first + 64 * i, (i64)size - (i64)(first + 64 * i), x[i]);
     Words drawn[4];
@@ -268,7 +269,7 @@ __global__ void quantize(const T* __restrict__ values, u32 size, u32 block, u32 
     for (int i = 0; i < 4; ++i) {
         u64 at = first + 64 * i;
         if (at >= size) return;
-        int level[4];
+        __align__(16) int level[4];
         #pragma unroll
         for (int l = 0; l < 4; ++l) {
             if (at + l < size) scale.move_to(at + l, s, true);
@@ -284,8 +285,8 @@ __global__ void dequantize(const int* __restrict__ levels, const float* __restri
                            u32 blocks, int s, T* __restrict__ out) {
     u64 first = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * 4;
     if (first >= size) return;
-    int level[4];
-    T value[4];
+    __align__(16) int level[4];
+    __align__(16) T value[4];
     load4(levels + (u64)blockIdx.y * size + first, (i64)size - (i64)first, level);
     Scale scale(scales + (u64)blockIdx.y * blocks, block);
     #pragma unroll
@@ -340,7 +341,7 @@ extern "C" __global__ void pack_fixed(const int* levels, u64 size, int lowest, u
     u64 word = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (word >= words) return;
     u64 bit = word * 32, j = bit / width;
-    int at = (int)(j * width) - (int)bit;
+    int at = (int)(i64)(j * width - bit);
     u64 pending = 0;
     for (; at < 32 && j < size; at += width, ++j) {
         u64 code = (u32)levels[j] - (u32)lowest;
@@ -354,7 +355,7 @@ extern "C" __global__ void unpack_fixed(const u32* __restrict__ words, u64 size,
     u64 first = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * 4;
     if (first >= size) return;
     u64 mask = (1ull << width) - 1;
-    int level[4];
+    __align__(16) int level[4];
     bool wrong = false;
     #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -416,11 +417,12 @@ extern "C" __global__ void rice_lengths(const int* levels, u64 size, u64* totals
     if (sum > 0) {
         for (int width = 16; width > 0; width /= 2)
             largest = max(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, width));
-        u32 shortest = 0xFFFFFFFFu;
+        u32 shortest = 0xFFFFFFFFu, before = 0xFFFFFFFFu;
         for (int k = 0; k < 31; ++k) {
             u32 tried = rice_length(u, many, k);
-            if (tried < shortest) shortest = tried;
-            else if ((largest >> k) < 20) break;
+            shortest = min(shortest, tried);
+            if (k > 0 && tried >= before && (largest >> (k - 1)) < 20) break;
+            before = tried;
         }
         length += shortest;
     }

@@ -72,14 +72,16 @@ def _ans_bound(cost: Any, size: Any, counts: Any, first: Any, last: Any, frequen
     """Return how many 32-bit words constriction can take: for nobody counts them but by encoding.
 
     Its states are at least 2^32 and its frequencies out of 2^24, so that a step costs up to log2(e) p/2^8 bits
-    more than log2(1/p). It gives each of 256 tokens a frequency of at least 1 and rounds the others, which costs
-    up to log2(e) (2^8 + 4096/f)/2^24 bits. Its last state takes two words.
+    more than log2(1/p), or up to log2(e)/2^8 more if a word was just written. It gives each of 256 tokens a
+    frequency of at least 1 and rounds the others, which costs up to log2(e) (2^8 + 4096/f)/2^24 bits. Its last
+    state takes two words.
     """
     excess = counts[tokens.ESCAPE] * frequencies[tokens.ESCAPE]
     for t in range(first, last + 1):
         excess += counts[t] * frequencies[t]
     slack = 1.5 * (float(excess) / (tokens.TOTAL * 256.0) + float(size) * (256.0 + tokens.TOTAL) / 2.0**24)
-    return (cost + int64(slack * 2.0**tokens.COST_BITS)) // (int64(32) << tokens.COST_BITS) + 3
+    total = cost + int64(slack * 2.0**tokens.COST_BITS)
+    return (total + (total >> 12)) // (int64(32) << tokens.COST_BITS) + 3
 
 
 @serial

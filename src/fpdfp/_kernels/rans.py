@@ -190,7 +190,8 @@ def decode(words: Any, count: Any, states: Any, slots: Any, levels: Any) -> Any:
         at += short
         states[lane] = x
     # An encoder starts from 2^24, and fills up with zeros to a bound that is not far off.
-    broken = at > end or end - at > uint64(2 + (size >> 14) + (count >> 14))
+    # Each state can hold almost a word, and the bound is a little above what the tokens take.
+    broken = at > end or end - at > uint64(2 + states.size + (size >> 14) + (count >> 14))
     for s in range(states.size):
         broken = broken or states[s] != low
     while at < end:

@@ -43,8 +43,8 @@ def _length(levels: Any, k: Any) -> Any:
 def best_parameter(levels: Any) -> Any:
     """Return the best parameter of a block, the length of the block with it, and the sum of its u.
 
-    Without escapes the length is a convex function of k, so that the first k that does not shorten it ends the
-    search; with escapes it need not be.
+    Where there are no escapes the length is a convex function of k, so that a k that is no shorter than the one
+    before ends the search; where there are, it need not be.
     """
     total = uint64(0)
     largest = uint32(0)
@@ -54,13 +54,14 @@ def best_parameter(levels: Any) -> Any:
         largest = max(largest, u)
     if total == 0:
         return ZEROS, PARAMETER_BITS, int64(0)
-    best, length = 0, int64(1) << 62
+    best, length, before = 0, int64(1) << 62, int64(1) << 62
     for k in range(ZEROS):
         tried = _length(levels, k)
         if tried < length:
             best, length = k, tried
-        elif (largest >> uint32(k)) < MOST_ONES:
+        if tried >= before and (largest >> uint32(k - 1)) < MOST_ONES:
             break
+        before = tried
     return best, PARAMETER_BITS + length, int64(total)
 
 

@@ -103,8 +103,8 @@ def fill_shape(model: Any, reach: Any, zeros: Any, rate: Any, escapes: Any, freq
             step = (step * square) >> 16
         else:
             weight = (weight * rate) >> 8
-    # Every token has a frequency of at least 1; the rest is shared out.
-    share = (free - min(16 * zeros, free - 1)) >> 1
+    # Every token has a frequency of at least 1, zero too; the rest is shared out.
+    share = (free - max(1, min(16 * zeros, free - 1))) >> 1
     left = free
     for k in range(1, reach + 1):
         part = share * frequencies[CENTRE + k] // total
@@ -142,11 +142,13 @@ def fill_table(counts: Any, first: Any, last: Any, frequencies: Any) -> None:
 
 @serial
 def cost(counts: Any, first: Any, last: Any, frequencies: Any, costs: Any) -> Any:
-    """Return what the tokens cost, in units of 2^-20 bits."""
+    """Return what the tokens cost, in units of 2^-20 bits; more than anything if one that occurs has no frequency."""
     total = counts[ESCAPE] * costs[frequencies[ESCAPE]]
+    impossible = counts[ESCAPE] > 0 and frequencies[ESCAPE] == 0
     for t in range(first, last + 1):
         total += counts[t] * costs[frequencies[t]]
-    return total
+        impossible = impossible or (counts[t] > 0 and frequencies[t] == 0)
+    return int64(1) << 61 if impossible else total
 
 
 @serial

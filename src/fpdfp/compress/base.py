@@ -232,6 +232,14 @@ def refuse_nonfinite(numbers: Array, limit: str = " or values beyond the range o
         raise FloatingPointError(f"a message holds NaN, infinities{limit}")
 
 
+def with_rounding(omega: float) -> float:
+    """Return a bound of the variance that allows for scales rounded up, and values rounded, to float32.
+
+    A scale is above its block's by a factor of up to 1 + 2⁻²³, a value off by up to 2⁻²⁴ of itself.
+    """
+    return (math.sqrt(omega) * (1 + 2.0**-22) + 2.0**-24 * math.sqrt(1 + omega)) ** 2
+
+
 def size_of(shape: int | Shape) -> int:
     """Return the number of entries of a size or shape."""
     return math.prod(_checks.shape("shape", (shape,) if np.ndim(shape) == 0 else shape))

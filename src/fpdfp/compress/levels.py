@@ -21,9 +21,6 @@ from fpdfp.compress.base import (
 )
 from fpdfp.rng import Draws
 
-#: What rounding a scale up to float32 can add to a variance.
-SCALE_ROUNDING = 1.0 + 2.0**-22
-
 
 class LevelCompressor(Compressor):
     """What QSGD, NUQSGD, natural compression and signs share: how they round and scale is all that differs."""

@@ -9,7 +9,8 @@ from typing import ClassVar
 from fpdfp import _checks
 from fpdfp._typing import Shape
 from fpdfp.compress import blocks, codecs
-from fpdfp.compress.levels import SCALE_ROUNDING, LevelCompressor
+from fpdfp.compress.base import with_rounding
+from fpdfp.compress.levels import LevelCompressor
 from fpdfp.compress.qsgd import spread
 
 #: Powers down to 2^-1021 of the largest: all that float64 has.
@@ -78,13 +79,13 @@ class NUQSGD(LevelCompressor):
         return self.levels
 
     def omega(self, shape: int | Shape) -> float:
-        """Return ω with E‖Q(x) − x‖² ≤ ω‖x‖².
+        """Return ω with E‖Q(x) − x‖² ≤ ω‖x‖², for norms of at least 2⁻¹²⁶.
 
         Between two powers of two the variance of an entry is at most x_i²/8, below the smallest level ℓ it is that
         of rounding to multiples of ℓ‖x‖ (see :meth:`QSGD.omega`).
         """
         smallest = 2.0 ** (1 - self.levels)
-        return (BETWEEN_POWERS + spread(self.norm, blocks.length(self.block, shape), smallest)) * SCALE_ROUNDING
+        return with_rounding(BETWEEN_POWERS + spread(self.norm, blocks.length(self.block, shape), smallest))
 
     def parameters(self, shape: Shape) -> tuple[int, ...]:
         return self.levels, blocks.to_parameter(self.block, shape), self.scale_kind

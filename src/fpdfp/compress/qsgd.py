@@ -10,7 +10,8 @@ from typing import ClassVar
 from fpdfp import _checks
 from fpdfp._typing import Shape
 from fpdfp.compress import blocks, codecs
-from fpdfp.compress.levels import SCALE_ROUNDING, LevelCompressor
+from fpdfp.compress.base import with_rounding
+from fpdfp.compress.levels import LevelCompressor
 
 #: Signed levels are held in 32 bits.
 MAX_LEVELS = 2**31 - 2
@@ -101,7 +102,7 @@ class QSGD(LevelCompressor):
         ‖x‖|x_i|/s. Summed, the first is at most (d/4s²)‖x‖₂²; the second is at most (√d/s)‖x‖₂² for the l2
         norm and ((1 + √d)/2s)‖x‖₂² for the max norm.
         """
-        return spread(self.norm, blocks.length(self.block, shape), 1 / self.levels) * SCALE_ROUNDING
+        return with_rounding(spread(self.norm, blocks.length(self.block, shape), 1 / self.levels))
 
     def parameters(self, shape: Shape) -> tuple[int, ...]:
         return self.levels, blocks.to_parameter(self.block, shape), self.scale_kind

@@ -9,7 +9,8 @@ from typing import ClassVar
 from fpdfp import _checks
 from fpdfp._typing import Shape
 from fpdfp.compress import blocks, codecs
-from fpdfp.compress.levels import SCALE_ROUNDING, LevelCompressor
+from fpdfp.compress.base import with_rounding
+from fpdfp.compress.levels import LevelCompressor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,13 +81,13 @@ class Sign(LevelCompressor):
         return -1, 0
 
     def omega(self, shape: int | Shape) -> float:
-        """Return ω with E‖Q(x) − x‖² ≤ ω‖x‖², with d the entries of a block.
+        """Return ω with E‖Q(x) − x‖² ≤ ω‖x‖², with d the entries of a block, for scales of at least 2⁻¹²⁶.
 
         Drawn signs: the variance of an entry is ‖x‖_∞² − x_i², at most (d − 1)‖x‖₂² together. Kept signs: the
         error is ‖x‖₂² − ‖x‖₁²/d, at most (1 − 1/d)‖x‖₂².
         """
         d = blocks.length(self.block, shape)
-        return d * SCALE_ROUNDING - 1.0 if self.random else 1.0 - (1.0 - 2.0**-40) / d
+        return with_rounding(d * (1.0 + 2.0**-21) - 1.0 if self.random else 1.0 - 1.0 / d)
 
     def parameters(self, shape: Shape) -> tuple[int, ...]:
         return int(self.random), blocks.to_parameter(self.block, shape)

@@ -23,6 +23,7 @@ from fpdfp.compress.base import (
     on_device,
     refuse_nonfinite,
     size_of,
+    with_rounding,
 )
 from fpdfp.compress.plain import multiply, to_little_endian, values_of
 from fpdfp.rng import Draws
@@ -42,7 +43,9 @@ class SubsetCompressor(Compressor):
 
     def count(self, size: int) -> int:
         """Return how many of ``size`` entries are sent."""
-        return min(size, max(1, math.ceil(self.k * size)) if isinstance(self.k, float) else self.k)
+        if isinstance(self.k, float):  # rounded, since 0.07 · 100 is a little above 7
+            return min(size, max(1, math.ceil(round(self.k * size, 9))))
+        return min(size, self.k)
 
     def body_bits(self, quantized: Quantized) -> IntArray:
         values = values_of(quantized)
@@ -195,9 +198,9 @@ class RandK(SubsetCompressor):
         self._check()
 
     def omega(self, shape: int | Shape) -> float:
-        """Return d/k − 1."""
+        """Return d/k − 1, with an allowance for rounding to the precision of the message."""
         size = size_of(shape)
-        return size / self.count(size) - 1.0 if size else 0.0
+        return with_rounding(size / self.count(size) - 1.0) if size else 0.0
 
     def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
         rows, shape = _rows(arrays)
@@ -217,7 +220,8 @@ class RandK(SubsetCompressor):
 
     def position_bits(self, quantized: Quantized) -> IntArray:
         bits = super().position_bits(quantized)
-        return np.minimum(bits, 8 * ORIGIN_BYTES) if self.codec == "auto" else bits
+        known = quantized.origin is not None
+        return np.minimum(bits, 8 * ORIGIN_BYTES) if self.codec == "auto" and known else bits
 
     def pack(self, quantized: Quantized, row: int) -> Body:
         if self.codec == "auto" and quantized.origin is not None:
