@@ -66,6 +66,11 @@ def main() -> None:
     room = cupy.empty(D, dtype=np.int32)
     copy_from, copy_to = cupy.empty(1 << 30, np.uint8), cupy.empty(1 << 30, np.uint8)
 
+    scales, kept = cupy.empty((1, SLICES), np.float32), cupy.empty((1, D), np.int32)
+
+    def rounding(i: int) -> None:
+        _cuda.quantize(0, 0, x[i % sets].reshape(1, D), SLICE, s, 0, 0, 16, DRAWS.clients, 0, kept, scales)
+
     def unpack(i: int) -> None:
         _cuda.unpack_fixed(packed[i % sets], D, -s, s, width, room)
 
@@ -73,6 +78,7 @@ def main() -> None:
     sent = packed[0].nbytes
     stages: dict[str, tuple[Callable[[int], Any], int]] = {
         "quantize": (lambda i: quantizer.quantize(x[i % sets], DRAWS, 16), 8 * D),
+        "norms and rounding alone": (rounding, 8 * D),
         "pack": (lambda i: _cuda.pack_fixed(levels[i % sets], -s, width), 4 * D + sent),
         "unpack": (unpack, 4 * D + sent),
         "dequantize": (lambda i: quantizer.dequantize(quantized[i % sets]), 8 * D),

@@ -13,6 +13,8 @@ from fpdfp._typing import Array, Shape
 
 def integer(name: str, value: Any, *, at_least: int, at_most: int | None = None) -> int:
     """Return ``value`` as an int in the given range, or say why it is none."""
+    if type(value) is int and value >= at_least and (at_most is None or value <= at_most):
+        return value
     accepted = f"an integer of at least {at_least}" + (f" and at most {at_most}" if at_most is not None else "")
     if isinstance(value, bool):
         raise TypeError(f"{name} must be {accepted}, got {value!r}")

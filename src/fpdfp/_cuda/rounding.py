@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+import threading
 from typing import Any
 
 import numpy as np
@@ -45,20 +47,16 @@ def quantize(
 
     They are copied while the levels are rounded, so that looking at them holds nothing up.
     """
-    import cupy
-    import cupyx
-
     rows, size = values.shape
-    host = cupyx.empty_pinned(scales.shape, dtype=np.float32)
+    host, copied = _landing.room(scales.shape)
     if rows == 0 or size == 0:
         return host
     check_size(rows, size)
     fill_scales(kind, values, block, scales)
     scales.get(out=host, blocking=False)
-    copied = cupy.cuda.Event(disable_timing=True)
     copied.record()
     u32 = np.uint32
-    kernel("quantize", values.dtype.name, rounding)(
+    kernel("quantize", values.dtype.char, rounding)(
         grid(-(-size // 256) * 16, rows),
         (THREADS,),
         (
@@ -70,16 +68,38 @@ def quantize(
     return host
 
 
+class _Landing(threading.local):
+    """Pinned memory of a thread, to which scales are copied to be looked at, and the event that says they are there."""
+
+    def __init__(self) -> None:
+        self.buffer: Any = np.empty(0, dtype=np.float32)
+        self.event: Any = None
+
+    def room(self, shape: tuple[int, ...]) -> tuple[Any, Any]:
+        """Return an array in that memory, good until the next call."""
+        import cupy
+        import cupyx
+
+        size = math.prod(shape)
+        if self.event is None or size > self.buffer.size:
+            self.buffer = cupyx.empty_pinned(max(size, 4096), dtype=np.float32)
+            self.event = cupy.cuda.Event(disable_timing=True)
+        return self.buffer[:size].reshape(shape), self.event
+
+
+_landing = _Landing()
+
+
 def fill_scales(kind: int, values: Array, block: int, scales: Array) -> None:
     """Write the scale of every block."""
     import cupy
 
     rows, size = values.shape
     blocks, pieces = scales.shape[1], -(-block // PIECE)
-    u32, dtype = np.uint32, values.dtype.name
+    u32, dtype = np.uint32, values.dtype.char
     sums = cupy.empty(scales.shape)
     # Squares of tiny numbers vanish; float32 has none so tiny.
-    for unit in (1.0, UNIT) if kind == L2 and dtype == "float64" else (1.0,):
+    for unit in (1.0, UNIT) if kind == L2 and dtype == "d" else (1.0,):
         head = (np.int32(kind), np.float64(unit))
         if pieces == 1:
             args = (*head, values, u32(size), u32(block), u32(blocks), sums, scales)
@@ -101,7 +121,7 @@ def dequantize(rounding: int, levels: Array, scales: Array, block: int, s: int, 
         return
     check_size(rows, size)
     u32 = np.uint32
-    kernel("dequantize", out.dtype.name, rounding)(
+    kernel("dequantize", out.dtype.char, rounding)(
         grid(-(-size // 4), rows),
         (THREADS,),
         (levels, scales, u32(size), u32(block), u32(scales.shape[1]), np.int32(s), out),
@@ -120,7 +140,7 @@ def half(
     if rows and size:
         check_size(rows, size)
         u32, i32 = np.uint32, np.int32
-        kernel("half_numbers", values.dtype.name)(
+        kernel("half_numbers", values.dtype.char)(
             grid(-(-size // 256) * 64, rows),
             (THREADS,),
             (
@@ -137,7 +157,7 @@ def multiply(values: Array, factor: float, dtype: Any) -> Array:
 
     out = cupy.empty(values.shape, dtype=dtype)
     if values.size:
-        kernel("multiply", values.dtype.name, out.dtype.name)(
+        kernel("multiply", values.dtype.char, out.dtype.char)(
             grid(values.size, 1),
             (THREADS,),
             (cupy.ascontiguousarray(values), np.uint64(values.size), np.float64(factor), out),

@@ -128,15 +128,6 @@ def sparse_length(kind: Any, levels: Any, table: Any) -> Any:
 
 
 @serial
-def count_starts(levels: Any) -> Any:
-    """How many non-zero levels follow a zero: their distances are at least 2."""
-    count = 0
-    for j in range(1, levels.size):
-        count += 1 if levels[uint64(j)] != 0 and levels[uint64(j) - uint64(1)] == 0 else 0
-    return count
-
-
-@serial
 def dense_length(kind: Any, levels: Any, table: Any) -> Any:
     """The exact length of the dense stream, but for its first bit."""
     total = 0

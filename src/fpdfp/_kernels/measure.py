@@ -85,7 +85,7 @@ def _ans_bound(cost: Any, size: Any, counts: Any, first: Any, last: Any, frequen
 
 
 @serial
-def _plan_elias(code: Any, levels: Any, table: Any, best: Any, work: Any, plan: Any) -> Any:
+def _plan_elias(code: Any, levels: Any, starts: Any, table: Any, best: Any, work: Any, plan: Any) -> Any:
     """Return the length of the shorter of the dense and the sparse stream, or ``best`` if neither is shorter.
 
     Counting takes a pass, so it is left out where the counts of the tokens say that it cannot win.
@@ -107,8 +107,8 @@ def _plan_elias(code: Any, levels: Any, table: Any, best: Any, work: Any, plan: 
         if length < best:
             best = length
             plan[CODE], plan[SPARSE] = code, 0
-    # A distance of 2 or more takes three bits.
-    if sparse < best and sparse + 2 * elias.count_starts(levels) < best:
+    # A non-zero level after a zero has a distance of 2 or more, which takes three bits.
+    if sparse + 2 * starts < best:
         length = 1 + elias.sparse_length(kind, levels, table)
         if length < best:
             best = length
@@ -128,7 +128,7 @@ def plan_stream(
         plan[CODE] = FIXED
     if code != FIXED:
         # The length of the Rice stream may not be asked for, but its sum is.
-        length, total = rice.stream_length(levels)
+        length, total, starts = rice.stream_length(levels)
         if code in (RICE, AUTO) and length < best:
             best = length
             plan[CODE] = RICE
@@ -137,10 +137,10 @@ def plan_stream(
         if code in (RANS, ANS, AUTO) and length < best:
             best = length
             plan[CODE] = ANS if code == ANS else RANS
-    if code in (GAMMA, AUTO):
-        best = _plan_elias(GAMMA, levels, gamma, best, work, plan)
-    if code in (OMEGA, AUTO):
-        best = _plan_elias(OMEGA, levels, omega, best, work, plan)
+        if code in (GAMMA, AUTO):
+            best = _plan_elias(GAMMA, levels, starts, gamma, best, work, plan)
+        if code in (OMEGA, AUTO):
+            best = _plan_elias(OMEGA, levels, starts, omega, best, work, plan)
     plan[BITS] = best
 
 

@@ -67,14 +67,22 @@ def best_parameter(levels: Any) -> Any:
 
 @serial
 def stream_length(levels: Any) -> Any:
-    """The exact length of the stream, and the sum of all u: about twice that of |level|."""
+    """The exact length of the stream; the sum of all u, about twice that of |level|; non-zero levels after a zero.
+
+    The last two are for other codes: while a block is at hand, they cost next to nothing.
+    """
     length = int64(0)
     total = int64(0)
+    starts = int64(0)
     for start in range(0, levels.size, BLOCK):
         _, bits, size = best_parameter(levels[start : start + BLOCK])
         length += bits
         total += size
-    return length, total
+        found = uint32(0)
+        for j in range(max(start, 1), min(start + BLOCK, levels.size)):
+            found = uint32(found + uint32(levels[uint64(j)] != 0 and levels[uint64(j) - uint64(1)] == 0))
+        starts += int64(found)
+    return length, total, starts
 
 
 @serial

@@ -203,6 +203,8 @@ def checked(arrays: Array) -> Array:
             f"arrays must be float32 or float64 with a leading client axis, "
             f"got {arrays.dtype} of shape {tuple(arrays.shape)}"
         )
+    if arrays.flags.c_contiguous and arrays.dtype.isnative:
+        return arrays
     return xp.ascontiguousarray(arrays, dtype=arrays.dtype.newbyteorder("="))
 
 
@@ -215,14 +217,17 @@ def checked_draws(draws: Draws, purpose: int, rows: int) -> Draws:
     _checks.integer("draws: round", round_, at_least=0, at_most=2**32 - 1)
     _checks.integer("draws: step", step, at_least=0, at_most=2**24 - 1)
     _checks.integer("purpose", purpose, at_least=0, at_most=255)
-    numbers = np.asarray(clients)
+    numbers = clients if type(clients) is np.ndarray else np.asarray(clients)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or len(numbers) != rows:
         raise ValueError(
             f"draws: clients must be one client number for each of the {rows} rows of arrays, whose first axis is that "
             f"of the clients; got {numbers.dtype} of shape {numbers.shape}"
         )
-    if rows and not (int(numbers.min()) >= 0 and int(numbers.max()) < 2**32):
+    # Client numbers are 32 bits of the counter; shifted down by those, they are all 0.
+    if (numbers >> 32).any():
         raise ValueError("draws: clients must be at least 0 and below 2**32")
+    if numbers is clients and numbers.dtype.char == "l" and numbers.flags.c_contiguous:
+        return draws
     return draws._replace(clients=np.ascontiguousarray(numbers, dtype=np.int64))
 
 

@@ -39,10 +39,16 @@ def length(block: BlockSpec, shape: int | Shape) -> int:
     if isinstance(block, tuple):
         if np.ndim(shape) == 0:
             raise TypeError("shape: give the shape of the array, not its size, where blocks are slices along axes")
-        lengths = _checks.shape("shape", shape)
-        check_axes(block, lengths)
-        return max(1, math.prod(n for axis, n in enumerate(lengths) if axis not in block))
-    size = size_of(shape)
+        return length_in(block, _checks.shape("shape", shape))
+    return length_in(block, (size_of(shape),))
+
+
+def length_in(block: BlockSpec, shape: Shape) -> int:
+    """Return the same for the shape of an array."""
+    if isinstance(block, tuple):
+        check_axes(block, shape)
+        return max(1, math.prod(n for axis, n in enumerate(shape) if axis not in block))
+    size = math.prod(shape)
     return max(1, size if block is None else min(block, size))
 
 
@@ -57,15 +63,17 @@ def lay_out(block: BlockSpec, arrays: Array) -> Array:
     shape = tuple(arrays.shape[1:])
     if isinstance(block, tuple):
         check_axes(block, shape)
-        arrays = arrays.transpose(0, *(axis + 1 for axis in _order(block, shape)))
-    return namespace(arrays).ascontiguousarray(arrays).reshape(len(arrays), math.prod(shape))
+        order = _order(block, shape)
+        if order != list(range(len(shape))):
+            arrays = arrays.transpose(0, *(axis + 1 for axis in order))
+    return arrays.reshape(len(arrays), math.prod(shape))
 
 
 def put_back(block: BlockSpec, rows: Array, shape: Shape) -> Array:
     """Undo :func:`lay_out`."""
-    if not isinstance(block, tuple):
+    order = _order(block, shape) if isinstance(block, tuple) else []
+    if order == list(range(len(order))):
         return rows.reshape(len(rows), *shape)
-    order = _order(block, shape)
     arrays = rows.reshape(len(rows), *(shape[axis] for axis in order))
     inverse = sorted(range(len(order)), key=order.__getitem__)
     return namespace(rows).ascontiguousarray(arrays.transpose(0, *(axis + 1 for axis in inverse)))

@@ -74,13 +74,13 @@ class LevelCompressor(Compressor):
         self.check_source(quantized)
         levels, scales = _parts(quantized)
         out = namespace(levels).empty(levels.shape, dtype=quantized.dtype)
-        block = blocks.length(self.block_spec, quantized.shape)
+        block = blocks.length_in(self.block_spec, quantized.shape)
         _kernels(levels).dequantize(self.rounding, levels, scales, block, self.s, out)
         return blocks.put_back(self.block_spec, out, quantized.shape)
 
     def body_bits(self, quantized: Quantized) -> IntArray:
         levels, scales = _parts(quantized)
-        block = blocks.length(self.block_spec, quantized.shape)
+        block = blocks.length_in(self.block_spec, quantized.shape)
         return 32 * scales.shape[1] + codecs.count(self.codec, levels, scales, block, *self.bounds)
 
     def compress(self, arrays: Array, draws: Draws, purpose: int) -> Compressed:
@@ -108,14 +108,14 @@ class LevelCompressor(Compressor):
 
     def pack(self, quantized: Quantized, row: int) -> Body:
         levels, scales = _parts(quantized)
-        block = blocks.length(self.block_spec, quantized.shape)
+        block = blocks.length_in(self.block_spec, quantized.shape)
         head = to_host(scales[row]).astype("<f4", copy=False)
         code, data = codecs.encode_row(self.codec, levels[row], scales[row], block, *self.bounds)
         return Body(code, head.tobytes() + data)
 
     def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
         size = int(np.prod(shape, dtype=np.int64))
-        block = blocks.length(self.block_spec, shape)
+        block = blocks.length_in(self.block_spec, shape)
         n_blocks = -(-size // block)
         if len(body.data) < 4 * n_blocks:
             raise damaged("it is cut off")
@@ -138,7 +138,7 @@ class LevelCompressor(Compressor):
     def _lay_out(self, arrays: Array) -> tuple[Array, int, Array]:
         """Return the arrays as rows, the length of a block, and room for the scales."""
         rows = blocks.lay_out(self.block_spec, arrays)
-        block = blocks.length(self.block_spec, tuple(arrays.shape[1:]))
+        block = blocks.length_in(self.block_spec, tuple(arrays.shape[1:]))
         xp = namespace(arrays)
         return rows, block, xp.empty((len(rows), -(-rows.shape[1] // block)), dtype=np.float32)
 
