@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import int64, prange, uint64
+from numba import int64, prange, uint32, uint64
 
 from fpdfp._kernels import elias, rans, rice, tokens
 from fpdfp._kernels.bits import bit_length
@@ -28,21 +28,52 @@ WORKSPACE = 6
 
 
 @serial
+def _survey(levels: Any, work: Any) -> Any:
+    """Return the length of the Rice stream, the sum of its u, and the non-zero levels after a zero; count tokens.
+
+    All in one go through the levels, a block at a time, which is then at hand: going through memory again would
+    take longer than the counting.
+    """
+    tokens.clear(work)
+    numbers = np.empty(rice.BLOCK, dtype=np.uint32)
+    length = int64(0)
+    total = int64(0)
+    starts = int64(0)
+    for start in range(0, levels.size, rice.BLOCK):
+        stop = min(start + rice.BLOCK, levels.size)
+        _, bits, size = rice.best_parameter(levels[start:stop], numbers)
+        length += bits
+        total += size
+        found = uint32(0)
+        for j in range(max(start, 1), stop):
+            found = uint32(found + uint32(levels[uint64(j)] != 0 and levels[uint64(j) - uint64(1)] == 0))
+        starts += int64(found)
+        tokens.add_tokens(levels[start:stop], 0, work)
+    tokens.merge(work)
+    return length, total, starts
+
+
+@serial
 def _plan_tokens(
     code: Any, levels: Any, total: Any, lowest: Any, highest: Any, costs: Any, work: Any, plan: Any
 ) -> Any:
-    """Count the tokens, fit the model, and return the length of the stream, rANS or ANS."""
+    """Fit the model, and return the length of the stream, rANS or ANS; tokens have been counted for h = 0."""
     shift = tokens.shift_for(total, levels.size)
-    least = int64(1) << 62
-    # Where both can be, h = 0 is tried after the other, and the better one is done again if it was the first.
-    for attempt in range(3 if shift > 0 and tokens.fits(lowest, highest) else 1):
-        tried = 0 if attempt == 1 else shift
-        tokens.count_tokens(levels, tried, work)
-        length = plan_counted(code, levels.size, tried, costs, work, plan)
-        if attempt == 1 and length < least:
-            return length
-        least = length
-    return least
+    best = int64(1) << 62
+    if shift == 0 or tokens.fits(lowest, highest):
+        best = plan_counted(code, levels.size, 0, costs, work, plan)
+    if shift > 0:
+        other = np.empty_like(work)
+        trial = np.empty_like(plan)
+        tokens.clear(other)
+        tokens.add_tokens(levels, shift, other)
+        tokens.merge(other)
+        length = plan_counted(code, levels.size, shift, costs, other, trial)
+        if length < best:
+            best = length
+            work[:] = other
+            plan[SHIFT:] = trial[SHIFT:]
+    return best
 
 
 @serial
@@ -127,8 +158,7 @@ def plan_stream(
         best = levels.size * bit_length(highest - lowest)
         plan[CODE] = FIXED
     if code != FIXED:
-        # The length of the Rice stream may not be asked for, but its sum is.
-        length, total, starts = rice.stream_length(levels)
+        length, total, starts = _survey(levels, work)
         if code in (RICE, AUTO) and length < best:
             best = length
             plan[CODE] = RICE

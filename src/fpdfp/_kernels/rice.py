@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import int64, uint32, uint64
 
 from fpdfp._kernels.bits import BROKEN, carry, get, ones, trailing_zeros, window
@@ -29,19 +30,21 @@ def _unsigned(level: Any) -> Any:
 
 
 @serial
-def _length(levels: Any, k: Any) -> Any:
-    """The length of a block's codes with parameter k."""
+def _length(numbers: Any, count: Any, k: Any) -> Any:
+    """The length of the codes of ``count`` numbers u with parameter k."""
     escape = uint32(MOST_ONES + 31 - k)
     total = uint32(0)  # at most 512 codes of 52 bits
-    for j in range(levels.size):
-        quotient = _unsigned(levels[j]) >> uint32(k)
+    for j in range(count):
+        quotient = numbers[uint64(j)] >> uint32(k)
         total = uint32(total + uint32(quotient if quotient < uint32(MOST_ONES) else escape))
-    return int64(total) + levels.size * (k + 1)
+    return int64(total) + count * (k + 1)
 
 
 @serial
-def best_parameter(levels: Any) -> Any:
+def best_parameter(levels: Any, numbers: Any) -> Any:
     """Return the best parameter of a block, the length of the block with it, and the sum of its u.
+
+    ``numbers`` is room for the u of 512 levels.
 
     Where there are no escapes the length is a convex function of k, so that a k that is no shorter than the one
     before ends the search; where there are, it need not be.
@@ -50,13 +53,14 @@ def best_parameter(levels: Any) -> Any:
     largest = uint32(0)
     for j in range(levels.size):
         u = _unsigned(levels[j])
+        numbers[j] = u
         total += uint64(u)
         largest = max(largest, u)
     if total == 0:
         return ZEROS, PARAMETER_BITS, int64(0)
     best, length, before = 0, int64(1) << 62, int64(1) << 62
     for k in range(ZEROS):
-        tried = _length(levels, k)
+        tried = _length(numbers, levels.size, k)
         if tried < length:
             best, length = k, tried
         if tried >= before and (largest >> uint32(k - 1)) < MOST_ONES:
@@ -66,32 +70,13 @@ def best_parameter(levels: Any) -> Any:
 
 
 @serial
-def stream_length(levels: Any) -> Any:
-    """The exact length of the stream; the sum of all u, about twice that of |level|; non-zero levels after a zero.
-
-    The last two are for other codes: while a block is at hand, they cost next to nothing.
-    """
-    length = int64(0)
-    total = int64(0)
-    starts = int64(0)
-    for start in range(0, levels.size, BLOCK):
-        _, bits, size = best_parameter(levels[start : start + BLOCK])
-        length += bits
-        total += size
-        found = uint32(0)
-        for j in range(max(start, 1), min(start + BLOCK, levels.size)):
-            found = uint32(found + uint32(levels[uint64(j)] != 0 and levels[uint64(j) - uint64(1)] == 0))
-        starts += int64(found)
-    return length, total, starts
-
-
-@serial
 def encode(levels: Any, out: Any) -> Any:
     """Write the stream and return its length in bits."""
+    numbers = np.empty(BLOCK, dtype=np.uint32)
     pending, fill, word = uint64(0), 0, 0
     for start in range(0, levels.size, BLOCK):
         block = levels[start : start + BLOCK]
-        k = best_parameter(block)[0]
+        k = best_parameter(block, numbers)[0]
         pending, fill = pending | (uint64(k) << uint64(fill)), fill + PARAMETER_BITS
         out[uint64(word)] = uint32(pending)
         pending, fill, word = carry(pending, fill, word)

@@ -24,8 +24,6 @@ from fpdfp._kernels.bits import bit_length
 from fpdfp._kernels.jit import inline, serial
 
 TOKENS = 256
-#: Levels below which tokens are counted one after the other.
-FEW = 2048
 CENTRE = 127
 ESCAPE = 255
 #: Frequencies add up to this, a power of two.
@@ -58,23 +56,28 @@ def token_of(level: Any, shift: Any) -> Any:
 
 
 @serial
-def count_tokens(levels: Any, shift: Any, tables: Any) -> None:
-    """Clear the tables, and count each token in the first of them.
-
-    Four tables take turns, so that runs of one token do not wait for each other; for few levels one is enough.
-    """
-    few = levels.size < FEW
+def clear(tables: Any) -> None:
+    """Set all counts to zero."""
     for row in range(tables.shape[0]):
-        if not (few and 1 <= row < 4):
-            for t in range(TOKENS):
-                tables[uint64(row), uint64(t)] = 0
-    whole = 0 if few else levels.size - levels.size % 4
+        for t in range(TOKENS):
+            tables[uint64(row), uint64(t)] = 0
+
+
+@serial
+def add_tokens(levels: Any, shift: Any, tables: Any) -> None:
+    """Count tokens in four tables, which take turns, so that runs of one token do not wait for each other."""
+    whole = levels.size - levels.size % 4
     for j in range(0, whole, 4):
         for lane in range(4):
             tables[uint64(lane), token_of(levels[uint64(j + lane)], shift)] += 1
     for j in range(whole, levels.size):
         tables[0, token_of(levels[uint64(j)], shift)] += 1
-    for t in range(0 if few else TOKENS):
+
+
+@serial
+def merge(tables: Any) -> None:
+    """Add the four tables up in the first."""
+    for t in range(TOKENS):
         tables[0, t] += tables[1, t] + tables[2, t] + tables[3, t]
 
 

@@ -60,6 +60,13 @@ class Body(NamedTuple):
     data: bytes
 
 
+class Parts(NamedTuple):
+    """The same, before it is put together: what it is made of, in order."""
+
+    code: int
+    pieces: list[Any]
+
+
 class Compressor(abc.ABC):
     """A map from arrays to shorter messages, over a leading client axis.
 
@@ -93,7 +100,7 @@ class Compressor(abc.ABC):
         """Return the exact length of each message but for its header and checksum."""
 
     @abc.abstractmethod
-    def pack(self, quantized: Quantized, row: int) -> Body:
+    def pack(self, quantized: Quantized, row: int) -> Parts:
         """Write one client's message but for its header and checksum."""
 
     @abc.abstractmethod

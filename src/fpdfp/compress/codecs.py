@@ -10,7 +10,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array, IntArray
-from fpdfp.compress.base import Body, damaged
+from fpdfp.compress.base import Body, Parts, damaged
 
 #: The codes by name; the numbers stand in messages.
 CODES = {"fixed": 1, "gamma": 2, "omega": 3, "rice": 4, "rans": 5, "ans": 6, "auto": 15}
@@ -62,7 +62,7 @@ def count(codec: str, levels: Array, scales: Array, block: int, lowest: int, hig
     return bits
 
 
-def encode_row(codec: str, levels: Array, scales: Array, block: int, lowest: int, highest: int) -> Body:
+def encode_row(codec: str, levels: Array, scales: Array, block: int, lowest: int, highest: int) -> Parts:
     """Write the levels of one client: those of the blocks whose scale is not zero."""
     if namespace(levels) is not np:
         from fpdfp import _cuda
@@ -76,18 +76,20 @@ def encode_row(codec: str, levels: Array, scales: Array, block: int, lowest: int
     return encode(codec, levels, lowest, highest)
 
 
-def encode(codec: str, levels: Array, lowest: int, highest: int) -> Body:
+def encode(codec: str, levels: Array, lowest: int, highest: int) -> Parts:
     """Write levels, all from ``lowest`` to ``highest``, in a code; ``"auto"`` takes the shortest."""
     from fpdfp._kernels import elias, fixed, measure, rice, tokens
 
     if levels.size == 0:
-        return Body(NO_CODE, b"")
+        return Parts(NO_CODE, [])
     if namespace(levels) is not np:
         if codec == "fixed":
             from fpdfp import _cuda
 
             width = (highest - lowest).bit_length()
-            return Body(CODES[codec], to_bytes(to_host(_cuda.pack_fixed(levels, lowest, width)), levels.size * width))
+            return Parts(
+                CODES[codec], [to_bytes(to_host(_cuda.pack_fixed(levels, lowest, width)), levels.size * width)]
+            )
         levels = to_host(levels)
     gamma, omega, costs = tables()
     work = np.zeros((measure.WORKSPACE, tokens.TOKENS), dtype=np.int64)
@@ -97,7 +99,7 @@ def encode(codec: str, levels: Array, lowest: int, highest: int) -> Body:
     if code in (CODES["rans"], CODES["ans"]):
         from fpdfp.compress import entropy
 
-        return Body(code, entropy.encode(code, levels, work, plan))
+        return Parts(code, entropy.encode(code, levels, work, plan))
     out = np.empty(bits // 32 + 2, dtype=np.uint32)
     if code == CODES["fixed"]:
         written = fixed.encode(levels, lowest, (highest - lowest).bit_length(), out)
@@ -109,7 +111,7 @@ def encode(codec: str, levels: Array, lowest: int, highest: int) -> Body:
         written = write(kind, levels, table, out)
     if written != bits:
         raise AssertionError(f"a stream of {bits} bits was foreseen and one of {written} written")
-    return Body(code, to_bytes(out, bits))
+    return Parts(code, [to_bytes(out, bits)])
 
 
 def decode_on_gpu(body: Body, count: int, lowest: int, highest: int) -> Array:
@@ -157,9 +159,9 @@ def decode(body: Body, count: int, lowest: int, highest: int) -> Array:
     return levels
 
 
-def to_bytes(words: Array, bits: int) -> bytes:
+def to_bytes(words: Array, bits: int) -> memoryview:
     """Return the first bits of an array of words as bytes; the bits after them are zeros."""
-    return words.astype(words.dtype.newbyteorder("<"), copy=False).tobytes()[: -(-bits // 8)]
+    return words.astype(words.dtype.newbyteorder("<"), copy=False).view(np.uint8).data[: -(-bits // 8)]
 
 
 def to_words(data: bytes) -> Array:

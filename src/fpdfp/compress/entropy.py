@@ -27,7 +27,7 @@ from fpdfp.errors import MessageError
 RANS = 5
 
 
-def encode(code: int, levels: Array, work: Array, plan: Array) -> bytes:
+def encode(code: int, levels: Array, work: Array, plan: Array) -> list[Any]:
     """Write levels as they were planned."""
     from fpdfp._kernels import measure, rans, tokens
 
@@ -36,12 +36,12 @@ def encode(code: int, levels: Array, work: Array, plan: Array) -> bytes:
     if ((work[measure.COUNTS] > 0) & (frequencies == 0)).any() or frequencies.sum() != tokens.TOTAL:
         raise AssertionError("a token has no frequency")  # before a kernel writes where it should not
     escapes = int(work[measure.COUNTS, tokens.ESCAPE])
-    parts = [bytes([shift | model << 5 | (escapes > 0) << 7])]
+    parts: list[Any] = [bytes([shift | model << 5 | (escapes > 0) << 7])]
     if escapes:
         parts.append(escapes.to_bytes(4, "little"))
     parts.append(_write_model(plan, frequencies, escapes > 0))
     write = _rans_words if code == RANS else _ans_words
-    parts.append(write(levels, shift, frequencies, words))
+    parts += write(levels, shift, frequencies, words)
     if shift or escapes:
         from fpdfp.compress.codecs import to_bytes
 
@@ -49,7 +49,7 @@ def encode(code: int, levels: Array, work: Array, plan: Array) -> bytes:
         rest = np.empty(bits // 32 + 2, dtype=np.uint32)
         rans.encode_rest(levels, shift, rest)
         parts.append(to_bytes(rest, bits))
-    return b"".join(parts)
+    return parts
 
 
 def decode(body: Body, count: int, lowest: int, highest: int) -> Array:
@@ -141,7 +141,7 @@ def _read_model(data: bytes, at: int, model: int, escapes: bool) -> tuple[Array,
     return frequencies, at + 2 + used
 
 
-def _rans_words(levels: Array, shift: int, frequencies: Array, bound: int) -> bytes:
+def _rans_words(levels: Array, shift: int, frequencies: Array, bound: int) -> list[Any]:
     from fpdfp._kernels import rans
 
     starts = (np.cumsum(frequencies) - frequencies).astype(np.uint64)
@@ -150,7 +150,7 @@ def _rans_words(levels: Array, shift: int, frequencies: Array, bound: int) -> by
     words = np.empty(bound + 1, dtype=np.uint16)
     begin = int(rans.encode(levels, shift, frequencies.astype(np.uint64), starts, inverses, states, words))
     heads = b"".join(int(state).to_bytes(rans.STATE_BYTES, "little") for state in states)
-    return heads + words[begin:].astype("<u2", copy=False).tobytes() + bytes(2 * (begin - 1))
+    return [heads, words[begin:].astype("<u2", copy=False).data, bytes(2 * (begin - 1))]
 
 
 def _read_rans(data: bytes, count: int, frequencies: Array) -> Array:
@@ -180,7 +180,7 @@ def _streams(count: int) -> int:
     return rans.STREAMS if count >= rans.MANY else 1
 
 
-def _ans_words(levels: Array, shift: int, frequencies: Array, bound: int) -> bytes:
+def _ans_words(levels: Array, shift: int, frequencies: Array, bound: int) -> list[Any]:
     from fpdfp._kernels.tokens import CENTRE, ESCAPE
 
     stream = _constriction()
@@ -189,7 +189,7 @@ def _ans_words(levels: Array, shift: int, frequencies: Array, bound: int) -> byt
     coder = stream.stack.AnsCoder()
     coder.encode_reverse(tokens, _ans_model(stream, frequencies))
     words = coder.get_compressed()
-    return words.astype("<u4", copy=False).tobytes() + bytes(4 * (bound - len(words)))
+    return [words.astype("<u4", copy=False).data, bytes(4 * (bound - len(words)))]
 
 
 def _read_ans(data: bytes, count: int, frequencies: Array) -> Array:

@@ -13,6 +13,7 @@ from fpdfp.compress.base import (
     Body,
     Compressed,
     Compressor,
+    Parts,
     Quantized,
     checked,
     checked_draws,
@@ -106,12 +107,12 @@ class LevelCompressor(Compressor):
         bits += 32 * scales.shape[1] + wire.frame_bits(self, shape, arrays.dtype)
         return Compressed(blocks.put_back(self.block_spec, out, shape), bits)
 
-    def pack(self, quantized: Quantized, row: int) -> Body:
+    def pack(self, quantized: Quantized, row: int) -> Parts:
         levels, scales = _parts(quantized)
         block = blocks.length_in(self.block_spec, quantized.shape)
         head = to_host(scales[row]).astype("<f4", copy=False)
-        code, data = codecs.encode_row(self.codec, levels[row], scales[row], block, *self.bounds)
-        return Body(code, head.tobytes() + data)
+        code, pieces = codecs.encode_row(self.codec, levels[row], scales[row], block, *self.bounds)
+        return Parts(code, [head.tobytes(), *pieces])
 
     def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
         size = int(np.prod(shape, dtype=np.int64))

@@ -17,6 +17,7 @@ from fpdfp.compress.base import (
     Body,
     Compressed,
     Compressor,
+    Parts,
     Quantized,
     checked,
     checked_draws,
@@ -38,8 +39,8 @@ class ValueCompressor(Compressor):
         values = values_of(quantized)
         return np.full(len(values), 8 * self.item(quantized.dtype).itemsize * values.shape[1], dtype=np.int64)
 
-    def pack(self, quantized: Quantized, row: int) -> Body:
-        return Body(codecs.NO_CODE, to_little_endian(values_of(quantized)[row]))
+    def pack(self, quantized: Quantized, row: int) -> Parts:
+        return Parts(codecs.NO_CODE, [to_little_endian(values_of(quantized)[row])])
 
     def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
         item = self.item(dtype)

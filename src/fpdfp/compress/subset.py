@@ -16,6 +16,7 @@ from fpdfp.compress import codecs
 from fpdfp.compress.base import (
     Body,
     Compressor,
+    Parts,
     Quantized,
     checked,
     checked_draws,
@@ -57,9 +58,9 @@ class SubsetCompressor(Compressor):
         scales = namespace(mask).ones((len(mask), 1), dtype=np.float32)
         return codecs.count(self.codec, mask, scales, max(1, mask.shape[1]), 0, 1)
 
-    def pack(self, quantized: Quantized, row: int) -> Body:
+    def pack(self, quantized: Quantized, row: int) -> Parts:
         code, positions = codecs.encode(self.codec, _mask_of(quantized)[row], 0, 1)
-        return Body(code, to_little_endian(values_of(quantized)[row]) + positions)
+        return Parts(code, [to_little_endian(values_of(quantized)[row]), *positions])
 
     def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
         size = math.prod(shape)
@@ -223,12 +224,12 @@ class RandK(SubsetCompressor):
         known = quantized.origin is not None
         return np.minimum(bits, 8 * ORIGIN_BYTES) if self.codec == "auto" and known else bits
 
-    def pack(self, quantized: Quantized, row: int) -> Body:
+    def pack(self, quantized: Quantized, row: int) -> Parts:
         if self.codec == "auto" and quantized.origin is not None:
             one = dataclasses.replace(quantized, levels=_mask_of(quantized)[row : row + 1])
             if super().position_bits(one)[0] > 8 * ORIGIN_BYTES:
                 origin = to_little_endian(quantized.origin[row])
-                return Body(ORIGIN, to_little_endian(values_of(quantized)[row]) + origin)
+                return Parts(ORIGIN, [to_little_endian(values_of(quantized)[row]), origin])
         return super().pack(quantized, row)
 
     def read_positions(self, body: Body, size: int) -> Array:

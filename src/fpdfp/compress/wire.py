@@ -56,11 +56,13 @@ def frame_bits(compressor: Compressor, shape: Shape, dtype: Any) -> int:
 
 def encode(compressor: Compressor, quantized: Quantized, row: int) -> bytes:
     """Return one client's message."""
-    body = compressor.pack(quantized, row)
+    code, pieces = compressor.pack(quantized, row)
     head = bytearray(_agreed(compressor, quantized.shape, np.dtype(quantized.dtype)))
-    head[CODE_AT] |= body.code
-    checksum = zlib.crc32(body.data, zlib.crc32(head))
-    return b"".join((head, body.data, struct.pack("<I", checksum)))
+    head[CODE_AT] |= code
+    checksum = zlib.crc32(head)
+    for piece in pieces:
+        checksum = zlib.crc32(piece, checksum)
+    return b"".join((head, *pieces, struct.pack("<I", checksum)))
 
 
 def decode_as(compressor: Compressor, message: bytes, shape: Shape, dtype: np.dtype[Any], device: str = "cpu") -> Array:
