@@ -20,6 +20,7 @@ from fpdfp.compress.base import (
     damaged,
     refuse_nonfinite,
 )
+from fpdfp.compress.wire import frame_bits
 from fpdfp.rng import Draws
 
 
@@ -89,7 +90,6 @@ class LevelCompressor(Compressor):
         if namespace(arrays) is not np:
             return super().compress(arrays, draws, purpose)
         from fpdfp._kernels import quantize as kernels
-        from fpdfp.compress import wire
 
         arrays = checked(arrays)
         draws = checked_draws(draws, purpose, len(arrays))
@@ -104,7 +104,7 @@ class LevelCompressor(Compressor):
         refuse_nonfinite(scales)
         shape = arrays.shape[1:]
         bits = codecs.count(self.codec, levels, scales, block, *self.bounds)
-        bits += 32 * scales.shape[1] + wire.frame_bits(self, shape, arrays.dtype)
+        bits += 32 * scales.shape[1] + frame_bits(self, shape, arrays.dtype)
         return Compressed(blocks.put_back(self.block_spec, out, shape), bits)
 
     def pack(self, quantized: Quantized, row: int) -> Parts:

@@ -25,6 +25,7 @@ from fpdfp.compress.base import (
     on_device,
     refuse_nonfinite,
 )
+from fpdfp.compress.wire import frame_bits
 from fpdfp.rng import Draws
 
 
@@ -77,13 +78,12 @@ class Full(ValueCompressor):
         return values.reshape(len(values), *quantized.shape)
 
     def compress(self, arrays: Array, draws: Draws | None, purpose: int) -> Compressed:
-        from fpdfp.compress import wire
-
         arrays = checked(arrays)
         refuse_nonfinite(arrays, "")
-        size = 8 * arrays.dtype.itemsize * math.prod(arrays.shape[1:])
-        bits = size + wire.frame_bits(self, arrays.shape[1:], arrays.dtype)
-        return Compressed(arrays, np.full(len(arrays), bits, dtype=np.int64))
+        shape = arrays.shape[1:]
+        bits = np.empty(len(arrays), dtype=np.int64)
+        bits.fill(8 * arrays.dtype.itemsize * math.prod(shape) + frame_bits(self, shape, arrays.dtype))
+        return Compressed(arrays, bits)
 
     def parameters(self, shape: Shape) -> tuple[int, ...]:
         return ()
