@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import int64, prange, uint32, uint64
+from numba import int64, uint32, uint64
 
 from fpdfp._kernels import elias, rans, rice, tokens
 from fpdfp._kernels.bits import bit_length
-from fpdfp._kernels.jit import serial, threaded
+from fpdfp._kernels.jit import serial
 
 FIXED = 1
 GAMMA = 2
@@ -59,20 +59,18 @@ def _plan_tokens(
 ) -> Any:
     """Fit the model, and return the length of the stream, rANS or ANS; tokens have been counted for h = 0."""
     shift = tokens.shift_for(total, levels.size)
+    tried = 0 if shift == 0 or tokens.fits(lowest, highest) else shift
     best = int64(1) << 62
-    if shift == 0 or tokens.fits(lowest, highest):
-        best = plan_counted(code, levels.size, 0, costs, work, plan)
-    if shift > 0:
-        other = np.empty_like(work)
-        trial = np.empty_like(plan)
-        tokens.clear(other)
-        tokens.add_tokens(levels, shift, other)
-        tokens.merge(other)
-        length = plan_counted(code, levels.size, shift, costs, other, trial)
-        if length < best:
-            best = length
-            work[:] = other
-            plan[SHIFT:] = trial[SHIFT:]
+    # Where both can be, h = 0 comes first; then the other; and h = 0 again if it was better.
+    for attempt in range(3):
+        if attempt > 0 or tried > 0:
+            tokens.clear(work)
+            tokens.add_tokens(levels, tried, work)
+            tokens.merge(work)
+        length = plan_counted(code, levels.size, tried, costs, work, plan)
+        if tried == shift and length <= best:
+            return length
+        best, tried = length, shift - tried
     return best
 
 
@@ -195,15 +193,16 @@ def all_live(scales: Any) -> Any:
     return dead == 0
 
 
-@threaded
+@serial
 def count_bits(
     code: Any, levels: Any, scales: Any, block: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any,
     bits: Any,
 ) -> None:  # fmt: skip
     """The exact bits of the levels of each client's message."""
-    for i in prange(levels.shape[0]):
-        work = np.empty((WORKSPACE, tokens.TOKENS), dtype=np.int64)
-        plan = np.zeros(PLAN, dtype=np.int64)
+    work = np.empty((WORKSPACE, tokens.TOKENS), dtype=np.int64)
+    plan = np.empty(PLAN, dtype=np.int64)
+    for i in range(levels.shape[0]):
+        plan[BITS] = 0
         row = levels[i]
         if not all_live(scales[i]):
             kept = np.empty_like(row)
