@@ -22,6 +22,8 @@ from fpdfp._typing import Array, IntArray
 #: Clients and rounds are 32-bit words of the counter.
 MAX_CLIENTS = 2**32
 MAX_ROUNDS = 2**32 - 1
+#: The seed is a key of 64 bits.
+MAX_SEED = 2**64 - 1
 
 
 class Purpose(enum.IntEnum):
@@ -80,7 +82,30 @@ class Draws(NamedTuple):
 
 def check_seed(seed: int) -> int:
     """Return ``seed`` if it is an integer that fits the key."""
-    return _checks.integer("seed", seed, at_least=0, at_most=2**64 - 1)
+    return _checks.integer("seed", seed, at_least=0, at_most=MAX_SEED)
+
+
+def check_draws(draws: Draws, purpose: int, rows: int) -> Draws:
+    """Return where the draws of ``rows`` clients come from, if there is a client for each."""
+    if not isinstance(draws, Draws):
+        raise TypeError(f"draws must be fpdfp.rng.Draws(seed, round, clients), got {type(draws).__name__}")
+    seed, round_, clients, step = draws
+    _checks.integer("draws: seed", seed, at_least=0, at_most=MAX_SEED)
+    _checks.integer("draws: round", round_, at_least=0, at_most=MAX_ROUNDS)
+    _checks.integer("draws: step", step, at_least=0, at_most=2**24 - 1)
+    _checks.integer("purpose", purpose, at_least=0, at_most=255)
+    numbers = clients if type(clients) is np.ndarray else np.asarray(clients)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or len(numbers) != rows:
+        raise ValueError(
+            f"draws: clients must be one client number for each of the {rows} rows of arrays, whose first axis is that "
+            f"of the clients; got {numbers.dtype} of shape {numbers.shape}"
+        )
+    # Client numbers are 32 bits of the counter; shifted down by those, they are all 0.
+    if (numbers >> 32).any():
+        raise ValueError("draws: clients must be at least 0 and below 2**32")
+    if numbers is clients and numbers.dtype.char == "l" and numbers.flags.c_contiguous:
+        return draws
+    return draws._replace(clients=np.ascontiguousarray(numbers, dtype=np.int64))
 
 
 def table_size(count: int) -> int:

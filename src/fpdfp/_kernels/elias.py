@@ -33,7 +33,7 @@ LENGTH_MASK = uint64(63)
 
 @serial
 def codeword(kind: Any, k: Any) -> Any:
-    """The code of k, from 1 up to 2**32: its bits above six bits that hold its length."""
+    """The code of k, from 1 up to 2**32, and its length."""
     code = uint64(0)
     length = 0
     if kind == GAMMA:
@@ -47,7 +47,7 @@ def codeword(kind: Any, k: Any) -> Any:
             code = _group(k, digits) | (code << uint64(digits))
             length += digits
             k = digits - 1
-    return (code, length)
+    return code, length
 
 
 @inline

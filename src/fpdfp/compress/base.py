@@ -215,29 +215,6 @@ def checked(arrays: Array) -> Array:
     return xp.ascontiguousarray(arrays, dtype=arrays.dtype.newbyteorder("="))
 
 
-def checked_draws(draws: Draws, purpose: int, rows: int) -> Draws:
-    """Return where the draws of ``rows`` clients come from, if there is a client for each."""
-    if not isinstance(draws, Draws):
-        raise TypeError(f"draws must be fpdfp.rng.Draws(seed, round, clients), got {type(draws).__name__}")
-    seed, round_, clients, step = draws
-    _checks.integer("draws: seed", seed, at_least=0, at_most=2**64 - 1)
-    _checks.integer("draws: round", round_, at_least=0, at_most=2**32 - 1)
-    _checks.integer("draws: step", step, at_least=0, at_most=2**24 - 1)
-    _checks.integer("purpose", purpose, at_least=0, at_most=255)
-    numbers = clients if type(clients) is np.ndarray else np.asarray(clients)
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or len(numbers) != rows:
-        raise ValueError(
-            f"draws: clients must be one client number for each of the {rows} rows of arrays, whose first axis is that "
-            f"of the clients; got {numbers.dtype} of shape {numbers.shape}"
-        )
-    # Client numbers are 32 bits of the counter; shifted down by those, they are all 0.
-    if (numbers >> 32).any():
-        raise ValueError("draws: clients must be at least 0 and below 2**32")
-    if numbers is clients and numbers.dtype.char == "l" and numbers.flags.c_contiguous:
-        return draws
-    return draws._replace(clients=np.ascontiguousarray(numbers, dtype=np.int64))
-
-
 def refuse_nonfinite(numbers: Array, limit: str = " or values beyond the range of float32") -> None:
     """Refuse to send what is not finite."""
     # A finite sum of squares says it all, and is quickly had.

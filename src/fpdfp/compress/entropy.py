@@ -22,9 +22,10 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.compress.base import Body, damaged
+from fpdfp.compress.codecs import CODES, check_end, to_bytes, to_words
 from fpdfp.errors import MessageError
 
-RANS = 5
+RANS = CODES["rans"]
 
 
 def encode(code: int, levels: Array, work: Array, plan: Array) -> list[Any]:
@@ -43,8 +44,6 @@ def encode(code: int, levels: Array, work: Array, plan: Array) -> list[Any]:
     write = _rans_words if code == RANS else _ans_words
     parts += write(levels, shift, frequencies, words)
     if shift or escapes:
-        from fpdfp.compress.codecs import to_bytes
-
         bits = (levels.size - escapes) * shift + 32 * escapes
         rest = np.empty(bits // 32 + 2, dtype=np.uint32)
         rans.encode_rest(levels, shift, rest)
@@ -56,7 +55,6 @@ def decode(body: Body, count: int, lowest: int, highest: int) -> Array:
     """Read ``count`` levels, all from ``lowest`` to ``highest``."""
     from fpdfp._kernels import rans
     from fpdfp._kernels.tokens import CENTRE, ESCAPE
-    from fpdfp.compress.codecs import check_end, to_words
 
     data = body.data
     if not data:
@@ -107,7 +105,6 @@ def _write_model(plan: Array, frequencies: Array, escapes: bool) -> bytes:
 def _read_model(data: bytes, at: int, model: int, escapes: bool) -> tuple[Array, int]:
     """Return the frequencies, and where the model ends."""
     from fpdfp._kernels import elias, tokens
-    from fpdfp.compress.codecs import check_end, to_words
 
     frequencies = np.zeros(tokens.TOKENS, dtype=np.int64)
     if model != tokens.EXPLICIT:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import abc
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from fpdfp import _checks
 from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import blocks, codecs
@@ -16,12 +21,11 @@ from fpdfp.compress.base import (
     Parts,
     Quantized,
     checked,
-    checked_draws,
     damaged,
     refuse_nonfinite,
 )
 from fpdfp.compress.wire import frame_bits
-from fpdfp.rng import Draws
+from fpdfp.rng import Draws, check_draws
 
 
 class LevelCompressor(Compressor):
@@ -35,24 +39,24 @@ class LevelCompressor(Compressor):
     scale_kinds: ClassVar[tuple[str, ...]] = ("l2", "max", "mean", "power")
 
     @property
+    @abc.abstractmethod
     def block_spec(self) -> blocks.BlockSpec:
         """Which entries share a scale."""
-        raise NotImplementedError
 
     @property
+    @abc.abstractmethod
     def rounding(self) -> int:
         """How entries are rounded, by its number in ``fpdfp._kernels.quantize``."""
-        raise NotImplementedError
 
     @property
+    @abc.abstractmethod
     def scale_kind(self) -> int:
         """What the scale of a block is, by its number in ``fpdfp._kernels.norms``."""
-        raise NotImplementedError
 
     @property
+    @abc.abstractmethod
     def s(self) -> int:
         """The number of levels above 0."""
-        raise NotImplementedError
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -61,7 +65,7 @@ class LevelCompressor(Compressor):
 
     def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
         arrays = checked(arrays)
-        draws = checked_draws(draws, purpose, len(arrays))
+        draws = check_draws(draws, purpose, len(arrays))
         rows, block, scales = self._lay_out(arrays)
         levels = namespace(arrays).empty(rows.shape, dtype=np.int32)
         k0, k1 = draws.key
@@ -92,7 +96,7 @@ class LevelCompressor(Compressor):
         from fpdfp._kernels import quantize as kernels
 
         arrays = checked(arrays)
-        draws = checked_draws(draws, purpose, len(arrays))
+        draws = check_draws(draws, purpose, len(arrays))
         rows, block, scales = self._lay_out(arrays)
         levels = np.empty(rows.shape, dtype=np.int32)
         out = np.empty(rows.shape, dtype=arrays.dtype)
@@ -115,7 +119,7 @@ class LevelCompressor(Compressor):
         return Parts(code, [head.tobytes(), *pieces])
 
     def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
-        size = int(np.prod(shape, dtype=np.int64))
+        size = math.prod(shape)
         block = blocks.length_in(self.block_spec, shape)
         n_blocks = -(-size // block)
         if len(body.data) < 4 * n_blocks:
@@ -142,6 +146,47 @@ class LevelCompressor(Compressor):
         block = blocks.length_in(self.block_spec, tuple(arrays.shape[1:]))
         xp = namespace(arrays)
         return rows, block, xp.empty((len(rows), -(-rows.shape[1] // block)), dtype=np.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class NormCompressor(LevelCompressor):
+    """What QSGD and NUQSGD share: a number of levels of the norm of a block."""
+
+    levels: int
+    block: blocks.BlockSpec = blocks.BUCKET
+    norm: str = "l2"
+    codec: str = "auto"
+
+    n_parameters: ClassVar[int] = 3
+    #: The largest number of levels.
+    most_levels: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        # Plain integers: NumPy's small ones would overflow in the bounds.
+        object.__setattr__(self, "levels", _checks.integer("levels", self.levels, at_least=1, at_most=self.most_levels))
+        object.__setattr__(self, "block", blocks.check(self.block))
+        _checks.choice("norm", self.norm, ("l2", "max"))
+        codecs.check(self.codec)
+
+    @property
+    def block_spec(self) -> blocks.BlockSpec:
+        return self.block
+
+    @property
+    def scale_kind(self) -> int:
+        return self.scale_kinds.index(self.norm)
+
+    @property
+    def s(self) -> int:
+        return self.levels
+
+    def parameters(self, shape: Shape) -> tuple[int, ...]:
+        return self.levels, blocks.to_parameter(self.block, shape), self.scale_kind
+
+    @classmethod
+    def from_parameters(cls, parameters: Sequence[int]) -> Self:
+        levels, block, kind = parameters
+        return cls(levels, blocks.from_parameter(block), cls.scale_kinds[kind])
 
 
 def _parts(quantized: Quantized) -> tuple[Array, Array]:

@@ -20,13 +20,12 @@ from fpdfp.compress.base import (
     Parts,
     Quantized,
     checked,
-    checked_draws,
     damaged,
     on_device,
     refuse_nonfinite,
 )
 from fpdfp.compress.wire import frame_bits
-from fpdfp.rng import Draws
+from fpdfp.rng import Draws, check_draws
 
 
 class ValueCompressor(Compressor):
@@ -122,7 +121,7 @@ class Half(ValueCompressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from fpdfp.rng import Draws
+    >>> from fpdfp.rng import Draws, check_draws
     >>> Half("bfloat16", random=False).compress(np.array([[np.pi]]), Draws(0, 0, np.array([0])), 16).values
     array([[3.140625]])
     """
@@ -155,7 +154,7 @@ class Half(ValueCompressor):
 
     def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
         arrays = checked(arrays)
-        draws = checked_draws(draws, purpose, len(arrays))
+        draws = check_draws(draws, purpose, len(arrays))
         rows = arrays.reshape(len(arrays), math.prod(arrays.shape[1:]))
         xp = namespace(arrays)
         codes = xp.empty(rows.shape, dtype=np.uint16)

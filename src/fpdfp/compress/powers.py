@@ -6,11 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar
 
-from fpdfp import _checks
 from fpdfp._typing import Shape
 from fpdfp.compress import blocks, codecs
 from fpdfp.compress.base import with_rounding
-from fpdfp.compress.levels import LevelCompressor
+from fpdfp.compress.levels import LevelCompressor, NormCompressor
 from fpdfp.compress.qsgd import spread
 
 #: Powers down to 2^-1021 of the largest: all that float64 has.
@@ -20,7 +19,7 @@ BETWEEN_POWERS = 1 / 8
 
 
 @dataclasses.dataclass(frozen=True)
-class NUQSGD(LevelCompressor):
+class NUQSGD(NormCompressor):
     r"""Stochastic rounding to powers of two of the norm, unbiased.
 
     .. math:: Q(x)_i = \|x\| \, \mathrm{sign}(x_i) \, ξ_i, \qquad ξ_i ∈ \{0, 2^{1-s}, …, 1/4, 1/2, 1\}
@@ -48,35 +47,12 @@ class NUQSGD(LevelCompressor):
     array([[ 2.5, -2.5,  0. ]])
     """
 
-    levels: int
-    block: blocks.BlockSpec = blocks.BUCKET
-    norm: str = "l2"
-    codec: str = "auto"
-
     wire_id: ClassVar[int] = 2
-    n_parameters: ClassVar[int] = 3
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "levels", _checks.integer("levels", self.levels, at_least=1, at_most=MOST_HALVINGS))
-        object.__setattr__(self, "block", blocks.check(self.block))
-        _checks.choice("norm", self.norm, ("l2", "max"))
-        codecs.check(self.codec)
-
-    @property
-    def block_spec(self) -> blocks.BlockSpec:
-        return self.block
+    most_levels: ClassVar[int] = MOST_HALVINGS
 
     @property
     def rounding(self) -> int:
         return self.roundings.index("exponential")
-
-    @property
-    def scale_kind(self) -> int:
-        return self.scale_kinds.index(self.norm)
-
-    @property
-    def s(self) -> int:
-        return self.levels
 
     def omega(self, shape: int | Shape) -> float:
         """Return ω with E‖Q(x) − x‖² ≤ ω‖x‖², for norms of at least 2⁻¹²⁶.
@@ -86,14 +62,6 @@ class NUQSGD(LevelCompressor):
         """
         smallest = 2.0 ** (1 - self.levels)
         return with_rounding(BETWEEN_POWERS + spread(self.norm, blocks.length(self.block, shape), smallest))
-
-    def parameters(self, shape: Shape) -> tuple[int, ...]:
-        return self.levels, blocks.to_parameter(self.block, shape), self.scale_kind
-
-    @classmethod
-    def from_parameters(cls, parameters: Sequence[int]) -> NUQSGD:
-        levels, block, kind = parameters
-        return cls(levels, blocks.from_parameter(block), cls.scale_kinds[kind])
 
 
 @dataclasses.dataclass(frozen=True)

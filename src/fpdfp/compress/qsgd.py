@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import ClassVar
 
-from fpdfp import _checks
 from fpdfp._typing import Shape
-from fpdfp.compress import blocks, codecs
+from fpdfp.compress import blocks
 from fpdfp.compress.base import with_rounding
-from fpdfp.compress.levels import LevelCompressor
-
-#: Signed levels are held in 32 bits.
-MAX_LEVELS = 2**31 - 2
+from fpdfp.compress.levels import NormCompressor
 
 
 @dataclasses.dataclass(frozen=True)
-class QSGD(LevelCompressor):
+class QSGD(NormCompressor):
     r"""Stochastic rounding to s levels of the norm, unbiased.
 
     .. math:: Q_s(x)_i = \|x\| \, \mathrm{sign}(x_i) \, ξ_i, \qquad
@@ -64,36 +59,12 @@ class QSGD(LevelCompressor):
     array([[ 2.5 , -3.75,  0.  ]])
     """
 
-    levels: int
-    block: blocks.BlockSpec = blocks.BUCKET
-    norm: str = "l2"
-    codec: str = "auto"
-
     wire_id: ClassVar[int] = 1
-    n_parameters: ClassVar[int] = 3
-
-    def __post_init__(self) -> None:
-        # Plain integers: NumPy's small ones would overflow in the bounds.
-        object.__setattr__(self, "levels", _checks.integer("levels", self.levels, at_least=1, at_most=MAX_LEVELS))
-        object.__setattr__(self, "block", blocks.check(self.block))
-        _checks.choice("norm", self.norm, ("l2", "max"))
-        codecs.check(self.codec)
-
-    @property
-    def block_spec(self) -> blocks.BlockSpec:
-        return self.block
+    most_levels: ClassVar[int] = 2**31 - 2  # signed levels are held in 32 bits
 
     @property
     def rounding(self) -> int:
         return self.roundings.index("uniform")
-
-    @property
-    def scale_kind(self) -> int:
-        return self.scale_kinds.index(self.norm)
-
-    @property
-    def s(self) -> int:
-        return self.levels
 
     def omega(self, shape: int | Shape) -> float:
         """Return ω with E‖Q(x) − x‖² ≤ ω‖x‖² for arrays of a size or shape, with norms of at least 2⁻¹²⁶.
@@ -103,14 +74,6 @@ class QSGD(LevelCompressor):
         norm and ((1 + √d)/2s)‖x‖₂² for the max norm.
         """
         return with_rounding(spread(self.norm, blocks.length(self.block, shape), 1 / self.levels))
-
-    def parameters(self, shape: Shape) -> tuple[int, ...]:
-        return self.levels, blocks.to_parameter(self.block, shape), self.scale_kind
-
-    @classmethod
-    def from_parameters(cls, parameters: Sequence[int]) -> QSGD:
-        levels, block, kind = parameters
-        return cls(levels, blocks.from_parameter(block), cls.scale_kinds[kind])
 
 
 def spread(norm: str, d: int, step: float) -> float:

@@ -19,7 +19,6 @@ from fpdfp.compress.base import (
     Parts,
     Quantized,
     checked,
-    checked_draws,
     damaged,
     on_device,
     refuse_nonfinite,
@@ -27,7 +26,7 @@ from fpdfp.compress.base import (
     with_rounding,
 )
 from fpdfp.compress.plain import multiply, to_little_endian, values_of
-from fpdfp.rng import Draws
+from fpdfp.rng import Draws, check_draws
 
 #: The code of positions that the receiver draws again: 20 bytes, the key and counter they come from.
 ORIGIN = 7
@@ -122,7 +121,7 @@ class TopK(SubsetCompressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from fpdfp.rng import Draws
+    >>> from fpdfp.rng import Draws, check_draws
     >>> TopK(2).compress(np.array([[3.0, -4.0, 0.5]]), Draws(0, 0, np.array([0])), 16).values
     array([[ 3., -4.,  0.]])
     >>> TopK(2).unbiased
@@ -185,7 +184,7 @@ class RandK(SubsetCompressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from fpdfp.rng import Draws
+    >>> from fpdfp.rng import Draws, check_draws
     >>> RandK(2).compress(np.array([[3.0, -4.0, 0.5]]), Draws(0, 0, np.array([0])), 16).values
     array([[ 0.  , -6.  ,  0.75]])
     """
@@ -205,7 +204,7 @@ class RandK(SubsetCompressor):
 
     def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
         rows, shape = _rows(arrays)
-        draws = checked_draws(draws, purpose, len(rows))
+        draws = check_draws(draws, purpose, len(rows))
         refuse_nonfinite(rows, "")
         n, d = rows.shape
         k = self.count(d)
