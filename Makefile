@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test lint format bench fuzz clean
+.PHONY: help setup demo test lint format tables bench fuzz clean
 
 help:
 	@echo "make demo    graph-guided logistic regression among 20 clients: a table and a plot"
 	@echo "make test    set up and run the tests"
 	@echo "make lint    ruff (format, check) and mypy --strict"
 	@echo "make format  let ruff rewrite the files"
+	@echo "make tables  write docs/methods.md anew from what the methods declare"
 	@echo "make bench   the benchmarks, one after the other"
 	@echo "make fuzz    decode a million damaged messages"
 
@@ -39,10 +40,14 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+tables: $(VENV)/.runtime
+	$(BIN)/python -m fpdfp.methods.table > docs/methods.md
+
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.simulation
 	$(BIN)/python -m benchmarks.growth
 	$(BIN)/python -m benchmarks.codec
+	$(BIN)/python -m benchmarks.methods
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz --messages 1000000 --jobs 2

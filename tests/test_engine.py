@@ -104,8 +104,8 @@ def test_replies_do_not_depend_on_who_else_takes_part() -> None:
     for i in clients:
         only = np.array([i])
         alone = method.client_update(problem.model, problem.local(only), state, 3, fpdfp.rng.Draws(1, 3, only))
-        np.testing.assert_array_equal(alone.x[0], together.x[i])
-        np.testing.assert_array_equal(alone.v[0], together.v[i])
+        np.testing.assert_array_equal(alone.reply.x[0], together.reply.x[i])
+        np.testing.assert_array_equal(alone.reply.v[0], together.reply.v[i])
 
 
 def test_bits_are_counted_for_every_message() -> None:
@@ -353,7 +353,7 @@ class TestResume:
         monkeypatch.setattr(checkpoints, "FORMAT", 99)
         noisy(5, checkpoint=path)
         monkeypatch.undo()
-        with pytest.raises(CheckpointError, match="has format 99, but this version reads format 1"):
+        with pytest.raises(CheckpointError, match="has format 99, but this version reads format 2"):
             noisy(5, resume=path)
 
     def test_a_full_disk_leaves_the_old_checkpoint(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -665,6 +665,7 @@ def test_the_automatic_step_follows_clients_noise_and_participation() -> None:
             "clients_per_round": 10,
             "omega": 0.0,
             "batch_smoothness": 0.0,
+            "own_lipschitz_max": 10.0,
         }
         return fpdfp.steps.Constants(**(base | changes))
 

@@ -3,7 +3,22 @@
 from fpdfp import compress, datasets, engines, errors, linops, losses, methods, penalties, rng, steps
 from fpdfp.compress import QSGD
 from fpdfp.engines import History, Result, Run, solve
-from fpdfp.methods import FPDFP, PDFP, FPDFPIdentity
+from fpdfp.methods import (
+    FPDFP,
+    PDFP,
+    SPDFP,
+    ChambollePock,
+    CondatVu,
+    FastFedDualAvg,
+    FedAvg,
+    FedDualAvg,
+    FedMiD,
+    FedPAQ,
+    FedProx,
+    FedSGD,
+    FPDFPIdentity,
+    InnerSolve,
+)
 from fpdfp.problem import Certificate, Problem, Residual
 from fpdfp.reference import Reference, reference_solution
 
@@ -13,9 +28,20 @@ __all__ = [
     "FPDFP",
     "PDFP",
     "QSGD",
+    "SPDFP",
     "Certificate",
+    "ChambollePock",
+    "CondatVu",
     "FPDFPIdentity",
+    "FastFedDualAvg",
+    "FedAvg",
+    "FedDualAvg",
+    "FedMiD",
+    "FedPAQ",
+    "FedProx",
+    "FedSGD",
     "History",
+    "InnerSolve",
     "Problem",
     "Reference",
     "Residual",

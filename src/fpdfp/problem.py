@@ -37,19 +37,32 @@ class Model(NamedTuple):
 
 
 class LocalLosses(NamedTuple):
-    """The losses of the clients that take part in a round: all that ``client_update`` sees of the data."""
+    """What the clients of a round have: their losses, all that ``client_update`` sees of the data, and their memory."""
 
     losses: Losses
     clients: IntArray
     scaling: Array | None
+    memory: Any = ()
 
     def gradients(self, x: Array, batch_size: int | None = None, draws: Draws | None = None) -> Array:
         """Return N w_i ∇f_i(x) for each client, whose plain mean over all clients is ∇f(x)."""
-        gradients = self.losses.gradients(x, self.clients, batch_size, draws)
-        if self.scaling is not None:
-            factors = self.scaling[self.clients].astype(gradients.dtype)
-            gradients *= factors.reshape(-1, *[1] * (gradients.ndim - 1))
-        return gradients
+        return self.weigh(self.own_gradients(x, batch_size, draws))
+
+    def own_gradients(self, x: Array, batch_size: int | None = None, draws: Draws | None = None) -> Array:
+        """Return ∇f_i(x) for each client, whatever its weight."""
+        return self.losses.gradients(x, self.clients, batch_size, draws)
+
+    def lipschitz(self) -> Array:
+        """Return upper bounds of the Lipschitz constants of N w_i ∇f_i for each client."""
+        return self.weigh(self.losses.lipschitz()[self.clients])
+
+    def weigh(self, arrays: Array) -> Array:
+        """Return N w_i times the array of each client."""
+        if self.scaling is None:
+            return arrays
+        factors = self.scaling[self.clients].astype(arrays.dtype)
+        weighed: Array = arrays * factors.reshape(-1, *[1] * (arrays.ndim - 1))
+        return weighed
 
 
 class Residual(NamedTuple):
@@ -165,9 +178,9 @@ class Problem:
         scaling: Array = self.n_clients * self.weights
         return None if np.allclose(scaling, 1.0, rtol=1e-14, atol=0.0) else scaling
 
-    def local(self, clients: IntArray) -> LocalLosses:
+    def local(self, clients: IntArray, memory: Any = ()) -> LocalLosses:
         """Return what the given clients know."""
-        return LocalLosses(self.losses, clients, self.scaling)
+        return LocalLosses(self.losses, clients, self.scaling, memory)
 
     @functools.cached_property
     def lipschitz(self) -> Array:

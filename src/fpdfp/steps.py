@@ -111,6 +111,8 @@ class Constants(NamedTuple):
         The compressor's variance bound: E‖Q(x) − x‖² ≤ ω‖x‖²; 0 without one.
     batch_smoothness
         What mini-batches add to the smoothness of a client's gradient in the mean square; 0 for full gradients.
+    own_lipschitz_max
+        Maximum of the clients' Lipschitz constants before they are weighted.
     """
 
     lipschitz_mean: float
@@ -120,6 +122,7 @@ class Constants(NamedTuple):
     clients_per_round: int
     omega: float
     batch_smoothness: float
+    own_lipschitz_max: float
 
     @property
     def largest_safe_step(self) -> float:
@@ -141,18 +144,40 @@ class Constants(NamedTuple):
         return sampled + (self.batch_smoothness + self.omega * (self.lipschitz_max + self.batch_smoothness)) / n
 
 
-def resolve(step: Any, constants: Constants, *, noisy: bool) -> Schedule:
+def resolve(
+    step: Any, constants: Constants, *, noisy: bool, local_steps: int = 1, local_smoothness: float = 0.0
+) -> Schedule:
     """Return the schedule for what a user gave: a schedule, a number, or ``"auto"``.
 
     ``"auto"`` without noise is the constant 1/L. With noise (quantization, mini-batches, partial
     participation, or clients that differ) it is :class:`Automatic` from 1.5/L', with L' from
     ``noisy_smoothness``.
+
+    With τ > 1 local steps a client that goes on alone needs a step of at most 1/L_i, and the noise of a round
+    acts on τ steps at once: γ_0 = 1/(L_loc + τ(L' − L)), with ``local_smoothness`` the largest smoothness L_loc of
+    what a client minimises, and what is meant to fall with the rounds falls τ times as fast.
     """
     if isinstance(step, Schedule):
         return step
     if isinstance(step, str):
         _checks.choice("step", step, ("auto",))
+        if local_steps > 1:
+            excess = constants.noisy_smoothness - constants.lipschitz_mean if noisy else 0.0
+            gamma0 = 1.0 / ((local_smoothness or 1.0) + local_steps * excess)
+            return Automatic(gamma0, local_steps * constants.strong_convexity) if noisy else Constant(gamma0)
         if not noisy:
             return Constant(1.0 / (constants.lipschitz_mean or 1.0))
         return Automatic(1.5 / (constants.noisy_smoothness or 1.0), constants.strong_convexity)
+    return Constant(_checks.real("step", step, positive=True))
+
+
+def resolve_constant(step: Any, name: str, automatic: float) -> Constant:
+    """Return the constant step for what a user gave: a number or ``"auto"``; ``name`` is the method's."""
+    if isinstance(step, Constant):
+        return step
+    if isinstance(step, Schedule):
+        raise ValueError(f"step must be a number or 'auto' for {name}, got {step!r}")
+    if isinstance(step, str):
+        _checks.choice("step", step, ("auto",))
+        return Constant(automatic)
     return Constant(_checks.real("step", step, positive=True))

@@ -1,8 +1,8 @@
 """Checkpoints: the state of a run in one file, written so that a crash leaves the old one or the new one.
 
-A checkpoint is a ``.npz`` archive without pickles: the arrays of the method's state, the columns of the
-history, and a JSON text with the round, the totals and a description of the run. Randomness is a function of
-seed and round, so no generator state is needed.
+A checkpoint is a ``.npz`` archive without pickles: the arrays of the method's state and of the clients' memory, the
+columns of the history, and a JSON text with the round, the totals and a description of the run. Randomness is a
+function of seed and round, so no generator state is needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fpdfp.errors import CheckpointError
 from fpdfp.problem import Problem
 from fpdfp.steps import Schedule
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Checkpoint(NamedTuple):
@@ -33,6 +33,8 @@ class Checkpoint(NamedTuple):
 
     round: int
     state: dict[str, Array]
+    memory: dict[str, Array]
+    work: tuple[int, ...]
     bits_up: int
     bits_down: int
     seconds: float
@@ -45,6 +47,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     meta = {
         "format": FORMAT,
         "round": checkpoint.round,
+        "work": checkpoint.work,
         "bits_up": checkpoint.bits_up,
         "bits_down": checkpoint.bits_down,
         "seconds": checkpoint.seconds,
@@ -53,6 +56,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     }
     arrays: dict[str, Any] = {"meta": np.array(json.dumps(meta))}
     arrays |= {f"state/{name}": array for name, array in checkpoint.state.items()}
+    arrays |= {f"memory/{name}": array for name, array in checkpoint.memory.items()}
     arrays |= {f"history/{name}": checkpoint.history[name] for name in checkpoint.history}
     handle, temporary = _temporary(path)
     try:
@@ -100,7 +104,9 @@ def load(path: Path) -> Checkpoint:
             )
         return Checkpoint(
             round=int(meta["round"]),
-            state={name[6:]: array for name, array in contents.items() if name.startswith("state/")},
+            state=_under("state/", contents),
+            memory=_under("memory/", contents),
+            work=tuple(map(int, meta["work"])),
             bits_up=int(meta["bits_up"]),
             bits_down=int(meta["bits_down"]),
             seconds=float(meta["seconds"]),
@@ -111,6 +117,10 @@ def load(path: Path) -> Checkpoint:
         raise CheckpointError(f"there is no checkpoint at {path}") from None
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise CheckpointError(f"{path} is not a readable checkpoint: {error}") from error
+
+
+def _under(prefix: str, contents: Mapping[str, Array]) -> dict[str, Array]:
+    return {name.removeprefix(prefix): array for name, array in contents.items() if name.startswith(prefix)}
 
 
 def compare(found: Mapping[str, str], wanted: Mapping[str, str], path: Path) -> None:

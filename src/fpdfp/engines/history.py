@@ -12,9 +12,11 @@ import numpy as np
 from fpdfp._typing import Array
 
 COLUMNS = ("round", "objective", "bits_up", "bits_down", "step", "seconds")
+#: The columns of methods that solve problems inside a round.
+INNER = ("inner_clients", "inner_server", "inner_unsolved")
 #: The names that metrics cannot have.
-RESERVED = frozenset({*COLUMNS, "violation"})
-INTEGERS = frozenset({"round", "bits_up", "bits_down"})
+RESERVED = frozenset({*COLUMNS, *INNER, "violation"})
+INTEGERS = frozenset({"round", "bits_up", "bits_down", *INNER})
 
 
 class History(Mapping[str, Array]):
@@ -23,7 +25,9 @@ class History(Mapping[str, Array]):
     ``round`` is the number of rounds done; ``bits_up`` and ``bits_down`` are totals over clients and rounds
     so far; ``step`` is the step of the last round done; ``seconds`` is the time that the rounds took, without
     evaluations. Where g is infinite at Bx, ``objective`` takes g at the nearest point of its domain, and
-    ``violation`` is the largest distance of an entry of Bx from there. Any metric that was asked for has a column
+    ``violation`` is the largest distance of an entry of Bx from there. Where a method solves problems inside a round,
+    ``inner_clients`` and ``inner_server`` are the steps that this took all clients and the server so far, and
+    ``inner_unsolved`` counts the solves that did not reach their tolerance. Any metric that was asked for has a column
     of its own.
 
     Columns are arrays, by key or by name:

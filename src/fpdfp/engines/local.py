@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from fpdfp._array import read_only
-from fpdfp._typing import Array
+from fpdfp._typing import Array, IntArray
 from fpdfp.compress import Compressor, Full
 from fpdfp.compress.wire import frame_bits
 from fpdfp.engines.history import History
-from fpdfp.methods.base import Method
+from fpdfp.methods.base import Method, Update, Work
 from fpdfp.problem import Problem
 from fpdfp.rng import Draws, Purpose, choose_clients
 
@@ -40,6 +40,10 @@ class Run:
         Rounds done.
     state
         The method's state, a named tuple of arrays.
+    memory
+        What clients keep between rounds, a named tuple of arrays with a leading client axis; empty for most methods.
+    work
+        What inner solves have cost the clients so far.
     bits_up, bits_down
         Totals so far.
     seconds
@@ -56,6 +60,7 @@ class Run:
         clients_per_round: int,
         seed: int,
         state: Any,
+        memory: Any = (),
     ) -> None:
         self.problem = problem
         self.method = method
@@ -63,6 +68,8 @@ class Run:
         self.clients_per_round = clients_per_round
         self.seed = seed
         self.state = state
+        self.memory = memory
+        self.work = Work()
         self.round = 0
         self.bits_up = 0
         self.bits_down = 0
@@ -87,8 +94,11 @@ class Run:
     def advance(self) -> None:
         """Do one round; raise DivergenceError, and leave everything as it was, if it gives no numbers."""
         started = time.perf_counter()
-        state, bits_up, bits_down = self._round(self.round)
+        clients, state, update, bits_up, bits_down = self._round(self.round)
         self.state = state
+        for kept, new in zip(self.memory, update.memory, strict=True):
+            kept[clients] = new
+        self.work += update.work
         self.round += 1
         self.bits_up += bits_up
         self.bits_down += bits_down
@@ -100,13 +110,15 @@ class Run:
         with contextlib.suppress(DivergenceError):
             self._round(self.round)
 
-    def _round(self, k: int) -> tuple[Any, int, int]:
-        """Return the state after round k, and the bits that clients and server sent in it."""
+    def _round(self, k: int) -> tuple[IntArray, Any, Update, int, int]:
+        """Return who took part in round k, the state after it, what clients gave back, and the bits sent in it."""
         problem, method = self.problem, self.method
         clients = choose_clients(self.seed, k, problem.n_clients, self.clients_per_round)
         draws = Draws(self.seed, k, clients)
         message = method.broadcast(problem.model, self.state)
-        reply = method.client_update(problem.model, problem.local(clients), message, k, draws)
+        memory = type(self.memory)(*(kept[clients] for kept in self.memory)) if self.memory else ()
+        update = method.client_update(problem.model, problem.local(clients, memory), message, k, draws)
+        reply = update.reply
         decoded = []
         bits_up = 0
         for field, (name, arrays) in enumerate(zip(reply._fields, reply, strict=True)):
@@ -120,5 +132,6 @@ class Run:
         x = method.solution(state)[0]
         if not math.isfinite(float(np.vdot(x, x))):
             raise DivergenceError("the iterate is no longer finite")
-        bits_down = sum(8 * array.nbytes + frame_bits(FULL, array.shape, array.dtype) for array in message)
-        return state, bits_up, len(clients) * bits_down
+        sent = (array for array in message if array.size)
+        bits_down = sum(8 * array.nbytes + frame_bits(FULL, array.shape, array.dtype) for array in sent)
+        return clients, state, update, bits_up, len(clients) * bits_down

@@ -13,12 +13,13 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.engines import checkpoint as checkpoints
+from fpdfp.engines.history import INNER
 from fpdfp.engines.interrupt import Interrupt
 from fpdfp.engines.local import DivergenceError, Run
 from fpdfp.engines.progress import Bar
 from fpdfp.engines.result import Result
 from fpdfp.engines.setup import constants_of
-from fpdfp.errors import CheckpointError, DivergenceWarning
+from fpdfp.errors import AccuracyWarning, CheckpointError, DivergenceWarning
 
 #: An objective this many times that of the start and of zero counts as divergence.
 BLOW_UP = 1e3
@@ -151,6 +152,9 @@ class Loop:
             "step": run.method.schedule()(max(run.round - 1, 0)),
             "seconds": run.seconds,
         }
+        if run.method.has_inner_solve:
+            server = run.method.server_work(run.state)
+            row |= dict(zip(INNER, (run.work.steps, server.steps, (run.work + server).unsolved), strict=True))
         if not run.problem.penalty.finite:
             row["violation"] = violation
         for name, metric in self.plan.metrics.items():
@@ -165,8 +169,8 @@ class Loop:
         checkpoints.save(
             self.plan.checkpoint,
             checkpoints.Checkpoint(
-                run.round, run.state._asdict(), run.bits_up, run.bits_down, run.seconds, run.history,
-                self.plan.description,
+                run.round, run.state._asdict(), run.memory._asdict() if run.memory else {}, tuple(run.work),
+                run.bits_up, run.bits_down, run.seconds, run.history, self.plan.description,
             ),
         )  # fmt: skip
 
@@ -177,7 +181,7 @@ class Loop:
         run.state, run.round, run.bits_up, run.bits_down = self.good
         constants = constants_of(run.problem, run.method, run.compressors, run.clients_per_round)
         advice = f"lower the step (it was {run.method.schedule()(max(failed - 1, 0)):.4g}; "
-        advice += f"without noise the largest safe one is {constants.largest_safe_step:.4g})"
+        advice += f"without noise the largest safe one is {run.method.largest_step(run.problem.model, constants):.4g})"
         if constants.omega > 0:
             advice += f", or quantize more finely (the relative variance bound is now {constants.omega:.3g})"
         message = f"{what} by round {failed}; kept the iterate of round {run.round}: {advice}"
@@ -187,6 +191,13 @@ class Loop:
     def result(self, status: str, message: str) -> Result:
         """Say how it ended, and how far from the optimum."""
         run = self.run
+        unsolved = (run.work + run.method.server_work(run.state)).unsolved
+        if unsolved:
+            warnings.warn(
+                f"{unsolved} inner solves ended before they reached their tolerance; raise inner's max_steps or tol",
+                AccuracyWarning,
+                stacklevel=4,
+            )
         x, v = run.method.solution(run.state)
         certificate = run.problem.certificate(x, v)
         return Result(

@@ -26,9 +26,19 @@ def participants(problem: Problem, method: Method, clients_per_round: int | None
     n = _checks.integer("clients_per_round", clients_per_round, at_least=1)
     if n > count:
         raise ValueError(f"clients_per_round must be at most the number of clients, {count}, got {n}")
-    if n < count and not method.partial_participation:
+    if n < count and not method.traits.partial_participation:
         raise ValueError(f"clients_per_round must be None for {type(method).__name__}, which needs every client")
     return n
+
+
+def check(problem: Problem, method: Method) -> None:
+    """Refuse a problem that lacks what the method needs."""
+    name = type(method).__name__
+    if method.traits.needs_one_client and problem.n_clients > 1:
+        raise ValueError(f"problem must have one client for {name}, which needs all data in one place, got {problem!r}")
+    if method.batch_size is not None and not problem.losses.supports_batches:
+        raise ValueError(f"batch_size must be None: {type(problem.losses).__name__} cannot draw mini-batches")
+    method.check(problem.model)
 
 
 def start_point(problem: Problem, x0: Any) -> Array:
@@ -44,15 +54,17 @@ def prepare(
 ) -> tuple[Method, dict[str, Compressor]]:
     """Choose compressors for the fields of the reply, and the automatic hyper-parameters."""
     chosen = method.specialise(problem.model)
+    check(problem, chosen)
     compressors = _compressors(chosen, problem, compressor)
     constants = constants_of(problem, chosen, compressors, n)
     prepared = chosen.prepare(problem.model, constants)
     schedule = prepared.schedule()
     smallest = min(schedule(0), schedule(rounds - 1))
-    if smallest > constants.largest_safe_step * (1 + 1e-9):
+    largest = prepared.largest_step(problem.model, constants)
+    if smallest > largest * (1 + 1e-9):
         warnings.warn(
             f"step: every step of the run is at least {smallest:.4g}, too large to converge for certain; "
-            f"the largest safe one is {constants.largest_safe_step:.4g}",
+            f"the largest safe one is {largest:.4g}",
             StepTooLargeWarning,
             stacklevel=4,
         )
@@ -81,10 +93,10 @@ def _compressors(method: Method, problem: Problem, compressor: Any) -> dict[str,
             frame_bits(chosen[name], shapes[name], problem.model.dtype)
         except ValueError as error:
             raise ValueError(f"compressor[{name!r}] cannot send an array of shape {shapes[name]}: {error}") from None
-    if not method.compression and any(not isinstance(one, Full) for one in chosen.values()):
+    if not method.traits.compression and any(not isinstance(one, Full) for one in chosen.values()):
         raise ValueError(f"compressor must be None for {type(method).__name__}, which needs exact replies")
     biased = sorted({repr(one) for one in chosen.values() if not one.unbiased})
-    if method.needs_unbiased and biased:
+    if method.traits.needs_unbiased and biased:
         raise ValueError(f"compressor must be unbiased for {type(method).__name__}, got {', '.join(biased)}")
     return chosen
 
@@ -106,4 +118,5 @@ def constants_of(problem: Problem, method: Method, compressors: Mapping[str, Com
         clients_per_round=n,
         omega=max((one.omega(shapes[name]) for name, one in compressors.items()), default=0.0),
         batch_smoothness=round_up(problem.batch_smoothness(method.batch_size)),
+        own_lipschitz_max=round_up(float(problem.losses.lipschitz().max())),
     )

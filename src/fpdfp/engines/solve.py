@@ -16,7 +16,7 @@ from fpdfp.engines.local import Run
 from fpdfp.engines.loop import Loop, Plan
 from fpdfp.engines.result import Result
 from fpdfp.errors import CheckpointError
-from fpdfp.methods.base import Method
+from fpdfp.methods.base import Method, Work
 from fpdfp.methods.fpdfp import FPDFP
 from fpdfp.problem import Problem
 
@@ -102,15 +102,14 @@ def solve(
     rounds = _checks.integer("rounds", rounds, at_least=1, at_most=rng.MAX_ROUNDS)
     seed = rng.check_seed(seed)
     n = setup.participants(problem, method, clients_per_round)
-    if method.batch_size is not None and not problem.losses.supports_batches:
-        raise ValueError(f"batch_size must be None: {type(problem.losses).__name__} cannot draw mini-batches")
     start = setup.start_point(problem, x0)
     prepared, compressors = setup.prepare(problem, method, compressor, n, rounds)
     plan = _plan(
         problem, prepared, compressors, n, seed, start, rounds, evaluate_every, metrics, callbacks, tol,
         checkpoint, checkpoint_every, resume,
     )  # fmt: skip
-    run = Run(problem, prepared, compressors, n, seed, prepared.init(problem.model, start))
+    memory = prepared.init_memory(problem.model, problem.n_clients)
+    run = Run(problem, prepared, compressors, n, seed, prepared.init(problem.model, start), memory)
     source = plan.checkpoint if resume is True else Path(resume) if resume else None
     if source is not None and (resume is not True or source.exists()):
         _restore(run, checkpoints.load(source), plan, source)
@@ -168,6 +167,8 @@ def _restore(run: Run, saved: checkpoints.Checkpoint, plan: Plan, source: Path) 
             f"the checkpoint {source} records the metrics {sorted(recorded)}, but now there are {sorted(plan.metrics)}"
         )
     run.state = type(run.state)(**saved.state)
+    run.memory = type(run.memory)(**saved.memory) if saved.memory else ()
+    run.work = Work(*saved.work)
     run.round = saved.round
     run.bits_up, run.bits_down, run.seconds = saved.bits_up, saved.bits_down, saved.seconds
     run.history = saved.history

@@ -1,8 +1,39 @@
 """Methods, one a file: four pure functions over plain state, which any engine can run."""
 
-from fpdfp.methods.base import Method
+from fpdfp.methods.base import Method, Update, Work
+from fpdfp.methods.chambolle_pock import ChambollePock
+from fpdfp.methods.condat_vu import CondatVu
+from fpdfp.methods.fast_feddualavg import FastFedDualAvg
+from fpdfp.methods.fedavg import FedAvg
+from fpdfp.methods.feddualavg import FedDualAvg
+from fpdfp.methods.fedmid import FedMiD
+from fpdfp.methods.fedpaq import FedPAQ
+from fpdfp.methods.fedprox import FedProx
+from fpdfp.methods.fedsgd import FedSGD
 from fpdfp.methods.fpdfp import FPDFP
 from fpdfp.methods.fpdfp_identity import FPDFPIdentity
+from fpdfp.methods.inner import InnerSolve
 from fpdfp.methods.pdfp import PDFP
+from fpdfp.methods.spdfp import SPDFP
+from fpdfp.methods.traits import Traits
 
-__all__ = ["FPDFP", "PDFP", "FPDFPIdentity", "Method"]
+__all__ = [
+    "FPDFP",
+    "PDFP",
+    "SPDFP",
+    "ChambollePock",
+    "CondatVu",
+    "FPDFPIdentity",
+    "FastFedDualAvg",
+    "FedAvg",
+    "FedDualAvg",
+    "FedMiD",
+    "FedPAQ",
+    "FedProx",
+    "FedSGD",
+    "InnerSolve",
+    "Method",
+    "Traits",
+    "Update",
+    "Work",
+]

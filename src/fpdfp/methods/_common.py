@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fpdfp import _checks, steps
 from fpdfp._typing import Array
+
+#: Local steps are 24 bits of the counter of the draws.
+MAX_LOCAL_STEPS = 2**24
 
 
 def mean(replies: Array) -> Array:
@@ -18,6 +23,33 @@ def check_batch_size(batch_size: int | None) -> None:
         _checks.integer("batch_size", batch_size, at_least=1, at_most=2**62)
 
 
+def check_local_steps(local_steps: int) -> None:
+    """Refuse a number of local steps that is no positive integer."""
+    _checks.integer("local_steps", local_steps, at_least=1, at_most=MAX_LOCAL_STEPS)
+
+
 def is_noisy(batch_size: int | None, constants: steps.Constants) -> bool:
-    """Whether the clients' mean step can differ from a PDFP step: then a constant γ stalls."""
+    """Whether the clients' mean step can differ from a step for the mean: then a constant γ stalls."""
     return batch_size is not None or constants.omega > 0 or constants.n_clients > 1
+
+
+def gradients_are_noisy(batch_size: int | None, constants: steps.Constants) -> bool:
+    """Whether the mean of what clients send can differ from the gradient of f: then a constant γ stalls."""
+    return batch_size is not None or constants.omega > 0 or constants.clients_per_round < constants.n_clients
+
+
+def local_schedule(
+    step: Any, batch_size: int | None, local_steps: int, constants: steps.Constants, *, smoothness: float | None = None
+) -> steps.Schedule:
+    """Return the schedule of a method whose clients take local steps."""
+    smoothness = constants.lipschitz_max if smoothness is None else smoothness
+    noisy = is_noisy(batch_size, constants)
+    return steps.resolve(step, constants, noisy=noisy, local_steps=local_steps, local_smoothness=smoothness)
+
+
+def largest_local_step(constants: steps.Constants, local_steps: int, *, smoothness: float | None = None) -> float:
+    """Return the largest constant step that is safe for clients that take local steps."""
+    if local_steps == 1:
+        return constants.largest_safe_step
+    smoothness = constants.lipschitz_max if smoothness is None else smoothness
+    return 2.0 / smoothness if smoothness > 0 else float("inf")

@@ -3,31 +3,78 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from fpdfp._typing import Array, Shape
+from fpdfp.methods.traits import Solves, Traits
+from fpdfp.penalties.zero import Zero
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 from fpdfp.steps import Constants, Schedule
 
 
+class Work(NamedTuple):
+    """What inner solves cost: their steps, and how many ended before they reached their tolerance."""
+
+    steps: int = 0
+    unsolved: int = 0
+
+    def __add__(self, other: tuple[int, ...]) -> Work:  # type: ignore[override]
+        steps, unsolved = other
+        return Work(self.steps + steps, self.unsolved + unsolved)
+
+
+class Update(NamedTuple):
+    """What the clients of a round give back.
+
+    Attributes
+    ----------
+    reply
+        What they send: a named tuple of arrays with a leading client axis.
+    memory
+        What they keep until they take part again: like ``reply``, or an empty tuple.
+    work
+        What inner solves cost all of them together.
+    """
+
+    reply: Any
+    memory: Any = ()
+    work: Work = Work()
+
+
 class Method(abc.ABC):
     """A federated method: a frozen dataclass of hyper-parameters with four pure functions.
 
-    State, messages and replies are small named tuples of arrays. None of the functions does I/O, keeps
-    anything, or knows which engine runs it. ``client_update`` works over a leading client axis, of length
+    State, messages, replies and the clients' memory are small named tuples of arrays. None of the functions does I/O,
+    keeps anything, or knows which engine runs it. ``client_update`` works over a leading client axis, of length
     one in a deployment; a client's reply does not depend on who else is in the batch.
     """
 
-    #: Whether a round may go on with some of the clients.
-    partial_participation: ClassVar[bool] = True
-    #: Whether replies may be compressed.
-    compression: ClassVar[bool] = True
-    #: Whether the theory holds only for compressors whose mean is right: others are refused.
-    needs_unbiased: ClassVar[bool] = True
+    #: What the method needs and can do; ``solve`` checks it before the first round.
+    traits: ClassVar[Traits]
 
     batch_size: int | None
     step: Any
+
+    @property
+    def solves(self) -> Solves:
+        """The objectives that this method minimises with its hyper-parameters as they are."""
+        return self.traits.solves
+
+    @property
+    def has_inner_solve(self) -> bool:
+        """Whether a prepared method solves problems inside a round, whose cost the history is to show."""
+        return False
+
+    def check(self, model: Model) -> None:
+        """Refuse a model that the method cannot minimise."""
+        name = type(self).__name__
+        if isinstance(model.penalty, Zero):
+            return
+        if self.solves == "f":
+            raise ValueError(f"penalty must be Zero() for {name}, which minimises f alone, got {model.penalty!r}")
+        if self.solves == "f + g" and not model.linop.is_identity:
+            raise ValueError(f"linop must be the identity for {name}, which needs the prox of g∘B, got {model.linop!r}")
 
     def specialise(self, model: Model) -> Method:
         """Return the method that is to run for this model: usually this one."""
@@ -37,6 +84,10 @@ class Method(abc.ABC):
     def prepare(self, model: Model, constants: Constants) -> Method:
         """Return the method with every automatic hyper-parameter chosen."""
 
+    def largest_step(self, model: Model, constants: Constants) -> float:
+        """Return the largest constant step that is safe without noise."""
+        return constants.largest_safe_step
+
     @abc.abstractmethod
     def reply_shapes(self, model: Model) -> dict[str, Shape]:
         """Return the shape of what a client sends in each field of its reply."""
@@ -45,13 +96,17 @@ class Method(abc.ABC):
     def init(self, model: Model, x0: Array) -> Any:
         """Return the server's state before the first round."""
 
+    def init_memory(self, model: Model, n_clients: int) -> Any:
+        """Return what the clients remember before the first round, with a leading client axis."""
+        return ()
+
     @abc.abstractmethod
     def broadcast(self, model: Model, state: Any) -> Any:
         """Return what the server sends to the clients of a round: a named tuple of arrays."""
 
     @abc.abstractmethod
-    def client_update(self, model: Model, local: LocalLosses, message: Any, k: int, draws: Draws) -> Any:
-        """Return the clients' replies in round k: a named tuple of arrays with a leading client axis."""
+    def client_update(self, model: Model, local: LocalLosses, message: Any, k: int, draws: Draws) -> Update:
+        """Return the replies in round k of the clients of ``local``, and what they keep in memory."""
 
     @abc.abstractmethod
     def server_update(self, model: Model, state: Any, reply: Any, k: int) -> Any:
@@ -60,6 +115,10 @@ class Method(abc.ABC):
     @abc.abstractmethod
     def solution(self, state: Any) -> tuple[Array, Array | None]:
         """Return x and the dual v that a state stands for; None for v where the method keeps none."""
+
+    def server_work(self, state: Any) -> Work:
+        """Return what inner solves have cost the server so far."""
+        return Work()
 
     def schedule(self) -> Schedule:
         """Return the step-size schedule of a prepared method."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from fpdfp import steps
 from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import check_batch_size, is_noisy, mean
-from fpdfp.methods.base import Method
+from fpdfp.methods._common import check_batch_size, check_local_steps, largest_local_step, local_schedule, mean
+from fpdfp.methods.base import Method, Update
+from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 
@@ -32,11 +33,14 @@ class FPDFPIdentity(Method):
     ::
 
         server:          sends x_k to n clients S, drawn uniformly
-        client i in S:   x_i = prox_{γ_k g}( x_k − γ_k ∇̃f_i(x_k) ),   sends Q(x_i − x_k)
+        client i in S:   x_i = x_k, then τ times (in the paper once)
+                         x_i = prox_{γ_k g}( x_i − γ_k ∇̃f_i(x_i) )
+                         sends Q(x_i − x_k)
         server:          x_k+1 = x_k + (1/n) Σ_S Q(x_i − x_k)
 
     With λ = 1, Moreau's identity turns a step of Algorithm 4 into this one. :class:`FPDFP` chooses it by
-    itself. What is proved is what holds for FPDFP; B = I has full row rank.
+    itself. What is proved, for τ = 1, is what holds for FPDFP; B = I has full row rank. For τ > 1 it is FedMiD
+    with compressed messages.
 
     Parameters
     ----------
@@ -44,6 +48,8 @@ class FPDFPIdentity(Method):
         γ_k: a number, a schedule of :mod:`fpdfp.steps`, or ``"auto"``.
     batch_size
         The size of the mini-batches; None uses all samples.
+    local_steps
+        τ, the steps that a client takes in a round; 1 in the paper.
 
     References
     ----------
@@ -61,17 +67,29 @@ class FPDFPIdentity(Method):
     array([2.57, 2.64, 0.  , 0.  ])
     """
 
+    traits: ClassVar[Traits] = Traits(
+        title="FPDFP for B = I: proximal gradient steps at the clients",
+        solves="f + g",
+        uplink="d",
+        local_steps=True,
+        proved="for τ = 1 and f strongly convex: O(1/k); nothing for τ > 1",
+        reference="Zhu, Liang and Zhang 2024; Algorithm 5",
+    )
+
     step: Any = "auto"
     batch_size: int | None = None
+    local_steps: int = 1
 
     def __post_init__(self) -> None:
         check_batch_size(self.batch_size)
+        check_local_steps(self.local_steps)
 
     def prepare(self, model: Model, constants: steps.Constants) -> FPDFPIdentity:
-        if not model.linop.is_identity:
-            raise ValueError(f"linop must be the identity for FPDFPIdentity, got {model.linop!r}; use FPDFP")
-        schedule = steps.resolve(self.step, constants, noisy=is_noisy(self.batch_size, constants))
-        return FPDFPIdentity(schedule, self.batch_size)
+        schedule = local_schedule(self.step, self.batch_size, self.local_steps, constants)
+        return dataclasses.replace(self, step=schedule)
+
+    def largest_step(self, model: Model, constants: steps.Constants) -> float:
+        return largest_local_step(constants, self.local_steps)
 
     def reply_shapes(self, model: Model) -> dict[str, Shape]:
         return {"x": model.shape}
@@ -82,11 +100,13 @@ class FPDFPIdentity(Method):
     def broadcast(self, model: Model, state: State) -> State:
         return state
 
-    def client_update(self, model: Model, local: LocalLosses, message: State, k: int, draws: Draws) -> Reply:
-        (x,) = message
+    def client_update(self, model: Model, local: LocalLosses, message: State, k: int, draws: Draws) -> Update:
         gamma = self.schedule()(k)
-        x_new = model.penalty.prox(x - gamma * local.gradients(x, self.batch_size, draws), gamma)
-        return Reply(x_new - x)
+        x = message.x
+        for t in range(self.local_steps):
+            gradients = local.gradients(x, self.batch_size, draws._replace(step=t))
+            x = model.penalty.prox(x - gamma * gradients, gamma)
+        return Update(Reply(x - message.x))
 
     def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
         return State(state.x + mean(reply.x))

@@ -11,7 +11,8 @@ from fpdfp import steps
 from fpdfp._typing import Array, Shape
 from fpdfp.methods._common import mean
 from fpdfp.methods._pdfp_step import choose_lambda, pdfp_step
-from fpdfp.methods.base import Method
+from fpdfp.methods.base import Method, Update
+from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 
@@ -73,8 +74,17 @@ class PDFP(Method):
     array([2.75, 2.75, 0.18, 0.18])
     """
 
-    partial_participation: ClassVar[bool] = False
-    compression: ClassVar[bool] = False
+    traits: ClassVar[Traits] = Traits(
+        title="primal-dual fixed point method",
+        solves="f + g∘B",
+        uplink="d",
+        partial_participation=False,
+        compression=False,
+        mini_batches=False,
+        strong_convexity="not needed",
+        proved="convergence for γ < 2/L; linear for f strongly convex and B of full row rank",
+        reference="Chen, Huang and Zhang 2013; Algorithm 3",
+    )
     batch_size: ClassVar[None] = None  # type: ignore[misc]
 
     step: Any = "auto"
@@ -93,8 +103,8 @@ class PDFP(Method):
     def broadcast(self, model: Model, state: State) -> Message:
         return Message(state.x)
 
-    def client_update(self, model: Model, local: LocalLosses, message: Message, k: int, draws: Draws) -> Reply:
-        return Reply(local.gradients(message.x))
+    def client_update(self, model: Model, local: LocalLosses, message: Message, k: int, draws: Draws) -> Update:
+        return Update(Reply(local.gradients(message.x)))
 
     def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
         assert self.lam is not None

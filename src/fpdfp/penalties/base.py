@@ -50,6 +50,10 @@ class Penalty(abc.ABC):
         """Return the point of the domain of g nearest to y."""
         return y
 
+    def subgradient(self, y: Array) -> Array:
+        """Return an element of ∂g(y), over a leading client axis too; subgradient methods need it."""
+        raise NotImplementedError(f"{type(self).__name__} has no subgradient")
+
     def conjugate_prox_derivative(self, y: Array, sigma: float) -> Callable[[Array], Array]:
         """Return an element of the generalised Jacobian of ``conjugate_prox`` at y, as a symmetric map.
 

@@ -117,6 +117,13 @@ class GroupL12(Penalty):
         projected: Array = y * self._spread(xp.where(norms > 0, factor, 0.0), y)
         return projected.astype(y.dtype, copy=False)
 
+    def subgradient(self, y: Array) -> Array:
+        xp = namespace(y)
+        norms = self._norms(y)
+        factor = xp.where(norms > 0, self.weight / xp.where(norms > 0, norms, 1.0), 0.0)
+        directions: Array = y * self._spread(factor, y)
+        return directions.astype(y.dtype, copy=False)
+
     def conjugate_prox_derivative(self, y: Array, sigma: float) -> Callable[[Array], Array]:
         norms = self._norms(y)
         outside = (norms > self.weight) | (np.asarray(self.weight) == 0)

@@ -60,6 +60,10 @@ class L1(Penalty):
         clipped: Array = xp.minimum(xp.maximum(y, -self.weight), self.weight)
         return clipped.astype(y.dtype, copy=False)
 
+    def subgradient(self, y: Array) -> Array:
+        signs: Array = self.weight * namespace(y).sign(y)
+        return signs.astype(y.dtype, copy=False)
+
     def conjugate_prox_derivative(self, y: Array, sigma: float) -> Callable[[Array], Array]:
         free = ((abs(y) <= self.weight) & (np.asarray(self.weight) > 0)).astype(y.dtype)
         return lambda u: free * u

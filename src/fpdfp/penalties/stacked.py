@@ -70,6 +70,9 @@ class Stacked(Penalty):
     def project(self, y: Array) -> Array:
         return self._join(y, [part.project(piece) for part, piece in zip(self.parts, self._split(y), strict=True)])
 
+    def subgradient(self, y: Array) -> Array:
+        return self._join(y, [part.subgradient(piece) for part, piece in zip(self.parts, self._split(y), strict=True)])
+
     def conjugate_prox_derivative(self, y: Array, sigma: float) -> Callable[[Array], Array]:
         pieces = zip(self.parts, self._split(y), strict=True)
         maps = [part.conjugate_prox_derivative(piece, sigma) for part, piece in pieces]

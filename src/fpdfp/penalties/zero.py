@@ -25,5 +25,8 @@ class Zero(Penalty):
     def conjugate_prox(self, y: Array, sigma: float) -> Array:
         return y * 0.0
 
+    def subgradient(self, y: Array) -> Array:
+        return y * 0.0
+
     def conjugate_prox_derivative(self, y: Array, sigma: float) -> Callable[[Array], Array]:
         return lambda u: u * 0.0

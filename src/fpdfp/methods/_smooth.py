@@ -1,0 +1,51 @@
+"""What methods for a smooth objective share: what they do where there is a penalty after all."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._typing import Array
+from fpdfp.methods.base import Method
+from fpdfp.penalties.zero import Zero
+from fpdfp.problem import Model
+
+AVERAGING = ("weighted", "plain")
+PENALTY = ("refuse", "subgradient", "ignore")
+
+
+class SmoothMethod(Method):
+    """A method that minimises f alone."""
+
+    penalty: str
+
+    def check_penalty(self) -> None:
+        """Refuse what is no way to treat a penalty."""
+        _checks.choice("penalty", self.penalty, PENALTY)
+
+    def check(self, model: Model) -> None:
+        name = type(self).__name__
+        if isinstance(model.penalty, Zero) or self.penalty == "ignore":
+            return
+        if self.penalty == "refuse":
+            raise ValueError(
+                f"the problem's penalty must be Zero() for {name}, which minimises f alone, got {model.penalty!r}; "
+                f"{name}(penalty='subgradient') takes steps along subgradients of f + g∘B, and "
+                f"{name}(penalty='ignore') minimises f all the same"
+            )
+        if not model.penalty.finite:
+            raise ValueError(f"penalty='subgradient' needs a penalty that is finite everywhere, got {model.penalty!r}")
+        try:
+            model.penalty.subgradient(np.zeros(model.dual_shape, dtype=model.dtype))
+        except NotImplementedError as error:
+            raise ValueError(f"penalty='subgradient': {error}") from None
+
+    def uses_subgradients(self, model: Model) -> bool:
+        """Whether steps go along subgradients of f + g∘B, which do not vanish at the solution."""
+        return self.penalty == "subgradient" and not isinstance(model.penalty, Zero)
+
+    def slope(self, model: Model, x: Array) -> Array | float:
+        """Return Bᵀs with s in ∂g(Bx), or 0 where the penalty is left out."""
+        if not self.uses_subgradients(model):
+            return 0.0
+        return model.linop.adjoint(model.penalty.subgradient(model.linop.apply(x)))

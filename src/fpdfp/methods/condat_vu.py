@@ -1,0 +1,126 @@
+"""The primal-dual method of Condat and Vũ."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from fpdfp import _checks, steps
+from fpdfp._typing import Array, Shape
+from fpdfp.methods._common import mean
+from fpdfp.methods.base import Method, Update
+from fpdfp.methods.traits import Traits
+from fpdfp.problem import LocalLosses, Model
+from fpdfp.rng import Draws
+
+
+class State(NamedTuple):
+    """The primal and the dual variable."""
+
+    x: Array
+    v: Array
+
+
+class Message(NamedTuple):
+    """What the server sends: the point at which gradients are wanted."""
+
+    x: Array
+
+
+class Reply(NamedTuple):
+    """What a client sends: its gradient."""
+
+    gradient: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class CondatVu(Method):
+    """The primal-dual splitting method of Condat and Vũ, a centralised reference.
+
+    ::
+
+        x_k+1 = x_k − γ (∇f(x_k) + Bᵀv_k)
+        v_k+1 = prox_{σ g*}( v_k + σ B (2x_k+1 − x_k) )
+
+    With several clients each sends its full gradient, uncompressed, every round, and the server takes the step.
+
+    Converges for 1/γ − σ‖B‖² ≥ L/2.
+
+    Parameters
+    ----------
+    step
+        γ: a number or ``"auto"``, which is 1/L.
+    sigma
+        σ; by default the largest that the condition allows, (1/γ − L/2)/‖B‖².
+
+    References
+    ----------
+    L. Condat, "A primal-dual splitting method for convex optimization involving Lipschitzian, proximable and linear
+    composite terms", Journal of Optimization Theory and Applications 158 (2013); B. C. Vũ, "A splitting algorithm for
+    dual monotone inclusions involving cocoercive operators", Advances in Computational Mathematics 38 (2013).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.LeastSquares(np.eye(4), [4.0, 4.1, 0.0, 0.1], clients=[0, 1, 0, 1], l2=0.1)
+    >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1), fpdfp.linops.Difference(4))
+    >>> fpdfp.solve(problem, fpdfp.CondatVu(), rounds=500).x.round(2)
+    array([2.75, 2.75, 0.18, 0.18])
+    """
+
+    traits: ClassVar[Traits] = Traits(
+        title="primal-dual splitting with gradients of f",
+        solves="f + g∘B",
+        uplink="d",
+        partial_participation=False,
+        compression=False,
+        mini_batches=False,
+        strong_convexity="not needed",
+        proved="convergence for 1/γ − σ‖B‖² ≥ L/2",
+        reference="Condat 2013; Vũ 2013",
+    )
+    batch_size: ClassVar[None] = None  # type: ignore[misc]
+
+    step: Any = "auto"
+    sigma: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.sigma is not None:
+            _checks.real("sigma", self.sigma, positive=True)
+
+    def prepare(self, model: Model, constants: steps.Constants) -> CondatVu:
+        smoothness = constants.lipschitz_mean
+        step = steps.resolve_constant(self.step, "CondatVu", 1.0 / (smoothness or 1.0))
+        room = 1.0 / step.gamma - smoothness / 2.0
+        if room <= 0:
+            raise ValueError(f"step must be below 2/L = {2.0 / smoothness:.6g} for CondatVu, got {step.gamma:.6g}")
+        largest = room * model.largest_lambda
+        sigma = largest if self.sigma is None else float(self.sigma)
+        # Bounds of L and ‖B‖² may be a few per cent above the truth: a user's own σ is no mistake.
+        if sigma > 1.1 * largest:
+            raise ValueError(f"sigma must be at most (1/γ − L/2)/‖B‖² = {largest:.6g} for this step, got {sigma:.6g}")
+        return CondatVu(step, sigma)
+
+    def reply_shapes(self, model: Model) -> dict[str, Shape]:
+        return {"gradient": model.shape}
+
+    def init(self, model: Model, x0: Array) -> State:
+        return State(x0, np.zeros(model.dual_shape, dtype=x0.dtype))
+
+    def broadcast(self, model: Model, state: State) -> Message:
+        return Message(state.x)
+
+    def client_update(self, model: Model, local: LocalLosses, message: Message, k: int, draws: Draws) -> Update:
+        return Update(Reply(local.gradients(message.x)))
+
+    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
+        assert self.sigma is not None
+        x = state.x - self.schedule()(k) * (mean(reply.gradient) + model.linop.adjoint(state.v))
+        v = model.penalty.conjugate_prox(state.v + self.sigma * model.linop.apply(2.0 * x - state.x), self.sigma)
+        return State(x, v)
+
+    def solution(self, state: State) -> tuple[Array, Array | None]:
+        return state.x, state.v

@@ -1,0 +1,117 @@
+"""FedAvg, federated averaging (Algorithm 1)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+from fpdfp import steps
+from fpdfp._typing import Array, Shape
+from fpdfp.methods._common import mean
+from fpdfp.methods._local_sgd import LocalSGD
+from fpdfp.methods.base import Update
+from fpdfp.methods.traits import Traits
+from fpdfp.problem import LocalLosses, Model
+from fpdfp.rng import Draws
+
+
+class State(NamedTuple):
+    """The model, which the server also broadcasts."""
+
+    x: Array
+
+
+class Reply(NamedTuple):
+    """What a client sends: its model."""
+
+    x: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class FedAvg(LocalSGD):
+    """Federated averaging: τ steps of stochastic gradient descent at each client, then the mean of their models.
+
+    ::
+
+        server:          sends x_k to n clients S, drawn uniformly
+        client i in S:   x_i,0 = x_k,   x_i,t+1 = x_i,t − γ_k ∇̃f_i(x_i,t)   for t = 0, …, τ − 1,   sends x_i,τ
+        server:          x_k+1 = (1/n) Σ_S x_i,τ
+
+    For clients of unequal weights w_i, ``averaging="weighted"`` gives x_k+1 = x_k + (1/n) Σ_S N w_i (x_i,τ − x_k),
+    which is Σ w_i x_i,τ where everyone takes part; ``"plain"`` keeps the plain mean, and client i descends on
+    N w_i f_i. Both are the paper's algorithm for w_i = 1/N. It minimises f alone, and sends whole models: for
+    compressed differences see :class:`FedPAQ`.
+
+    What is proved: with τ = 1 it is stochastic gradient descent. For τ > 1 and clients that differ, its fixed point
+    at a constant step is not the minimiser; for f strongly convex and steps of the order of 1/k,
+    E f(x_k) − f* = O(τ²/k) (X. Li et al., "On the convergence of FedAvg on non-IID data", ICLR 2020).
+
+    Parameters
+    ----------
+    step
+        γ_k: a number, a schedule of :mod:`fpdfp.steps`, or ``"auto"``.
+    local_steps
+        τ.
+    batch_size
+        The size of the mini-batches; None uses all samples.
+    averaging
+        ``"weighted"`` or ``"plain"``.
+    penalty
+        What to do with a penalty: ``"refuse"`` it, add a ``"subgradient"`` of g∘B to every gradient (FedAvg(∂) of
+        Yuan et al. 2021), or ``"ignore"`` it and minimise f.
+
+    References
+    ----------
+    B. McMahan, E. Moore, D. Ramage, S. Hampson and B. Agüera y Arcas, "Communication-efficient learning of deep
+    networks from decentralized data", AISTATS (2017); Algorithm 1 of the FPDFP paper.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.LeastSquares(np.eye(4), [4.0, 4.1, 0.0, 0.1], clients=[0, 1, 0, 1], l2=0.1)
+    >>> problem = fpdfp.Problem(losses, fpdfp.penalties.Zero())
+    >>> fpdfp.solve(problem, fpdfp.FedAvg(local_steps=5), rounds=3000).x.round(2)
+    array([2.86, 2.93, 0.  , 0.07])
+    """
+
+    traits: ClassVar[Traits] = Traits(
+        title="local SGD, mean of models",
+        solves="f",
+        uplink="d",
+        compression=False,
+        local_steps=True,
+        proved="O(1/k) for f strongly convex and decreasing steps; biased at a constant step if τ > 1",
+        reference="McMahan et al. 2017; Algorithm 1",
+    )
+
+    step: Any = "auto"
+    local_steps: int = 1
+    batch_size: int | None = None
+    averaging: str = "weighted"
+    penalty: str = "refuse"
+
+    def prepare(self, model: Model, constants: steps.Constants) -> FedAvg:
+        return dataclasses.replace(self, step=self.choose_step(model, constants))
+
+    def reply_shapes(self, model: Model) -> dict[str, Shape]:
+        return {"x": model.shape}
+
+    def init(self, model: Model, x0: Array) -> State:
+        return State(x0)
+
+    def broadcast(self, model: Model, state: State) -> State:
+        return state
+
+    def client_update(self, model: Model, local: LocalLosses, message: State, k: int, draws: Draws) -> Update:
+        x = message.x
+        x_new = self.descend(model, local, x, self.schedule()(k), draws)
+        if self.weighs(local):
+            x_new = x + local.weigh(x_new - x)
+        return Update(Reply(x_new))
+
+    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
+        return State(mean(reply.x))
+
+    def solution(self, state: State) -> tuple[Array, Array | None]:
+        return state.x, None

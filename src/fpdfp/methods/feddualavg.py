@@ -1,0 +1,167 @@
+"""FedDualAvg, federated dual averaging."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from fpdfp import _checks, steps
+from fpdfp._typing import Array, Shape
+from fpdfp.methods._common import check_batch_size, check_local_steps, largest_local_step, local_schedule, mean
+from fpdfp.methods.base import Method, Update, Work
+from fpdfp.methods.inner import InnerSolve, check_inner, needs_inner, prox
+from fpdfp.methods.traits import Solves, Traits
+from fpdfp.problem import LocalLosses, Model
+from fpdfp.rng import Draws
+
+
+class State(NamedTuple):
+    """The dual model z, the sum a of all steps so far, the model x that they stand for, and how x was found.
+
+    ``v`` is the dual point of the prox that gave x, and ``work`` what the server's proxes cost.
+    """
+
+    z: Array
+    a: Array
+    x: Array
+    v: Array
+    work: Array
+
+
+class Message(NamedTuple):
+    """What the server sends: the dual model, the sum of steps, and where the prox may start (empty for B = I)."""
+
+    z: Array
+    a: Array
+    v: Array
+
+
+class Reply(NamedTuple):
+    """What a client sends: the change of its dual model."""
+
+    z: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class FedDualAvg(Method):
+    """Federated dual averaging for f + g, with the Euclidean distance: the mean is taken before the prox.
+
+    ::
+
+        server:          sends z_k and a_k = Σ_j<k η γ_j τ to n clients S, drawn uniformly
+        client i in S:   z_i,0 = z_k,   then for t = 0, …, τ − 1
+                         x_i,t   = prox_{(a_k + γ_k t) g∘B}( z_i,t )
+                         z_i,t+1 = z_i,t − γ_k ∇̃f_i(x_i,t)
+                         sends Q(z_i,τ − z_k)
+        server:          z_k+1 = z_k + η (1/n) Σ_S Q(z_i,τ − z_k),   x_k+1 = prox_{a_k+1 g∘B}( z_k+1 ),   z_0 = x_0
+
+    The server's x_k is a prox, and so as sparse as g makes it: averaging dual models undoes the "curse of primal
+    averaging" of :class:`FedMiD`.
+
+    Where B is not the identity, ``inner`` says how exactly the prox of g∘B is computed, by dual steps that start where
+    the last ones ended (the server sends its dual point, m more numbers down); without it such a problem is refused.
+    The history counts the dual steps.
+
+    What is proved: for f convex, everyone, a constant step and no compressor, O(1/√(n k τ)) plus terms of higher order
+    for a mean of the iterates, with bounded gradients and small client steps or with quadratic losses (Yuan et al.
+    2021). Nothing for falling steps, for the last iterate, or for compressed messages.
+
+    Parameters
+    ----------
+    step
+        γ_k: a number, a schedule of :mod:`fpdfp.steps`, or ``"auto"``.
+    local_steps
+        τ.
+    batch_size
+        The size of the mini-batches; None uses all samples.
+    server_step
+        η.
+    inner
+        How exactly the prox of g∘B is computed where B is not the identity; None refuses such a B.
+
+    References
+    ----------
+    H. Yuan, M. Zaheer and S. Reddi, "Federated composite optimization", ICML (2021), Algorithm 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.LeastSquares(np.eye(4), [4.0, 4.1, 0.0, 0.1], clients=[0, 1, 0, 1], l2=0.1)
+    >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1))
+    >>> fpdfp.solve(problem, fpdfp.FedDualAvg(local_steps=2), rounds=1000).x.round(2)
+    array([2.57, 2.64, 0.  , 0.  ])
+    """
+
+    traits: ClassVar[Traits] = Traits(
+        title="local dual averaging, mean of dual models",
+        solves="f + g",
+        uplink="d",
+        local_steps=True,
+        strong_convexity="not needed",
+        with_inner_solve="f + g∘B",
+        proved="O(1/√k) for a mean of the iterates, f convex, constant steps, everyone, uncompressed",
+        reference="Yuan, Zaheer and Reddi 2021",
+    )
+
+    step: Any = "auto"
+    local_steps: int = 1
+    batch_size: int | None = None
+    server_step: float = 1.0
+    inner: InnerSolve | None = None
+
+    def __post_init__(self) -> None:
+        check_batch_size(self.batch_size)
+        check_local_steps(self.local_steps)
+        _checks.real("server_step", self.server_step, positive=True)
+        check_inner(self.inner)
+
+    @property
+    def solves(self) -> Solves:
+        return "f + g" if self.inner is None else "f + g∘B"
+
+    @property
+    def has_inner_solve(self) -> bool:
+        return self.inner is not None
+
+    def prepare(self, model: Model, constants: steps.Constants) -> FedDualAvg:
+        schedule = local_schedule(self.step, self.batch_size, self.local_steps, constants)
+        return dataclasses.replace(self, step=schedule, inner=self.inner if needs_inner(model) else None)
+
+    def largest_step(self, model: Model, constants: steps.Constants) -> float:
+        return largest_local_step(constants, self.local_steps)
+
+    def reply_shapes(self, model: Model) -> dict[str, Shape]:
+        return {"z": model.shape}
+
+    def init(self, model: Model, x0: Array) -> State:
+        v = np.zeros(model.dual_shape if self.has_inner_solve else (0,), dtype=model.dtype)
+        return State(x0, np.zeros(1), x0, v, np.zeros(2, dtype=np.int64))
+
+    def broadcast(self, model: Model, state: State) -> Message:
+        return Message(state.z, state.a, state.v)
+
+    def client_update(self, model: Model, local: LocalLosses, message: Message, k: int, draws: Draws) -> Update:
+        gamma, work, rows = self.schedule()(k), Work(), len(local.clients)
+        z, v = np.repeat(message.z[None], rows, axis=0), np.repeat(message.v[None], rows, axis=0)
+        for t in range(self.local_steps):
+            a = float(message.a[0]) + gamma * t
+            x, v, cost = prox(model, z, a, v, self.inner, share=gamma / a if a > 0 else 1.0)
+            work += cost
+            z = z - gamma * local.gradients(x, self.batch_size, draws._replace(step=t))
+        return Update(Reply(z - message.z), work=work)
+
+    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
+        gamma = self.schedule()(k)
+        z = state.z + self.server_step * mean(reply.z)
+        a = state.a + self.server_step * gamma * self.local_steps
+        x, v, work = prox(model, z[None], float(a[0]), state.v[None], self.inner, share=gamma / float(a[0]))
+        return State(z, a, x[0], v[0], state.work + np.array(work))
+
+    def solution(self, state: State) -> tuple[Array, Array | None]:
+        return state.x, None
+
+    def server_work(self, state: State) -> Work:
+        return Work(*map(int, state.work))

@@ -1,0 +1,107 @@
+"""FedSGD: one gradient step a round, on the server."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+from fpdfp import steps
+from fpdfp._typing import Array, Shape
+from fpdfp.methods._common import check_batch_size, gradients_are_noisy, mean
+from fpdfp.methods._smooth import SmoothMethod
+from fpdfp.methods.base import Update
+from fpdfp.methods.traits import Traits
+from fpdfp.problem import LocalLosses, Model
+from fpdfp.rng import Draws
+
+
+class State(NamedTuple):
+    """The model, which the server also broadcasts."""
+
+    x: Array
+
+
+class Reply(NamedTuple):
+    """What a client sends: its gradient."""
+
+    gradient: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class FedSGD(SmoothMethod):
+    """Distributed synchronous stochastic gradient descent.
+
+    ::
+
+        server:          sends x_k to n clients S, drawn uniformly
+        client i in S:   sends Q(∇̃f_i(x_k))
+        server:          x_k+1 = x_k − γ_k (1/n) Σ_S Q(∇̃f_i(x_k))
+
+    It minimises f alone: there is no prox.
+
+    What is proved: with everyone, full gradients and no compressor it is gradient descent, which converges for
+    γ < 2/L, linearly for f strongly convex. With noise, E f(x_k) − f* = O(1/k) for f strongly convex and steps of
+    the order of 1/k (for instance Gower et al., ICML 2019).
+
+    Parameters
+    ----------
+    step
+        γ_k: a number, a schedule of :mod:`fpdfp.steps`, or ``"auto"``.
+    batch_size
+        The size of the mini-batches; None uses all samples.
+    penalty
+        What to do with a penalty: ``"refuse"`` it, add a ``"subgradient"`` of g∘B to every gradient, or ``"ignore"``
+        it and minimise f.
+
+    References
+    ----------
+    J. Chen, X. Pan, R. Monga, S. Bengio and R. Jozefowicz, "Revisiting distributed synchronous SGD",
+    arXiv:1604.00981 (2016).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.LeastSquares(np.eye(4), [4.0, 4.1, 0.0, 0.1], clients=[0, 1, 0, 1])
+    >>> problem = fpdfp.Problem(losses, fpdfp.penalties.Zero())
+    >>> fpdfp.solve(problem, fpdfp.FedSGD(), rounds=200).x.round(2)
+    array([4. , 4.1, 0. , 0.1])
+    """
+
+    traits: ClassVar[Traits] = Traits(
+        title="gradient descent, one gradient a round",
+        solves="f",
+        uplink="d",
+        proved="linear rate without noise, O(1/k) with noise, for f strongly convex",
+        reference="Chen et al. 2016",
+    )
+
+    step: Any = "auto"
+    batch_size: int | None = None
+    penalty: str = "refuse"
+
+    def __post_init__(self) -> None:
+        check_batch_size(self.batch_size)
+        self.check_penalty()
+
+    def prepare(self, model: Model, constants: steps.Constants) -> FedSGD:
+        noisy = gradients_are_noisy(self.batch_size, constants) or self.uses_subgradients(model)
+        return dataclasses.replace(self, step=steps.resolve(self.step, constants, noisy=noisy))
+
+    def reply_shapes(self, model: Model) -> dict[str, Shape]:
+        return {"gradient": model.shape}
+
+    def init(self, model: Model, x0: Array) -> State:
+        return State(x0)
+
+    def broadcast(self, model: Model, state: State) -> State:
+        return state
+
+    def client_update(self, model: Model, local: LocalLosses, message: State, k: int, draws: Draws) -> Update:
+        return Update(Reply(local.gradients(message.x, self.batch_size, draws)))
+
+    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
+        return State(state.x - self.schedule()(k) * (mean(reply.gradient) + self.slope(model, state.x)))
+
+    def solution(self, state: State) -> tuple[Array, Array | None]:
+        return state.x, None

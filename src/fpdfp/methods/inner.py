@@ -1,0 +1,158 @@
+"""The prox of g∘B by dual steps, for methods that need it where B is not the identity."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._typing import Array
+from fpdfp.methods.base import Work
+from fpdfp.penalties.zero import Zero
+from fpdfp.problem import Model
+
+#: Dual steps between two looks at the gap, which costs as much as a step.
+LOOK = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class InnerSolve:
+    """How exactly problems inside a round are solved.
+
+    Parameters
+    ----------
+    tol
+        The relative accuracy: an approximate prox u of y is at most tol (‖u‖ + s‖y − u‖) from the true one, where
+        s is the share of ‖y − u‖ that one local step makes (1 for proximal steps).
+    max_steps
+        When to give up; the history counts what was not solved.
+
+    Examples
+    --------
+    >>> InnerSolve(tol=1e-3)
+    InnerSolve(tol=0.001, max_steps=1000)
+    """
+
+    tol: float = 1e-6
+    max_steps: int = 1000
+
+    def __post_init__(self) -> None:
+        tol = _checks.real("tol", self.tol, positive=True)
+        if tol >= 1:
+            raise ValueError(f"tol must be below 1, got {tol:g}")
+        object.__setattr__(self, "tol", tol)
+        object.__setattr__(self, "max_steps", _checks.integer("max_steps", self.max_steps, at_least=1))
+
+
+def check_inner(inner: InnerSolve | None) -> None:
+    """Refuse what is neither None nor an InnerSolve."""
+    if inner is not None and not isinstance(inner, InnerSolve):
+        raise TypeError(f"inner must be an InnerSolve or None, got {type(inner).__name__}")
+
+
+def needs_inner(model: Model) -> bool:
+    """Whether the prox of g∘B is no closed form for this model."""
+    return not (model.linop.is_identity or isinstance(model.penalty, Zero))
+
+
+class Solved(NamedTuple):
+    """Approximate proxes u = y − tBᵀv over a client axis, their dual points v, and what they cost."""
+
+    u: Array
+    v: Array
+    work: Work
+
+
+def prox(
+    model: Model, y: Array, t: float, v: Array, inner: InnerSolve | None = None, share: float = 1.0
+) -> Solved:  # fmt: skip
+    """Return prox_{t g∘B}(y) over a leading client axis; in closed form where ``inner`` is None.
+
+    Otherwise the dual problem min_v t/2 ‖Bᵀv − y/t‖² + g*(v) is solved from ``v`` by accelerated proximal gradient
+    steps with adaptive restart,
+
+    ::
+
+        v⁺ = prox_{σ g*}( w + σB(y − tBᵀw) ),   w⁺ = v⁺ + θ (v⁺ − v),   σ = λ/t
+
+    until the duality gap, which bounds ‖u − prox(y)‖²/2t, is small enough; see :class:`InnerSolve`. Where g is not
+    finite everywhere there is no gap, and B u must be as near to the domain of g instead. A client's steps do not
+    depend on those of others.
+    """
+    if t == 0 or isinstance(model.penalty, Zero):
+        return Solved(y, v, Work())
+    if inner is None:
+        return Solved(model.penalty.prox(y, t), v, Work())
+    return _DualSteps(model, y, t, v, inner, share).run()
+
+
+class _DualSteps:
+    """One inner solve under way; arrays have a row for each client that is not done."""
+
+    def __init__(self, model: Model, y: Array, t: float, v: Array, inner: InnerSolve, share: float) -> None:
+        self.model, self.inner, self.t, self.share = model, inner, t, share
+        self.sigma = model.largest_lambda / t
+        self.u, self.v = y.copy(), v.copy()
+        self.y = y
+
+    def run(self) -> Solved:
+        todo = np.arange(len(self.y))
+        y, previous, point = self.y, self.v, self.v
+        theta = np.ones(len(self.y))
+        total, steps = 0, 0
+        while True:
+            solved = self._look(y, previous, point, todo)
+            if solved.any():
+                left = ~solved
+                todo, y, previous, point, theta = todo[left], y[left], previous[left], point[left], theta[left]
+            if not len(todo) or steps >= self.inner.max_steps:
+                return Solved(self.u, self.v, Work(total, len(todo)))
+            for _ in range(min(LOOK, self.inner.max_steps - steps)):
+                previous, point, theta = self._step(y, previous, point, theta)
+                total += len(todo)
+                steps += 1
+
+    def _step(self, y: Array, previous: Array, point: Array, theta: Array) -> tuple[Array, Array, Array]:
+        model, sigma = self.model, self.sigma
+        image = model.linop.apply(y - self.t * model.linop.adjoint(point))
+        current = model.penalty.conjugate_prox(point + sigma * image, sigma)
+        # Momentum that points uphill is dropped (B. O'Donoghue and E. Candès, "Adaptive restart", 2015).
+        theta = np.where(_dots(point - current, current - previous) > 0, 1.0, theta)
+        following = (1.0 + np.sqrt(1.0 + 4.0 * theta**2)) / 2.0
+        momentum = ((theta - 1.0) / following).astype(y.dtype)
+        return current, current + _wide(momentum, y, model) * (current - previous), following
+
+    def _look(self, y: Array, v: Array, point: Array, todo: Array) -> Array:
+        """Keep the present points, and say which of them are good enough."""
+        model, t = self.model, self.t
+        u = y - t * model.linop.adjoint(v)
+        self.u[todo], self.v[todo] = u, v
+        image = model.linop.apply(u)
+        reach = np.sqrt(_dots(u, u)) + self.share * np.sqrt(_dots(y - u, y - u))
+        if not model.penalty.finite:
+            # v⁺ = prox(v + σBu) gives the point p = Bu + (v − v⁺)/σ of the domain, with v⁺ in ∂g(p).
+            step = model.penalty.conjugate_prox(v + self.sigma * image, self.sigma) - v
+            close: Array = np.sqrt(_dots(step, step) * model.largest_lambda) / self.sigma <= self.inner.tol * reach
+            return close
+        values = np.array([model.penalty.value(row) for row in image])
+        conjugates = np.array([model.penalty.conjugate(row) for row in v])
+        products = _dots(image, v)
+        # What rounding can hide: in both sums, and in Bu, which has the errors of y = u + tBᵀv.
+        hidden = np.sqrt(_dots(v, v) * _dots(y, y) / model.largest_lambda)
+        rounding = 8 * np.finfo(y.dtype).eps * (abs(values) + abs(products) + hidden)
+        gap = np.maximum(values + conjugates - products - rounding, 0.0)
+        solved: Array = np.sqrt(2.0 * t * gap) <= self.inner.tol * reach
+        return solved
+
+
+def _dots(a: Array, b: Array) -> Array:
+    """The inner product of each row, in float64."""
+    total: Array = np.multiply(a, b, dtype=np.float64).reshape(len(a), -1).sum(axis=1)
+    return total
+
+
+def _wide(factors: Array, y: Array, model: Model) -> Array:
+    """Factors of the rows of a dual array, ready to be multiplied with it."""
+    return factors.reshape(-1, *[1] * len(model.dual_shape))

@@ -1,0 +1,119 @@
+"""SPDFP, the stochastic primal-dual fixed point method."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from fpdfp import steps
+from fpdfp._typing import Array, Shape
+from fpdfp.methods._common import check_batch_size, mean
+from fpdfp.methods._pdfp_step import choose_lambda, pdfp_step
+from fpdfp.methods.base import Method, Update
+from fpdfp.methods.traits import Traits
+from fpdfp.problem import LocalLosses, Model
+from fpdfp.rng import Draws
+
+
+class State(NamedTuple):
+    """The primal and the dual variable."""
+
+    x: Array
+    v: Array
+
+
+class Message(NamedTuple):
+    """What the server sends: the point at which gradients are wanted."""
+
+    x: Array
+
+
+class Reply(NamedTuple):
+    """What a client sends: its stochastic gradient."""
+
+    gradient: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class SPDFP(Method):
+    """The stochastic primal-dual fixed point method: PDFP with gradients over random mini-batches.
+
+    ::
+
+        x½    = x_k − γ_k ∇̃f(x_k)
+        v_k+1 = prox_{(λ/γ_k) g*}( (λ/γ_k) B x½ + (I − λBBᵀ) v_k )
+        x_k+1 = x½ − γ_k Bᵀ v_k+1
+
+    A centralised method: it is meant for one client that holds all data. With several, each sends the gradient over a
+    mini-batch of its own, uncompressed, every round, and the server takes the step with their mean. Without
+    mini-batches it is PDFP.
+
+    What is proved: for f strongly convex and steps that fall like k^(−α), E‖x_k − x*‖² = O(k^(−α)), 0 < α ≤ 1.
+
+    Parameters
+    ----------
+    step
+        γ_k: a number, a schedule of :mod:`fpdfp.steps`, or ``"auto"``.
+    batch_size
+        The size of the mini-batches; None uses all samples.
+    lam
+        λ; by default 1/ρ_max(BBᵀ).
+
+    References
+    ----------
+    Y.-N. Zhu and X. Zhang, "Stochastic primal dual fixed point method for composite optimization", Journal of
+    Scientific Computing 84 (2020).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.LeastSquares(np.eye(4), [4.0, 4.1, 0.0, 0.1], l2=0.1)
+    >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1), fpdfp.linops.Difference(4))
+    >>> result = fpdfp.solve(problem, fpdfp.SPDFP(batch_size=2), rounds=10000)
+    >>> bool(abs(result.x - fpdfp.reference_solution(problem).x).max() < 0.1)
+    True
+    """
+
+    traits: ClassVar[Traits] = Traits(
+        title="stochastic primal-dual fixed point method",
+        solves="f + g∘B",
+        uplink="d",
+        partial_participation=False,
+        compression=False,
+        proved="O(k^(−α)), 0 < α ≤ 1, for f strongly convex and steps that fall like k^(−α)",
+        reference="Zhu and Zhang 2020",
+    )
+
+    step: Any = "auto"
+    batch_size: int | None = None
+    lam: float | None = None
+
+    def __post_init__(self) -> None:
+        check_batch_size(self.batch_size)
+
+    def prepare(self, model: Model, constants: steps.Constants) -> SPDFP:
+        schedule = steps.resolve(self.step, constants, noisy=self.batch_size is not None)
+        return dataclasses.replace(self, step=schedule, lam=choose_lambda(self.lam, model))
+
+    def reply_shapes(self, model: Model) -> dict[str, Shape]:
+        return {"gradient": model.shape}
+
+    def init(self, model: Model, x0: Array) -> State:
+        return State(x0, np.zeros(model.dual_shape, dtype=x0.dtype))
+
+    def broadcast(self, model: Model, state: State) -> Message:
+        return Message(state.x)
+
+    def client_update(self, model: Model, local: LocalLosses, message: Message, k: int, draws: Draws) -> Update:
+        return Update(Reply(local.gradients(message.x, self.batch_size, draws)))
+
+    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
+        assert self.lam is not None
+        x, v = pdfp_step(model, state.x, state.v, mean(reply.gradient), self.schedule()(k), self.lam)
+        return State(x, v)
+
+    def solution(self, state: State) -> tuple[Array, Array | None]:
+        return state.x, state.v

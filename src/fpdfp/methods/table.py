@@ -1,0 +1,81 @@
+"""The table of methods, made from what each declares of itself: ``python -m fpdfp.methods.table``."""
+
+from __future__ import annotations
+
+import sys
+
+from fpdfp import methods
+from fpdfp.methods.base import Method
+from fpdfp.methods.traits import Traits
+
+#: The order of the page: the paper's own, those for f alone, those for f + g, the centralised ones.
+ORDER: tuple[type[Method], ...] = (
+    methods.FPDFP,
+    methods.FPDFPIdentity,
+    methods.FedSGD,
+    methods.FedAvg,
+    methods.FedPAQ,
+    methods.FedProx,
+    methods.FedMiD,
+    methods.FedDualAvg,
+    methods.FastFedDualAvg,
+    methods.PDFP,
+    methods.SPDFP,
+    methods.CondatVu,
+    methods.ChambollePock,
+)
+
+HEADER = ("method", "minimises", "numbers up", "some clients", "compressed", "mini-batches", "local steps", "needs")
+
+INTRODUCTION = """# Methods
+
+This page is made from what the methods declare of themselves (`make tables`), and `solve` checks the same declarations
+before the first round. d is the size of x, m that of Bx. "numbers up" is what a client sends in a round, before
+compression. Update rules and parameters are in the docstrings (`help(fpdfp.FedMiD)`).
+"""
+
+
+def needs(traits: Traits) -> str:
+    """Say what a method needs."""
+    wanted = ["f smooth"]
+    if traits.solves == "f":
+        wanted.append("g = 0, or subgradients of g∘B by `penalty=`")
+    if traits.solves == "f + g":
+        wanted.append("B = I" + (", or an inner solve by `inner=`" if traits.with_inner_solve else ""))
+    if traits.compression and traits.needs_unbiased:
+        wanted.append("unbiased compressor")
+    if traits.needs_one_client:
+        wanted.append("one client")
+    if traits.strong_convexity != "not needed":
+        wanted.append("f strongly convex" + (" for its rate" if traits.strong_convexity == "for its rate" else ""))
+    return "; ".join(wanted)
+
+
+def row(method: type[Method]) -> tuple[str, ...]:
+    """Return the row of a method, one text for each entry of the header."""
+    traits = method.traits
+    abilities = (traits.partial_participation, traits.compression, traits.mini_batches, traits.local_steps)
+    return (
+        method.__name__,
+        traits.solves,
+        traits.uplink,
+        *("yes" if able else "no" for able in abilities),
+        needs(traits),
+    )
+
+
+def markdown() -> str:
+    """Return the page."""
+    lines = [INTRODUCTION, "| " + " | ".join(HEADER) + " |", "| " + " | ".join(["---"] * len(HEADER)) + " |"]
+    for method in ORDER:
+        name, *rest = row(method)
+        lines.append(f"| `{name}` | " + " | ".join(rest) + " |")
+    lines += ["", "## What they are, and what is proved", "", "| method | what | proved | from |", "| --- " * 4 + "|"]
+    for method in ORDER:
+        traits = method.traits
+        lines.append(f"| `{method.__name__}` | {traits.title} | {traits.proved} | {traits.reference} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())

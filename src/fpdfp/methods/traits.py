@@ -1,0 +1,59 @@
+"""What a method declares of itself: what it needs, what it can do, what is proved."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+#: The objectives: f alone, f + g with the prox of g, or f + g∘B for any linear map B.
+Solves = Literal["f", "f + g", "f + g∘B"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Traits:
+    """A method's declaration, which ``solve`` checks before the first round and the table of methods shows.
+
+    Attributes
+    ----------
+    title
+        What it is, in a few words.
+    solves
+        The largest class of objectives that it minimises: ``"f"``, ``"f + g"`` (B must be the identity) or
+        ``"f + g∘B"``.
+    uplink
+        How many numbers a client sends in a round, in terms of d, the size of x, and m, the size of Bx.
+    proved
+        What its convergence theory says, in a sentence.
+    reference
+        Where it comes from.
+    partial_participation
+        Whether a round may go on with some of the clients.
+    compression
+        Whether replies may be compressed.
+    mini_batches
+        Whether clients may use a random part of their samples.
+    local_steps
+        Whether clients may take several steps between two rounds.
+    needs_unbiased
+        Whether the theory holds only for compressors whose mean is right: others are refused.
+    needs_one_client
+        Whether all data must be in one place.
+    strong_convexity
+        What strong convexity of f is for: ``"not needed"``, ``"for its rate"``, ``"needed"``.
+    with_inner_solve
+        What it minimises with an inner solve of the prox of g∘B, where that is more than ``solves``.
+    """
+
+    title: str
+    solves: Solves
+    uplink: Literal["d", "d + m"]
+    proved: str
+    reference: str
+    partial_participation: bool = True
+    compression: bool = True
+    mini_batches: bool = True
+    local_steps: bool = False
+    needs_unbiased: bool = True
+    needs_one_client: bool = False
+    strong_convexity: Literal["not needed", "for its rate", "needed"] = "for its rate"
+    with_inner_solve: Solves | None = None
