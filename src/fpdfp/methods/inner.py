@@ -14,7 +14,7 @@ from fpdfp.penalties.zero import Zero
 from fpdfp.problem import Model
 
 #: Dual steps between two looks at the gap, which costs as much as a step.
-LOOK = 10
+LOOK = 5
 
 
 @dataclasses.dataclass(frozen=True)

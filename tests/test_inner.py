@@ -1,0 +1,220 @@
+"""The prox of g∘B by dual steps, its cost, and what clients remember between rounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fpdfp
+from fpdfp import penalties
+from fpdfp.methods import InnerSolve
+from fpdfp.methods.inner import needs_inner, prox
+from tests import helpers
+
+ZOO = {name: problem for name, problem in helpers.zoo().items() if needs_inner(problem.model)}
+
+
+class Distance(fpdfp.losses.OperatorLeastSquares):
+    """½‖x − y‖²."""
+
+    def __init__(self, y: Any) -> None:
+        super().__init__([fpdfp.linops.Identity(y.shape)], [y], scale="sum")
+
+    def strong_convexity(self, weights: Any) -> float:
+        return 1.0
+
+
+def true_prox(problem: fpdfp.Problem, y: Any, t: float) -> Any:
+    """The prox by another way: the reference solver on ½‖x − y‖² + t g(Bx) as a problem of its own."""
+    itself = fpdfp.Problem(Distance(y), Scaled(problem.penalty, t), problem.linop)
+    return fpdfp.reference_solution(itself, tol=1e-10).x
+
+
+class Scaled(penalties.Penalty):
+    """t g."""
+
+    def __init__(self, penalty: penalties.Penalty, t: float) -> None:
+        self.penalty, self.t, self.finite = penalty, t, penalty.finite
+
+    def value(self, y: Any) -> float:
+        return self.t * self.penalty.value(y)
+
+    def prox(self, y: Any, t: float) -> Any:
+        return self.penalty.prox(y, t * self.t)
+
+    def conjugate(self, v: Any) -> float:
+        return self.t * self.penalty.conjugate(v / self.t)
+
+    def project(self, y: Any) -> Any:
+        return self.penalty.project(y)
+
+    def conjugate_prox_derivative(self, y: Any, sigma: float) -> Any:
+        return self.penalty.conjugate_prox_derivative(y / self.t, sigma / self.t)
+
+
+@pytest.mark.parametrize("t", [0.03, 1.0, 30.0])
+@pytest.mark.parametrize("name", ZOO)
+def test_it_is_the_prox(name: str, t: float, rng: np.random.Generator) -> None:
+    problem = ZOO[name]
+    model = problem.model
+    y = rng.standard_normal((3, *model.shape))
+    v = np.zeros((3, *model.dual_shape))
+    for tol in (1e-2, 1e-6):
+        solved = prox(model, y, t, v, InnerSolve(tol, 100_000))
+        assert solved.work.unsolved == 0
+        for u, point in zip(solved.u, y, strict=True):
+            expected = true_prox(problem, point, t)
+            # Where g is not finite the tolerance is that of the constraint, and says less of the distance.
+            slack = 1.0 if problem.penalty.finite else 100.0
+            allowed = slack * tol * (np.linalg.norm(u) + np.linalg.norm(point - u))
+            assert np.linalg.norm(u - expected) <= allowed + 1e-7
+        np.testing.assert_allclose(solved.u, y - t * model.linop.adjoint(solved.v), atol=1e-12)
+
+
+def test_clients_do_not_depend_on_one_another(rng: np.random.Generator) -> None:
+    for problem in ZOO.values():
+        model = problem.model
+        y = rng.standard_normal((4, *model.shape)) * np.array([0.1, 1, 10, 0]).reshape(-1, *[1] * len(model.shape))
+        v = 0.01 * rng.standard_normal((4, *model.dual_shape))
+        together = prox(model, y, 0.5, v, InnerSolve(1e-5))
+        alone = [prox(model, y[[i]], 0.5, v[[i]], InnerSolve(1e-5)) for i in range(4)]
+        np.testing.assert_array_equal(together.u, np.concatenate([one.u for one in alone]))
+        np.testing.assert_array_equal(together.v, np.concatenate([one.v for one in alone]))
+        assert together.work.steps == sum(one.work.steps for one in alone)
+
+
+def test_closed_forms_cost_nothing(rng: np.random.Generator) -> None:
+    y, v = rng.standard_normal((3, 12)), np.zeros((3, 24))
+    graph = helpers.graph_guided().model
+    assert prox(graph, y, 0.0, v, InnerSolve()).u is y
+    zero = fpdfp.Problem(helpers.graph_guided().losses, penalties.Zero(), helpers.graph(12)).model
+    assert prox(zero, y, 1.0, v, InnerSolve()).u is y
+    lasso = fpdfp.Problem(helpers.graph_guided().losses, penalties.L1(0.3)).model
+    np.testing.assert_array_equal(prox(lasso, y, 2.0, v).u, lasso.penalty.prox(y, 2.0))
+
+
+def test_a_start_that_is_good_enough_takes_no_step(rng: np.random.Generator) -> None:
+    model = helpers.graph_guided().model
+    y = rng.standard_normal((3, 12))
+    first = prox(model, y, 0.5, np.zeros((3, 24)), InnerSolve(1e-4))
+    again = prox(model, y, 0.5, first.v, InnerSolve(1e-4))
+    assert first.work.steps > 0
+    assert again.work.steps == 0
+    np.testing.assert_array_equal(again.u, first.u)
+
+
+METHODS: dict[str, Any] = {
+    "FedMiD": fpdfp.FedMiD(local_steps=2, batch_size=8, inner=InnerSolve(1e-4)),
+    "FedMiD, server prox": fpdfp.FedMiD(step=0.1, server_prox=True, inner=InnerSolve(1e-4)),
+    "FedDualAvg": fpdfp.FedDualAvg(local_steps=2, batch_size=8, inner=InnerSolve(1e-4)),
+    "FastFedDualAvg": fpdfp.FastFedDualAvg(local_steps=2, restarts=(7,), inner=InnerSolve(1e-4)),
+    "FedProx": fpdfp.FedProx(0.3, inexactness=0.2, penalty="subgradient"),
+    "FPDFP": fpdfp.FPDFP(local_steps=3, batch_size=8),
+    "FedAvg": fpdfp.FedAvg(local_steps=3, batch_size=8, penalty="subgradient"),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_replies_and_memory_do_not_depend_on_who_else_takes_part(name: str) -> None:
+    problem = helpers.graph_guided(weights="samples")
+    seen: list[Any] = []
+    fpdfp.solve(
+        problem, METHODS[name], rounds=4, callbacks=[lambda run: seen.append((run.method, run.state, run.memory))]
+    )
+    method, state, memory = seen[-1]
+    clients = np.arange(5)
+    message = method.broadcast(problem.model, state)
+
+    def update(who: Any) -> Any:
+        kept = type(memory)(*(array[who] for array in memory)) if memory else ()
+        return method.client_update(problem.model, problem.local(who, kept), message, 4, fpdfp.rng.Draws(1, 4, who))
+
+    together, alone = update(clients), [update(clients[[i]]) for i in clients]
+    for part in ("reply", "memory"):
+        for field, arrays in enumerate(getattr(together, part)):
+            np.testing.assert_array_equal(arrays, np.concatenate([getattr(one, part)[field] for one in alone]))
+    assert together.work.steps == sum(one.work.steps for one in alone)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_resuming_gives_the_bits_of_an_uninterrupted_run(name: str, tmp_path: Path) -> None:
+    problem, path = helpers.graph_guided(), tmp_path / "run.npz"
+    arguments: dict[str, Any] = {"clients_per_round": 3, "seed": 5, "evaluate_every": 4}
+    whole = fpdfp.solve(problem, METHODS[name], rounds=20, **arguments)
+    for stop in (1, 6, 7, 13):
+
+        def end(run: fpdfp.Run, stop: int = stop) -> bool:
+            return run.round == stop
+
+        fpdfp.solve(problem, METHODS[name], rounds=20, checkpoint=path, callbacks=[end], **arguments)
+        resumed = fpdfp.solve(problem, METHODS[name], rounds=20, resume=path, **arguments)
+        np.testing.assert_array_equal(resumed.x, whole.x)
+        assert list(resumed.history) == list(whole.history)
+        for column in set(whole.history) - {"seconds"}:
+            np.testing.assert_array_equal(resumed.history[column], whole.history[column])
+
+
+def test_the_history_shows_what_inner_solves_cost() -> None:
+    problem = helpers.graph_guided()
+    cheap, dear = (
+        fpdfp.solve(problem, fpdfp.FedDualAvg(local_steps=2, inner=InnerSolve(tol)), rounds=20).history
+        for tol in (1e-2, 1e-5)
+    )
+    assert 0 < cheap.inner_clients[-1] < dear.inner_clients[-1]
+    assert 0 < cheap.inner_server[-1] < dear.inner_server[-1]
+    assert (np.diff(dear.inner_clients) >= 0).all()
+    assert dear.inner_unsolved.tolist() == [0] * dear.rows
+    assert "inner_clients" not in fpdfp.solve(problem, rounds=2).history
+    lasso = fpdfp.Problem(problem.losses, penalties.L1(0.1))
+    assert "inner_clients" not in fpdfp.solve(lasso, fpdfp.FedMiD(inner=InnerSolve()), rounds=2).history
+
+
+def test_what_clients_remember_makes_the_next_solve_cheaper() -> None:
+    problem = helpers.graph_guided()
+    clients = np.arange(5)
+
+    def compare(run: fpdfp.Run) -> None:
+        if run.round < 20:
+            return
+        message = run.method.broadcast(problem.model, run.state)
+        warm, cold = (
+            run.method.client_update(
+                problem.model, problem.local(clients, memory), message, 20, fpdfp.rng.Draws(0, 20, clients)
+            ).work.steps
+            for memory in (run.memory, run.method.init_memory(problem.model, 5))
+        )
+        assert warm < 0.5 * cold
+
+    fpdfp.solve(problem, fpdfp.FedMiD(inner=InnerSolve(1e-3)), rounds=20, callbacks=[compare])
+
+
+def test_only_those_who_take_part_remember() -> None:
+    problem = helpers.graph_guided()
+    seen: list[Any] = []
+    fpdfp.solve(
+        problem, fpdfp.FedMiD(inner=InnerSolve(1e-3)), rounds=1, clients_per_round=2, seed=1,
+        callbacks=[lambda run: seen.append(run.memory.v)],
+    )  # fmt: skip
+    remembered = np.flatnonzero(np.abs(seen[0]).sum(axis=1)).tolist()
+    assert remembered == fpdfp.rng.choose_clients(1, 0, 5, 2).tolist()
+
+
+def test_fedprox_stops_when_its_solve_is_exact_enough() -> None:
+    """Each client's steps, and the definition of an inexact solution, by hand."""
+    problem = fpdfp.Problem(helpers.graph_guided().losses, penalties.Zero())
+    gamma, rho, inexactness = 0.2, 0.5, 0.1
+    method = fpdfp.FedProx(rho, gamma, local_steps=1000, inexactness=inexactness)
+    x_k = np.linspace(-1, 1, 12)
+    result = fpdfp.solve(problem, method, rounds=1, x0=x_k)
+    steps, ends = 0, []
+    for i in range(5):
+        x, only = x_k, np.array([i])
+        enough = inexactness * np.linalg.norm(problem.losses.gradients(x_k, only)[0])
+        while np.linalg.norm(slope := problem.losses.gradients(x, only)[0] + rho * (x - x_k)) > enough:
+            x, steps = x - gamma * slope, steps + 1
+        ends.append(x)
+    np.testing.assert_allclose(result.x, np.mean(ends, axis=0), atol=1e-14)
+    assert result.history.inner_clients.tolist() == [0, steps]
