@@ -28,9 +28,24 @@ class Distance(fpdfp.losses.OperatorLeastSquares):
 
 
 def true_prox(problem: fpdfp.Problem, y: Any, t: float) -> Any:
-    """The prox by another way: the reference solver on ½‖x − y‖² + t g(Bx) as a problem of its own."""
+    """The prox by another way: ½‖x − y‖² + t g(Bx) for the reference solver, or for Clarabel."""
+    if not problem.penalty.finite:
+        return nonnegative_tv(y, 0.05 * t)
     itself = fpdfp.Problem(Distance(y), Scaled(problem.penalty, t), problem.linop)
     return fpdfp.reference_solution(itself, tol=1e-10).x
+
+
+def nonnegative_tv(y: Any, weight: float) -> Any:
+    import cvxpy as cp
+
+    rows, columns = y.shape
+    gradient = fpdfp.linops.Gradient(y.shape)
+    matrix = gradient.apply(np.eye(y.size).reshape(-1, rows, columns)).reshape(y.size, -1).T
+    x = cp.Variable(y.size, nonneg=True)
+    lengths = cp.norm(cp.reshape(matrix @ x, (2, y.size), order="C"), axis=0)
+    objective = cp.Minimize(0.5 * cp.sum_squares(x - y.ravel()) + weight * cp.sum(lengths))
+    cp.Problem(objective).solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+    return x.value.reshape(y.shape)
 
 
 class Scaled(penalties.Penalty):
@@ -47,6 +62,9 @@ class Scaled(penalties.Penalty):
 
     def conjugate(self, v: Any) -> float:
         return self.t * self.penalty.conjugate(v / self.t)
+
+    def conjugate_prox(self, y: Any, sigma: float) -> Any:
+        return self.t * self.penalty.conjugate_prox(y / self.t, sigma / self.t)
 
     def project(self, y: Any) -> Any:
         return self.penalty.project(y)
