@@ -27,12 +27,14 @@ class Distance(fpdfp.losses.OperatorLeastSquares):
         return 1.0
 
 
-def true_prox(problem: fpdfp.Problem, y: Any, t: float) -> Any:
-    """The prox by another way: ½‖x − y‖² + t g(Bx) for the reference solver, or for Clarabel."""
+def true_prox(problem: fpdfp.Problem, y: Any, t: float) -> tuple[Any, float]:
+    """The prox by another way, ½‖x − y‖² + t g(Bx) for the reference solver or for Clarabel, and how sure it is."""
     if not problem.penalty.finite:
-        return nonnegative_tv(y, 0.05 * t)
+        return nonnegative_tv(y, 0.05 * t), 1e-7
     itself = fpdfp.Problem(Distance(y), Scaled(problem.penalty, t), problem.linop)
-    return fpdfp.reference_solution(itself, tol=1e-10).x
+    best = fpdfp.reference_solution(itself, tol=1e-10)
+    assert best.certificate.gap is not None
+    return best.x, float(np.sqrt(2 * best.certificate.gap))
 
 
 def nonnegative_tv(y: Any, weight: float) -> Any:
@@ -80,15 +82,15 @@ def test_it_is_the_prox(name: str, t: float, rng: np.random.Generator) -> None:
     model = problem.model
     y = rng.standard_normal((3, *model.shape))
     v = np.zeros((3, *model.dual_shape))
-    for tol in (1e-2, 1e-6):
-        solved = prox(model, y, t, v, InnerSolve(tol, 100_000))
+    for tol, reach in ((1e-2, (0.0, 1.0)), (1e-5, (0.0, 1.0)), (1e-2, (1.0, 0.1)), (1e-6, (1.0, 0.1))):
+        solved = prox(model, y, t, v, InnerSolve(tol, 100_000), reach)
         assert solved.work.unsolved == 0
         for u, point in zip(solved.u, y, strict=True):
-            expected = true_prox(problem, point, t)
+            expected, radius = true_prox(problem, point, t)
             # Where g is not finite the tolerance is that of the constraint, and says less of the distance.
             slack = 1.0 if problem.penalty.finite else 100.0
-            allowed = slack * tol * (np.linalg.norm(u) + np.linalg.norm(point - u))
-            assert np.linalg.norm(u - expected) <= allowed + 1e-7
+            allowed = slack * tol * (reach[0] * np.linalg.norm(u) + reach[1] * np.linalg.norm(point - u))
+            assert np.linalg.norm(u - expected) <= allowed + radius
         np.testing.assert_allclose(solved.u, y - t * model.linop.adjoint(solved.v), atol=1e-12)
 
 
@@ -204,7 +206,7 @@ def test_what_clients_remember_makes_the_next_solve_cheaper() -> None:
             ).work.steps
             for memory in (run.memory, run.method.init_memory(problem.model, 5))
         )
-        assert warm < 0.5 * cold
+        assert warm < 0.7 * cold
 
     fpdfp.solve(problem, fpdfp.FedMiD(inner=InnerSolve(1e-3)), rounds=20, callbacks=[compare])
 

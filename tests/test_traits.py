@@ -206,16 +206,26 @@ def test_hyper_parameters_of_the_wrong_type_are_named(make_it: Any, message: str
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        (fpdfp.CondatVu(step=100.0), "step must be below 2/L"),
-        (fpdfp.CondatVu(step=0.1, sigma=1e6), "sigma must be at most"),
         (fpdfp.CondatVu(step=fpdfp.steps.Decreasing(0.1, 0.1)), "step must be a number or 'auto' for CondatVu"),
-        (fpdfp.ChambollePock(step=0.1, sigma=1e6), "sigma must be at most"),
         (fpdfp.FastFedDualAvg(step="fast", inner=fpdfp.InnerSolve()), "step must be one of 'auto'"),
     ],
 )
 def test_steps_that_cannot_work_are_refused(method: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fpdfp.solve(helpers.graph_guided(clients=1), method, rounds=2)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (fpdfp.CondatVu(step=100.0), "every step of the run is at least 100"),
+        (fpdfp.CondatVu(step=0.1, sigma=1e6), "sigma=1e.06 exceeds"),
+        (fpdfp.ChambollePock(step=0.1, sigma=1e6), "sigma=1e.06 exceeds"),
+    ],
+)
+def test_steps_that_may_not_work_are_warned_of(method: Any, message: str) -> None:
+    with pytest.warns(StepTooLargeWarning, match=message):
+        fpdfp.solve(helpers.graph_guided(clients=1), method, rounds=1)
 
 
 def test_fast_feddualavg_needs_strong_convexity() -> None:

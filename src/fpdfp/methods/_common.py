@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from fpdfp import _checks, steps
 from fpdfp._typing import Array
+from fpdfp.errors import StepTooLargeWarning
 
 #: Local steps are 24 bits of the counter of the draws.
 MAX_LOCAL_STEPS = 2**24
@@ -53,3 +55,18 @@ def largest_local_step(constants: steps.Constants, local_steps: int, *, smoothne
         return constants.largest_safe_step
     smoothness = constants.lipschitz_max if smoothness is None else smoothness
     return 2.0 / smoothness if smoothness > 0 else float("inf")
+
+
+def choose_within(name: str, value: float | None, largest: float, bound: str) -> float:
+    """Return a hyper-parameter, by default the largest that the theory allows; warn of a larger one."""
+    if value is None:
+        return largest
+    chosen = _checks.real(name, value, positive=True)
+    # Bounds of ‖B‖² and L may be a few per cent above the truth: a user's own value of the bound is no mistake.
+    if chosen > 1.1 * largest:
+        warnings.warn(
+            f"{name}={chosen:g} exceeds {bound}: the iterates may diverge; the largest safe {name} is {largest:.6g}",
+            StepTooLargeWarning,
+            stacklevel=2,
+        )
+    return chosen

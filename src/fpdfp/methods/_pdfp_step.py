@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-
-from fpdfp import _checks
 from fpdfp._typing import Array
-from fpdfp.errors import StepTooLargeWarning
+from fpdfp.methods._common import choose_within
 from fpdfp.problem import Model
 
 
@@ -29,15 +26,4 @@ def pdfp_step(model: Model, x: Array, v: Array, gradient: Array, gamma: float, l
 
 def choose_lambda(lam: float | None, model: Model) -> float:
     """Return λ, by default the largest that the theory allows; warn of a larger one."""
-    if lam is None:
-        return model.largest_lambda
-    value = _checks.real("lam", lam, positive=True)
-    # The bound of ‖B‖² may be a few per cent above the truth: a user's own 1/ρ_max(BBᵀ) is no mistake.
-    if value > 1.1 * model.largest_lambda:
-        warnings.warn(
-            f"lam={value:g} exceeds 1/ρ_max(BBᵀ): the iterates may diverge; the largest safe lam is "
-            f"{model.largest_lambda:.6g}",
-            StepTooLargeWarning,
-            stacklevel=2,
-        )
-    return value
+    return choose_within("lam", lam, model.largest_lambda, "1/ρ_max(BBᵀ)")

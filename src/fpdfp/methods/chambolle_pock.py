@@ -9,6 +9,7 @@ import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._typing import Array, Shape
+from fpdfp.methods._common import choose_within
 from fpdfp.methods.base import Method, Update, Work
 from fpdfp.methods.inner import InnerSolve, check_inner
 from fpdfp.methods.traits import Traits
@@ -108,11 +109,7 @@ class ChambollePock(Method):
 
     def prepare(self, model: Model, constants: steps.Constants) -> ChambollePock:
         step = steps.resolve_constant(self.step, "ChambollePock", 1.0 / (constants.lipschitz_mean or 1.0))
-        largest = model.largest_lambda / step.gamma
-        sigma = largest if self.sigma is None else float(self.sigma)
-        # The bound of ‖B‖² may be a few per cent above the truth: a user's own σ is no mistake.
-        if sigma > 1.1 * largest:
-            raise ValueError(f"sigma must be at most 1/(γ‖B‖²) = {largest:.6g} for this step, got {sigma:.6g}")
+        sigma = choose_within("sigma", self.sigma, model.largest_lambda / step.gamma, "1/(γ‖B‖²)")
         return ChambollePock(step, sigma, self.inner)
 
     def largest_step(self, model: Model, constants: steps.Constants) -> float:

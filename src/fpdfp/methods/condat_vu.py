@@ -9,7 +9,7 @@ import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import mean
+from fpdfp.methods._common import choose_within, mean
 from fpdfp.methods.base import Method, Update
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses, Model
@@ -53,7 +53,7 @@ class CondatVu(Method):
     step
         γ: a number or ``"auto"``, which is 1/L.
     sigma
-        σ; by default the largest that the condition allows, (1/γ − L/2)/‖B‖².
+        σ; by default the largest that the condition allows, (1/γ − L/2)/‖B‖², or 1/(2γ‖B‖²) where γ ≥ 2/L.
 
     References
     ----------
@@ -94,14 +94,9 @@ class CondatVu(Method):
     def prepare(self, model: Model, constants: steps.Constants) -> CondatVu:
         smoothness = constants.lipschitz_mean
         step = steps.resolve_constant(self.step, "CondatVu", 1.0 / (smoothness or 1.0))
-        room = 1.0 / step.gamma - smoothness / 2.0
-        if room <= 0:
-            raise ValueError(f"step must be below 2/L = {2.0 / smoothness:.6g} for CondatVu, got {step.gamma:.6g}")
-        largest = room * model.largest_lambda
-        sigma = largest if self.sigma is None else float(self.sigma)
-        # Bounds of L and ‖B‖² may be a few per cent above the truth: a user's own σ is no mistake.
-        if sigma > 1.1 * largest:
-            raise ValueError(f"sigma must be at most (1/γ − L/2)/‖B‖² = {largest:.6g} for this step, got {sigma:.6g}")
+        # With a step above 2/L, of which the engine warns, no σ is safe; then γσ‖B‖² = ½.
+        room = max(1.0 / step.gamma - smoothness / 2.0, 0.5 / step.gamma if step.gamma * smoothness >= 2.0 else 0.0)
+        sigma = choose_within("sigma", self.sigma, room * model.largest_lambda, "(1/γ − L/2)/‖B‖²")
         return CondatVu(step, sigma)
 
     def reply_shapes(self, model: Model) -> dict[str, Shape]:

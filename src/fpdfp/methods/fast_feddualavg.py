@@ -173,7 +173,7 @@ class FastFedDualAvg(Method):
         gamma = self.schedule()(0)
         a = gamma * (since * self.local_steps + t)
         c = 1.0 + self.curvature * a
-        return prox(model, z / c, a / c, v, self.inner, share=gamma / a if a > 0 else 1.0)
+        return prox(model, z / c, a / c, v, self.inner, reach=(1.0, gamma / a if a > 0 else 1.0))
 
     def stage_start(self, k: int) -> int:
         """Return the round at which the stage of round k began."""

@@ -148,7 +148,7 @@ class FedDualAvg(Method):
         z, v = np.repeat(message.z[None], rows, axis=0), np.repeat(message.v[None], rows, axis=0)
         for t in range(self.local_steps):
             a = float(message.a[0]) + gamma * t
-            x, v, cost = prox(model, z, a, v, self.inner, share=gamma / a if a > 0 else 1.0)
+            x, v, cost = prox(model, z, a, v, self.inner, reach=(1.0, gamma / a if a > 0 else 1.0))
             work += cost
             z = z - gamma * local.gradients(x, self.batch_size, draws._replace(step=t))
         return Update(Reply(z - message.z), work=work)
@@ -157,7 +157,7 @@ class FedDualAvg(Method):
         gamma = self.schedule()(k)
         z = state.z + self.server_step * mean(reply.z)
         a = state.a + self.server_step * gamma * self.local_steps
-        x, v, work = prox(model, z[None], float(a[0]), state.v[None], self.inner, share=gamma / float(a[0]))
+        x, v, work = prox(model, z[None], float(a[0]), state.v[None], self.inner, reach=(1.0, gamma / float(a[0])))
         return State(z, a, x[0], v[0], state.work + np.array(work))
 
     def solution(self, state: State) -> tuple[Array, Array | None]:

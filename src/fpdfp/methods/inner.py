@@ -24,18 +24,19 @@ class InnerSolve:
     Parameters
     ----------
     tol
-        The relative accuracy: an approximate prox u of y is at most tol (‖u‖ + s‖y − u‖) from the true one, where
-        s is the share of ‖y − u‖ that one local step makes (1 for proximal steps).
+        The relative accuracy of a prox u of y. Errors of proximal steps add up from step to step, so FedMiD's are at
+        most tol ‖y − u‖ from the true prox; those of dual averaging do not, and there it is tol (‖u‖ + s‖y − u‖),
+        with s the share of one local step in ‖y − u‖.
     max_steps
         When to give up; the history counts what was not solved.
 
     Examples
     --------
-    >>> InnerSolve(tol=1e-3)
-    InnerSolve(tol=0.001, max_steps=1000)
+    >>> InnerSolve(tol=1e-2)
+    InnerSolve(tol=0.01, max_steps=1000)
     """
 
-    tol: float = 1e-6
+    tol: float = 1e-3
     max_steps: int = 1000
 
     def __post_init__(self) -> None:
@@ -66,7 +67,7 @@ class Solved(NamedTuple):
 
 
 def prox(
-    model: Model, y: Array, t: float, v: Array, inner: InnerSolve | None = None, share: float = 1.0
+    model: Model, y: Array, t: float, v: Array, inner: InnerSolve | None = None, reach: tuple[float, float] = (0.0, 1.0)
 ) -> Solved:  # fmt: skip
     """Return prox_{t g∘B}(y) over a leading client axis; in closed form where ``inner`` is None.
 
@@ -77,22 +78,24 @@ def prox(
 
         v⁺ = prox_{σ g*}( w + σB(y − tBᵀw) ),   w⁺ = v⁺ + θ (v⁺ − v),   σ = λ/t
 
-    until the duality gap, which bounds ‖u − prox(y)‖²/2t, is small enough; see :class:`InnerSolve`. Where g is not
-    finite everywhere there is no gap, and B u must be as near to the domain of g instead. A client's steps do not
-    depend on those of others.
+    until the duality gap, which bounds ‖u − prox(y)‖²/2t, shows that u is within tol (a‖u‖ + b‖y − u‖) of the prox,
+    with (a, b) = ``reach``. Where g is not finite everywhere there is no gap, and B u must be as near to the domain of
+    g instead. A client's steps do not depend on those of others.
     """
     if t == 0 or isinstance(model.penalty, Zero):
         return Solved(y, v, Work())
     if inner is None:
         return Solved(model.penalty.prox(y, t), v, Work())
-    return _DualSteps(model, y, t, v, inner, share).run()
+    return _DualSteps(model, y, t, v, inner, reach).run()
 
 
 class _DualSteps:
     """One inner solve under way; arrays have a row for each client that is not done."""
 
-    def __init__(self, model: Model, y: Array, t: float, v: Array, inner: InnerSolve, share: float) -> None:
-        self.model, self.inner, self.t, self.share = model, inner, t, share
+    def __init__(
+        self, model: Model, y: Array, t: float, v: Array, inner: InnerSolve, reach: tuple[float, float]
+    ) -> None:
+        self.model, self.inner, self.t, self.reach = model, inner, t, reach
         self.sigma = model.largest_lambda / t
         self.u, self.v = y.copy(), v.copy()
         self.y = y
@@ -130,7 +133,7 @@ class _DualSteps:
         u = y - t * model.linop.adjoint(v)
         self.u[todo], self.v[todo] = u, v
         image = model.linop.apply(u)
-        reach = np.sqrt(_dots(u, u)) + self.share * np.sqrt(_dots(y - u, y - u))
+        reach = self.reach[0] * np.sqrt(_dots(u, u)) + self.reach[1] * np.sqrt(_dots(y - u, y - u))
         if not model.penalty.finite:
             # v⁺ = prox(v + σBu) gives the point p = Bu + (v − v⁺)/σ of the domain, with v⁺ in ∂g(p).
             step = model.penalty.conjugate_prox(v + self.sigma * image, self.sigma) - v
