@@ -32,7 +32,9 @@ def test_the_examples_print_what_they_say(code: str, output: str) -> None:
             assert float(b) == pytest.approx(float(a), rel=tolerance, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/mathematics.md", "docs/methods.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/mathematics.md", "docs/methods.md"]
+)
 def test_links_lead_somewhere(name: str) -> None:
     page = README.parent / name
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
