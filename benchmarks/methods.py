@@ -10,19 +10,22 @@ place. Methods for f alone take subgradients of g∘B; FedMiD and its kin solve 
 
 The step of each method is tuned on one grid, γ_k = γ0/(1 + ck) with γ0 in {1/4, 1/2, 1, 2, 4, 8, 16, 32}/L and c in
 {0, 0.001, 0.01}, L the mean of the clients' Lipschitz constants; methods with a constant step have c = 0 alone. All
-settings run 250 rounds, the best third goes on to 1,000, the best two of those to the end, by relative error. A run of
-the best setting by itself is then timed. Settings that are done are kept in --output, and a second call goes on there.
+settings run 250 rounds, the best third goes on to 1,000, the best two of those to the end, by relative error, all with
+seed 0. The best setting then runs by itself with seeds 1, 2 and 3, timed; what is shown are medians ("not reached" if
+two of three runs do not). A best step at the end of the grid is marked. Settings that are done are kept in --output,
+and a second call goes on there.
 """
 
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
+import hashlib
 import json
 import lzma
 import math
 import multiprocessing
 import os
+import statistics
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -35,15 +38,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import fpdfp
 from benchmarks import _tools
 from fpdfp import steps
-from fpdfp.engines.checkpoint import fingerprint
+from fpdfp.engines.checkpoint import describe, fingerprint
 from fpdfp.engines.progress import format_bits
 
 TARGETS = (1e-2, 1e-3, 1e-4)
 GAMMAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 DECAYS = (0.0, 0.001, 0.01)
-#: Rounds of a stage of tuning, and the share of its settings that goes on.
-STAGES = ((250, 1 / 3), (1000, 1 / 3))
+#: Rounds of the stages of tuning before the last, and how many of so many settings go on.
+STAGES: tuple[tuple[int, Callable[[int], int]], ...] = ((250, lambda count: math.ceil(count / 3)), (1000, lambda _: 2))
+SEEDS = (1, 2, 3)
 N, PER_ROUND, LEVELS, LOCAL_STEPS, BATCH = 100, 20, 20, 5, 50
+INNER = fpdfp.InnerSolve(tol=1e-2)
+PROX_OF_F = fpdfp.InnerSolve(tol=1e-6, max_steps=10_000)
 
 
 class Contender(NamedTuple):
@@ -52,18 +58,15 @@ class Contender(NamedTuple):
     make: Callable[[Any], Any]
     central: bool = False
     everyone: bool = False
-    compressed: bool = True
     falling: bool = True
+    random: bool = True
 
 
-INNER = fpdfp.InnerSolve(tol=1e-2)
 CONTENDERS: dict[str, Contender] = {
     "FPDFP": Contender(fpdfp.FPDFP),
     "FPDFP, τ = 5": Contender(lambda step: fpdfp.FPDFP(step, local_steps=LOCAL_STEPS)),
     "FedSGD (∂)": Contender(lambda step: fpdfp.FedSGD(step, penalty="subgradient")),
-    "FedAvg (∂), τ = 5": Contender(
-        lambda step: fpdfp.FedAvg(step, LOCAL_STEPS, penalty="subgradient"), compressed=False
-    ),
+    "FedAvg (∂), τ = 5": Contender(lambda step: fpdfp.FedAvg(step, LOCAL_STEPS, penalty="subgradient")),
     "FedPAQ (∂), τ = 5": Contender(lambda step: fpdfp.FedPAQ(step, LOCAL_STEPS, penalty="subgradient")),
     "FedProx (∂), τ = 5, ρ = 0.1": Contender(lambda step: fpdfp.FedProx(0.1, step, LOCAL_STEPS, penalty="subgradient")),
     "FedMiD, τ = 5": Contender(lambda step: fpdfp.FedMiD(step, LOCAL_STEPS, inner=INNER)),
@@ -71,10 +74,15 @@ CONTENDERS: dict[str, Contender] = {
     "Fast-FedDualAvg, τ = 5": Contender(
         lambda step: fpdfp.FastFedDualAvg(step, LOCAL_STEPS, inner=INNER), falling=False
     ),
-    "PDFP": Contender(fpdfp.PDFP, everyone=True),
+    "Fast-FedDualAvg, τ = 5, restarts": Contender(
+        lambda step: fpdfp.FastFedDualAvg(step, LOCAL_STEPS, inner=INNER, restarts=(100, 300, 1000)), falling=False
+    ),
+    "PDFP": Contender(fpdfp.PDFP, everyone=True, random=False),
     "SPDFP, batches of 50": Contender(lambda step: fpdfp.SPDFP(step, BATCH), central=True),
-    "Condat–Vũ": Contender(fpdfp.CondatVu, everyone=True, falling=False),
-    "Chambolle–Pock": Contender(fpdfp.ChambollePock, central=True, falling=False),
+    "Condat–Vũ": Contender(fpdfp.CondatVu, everyone=True, falling=False, random=False),
+    "Chambolle–Pock": Contender(
+        lambda step: fpdfp.ChambollePock(step, inner=PROX_OF_F), central=True, falling=False, random=False
+    ),
 }
 
 
@@ -126,38 +134,43 @@ def settings_of(contender: Contender) -> Iterable[tuple[float, float]]:
     return [(gamma, decay) for gamma in GAMMAS for decay in (DECAYS if contender.falling else (0.0,))]
 
 
-def run(where: Setting, name: str, gamma: float, decay: float, rounds: int, every: int) -> Any:
-    """Run a contender until it is within the smallest target, or to the end; None where the step is refused."""
+def method_of(where: Setting, name: str, gamma: float, decay: float) -> Any:
+    gamma0 = gamma / float(where.federated.lipschitz.mean())
+    return CONTENDERS[name].make(steps.Decreasing(gamma0, decay) if decay else steps.Constant(gamma0))
+
+
+def run(where: Setting, name: str, gamma: float, decay: float, rounds: int, every: int, seed: int = 0) -> fpdfp.Result:
+    """Run a contender until it is within the smallest target, or to the end."""
     contender = CONTENDERS[name]
     problem = where.central if contender.central else where.federated
-    gamma0 = gamma / float(where.federated.lipschitz.mean())
-    method = contender.make(steps.Decreasing(gamma0, decay) if decay else steps.Constant(gamma0))
+    method = method_of(where, name, gamma, decay)
 
     def close(now: fpdfp.Run) -> bool:
         return now.history.last()["objective"] <= where.best * (1 + TARGETS[-1])
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # steps are meant to be too large sometimes
-        try:
-            return fpdfp.solve(
-                problem,
-                method,
-                rounds=rounds,
-                clients_per_round=None if contender.central or contender.everyone else PER_ROUND,
-                compressor=fpdfp.QSGD(LEVELS) if method.traits.compression and contender.compressed else None,
-                evaluate_every=every,
-                callbacks=[close],
-                progress=False,
-            )
-        except ValueError:
-            return None
+        warnings.simplefilter("ignore")  # some steps are meant to be too large
+        result = fpdfp.solve(
+            problem,
+            method,
+            rounds=rounds,
+            clients_per_round=None if contender.central or contender.everyone else PER_ROUND,
+            compressor=fpdfp.QSGD(LEVELS) if method.traits.compression else None,
+            seed=seed,
+            evaluate_every=every,
+            callbacks=[close],
+            progress=False,
+        )
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
+    return result
 
 
-def score(where: Setting, result: Any) -> float:
+def score(where: Setting, result: fpdfp.Result) -> float:
     """What settings are ranked by: the relative error at the end, or fewer rounds where all was reached."""
-    if result is None or result.status == "diverged":
+    if result.status == "diverged":
         return math.inf
-    error = result.history.objective[-1] / where.best - 1
+    error = float(result.history.objective[-1] / where.best - 1)
     return error if error > TARGETS[-1] else -1.0 / float(result.history["round"][-1])
 
 
@@ -169,50 +182,61 @@ def _start_worker(folder: Path) -> None:
     _where = setting(folder)
 
 
-def _work(name: str, gamma: float, decay: float, rounds: int) -> float:
-    return score(_where, run(_where, name, gamma, decay, rounds, every=10))
+def _work(job: tuple[str, str, float, float, int]) -> tuple[str, float]:
+    key, name, gamma, decay, rounds = job
+    return key, score(_where, run(_where, name, gamma, decay, rounds, every=10))
 
 
 class Tuning:
     """Scores of settings, kept in a file of JSON lines so that nothing is done twice."""
 
-    def __init__(self, path: Path, problem: str, bar: Progress, pool: Any, rounds: int) -> None:
-        self.path, self.problem, self.bar, self.pool, self.rounds = path, problem, bar, pool, rounds
+    def __init__(self, path: Path, where: Setting, bar: Progress, pool: Any, rounds: int) -> None:
+        self.path, self.where, self.bar, self.pool, self.rounds = path, where, bar, pool, rounds
+        self.problem = fingerprint(where.federated)
+        sources = sorted(Path(fpdfp.methods.__file__).parent.glob("*.py"))
+        self.code = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
         self.known: dict[str, float] = {}
         if path.is_file():
             self.known = dict(json.loads(line) for line in path.read_text().splitlines() if line.endswith("]"))
 
     def key(self, name: str, gamma: float, decay: float, rounds: int) -> str:
-        return f"{self.problem} {name} {gamma:g} {decay:g} {rounds}"
+        """Return what a score belongs to: problem, code, method with its hyper-parameters, how it is run."""
+        method = describe(method_of(self.where, name, gamma, decay))
+        return f"{self.problem} {self.code} {method} {PER_ROUND} of {N}, s = {LEVELS}, {rounds} rounds"
 
     def best(self, name: str) -> tuple[float, float]:
         """Return the best setting of a contender."""
         left = list(settings_of(CONTENDERS[name]))
-        for rounds, share in (*STAGES, (self.rounds, 0.0)):
-            task = self.bar.add_task(f"{name}: {rounds} rounds", total=len(left))
-            jobs = {one: self.key(name, *one, rounds) for one in left}
-            todo = {
-                self.pool.submit(_work, name, *one, rounds): key for one, key in jobs.items() if key not in self.known
-            }
-            self.bar.update(task, completed=len(left) - len(todo))
-            for job in concurrent.futures.as_completed(todo):
-                self.known[todo[job]] = job.result()
+        stages = [stage for stage in STAGES if stage[0] < self.rounds]
+        for rounds, survivors in (*stages, (self.rounds, lambda _: 1)):
+            keys = {one: self.key(name, *one, rounds) for one in left}
+            jobs = [(key, name, *one, rounds) for one, key in keys.items() if key not in self.known]
+            task = self.bar.add_task(f"{name}: {rounds} rounds", total=len(left), completed=len(left) - len(jobs))
+            for key, value in self.pool.imap_unordered(_work, jobs):
+                self.known[key] = value
                 with self.path.open("a") as file:
-                    file.write(json.dumps([todo[job], job.result()]) + "\n")
+                    file.write(json.dumps([key, value]) + "\n")
                 self.bar.advance(task)
             self.bar.remove_task(task)
-            left.sort(key=lambda one: self.known[jobs[one]])
-            left = left[: max(2, math.ceil(share * len(left)))]
+            left.sort(key=lambda one: self.known[keys[one]])
+            left = left[: survivors(len(left))]
         return left[0]
 
 
-def reached(where: Setting, history: fpdfp.History, target: float) -> dict[str, float] | None:
-    """The totals at the first evaluation within a relative error."""
-    within = np.flatnonzero(history.objective <= where.best * (1 + target))
-    if not len(within):
+def reached(where: Setting, results: list[fpdfp.Result], target: float) -> dict[str, float] | None:
+    """Medians over runs of the totals at the first evaluation within a relative error; None if most never got there."""
+    found = []
+    for result in results:
+        within = np.flatnonzero(result.history.objective <= where.best * (1 + target))
+        if len(within):
+            found.append({name: float(result.history[name][within[0]]) for name in MEASURES})
+    if 2 * len(found) <= len(results):
         return None
-    first = within[0]
-    return {name: float(history[name][first]) for name in ("round", "bits_up", "bits_down", "seconds")}
+    # Runs that did not get there count as slower than all others.
+    return {name: sorted(one[name] for one in found)[len(results) // 2] for name in MEASURES}
+
+
+MEASURES = ("round", "bits_up", "bits_down", "seconds")
 
 
 def write(found: dict[str, float] | None) -> list[str]:
@@ -222,57 +246,89 @@ def write(found: dict[str, float] | None) -> list[str]:
     return [f"{found['round']:,.0f}", *bits, f"{found['seconds']:.3g}"]
 
 
+def measure(where: Setting, name: str, gamma: float, decay: float, rounds: int) -> dict[str, Any]:
+    """Run the best setting of a contender by itself, and say how far it got."""
+    seeds = SEEDS if CONTENDERS[name].random else SEEDS[:1]
+    results = [run(where, name, gamma, decay, rounds, every=1, seed=seed) for seed in seeds]
+    inner = [
+        sum(int(result.history[column][-1]) for column in ("inner_clients", "inner_server")) / result.rounds
+        for result in results
+        if "inner_clients" in result.history
+    ]
+    return {
+        "gamma_times_L": gamma,
+        "decay": decay,
+        "end_of_grid": gamma in (GAMMAS[0], GAMMAS[-1]),
+        "relative_error": statistics.median(float(one.history.objective[-1] / where.best - 1) for one in results),
+        "inner_steps_per_round": statistics.median(inner) if inner else 0.0,
+        **{f"{target:g}": reached(where, results, target) for target in TARGETS},
+    }
+
+
+def rows_of(name: str, one: dict[str, Any]) -> list[list[str]]:
+    edge = " (end of grid)" if one["end_of_grid"] else ""
+    inner = one["inner_steps_per_round"]
+    notes = [
+        f"{one['gamma_times_L']:g}/L, c = {one['decay']:g}{edge}",
+        f"ends at {one['relative_error']:.1e}",
+        f"{inner:,.0f} inner steps a round" if inner else "",
+    ]
+    return [
+        [name if target == TARGETS[0] else "", note, f"{target:g}", *write(one[f"{target:g}"])]
+        for target, note in zip(TARGETS, notes, strict=True)
+    ]
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {value}")
+    return value
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     shared = Path(__file__).resolve().parents[2] / "shared" / "data"
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("FPDFP_DATA", shared)))
     parser.add_argument("--output", type=Path, default=Path("benchmarks/output"))
-    parser.add_argument("--rounds", type=int, default=3000)
-    parser.add_argument("--only", nargs="*", default=list(CONTENDERS), help="names of methods")
+    parser.add_argument("--rounds", type=positive, default=3000)
+    parser.add_argument("--only", nargs="+", default=list(CONTENDERS), help="names of methods, in quotes")
     arguments = parser.parse_args()
     unknown = set(arguments.only) - set(CONTENDERS)
     if unknown:
-        parser.error(f"--only must name some of {', '.join(CONTENDERS)}, got {', '.join(unknown)}")
+        names = "; ".join(map(repr, CONTENDERS))
+        parser.error(f"--only must name some of {names}; got {'; '.join(map(repr, unknown))}")
     arguments.output.mkdir(parents=True, exist_ok=True)
     where = setting(arguments.data)
-    os.environ["NUMBA_NUM_THREADS"] = "1"  # of the workers, which share the cores
-    pool = concurrent.futures.ProcessPoolExecutor(
-        max_workers=os.cpu_count(),
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(arguments.data,),
-    )
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
-    chosen: dict[str, tuple[float, float]] = {}
     try:
-        with pool, Progress(*columns, console=Console(stderr=True)) as bar:
-            path = arguments.output / "methods.jsonl"
-            tuning = Tuning(path, fingerprint(where.federated), bar, pool, arguments.rounds)
-            for name in arguments.only:
-                chosen[name] = tuning.best(name)
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            methods = bar.add_task("tuning", total=len(arguments.only))
+            chosen: dict[str, tuple[float, float]] = {}
+            with workers(arguments.data) as pool:
+                tuning = Tuning(arguments.output / "methods.jsonl", where, bar, pool, arguments.rounds)
+                for name in arguments.only:
+                    chosen[name] = tuning.best(name)
+                    bar.advance(methods)
+            methods = bar.add_task("timing", total=len(arguments.only))
+            results = {}
+            for name, best in chosen.items():
+                results[name] = measure(where, name, *best, arguments.rounds)
+                bar.advance(methods)
     except KeyboardInterrupt:
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise SystemExit(f"interrupted; what is done is in {arguments.output}, and the same command goes on") from None
-    rows, results = [], {}
-    for name, (gamma, decay) in chosen.items():
-        result = run(where, name, gamma, decay, arguments.rounds, every=1)
-        found = {target: reached(where, result.history, target) for target in TARGETS}
-        last = result.history.objective[-1] / where.best - 1
-        for target in TARGETS:
-            label = [name, f"{gamma:g}/L, c = {decay:g}"] if target == TARGETS[0] else ["", f"ends at {last:.1e}"]
-            rows.append([*(label if target != TARGETS[2] else ["", ""]), f"{target:g}", *write(found[target])])
-        inner = {column: int(result.history[column][-1]) for column in result.history if column.startswith("inner_")}
-        results[name] = {
-            "gamma_times_L": gamma,
-            "decay": decay,
-            "relative_error": float(last),
-            "rounds": result.rounds,
-            **inner,
-            **{f"{target:g}": value for target, value in found.items()},
-        }
+        raise SystemExit(f"interrupted; what is tuned is in {arguments.output}, and the same command goes on") from None
     header = ["method", "best step", "error", "rounds", "bits up", "bits down", "seconds"]
+    rows = [row for name, one in results.items() for row in rows_of(name, one)]
     _tools.show(f"{where.name}: to relative errors of the objective, at most {arguments.rounds} rounds", header, rows)
     _tools.finish({"problem": where.name, "optimum": where.best, "methods": results, "ratios": ratios(results)})
+
+
+def workers(folder: Path) -> Any:
+    """Processes for the tuning, each with one thread."""
+    os.environ["NUMBA_NUM_THREADS"] = "1"
+    pool = multiprocessing.get_context("spawn").Pool(os.cpu_count(), _start_worker, (folder,))
+    del os.environ["NUMBA_NUM_THREADS"]
+    return pool
 
 
 def ratios(results: dict[str, Any]) -> dict[str, Any]:

@@ -586,9 +586,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"compressor": {"x": 4}}, r"compressor\['x'\] must be a compressor or None"),
     ({"evaluate_every": 0}, "evaluate_every must be an integer of at least 1"),
     ({"checkpoint_every": 0}, "checkpoint_every must be an integer of at least 1"),
-    ({"metrics": {"objective": np.sum}}, "metrics: 'objective' is a column of every history"),
+    ({"metrics": {"objective": np.sum}}, "metrics: 'objective' is a name that histories have already"),
     ({"x0": np.full(12, 1e200)}, "x0 must be a point where the objective is finite"),
-    ({"metrics": {"violation": np.sum}}, "metrics: 'violation' is a column"),
+    ({"metrics": {"violation": np.sum}}, "metrics: 'violation' is a name"),
     ({"metrics": {"a": 1}}, r"metrics\['a'\] must be a function of x"),
     ({"callbacks": [1]}, "callbacks must be functions"),
     ({"tol": -1.0}, "tol must be a finite number greater than 0"),
@@ -597,11 +597,13 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"method": fpdfp.PDFP(), "clients_per_round": 2}, "clients_per_round must be None for PDFP"),
     ({"method": fpdfp.PDFP(), "compressor": fpdfp.QSGD(3)}, "compressor must be None for PDFP"),
     ({"method": fpdfp.FPDFPIdentity()}, "linop must be the identity for FPDFPIdentity"),
-    ({"method": fpdfp.FPDFP(step=-1.0)}, "step must be a finite number greater than 0"),
-    ({"method": fpdfp.FPDFP(step=np.nan)}, "step must be a finite number greater than 0"),
-    ({"method": fpdfp.FPDFP(step="fast")}, "step must be one of 'auto'"),
-    ({"method": fpdfp.FPDFP(step=None)}, "step must be a finite number"),
-    ({"method": fpdfp.FPDFP(lam=0.0)}, "lam must be a finite number greater than 0"),
+    ({"method": fpdfp.FPDFP}, r"method must be .* got the class FPDFP: make one, as FPDFP\(…\)"),
+    ({"metrics": {"rows": np.sum}}, "metrics: 'rows' is a name that histories have already"),
+    ({"metrics": {"inner_clients": np.sum}}, "metrics: 'inner_clients' is a name that histories have already"),
+    ({"metrics": {3: np.sum}}, "metrics: a name must be a text, got 3"),
+    ({"metrics": [np.sum]}, "metrics must map names to functions of x, got list"),
+    ({"callbacks": print}, "callbacks must be a list of functions of the run"),
+    ({"method": fpdfp.FedMiD(inner=fpdfp.InnerSolve()), "compressor": {"v": None}}, r"fields of a reply are \['x'\]"),
 ]
 
 
@@ -624,6 +626,27 @@ def test_bad_hyper_parameters_are_named() -> None:
         fpdfp.FPDFP(batch_size=0)
     with pytest.raises(ValueError, match="batch_size must be an integer of at least 1"):
         fpdfp.FPDFPIdentity(batch_size=-1)
+    values: list[tuple[Any, str]] = [
+        (-1.0, "step must be a finite number greater than 0"),
+        (np.nan, "step must be a finite number greater than 0"),
+        ("fast", "step must be a number greater than 0, a schedule of fpdfp.steps or 'auto', got 'fast'"),
+    ]
+    for step, message in values:
+        with pytest.raises(ValueError, match=message):
+            fpdfp.FPDFP(step=step)
+    wrong: list[tuple[Any, str]] = [
+        (None, "step must be a number greater than 0, a schedule of fpdfp.steps or 'auto', got NoneType"),
+        (fpdfp.steps.Constant, "or 'auto', got the class Constant: make one"),
+        (True, "step must be a finite number greater than 0, got True"),
+        (np.True_, "step must be a finite number greater than 0"),
+    ]
+    for step, message in wrong:
+        with pytest.raises(TypeError, match=message):
+            fpdfp.FPDFP(step=step)
+    with pytest.raises(ValueError, match="lam must be a finite number greater than 0"):
+        fpdfp.FPDFP(lam=0.0)
+    with pytest.raises(TypeError, match="lam must be a finite number greater than 0"):
+        fpdfp.FPDFP(lam=True)
     with pytest.raises(TypeError, match=r"problem must be an fpdfp\.Problem"):
         fpdfp.solve(None, rounds=1)
     with pytest.raises(ValueError, match="batch_size must be None: OperatorLeastSquares cannot draw"):

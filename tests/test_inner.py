@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import fpdfp
 from fpdfp import penalties
+from fpdfp.errors import AccuracyWarning, DivergenceWarning
 from fpdfp.methods import InnerSolve
 from fpdfp.methods.inner import needs_inner, prox
 from tests import helpers
@@ -87,11 +89,37 @@ def test_it_is_the_prox(name: str, t: float, rng: np.random.Generator) -> None:
         assert solved.work.unsolved == 0
         for u, point in zip(solved.u, y, strict=True):
             expected, radius = true_prox(problem, point, t)
-            # Where g is not finite the tolerance is that of the constraint, and says less of the distance.
-            slack = 1.0 if problem.penalty.finite else 100.0
-            allowed = slack * tol * (reach[0] * np.linalg.norm(u) + reach[1] * np.linalg.norm(point - u))
+            allowed = tol * (reach[0] * np.linalg.norm(u) + reach[1] * np.linalg.norm(point - u))
             assert np.linalg.norm(u - expected) <= allowed + radius
         np.testing.assert_allclose(solved.u, y - t * model.linop.adjoint(solved.v), atol=1e-12)
+
+
+@pytest.mark.parametrize("tol", [1e-1, 1e-2, 1e-3])
+@pytest.mark.parametrize("n", [50, 400])
+def test_constraints_are_solved_as_exactly_as_asked(n: int, tol: float, rng: np.random.Generator) -> None:
+    """Monotone regression, a badly conditioned constraint, against scikit-learn's exact algorithm."""
+    from sklearn.isotonic import isotonic_regression
+
+    for y in (-np.linspace(0, 1, n), rng.standard_normal(n)):
+        losses = fpdfp.losses.LeastSquares(np.eye(n), y)
+        model = fpdfp.Problem(losses, penalties.NonNegative(), fpdfp.linops.Difference(n)).model
+        solved = prox(model, y[None], 1.0, np.zeros((1, n - 1)), InnerSolve(tol, 100_000))
+        assert solved.work.unsolved == 0
+        assert np.linalg.norm(solved.u[0] - isotonic_regression(y)) <= tol * np.linalg.norm(y - solved.u[0])
+
+
+@pytest.mark.parametrize("size", [1e-140, 1e-80, 1e80, 1e140])
+def test_it_does_not_depend_on_the_units(size: float, rng: np.random.Generator) -> None:
+    losses = fpdfp.losses.LeastSquares(np.eye(6), np.ones(6))
+    y, v = rng.standard_normal((2, 6)), np.zeros((2, 5))
+
+    def solve(units: float) -> Any:
+        model = fpdfp.Problem(losses, penalties.L1(0.3 * units), fpdfp.linops.Difference(6)).model
+        return prox(model, units * y, 1.0, v, InnerSolve(1e-6))
+
+    plain, scaled = solve(1.0), solve(size)
+    np.testing.assert_allclose(scaled.u / size, plain.u, rtol=1e-9, atol=1e-12)
+    assert scaled.work == plain.work
 
 
 def test_clients_do_not_depend_on_one_another(rng: np.random.Generator) -> None:
@@ -131,7 +159,7 @@ METHODS: dict[str, Any] = {
     "FedMiD, server prox": fpdfp.FedMiD(step=0.1, server_prox=True, inner=InnerSolve(1e-4)),
     "FedDualAvg": fpdfp.FedDualAvg(local_steps=2, batch_size=8, inner=InnerSolve(1e-4)),
     "FastFedDualAvg": fpdfp.FastFedDualAvg(local_steps=2, restarts=(7,), inner=InnerSolve(1e-4)),
-    "FedProx": fpdfp.FedProx(0.3, inexactness=0.2, penalty="subgradient"),
+    "FedProx": fpdfp.FedProx(0.3, local_steps=50, inexactness=0.2, penalty="ignore"),
     "FPDFP": fpdfp.FPDFP(local_steps=3, batch_size=8),
     "FedAvg": fpdfp.FedAvg(local_steps=3, batch_size=8, penalty="subgradient"),
 }
@@ -238,3 +266,82 @@ def test_fedprox_stops_when_its_solve_is_exact_enough() -> None:
         ends.append(x)
     np.testing.assert_allclose(result.x, np.mean(ends, axis=0), atol=1e-14)
     assert result.history.inner_clients.tolist() == [0, steps]
+    assert result.history.inner_unsolved.tolist() == [0, 0]
+    with pytest.warns(AccuracyWarning, match="5 inner solves ended before"):
+        result = fpdfp.solve(problem, fpdfp.FedProx(rho, gamma, local_steps=2, inexactness=1e-6), rounds=1)
+    assert result.history.inner_unsolved.tolist() == [0, 5]
+
+
+def test_fedprox_does_not_take_nan_for_a_solution() -> None:
+    def gradient(i: int, x: Any) -> Any:
+        return x - i if abs(x).max() < 0.5 else np.full(3, np.nan)
+
+    losses = fpdfp.losses.Custom(
+        lambda i, x: 0.5 * float(np.sum((x - i) ** 2)), gradient, n_clients=3, shape=(3,), lipschitz=1.0
+    )
+    problem = fpdfp.Problem(losses, penalties.Zero())
+    with pytest.warns(DivergenceWarning):
+        result = fpdfp.solve(problem, fpdfp.FedProx(0.1, local_steps=3, inexactness=0.1), rounds=100)
+    assert result.status == "diverged"
+    assert np.isfinite(result.x).all()
+
+
+@pytest.mark.parametrize("size", [1e-12, 1e10])
+def test_fedprox_in_single_precision_does_not_depend_on_the_units(size: float) -> None:
+    """Squares of its gradients would be too large or too small for a float32."""
+    X, y, owner = helpers.classification()
+    losses = fpdfp.losses.LeastSquares((size * X).astype(np.float32), (size * y).astype(np.float32), clients=owner)
+    problem = fpdfp.Problem(losses, penalties.Zero())
+    rho = 0.01 * float(problem.lipschitz.mean())
+    result = fpdfp.solve(problem, fpdfp.FedProx(rho, local_steps=100, inexactness=0.1), rounds=100)
+    expected = np.linalg.lstsq(X, y, rcond=None)[0]
+    assert np.linalg.norm(result.x - expected) < 0.2 * np.linalg.norm(expected)
+
+
+def test_chambolle_pock_in_single_precision_knows_what_rounding_allows() -> None:
+    X, y, _ = helpers.classification(clients=1)
+    losses = fpdfp.losses.LeastSquares(X.astype(np.float32), y.astype(np.float32), l2=0.1)
+    history = fpdfp.solve(
+        fpdfp.Problem(losses, penalties.L1(0.1), fpdfp.linops.Difference(12)), fpdfp.ChambollePock(), rounds=50
+    ).history
+    assert history.inner_unsolved[-1] == 0
+    assert history.inner_clients[-1] < 50 * 200
+
+
+def test_ctrl_c_while_a_round_is_made_to_count_loses_nothing(tmp_path: Path) -> None:
+    """A second Ctrl-C can come at any line; the checkpoint then written is of a whole round."""
+    problem, path = helpers.graph_guided(), tmp_path / "run.npz"
+    method = fpdfp.FedMiD(inner=InnerSolve(1e-4))
+    whole = fpdfp.solve(problem, method, rounds=12)
+
+    class Breaking(np.ndarray):  # type: ignore[type-arg]
+        armed = False
+
+        def __setitem__(self, where: Any, values: Any) -> None:
+            if Breaking.armed:
+                Breaking.armed = False
+                raise KeyboardInterrupt
+            super().__setitem__(where, values)
+
+    def arm(run: fpdfp.Run) -> None:
+        if run.round == 5:
+            run.memory = type(run.memory)(*(array.view(Breaking) for array in run.memory))
+            Breaking.armed = True
+
+    with pytest.raises(KeyboardInterrupt):
+        fpdfp.solve(problem, method, rounds=12, checkpoint=path, callbacks=[arm])
+    resumed = fpdfp.solve(problem, method, rounds=12, resume=path)
+    np.testing.assert_array_equal(resumed.x, whole.x)
+    np.testing.assert_array_equal(resumed.history.inner_clients, whole.history.inner_clients)
+
+
+def test_what_inner_solves_cost_is_that_of_the_rounds_that_count() -> None:
+    """After a divergence, state, bits and work are those of the last good round."""
+    problem = fpdfp.Problem(helpers.graph_guided().losses, penalties.L1(0.1), fpdfp.linops.Difference(12))
+    runs: list[fpdfp.Run] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        method = fpdfp.FedMiD(1e6, inner=InnerSolve(1e-8, 3))
+        result = fpdfp.solve(problem, method, rounds=2000, evaluate_every=50, callbacks=[runs.append])
+    assert result.status == "diverged"
+    assert runs[-1].work.steps == result.history.inner_clients[-1]

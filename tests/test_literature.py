@@ -90,15 +90,15 @@ def test_falling_steps_undo_the_bias_of_local_steps(differing: fpdfp.Problem) ->
 
 
 def test_fedprox_damps_the_drift_of_clients(differing: fpdfp.Problem) -> None:
-    """The fixed point comes nearer to the solution as ρ grows (Li et al. 2020), for as many local steps."""
+    """The fixed point comes nearer to the solution as ρ grows (Li et al. 2020), at the same step and local steps."""
     smoothness = float(differing.lipschitz.max())
     ends = [
-        errors(differing, fpdfp.FedProx(rho, 0.5 / (smoothness + rho), local_steps=50))[-1]
+        errors(differing, fpdfp.FedProx(rho, 0.5 / (smoothness + 3.0), local_steps=50))[-1]
         for rho in (0.0, 0.3, 1.0, 3.0)
     ]
-    assert ends[0] > 0.1
+    assert ends[0] > 0.04
     for less, more in zip(ends[1:], ends[:-1], strict=True):
-        assert less < 0.5 * more
+        assert less < 0.6 * more
 
 
 def test_fedprox_clients_stay_nearer_to_the_server(differing: fpdfp.Problem) -> None:
@@ -107,7 +107,7 @@ def test_fedprox_clients_stay_nearer_to_the_server(differing: fpdfp.Problem) -> 
     smoothness = float(differing.lipschitz.max())
     drifts = []
     for rho in (0.0, 1.0, 10.0):
-        method = fpdfp.FedProx(rho, fpdfp.steps.Constant(0.5 / (smoothness + rho)), local_steps=200)
+        method = fpdfp.FedProx(rho, fpdfp.steps.Constant(0.5 / (smoothness + 10.0)), local_steps=200)
         clients = np.arange(8)
         message = method.broadcast(differing.model, method.init(differing.model, x))
         update = method.client_update(

@@ -9,6 +9,7 @@ import pytest
 
 import fpdfp
 from fpdfp import linops, penalties, steps
+from fpdfp.errors import StepTooLargeWarning
 from tests import helpers
 from tests.test_identities import iterates
 
@@ -270,3 +271,32 @@ def test_all_centralised_methods_reach_the_same_optimum(name: str, loss: str) ->
     rounds = 3000 if name != "FedDualAvg" else 600
     result = fpdfp.solve(problem, CENTRAL[name], rounds=rounds, evaluate_every=rounds)
     assert result.objective == pytest.approx(best, rel=1e-8)
+
+
+@pytest.mark.parametrize("averaging", ["weighted", "plain"])
+@pytest.mark.parametrize("kind", [fpdfp.FedAvg, fpdfp.FedPAQ])
+@pytest.mark.parametrize("total", [0.1, 20.0])
+def test_weights_may_have_any_sum(kind: Any, averaging: str, total: float) -> None:
+    """f = Σ w_i f_i as it stands: with a penalty its size matters, and the automatic step must know it."""
+    losses = lasso().losses
+    shares = total * np.array([0.1, 0.15, 0.2, 0.25, 0.3])
+    problem = fpdfp.Problem(losses, penalties.L1(0.05 * total), weights=shares)
+    best = fpdfp.reference_solution(problem)
+    method = kind(averaging=averaging, penalty="subgradient", local_steps=3)
+    result = fpdfp.solve(problem, method, rounds=3000, evaluate_every=100)
+    assert result.status == "finished"
+    assert result.objective < 1.01 * best.objective
+    np.testing.assert_allclose(result.x, best.x, atol=0.05)
+
+
+@pytest.mark.parametrize("kind", [fpdfp.FedMiD, fpdfp.FedDualAvg])
+@pytest.mark.parametrize("local_steps", [1, 5])
+def test_automatic_steps_know_the_server_step(kind: Any, local_steps: int) -> None:
+    problem = lasso()
+    best = fpdfp.reference_solution(problem).objective
+    result = fpdfp.solve(problem, kind(server_step=8.0, local_steps=local_steps), rounds=400)
+    assert result.status == "finished"
+    assert result.objective < 1.02 * best
+    step = 1.5 / float(problem.lipschitz.mean())
+    with pytest.warns(StepTooLargeWarning):
+        fpdfp.solve(problem, kind(step, server_step=2.0), rounds=1)

@@ -54,7 +54,9 @@ def test_numbers_up_are_those_declared(kind: Any) -> None:
     problem = problem_for(kind)
     d, m = 12, problem.linop.size_out
     assert (m == 24) == ("B" in kind.traits.solves or kind.traits.solves == "f")
-    sizes = [int(np.prod(shape)) for shape in make(kind).reply_shapes(problem.model).values()]
+    shapes = make(kind).reply_shapes(problem.model)
+    assert tuple(shapes) == kind.traits.sends
+    sizes = [int(np.prod(shape)) for shape in shapes.values()]
     assert sum(sizes) == (d if kind.traits.uplink == "d" else d + m)
     result = fpdfp.solve(problem, make(kind), rounds=2)
     assert result.bits_up == 2 * problem.n_clients * (64 * sum(sizes) + 80 * len(sizes))
@@ -104,7 +106,8 @@ def test_what_it_cannot_minimise_is_refused(kind: Any) -> None:
     else:
         assert fpdfp.solve(lasso, make(kind), rounds=2).rounds == 2
     if kind.traits.solves == "f + g":
-        with pytest.raises(ValueError, match="linop must be the identity"):
+        hint = r"InnerSolve\(\)\) computes it" if kind.traits.with_inner_solve else "FPDFP takes any B"
+        with pytest.raises(ValueError, match=f"linop must be the identity.*{hint}"):
             fpdfp.solve(graph, make(kind), rounds=2)
     if kind.traits.with_inner_solve is not None:
         assert fpdfp.solve(graph, make(kind, inner=fpdfp.InnerSolve()), rounds=2).rounds == 2
@@ -177,6 +180,8 @@ def test_subgradients_lie_below(penalty: penalties.Penalty, rng: np.random.Gener
         (lambda: fpdfp.FastFedDualAvg(restarts=(5, 5)), "restarts must be ascending"),
         (lambda: fpdfp.FastFedDualAvg(restarts=(0,)), "restarts: a round must be an integer of at least 1"),
         (lambda: fpdfp.FastFedDualAvg(strong_convexity=-1.0), "strong_convexity must be a finite number of at least 0"),
+        (lambda: fpdfp.CondatVu(fpdfp.steps.Decreasing(0.1, 0.1)), "step must be a number greater than 0 or 'auto'"),
+        (lambda: fpdfp.FastFedDualAvg(step="fast"), "step must be a number greater than 0 or 'auto', got 'fast'"),
         (lambda: fpdfp.CondatVu(sigma=0.0), "sigma must be a finite number greater than 0"),
         (lambda: fpdfp.ChambollePock(sigma=-1.0), "sigma must be a finite number greater than 0"),
         (lambda: fpdfp.InnerSolve(tol=0.0), "tol must be a finite number greater than 0"),
@@ -192,6 +197,9 @@ def test_wrong_hyper_parameters_are_named(make_it: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("make_it", "message"),
     [
+        (lambda: fpdfp.FedMiD(server_prox="no"), "server_prox must be True or False, got 'no'"),
+        (lambda: fpdfp.FedMiD(inner=fpdfp.InnerSolve), "got the class InnerSolve: make one, as InnerSolve"),
+        (lambda: fpdfp.FedProx(b"1"), "rho must be a finite number"),
         (lambda: fpdfp.FedMiD(inner=1e-6), "inner must be an InnerSolve or None, got float"),
         (lambda: fpdfp.ChambollePock(inner=None), "inner must be an InnerSolve, got None"),
         (lambda: fpdfp.FastFedDualAvg(restarts=5), "restarts must be a tuple of rounds, got int"),
@@ -201,18 +209,6 @@ def test_wrong_hyper_parameters_are_named(make_it: Any, message: str) -> None:
 def test_hyper_parameters_of_the_wrong_type_are_named(make_it: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         make_it()
-
-
-@pytest.mark.parametrize(
-    ("method", "message"),
-    [
-        (fpdfp.CondatVu(step=fpdfp.steps.Decreasing(0.1, 0.1)), "step must be a number or 'auto' for CondatVu"),
-        (fpdfp.FastFedDualAvg(step="fast", inner=fpdfp.InnerSolve()), "step must be one of 'auto'"),
-    ],
-)
-def test_steps_that_cannot_work_are_refused(method: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        fpdfp.solve(helpers.graph_guided(clients=1), method, rounds=2)
 
 
 @pytest.mark.parametrize(
@@ -234,6 +230,8 @@ def test_fast_feddualavg_needs_strong_convexity() -> None:
     with pytest.raises(ValueError, match="strong_convexity must be given for FastFedDualAvg"):
         fpdfp.solve(problem, fpdfp.FastFedDualAvg(), rounds=2)
     assert fpdfp.solve(problem, fpdfp.FastFedDualAvg(strong_convexity=0.01), rounds=2).rounds == 2
+    with pytest.raises(ValueError, match="strong_convexity must be at most the smoothness L of f"):
+        fpdfp.solve(problem, fpdfp.FastFedDualAvg(strong_convexity=100.0), rounds=2)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in METHODS if kind.traits.local_steps])
@@ -282,6 +280,61 @@ def test_nothing_set_is_stable_with_all_kinds_of_noise(kind: Any, name: str) -> 
     start = result.history.objective[0] - best
     assert result.status == "finished"
     assert abs(result.objective - best) < 0.6 * start
+
+
+@pytest.mark.parametrize(
+    ("changes", "method", "message"),
+    [
+        ({"mini_batches": False}, fpdfp.FedAvg(batch_size=3), "batch_size must be None for Own, which needs full"),
+        ({"local_steps": False}, fpdfp.FedAvg(local_steps=3), "local_steps must be 1 for Own, got 3"),
+        ({"strong_convexity": "needed"}, fpdfp.FedAvg(), "strong_convexity must be given for Own"),
+        ({"needs_one_client": True}, fpdfp.FedAvg(), "problem must have one client for Own"),
+        ({"partial_participation": False}, fpdfp.FedAvg(), "clients_per_round must be None for Own"),
+    ],
+)
+def test_a_declaration_is_checked_whatever_the_method(changes: Any, method: Any, message: str) -> None:
+    class Own(fpdfp.FedAvg):
+        traits = dataclasses.replace(fpdfp.FedAvg.traits, **changes)
+
+    X, y, owner = helpers.classification()
+    problem = fpdfp.Problem(fpdfp.losses.Logistic(X, y, clients=owner), penalties.Zero())
+    own = Own(**{field.name: getattr(method, field.name) for field in dataclasses.fields(method)})
+    with pytest.raises(ValueError, match=message):
+        fpdfp.solve(problem, own, rounds=2, clients_per_round=2)
+
+
+def test_wrong_arguments_are_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lipschitz constants can take a minute on large data: nothing is refused after them that could be before."""
+    problem = helpers.graph_guided()
+
+    def work(*_: Any) -> Any:
+        raise AssertionError("work was done")
+
+    monkeypatch.setattr(fpdfp.losses.Logistic, "lipschitz", work)
+    with pytest.raises(ValueError, match="evaluate_every must be"):
+        fpdfp.solve(problem, rounds=2, evaluate_every=0)
+    with pytest.raises(ValueError, match="compressor must be unbiased"):
+        fpdfp.solve(problem, rounds=2, compressor=TopK(3))
+    with pytest.raises(ValueError, match="linop must be the identity"):
+        fpdfp.solve(problem, fpdfp.FedMiD(), rounds=2)
+
+
+@pytest.mark.parametrize("kind", METHODS)
+def test_numpy_scalars_are_numbers(kind: Any) -> None:
+    """They do not change the precision of a run, nor what a checkpoint says of it."""
+    fields = {field.name for field in dataclasses.fields(kind)}
+    plain = {"local_steps": 2, "batch_size": 3, "server_step": 0.5, "rho": 0.5, "step": 0.1, "lam": 0.1, "sigma": 0.1}
+    plain = {name: value for name, value in plain.items() if name in fields}
+    scalars = {name: np.asarray(value)[()] for name, value in plain.items()}
+    assert repr(kind(**plain)) == repr(kind(**scalars))
+    problem = problem_for(kind)
+    X, y, owner = helpers.classification(clients=problem.n_clients)
+    losses = fpdfp.losses.Logistic(X.astype(np.float32), y, clients=owner, l2=0.05)
+    single = fpdfp.Problem(losses, problem.penalty, problem.linop)
+    result = fpdfp.solve(single, kind(**scalars), rounds=3)
+    assert result.x.dtype == np.float32
+    d = sum(int(np.prod(shape)) for shape in kind(**plain).reply_shapes(single.model).values())
+    assert result.bits_up == 3 * problem.n_clients * (32 * d + 80 * len(kind.traits.sends))
 
 
 def test_an_inner_solve_that_gives_up_is_told() -> None:

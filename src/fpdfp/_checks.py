@@ -34,7 +34,7 @@ def real(name: str, value: Any, *, positive: bool = False, at_least: float | Non
         accepted += " greater than 0"
     elif at_least is not None:
         accepted += f" of at least {at_least:g}"
-    if isinstance(value, bool | str):
+    if isinstance(value, bool | np.bool_ | str | bytes):
         raise TypeError(f"{name} must be {accepted}, got {value!r}")
     try:
         number = float(value)
@@ -43,6 +43,20 @@ def real(name: str, value: Any, *, positive: bool = False, at_least: float | Non
     if not math.isfinite(number) or (positive and number <= 0) or (at_least is not None and number < at_least):
         raise ValueError(f"{name} must be {accepted}, got {number:g}")
     return number
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return ``value`` if it is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def kind(value: Any) -> str:
+    """Say what was given where an instance of something was wanted."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}: make one, as {value.__name__}(…)"
+    return type(value).__name__
 
 
 def shape(name: str, value: Any) -> Shape:

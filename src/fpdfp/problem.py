@@ -43,24 +43,26 @@ class LocalLosses(NamedTuple):
     clients: IntArray
     scaling: Array | None
     memory: Any = ()
+    total: float = 1.0
 
     def gradients(self, x: Array, batch_size: int | None = None, draws: Draws | None = None) -> Array:
         """Return N w_i ∇f_i(x) for each client, whose plain mean over all clients is ∇f(x)."""
-        return self.weigh(self.own_gradients(x, batch_size, draws))
+        return self.weigh(self.losses.gradients(x, self.clients, batch_size, draws))
 
     def own_gradients(self, x: Array, batch_size: int | None = None, draws: Draws | None = None) -> Array:
-        """Return ∇f_i(x) for each client, whatever its weight."""
-        return self.losses.gradients(x, self.clients, batch_size, draws)
+        """Return W ∇f_i(x) for each client, whatever its weight, with W the sum of all weights, usually 1."""
+        gradients = self.losses.gradients(x, self.clients, batch_size, draws)
+        return gradients if self.total == 1.0 else self.total * gradients
 
     def lipschitz(self) -> Array:
         """Return upper bounds of the Lipschitz constants of N w_i ∇f_i for each client."""
         return self.weigh(self.losses.lipschitz()[self.clients])
 
-    def weigh(self, arrays: Array) -> Array:
-        """Return N w_i times the array of each client."""
+    def weigh(self, arrays: Array, total: float = 1.0) -> Array:
+        """Return N w_i / total times the array of each client."""
         if self.scaling is None:
             return arrays
-        factors = self.scaling[self.clients].astype(arrays.dtype)
+        factors = (self.scaling[self.clients] / total).astype(arrays.dtype)
         weighed: Array = arrays * factors.reshape(-1, *[1] * (arrays.ndim - 1))
         return weighed
 
@@ -180,7 +182,13 @@ class Problem:
 
     def local(self, clients: IntArray, memory: Any = ()) -> LocalLosses:
         """Return what the given clients know."""
-        return LocalLosses(self.losses, clients, self.scaling, memory)
+        return LocalLosses(self.losses, clients, self.scaling, memory, self.total_weight)
+
+    @functools.cached_property
+    def total_weight(self) -> float:
+        """The sum of the clients' weights; 1 for uniform weights and for those by samples."""
+        total = float(self.weights.sum())
+        return 1.0 if abs(total - 1.0) < 1e-12 else total
 
     @functools.cached_property
     def lipschitz(self) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from fpdfp import _checks
 
@@ -96,6 +96,10 @@ class Automatic(Schedule):
         return float(self.gamma0 / max(theorem2, (1.0 + k / 500.0) ** (2.0 / 3.0)))
 
 
+#: What a user may give for a step: a number, a schedule, or ``"auto"``.
+Step: TypeAlias = float | Schedule | Literal["auto"]
+
+
 class Constants(NamedTuple):
     """What a step can be chosen from; clients send their part once.
 
@@ -112,7 +116,7 @@ class Constants(NamedTuple):
     batch_smoothness
         What mini-batches add to the smoothness of a client's gradient in the mean square; 0 for full gradients.
     own_lipschitz_max
-        Maximum of the clients' Lipschitz constants before they are weighted.
+        Maximum of the clients' Lipschitz constants, each with the sum of all weights instead of N times its own.
     """
 
     lipschitz_mean: float
@@ -144,8 +148,21 @@ class Constants(NamedTuple):
         return sampled + (self.batch_smoothness + self.omega * (self.lipschitz_max + self.batch_smoothness)) / n
 
 
+def check(step: Any, *, constant: bool = False) -> Step:
+    """Return what a user gave for a step: a schedule, a positive number, or ``"auto"``; a constant one where asked."""
+    accepted = "a number greater than 0" + ("" if constant else ", a schedule of fpdfp.steps") + " or 'auto'"
+    if isinstance(step, Constant) or (isinstance(step, Schedule) and not constant):
+        return step
+    if isinstance(step, str) and step == "auto":
+        return "auto"
+    if isinstance(step, str | Schedule | type) or not hasattr(step, "__float__"):
+        shown = repr(step) if isinstance(step, str | Schedule) else _checks.kind(step)
+        raise (ValueError if isinstance(step, str | Schedule) else TypeError)(f"step must be {accepted}, got {shown}")
+    return _checks.real("step", step, positive=True)
+
+
 def resolve(
-    step: Any, constants: Constants, *, noisy: bool, local_steps: int = 1, local_smoothness: float = 0.0
+    step: Step, constants: Constants, *, noisy: bool, local_steps: int = 1, local_smoothness: float = 0.0
 ) -> Schedule:
     """Return the schedule for what a user gave: a schedule, a number, or ``"auto"``.
 
@@ -157,27 +174,23 @@ def resolve(
     acts on τ steps at once: γ_0 = 1/(L_loc + τ(L' − L)), with ``local_smoothness`` the largest smoothness L_loc of
     what a client minimises, and what is meant to fall with the rounds falls τ times as fast.
     """
+    step = check(step)
     if isinstance(step, Schedule):
         return step
-    if isinstance(step, str):
-        _checks.choice("step", step, ("auto",))
-        if local_steps > 1:
-            excess = constants.noisy_smoothness - constants.lipschitz_mean if noisy else 0.0
-            gamma0 = 1.0 / ((local_smoothness or 1.0) + local_steps * excess)
-            return Automatic(gamma0, local_steps * constants.strong_convexity) if noisy else Constant(gamma0)
-        if not noisy:
-            return Constant(1.0 / (constants.lipschitz_mean or 1.0))
-        return Automatic(1.5 / (constants.noisy_smoothness or 1.0), constants.strong_convexity)
-    return Constant(_checks.real("step", step, positive=True))
+    if step != "auto":
+        return Constant(step)
+    if local_steps > 1:
+        excess = constants.noisy_smoothness - constants.lipschitz_mean if noisy else 0.0
+        gamma0 = 1.0 / ((local_smoothness or 1.0) + local_steps * excess)
+        return Automatic(gamma0, local_steps * constants.strong_convexity) if noisy else Constant(gamma0)
+    if not noisy:
+        return Constant(1.0 / (constants.lipschitz_mean or 1.0))
+    return Automatic(1.5 / (constants.noisy_smoothness or 1.0), constants.strong_convexity)
 
 
-def resolve_constant(step: Any, name: str, automatic: float) -> Constant:
-    """Return the constant step for what a user gave: a number or ``"auto"``; ``name`` is the method's."""
+def resolve_constant(step: Step, automatic: float) -> Constant:
+    """Return the constant step for what a user gave: a number or ``"auto"``."""
+    step = check(step, constant=True)
     if isinstance(step, Constant):
         return step
-    if isinstance(step, Schedule):
-        raise ValueError(f"step must be a number or 'auto' for {name}, got {step!r}")
-    if isinstance(step, str):
-        _checks.choice("step", step, ("auto",))
-        return Constant(automatic)
-    return Constant(_checks.real("step", step, positive=True))
+    return Constant(automatic if isinstance(step, str) else float(step))  # type: ignore[arg-type]

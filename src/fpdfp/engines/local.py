@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,19 @@ FULL = Full()
 
 class DivergenceError(ArithmeticError):
     """The iterate, a message or the objective is no longer a finite number of a reasonable size."""
+
+
+class _Round(NamedTuple):
+    """A round that is done: who took part, what they remember, and the run after it."""
+
+    clients: IntArray
+    memory: Any
+    state: Any
+    work: Work
+    round: int
+    bits_up: int
+    bits_down: int
+    seconds: float
 
 
 class Run:
@@ -76,6 +89,7 @@ class Run:
         self.seconds = 0.0
         self.history = History()
         self.stop_reason: str | None = None
+        self._pending: _Round | None = None
 
     @property
     def x(self) -> Array:
@@ -95,14 +109,21 @@ class Run:
         """Do one round; raise DivergenceError, and leave everything as it was, if it gives no numbers."""
         started = time.perf_counter()
         clients, state, update, bits_up, bits_down = self._round(self.round)
-        self.state = state
-        for kept, new in zip(self.memory, update.memory, strict=True):
-            kept[clients] = new
-        self.work += update.work
-        self.round += 1
-        self.bits_up += bits_up
-        self.bits_down += bits_down
-        self.seconds += time.perf_counter() - started
+        # Absolute values, so that a commit that was cut short can be done once more.
+        self._pending = _Round(
+            clients, update.memory, state, self.work + update.work, self.round + 1, self.bits_up + bits_up,
+            self.bits_down + bits_down, self.seconds + time.perf_counter() - started,
+        )  # fmt: skip
+        self.commit()
+
+    def commit(self) -> None:
+        """Make a round that is done count; if Ctrl-C cut that short, doing it again makes it whole."""
+        if self._pending is None:
+            return
+        for kept, new in zip(self.memory, self._pending.memory, strict=True):
+            kept[self._pending.clients] = new
+        _, _, self.state, self.work, self.round, self.bits_up, self.bits_down, self.seconds = self._pending
+        self._pending = None
 
     def rehearse(self) -> None:
         """Do the next round and forget it."""

@@ -35,7 +35,7 @@ class Plan(NamedTuple):
     tol: float | None
     checkpoint: Path | None
     checkpoint_every: int
-    description: dict[str, str]
+    description: dict[str, str] = {}  # noqa: RUF012 - a NamedTuple's default, never written to
 
 
 class Loop:
@@ -44,7 +44,7 @@ class Loop:
     def __init__(self, run: Run, plan: Plan) -> None:
         self.run = run
         self.plan = plan
-        self.good = (run.state, run.round, run.bits_up, run.bits_down)
+        self.good = (run.state, run.work, run.round, run.bits_up, run.bits_down)
         self.limit = BLOW_UP * self.scale()
 
     def scale(self) -> float:
@@ -160,11 +160,12 @@ class Loop:
         for name, metric in self.plan.metrics.items():
             row[name] = float(metric(run.x))
         run.history.append(row)
-        self.good = (run.state, run.round, run.bits_up, run.bits_down)
+        self.good = (run.state, run.work, run.round, run.bits_up, run.bits_down)
 
     def save(self) -> None:
         """Write a checkpoint."""
         run = self.run
+        run.commit()
         assert self.plan.checkpoint is not None
         checkpoints.save(
             self.plan.checkpoint,
@@ -178,7 +179,7 @@ class Loop:
         """Go back to the last good iterate, and say what to lower."""
         run = self.run
         failed = run.round
-        run.state, run.round, run.bits_up, run.bits_down = self.good
+        run.state, run.work, run.round, run.bits_up, run.bits_down = self.good
         constants = constants_of(run.problem, run.method, run.compressors, run.clients_per_round)
         advice = f"lower the step (it was {run.method.schedule()(max(failed - 1, 0)):.4g}; "
         advice += f"without noise the largest safe one is {run.method.largest_step(run.problem.model, constants):.4g})"
@@ -194,7 +195,7 @@ class Loop:
         unsolved = (run.work + run.method.server_work(run.state)).unsolved
         if unsolved:
             warnings.warn(
-                f"{unsolved} inner solves ended before they reached their tolerance; raise inner's max_steps or tol",
+                f"{unsolved} inner solves ended before they reached their tolerance; allow more steps or a larger one",
                 AccuracyWarning,
                 stacklevel=4,
             )

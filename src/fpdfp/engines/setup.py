@@ -38,7 +38,18 @@ def check(problem: Problem, method: Method) -> None:
         raise ValueError(f"problem must have one client for {name}, which needs all data in one place, got {problem!r}")
     if method.batch_size is not None and not problem.losses.supports_batches:
         raise ValueError(f"batch_size must be None: {type(problem.losses).__name__} cannot draw mini-batches")
+    if method.batch_size is not None and not method.traits.mini_batches:
+        raise ValueError(f"batch_size must be None for {name}, which needs full gradients, got {method.batch_size}")
+    local_steps = getattr(method, "local_steps", 1)
+    if local_steps > 1 and not method.traits.local_steps:
+        raise ValueError(f"local_steps must be 1 for {name}, got {local_steps}")
     method.check(problem.model)
+    known = getattr(method, "strong_convexity", None) is not None
+    if method.traits.strong_convexity == "needed" and not known and problem.strong_convexity == 0:
+        raise ValueError(
+            f"strong_convexity must be given for {name}, since none is known of f: add a ridge (l2=) to the losses, or "
+            "take a method that does not need it"
+        )
 
 
 def start_point(problem: Problem, x0: Any) -> Array:
@@ -55,8 +66,10 @@ def prepare(
     """Choose compressors for the fields of the reply, and the automatic hyper-parameters."""
     chosen = method.specialise(problem.model)
     check(problem, chosen)
-    compressors = _compressors(chosen, problem, compressor)
+    compressors = _compressors(chosen, method, problem, compressor)
     constants = constants_of(problem, chosen, compressors, n)
+    if chosen.traits.needs_smooth and not np.isfinite(constants.lipschitz_max):
+        raise ValueError(f"losses must have Lipschitz continuous gradients for {type(chosen).__name__}")
     prepared = chosen.prepare(problem.model, constants)
     schedule = prepared.schedule()
     smallest = min(schedule(0), schedule(rounds - 1))
@@ -66,45 +79,44 @@ def prepare(
             f"step: every step of the run is at least {smallest:.4g}, too large to converge for certain; "
             f"the largest safe one is {largest:.4g}",
             StepTooLargeWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     return prepared, compressors
 
 
-def _compressors(method: Method, problem: Problem, compressor: Any) -> dict[str, Compressor]:
+def _compressors(method: Method, asked: Method, problem: Problem, compressor: Any) -> dict[str, Compressor]:
+    """Return a compressor for each field of the reply of ``method``, which runs for the one that was asked for."""
     shapes = method.reply_shapes(problem.model)
     fields = list(shapes)
     if compressor is None or isinstance(compressor, Compressor):
         given = dict.fromkeys(fields, compressor)
     elif isinstance(compressor, Mapping):
-        unknown = [name for name in compressor if name not in fields]
-        # Algorithm 5 sends no dual: a compressor for it is no mistake.
-        if [name for name in unknown if name != "v"]:
+        # Where Algorithm 5 runs for FPDFP no dual is sent: a compressor for it is no mistake.
+        if not set(compressor) <= {*fields, *asked.reply_shapes(problem.model)}:
             raise ValueError(f"compressor: the fields of a reply are {fields}, got {sorted(map(str, compressor))}")
         given = {name: compressor.get(name) for name in fields}
     else:
-        raise TypeError(f"compressor must be a compressor, a mapping or None, got {_kind(compressor)}")
+        raise TypeError(f"compressor must be a compressor, a mapping or None, got {_checks.kind(compressor)}")
     chosen: dict[str, Compressor] = {}
     for name, one in given.items():
         if one is not None and not isinstance(one, Compressor):
-            raise TypeError(f"compressor[{name!r}] must be a compressor or None, got {_kind(one)}")
+            raise TypeError(f"compressor[{name!r}] must be a compressor or None, got {_checks.kind(one)}")
         chosen[name] = Full() if one is None else one
         try:
             frame_bits(chosen[name], shapes[name], problem.model.dtype)
         except ValueError as error:
             raise ValueError(f"compressor[{name!r}] cannot send an array of shape {shapes[name]}: {error}") from None
     if not method.traits.compression and any(not isinstance(one, Full) for one in chosen.values()):
-        raise ValueError(f"compressor must be None for {type(method).__name__}, which needs exact replies")
+        other = method.traits.compressed_form
+        hint = "" if other is None else f"; {other} sends compressed ones"
+        raise ValueError(f"compressor must be None for {type(method).__name__}, which needs exact replies{hint}")
     biased = sorted({repr(one) for one in chosen.values() if not one.unbiased})
     if method.traits.needs_unbiased and biased:
-        raise ValueError(f"compressor must be unbiased for {type(method).__name__}, got {', '.join(biased)}")
+        raise ValueError(
+            f"compressor must be unbiased for {type(method).__name__}, as QSGD, NUQSGD, Natural and RandK are, got "
+            + ", ".join(biased)
+        )
     return chosen
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, type):
-        return f"the class {value.__name__}: make one, as {value.__name__}(…)"
-    return type(value).__name__
 
 
 def constants_of(problem: Problem, method: Method, compressors: Mapping[str, Compressor], n: int) -> steps.Constants:
@@ -118,5 +130,5 @@ def constants_of(problem: Problem, method: Method, compressors: Mapping[str, Com
         clients_per_round=n,
         omega=max((one.omega(shapes[name]) for name, one in compressors.items()), default=0.0),
         batch_smoothness=round_up(problem.batch_smoothness(method.batch_size)),
-        own_lipschitz_max=round_up(float(problem.losses.lipschitz().max())),
+        own_lipschitz_max=round_up(problem.total_weight * float(problem.losses.lipschitz().max())),
     )

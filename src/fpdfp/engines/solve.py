@@ -11,7 +11,7 @@ from fpdfp._typing import Array
 from fpdfp.compress import Compressor
 from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines import setup
-from fpdfp.engines.history import RESERVED
+from fpdfp.engines.history import RESERVED, History
 from fpdfp.engines.local import Run
 from fpdfp.engines.loop import Loop, Plan
 from fpdfp.engines.result import Result
@@ -98,16 +98,15 @@ def solve(
         raise TypeError(f"problem must be an fpdfp.Problem, got {type(problem).__name__}")
     method = FPDFP() if method is None else method
     if not isinstance(method, Method):
-        raise TypeError(f"method must be one of fpdfp.methods, got {type(method).__name__}")
+        raise TypeError(f"method must be one of fpdfp.methods, got {_checks.kind(method)}")
     rounds = _checks.integer("rounds", rounds, at_least=1, at_most=rng.MAX_ROUNDS)
     seed = rng.check_seed(seed)
     n = setup.participants(problem, method, clients_per_round)
     start = setup.start_point(problem, x0)
+    plan = _plan(rounds, evaluate_every, metrics, callbacks, tol, checkpoint, checkpoint_every, resume)
     prepared, compressors = setup.prepare(problem, method, compressor, n, rounds)
-    plan = _plan(
-        problem, prepared, compressors, n, seed, start, rounds, evaluate_every, metrics, callbacks, tol,
-        checkpoint, checkpoint_every, resume,
-    )  # fmt: skip
+    if plan.checkpoint is not None:
+        plan = plan._replace(description=_describe(problem, prepared, compressors, n, seed, start))
     memory = prepared.init_memory(problem.model, problem.n_clients)
     run = Run(problem, prepared, compressors, n, seed, prepared.init(problem.model, start), memory)
     source = plan.checkpoint if resume is True else Path(resume) if resume else None
@@ -117,18 +116,23 @@ def solve(
 
 
 def _plan(
-    problem: Problem, method: Method, compressors: Mapping[str, Compressor], n: int, seed: int, start: Array,
     rounds: int, evaluate_every: int | None, metrics: Any, callbacks: Any, tol: float | None, checkpoint: Any,
     checkpoint_every: int | None, resume: Any,
 ) -> Plan:  # fmt: skip
     every = max(1, rounds // 200) if evaluate_every is None else evaluate_every
     every = _checks.integer("evaluate_every", every, at_least=1)
+    if metrics is not None and not isinstance(metrics, Mapping):
+        raise TypeError(f"metrics must map names to functions of x, got {type(metrics).__name__}")
     metrics = dict(metrics or {})
     for name, metric in metrics.items():
         if not callable(metric):
             raise TypeError(f"metrics[{name!r}] must be a function of x, got {type(metric).__name__}")
-        if name in RESERVED:
-            raise ValueError(f"metrics: {name!r} is a column of every history; choose another name")
+        if not isinstance(name, str):
+            raise TypeError(f"metrics: a name must be a text, got {name!r}")
+        if name in RESERVED or hasattr(History, name):
+            raise ValueError(f"metrics: {name!r} is a name that histories have already; choose another name")
+    if callable(callbacks) or not isinstance(callbacks, Iterable):
+        raise TypeError(f"callbacks must be a list of functions of the run, got {type(callbacks).__name__}")
     callbacks = tuple(callbacks)
     for callback in callbacks:
         if not callable(callback):
@@ -140,18 +144,23 @@ def _plan(
     path = checkpoint if checkpoint is not None else resume if resume and resume is not True else None
     save_every = max(1, rounds // 20) if checkpoint_every is None else checkpoint_every
     save_every = _checks.integer("checkpoint_every", save_every, at_least=1)
-    description: dict[str, str] = {}
     if path is not None:
         checkpoints.check_path(Path(path))
-        description = {
-            "problem": checkpoints.fingerprint(problem),
-            "method": checkpoints.describe(method),
-            "compressor": checkpoints.describe(dict(compressors)),
-            "clients_per_round": str(n),
-            "seed": str(seed),
-            "x0": checkpoints.digest(start),
-        }
-    return Plan(rounds, every, metrics, callbacks, tol, None if path is None else Path(path), save_every, description)
+    return Plan(rounds, every, metrics, callbacks, tol, None if path is None else Path(path), save_every)
+
+
+def _describe(
+    problem: Problem, method: Method, compressors: Mapping[str, Compressor], n: int, seed: int, start: Array
+) -> dict[str, str]:
+    """Say what a run is, so that a checkpoint is not taken for that of another."""
+    return {
+        "problem": checkpoints.fingerprint(problem),
+        "method": checkpoints.describe(method),
+        "compressor": checkpoints.describe(dict(compressors)),
+        "clients_per_round": str(n),
+        "seed": str(seed),
+        "x0": checkpoints.digest(start),
+    }
 
 
 def _restore(run: Run, saved: checkpoints.Checkpoint, plan: Plan, source: Path) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from fpdfp import _checks, steps
+from fpdfp import steps
 from fpdfp._typing import Array
 from fpdfp.methods._common import (
-    check_batch_size,
-    check_local_steps,
+    check_hyper_parameters,
     gradients_are_noisy,
     is_noisy,
     largest_local_step,
 )
-from fpdfp.methods._smooth import AVERAGING, SmoothMethod
+from fpdfp.methods._smooth import SmoothMethod
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 
@@ -23,14 +22,11 @@ class LocalSGD(SmoothMethod):
     averaging: str
 
     def __post_init__(self) -> None:
-        check_batch_size(self.batch_size)
-        check_local_steps(self.local_steps)
-        _checks.choice("averaging", self.averaging, AVERAGING)
-        self.check_penalty()
+        check_hyper_parameters(self)
 
-    def weighs(self, local: LocalLosses) -> bool:
-        """Whether clients weigh what they send, rather than their losses."""
-        return self.averaging == "weighted" and local.scaling is not None
+    def weigh(self, local: LocalLosses, change: Array) -> Array:
+        """Return what a client's change counts for in the mean: N w_i / W of it, or all of it."""
+        return local.weigh(change, local.total) if self.averaging == "weighted" else change
 
     def smoothness(self, constants: steps.Constants) -> float:
         """The largest smoothness of what a client minimises."""

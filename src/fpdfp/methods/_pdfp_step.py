@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fpdfp._typing import Array
-from fpdfp.methods._common import choose_within
 from fpdfp.problem import Model
 
 
@@ -22,8 +21,3 @@ def pdfp_step(model: Model, x: Array, v: Array, gradient: Array, gamma: float, l
     v_new = model.penalty.conjugate_prox(sigma * model.linop.apply(half - gamma * model.linop.adjoint(v)) + v, sigma)
     x_new = half - gamma * model.linop.adjoint(v_new)
     return x_new, v_new
-
-
-def choose_lambda(lam: float | None, model: Model) -> float:
-    """Return λ, by default the largest that the theory allows; warn of a larger one."""
-    return choose_within("lam", lam, model.largest_lambda, "1/ρ_max(BBᵀ)")

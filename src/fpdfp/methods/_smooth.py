@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.methods.base import Method
+from fpdfp.methods.traits import Solves
 from fpdfp.penalties.zero import Zero
 from fpdfp.problem import Model
-
-AVERAGING = ("weighted", "plain")
-PENALTY = ("refuse", "subgradient", "ignore")
 
 
 class SmoothMethod(Method):
@@ -19,9 +16,9 @@ class SmoothMethod(Method):
 
     penalty: str
 
-    def check_penalty(self) -> None:
-        """Refuse what is no way to treat a penalty."""
-        _checks.choice("penalty", self.penalty, PENALTY)
+    @property
+    def solves(self) -> Solves:
+        return "f + g∘B" if self.penalty == "subgradient" else self.traits.solves
 
     def check(self, model: Model) -> None:
         name = type(self).__name__

@@ -74,7 +74,13 @@ class Method(abc.ABC):
         if self.solves == "f":
             raise ValueError(f"penalty must be Zero() for {name}, which minimises f alone, got {model.penalty!r}")
         if self.solves == "f + g" and not model.linop.is_identity:
-            raise ValueError(f"linop must be the identity for {name}, which needs the prox of g∘B, got {model.linop!r}")
+            other = (
+                f"{name}(inner=fpdfp.InnerSolve()) computes it by dual steps; " if self.traits.with_inner_solve else ""
+            )
+            raise ValueError(
+                f"linop must be the identity for {name}, which needs the prox of g∘B, got {model.linop!r}; {other}"
+                "FPDFP takes any B"
+            )
 
     def specialise(self, model: Model) -> Method:
         """Return the method that is to run for this model: usually this one."""

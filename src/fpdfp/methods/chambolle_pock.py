@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fpdfp import _checks, steps
+from fpdfp import steps
 from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import choose_within
+from fpdfp.methods._common import check_hyper_parameters, choose_within
 from fpdfp.methods.base import Method, Update, Work
 from fpdfp.methods.inner import InnerSolve, check_inner
 from fpdfp.methods.traits import Traits
@@ -52,7 +52,8 @@ class ChambollePock(Method):
     Other than PDFP it needs the prox of f, which the one client that holds all data computes by accelerated gradient
     steps to a tolerance. The history counts these steps as inner steps.
 
-    Converges for γσ‖B‖² ≤ 1, any γ, if the proxes are exact or their errors are summable.
+    Converges for γσ‖B‖² < 1 and any γ, if the proxes are exact or their errors are summable; with exact proxes also
+    for γσ‖B‖² = 1 (Condat 2013).
 
     Parameters
     ----------
@@ -81,24 +82,24 @@ class ChambollePock(Method):
     traits: ClassVar[Traits] = Traits(
         title="primal-dual splitting with the prox of f",
         solves="f + g∘B",
+        sends=("x",),
         uplink="d",
         partial_participation=False,
         compression=False,
         mini_batches=False,
         needs_one_client=True,
         strong_convexity="not needed",
-        proved="convergence for γσ‖B‖² ≤ 1",
+        proved="convergence for γσ‖B‖² ≤ 1, any γ",
         reference="Chambolle and Pock 2011",
     )
     batch_size: ClassVar[None] = None  # type: ignore[misc]
 
-    step: Any = "auto"
+    step: steps.Step = "auto"
     sigma: float | None = None
     inner: InnerSolve = PROX_OF_F
 
     def __post_init__(self) -> None:
-        if self.sigma is not None:
-            _checks.real("sigma", self.sigma, positive=True)
+        check_hyper_parameters(self, constant_step=True)
         if self.inner is None:
             raise TypeError("inner must be an InnerSolve, got None: the prox of f has no closed form")
         check_inner(self.inner)
@@ -108,7 +109,7 @@ class ChambollePock(Method):
         return True
 
     def prepare(self, model: Model, constants: steps.Constants) -> ChambollePock:
-        step = steps.resolve_constant(self.step, "ChambollePock", 1.0 / (constants.lipschitz_mean or 1.0))
+        step = steps.resolve_constant(self.step, 1.0 / (constants.lipschitz_mean or 1.0))
         sigma = choose_within("sigma", self.sigma, model.largest_lambda / step.gamma, "1/(γ‖B‖²)")
         return ChambollePock(step, sigma, self.inner)
 
@@ -145,15 +146,17 @@ def smooth_prox(local: LocalLosses, y: Array, t: float, x: Array, inner: InnerSo
     """Return argmin_u f(u) + ‖u − y‖²/2t of one client, from x, by accelerated gradient steps.
 
     The objective is smooth with L + 1/t and strongly convex with 1/t, so ‖u − prox(y)‖ ≤ t times its gradient's norm.
+    The tolerance is never below what rounding lets the gradient show.
     """
     smoothness = float(local.lipschitz()[0]) + 1.0 / t
     root = np.sqrt(1.0 / (t * smoothness))
     momentum = float((1.0 - root) / (1.0 + root))
+    tol = max(inner.tol, 16 * float(np.finfo(x.dtype).eps) * t * smoothness)
     point = previous = x[None]
     for steps_done in range(inner.max_steps):
         slope = local.gradients(point) + (point - y) / t
         reach = np.linalg.norm(point) + np.linalg.norm(point - y)
-        if t * np.linalg.norm(slope) <= inner.tol * reach:
+        if t * np.linalg.norm(slope) <= tol * reach:
             return point, Work(steps_done)
         current = point - slope / smoothness
         point = current + momentum * (current - previous)

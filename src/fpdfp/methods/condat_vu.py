@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fpdfp import _checks, steps
+from fpdfp import steps
 from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import choose_within, mean
+from fpdfp.methods._common import check_hyper_parameters, choose_within, mean
 from fpdfp.methods.base import Method, Update
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses, Model
@@ -46,14 +46,14 @@ class CondatVu(Method):
 
     With several clients each sends its full gradient, uncompressed, every round, and the server takes the step.
 
-    Converges for 1/γ − σ‖B‖² ≥ L/2.
+    Converges for 1/γ − σ‖B‖² > L/2.
 
     Parameters
     ----------
     step
         γ: a number or ``"auto"``, which is 1/L.
     sigma
-        σ; by default the largest that the condition allows, (1/γ − L/2)/‖B‖², or 1/(2γ‖B‖²) where γ ≥ 2/L.
+        σ; by default 0.99 (1/γ − L/2)/‖B‖², just within the condition, or 0.99/(2γ‖B‖²) where γ > 1.9/L.
 
     References
     ----------
@@ -74,30 +74,34 @@ class CondatVu(Method):
     traits: ClassVar[Traits] = Traits(
         title="primal-dual splitting with gradients of f",
         solves="f + g∘B",
+        sends=("gradient",),
         uplink="d",
         partial_participation=False,
         compression=False,
         mini_batches=False,
         strong_convexity="not needed",
-        proved="convergence for 1/γ − σ‖B‖² ≥ L/2",
+        proved="convergence for 1/γ − σ‖B‖² > L/2",
         reference="Condat 2013; Vũ 2013",
     )
     batch_size: ClassVar[None] = None  # type: ignore[misc]
 
-    step: Any = "auto"
+    step: steps.Step = "auto"
     sigma: float | None = None
 
     def __post_init__(self) -> None:
-        if self.sigma is not None:
-            _checks.real("sigma", self.sigma, positive=True)
+        check_hyper_parameters(self, constant_step=True)
 
     def prepare(self, model: Model, constants: steps.Constants) -> CondatVu:
         smoothness = constants.lipschitz_mean
-        step = steps.resolve_constant(self.step, "CondatVu", 1.0 / (smoothness or 1.0))
-        # With a step above 2/L, of which the engine warns, no σ is safe; then γσ‖B‖² = ½.
-        room = max(1.0 / step.gamma - smoothness / 2.0, 0.5 / step.gamma if step.gamma * smoothness >= 2.0 else 0.0)
-        sigma = choose_within("sigma", self.sigma, room * model.largest_lambda, "(1/γ − L/2)/‖B‖²")
+        step = steps.resolve_constant(self.step, 1.0 / (smoothness or 1.0))
+        # Near 2/L, and above it, there is no room for a useful σ; then γσ‖B‖² = ½, and the engine warns of the step.
+        safe = step.gamma <= self.largest_step(model, constants)
+        room = 1.0 / step.gamma - smoothness / 2.0 if safe else 0.5 / step.gamma
+        sigma = choose_within("sigma", self.sigma, 0.99 * room * model.largest_lambda, "(1/γ − L/2)/‖B‖²")
         return CondatVu(step, sigma)
+
+    def largest_step(self, model: Model, constants: steps.Constants) -> float:
+        return 0.95 * constants.largest_safe_step
 
     def reply_shapes(self, model: Model) -> dict[str, Shape]:
         return {"gradient": model.shape}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import itertools
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import check_batch_size, check_local_steps, largest_local_step, local_schedule, mean
+from fpdfp.methods._common import check_hyper_parameters, largest_local_step, local_schedule, mean
 from fpdfp.methods.base import Method, Update, Work
 from fpdfp.methods.inner import InnerSolve, Solved, check_inner, needs_inner, prox
 from fpdfp.methods.traits import Solves, Traits
@@ -104,6 +104,7 @@ class FastFedDualAvg(Method):
     traits: ClassVar[Traits] = Traits(
         title="local dual averaging with curvature, in stages",
         solves="f + g",
+        sends=("z",),
         uplink="d",
         local_steps=True,
         strong_convexity="needed",
@@ -112,7 +113,7 @@ class FastFedDualAvg(Method):
         reference="Bao, Crawshaw, Luo and Liu 2022",
     )
 
-    step: Any = "auto"
+    step: steps.Step = "auto"
     local_steps: int = 1
     batch_size: int | None = None
     strong_convexity: float | None = None
@@ -120,11 +121,8 @@ class FastFedDualAvg(Method):
     inner: InnerSolve | None = None
 
     def __post_init__(self) -> None:
-        check_batch_size(self.batch_size)
-        check_local_steps(self.local_steps)
+        check_hyper_parameters(self, constant_step=True)
         check_inner(self.inner)
-        if self.strong_convexity is not None:
-            _checks.real("strong_convexity", self.strong_convexity, at_least=0.0)
         if not isinstance(self.restarts, tuple | list):
             raise TypeError(f"restarts must be a tuple of rounds, got {type(self.restarts).__name__}")
         restarts = tuple(_checks.integer("restarts: a round", round_, at_least=1) for round_ in self.restarts)
@@ -142,13 +140,13 @@ class FastFedDualAvg(Method):
 
     def prepare(self, model: Model, constants: steps.Constants) -> FastFedDualAvg:
         mu = constants.strong_convexity if self.strong_convexity is None else self.strong_convexity
-        if self.strong_convexity is None and mu == 0:
+        if mu > constants.lipschitz_mean * (1 + 1e-9):
             raise ValueError(
-                "strong_convexity must be given for FastFedDualAvg, since none is known of f; without any, FedDualAvg "
-                "is the method"
+                f"strong_convexity must be at most the smoothness L of f, which is at most "
+                f"{constants.lipschitz_mean:.6g}, got {mu:g}"
             )
         automatic = local_schedule("auto", self.batch_size, self.local_steps, constants)(0)
-        step = steps.resolve_constant(self.step, "FastFedDualAvg", automatic)
+        step = steps.resolve_constant(self.step, automatic)
         inner = self.inner if needs_inner(model) else None
         return dataclasses.replace(self, step=step, strong_convexity=float(mu), inner=inner)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from fpdfp import steps
 from fpdfp._typing import Array, Shape
@@ -37,10 +37,11 @@ class FedAvg(LocalSGD):
         client i in S:   x_i,0 = x_k,   x_i,t+1 = x_i,t − γ_k ∇̃f_i(x_i,t)   for t = 0, …, τ − 1,   sends x_i,τ
         server:          x_k+1 = (1/n) Σ_S x_i,τ
 
-    For clients of unequal weights w_i, ``averaging="weighted"`` gives x_k+1 = x_k + (1/n) Σ_S N w_i (x_i,τ − x_k),
-    which is Σ w_i x_i,τ where everyone takes part; ``"plain"`` keeps the plain mean, and client i descends on
-    N w_i f_i. Both are the paper's algorithm for w_i = 1/N. It minimises f alone, and sends whole models: for
-    compressed differences see :class:`FedPAQ`.
+    For clients of unequal weights w_i with sum 1, ``averaging="weighted"`` gives
+    x_k+1 = x_k + (1/n) Σ_S N w_i (x_i,τ − x_k), which is Σ w_i x_i,τ where everyone takes part; ``"plain"`` keeps the
+    plain mean, and client i descends on N w_i f_i. Both are the paper's algorithm for w_i = 1/N. (Weights with another
+    sum W count as w_i/W, with W f_i for f_i.) It minimises f alone, and sends whole models: for compressed differences
+    see :class:`FedPAQ`.
 
     What is proved: with τ = 1 it is stochastic gradient descent. For τ > 1 and clients that differ, its fixed point
     at a constant step is not the minimiser; for f strongly convex and steps of the order of 1/k,
@@ -78,18 +79,20 @@ class FedAvg(LocalSGD):
     traits: ClassVar[Traits] = Traits(
         title="local SGD, mean of models",
         solves="f",
+        sends=("x",),
         uplink="d",
         compression=False,
+        compressed_form="FedPAQ",
         local_steps=True,
         proved="O(1/k) for f strongly convex and decreasing steps; biased at a constant step if τ > 1",
         reference="McMahan et al. 2017; Algorithm 1",
     )
 
-    step: Any = "auto"
+    step: steps.Step = "auto"
     local_steps: int = 1
     batch_size: int | None = None
-    averaging: str = "weighted"
-    penalty: str = "refuse"
+    averaging: Literal["weighted", "plain"] = "weighted"
+    penalty: Literal["refuse", "subgradient", "ignore"] = "refuse"
 
     def prepare(self, model: Model, constants: steps.Constants) -> FedAvg:
         return dataclasses.replace(self, step=self.choose_step(model, constants))
@@ -104,10 +107,9 @@ class FedAvg(LocalSGD):
         return state
 
     def client_update(self, model: Model, local: LocalLosses, message: State, k: int, draws: Draws) -> Update:
-        x = message.x
-        x_new = self.descend(model, local, x, self.schedule()(k), draws)
-        if self.weighs(local):
-            x_new = x + local.weigh(x_new - x)
+        x_new = self.descend(model, local, message.x, self.schedule()(k), draws)
+        if self.averaging == "weighted" and local.scaling is not None:
+            x_new = message.x + self.weigh(local, x_new - message.x)
         return Update(Reply(x_new))
 
     def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:

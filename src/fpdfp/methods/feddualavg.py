@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fpdfp import _checks, steps
+from fpdfp import steps
 from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import check_batch_size, check_local_steps, largest_local_step, local_schedule, mean
+from fpdfp.methods._common import check_hyper_parameters, largest_local_step, local_schedule, mean
 from fpdfp.methods.base import Method, Update, Work
 from fpdfp.methods.inner import InnerSolve, check_inner, needs_inner, prox
 from fpdfp.methods.traits import Solves, Traits
@@ -98,6 +98,7 @@ class FedDualAvg(Method):
     traits: ClassVar[Traits] = Traits(
         title="local dual averaging, mean of dual models",
         solves="f + g",
+        sends=("z",),
         uplink="d",
         local_steps=True,
         strong_convexity="not needed",
@@ -106,16 +107,14 @@ class FedDualAvg(Method):
         reference="Yuan, Zaheer and Reddi 2021",
     )
 
-    step: Any = "auto"
+    step: steps.Step = "auto"
     local_steps: int = 1
     batch_size: int | None = None
     server_step: float = 1.0
     inner: InnerSolve | None = None
 
     def __post_init__(self) -> None:
-        check_batch_size(self.batch_size)
-        check_local_steps(self.local_steps)
-        _checks.real("server_step", self.server_step, positive=True)
+        check_hyper_parameters(self)
         check_inner(self.inner)
 
     @property
@@ -127,11 +126,11 @@ class FedDualAvg(Method):
         return self.inner is not None
 
     def prepare(self, model: Model, constants: steps.Constants) -> FedDualAvg:
-        schedule = local_schedule(self.step, self.batch_size, self.local_steps, constants)
+        schedule = local_schedule(self.step, self.batch_size, self.local_steps, constants, self.server_step)
         return dataclasses.replace(self, step=schedule, inner=self.inner if needs_inner(model) else None)
 
     def largest_step(self, model: Model, constants: steps.Constants) -> float:
-        return largest_local_step(constants, self.local_steps)
+        return largest_local_step(constants, self.local_steps) / max(1.0, self.server_step)
 
     def reply_shapes(self, model: Model) -> dict[str, Shape]:
         return {"z": model.shape}

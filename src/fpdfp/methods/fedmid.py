@@ -7,9 +7,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fpdfp import _checks, steps
+from fpdfp import steps
 from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import check_batch_size, check_local_steps, largest_local_step, local_schedule, mean
+from fpdfp.methods._common import check_hyper_parameters, largest_local_step, local_schedule, mean
 from fpdfp.methods.base import Method, Update, Work
 from fpdfp.methods.inner import InnerSolve, check_inner, needs_inner, prox
 from fpdfp.methods.traits import Solves, Traits
@@ -61,9 +61,10 @@ class FedMiD(Method):
     Where B is not the identity, ``inner`` says how exactly the prox of g∘B is computed, by dual steps that start where
     the client's last ones ended; without it such a problem is refused. The history counts the dual steps.
 
-    What is proved: with τ = 1 and η = 1, what holds for FPDFP at B = I, which it then is. For τ > 1, f convex with
-    bounded gradients, everyone, no compressor and client steps so small that a round is nearly one large step, Yuan et
-    al. prove O(1/√(n k τ)) for a mean of the iterates. At a constant step the iterates stop short of the solution.
+    What is proved: with τ = 1 and η = 1, what holds for FPDFP at B = I, which it then is. For τ > 1 Yuan et al. prove
+    O(1/√(n k τ)) for a mean of the iterates of the form with ``server_prox``, for f convex with bounded gradients,
+    everyone, no compressor and client steps so small that a round is nearly one large step. At a constant step the
+    iterates stop short of the solution.
 
     Parameters
     ----------
@@ -106,15 +107,17 @@ class FedMiD(Method):
     traits: ClassVar[Traits] = Traits(
         title="local proximal steps, mean of models",
         solves="f + g",
+        sends=("x",),
         uplink="d",
         local_steps=True,
         with_inner_solve="f + g∘B",
         strong_convexity="not needed",
-        proved="O(1/√k) for a mean of the iterates, f convex, small client steps, everyone, uncompressed",
+        proved="with a server prox: O(1/√k) for a mean of the iterates, f convex, small client steps, everyone, "
+        "uncompressed",
         reference="Yuan, Zaheer and Reddi 2021",
     )
 
-    step: Any = "auto"
+    step: steps.Step = "auto"
     local_steps: int = 1
     batch_size: int | None = None
     server_step: float = 1.0
@@ -122,9 +125,7 @@ class FedMiD(Method):
     inner: InnerSolve | None = None
 
     def __post_init__(self) -> None:
-        check_batch_size(self.batch_size)
-        check_local_steps(self.local_steps)
-        _checks.real("server_step", self.server_step, positive=True)
+        check_hyper_parameters(self)
         check_inner(self.inner)
 
     @property
@@ -136,11 +137,11 @@ class FedMiD(Method):
         return self.inner is not None
 
     def prepare(self, model: Model, constants: steps.Constants) -> FedMiD:
-        schedule = local_schedule(self.step, self.batch_size, self.local_steps, constants)
+        schedule = local_schedule(self.step, self.batch_size, self.local_steps, constants, self.server_step)
         return dataclasses.replace(self, step=schedule, inner=self.inner if needs_inner(model) else None)
 
     def largest_step(self, model: Model, constants: steps.Constants) -> float:
-        return largest_local_step(constants, self.local_steps)
+        return largest_local_step(constants, self.local_steps) / max(1.0, self.server_step)
 
     def reply_shapes(self, model: Model) -> dict[str, Shape]:
         return {"x": model.shape}

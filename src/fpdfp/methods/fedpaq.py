@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from fpdfp import steps
 from fpdfp._typing import Array, Shape
@@ -78,17 +78,18 @@ class FedPAQ(LocalSGD):
     traits: ClassVar[Traits] = Traits(
         title="local SGD, mean of compressed differences",
         solves="f",
+        sends=("x",),
         uplink="d",
         local_steps=True,
         proved="O(1/k) for f strongly convex, decreasing steps and clients with identically distributed data",
         reference="Reisizadeh et al. 2020; Algorithm 2",
     )
 
-    step: Any = "auto"
+    step: steps.Step = "auto"
     local_steps: int = 1
     batch_size: int | None = None
-    averaging: str = "weighted"
-    penalty: str = "refuse"
+    averaging: Literal["weighted", "plain"] = "weighted"
+    penalty: Literal["refuse", "subgradient", "ignore"] = "refuse"
 
     def prepare(self, model: Model, constants: steps.Constants) -> FedPAQ:
         return dataclasses.replace(self, step=self.choose_step(model, constants))
@@ -104,7 +105,7 @@ class FedPAQ(LocalSGD):
 
     def client_update(self, model: Model, local: LocalLosses, message: State, k: int, draws: Draws) -> Update:
         change = self.descend(model, local, message.x, self.schedule()(k), draws) - message.x
-        return Update(Reply(local.weigh(change) if self.weighs(local) else change))
+        return Update(Reply(self.weigh(local, change)))
 
     def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
         return State(state.x + mean(reply.x))

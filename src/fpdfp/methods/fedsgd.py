@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from fpdfp import steps
 from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import check_batch_size, gradients_are_noisy, mean
+from fpdfp.methods._common import check_hyper_parameters, gradients_are_noisy, mean
 from fpdfp.methods._smooth import SmoothMethod
 from fpdfp.methods.base import Update
 from fpdfp.methods.traits import Traits
@@ -50,8 +50,8 @@ class FedSGD(SmoothMethod):
     batch_size
         The size of the mini-batches; None uses all samples.
     penalty
-        What to do with a penalty: ``"refuse"`` it, add a ``"subgradient"`` of g∘B to every gradient, or ``"ignore"``
-        it and minimise f.
+        What to do with a penalty: ``"refuse"`` it, have the server add a ``"subgradient"`` of g∘B to the mean
+        gradient, or ``"ignore"`` it and minimise f.
 
     References
     ----------
@@ -71,18 +71,18 @@ class FedSGD(SmoothMethod):
     traits: ClassVar[Traits] = Traits(
         title="gradient descent, one gradient a round",
         solves="f",
+        sends=("gradient",),
         uplink="d",
         proved="linear rate without noise, O(1/k) with noise, for f strongly convex",
         reference="Chen et al. 2016",
     )
 
-    step: Any = "auto"
+    step: steps.Step = "auto"
     batch_size: int | None = None
-    penalty: str = "refuse"
+    penalty: Literal["refuse", "subgradient", "ignore"] = "refuse"
 
     def __post_init__(self) -> None:
-        check_batch_size(self.batch_size)
-        self.check_penalty()
+        check_hyper_parameters(self)
 
     def prepare(self, model: Model, constants: steps.Constants) -> FedSGD:
         noisy = gradients_are_noisy(self.batch_size, constants) or self.uses_subgradients(model)

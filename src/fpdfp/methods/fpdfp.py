@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from fpdfp import steps
 from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import check_batch_size, check_local_steps, largest_local_step, local_schedule, mean
-from fpdfp.methods._pdfp_step import choose_lambda, pdfp_step
+from fpdfp.methods._common import (
+    check_hyper_parameters,
+    choose_within,
+    largest_local_step,
+    local_schedule,
+    mean,
+)
+from fpdfp.methods._pdfp_step import pdfp_step
 from fpdfp.methods.base import Method, Update
 from fpdfp.methods.fpdfp_identity import FPDFPIdentity
 from fpdfp.methods.traits import Traits
@@ -92,6 +98,7 @@ class FPDFP(Method):
     traits: ClassVar[Traits] = Traits(
         title="federated primal-dual fixed point method",
         solves="f + g∘B",
+        sends=("x", "v"),
         uplink="d + m",
         local_steps=True,
         proved="for τ = 1 and f strongly convex: liminf E‖x_k − x*‖² = 0, and O(1/k) if B has full row rank; "
@@ -99,14 +106,13 @@ class FPDFP(Method):
         reference="Zhu, Liang and Zhang 2024; Algorithm 4",
     )
 
-    step: Any = "auto"
+    step: steps.Step = "auto"
     batch_size: int | None = None
     lam: float | None = None
     local_steps: int = 1
 
     def __post_init__(self) -> None:
-        check_batch_size(self.batch_size)
-        check_local_steps(self.local_steps)
+        check_hyper_parameters(self)
 
     def specialise(self, model: Model) -> Method:
         if model.linop.is_identity and self.lam in (None, 1.0):
@@ -115,7 +121,9 @@ class FPDFP(Method):
 
     def prepare(self, model: Model, constants: steps.Constants) -> FPDFP:
         schedule = local_schedule(self.step, self.batch_size, self.local_steps, constants)
-        return dataclasses.replace(self, step=schedule, lam=choose_lambda(self.lam, model))
+        return dataclasses.replace(
+            self, step=schedule, lam=choose_within("lam", self.lam, model.largest_lambda, "1/ρ_max(BBᵀ)")
+        )
 
     def largest_step(self, model: Model, constants: steps.Constants) -> float:
         return largest_local_step(constants, self.local_steps)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from fpdfp import steps
 from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import check_batch_size, check_local_steps, largest_local_step, local_schedule, mean
+from fpdfp.methods._common import check_hyper_parameters, largest_local_step, local_schedule, mean
 from fpdfp.methods.base import Method, Update
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses, Model
@@ -39,8 +39,8 @@ class FPDFPIdentity(Method):
         server:          x_k+1 = x_k + (1/n) Σ_S Q(x_i − x_k)
 
     With λ = 1, Moreau's identity turns a step of Algorithm 4 into this one. :class:`FPDFP` chooses it by
-    itself. What is proved, for τ = 1, is what holds for FPDFP; B = I has full row rank. For τ > 1 it is FedMiD
-    with compressed messages.
+    itself. It is :class:`FedMiD` with a server step of 1 and no prox on the server. What is proved, for τ = 1, is what
+    holds for FPDFP; B = I has full row rank.
 
     Parameters
     ----------
@@ -70,19 +70,19 @@ class FPDFPIdentity(Method):
     traits: ClassVar[Traits] = Traits(
         title="FPDFP for B = I: proximal gradient steps at the clients",
         solves="f + g",
+        sends=("x",),
         uplink="d",
         local_steps=True,
         proved="for τ = 1 and f strongly convex: O(1/k); nothing for τ > 1",
         reference="Zhu, Liang and Zhang 2024; Algorithm 5",
     )
 
-    step: Any = "auto"
+    step: steps.Step = "auto"
     batch_size: int | None = None
     local_steps: int = 1
 
     def __post_init__(self) -> None:
-        check_batch_size(self.batch_size)
-        check_local_steps(self.local_steps)
+        check_hyper_parameters(self)
 
     def prepare(self, model: Model, constants: steps.Constants) -> FPDFPIdentity:
         schedule = local_schedule(self.step, self.batch_size, self.local_steps, constants)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from fpdfp import steps
 from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import mean
-from fpdfp.methods._pdfp_step import choose_lambda, pdfp_step
+from fpdfp.methods._common import check_hyper_parameters, choose_within, mean
+from fpdfp.methods._pdfp_step import pdfp_step
 from fpdfp.methods.base import Method, Update
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses, Model
@@ -77,9 +77,11 @@ class PDFP(Method):
     traits: ClassVar[Traits] = Traits(
         title="primal-dual fixed point method",
         solves="f + g∘B",
+        sends=("gradient",),
         uplink="d",
         partial_participation=False,
         compression=False,
+        compressed_form="FPDFP",
         mini_batches=False,
         strong_convexity="not needed",
         proved="convergence for γ < 2/L; linear for f strongly convex and B of full row rank",
@@ -87,12 +89,15 @@ class PDFP(Method):
     )
     batch_size: ClassVar[None] = None  # type: ignore[misc]
 
-    step: Any = "auto"
+    step: steps.Step = "auto"
     lam: float | None = None
+
+    def __post_init__(self) -> None:
+        check_hyper_parameters(self)
 
     def prepare(self, model: Model, constants: steps.Constants) -> PDFP:
         schedule = steps.resolve(self.step, constants, noisy=False)
-        return PDFP(step=schedule, lam=choose_lambda(self.lam, model))
+        return PDFP(step=schedule, lam=choose_within("lam", self.lam, model.largest_lambda, "1/ρ_max(BBᵀ)"))
 
     def reply_shapes(self, model: Model) -> dict[str, Shape]:
         return {"gradient": model.shape}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from fpdfp import steps
 from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import check_batch_size, mean
-from fpdfp.methods._pdfp_step import choose_lambda, pdfp_step
+from fpdfp.methods._common import check_hyper_parameters, choose_within, mean
+from fpdfp.methods._pdfp_step import pdfp_step
 from fpdfp.methods.base import Method, Update
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses, Model
@@ -80,23 +80,27 @@ class SPDFP(Method):
     traits: ClassVar[Traits] = Traits(
         title="stochastic primal-dual fixed point method",
         solves="f + g∘B",
+        sends=("gradient",),
         uplink="d",
         partial_participation=False,
         compression=False,
+        compressed_form="FPDFP",
         proved="O(k^(−α)), 0 < α ≤ 1, for f strongly convex and steps that fall like k^(−α)",
         reference="Zhu and Zhang 2020",
     )
 
-    step: Any = "auto"
+    step: steps.Step = "auto"
     batch_size: int | None = None
     lam: float | None = None
 
     def __post_init__(self) -> None:
-        check_batch_size(self.batch_size)
+        check_hyper_parameters(self)
 
     def prepare(self, model: Model, constants: steps.Constants) -> SPDFP:
         schedule = steps.resolve(self.step, constants, noisy=self.batch_size is not None)
-        return dataclasses.replace(self, step=schedule, lam=choose_lambda(self.lam, model))
+        return dataclasses.replace(
+            self, step=schedule, lam=choose_within("lam", self.lam, model.largest_lambda, "1/ρ_max(BBᵀ)")
+        )
 
     def reply_shapes(self, model: Model) -> dict[str, Shape]:
         return {"gradient": model.shape}

@@ -25,19 +25,30 @@ ORDER: tuple[type[Method], ...] = (
     methods.ChambollePock,
 )
 
-HEADER = ("method", "minimises", "numbers up", "some clients", "compressed", "mini-batches", "local steps", "needs")
+HEADER = (
+    "method",
+    "minimises",
+    "sends",
+    "numbers up",
+    "some clients",
+    "compressed",
+    "mini-batches",
+    "local steps",
+    "needs",
+)
 
 INTRODUCTION = """# Methods
 
 This page is made from what the methods declare of themselves (`make tables`), and `solve` checks the same declarations
-before the first round. d is the size of x, m that of Bx. "numbers up" is what a client sends in a round, before
-compression. Update rules and parameters are in the docstrings (`help(fpdfp.FedMiD)`).
+before the first round. d is the size of x, m that of Bx. "sends" names the fields of a client's reply, for which
+`solve(compressor={"x": …})` takes compressors one by one, and "numbers up" is how many numbers they hold in a round,
+before compression. Update rules and parameters are in the docstrings (`help(fpdfp.FedMiD)`).
 """
 
 
 def needs(traits: Traits) -> str:
     """Say what a method needs."""
-    wanted = ["f smooth"]
+    wanted = ["f smooth"] if traits.needs_smooth else []
     if traits.solves == "f":
         wanted.append("g = 0, or subgradients of g∘B by `penalty=`")
     if traits.solves == "f + g":
@@ -58,6 +69,7 @@ def row(method: type[Method]) -> tuple[str, ...]:
     return (
         method.__name__,
         traits.solves,
+        ", ".join(traits.sends),
         traits.uplink,
         *("yes" if able else "no" for able in abilities),
         needs(traits),

@@ -20,6 +20,8 @@ class Traits:
     solves
         The largest class of objectives that it minimises: ``"f"``, ``"f + g"`` (B must be the identity) or
         ``"f + g∘B"``.
+    sends
+        The fields of a client's reply; compressors can be given for each by these names.
     uplink
         How many numbers a client sends in a round, in terms of d, the size of x, and m, the size of Bx.
     proved
@@ -30,12 +32,16 @@ class Traits:
         Whether a round may go on with some of the clients.
     compression
         Whether replies may be compressed.
+    compressed_form
+        The name of the method that is this one with compressed messages, where ``compression`` is False.
     mini_batches
         Whether clients may use a random part of their samples.
     local_steps
         Whether clients may take several steps between two rounds.
     needs_unbiased
         Whether the theory holds only for compressors whose mean is right: others are refused.
+    needs_smooth
+        Whether ∇f must be Lipschitz continuous.
     needs_one_client
         Whether all data must be in one place.
     strong_convexity
@@ -46,14 +52,17 @@ class Traits:
 
     title: str
     solves: Solves
+    sends: tuple[str, ...]
     uplink: Literal["d", "d + m"]
     proved: str
     reference: str
     partial_participation: bool = True
     compression: bool = True
+    compressed_form: str | None = None
     mini_batches: bool = True
     local_steps: bool = False
     needs_unbiased: bool = True
+    needs_smooth: bool = True
     needs_one_client: bool = False
     strong_convexity: Literal["not needed", "for its rate", "needed"] = "for its rate"
     with_inner_solve: Solves | None = None
