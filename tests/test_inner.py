@@ -161,6 +161,9 @@ METHODS: dict[str, Any] = {
     "FastFedDualAvg": fpdfp.FastFedDualAvg(local_steps=2, restarts=(7,), inner=InnerSolve(1e-4)),
     "FedProx": fpdfp.FedProx(0.3, local_steps=50, inexactness=0.2, penalty="ignore"),
     "FPDFP": fpdfp.FPDFP(local_steps=3, batch_size=8),
+    "ShiftedPDFP": fpdfp.ShiftedPDFP(),
+    "ShiftedPDFP, moments": fpdfp.ShiftedPDFP(preconditioner="moments"),
+    "ShiftedPDFP, diagonal": fpdfp.ShiftedPDFP(preconditioner="diagonal", dual_steps=1),
     "FedAvg": fpdfp.FedAvg(local_steps=3, batch_size=8, penalty="subgradient"),
 }
 

@@ -37,6 +37,9 @@ def maps(seed: int, a: int, b: int, c: int) -> list[linops.LinOp]:
         linops.Gradient((a, b, c)),
         linops.VStack([linops.Gradient((a, b)), linops.Identity((a, b))]),
         linops.VStack([matrix, sparse, linops.Identity(b)]),
+        linops.Diagonal(matrix),
+        linops.Compose(linops.Gradient(b), generator.standard_normal((b, c))),
+        linops.Compose(linops.Gradient((a, b)), linops.Diagonal(matrix)),
     ]
 
 

@@ -18,6 +18,7 @@ from fpdfp.methods import (
     FedSGD,
     FPDFPIdentity,
     InnerSolve,
+    ShiftedPDFP,
 )
 from fpdfp.problem import Certificate, Problem, Residual
 from fpdfp.reference import Reference, reference_solution
@@ -47,6 +48,7 @@ __all__ = [
     "Residual",
     "Result",
     "Run",
+    "ShiftedPDFP",
     "compress",
     "datasets",
     "engines",

@@ -54,6 +54,16 @@ class LocalLosses(NamedTuple):
         gradients = self.losses.gradients(x, self.clients, batch_size, draws)
         return gradients if self.total == 1.0 else self.total * gradients
 
+    def curvatures(self) -> Array | None:
+        """Return matrices that bound the Hessians of N w_i f_i for each client; None if none are known."""
+        bounds = self.losses.curvatures(self.clients)
+        return None if bounds is None else self.weigh(bounds)
+
+    def curvature_diagonals(self) -> Array | None:
+        """Return the diagonals of ``curvatures``; None if none are known."""
+        bounds = self.losses.curvature_diagonals(self.clients)
+        return None if bounds is None else self.weigh(bounds)
+
     def lipschitz(self) -> Array:
         """Return upper bounds of the Lipschitz constants of N w_i ∇f_i for each client."""
         return self.weigh(self.losses.lipschitz()[self.clients])
@@ -194,6 +204,10 @@ class Problem:
     def lipschitz(self) -> Array:
         """Upper bounds of the Lipschitz constants of N w_i ∇f_i; their mean bounds that of ∇f."""
         return self._scaled(self.losses.lipschitz())
+
+    def lipschitz_in(self, factor: linops.LinOp) -> Array:
+        """Like ``lipschitz``, for u ↦ Sᵀ∇f_i(Su) with S the factor of a preconditioner."""
+        return self._scaled(self.losses.lipschitz_in(factor))
 
     def batch_smoothness(self, batch_size: int | None) -> float:
         """What mini-batches add to the smoothness of a client's gradient in the mean square, at most."""

@@ -59,6 +59,8 @@ class Run:
         What inner solves have cost the clients so far.
     bits_up, bits_down
         Totals so far.
+    bits_once_up, bits_once_down
+        What was sent once, before the first round, and is not in the totals.
     seconds
         Time spent in rounds.
     history
@@ -86,6 +88,8 @@ class Run:
         self.round = 0
         self.bits_up = 0
         self.bits_down = 0
+        self.bits_once_up = 0
+        self.bits_once_down = 0
         self.seconds = 0.0
         self.history = History()
         self.stop_reason: str | None = None
@@ -149,7 +153,9 @@ class Run:
                 raise DivergenceError(str(error)) from error
             decoded.append(values)
             bits_up += int(bits.sum())
-        state = method.server_update(problem.model, self.state, type(reply)(*decoded), k)
+        sent = type(reply)(*decoded)
+        state = method.server_update(problem.model, self.state, sent, k)
+        update = update._replace(memory=method.confirm(problem.model, update.memory, sent, k))
         x = method.solution(state)[0]
         if not math.isfinite(float(np.vdot(x, x))):
             raise DivergenceError("the iterate is no longer finite")

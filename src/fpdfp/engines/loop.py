@@ -212,4 +212,6 @@ class Loop:
             bits_up=run.bits_up,
             bits_down=run.bits_down,
             certificate=certificate,
+            bits_once_up=run.bits_once_up,
+            bits_once_down=run.bits_once_down,
         )

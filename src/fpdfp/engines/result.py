@@ -30,7 +30,9 @@ class Result:
     rounds
         The rounds that led to x.
     bits_up, bits_down
-        Bits that clients and server sent in all.
+        Bits that clients and server sent in all rounds.
+    bits_once_up, bits_once_down
+        Bits that they sent once, before the first round.
     certificate
         Duality gap where one is known, residual of Lemma 1, violation of constraints.
     """
@@ -45,6 +47,8 @@ class Result:
     bits_up: int
     bits_down: int
     certificate: Certificate
+    bits_once_up: int = 0
+    bits_once_down: int = 0
 
     def __str__(self) -> str:
         certificate = self.certificate
@@ -53,6 +57,8 @@ class Result:
             f"objective     {self.objective:.10g}",
             f"bits          {format_bits(self.bits_up)} up, {format_bits(self.bits_down)} down",
         ]
+        if self.bits_once_up or self.bits_once_down:
+            lines.append(f"once          {format_bits(self.bits_once_up)} up, {format_bits(self.bits_once_down)} down")
         if certificate.relative_gap is None:
             lines.append("duality gap   not known")
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -60,13 +60,20 @@ def start_point(problem: Problem, x0: Any) -> Array:
     return _checks.float_array("x0", x0, shape=shape, dtype=dtype).copy()
 
 
-def prepare(
-    problem: Problem, method: Method, compressor: Any, n: int, rounds: int
-) -> tuple[Method, dict[str, Compressor]]:
+class Prepared(NamedTuple):
+    """A method ready to run, the compressors of its replies, and the bits that were sent once, up and down."""
+
+    method: Method
+    compressors: dict[str, Compressor]
+    bits_once: tuple[int, int]
+
+
+def prepare(problem: Problem, method: Method, compressor: Any, n: int, rounds: int) -> Prepared:
     """Choose compressors for the fields of the reply, and the automatic hyper-parameters."""
     chosen = method.specialise(problem.model)
     check(problem, chosen)
     compressors = _compressors(chosen, method, problem, compressor)
+    chosen, bits_once = exchange_once(problem, chosen)
     constants = constants_of(problem, chosen, compressors, n)
     if chosen.traits.needs_smooth and not np.isfinite(constants.lipschitz_max):
         raise ValueError(f"losses must have Lipschitz continuous gradients for {type(chosen).__name__}")
@@ -81,7 +88,29 @@ def prepare(
             StepTooLargeWarning,
             stacklevel=3,
         )
-    return prepared, compressors
+    return Prepared(prepared, compressors, bits_once)
+
+
+def exchange_once(problem: Problem, method: Method) -> tuple[Method, tuple[int, int]]:
+    """Have clients send what a method asks of them once, and everyone told what came of it; count the bits."""
+    total: list[Array] = []
+    kind: Any = None
+    up = 0
+    for clients in problem.losses.chunks():
+        sent = method.gather(problem.model, problem.local(clients))
+        if not sent:
+            break
+        kind, up = type(sent), up + sum(_full_bits(array[0]) * len(array) for array in sent)
+        sums = [array.sum(axis=0, dtype=np.float64) for array in sent]
+        total = sums if not total else [so_far + part for so_far, part in zip(total, sums, strict=True)]
+    installed = method.install(problem.model, kind(*(part / problem.n_clients for part in total)) if kind else ())
+    down = problem.n_clients * sum(map(_full_bits, installed.announcement()))
+    return installed, (up, down)
+
+
+def _full_bits(array: Array) -> int:
+    """The size of an array as an uncompressed message."""
+    return 8 * array.nbytes + frame_bits(Full(), array.shape, array.dtype)
 
 
 def _compressors(method: Method, asked: Method, problem: Problem, compressor: Any) -> dict[str, Compressor]:
@@ -122,9 +151,10 @@ def _compressors(method: Method, asked: Method, problem: Problem, compressor: An
 def constants_of(problem: Problem, method: Method, compressors: Mapping[str, Compressor], n: int) -> steps.Constants:
     """Collect what a step can be chosen from."""
     shapes = method.reply_shapes(problem.model)
+    lipschitz = problem.lipschitz if method.factor is None else problem.lipschitz_in(method.factor)
     return steps.Constants(
-        lipschitz_mean=round_up(float(problem.lipschitz.mean())),
-        lipschitz_max=round_up(float(problem.lipschitz.max())),
+        lipschitz_mean=round_up(float(lipschitz.mean())),
+        lipschitz_max=round_up(float(lipschitz.max())),
         strong_convexity=round_down(problem.strong_convexity),
         n_clients=problem.n_clients,
         clients_per_round=n,

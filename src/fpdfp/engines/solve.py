@@ -104,11 +104,12 @@ def solve(
     n = setup.participants(problem, method, clients_per_round)
     start = setup.start_point(problem, x0)
     plan = _plan(rounds, evaluate_every, metrics, callbacks, tol, checkpoint, checkpoint_every, resume)
-    prepared, compressors = setup.prepare(problem, method, compressor, n, rounds)
+    prepared, compressors, bits_once = setup.prepare(problem, method, compressor, n, rounds)
     if plan.checkpoint is not None:
         plan = plan._replace(description=_describe(problem, prepared, compressors, n, seed, start))
     memory = prepared.init_memory(problem.model, problem.n_clients)
     run = Run(problem, prepared, compressors, n, seed, prepared.init(problem.model, start), memory)
+    run.bits_once_up, run.bits_once_down = bits_once
     source = plan.checkpoint if resume is True else Path(resume) if resume else None
     if source is not None and (resume is not True or source.exists()):
         _restore(run, checkpoints.load(source), plan, source)

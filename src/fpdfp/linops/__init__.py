@@ -1,7 +1,9 @@
 """Linear maps B: applied over a leading client axis, with adjoint and a certain upper bound of ‖B‖²."""
 
 from fpdfp.linops.base import LinOp, adjoint_error
+from fpdfp.linops.compose import Compose
 from fpdfp.linops.convert import aslinop
+from fpdfp.linops.diagonal import Diagonal
 from fpdfp.linops.difference import Difference, Gradient
 from fpdfp.linops.identity import Identity
 from fpdfp.linops.matrix import Matrix
@@ -9,6 +11,8 @@ from fpdfp.linops.stack import VStack
 from fpdfp.linops.wrapped import Wrapped
 
 __all__ = [
+    "Compose",
+    "Diagonal",
     "Difference",
     "Gradient",
     "Identity",

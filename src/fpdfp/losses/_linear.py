@@ -9,6 +9,8 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
+from fpdfp.linops.base import LinOp
+from fpdfp.linops.diagonal import Diagonal
 from fpdfp.losses import _rows
 from fpdfp.losses.base import Losses
 from fpdfp.rng import Draws, Purpose
@@ -112,6 +114,49 @@ class LinearModel(Losses):
         from fpdfp.losses._spectra import gram_norms
 
         return self.curvature * gram_norms(self._rows) / self.sizes + self.l2
+
+    def lipschitz_in(self, factor: LinOp) -> Array:
+        if isinstance(factor, Diagonal):
+            from fpdfp.losses._spectra import gram_norms
+
+            X = self._rows.X
+            scaled = X.multiply(factor.factors).tocsr() if self._rows.sparse else X * factor.factors
+            norms = gram_norms(self._rows._replace(X=scaled))
+            return self.curvature * norms / self.sizes + self.l2 * factor.squared_norm
+        if self.shape[0] > DENSE_HESSIAN:
+            return super().lipschitz_in(factor)
+        columns = factor.apply(np.eye(self.shape[0]))  # the rows of Sᵀ
+        largest = np.empty(self.n_clients)
+        ridge = self.l2 * columns @ columns.T
+        for client in range(self.n_clients):
+            first, last = self._rows.offsets[client], self._rows.offsets[client + 1]
+            part = self._rows.X[first:last] @ columns.T
+            gram = self.curvature / self.sizes[client] * (part.T @ part) + ridge
+            largest[client] = np.linalg.eigvalsh(gram)[-1] * (1.0 + 1e-9)
+        return largest
+
+    def curvatures(self, clients: IntArray) -> Array | None:
+        d = self.shape[0]
+        if d > DENSE_HESSIAN:
+            return None
+        out = np.empty((len(clients), d, d))
+        for row, client in enumerate(clients):
+            first, last = self._rows.offsets[client], self._rows.offsets[client + 1]
+            X = self._rows.X[first:last]
+            gram = X.T @ X
+            out[row] = gram.toarray() if self._rows.sparse else gram
+            out[row] *= self.curvature / self.sizes[client]
+            out[row][np.diag_indices(d)] += self.l2
+        return out
+
+    def curvature_diagonals(self, clients: IntArray) -> Array | None:
+        out = np.empty((len(clients), self.shape[0]))
+        for row, client in enumerate(clients):
+            first, last = self._rows.offsets[client], self._rows.offsets[client + 1]
+            X = self._rows.X[first:last]
+            squares = X.power(2).sum(axis=0) if self._rows.sparse else np.einsum("ij,ij->j", X, X)
+            out[row] = self.curvature / self.sizes[client] * squares + self.l2
+        return out
 
     def batch_smoothness(self, batch_size: int) -> Array:
         m, b = self.sizes, np.minimum(batch_size, self.sizes)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.linops.base import LinOp
 from fpdfp.rng import Draws
 
 #: Gradients of many clients are summed in pieces of at most this many numbers.
@@ -69,6 +70,21 @@ class Losses(abc.ABC):
     @abc.abstractmethod
     def lipschitz(self) -> Array:
         """Return, for each client, an upper bound of the Lipschitz constant of ∇f_i."""
+
+    def lipschitz_in(self, factor: LinOp) -> Array:
+        """Return, for each client, an upper bound of the Lipschitz constant of u ↦ Sᵀ∇f_i(Su), with S the factor."""
+        return self.lipschitz() * factor.squared_norm
+
+    def curvatures(self, clients: IntArray) -> Array | None:
+        """Return, for each of the given clients, a matrix that bounds the Hessian of f_i everywhere; None if unknown.
+
+        A ridge is in it. The rows and columns are those of x, flattened.
+        """
+        return None
+
+    def curvature_diagonals(self, clients: IntArray) -> Array | None:
+        """Return the diagonals of ``curvatures``, which may be known where those are too large; None if unknown."""
+        return None
 
     def batch_smoothness(self, batch_size: int) -> Array:
         """Return what mini-batches add to each client's smoothness in the mean square.

@@ -14,6 +14,7 @@ from fpdfp.methods.fpdfp import FPDFP
 from fpdfp.methods.fpdfp_identity import FPDFPIdentity
 from fpdfp.methods.inner import InnerSolve
 from fpdfp.methods.pdfp import PDFP
+from fpdfp.methods.shifted import ShiftedPDFP
 from fpdfp.methods.spdfp import SPDFP
 from fpdfp.methods.traits import Traits
 
@@ -33,6 +34,7 @@ __all__ = [
     "FedSGD",
     "InnerSolve",
     "Method",
+    "ShiftedPDFP",
     "Traits",
     "Update",
     "Work",

@@ -6,6 +6,7 @@ import abc
 from typing import Any, ClassVar, NamedTuple
 
 from fpdfp._typing import Array, Shape
+from fpdfp.linops import LinOp
 from fpdfp.methods.traits import Solves, Traits
 from fpdfp.penalties.zero import Zero
 from fpdfp.problem import LocalLosses, Model
@@ -86,6 +87,23 @@ class Method(abc.ABC):
         """Return the method that is to run for this model: usually this one."""
         return self
 
+    def gather(self, model: Model, local: LocalLosses) -> Any:
+        """Return what clients send once, before the first round; an empty tuple where nothing is needed."""
+        return ()
+
+    def install(self, model: Model, gathered: Any) -> Method:
+        """Return the method with what it makes of the mean over all clients of what they sent once."""
+        return self
+
+    def announcement(self) -> tuple[Array, ...]:
+        """Return what the server sends to every client once, before the first round."""
+        return ()
+
+    @property
+    def factor(self) -> LinOp | None:
+        """S, where clients send Sᵀ times a gradient; None where they send gradients as they are."""
+        return None
+
     @abc.abstractmethod
     def prepare(self, model: Model, constants: Constants) -> Method:
         """Return the method with every automatic hyper-parameter chosen."""
@@ -113,6 +131,13 @@ class Method(abc.ABC):
     @abc.abstractmethod
     def client_update(self, model: Model, local: LocalLosses, message: Any, k: int, draws: Draws) -> Update:
         """Return the replies in round k of the clients of ``local``, and what they keep in memory."""
+
+    def confirm(self, model: Model, memory: Any, sent: Any, k: int) -> Any:
+        """Return what the clients of round k remember once the server has what they sent, as it decoded it.
+
+        ``memory`` is that of their update. A client whose message was lost does not come here.
+        """
+        return memory
 
     @abc.abstractmethod
     def server_update(self, model: Model, state: Any, reply: Any, k: int) -> Any:

@@ -68,7 +68,13 @@ class Solved(NamedTuple):
 
 
 def prox(
-    model: Model, y: Array, t: float, v: Array, inner: InnerSolve | None = None, reach: tuple[float, float] = (0.0, 1.0)
+    model: Model,
+    y: Array,
+    t: float,
+    v: Array,
+    inner: InnerSolve | None = None,
+    reach: tuple[float, float] = (0.0, 1.0),
+    origin: Array | None = None,
 ) -> Solved:  # fmt: skip
     """Return prox_{t g∘B}(y) over a leading client axis; in closed form where ``inner`` is None.
 
@@ -80,26 +86,29 @@ def prox(
         v⁺ = prox_{σ g*}( w + σB(y − tBᵀw) ),   w⁺ = v⁺ + θ (v⁺ − v),   σ = λ/t
 
     until the duality gap, which bounds ‖u − prox(y)‖²/2t, shows that u is within tol (a‖u‖ + b‖y − u‖) of the prox,
-    with (a, b) = ``reach``. Where g is not finite everywhere there is no gap, and the progress of a dual step is taken
-    for it. A client's steps do not depend on those of others.
+    with (a, b) = ``reach``; with ``origin`` it is within tol (a‖u‖ + b‖origin − u‖), after at least one step. Where
+    g is not finite everywhere there is no gap, and the progress of a dual step is taken for it. A client's steps do
+    not depend on those of others.
     """
     if t == 0 or isinstance(model.penalty, Zero):
         return Solved(y, v, Work())
     if inner is None:
         return Solved(model.penalty.prox(y, t), v, Work())
-    return _DualSteps(model, y, t, v, inner, reach).run()
+    return _DualSteps(model, y, t, v, inner, reach, origin).run()
 
 
 class _DualSteps:
     """One inner solve under way; arrays have a row for each client that is not done."""
 
     def __init__(
-        self, model: Model, y: Array, t: float, v: Array, inner: InnerSolve, reach: tuple[float, float]
-    ) -> None:
+        self, model: Model, y: Array, t: float, v: Array, inner: InnerSolve, reach: tuple[float, float],
+        origin: Array | None,
+    ) -> None:  # fmt: skip
         self.model, self.inner, self.t, self.reach = model, inner, t, reach
         self.sigma = model.largest_lambda / t
         self.u, self.v = y.copy(), v.copy()
-        self.y = y
+        self.y, self.origin = y, y if origin is None else origin
+        self.at_least = 0 if origin is None else 1
 
     def run(self) -> Solved:
         todo = np.arange(len(self.y))
@@ -107,8 +116,8 @@ class _DualSteps:
         theta = np.ones(len(self.y))
         total, steps = 0, 0
         while True:
-            solved = self._look(y, previous, point, todo)
-            if solved.any():
+            solved = self._look(y, previous, todo)
+            if steps >= self.at_least and solved.any():
                 left = ~solved
                 todo, y, previous, point, theta = todo[left], y[left], previous[left], point[left], theta[left]
             if not len(todo) or steps >= self.inner.max_steps:
@@ -128,13 +137,13 @@ class _DualSteps:
         momentum = ((theta - 1.0) / following).astype(y.dtype)
         return current, current + _wide(momentum, y, model) * (current - previous), following
 
-    def _look(self, y: Array, v: Array, point: Array, todo: Array) -> Array:
+    def _look(self, y: Array, v: Array, todo: Array) -> Array:
         """Keep the present points, and say which of them are good enough."""
         model, t = self.model, self.t
         u = y - t * model.linop.adjoint(v)
         self.u[todo], self.v[todo] = u, v
         image = model.linop.apply(u)
-        reach = self.reach[0] * _norms(u) + self.reach[1] * _norms(y - u)
+        reach = self.reach[0] * _norms(u) + self.reach[1] * _norms(self.origin[todo] - u)
         if not model.penalty.finite:
             # A dual step from v to v⁺ has D(v⁺) − D* ≤ ‖v − v⁺‖‖v − v*‖/σ, and D(v) − D* is at least ‖u − u*‖²/2t. What
             # v* is is not known; from a start at zero dual steps come nearer, so ‖v − v*‖ is taken as ‖v‖ or ‖v⁺‖.

@@ -12,6 +12,7 @@ from fpdfp.methods.traits import Traits
 ORDER: tuple[type[Method], ...] = (
     methods.FPDFP,
     methods.FPDFPIdentity,
+    methods.ShiftedPDFP,
     methods.FedSGD,
     methods.FedAvg,
     methods.FedPAQ,

@@ -1,0 +1,37 @@
+"""A diagonal map."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._typing import Array
+from fpdfp.linops.base import LinOp
+
+
+class Diagonal(LinOp):
+    """Every entry times a factor of its own.
+
+    >>> import numpy as np
+    >>> Diagonal([1.0, -2.0]).apply(np.ones(2))
+    array([ 1., -2.])
+    """
+
+    def __init__(self, factors: Any) -> None:
+        self.factors = _checks.float_array("factors", factors)
+        if self.factors.size == 0:
+            raise ValueError("factors must have at least one entry")
+        self.in_shape = self.out_shape = self.factors.shape
+
+    def apply(self, x: Array) -> Array:
+        self.batch_of(x, self.in_shape, "x")
+        product: Array = (self.factors * x).astype(x.dtype, copy=False)
+        return product
+
+    def adjoint(self, v: Array) -> Array:
+        return self.apply(v)
+
+    def _squared_norm(self) -> float:
+        return float(np.max(np.abs(self.factors))) ** 2

@@ -1,0 +1,215 @@
+"""The shifted method: its rule, its shifts, its coordinates, and that it has no floor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fpdfp
+from fpdfp import ShiftedPDFP, compress, linops, penalties, precondition
+from tests import helpers
+from tests.test_identities import iterates
+
+QUANTIZE = int(fpdfp.rng.Purpose.QUANTIZE)
+
+
+def test_it_is_the_rule_of_its_docstring() -> None:
+    """Word for word with dense matrices: two clients of five, quantized, one dual step, no momentum."""
+    problem = helpers.graph_guided(weights="samples")
+    B, quantizer = helpers.graph(12).toarray(), fpdfp.QSGD(4, norm="max")
+    gamma, alpha, lam = 0.2, 0.3, problem.model.largest_lambda
+    method = ShiftedPDFP(gamma, dual_steps=1, momentum=False, shift_step=alpha)
+    ours = iterates(problem, method, 30, clients_per_round=2, seed=4, compressor=quantizer)
+    x, v, h, h_mean = np.zeros(12), np.zeros(24), np.zeros((5, 12)), np.zeros(12)
+    for k, (ours_x, ours_v) in enumerate(ours):
+        clients = fpdfp.rng.choose_clients(4, k, 5, 2)
+        gradients = np.stack([problem.losses.gradients(x, np.array([i]))[0] for i in clients])
+        m = quantizer.compress(gradients - h[clients], fpdfp.rng.Draws(4, k, clients), QUANTIZE).values
+        estimate = h_mean + m.mean(axis=0)
+        h[clients] += alpha * m
+        h_mean = h_mean + alpha / 5 * m.sum(axis=0)
+        v = np.clip(lam / gamma * B @ (x - gamma * estimate) + (np.eye(24) - lam * B @ B.T) @ v, -0.02, 0.02)
+        x = x - gamma * estimate - gamma * B.T @ v
+        np.testing.assert_allclose(ours_x, x, atol=1e-13)
+        np.testing.assert_allclose(ours_v, v, atol=1e-13)
+
+
+def test_with_everyone_and_exact_messages_it_is_pdfp() -> None:
+    problem = helpers.graph_guided()
+    ours = iterates(problem, ShiftedPDFP(0.3, dual_steps=1, momentum=False), 40)
+    for (x, v), (expected, dual) in zip(ours, iterates(problem, fpdfp.PDFP(0.3), 40), strict=True):
+        np.testing.assert_allclose(x, expected, atol=1e-14)
+        np.testing.assert_allclose(v, dual, atol=1e-14)
+
+
+def test_the_servers_shift_is_the_mean_of_the_clients() -> None:
+    problem = helpers.graph_guided()
+
+    def compare(run: fpdfp.Run) -> None:
+        np.testing.assert_allclose(run.state.shift, run.memory.shift.mean(axis=0), atol=1e-14)
+
+    for method in (ShiftedPDFP(), ShiftedPDFP(preconditioner="moments")):
+        fpdfp.solve(problem, method, rounds=30, clients_per_round=2, compressor=fpdfp.QSGD(3), callbacks=[compare])
+
+
+UNBIASED = [
+    fpdfp.QSGD(1, norm="max"),
+    fpdfp.QSGD(5),
+    fpdfp.QSGD(3, block=None),
+    compress.NUQSGD(3),
+    compress.Natural(),
+    compress.Sign(),
+    compress.RandK(3),
+    compress.RandK(0.5),
+    compress.Half("bfloat16"),
+    compress.Full(),
+]
+
+
+@pytest.mark.parametrize("momentum", [False, True])
+@pytest.mark.parametrize("compressor", UNBIASED, ids=repr)
+@pytest.mark.parametrize("n", [1, 3, 6])
+def test_at_a_constant_step_it_has_no_floor(compressor: compress.Compressor, n: int, momentum: bool) -> None:
+    """F(x) − F* to 1e-10 relative on a strongly convex problem, whoever takes part and however it is sent."""
+    problem = helpers.fused_regression(spread=0.3)
+    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+    reached: list[int] = []
+
+    def close(run: fpdfp.Run) -> bool:
+        if run.round % 20 == 0 and run.problem.objective(run.x) <= best * (1 + 1e-10):
+            reached.append(run.round)
+        return bool(reached)
+
+    fpdfp.solve(
+        problem,
+        ShiftedPDFP(momentum=momentum),
+        rounds=20_000,
+        clients_per_round=n,
+        compressor=compressor,
+        callbacks=[close],
+        evaluate_every=20_000,
+    )
+    assert reached
+
+
+def test_where_fpdfp_stalls() -> None:
+    """The same messages at constant steps: FPDFP has a floor, even with everyone and no quantizer."""
+    problem = helpers.graph_guided()
+    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+    step = 1.0 / float(problem.lipschitz.mean())
+    run: dict[str, Any] = {"rounds": 1000, "clients_per_round": 3, "compressor": fpdfp.QSGD(5)}
+    theirs = fpdfp.solve(problem, fpdfp.FPDFP(step), **run).objective / best - 1
+    ours = fpdfp.solve(problem, ShiftedPDFP(), **run).objective / best - 1
+    assert theirs > 1e-3
+    assert abs(ours) < 1e-10
+
+
+@pytest.mark.parametrize("kind", ["moments", "diagonal"])
+@pytest.mark.parametrize("loss", [fpdfp.losses.Logistic, fpdfp.losses.LeastSquares])
+def test_a_preconditioner_is_a_change_of_coordinates(loss: Any, kind: Any) -> None:
+    """The same iterates as without one on the problem whose rows are XS and whose map is BS."""
+    X, y, owner = helpers.classification()
+    problem = fpdfp.Problem(loss(X, y, clients=owner), penalties.L1(0.02), helpers.graph(12))
+    seen: list[Any] = []
+    run: dict[str, Any] = {"rounds": 15, "clients_per_round": 3, "compressor": fpdfp.QSGD(5), "seed": 1}
+    start = np.linspace(-1, 1, 12)
+    method = ShiftedPDFP(0.3, dual_steps=7, preconditioner=kind)
+    fpdfp.solve(problem, method, x0=start, callbacks=[lambda run: seen.append((run.x.copy(), run.method))], **run)
+    prepared = seen[-1][1]
+    S = prepared.factor.apply(np.eye(12)).T
+    there = fpdfp.Problem(loss(X @ S, y, clients=owner), penalties.L1(0.02), linops.Matrix(helpers.graph(12) @ S))
+    plain = iterates(there, ShiftedPDFP(0.3, dual_steps=7), x0=np.linalg.solve(S, start), **run)
+    for (x, _), (u, _) in zip(seen, plain, strict=True):
+        np.testing.assert_allclose(x, S @ u, atol=1e-6)  # λ comes from other bounds of ‖BS‖
+
+
+def test_moments_bound_the_hessian_and_whiten_it() -> None:
+    problem = helpers.graph_guided(weights="samples")
+    seen: list[Any] = []
+    fpdfp.solve(
+        problem, ShiftedPDFP(preconditioner="moments"), rounds=1, callbacks=[lambda run: seen.append(run.method)]
+    )
+    S = seen[0].factor.apply(np.eye(12)).T
+    X = helpers.classification()[0]
+    bound = 0.25 * X.T @ X / len(X) + 0.05 * np.eye(12)
+    np.testing.assert_allclose(S.T @ bound @ S, np.eye(12), atol=1e-5)
+    for x in (np.zeros(12), np.ones(12)):
+        hessian = problem.losses.hessian(x, problem.weights)
+        assert np.linalg.eigvalsh(S.T @ hessian @ S)[-1] <= seen[0].preconditioner.smoothness
+    per_client = problem.lipschitz_in(seen[0].factor)
+    for i in range(5):
+        rows = X[40 * i : 40 * i + 40] @ S
+        true = np.linalg.norm(0.25 * rows.T @ rows / 40 + 0.05 * S.T @ S, 2)
+        assert true <= per_client[i] <= 1.0001 * true
+    scaling = precondition.Scaling(np.linspace(1, 5, 12))
+    T = np.diag(scaling.factor.apply(np.ones(12)))
+    for i, value in enumerate(problem.lipschitz_in(scaling.factor)):
+        rows = X[40 * i : 40 * i + 40] @ T
+        true = np.linalg.norm(0.25 * rows.T @ rows / 40 + 0.05 * T @ T, 2)
+        assert true <= value <= 1.2 * true
+
+
+def test_what_is_sent_once_is_counted_apart() -> None:
+    problem = helpers.graph_guided()
+    frame = 80
+    plain = fpdfp.solve(problem, ShiftedPDFP(), rounds=3)
+    assert (plain.bits_once_up, plain.bits_once_down) == (0, 0)
+    assert "once" not in str(plain)
+    moments = fpdfp.solve(problem, ShiftedPDFP(preconditioner="moments"), rounds=3)
+    assert moments.bits_once_up == 5 * (32 * 78 + frame)
+    assert moments.bits_once_down == 5 * (64 * 78 + frame)
+    assert moments.bits_up == plain.bits_up
+    assert "once          12.9 kbit up, 25.4 kbit down" in str(moments)
+    diagonal = fpdfp.solve(problem, ShiftedPDFP(preconditioner="diagonal"), rounds=3)
+    assert diagonal.bits_once_up == 5 * (32 * 12 + frame)
+    given = fpdfp.solve(problem, ShiftedPDFP(preconditioner=precondition.Scaling(np.ones(12))), rounds=3)
+    assert given.bits_once_up == 0
+    assert given.bits_once_down == 5 * (64 * 12 + frame)
+    np.testing.assert_allclose(given.x, plain.x, atol=1e-12)
+
+
+def test_badly_scaled_features_take_few_rounds_with_moments() -> None:
+    X, y, owner = helpers.classification(d=12)
+    X = X * np.geomspace(1e-2, 1e2, 12)
+    problem = fpdfp.Problem(fpdfp.losses.Logistic(X, y, clients=owner, l2=1e-6), penalties.L1(1e-4), helpers.graph(12))
+    best = fpdfp.reference_solution(problem, tol=1e-10).objective
+    run: dict[str, Any] = {"rounds": 60, "compressor": fpdfp.QSGD(5, norm="max"), "clients_per_round": 3}
+    without, with_moments = (
+        fpdfp.solve(problem, ShiftedPDFP(preconditioner=kind), **run).objective / best - 1 for kind in (None, "moments")
+    )
+    assert with_moments < 1e-4 < 0.1 * without
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: ShiftedPDFP(dual_steps=0), ValueError, "dual_steps must be an integer of at least 1"),
+        (lambda: ShiftedPDFP(shift_step=1.5), ValueError, "shift_step must be at most 1"),
+        (lambda: ShiftedPDFP(shift_step=0.0), ValueError, "shift_step must be a finite number greater than 0"),
+        (lambda: ShiftedPDFP(momentum=0.9), TypeError, "momentum must be True or False"),
+        (
+            lambda: ShiftedPDFP(preconditioner="hessian"),
+            ValueError,
+            "preconditioner must be one of 'moments', 'diagonal'",
+        ),
+        (lambda: ShiftedPDFP(preconditioner=np.eye(3)), TypeError, "preconditioner must be .* got ndarray"),
+        (lambda: precondition.Whitening(np.ones((2, 3))), ValueError, "hessian must be a square matrix"),
+        (lambda: precondition.Whitening([[1.0, 0.5], [0.0, 1.0]]), ValueError, "hessian must be symmetric"),
+        (lambda: precondition.Whitening(-np.eye(2)), ValueError, "hessian must be positive definite"),
+        (lambda: precondition.Scaling([1.0, 0.0]), ValueError, "curvature must be positive"),
+        (lambda: linops.Diagonal([]), ValueError, "factors must have at least one entry"),
+        (lambda: linops.Compose(np.eye(3), np.eye(2)), ValueError, "inner gives arrays of shape"),
+    ],
+)
+def test_wrong_arguments_are_named(make: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_losses_without_known_curvature_are_named() -> None:
+    problem = helpers.zoo()["isotropic TV"]
+    for kind in ("moments", "diagonal"):
+        with pytest.raises(ValueError, match=f"preconditioner='{kind}' needs losses with known bounds"):
+            fpdfp.solve(problem, ShiftedPDFP(preconditioner=kind), rounds=1)
