@@ -19,24 +19,18 @@ and a second call goes on there.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
-import lzma
 import math
-import multiprocessing
-import os
 import statistics
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import fpdfp
-from benchmarks import _tools
+from benchmarks import _tools, _tuning
+from benchmarks._problems import DATA, N, Setting, graph_guided
 from fpdfp import steps
 from fpdfp.engines.checkpoint import describe, fingerprint
 from fpdfp.engines.progress import format_bits
@@ -47,7 +41,7 @@ DECAYS = (0.0, 0.001, 0.01)
 #: Rounds of the stages of tuning before the last, and how many of so many settings go on.
 STAGES: tuple[tuple[int, Callable[[int], int]], ...] = ((250, lambda count: math.ceil(count / 3)), (1000, lambda _: 2))
 SEEDS = (1, 2, 3)
-N, PER_ROUND, LEVELS, LOCAL_STEPS, BATCH = 100, 20, 20, 5, 50
+PER_ROUND, LEVELS, LOCAL_STEPS, BATCH = 20, 20, 5, 50
 INNER = fpdfp.InnerSolve(tol=1e-2)
 PROX_OF_F = fpdfp.InnerSolve(tol=1e-6, max_steps=10_000)
 
@@ -86,50 +80,7 @@ CONTENDERS: dict[str, Contender] = {
 }
 
 
-class Setting(NamedTuple):
-    """The problem among clients, the same with all data in one place, and its optimum."""
-
-    name: str
-    federated: fpdfp.Problem
-    central: fpdfp.Problem
-    best: float
-
-
-def a9a(folder: Path) -> tuple[Any, Any] | None:
-    """The training rows of a9a, if they are there."""
-    from sklearn.datasets import load_svmlight_file
-
-    path = folder / "a9a.xz"
-    if not path.is_file():
-        return None
-    with lzma.open(path) as file:
-        X, y = load_svmlight_file(file, n_features=123)
-    order = np.random.default_rng(0).permutation(len(y))[: int(0.8 * len(y)) + 5]
-    return X[order], y[order]
-
-
-def breast_cancer() -> tuple[Any, Any]:
-    from sklearn.datasets import load_breast_cancer
-
-    X, y = load_breast_cancer(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(y))
-    return ((X - X.mean(axis=0)) / X.std(axis=0))[order], y[order]
-
-
-def setting(folder: Path) -> Setting:
-    found = a9a(folder)
-    X, y = breast_cancer() if found is None else found
-    weight = 1e-3 if found is None else 1e-5
-    B = fpdfp.datasets.feature_graph(X, alpha=0.1 if found is None else 0.02).stacked()
-    penalty = fpdfp.penalties.L1(weight)
-    losses = fpdfp.losses.Logistic(X, y, clients=np.arange(len(y)) % N, l2=weight)
-    federated = fpdfp.Problem(losses, penalty, B, weights="samples")
-    central = fpdfp.Problem(fpdfp.losses.Logistic(X, y, l2=weight), penalty, B)
-    best = fpdfp.reference_solution(central, tol=1e-8).objective
-    return Setting("breast cancer" if found is None else "a9a", federated, central, best)
-
-
-def settings_of(contender: Contender) -> Iterable[tuple[float, float]]:
+def settings_of(contender: Contender) -> list[tuple[float, float]]:
     """The (γ0 L, c) of the grid that a contender takes."""
     return [(gamma, decay) for gamma in GAMMAS for decay in (DECAYS if contender.falling else (0.0,))]
 
@@ -179,7 +130,7 @@ _where: Setting
 
 def _start_worker(folder: Path) -> None:
     global _where  # noqa: PLW0603 - a worker process has one problem
-    _where = setting(folder)
+    _where = graph_guided(folder, "a9a")
 
 
 def _work(job: tuple[str, str, float, float, int]) -> tuple[str, float]:
@@ -188,16 +139,12 @@ def _work(job: tuple[str, str, float, float, int]) -> tuple[str, float]:
 
 
 class Tuning:
-    """Scores of settings, kept in a file of JSON lines so that nothing is done twice."""
+    """The best setting of each contender."""
 
-    def __init__(self, path: Path, where: Setting, bar: Progress, pool: Any, rounds: int) -> None:
-        self.path, self.where, self.bar, self.pool, self.rounds = path, where, bar, pool, rounds
-        self.problem = fingerprint(where.federated)
-        sources = sorted(Path(fpdfp.methods.__file__).parent.glob("*.py"))
-        self.code = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
-        self.known: dict[str, float] = {}
-        if path.is_file():
-            self.known = dict(json.loads(line) for line in path.read_text().splitlines() if line.endswith("]"))
+    def __init__(self, where: Setting, scores: _tuning.Scores, rounds: int) -> None:
+        self.where, self.scores = where, scores
+        self.stages = [*(stage for stage in STAGES if stage[0] < rounds), (rounds, lambda _: 1)]
+        self.code, self.problem = _tuning.code(), fingerprint(where.federated)
 
     def key(self, name: str, gamma: float, decay: float, rounds: int) -> str:
         """Return what a score belongs to: problem, code, method with its hyper-parameters, how it is run."""
@@ -205,22 +152,11 @@ class Tuning:
         return f"{self.problem} {self.code} {method} {PER_ROUND} of {N}, s = {LEVELS}, {rounds} rounds"
 
     def best(self, name: str) -> tuple[float, float]:
-        """Return the best setting of a contender."""
-        left = list(settings_of(CONTENDERS[name]))
-        stages = [stage for stage in STAGES if stage[0] < self.rounds]
-        for rounds, survivors in (*stages, (self.rounds, lambda _: 1)):
-            keys = {one: self.key(name, *one, rounds) for one in left}
-            jobs = [(key, name, *one, rounds) for one, key in keys.items() if key not in self.known]
-            task = self.bar.add_task(f"{name}: {rounds} rounds", total=len(left), completed=len(left) - len(jobs))
-            for key, value in self.pool.imap_unordered(_work, jobs):
-                self.known[key] = value
-                with self.path.open("a") as file:
-                    file.write(json.dumps([key, value]) + "\n")
-                self.bar.advance(task)
-            self.bar.remove_task(task)
-            left.sort(key=lambda one: self.known[keys[one]])
-            left = left[: survivors(len(left))]
-        return left[0]
+        def score(settings: Sequence[tuple[float, float]], rounds: int) -> list[float]:
+            jobs = [(self.key(name, *one, rounds), name, *one, rounds) for one in settings]
+            return self.scores.compute(f"{name}: {rounds} rounds", jobs)
+
+        return _tuning.halve(settings_of(CONTENDERS[name]), self.stages, score)[0]
 
 
 def reached(where: Setting, results: list[fpdfp.Result], target: float) -> dict[str, float] | None:
@@ -279,19 +215,11 @@ def rows_of(name: str, one: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {value}")
-    return value
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    shared = Path(__file__).resolve().parents[2] / "shared" / "data"
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("FPDFP_DATA", shared)))
+    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/output"))
-    parser.add_argument("--rounds", type=positive, default=3000)
+    parser.add_argument("--rounds", type=_tuning.positive, default=2000)
     parser.add_argument("--only", nargs="+", default=list(CONTENDERS), help="names of methods, in quotes")
     arguments = parser.parse_args()
     unknown = set(arguments.only) - set(CONTENDERS)
@@ -299,14 +227,14 @@ def main() -> None:
         names = "; ".join(map(repr, CONTENDERS))
         parser.error(f"--only must name some of {names}; got {'; '.join(map(repr, unknown))}")
     arguments.output.mkdir(parents=True, exist_ok=True)
-    where = setting(arguments.data)
-    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
+    where = graph_guided(arguments.data, "a9a")
     try:
-        with Progress(*columns, console=Console(stderr=True)) as bar:
+        with _tuning.bar() as bar:
             methods = bar.add_task("tuning", total=len(arguments.only))
             chosen: dict[str, tuple[float, float]] = {}
-            with workers(arguments.data) as pool:
-                tuning = Tuning(arguments.output / "methods.jsonl", where, bar, pool, arguments.rounds)
+            with _tuning.workers(_start_worker, arguments.data) as pool:
+                scores = _tuning.Scores(arguments.output / "methods.jsonl", pool, _work, bar)
+                tuning = Tuning(where, scores, arguments.rounds)
                 for name in arguments.only:
                     chosen[name] = tuning.best(name)
                     bar.advance(methods)
@@ -321,14 +249,6 @@ def main() -> None:
     rows = [row for name, one in results.items() for row in rows_of(name, one)]
     _tools.show(f"{where.name}: to relative errors of the objective, at most {arguments.rounds} rounds", header, rows)
     _tools.finish({"problem": where.name, "optimum": where.best, "methods": results, "ratios": ratios(results)})
-
-
-def workers(folder: Path) -> Any:
-    """Processes for the tuning, each with one thread."""
-    os.environ["NUMBA_NUM_THREADS"] = "1"
-    pool = multiprocessing.get_context("spawn").Pool(os.cpu_count(), _start_worker, (folder,))
-    del os.environ["NUMBA_NUM_THREADS"]
-    return pool
 
 
 def ratios(results: dict[str, Any]) -> dict[str, Any]:

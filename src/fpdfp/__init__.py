@@ -1,6 +1,18 @@
 """Federated composite optimisation: minimise f(x) + g(Bx) where the data behind f stays with its owners."""
 
-from fpdfp import compress, datasets, engines, errors, linops, losses, methods, penalties, rng, steps
+from fpdfp import (
+    compress,
+    datasets,
+    engines,
+    errors,
+    linops,
+    losses,
+    methods,
+    penalties,
+    precondition,
+    rng,
+    steps,
+)
 from fpdfp.compress import QSGD
 from fpdfp.engines import History, Result, Run, solve
 from fpdfp.methods import (
@@ -57,6 +69,7 @@ __all__ = [
     "losses",
     "methods",
     "penalties",
+    "precondition",
     "reference_solution",
     "rng",
     "solve",

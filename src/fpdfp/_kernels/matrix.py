@@ -22,6 +22,13 @@ def multiply_dense(matrix: Any, vectors: Any, out: Any) -> None:
 
 
 @serial
+def multiply_dense_one(matrix: Any, vector: Any, out: Any) -> None:
+    """Multiply one vector, with the bits of :func:`multiply_dense`; threads would only wait for each other."""
+    for row in range(matrix.shape[0]):
+        out[row] = dot(matrix[row], vector)
+
+
+@serial
 def multiply_chunk(data: Any, indices: Any, indptr: Any, vectors: Any, out: Any) -> None:
     """Multiply up to ``CHUNK`` vectors at once, laid out so that processors do them side by side.
 

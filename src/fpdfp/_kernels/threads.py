@@ -12,8 +12,9 @@ import numba
 #: Compiling takes less than this: work that takes longer the first time is not tried a second time.
 COMPILING = 30.0
 #: Work that takes longer than this is worth all threads, and too dear to repeat for a trial.
-SURE = 0.02
-TRIALS = 15
+SURE = 1.0
+#: At most so many trials, and at most so many seconds of them with each number of threads.
+TRIALS, PATIENCE = 15, 0.3
 
 
 @contextlib.contextmanager
@@ -35,11 +36,13 @@ def _choose(work: Callable[[], object], available: int) -> int:
     first = _seconds(work)  # compiles
     if available == 1 or first > COMPILING:
         return available
-    if _seconds(work) > SURE:
+    once = _seconds(work)
+    if once > SURE:
         return available
+    trials = max(1, min(TRIALS, int(PATIENCE / once)))
     # In turn, so that a slow moment of the machine hits both.
     seconds: dict[int, list[float]] = {available: [], 1: []}
-    for _ in range(TRIALS):
+    for _ in range(trials):
         for count, seen in seconds.items():
             numba.set_num_threads(count)
             seen.append(_seconds(work))

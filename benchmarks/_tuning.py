@@ -1,0 +1,82 @@
+"""Tuning on a grid by stages, on all cores, with scores kept in a file so that nothing is done twice."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+import fpdfp
+
+Grid = TypeVar("Grid")
+
+
+def bar() -> Progress:
+    """A progress bar on standard error."""
+    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True))
+
+
+def workers(start: Callable[..., None], *arguments: Any) -> Any:
+    """Processes for the tuning, each with one thread."""
+    os.environ["NUMBA_NUM_THREADS"] = "1"
+    pool = multiprocessing.get_context("spawn").Pool(os.cpu_count(), start, arguments)
+    del os.environ["NUMBA_NUM_THREADS"]
+    return pool
+
+
+def positive(text: str) -> int:
+    """Read a positive integer from the command line."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {value}")
+    return value
+
+
+def code() -> str:
+    """A digest of the methods' source: scores of other code are not used."""
+    sources = sorted(Path(fpdfp.methods.__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+
+
+class Scores:
+    """Scores by key, kept in a file of JSON lines."""
+
+    def __init__(self, path: Path, pool: Any, work: Callable[[Any], tuple[str, Any]], progress: Progress) -> None:
+        self.path, self.pool, self.work, self.progress = path, pool, work, progress
+        self.known: dict[str, Any] = {}
+        if path.is_file():
+            self.known = dict(json.loads(line) for line in path.read_text().splitlines() if line.endswith("]"))
+
+    def compute(self, title: str, jobs: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Return the scores of jobs, whose first entry is their key, in their order; do those that are not known."""
+        todo = [job for job in jobs if job[0] not in self.known]
+        task = self.progress.add_task(title, total=len(jobs), completed=len(jobs) - len(todo))
+        for key, value in self.pool.imap_unordered(self.work, todo):
+            self.known[key] = value
+            with self.path.open("a") as file:
+                file.write(json.dumps([key, value]) + "\n")
+            self.progress.advance(task)
+        self.progress.remove_task(task)
+        return [self.known[job[0]] for job in jobs]
+
+
+def halve(
+    grid: Sequence[Grid],
+    stages: Sequence[tuple[int, Callable[[int], int]]],
+    score: Callable[[Sequence[Grid], int], list[Any]],
+) -> list[Grid]:
+    """Return the settings that are left, best first, after stages of (rounds, how many of so many go on)."""
+    left = list(grid)
+    for rounds, survivors in stages:
+        scores = dict(zip(left, score(left, rounds), strict=True))
+        left = sorted(left, key=scores.__getitem__)[: survivors(len(left))]
+    return left
