@@ -8,9 +8,9 @@ breast-cancer data of scikit-learn), N = 100 clients, rows dealt out at random o
 
 FPDFP takes n = 20 clients a round, γ_k = γ0/(1 + ck) with γ0 in {1/2, 1, 2, 4, 8, 16}/L, c in {0, 0.001, 0.005, 0.02},
 and QSGD messages with s in {2, 5, 20} levels (l2 norm). For each s all settings run 250 rounds, the best third goes on
-to 1,000, the best two of those to the end; of what is left the best in rounds and the best in bits to the smallest error
-that any reaches are shown. The shifted method is run as it comes, with n = 20 and with everyone, and max-norm QSGD of 5
-levels. One seed. Settings that are done are kept in --output, and a second call goes on there.
+to 1,000, the best two of those to the end; of what is left the best in rounds and the best in bits to the smallest
+error that any reaches are shown. The shifted method is run as it comes, with n = 20 and with everyone, and max-norm
+QSGD of 5 levels. One seed. Settings that are done are kept in --output, and a second call goes on there.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp import ShiftedPDFP, compress, linops, penalties, precondition
+from fpdfp import ErrorFeedbackPDFP, ShiftedPDFP, compress, linops, penalties, precondition
 from tests import helpers
 from tests.test_identities import iterates
 
@@ -92,6 +92,73 @@ def test_at_a_constant_step_it_has_no_floor(compressor: compress.Compressor, n: 
         evaluate_every=20_000,
     )
     assert reached
+
+
+BIASED = [
+    compress.TopK(1),
+    compress.TopK(0.4),
+    compress.Sign(random=False),
+    compress.Half("bfloat16", random=False),
+    compress.Half("float16"),
+    compress.Natural(),
+]
+
+
+@pytest.mark.parametrize("momentum", [False, True])
+@pytest.mark.parametrize("compressor", BIASED, ids=repr)
+@pytest.mark.parametrize("n", [1, 3, 6])
+def test_biased_messages_have_no_floor_with_error_feedback(compressor: Any, n: int, momentum: bool) -> None:
+    problem = helpers.fused_regression(spread=0.3)
+    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+    reached: list[int] = []
+
+    def close(run: fpdfp.Run) -> bool:
+        if run.round % 50 == 0 and run.problem.objective(run.x) <= best * (1 + 1e-10):
+            reached.append(run.round)
+        return bool(reached)
+
+    method = ErrorFeedbackPDFP(momentum=momentum)
+    arguments: dict[str, Any] = {"clients_per_round": n, "compressor": compressor, "evaluate_every": 30_000}
+    fpdfp.solve(problem, method, rounds=30_000, callbacks=[close], **arguments)
+    assert reached
+
+
+def test_error_feedback_is_its_rule() -> None:
+    """Word for word with dense matrices: top-3 of the differences of two clients of five, one dual step."""
+    problem = helpers.graph_guided()
+    B, gamma, lam = helpers.graph(12).toarray(), 0.05, problem.model.largest_lambda
+    method = ErrorFeedbackPDFP(gamma, dual_steps=1)
+    ours = iterates(problem, method, 30, clients_per_round=2, seed=4, compressor=compress.TopK(3))
+    x, v, h = np.zeros(12), np.zeros(24), np.zeros((5, 12))
+    for k, (ours_x, _) in enumerate(ours):
+        for i in fpdfp.rng.choose_clients(4, k, 5, 2):
+            difference = problem.losses.gradients(x, np.array([i]))[0] - h[i]
+            kept = np.argsort(-abs(difference))[:3]
+            h[i, kept] += difference[kept]
+        estimate = h.mean(axis=0)
+        v = np.clip(lam / gamma * B @ (x - gamma * estimate) + (np.eye(24) - lam * B @ B.T) @ v, -0.02, 0.02)
+        x = x - gamma * estimate - gamma * B.T @ v
+        np.testing.assert_allclose(ours_x, x, atol=1e-13)
+
+
+def test_error_feedback_needs_messages_that_make_no_larger_errors() -> None:
+    problem = helpers.graph_guided()
+    with pytest.raises(ValueError, match="compressor must have a relative error below 1 for ErrorFeedbackPDFP"):
+        fpdfp.solve(problem, ErrorFeedbackPDFP(), rounds=1, compressor=compress.RandK(2))
+    with pytest.raises(ValueError, match="shift_step must be 1 for ErrorFeedbackPDFP"):
+        fpdfp.solve(problem, ErrorFeedbackPDFP(shift_step=0.5), rounds=1)
+    with pytest.raises(ValueError, match="compressor must be unbiased for ShiftedPDFP"):
+        fpdfp.solve(problem, ShiftedPDFP(), rounds=1, compressor=compress.TopK(3))
+
+
+@pytest.mark.parametrize("kind", [ShiftedPDFP, ErrorFeedbackPDFP])
+def test_the_dual_is_known_where_the_prox_is_a_closed_form(kind: Any) -> None:
+    X, y, owner = helpers.classification()
+    problem = fpdfp.Problem(fpdfp.losses.Logistic(X, y, clients=owner, l2=0.05), penalties.L1(0.02))
+    result = fpdfp.solve(problem, kind(), rounds=300)
+    np.testing.assert_allclose(result.v, -problem.gradient(result.x), atol=1e-9)
+    assert result.certificate.relative_gap is not None
+    assert result.certificate.relative_gap < 1e-10
 
 
 def test_where_fpdfp_stalls() -> None:

@@ -3,6 +3,7 @@
 from fpdfp.methods.base import Method, Update, Work
 from fpdfp.methods.chambolle_pock import ChambollePock
 from fpdfp.methods.condat_vu import CondatVu
+from fpdfp.methods.error_feedback import ErrorFeedbackPDFP
 from fpdfp.methods.fast_feddualavg import FastFedDualAvg
 from fpdfp.methods.fedavg import FedAvg
 from fpdfp.methods.feddualavg import FedDualAvg
@@ -24,6 +25,7 @@ __all__ = [
     "SPDFP",
     "ChambollePock",
     "CondatVu",
+    "ErrorFeedbackPDFP",
     "FPDFPIdentity",
     "FastFedDualAvg",
     "FedAvg",

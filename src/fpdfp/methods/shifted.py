@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -83,7 +84,7 @@ class ShiftedPDFP(Method):
     cost of the server alone) tend to the prox of g∘B.
 
     The momentum β_k is that of FISTA, restarted where it points uphill. When ‖z_k − x_k+1‖/γ, smoothed over rounds, has
-    grown to four times its least, the largest momentum and γ are halved for good.
+    grown to four times its least since the shifts were first learned, the largest momentum and γ are halved for good.
 
     What is proved: without momentum, for γ ≤ 1/(L_max(1 + 6ω'/N)), ω' = (1 + ω)N/n − 1, α = 1/(1 + ω), an unbiased Q
     with E‖Q(x) − x‖² ≤ ω‖x‖² and f strongly convex, linear convergence if BBᵀ is positive definite (one dual step) or
@@ -105,6 +106,8 @@ class ShiftedPDFP(Method):
         Whether to use momentum.
     shift_step
         α; by default 1/(1 + ω) for the compressor's bound ω.
+    n_clients, warm_up, space
+        Filled in by ``solve``.
 
     References
     ----------
@@ -143,6 +146,7 @@ class ShiftedPDFP(Method):
     momentum: bool = True
     shift_step: float | None = None
     n_clients: int | None = dataclasses.field(default=None, repr=False)
+    warm_up: int | None = dataclasses.field(default=None, repr=False)
     space: Model | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -200,23 +204,37 @@ class ShiftedPDFP(Method):
         return self.preconditioner.factor if isinstance(self.preconditioner, Preconditioner) else None
 
     def prepare(self, model: Model, constants: steps.Constants) -> ShiftedPDFP:
-        count, n, omega = constants.n_clients, constants.clients_per_round, constants.omega
-        spread = (1.0 + omega) * count / n - 1.0
-        smoothness = constants.lipschitz_mean or 1.0
-        if isinstance(self.preconditioner, Preconditioner) and self.preconditioner.smoothness is not None:
-            smoothness = min(smoothness, self.preconditioner.smoothness)
-        noise = 6.0 * spread / count
         return dataclasses.replace(
             self,
-            step=steps.resolve_constant(self.step, 1.0 / (smoothness * (1.0 + noise))),
-            shift_step=1.0 / (1.0 + omega) if self.shift_step is None else self.shift_step,
-            n_clients=count,
+            step=steps.resolve_constant(self.step, 1.0 / (self.smoothness(constants) * (1.0 + self.noise(constants)))),
+            shift_step=self.automatic_shift_step(constants) if self.shift_step is None else self.shift_step,
+            n_clients=constants.n_clients,
+            warm_up=self.rounds_to_learn(constants),
             space=model if self.factor is None else model._replace(linop=Compose(model.linop, self.factor)),
         )
 
+    def smoothness(self, constants: steps.Constants) -> float:
+        """L of f in the coordinates of the method."""
+        smoothness = constants.lipschitz_mean or 1.0
+        if isinstance(self.preconditioner, Preconditioner) and self.preconditioner.smoothness is not None:
+            return min(smoothness, self.preconditioner.smoothness)
+        return smoothness
+
+    def noise(self, constants: steps.Constants) -> float:
+        """How much smaller than 1/L the step must be: 6ω'/N."""
+        spread = (1.0 + constants.omega) * constants.n_clients / constants.clients_per_round - 1.0
+        return 6.0 * spread / constants.n_clients
+
+    def automatic_shift_step(self, constants: steps.Constants) -> float:
+        """α = 1/(1 + ω)."""
+        return 1.0 / (1.0 + constants.omega)
+
+    def rounds_to_learn(self, constants: steps.Constants) -> int:
+        """How many rounds the shifts take to be of use: until then progress says nothing."""
+        return math.ceil(2.0 * (1.0 + constants.omega) * constants.n_clients / constants.clients_per_round)
+
     def largest_step(self, model: Model, constants: steps.Constants) -> float:
-        known = self.preconditioner.smoothness if isinstance(self.preconditioner, Preconditioner) else None
-        return constants.largest_safe_step if known is None else max(constants.largest_safe_step, 2.0 / known)
+        return 2.0 / self.smoothness(constants)
 
     def reply_shapes(self, model: Model) -> dict[str, Shape]:
         return {"difference": model.shape}
@@ -249,22 +267,29 @@ class ShiftedPDFP(Method):
         assert self.space is not None
         gamma = self.schedule()(0) * float(state.control[2])
         difference = mean(reply.difference)
-        estimate = state.shift + difference
         shift = state.shift + self.shift_step * len(reply.difference) / self.n_clients * difference
+        estimate = self.estimate(state.shift, shift, difference)
         inner = InnerSolve(TOLERANCE, self.dual_steps) if needs_inner(self.space) else None
         y = state.z - gamma * estimate
         (x,), v, work = prox(self.space, y[None], gamma, state.v, inner, origin=state.z[None])
-        beta, control = self.next_momentum(state, x, gamma)
+        if self.space.linop.is_identity:
+            v = (y - x)[None] / gamma  # Moreau: x = y − γv
+        beta, control = self.next_momentum(state, x, gamma, k)
         z = x + beta * (x - state.x)
         return State(x, z, v, shift, control, state.work + np.array([work.steps, 0]))
 
-    def next_momentum(self, state: State, x: Array, gamma: float) -> tuple[float, Array]:
+    def estimate(self, before: Array, after: Array, difference: Array) -> Array:
+        """Return ĝ, from the mean shift before and after the round and the mean difference that was sent."""
+        return before + difference
+
+    def next_momentum(self, state: State, x: Array, gamma: float, k: int) -> tuple[float, Array]:
         """Return β_k and what it is chosen from in the next round."""
+        assert self.warm_up is not None
         theta, cap, scale, smoothed, best = state.control
         moved = state.z - x
         progress = float(np.vdot(moved, moved)) / gamma**2
         smoothed = progress if smoothed == np.inf else PAST * smoothed + (1.0 - PAST) * progress
-        best = min(best, smoothed)
+        best = min(best, smoothed) if k >= self.warm_up else np.inf
         if smoothed > ALARM * best:
             theta, cap, scale, best = 1.0, cap / 2.0, scale / 2.0, smoothed
         if float(np.vdot(moved, x - state.x)) > 0:

@@ -13,6 +13,7 @@ ORDER: tuple[type[Method], ...] = (
     methods.FPDFP,
     methods.FPDFPIdentity,
     methods.ShiftedPDFP,
+    methods.ErrorFeedbackPDFP,
     methods.FedSGD,
     methods.FedAvg,
     methods.FedPAQ,

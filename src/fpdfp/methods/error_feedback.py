@@ -1,0 +1,95 @@
+"""ErrorFeedbackPDFP: the shifted method for biased compressors (EF21)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import ClassVar
+
+from fpdfp import steps
+from fpdfp._typing import Array
+from fpdfp.methods.shifted import ShiftedPDFP
+from fpdfp.methods.traits import Traits
+from fpdfp.problem import Model
+
+
+@dataclasses.dataclass(frozen=True)
+class ErrorFeedbackPDFP(ShiftedPDFP):
+    """The shifted method with error feedback: for compressors that are biased but make no error larger than its cause.
+
+    ::
+
+        server:          sends z_k to n clients S, drawn uniformly
+        client i in S:   sends m_i = C(∇f_i(z_k) − h_i);   h_i ← h_i + m_i, once the server has it
+        server:          h̄ ← h̄ + (1/N) Σ_S m_i,   ĝ = h̄
+                         and from there on as :class:`ShiftedPDFP`, with ĝ for its estimate
+
+    C may be top-k, kept signs, or rounding to nearest: all that is asked is ‖C(x) − x‖² ≤ (1 − a)‖x‖² with some a > 0
+    (in the mean, where C draws). What is not sent in a round stays in ∇f_i − h_i and is sent later.
+
+    What is proved: without momentum and with everyone, for γ ≤ 1/(L + L̃ r/(1 − r)), r = √(1 − a), L̃ the root mean
+    square of the clients' constants, and the exact prox, convergence at the rate of proximal gradient descent, linear
+    under the Polyak–Łojasiewicz condition (EF21 and its proximal form). ``"auto"`` takes that step with a n/N for a,
+    and L for L̃. Nothing is proved with that, with momentum, or with inexact proxes.
+
+    Parameters
+    ----------
+    step, dual_steps, preconditioner, momentum
+        As for :class:`ShiftedPDFP`; ``momentum`` is off by default.
+    shift_step
+        1, always.
+
+    References
+    ----------
+    P. Richtárik, I. Sokolov and I. Fatkhullin, "EF21: a new, simpler, theoretically better, and practically faster
+    error feedback", NeurIPS (2021); I. Fatkhullin, I. Sokolov, E. Gorbunov, Z. Li and P. Richtárik, "EF21 with bells
+    & whistles: practical algorithmic extensions of modern error feedback", arXiv:2110.03294 (2021).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.LeastSquares(np.eye(4), [4.0, 4.1, 0.0, 0.1], clients=[0, 1, 0, 1], l2=0.1)
+    >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1), fpdfp.linops.Difference(4))
+    >>> top = fpdfp.compress.TopK(1)
+    >>> result = fpdfp.solve(problem, fpdfp.ErrorFeedbackPDFP(), rounds=500, compressor=top)
+    >>> result.certificate.relative_gap < 1e-9
+    True
+    """
+
+    traits: ClassVar[Traits] = dataclasses.replace(
+        ShiftedPDFP.traits,
+        title="PDFP on the server, biased messages with error feedback",
+        needs_unbiased=False,
+        proved="without momentum, with everyone and the exact prox: linear for f strongly convex",
+        reference="Richtárik, Sokolov and Fatkhullin 2021; Fatkhullin et al. 2021",
+    )
+
+    momentum: bool = False
+
+    def prepare(self, model: Model, constants: steps.Constants) -> ErrorFeedbackPDFP:
+        if constants.omega >= 1:
+            raise ValueError(
+                "compressor must have a relative error below 1 for ErrorFeedbackPDFP, as TopK, Sign(random=False) and "
+                f"Half have, got one with the bound {constants.omega:.3g}; ShiftedPDFP takes unbiased ones of any size"
+            )
+        if self.shift_step not in (None, 1.0):
+            raise ValueError(f"shift_step must be 1 for ErrorFeedbackPDFP, got {self.shift_step:g}")
+        prepared = super().prepare(model, constants)
+        assert isinstance(prepared, ErrorFeedbackPDFP)
+        return prepared
+
+    def noise(self, constants: steps.Constants) -> float:
+        """r/(1 − r) with r² = 1 − a n/N."""
+        share = (1.0 - constants.omega) * constants.clients_per_round / constants.n_clients
+        r = math.sqrt(1.0 - share)
+        return r / (1.0 - r)
+
+    def rounds_to_learn(self, constants: steps.Constants) -> int:
+        return math.ceil(4.0 * constants.n_clients / (constants.clients_per_round * (1.0 - constants.omega)))
+
+    def automatic_shift_step(self, constants: steps.Constants) -> float:
+        return 1.0
+
+    def estimate(self, before: Array, after: Array, difference: Array) -> Array:
+        return after
