@@ -10,12 +10,13 @@ from fpdfp.methods._common import (
     is_noisy,
     largest_local_step,
 )
+from fpdfp.methods._forms import PrimalForm
 from fpdfp.methods._smooth import SmoothMethod
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 
 
-class LocalSGD(SmoothMethod):
+class LocalSGD(SmoothMethod, PrimalForm):
     """A method whose clients take τ steps of stochastic gradient descent on their own."""
 
     local_steps: int

@@ -3,40 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
-
-import numpy as np
+from typing import ClassVar
 
 from fpdfp import steps
-from fpdfp._typing import Array, Shape
 from fpdfp.methods._common import check_hyper_parameters, choose_within, mean
-from fpdfp.methods.base import Method, Update
+from fpdfp.methods._forms import Gradient, GradientForm, PrimalDual
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import LocalLosses, Model
-from fpdfp.rng import Draws
-
-
-class State(NamedTuple):
-    """The primal and the dual variable."""
-
-    x: Array
-    v: Array
-
-
-class Message(NamedTuple):
-    """What the server sends: the point at which gradients are wanted."""
-
-    x: Array
-
-
-class Reply(NamedTuple):
-    """What a client sends: its gradient."""
-
-    gradient: Array
+from fpdfp.problem import Model
 
 
 @dataclasses.dataclass(frozen=True)
-class CondatVu(Method):
+class CondatVu(GradientForm):
     """The primal-dual splitting method of Condat and Vũ, a centralised reference.
 
     ::
@@ -103,23 +80,8 @@ class CondatVu(Method):
     def largest_step(self, model: Model, constants: steps.Constants) -> float:
         return 0.95 * constants.largest_safe_step
 
-    def reply_shapes(self, model: Model) -> dict[str, Shape]:
-        return {"gradient": model.shape}
-
-    def init(self, model: Model, x0: Array) -> State:
-        return State(x0, np.zeros(model.dual_shape, dtype=x0.dtype))
-
-    def broadcast(self, model: Model, state: State) -> Message:
-        return Message(state.x)
-
-    def client_update(self, model: Model, local: LocalLosses, message: Message, k: int, draws: Draws) -> Update:
-        return Update(Reply(local.gradients(message.x)))
-
-    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
+    def server_update(self, model: Model, state: PrimalDual, reply: Gradient, k: int) -> PrimalDual:
         assert self.sigma is not None
         x = state.x - self.schedule()(k) * (mean(reply.gradient) + model.linop.adjoint(state.v))
         v = model.penalty.conjugate_prox(state.v + self.sigma * model.linop.apply(2.0 * x - state.x), self.sigma)
-        return State(x, v)
-
-    def solution(self, state: State) -> tuple[Array, Array | None]:
-        return state.x, state.v
+        return PrimalDual(x, v)

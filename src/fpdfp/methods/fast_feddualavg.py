@@ -11,10 +11,11 @@ import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import check_hyper_parameters, largest_local_step, local_schedule, mean
-from fpdfp.methods.base import Method, Update, Work
+from fpdfp.methods._common import check_hyper_parameters, local_schedule, mean
+from fpdfp.methods._forms import ProximalForm
+from fpdfp.methods.base import Update, Work
 from fpdfp.methods.inner import InnerSolve, Solved, check_inner, needs_inner, prox
-from fpdfp.methods.traits import Solves, Traits
+from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 
@@ -45,7 +46,7 @@ class Reply(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class FastFedDualAvg(Method):
+class FastFedDualAvg(ProximalForm):
     """Fast federated dual averaging for f + g with f strongly convex, in stages.
 
     ::
@@ -130,14 +131,6 @@ class FastFedDualAvg(Method):
             raise ValueError(f"restarts must be ascending, got {restarts}")
         object.__setattr__(self, "restarts", restarts)
 
-    @property
-    def solves(self) -> Solves:
-        return "f + g" if self.inner is None else "f + g∘B"
-
-    @property
-    def has_inner_solve(self) -> bool:
-        return self.inner is not None
-
     def prepare(self, model: Model, constants: steps.Constants) -> FastFedDualAvg:
         mu = constants.strong_convexity if self.strong_convexity is None else self.strong_convexity
         if mu > constants.lipschitz_mean * (1 + 1e-9):
@@ -150,14 +143,11 @@ class FastFedDualAvg(Method):
         inner = self.inner if needs_inner(model) else None
         return dataclasses.replace(self, step=step, strong_convexity=float(mu), inner=inner)
 
-    def largest_step(self, model: Model, constants: steps.Constants) -> float:
-        return largest_local_step(constants, self.local_steps)
-
     def reply_shapes(self, model: Model) -> dict[str, Shape]:
         return {"z": model.shape}
 
     def init(self, model: Model, x0: Array) -> State:
-        v = np.zeros(model.dual_shape if self.has_inner_solve else (0,), dtype=model.dtype)
+        (v,) = self.dual_points(model, 1)
         return State(x0, x0, v, np.zeros(2, dtype=np.int64))
 
     @property
@@ -198,9 +188,3 @@ class FastFedDualAvg(Method):
         if self.stage_start(k + 1) == k + 1:
             z = x
         return State(z, x, v, state.work + np.array(work))
-
-    def solution(self, state: State) -> tuple[Array, Array | None]:
-        return state.x, None
-
-    def server_work(self, state: State) -> Work:
-        return Work(*map(int, state.work))

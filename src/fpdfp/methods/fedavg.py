@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 from fpdfp import steps
-from fpdfp._typing import Array, Shape
 from fpdfp.methods._common import mean
+from fpdfp.methods._forms import Primal
 from fpdfp.methods._local_sgd import LocalSGD
 from fpdfp.methods.base import Update
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
-
-
-class State(NamedTuple):
-    """The model, which the server also broadcasts."""
-
-    x: Array
-
-
-class Reply(NamedTuple):
-    """What a client sends: its model."""
-
-    x: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,23 +85,11 @@ class FedAvg(LocalSGD):
     def prepare(self, model: Model, constants: steps.Constants) -> FedAvg:
         return dataclasses.replace(self, step=self.choose_step(model, constants))
 
-    def reply_shapes(self, model: Model) -> dict[str, Shape]:
-        return {"x": model.shape}
-
-    def init(self, model: Model, x0: Array) -> State:
-        return State(x0)
-
-    def broadcast(self, model: Model, state: State) -> State:
-        return state
-
-    def client_update(self, model: Model, local: LocalLosses, message: State, k: int, draws: Draws) -> Update:
+    def client_update(self, model: Model, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
         x_new = self.descend(model, local, message.x, self.schedule()(k), draws)
         if self.averaging == "weighted" and local.scaling is not None:
             x_new = message.x + self.weigh(local, x_new - message.x)
-        return Update(Reply(x_new))
+        return Update(Primal(x_new))
 
-    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
-        return State(mean(reply.x))
-
-    def solution(self, state: State) -> tuple[Array, Array | None]:
-        return state.x, None
+    def server_update(self, model: Model, state: Primal, reply: Primal, k: int) -> Primal:
+        return Primal(mean(reply.x))

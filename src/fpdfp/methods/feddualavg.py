@@ -9,10 +9,11 @@ import numpy as np
 
 from fpdfp import steps
 from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import check_hyper_parameters, largest_local_step, local_schedule, mean
-from fpdfp.methods.base import Method, Update, Work
-from fpdfp.methods.inner import InnerSolve, check_inner, needs_inner, prox
-from fpdfp.methods.traits import Solves, Traits
+from fpdfp.methods._common import local_schedule, mean
+from fpdfp.methods._forms import ProximalForm
+from fpdfp.methods.base import Update, Work
+from fpdfp.methods.inner import InnerSolve, needs_inner, prox
+from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 
@@ -45,7 +46,7 @@ class Reply(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class FedDualAvg(Method):
+class FedDualAvg(ProximalForm):
     """Federated dual averaging for f + g, with the Euclidean distance: the mean is taken before the prox.
 
     ::
@@ -113,30 +114,15 @@ class FedDualAvg(Method):
     server_step: float = 1.0
     inner: InnerSolve | None = None
 
-    def __post_init__(self) -> None:
-        check_hyper_parameters(self)
-        check_inner(self.inner)
-
-    @property
-    def solves(self) -> Solves:
-        return "f + g" if self.inner is None else "f + g∘B"
-
-    @property
-    def has_inner_solve(self) -> bool:
-        return self.inner is not None
-
     def prepare(self, model: Model, constants: steps.Constants) -> FedDualAvg:
         schedule = local_schedule(self.step, self.batch_size, self.local_steps, constants, self.server_step)
         return dataclasses.replace(self, step=schedule, inner=self.inner if needs_inner(model) else None)
-
-    def largest_step(self, model: Model, constants: steps.Constants) -> float:
-        return largest_local_step(constants, self.local_steps) / max(1.0, self.server_step)
 
     def reply_shapes(self, model: Model) -> dict[str, Shape]:
         return {"z": model.shape}
 
     def init(self, model: Model, x0: Array) -> State:
-        v = np.zeros(model.dual_shape if self.has_inner_solve else (0,), dtype=model.dtype)
+        (v,) = self.dual_points(model, 1)
         return State(x0, np.zeros(1), x0, v, np.zeros(2, dtype=np.int64))
 
     def broadcast(self, model: Model, state: State) -> Message:
@@ -158,9 +144,3 @@ class FedDualAvg(Method):
         a = state.a + self.server_step * gamma * self.local_steps
         x, v, work = prox(model, z[None], float(a[0]), state.v[None], self.inner, reach=(1.0, gamma / float(a[0])))
         return State(z, a, x[0], v[0], state.work + np.array(work))
-
-    def solution(self, state: State) -> tuple[Array, Array | None]:
-        return state.x, None
-
-    def server_work(self, state: State) -> Work:
-        return Work(*map(int, state.work))

@@ -9,10 +9,11 @@ import numpy as np
 
 from fpdfp import steps
 from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import check_hyper_parameters, largest_local_step, local_schedule, mean
-from fpdfp.methods.base import Method, Update, Work
-from fpdfp.methods.inner import InnerSolve, check_inner, needs_inner, prox
-from fpdfp.methods.traits import Solves, Traits
+from fpdfp.methods._common import local_schedule, mean
+from fpdfp.methods._forms import Change, Primal, ProximalForm
+from fpdfp.methods.base import Update, Work
+from fpdfp.methods.inner import InnerSolve, needs_inner, prox
+from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 
@@ -25,18 +26,6 @@ class State(NamedTuple):
     work: Array
 
 
-class Message(NamedTuple):
-    """What the server sends: the model."""
-
-    x: Array
-
-
-class Reply(NamedTuple):
-    """What a client sends: the change of its model."""
-
-    x: Array
-
-
 class Memory(NamedTuple):
     """What a client keeps: the dual point of its last prox, where the next one starts."""
 
@@ -44,7 +33,7 @@ class Memory(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class FedMiD(Method):
+class FedMiD(ProximalForm):
     """Federated mirror descent for f + g, with the Euclidean distance: local proximal steps, mean of the models.
 
     ::
@@ -124,32 +113,12 @@ class FedMiD(Method):
     server_prox: bool = False
     inner: InnerSolve | None = None
 
-    def __post_init__(self) -> None:
-        check_hyper_parameters(self)
-        check_inner(self.inner)
-
-    @property
-    def solves(self) -> Solves:
-        return "f + g" if self.inner is None else "f + g∘B"
-
-    @property
-    def has_inner_solve(self) -> bool:
-        return self.inner is not None
-
     def prepare(self, model: Model, constants: steps.Constants) -> FedMiD:
         schedule = local_schedule(self.step, self.batch_size, self.local_steps, constants, self.server_step)
         return dataclasses.replace(self, step=schedule, inner=self.inner if needs_inner(model) else None)
 
-    def largest_step(self, model: Model, constants: steps.Constants) -> float:
-        return largest_local_step(constants, self.local_steps) / max(1.0, self.server_step)
-
     def reply_shapes(self, model: Model) -> dict[str, Shape]:
         return {"x": model.shape}
-
-    def dual_points(self, model: Model, rows: int) -> Array:
-        """Return dual points to start from; empty ones where none are needed."""
-        shape = model.dual_shape if self.has_inner_solve else (0,)
-        return np.zeros((rows, *shape), dtype=model.dtype)
 
     def init(self, model: Model, x0: Array) -> State:
         return State(x0, self.dual_points(model, 1), np.zeros(2, dtype=np.int64))
@@ -157,10 +126,10 @@ class FedMiD(Method):
     def init_memory(self, model: Model, n_clients: int) -> Any:
         return Memory(self.dual_points(model, n_clients)) if self.has_inner_solve else ()
 
-    def broadcast(self, model: Model, state: State) -> Message:
-        return Message(state.x)
+    def broadcast(self, model: Model, state: State) -> Primal:
+        return Primal(state.x)
 
-    def client_update(self, model: Model, local: LocalLosses, message: Message, k: int, draws: Draws) -> Update:
+    def client_update(self, model: Model, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
         gamma, work = self.schedule()(k), Work()
         v = local.memory.v if self.has_inner_solve else self.dual_points(model, len(local.clients))
         x = message.x
@@ -168,18 +137,12 @@ class FedMiD(Method):
             gradients = local.gradients(x, self.batch_size, draws._replace(step=t))
             x, v, cost = prox(model, x - gamma * gradients, gamma, v, self.inner)
             work += cost
-        return Update(Reply(x - message.x), Memory(v) if self.has_inner_solve else (), work)
+        return Update(Change(x - message.x), Memory(v) if self.has_inner_solve else (), work)
 
-    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
+    def server_update(self, model: Model, state: State, reply: Change, k: int) -> State:
         x = state.x + self.server_step * mean(reply.x)
         if not self.server_prox:
             return state._replace(x=x)
         t = self.server_step * self.schedule()(k) * self.local_steps
         u, v, work = prox(model, x[None], t, state.v, self.inner)
         return State(u[0], v, state.work + np.array(work))
-
-    def solution(self, state: State) -> tuple[Array, Array | None]:
-        return state.x, None
-
-    def server_work(self, state: State) -> Work:
-        return Work(*map(int, state.work))

@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 from fpdfp import steps
-from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import mean
+from fpdfp.methods._forms import Change, Primal
 from fpdfp.methods._local_sgd import LocalSGD
 from fpdfp.methods.base import Update
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
-
-
-class State(NamedTuple):
-    """The model, which the server also broadcasts."""
-
-    x: Array
-
-
-class Reply(NamedTuple):
-    """What a client sends: the change of its model."""
-
-    x: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,21 +81,6 @@ class FedPAQ(LocalSGD):
     def prepare(self, model: Model, constants: steps.Constants) -> FedPAQ:
         return dataclasses.replace(self, step=self.choose_step(model, constants))
 
-    def reply_shapes(self, model: Model) -> dict[str, Shape]:
-        return {"x": model.shape}
-
-    def init(self, model: Model, x0: Array) -> State:
-        return State(x0)
-
-    def broadcast(self, model: Model, state: State) -> State:
-        return state
-
-    def client_update(self, model: Model, local: LocalLosses, message: State, k: int, draws: Draws) -> Update:
+    def client_update(self, model: Model, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
         change = self.descend(model, local, message.x, self.schedule()(k), draws) - message.x
-        return Update(Reply(self.weigh(local, change)))
-
-    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
-        return State(state.x + mean(reply.x))
-
-    def solution(self, state: State) -> tuple[Array, Array | None]:
-        return state.x, None
+        return Update(Change(self.weigh(local, change)))

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from fpdfp import _checks, steps
-from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import mean
+from fpdfp._typing import Array
+from fpdfp.methods._forms import Change, Primal
 from fpdfp.methods._local_sgd import LocalSGD
 from fpdfp.methods.base import Update, Work
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
-
-
-class State(NamedTuple):
-    """The model, which the server also broadcasts."""
-
-    x: Array
-
-
-class Reply(NamedTuple):
-    """What a client sends: the change of its model."""
-
-    x: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,16 +114,7 @@ class FedProx(LocalSGD):
             return dataclasses.replace(self, step=steps.Constant(1.0 / (self.smoothness(constants) or 1.0)))
         return dataclasses.replace(self, step=self.choose_step(model, constants))
 
-    def reply_shapes(self, model: Model) -> dict[str, Shape]:
-        return {"x": model.shape}
-
-    def init(self, model: Model, x0: Array) -> State:
-        return State(x0)
-
-    def broadcast(self, model: Model, state: State) -> State:
-        return state
-
-    def client_update(self, model: Model, local: LocalLosses, message: State, k: int, draws: Draws) -> Update:
+    def client_update(self, model: Model, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
         x_k, gamma = message.x, self.schedule()(k)
         x = np.repeat(x_k[None], len(local.clients), axis=0)
         todo = np.ones(len(x), dtype=bool)
@@ -153,17 +132,11 @@ class FedProx(LocalSGD):
         if self.inexactness is not None and todo.any():
             todo &= ~_within(_norms(self.slopes(model, local, x, x_k, draws)), enough)
         unsolved = int(todo.sum()) if self.has_inner_solve else 0
-        return Update(Reply(self.weigh(local, x - x_k)), work=Work(work, unsolved))
+        return Update(Change(self.weigh(local, x - x_k)), work=Work(work, unsolved))
 
     def slopes(self, model: Model, local: LocalLosses, x: Array, x_k: Array, draws: Draws) -> Array:
         """Return ∇̃h_i(x) = ∇̃f_i(x) + ρ(x − x_k) for each client."""
         return self.gradients(model, local, x, draws) + self.rho * (x - x_k)
-
-    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
-        return State(state.x + mean(reply.x))
-
-    def solution(self, state: State) -> tuple[Array, Array | None]:
-        return state.x, None
 
 
 def _norms(arrays: Array) -> Array:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 from fpdfp import steps
-from fpdfp._typing import Array, Shape
+from fpdfp._typing import Shape
 from fpdfp.methods._common import check_hyper_parameters, gradients_are_noisy, mean
+from fpdfp.methods._forms import Gradient, Primal, PrimalForm
 from fpdfp.methods._smooth import SmoothMethod
 from fpdfp.methods.base import Update
 from fpdfp.methods.traits import Traits
@@ -15,20 +16,8 @@ from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 
 
-class State(NamedTuple):
-    """The model, which the server also broadcasts."""
-
-    x: Array
-
-
-class Reply(NamedTuple):
-    """What a client sends: its gradient."""
-
-    gradient: Array
-
-
 @dataclasses.dataclass(frozen=True)
-class FedSGD(SmoothMethod):
+class FedSGD(SmoothMethod, PrimalForm):
     """Distributed synchronous stochastic gradient descent.
 
     ::
@@ -91,17 +80,8 @@ class FedSGD(SmoothMethod):
     def reply_shapes(self, model: Model) -> dict[str, Shape]:
         return {"gradient": model.shape}
 
-    def init(self, model: Model, x0: Array) -> State:
-        return State(x0)
+    def client_update(self, model: Model, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
+        return Update(Gradient(local.gradients(message.x, self.batch_size, draws)))
 
-    def broadcast(self, model: Model, state: State) -> State:
-        return state
-
-    def client_update(self, model: Model, local: LocalLosses, message: State, k: int, draws: Draws) -> Update:
-        return Update(Reply(local.gradients(message.x, self.batch_size, draws)))
-
-    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
-        return State(state.x - self.schedule()(k) * (mean(reply.gradient) + self.slope(model, state.x)))
-
-    def solution(self, state: State) -> tuple[Array, Array | None]:
-        return state.x, None
+    def server_update(self, model: Model, state: Primal, reply: Gradient, k: int) -> Primal:
+        return Primal(state.x - self.schedule()(k) * (mean(reply.gradient) + self.slope(model, state.x)))

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from fpdfp import steps
-from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import check_hyper_parameters, largest_local_step, local_schedule, mean
-from fpdfp.methods.base import Method, Update
+from fpdfp.methods._common import check_hyper_parameters, largest_local_step, local_schedule
+from fpdfp.methods._forms import Change, Primal, PrimalForm
+from fpdfp.methods.base import Update
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 
 
-class State(NamedTuple):
-    """The primal variable, which the server also broadcasts."""
-
-    x: Array
-
-
-class Reply(NamedTuple):
-    """What a client sends: the change of its primal variable."""
-
-    x: Array
-
-
 @dataclasses.dataclass(frozen=True)
-class FPDFPIdentity(Method):
+class FPDFPIdentity(PrimalForm):
     """The federated primal-dual fixed point method where B is the identity: no dual variable is sent.
 
     ::
@@ -91,25 +79,10 @@ class FPDFPIdentity(Method):
     def largest_step(self, model: Model, constants: steps.Constants) -> float:
         return largest_local_step(constants, self.local_steps)
 
-    def reply_shapes(self, model: Model) -> dict[str, Shape]:
-        return {"x": model.shape}
-
-    def init(self, model: Model, x0: Array) -> State:
-        return State(x0)
-
-    def broadcast(self, model: Model, state: State) -> State:
-        return state
-
-    def client_update(self, model: Model, local: LocalLosses, message: State, k: int, draws: Draws) -> Update:
+    def client_update(self, model: Model, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
         gamma = self.schedule()(k)
         x = message.x
         for t in range(self.local_steps):
             gradients = local.gradients(x, self.batch_size, draws._replace(step=t))
             x = model.penalty.prox(x - gamma * gradients, gamma)
-        return Update(Reply(x - message.x))
-
-    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
-        return State(state.x + mean(reply.x))
-
-    def solution(self, state: State) -> tuple[Array, Array | None]:
-        return state.x, None
+        return Update(Change(x - message.x))

@@ -3,41 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
-
-import numpy as np
+from typing import ClassVar
 
 from fpdfp import steps
-from fpdfp._typing import Array, Shape
 from fpdfp.methods._common import check_hyper_parameters, choose_within, mean
+from fpdfp.methods._forms import Gradient, GradientForm, PrimalDual
 from fpdfp.methods._pdfp_step import pdfp_step
-from fpdfp.methods.base import Method, Update
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import LocalLosses, Model
-from fpdfp.rng import Draws
-
-
-class State(NamedTuple):
-    """The primal and the dual variable."""
-
-    x: Array
-    v: Array
-
-
-class Message(NamedTuple):
-    """What the server sends: the point at which gradients are wanted."""
-
-    x: Array
-
-
-class Reply(NamedTuple):
-    """What a client sends: its stochastic gradient."""
-
-    gradient: Array
+from fpdfp.problem import Model
 
 
 @dataclasses.dataclass(frozen=True)
-class SPDFP(Method):
+class SPDFP(GradientForm):
     """The stochastic primal-dual fixed point method: PDFP with gradients over random mini-batches.
 
     ::
@@ -102,22 +79,7 @@ class SPDFP(Method):
             self, step=schedule, lam=choose_within("lam", self.lam, model.largest_lambda, "1/ρ_max(BBᵀ)")
         )
 
-    def reply_shapes(self, model: Model) -> dict[str, Shape]:
-        return {"gradient": model.shape}
-
-    def init(self, model: Model, x0: Array) -> State:
-        return State(x0, np.zeros(model.dual_shape, dtype=x0.dtype))
-
-    def broadcast(self, model: Model, state: State) -> Message:
-        return Message(state.x)
-
-    def client_update(self, model: Model, local: LocalLosses, message: Message, k: int, draws: Draws) -> Update:
-        return Update(Reply(local.gradients(message.x, self.batch_size, draws)))
-
-    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
+    def server_update(self, model: Model, state: PrimalDual, reply: Gradient, k: int) -> PrimalDual:
         assert self.lam is not None
         x, v = pdfp_step(model, state.x, state.v, mean(reply.gradient), self.schedule()(k), self.lam)
-        return State(x, v)
-
-    def solution(self, state: State) -> tuple[Array, Array | None]:
-        return state.x, state.v
+        return PrimalDual(x, v)
