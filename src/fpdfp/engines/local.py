@@ -159,6 +159,6 @@ class Run:
         x = method.solution(state)[0]
         if not math.isfinite(float(np.vdot(x, x))):
             raise DivergenceError("the iterate is no longer finite")
-        sent = (array for array in message if array.size)
-        bits_down = sum(8 * array.nbytes + frame_bits(FULL, array.shape, array.dtype) for array in sent)
+        parts = (array for array in message if array.size)
+        bits_down = sum(8 * array.nbytes + frame_bits(FULL, array.shape, array.dtype) for array in parts)
         return clients, state, update, bits_up, len(clients) * bits_down
