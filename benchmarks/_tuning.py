@@ -5,16 +5,21 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import multiprocessing
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import fpdfp
+from benchmarks._problems import Setting
+from fpdfp import steps
 
 Grid = TypeVar("Grid")
 
@@ -69,14 +74,49 @@ class Scores:
         return [self.known[job[0]] for job in jobs]
 
 
+#: Rounds of the stages of tuning before the last, and how many of so many settings go on.
+STAGES: tuple[tuple[int, Callable[[int], int]], ...] = ((250, lambda count: math.ceil(count / 3)), (1000, lambda _: 2))
+
+
+def stages(rounds: int, last: Callable[[int], int]) -> list[tuple[int, Callable[[int], int]]]:
+    """Return the stages of tuning, the last of which has all rounds."""
+    return [*(stage for stage in STAGES if stage[0] < rounds), (rounds, last)]
+
+
+def schedule(where: Setting, gamma: float, decay: float) -> steps.Schedule:
+    """Return γ_k = γ0/(1 + ck) with γ0 given in units of 1/L."""
+    gamma0 = gamma / float(where.federated.lipschitz.mean())
+    return steps.Decreasing(gamma0, decay) if decay else steps.Constant(gamma0)
+
+
+def run_until(where: Setting, problem: fpdfp.Problem, method: Any, error: float, **arguments: Any) -> fpdfp.Result:
+    """Run until the relative error of the objective is at most so much, or to the end; Ctrl-C ends everything."""
+
+    def close(now: fpdfp.Run) -> bool:
+        return now.history.last()["objective"] <= where.best * (1 + error)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some steps of a grid are meant to be too large
+        result = fpdfp.solve(problem, method, callbacks=[close], progress=False, **arguments)
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
+    return result
+
+
+def first_within(where: Setting, history: fpdfp.History, error: float, names: Sequence[str]) -> dict[str, float] | None:
+    """Return some columns at the first evaluation within a relative error; None if there is none."""
+    within = np.flatnonzero(history.objective <= where.best * (1 + error))
+    return {name: float(history[name][within[0]]) for name in names} if len(within) else None
+
+
 def halve(
     grid: Sequence[Grid],
-    stages: Sequence[tuple[int, Callable[[int], int]]],
+    plan: Sequence[tuple[int, Callable[[int], int]]],
     score: Callable[[Sequence[Grid], int], list[Any]],
 ) -> list[Grid]:
     """Return the settings that are left, best first, after stages of (rounds, how many of so many go on)."""
     left = list(grid)
-    for rounds, survivors in stages:
+    for rounds, survivors in plan:
         scores = dict(zip(left, score(left, rounds), strict=True))
         left = sorted(left, key=scores.__getitem__)[: survivors(len(left))]
     return left

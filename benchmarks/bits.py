@@ -17,17 +17,13 @@ from __future__ import annotations
 
 import argparse
 import math
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 import fpdfp
 from benchmarks import _tools, _tuning
 from benchmarks._problems import DATA, SETS, N, Setting, graph_guided
-from fpdfp import steps
 from fpdfp.engines.checkpoint import fingerprint
 from fpdfp.engines.progress import format_bits
 
@@ -36,36 +32,20 @@ GAMMAS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 DECAYS = (0.0, 0.001, 0.005, 0.02)
 LEVELS = (2, 5, 20)
 PER_ROUND = 20
-STAGES: tuple[tuple[int, Callable[[int], int]], ...] = ((250, lambda count: math.ceil(count / 3)), (1000, lambda _: 2))
 
 Totals = dict[str, dict[str, float] | None]
 
 
 def run(where: Setting, method: Any, rounds: int, n: int, quantizer: fpdfp.QSGD, every: int) -> fpdfp.Result:
     """Run until the smallest target is reached, or to the end."""
-
-    def close(now: fpdfp.Run) -> bool:
-        return now.history.last()["objective"] <= where.best * (1 + TARGETS[-1])
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some steps of the grid are meant to be too large
-        result = fpdfp.solve(
-            where.federated, method, rounds=rounds, clients_per_round=n, compressor=quantizer, evaluate_every=every,
-            callbacks=[close], progress=False,
-        )  # fmt: skip
-    if result.status == "interrupted":
-        raise KeyboardInterrupt
-    return result
+    arguments = {"clients_per_round": n, "compressor": quantizer, "evaluate_every": every}
+    return _tuning.run_until(where, where.federated, method, TARGETS[-1], rounds=rounds, **arguments)
 
 
 def totals(where: Setting, result: fpdfp.Result) -> Totals:
     """Rounds and bits at the first evaluation within each relative error."""
-    history, found = result.history, {}
-    for target in TARGETS:
-        within = np.flatnonzero(history.objective <= where.best * (1 + target))
-        names = ("round", "bits_up", "bits_down")
-        found[f"{target:g}"] = {name: float(history[name][within[0]]) for name in names} if len(within) else None
-    return found
+    names = ("round", "bits_up", "bits_down")
+    return {f"{target:g}": _tuning.first_within(where, result.history, target, names) for target in TARGETS}
 
 
 _where: dict[tuple[str, str], Setting]
@@ -83,20 +63,17 @@ def _work(job: tuple[Any, ...]) -> tuple[str, Any]:
         _where.clear()
         _where[name, split] = graph_guided(_folder, name, split)
     where = _where[name, split]
-    result = run(where, fpdfp_method(where, gamma, decay), rounds, PER_ROUND, fpdfp.QSGD(levels), every=10)
+    result = run(
+        where, fpdfp.FPDFP(_tuning.schedule(where, gamma, decay)), rounds, PER_ROUND, fpdfp.QSGD(levels), every=10
+    )
     error = float(result.history.objective[-1] / where.best - 1)
     return key, [math.inf if result.status == "diverged" else error, totals(where, result)]
-
-
-def fpdfp_method(where: Setting, gamma: float, decay: float) -> fpdfp.FPDFP:
-    gamma0 = gamma / float(where.federated.lipschitz.mean())
-    return fpdfp.FPDFP(steps.Decreasing(gamma0, decay) if decay else steps.Constant(gamma0))
 
 
 def tuned(where: Setting, name: str, split: str, scores: _tuning.Scores, rounds: int) -> dict[str, Any]:
     """Return the best of FPDFP in rounds and in bits."""
     code, problem = _tuning.code(), fingerprint(where.federated)
-    stages = [*(stage for stage in STAGES if stage[0] < rounds), (rounds, lambda count: count)]
+    stages = _tuning.stages(rounds, lambda count: count)
     ended: dict[tuple[float, float, int], Any] = {}
     for levels in LEVELS:
 

@@ -21,25 +21,19 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 import fpdfp
 from benchmarks import _tools, _tuning
 from benchmarks._problems import DATA, N, Setting, graph_guided
-from fpdfp import steps
 from fpdfp.engines.checkpoint import describe, fingerprint
 from fpdfp.engines.progress import format_bits
 
 TARGETS = (1e-2, 1e-3, 1e-4)
 GAMMAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 DECAYS = (0.0, 0.001, 0.01)
-#: Rounds of the stages of tuning before the last, and how many of so many settings go on.
-STAGES: tuple[tuple[int, Callable[[int], int]], ...] = ((250, lambda count: math.ceil(count / 3)), (1000, lambda _: 2))
 SEEDS = (1, 2, 3)
 PER_ROUND, LEVELS, LOCAL_STEPS, BATCH = 20, 20, 5, 50
 INNER = fpdfp.InnerSolve(tol=1e-2)
@@ -86,35 +80,24 @@ def settings_of(contender: Contender) -> list[tuple[float, float]]:
 
 
 def method_of(where: Setting, name: str, gamma: float, decay: float) -> Any:
-    gamma0 = gamma / float(where.federated.lipschitz.mean())
-    return CONTENDERS[name].make(steps.Decreasing(gamma0, decay) if decay else steps.Constant(gamma0))
+    return CONTENDERS[name].make(_tuning.schedule(where, gamma, decay))
 
 
 def run(where: Setting, name: str, gamma: float, decay: float, rounds: int, every: int, seed: int = 0) -> fpdfp.Result:
     """Run a contender until it is within the smallest target, or to the end."""
     contender = CONTENDERS[name]
-    problem = where.central if contender.central else where.federated
     method = method_of(where, name, gamma, decay)
-
-    def close(now: fpdfp.Run) -> bool:
-        return now.history.last()["objective"] <= where.best * (1 + TARGETS[-1])
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some steps are meant to be too large
-        result = fpdfp.solve(
-            problem,
-            method,
-            rounds=rounds,
-            clients_per_round=None if contender.central or contender.everyone else PER_ROUND,
-            compressor=fpdfp.QSGD(LEVELS) if method.traits.compression else None,
-            seed=seed,
-            evaluate_every=every,
-            callbacks=[close],
-            progress=False,
-        )
-    if result.status == "interrupted":
-        raise KeyboardInterrupt
-    return result
+    return _tuning.run_until(
+        where,
+        where.central if contender.central else where.federated,
+        method,
+        TARGETS[-1],
+        rounds=rounds,
+        clients_per_round=None if contender.central or contender.everyone else PER_ROUND,
+        compressor=fpdfp.QSGD(LEVELS) if method.traits.compression else None,
+        seed=seed,
+        evaluate_every=every,
+    )
 
 
 def score(where: Setting, result: fpdfp.Result) -> float:
@@ -143,7 +126,7 @@ class Tuning:
 
     def __init__(self, where: Setting, scores: _tuning.Scores, rounds: int) -> None:
         self.where, self.scores = where, scores
-        self.stages = [*(stage for stage in STAGES if stage[0] < rounds), (rounds, lambda _: 1)]
+        self.stages = _tuning.stages(rounds, lambda _: 1)
         self.code, self.problem = _tuning.code(), fingerprint(where.federated)
 
     def key(self, name: str, gamma: float, decay: float, rounds: int) -> str:
@@ -161,11 +144,8 @@ class Tuning:
 
 def reached(where: Setting, results: list[fpdfp.Result], target: float) -> dict[str, float] | None:
     """Medians over runs of the totals at the first evaluation within a relative error; None if most never got there."""
-    found = []
-    for result in results:
-        within = np.flatnonzero(result.history.objective <= where.best * (1 + target))
-        if len(within):
-            found.append({name: float(result.history[name][within[0]]) for name in MEASURES})
+    firsts = [_tuning.first_within(where, result.history, target, MEASURES) for result in results]
+    found = [first for first in firsts if first is not None]
     if 2 * len(found) <= len(results):
         return None
     # Runs that did not get there count as slower than all others.

@@ -12,17 +12,15 @@ import numpy as np
 
 from fpdfp._array import read_only
 from fpdfp._typing import Array, IntArray
-from fpdfp.compress import Compressor, Full
-from fpdfp.compress.wire import frame_bits
+from fpdfp.compress import Compressor
 from fpdfp.engines.history import History
+from fpdfp.engines.setup import full_bits
 from fpdfp.methods.base import Method, Update, Work
 from fpdfp.problem import Problem
 from fpdfp.rng import Draws, Purpose, choose_clients
 
 #: A plain integer, since arithmetic with an enumeration is slow.
 QUANTIZE = int(Purpose.QUANTIZE)
-#: What the server sends is not compressed.
-FULL = Full()
 
 
 class DivergenceError(ArithmeticError):
@@ -159,6 +157,5 @@ class Run:
         x = method.solution(state)[0]
         if not math.isfinite(float(np.vdot(x, x))):
             raise DivergenceError("the iterate is no longer finite")
-        parts = (array for array in message if array.size)
-        bits_down = sum(8 * array.nbytes + frame_bits(FULL, array.shape, array.dtype) for array in parts)
+        bits_down = sum(full_bits(array) for array in message if array.size)
         return clients, state, update, bits_up, len(clients) * bits_down

@@ -17,6 +17,9 @@ from fpdfp.errors import StepTooLargeWarning
 from fpdfp.methods.base import Method
 from fpdfp.problem import Problem
 
+#: What the server sends, and what is sent once, is not compressed.
+FULL = Full()
+
 
 def participants(problem: Problem, method: Method, clients_per_round: int | None) -> int:
     """Return how many clients take part in a round."""
@@ -40,12 +43,11 @@ def check(problem: Problem, method: Method) -> None:
         raise ValueError(f"batch_size must be None: {type(problem.losses).__name__} cannot draw mini-batches")
     if method.batch_size is not None and not method.traits.mini_batches:
         raise ValueError(f"batch_size must be None for {name}, which needs full gradients, got {method.batch_size}")
-    local_steps = getattr(method, "local_steps", 1)
-    if local_steps > 1 and not method.traits.local_steps:
-        raise ValueError(f"local_steps must be 1 for {name}, got {local_steps}")
+    if method.local_steps > 1 and not method.traits.local_steps:
+        raise ValueError(f"local_steps must be 1 for {name}, got {method.local_steps}")
     method.check(problem.model)
-    known = getattr(method, "strong_convexity", None) is not None
-    if method.traits.strong_convexity == "needed" and not known and problem.strong_convexity == 0:
+    needed = method.traits.strong_convexity == "needed" and method.strong_convexity is None
+    if needed and problem.strong_convexity == 0:
         raise ValueError(
             f"strong_convexity must be given for {name}, since none is known of f: add a ridge (l2=) to the losses, or "
             "take a method that does not need it"
@@ -100,17 +102,17 @@ def exchange_once(problem: Problem, method: Method) -> tuple[Method, tuple[int, 
         sent = method.gather(problem.model, problem.local(clients))
         if not sent:
             break
-        kind, up = type(sent), up + sum(_full_bits(array[0]) * len(array) for array in sent)
+        kind, up = type(sent), up + sum(full_bits(array[0]) * len(array) for array in sent)
         sums = [array.sum(axis=0, dtype=np.float64) for array in sent]
         total = sums if not total else [so_far + part for so_far, part in zip(total, sums, strict=True)]
     installed = method.install(problem.model, kind(*(part / problem.n_clients for part in total)) if kind else ())
-    down = problem.n_clients * sum(map(_full_bits, installed.announcement()))
+    down = problem.n_clients * sum(map(full_bits, installed.announcement()))
     return installed, (up, down)
 
 
-def _full_bits(array: Array) -> int:
+def full_bits(array: Array) -> int:
     """The size of an array as an uncompressed message."""
-    return 8 * array.nbytes + frame_bits(Full(), array.shape, array.dtype)
+    return 8 * array.nbytes + frame_bits(FULL, array.shape, array.dtype)
 
 
 def _compressors(method: Method, asked: Method, problem: Problem, compressor: Any) -> dict[str, Compressor]:
@@ -130,7 +132,7 @@ def _compressors(method: Method, asked: Method, problem: Problem, compressor: An
     for name, one in given.items():
         if one is not None and not isinstance(one, Compressor):
             raise TypeError(f"compressor[{name!r}] must be a compressor or None, got {_checks.kind(one)}")
-        chosen[name] = Full() if one is None else one
+        chosen[name] = FULL if one is None else one
         try:
             frame_bits(chosen[name], shapes[name], problem.model.dtype)
         except ValueError as error:

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from fpdfp import _checks, steps
 from fpdfp._typing import Array
 from fpdfp.errors import StepTooLargeWarning
@@ -22,6 +24,18 @@ def mean(replies: Array) -> Array:
     """Return the plain mean over the client axis, summed in the order of clients."""
     total: Array = replies.sum(axis=0)
     return total / len(replies)
+
+
+def dots(a: Array, b: Array) -> Array:
+    """The inner product of each row, in float64."""
+    total: Array = np.multiply(a, b, dtype=np.float64).reshape(len(a), -1).sum(axis=1)
+    return total
+
+
+def norms(a: Array) -> Array:
+    """The norm of each row, in float64."""
+    lengths: Array = np.sqrt(dots(a, a))
+    return lengths
 
 
 def check_hyper_parameters(method: Any, *, constant_step: bool = False) -> None:

@@ -82,8 +82,9 @@ class GradientForm(Method):
 class ProximalForm(Method):
     """Clients take local steps with the prox of g∘B, by an inner solve where B is not the identity."""
 
-    local_steps: int
     inner: InnerSolve | None
+    #: η, where a method has no such hyper-parameter.
+    server_step: float = 1.0
 
     def __post_init__(self) -> None:
         check_hyper_parameters(self)
@@ -99,7 +100,7 @@ class ProximalForm(Method):
 
     def largest_step(self, model: Model, constants: steps.Constants) -> float:
         # A server step above 1 makes a round that much longer.
-        return largest_local_step(constants, self.local_steps) / max(1.0, getattr(self, "server_step", 1.0))
+        return largest_local_step(constants, self.local_steps) / max(1.0, self.server_step)
 
     def dual_points(self, model: Model, rows: int) -> Array:
         """Return dual points for inner solves to start from; empty ones where there are none."""

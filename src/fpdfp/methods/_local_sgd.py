@@ -19,7 +19,6 @@ from fpdfp.rng import Draws
 class LocalSGD(SmoothMethod, PrimalForm):
     """A method whose clients take τ steps of stochastic gradient descent on their own."""
 
-    local_steps: int
     averaging: str
 
     def __post_init__(self) -> None:

@@ -54,8 +54,12 @@ class Method(abc.ABC):
     #: What the method needs and can do; ``solve`` checks it before the first round.
     traits: ClassVar[Traits]
 
-    batch_size: int | None
     step: Any
+    batch_size: int | None
+    #: τ, where a method has no such hyper-parameter.
+    local_steps: int = 1
+    #: μ as the user gave it; None where it was not given, or cannot be.
+    strong_convexity: float | None = None
 
     @property
     def solves(self) -> Solves:

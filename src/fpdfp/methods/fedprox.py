@@ -9,6 +9,7 @@ import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._typing import Array
+from fpdfp.methods._common import norms
 from fpdfp.methods._forms import Change, Primal
 from fpdfp.methods._local_sgd import LocalSGD
 from fpdfp.methods.base import Update, Work
@@ -123,14 +124,14 @@ class FedProx(LocalSGD):
         for t in range(self.local_steps):
             slope = self.slopes(model, local, x, x_k, draws._replace(step=t))
             if self.inexactness is not None:
-                enough = self.inexactness * _norms(slope) if t == 0 else enough
-                todo &= ~_within(_norms(slope), enough)
+                enough = self.inexactness * norms(slope) if t == 0 else enough
+                todo &= ~_within(norms(slope), enough)
                 if not todo.any():
                     break
                 work += int(todo.sum())
             x = np.where(todo.reshape(-1, *[1] * len(model.shape)), x - gamma * slope, x)
         if self.inexactness is not None and todo.any():
-            todo &= ~_within(_norms(self.slopes(model, local, x, x_k, draws)), enough)
+            todo &= ~_within(norms(self.slopes(model, local, x, x_k, draws)), enough)
         unsolved = int(todo.sum()) if self.has_inner_solve else 0
         return Update(Change(self.weigh(local, x - x_k)), work=Work(work, unsolved))
 
@@ -139,14 +140,7 @@ class FedProx(LocalSGD):
         return self.gradients(model, local, x, draws) + self.rho * (x - x_k)
 
 
-def _norms(arrays: Array) -> Array:
-    """The norm of each client's array."""
-    wide = arrays.reshape(len(arrays), -1).astype(np.float64)
-    norms: Array = np.sqrt((wide * wide).sum(axis=1))
-    return norms
-
-
-def _within(norms: Array, enough: Array) -> Array:
+def _within(lengths: Array, enough: Array) -> Array:
     """Where a solve is exact enough; one that gives no numbers is not, and goes on until the engine sees it."""
-    within: Array = (norms <= enough) & np.isfinite(norms)
+    within: Array = (lengths <= enough) & np.isfinite(lengths)
     return within

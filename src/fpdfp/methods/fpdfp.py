@@ -16,19 +16,13 @@ from fpdfp.methods._common import (
     local_schedule,
     mean,
 )
+from fpdfp.methods._forms import PrimalDual
 from fpdfp.methods._pdfp_step import pdfp_step
 from fpdfp.methods.base import Method, Update
 from fpdfp.methods.fpdfp_identity import FPDFPIdentity
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
-
-
-class State(NamedTuple):
-    """The primal and the dual variable, which the server also broadcasts."""
-
-    x: Array
-    v: Array
 
 
 class Reply(NamedTuple):
@@ -131,13 +125,13 @@ class FPDFP(Method):
     def reply_shapes(self, model: Model) -> dict[str, Shape]:
         return {"x": model.shape, "v": model.dual_shape}
 
-    def init(self, model: Model, x0: Array) -> State:
-        return State(x0, np.zeros(model.dual_shape, dtype=x0.dtype))
+    def init(self, model: Model, x0: Array) -> PrimalDual:
+        return PrimalDual(x0, np.zeros(model.dual_shape, dtype=x0.dtype))
 
-    def broadcast(self, model: Model, state: State) -> State:
+    def broadcast(self, model: Model, state: PrimalDual) -> PrimalDual:
         return state
 
-    def client_update(self, model: Model, local: LocalLosses, message: State, k: int, draws: Draws) -> Update:
+    def client_update(self, model: Model, local: LocalLosses, message: PrimalDual, k: int, draws: Draws) -> Update:
         assert self.lam is not None
         gamma = self.schedule()(k)
         x, v = message
@@ -146,8 +140,8 @@ class FPDFP(Method):
             x, v = pdfp_step(model, x, v, gradients, gamma, self.lam)
         return Update(Reply(x - message.x, v))
 
-    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
-        return State(state.x + mean(reply.x), mean(reply.v))
+    def server_update(self, model: Model, state: PrimalDual, reply: Reply, k: int) -> PrimalDual:
+        return PrimalDual(state.x + mean(reply.x), mean(reply.v))
 
-    def solution(self, state: State) -> tuple[Array, Array | None]:
+    def solution(self, state: PrimalDual) -> tuple[Array, Array | None]:
         return state.x, state.v

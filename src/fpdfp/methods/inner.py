@@ -9,6 +9,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array
+from fpdfp.methods._common import dots, norms
 from fpdfp.methods.base import Work
 from fpdfp.penalties.zero import Zero
 from fpdfp.problem import Model
@@ -132,7 +133,7 @@ class _DualSteps:
         image = model.linop.apply(y - self.t * model.linop.adjoint(point))
         current = model.penalty.conjugate_prox(point + sigma * image, sigma)
         # Momentum that points uphill is dropped (B. O'Donoghue and E. Candès, "Adaptive restart", 2015).
-        theta = np.where(_dots(point - current, current - previous) > 0, 1.0, theta)
+        theta = np.where(dots(point - current, current - previous) > 0, 1.0, theta)
         following = (1.0 + np.sqrt(1.0 + 4.0 * theta**2)) / 2.0
         momentum = ((theta - 1.0) / following).astype(y.dtype)
         return current, current + _wide(momentum, y, model) * (current - previous), following
@@ -143,35 +144,23 @@ class _DualSteps:
         u = y - t * model.linop.adjoint(v)
         self.u[todo], self.v[todo] = u, v
         image = model.linop.apply(u)
-        reach = self.reach[0] * _norms(u) + self.reach[1] * _norms(self.origin[todo] - u)
+        reach = self.reach[0] * norms(u) + self.reach[1] * norms(self.origin[todo] - u)
         if not model.penalty.finite:
             # A dual step from v to v⁺ has D(v⁺) − D* ≤ ‖v − v⁺‖‖v − v*‖/σ, and D(v) − D* is at least ‖u − u*‖²/2t. What
             # v* is is not known; from a start at zero dual steps come nearer, so ‖v − v*‖ is taken as ‖v‖ or ‖v⁺‖.
             new = model.penalty.conjugate_prox(v + self.sigma * image, self.sigma)
-            away = np.maximum(_norms(v), _norms(new))
-            close: Array = np.sqrt(2.0 * t * _norms(new - v) * away / self.sigma) <= self.inner.tol * reach
+            away = np.maximum(norms(v), norms(new))
+            close: Array = np.sqrt(2.0 * t * norms(new - v) * away / self.sigma) <= self.inner.tol * reach
             return close
         values = np.array([model.penalty.value(row) for row in image])
         conjugates = np.array([model.penalty.conjugate(row) for row in v])
-        products = _dots(image, v)
+        products = dots(image, v)
         # What rounding can hide: in both sums, and in Bu, which has the errors of y = u + tBᵀv.
-        hidden = _norms(v) * _norms(y) / np.sqrt(model.largest_lambda)
+        hidden = norms(v) * norms(y) / np.sqrt(model.largest_lambda)
         rounding = 8 * np.finfo(y.dtype).eps * (abs(values) + abs(products) + hidden)
         gap = np.maximum(values + conjugates - products - rounding, 0.0)
         solved: Array = (np.sqrt(2.0 * t * gap) <= self.inner.tol * reach) & np.isfinite(rounding)
         return solved
-
-
-def _dots(a: Array, b: Array) -> Array:
-    """The inner product of each row, in float64."""
-    total: Array = np.multiply(a, b, dtype=np.float64).reshape(len(a), -1).sum(axis=1)
-    return total
-
-
-def _norms(a: Array) -> Array:
-    """The norm of each row, in float64."""
-    norms: Array = np.sqrt(_dots(a, a))
-    return norms
 
 
 def _wide(factors: Array, y: Array, model: Model) -> Array:

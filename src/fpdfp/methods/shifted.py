@@ -196,12 +196,17 @@ class ShiftedPDFP(Method):
         hessian += np.tril(hessian, -1).T
         return dataclasses.replace(self, preconditioner=Whitening(hessian))
 
+    @property
+    def coordinates(self) -> Preconditioner | None:
+        """The preconditioner, once it is there."""
+        return self.preconditioner if isinstance(self.preconditioner, Preconditioner) else None
+
     def announcement(self) -> tuple[Array, ...]:
-        return (self.preconditioner.numbers,) if isinstance(self.preconditioner, Preconditioner) else ()
+        return () if self.coordinates is None else (self.coordinates.numbers,)
 
     @property
     def factor(self) -> LinOp | None:
-        return self.preconditioner.factor if isinstance(self.preconditioner, Preconditioner) else None
+        return None if self.coordinates is None else self.coordinates.factor
 
     def prepare(self, model: Model, constants: steps.Constants) -> ShiftedPDFP:
         return dataclasses.replace(
@@ -216,8 +221,8 @@ class ShiftedPDFP(Method):
     def smoothness(self, constants: steps.Constants) -> float:
         """L of f in the coordinates of the method."""
         smoothness = constants.lipschitz_mean or 1.0
-        if isinstance(self.preconditioner, Preconditioner) and self.preconditioner.smoothness is not None:
-            return min(smoothness, self.preconditioner.smoothness)
+        if self.coordinates is not None and self.coordinates.smoothness is not None:
+            return min(smoothness, self.coordinates.smoothness)
         return smoothness
 
     def noise(self, constants: steps.Constants) -> float:
@@ -240,7 +245,7 @@ class ShiftedPDFP(Method):
         return {"difference": model.shape}
 
     def init(self, model: Model, x0: Array) -> State:
-        u0 = self.preconditioner.coordinates(x0) if isinstance(self.preconditioner, Preconditioner) else x0
+        u0 = x0 if self.coordinates is None else self.coordinates.coordinates(x0)
         v = np.zeros((1, *model.dual_shape), dtype=x0.dtype)
         control = np.array([1.0, 1.0 if self.momentum else 0.0, 1.0, np.inf, np.inf])
         return State(u0, u0, v, np.zeros_like(u0), control, np.zeros(2, dtype=np.int64))
