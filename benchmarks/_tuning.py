@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import inspect
 import json
 import math
 import multiprocessing
 import os
+import re
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import fpdfp
 from benchmarks._problems import Setting
 from fpdfp import steps
+from fpdfp.methods.base import Method
 
 Grid = TypeVar("Grid")
 
@@ -46,10 +50,15 @@ def positive(text: str) -> int:
     return value
 
 
-def code() -> str:
-    """A digest of the methods' source: scores of other code are not used."""
-    sources = sorted(Path(fpdfp.methods.__file__).parent.glob("*.py"))
-    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+def code(kind: type[Method]) -> str:
+    """A digest of the source of a method and of the modules that it uses: scores of other code are not taken."""
+    bases = [base for base in kind.__mro__ if issubclass(base, Method) and base is not Method]
+    sources = {base.__module__: inspect.getsource(sys.modules[base.__module__]) for base in bases}
+    for text in list(sources.values()):
+        for name in re.findall(r"from (fpdfp\.methods\.\w+) import", text):
+            if name not in ("fpdfp.methods.base", "fpdfp.methods.traits"):
+                sources[name] = inspect.getsource(sys.modules[name])
+    return hashlib.sha256("".join(sources[name] for name in sorted(sources)).encode()).hexdigest()[:12]
 
 
 class Scores:

@@ -72,7 +72,7 @@ def _work(job: tuple[Any, ...]) -> tuple[str, Any]:
 
 def tuned(where: Setting, name: str, split: str, scores: _tuning.Scores, rounds: int) -> dict[str, Any]:
     """Return the best of FPDFP in rounds and in bits."""
-    code, problem = _tuning.code(), fingerprint(where.federated)
+    code, problem = _tuning.code(fpdfp.FPDFP), fingerprint(where.federated)
     stages = _tuning.stages(rounds, lambda count: count)
     ended: dict[tuple[float, float, int], Any] = {}
     for levels in LEVELS:

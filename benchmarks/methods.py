@@ -127,12 +127,13 @@ class Tuning:
     def __init__(self, where: Setting, scores: _tuning.Scores, rounds: int) -> None:
         self.where, self.scores = where, scores
         self.stages = _tuning.stages(rounds, lambda _: 1)
-        self.code, self.problem = _tuning.code(), fingerprint(where.federated)
+        self.problem = fingerprint(where.federated)
 
     def key(self, name: str, gamma: float, decay: float, rounds: int) -> str:
         """Return what a score belongs to: problem, code, method with its hyper-parameters, how it is run."""
-        method = describe(method_of(self.where, name, gamma, decay))
-        return f"{self.problem} {self.code} {method} {PER_ROUND} of {N}, s = {LEVELS}, {rounds} rounds"
+        method = method_of(self.where, name, gamma, decay)
+        what = f"{self.problem} {_tuning.code(type(method))} {describe(method)}"
+        return f"{what} {PER_ROUND} of {N}, s = {LEVELS}, {rounds} rounds"
 
     def best(self, name: str) -> tuple[float, float]:
         def score(settings: Sequence[tuple[float, float]], rounds: int) -> list[float]:

@@ -209,9 +209,14 @@ class Problem:
         """Like ``lipschitz``, for u ↦ Sᵀ∇f_i(Su) with S the factor of a preconditioner."""
         return self._scaled(self.losses.lipschitz_in(factor))
 
-    def batch_smoothness(self, batch_size: int | None) -> float:
-        """What mini-batches add to the smoothness of a client's gradient in the mean square, at most."""
-        return 0.0 if batch_size is None else float(self._scaled(self.losses.batch_smoothness(batch_size)).max())
+    def batch_smoothness(self, batch_size: int | None, factor: linops.LinOp | None = None) -> float:
+        """What mini-batches add to the smoothness of a client's gradient in the mean square, at most.
+
+        With a factor S, to that of u ↦ Sᵀ∇f_i(Su).
+        """
+        if batch_size is None:
+            return 0.0
+        return float(self._scaled(self.losses.batch_smoothness(batch_size, factor)).max())
 
     def _scaled(self, constants: Array) -> Array:
         return constants if self.scaling is None else self.scaling * constants

@@ -31,6 +31,9 @@ class Purpose(enum.IntEnum):
 
     PARTICIPATION = 0
     BATCH = 1
+    REFRESH = 2  # of what a client of a variance-reduced method compares with
+    DROP_OUT = 3
+    DOWNLINK = 8  # plus the number of the field in the server's message
     QUANTIZE = 16  # plus the number of the field in the reply
 
 

@@ -113,6 +113,8 @@ class Constants(NamedTuple):
         N and n.
     omega
         The compressor's variance bound: E‖Q(x) − x‖² ≤ ω‖x‖²; 0 without one.
+    typical_omega
+        The same for typical instead of the worst x.
     batch_smoothness
         What mini-batches add to the smoothness of a client's gradient in the mean square; 0 for full gradients.
     own_lipschitz_max
@@ -127,6 +129,7 @@ class Constants(NamedTuple):
     omega: float
     batch_smoothness: float
     own_lipschitz_max: float
+    typical_omega: float
 
     @property
     def largest_safe_step(self) -> float:

@@ -16,6 +16,9 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.errors import MessageError
 from fpdfp.rng import Draws
 
+#: How many numbers a typical error is measured on, at least.
+SAMPLE = 1 << 12
+
 
 class Compressed(NamedTuple):
     """Arrays as the receiver decodes them, and the bits that each client's message took."""
@@ -86,6 +89,18 @@ class Compressor(abc.ABC):
     @abc.abstractmethod
     def omega(self, shape: int | Shape) -> float:
         """Return a bound ω of the relative error for arrays of a size or shape: E‖Q(x) − x‖² ≤ ω‖x‖²."""
+
+    def typical_omega(self, shape: int | Shape) -> float:
+        """Return the relative error ‖Q(x) − x‖²/‖x‖² that a sample of normally distributed arrays has, at most ω.
+
+        For max-norm quantizers with few levels it is far below the bound, which is for the worst x.
+        """
+        sizes = _checks.shape("shape", (shape,) if np.ndim(shape) == 0 else shape)
+        rows = max(1, SAMPLE // math.prod(sizes))
+        arrays = np.random.default_rng(0).standard_normal((rows, *sizes)).astype(np.float32)
+        values = self.dequantize(self.quantize(arrays, Draws(0, 0, np.arange(rows)), 0))
+        error = float(np.square(values - arrays, dtype=np.float64).sum() / np.square(arrays, dtype=np.float64).sum())
+        return min(error, self.omega(shape))
 
     @abc.abstractmethod
     def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:

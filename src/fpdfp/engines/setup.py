@@ -153,7 +153,10 @@ def _compressors(method: Method, asked: Method, problem: Problem, compressor: An
 def constants_of(problem: Problem, method: Method, compressors: Mapping[str, Compressor], n: int) -> steps.Constants:
     """Collect what a step can be chosen from."""
     shapes = method.reply_shapes(problem.model)
-    lipschitz = problem.lipschitz if method.factor is None else problem.lipschitz_in(method.factor)
+    lipschitz = problem.lipschitz
+    if method.factor is not None:
+        known = method.smoothness_in_factor
+        lipschitz = problem.lipschitz_in(method.factor) if known is None else np.full(problem.n_clients, known)
     return steps.Constants(
         lipschitz_mean=round_up(float(lipschitz.mean())),
         lipschitz_max=round_up(float(lipschitz.max())),
@@ -161,6 +164,7 @@ def constants_of(problem: Problem, method: Method, compressors: Mapping[str, Com
         n_clients=problem.n_clients,
         clients_per_round=n,
         omega=max((one.omega(shapes[name]) for name, one in compressors.items()), default=0.0),
-        batch_smoothness=round_up(problem.batch_smoothness(method.batch_size)),
+        batch_smoothness=round_up(problem.batch_smoothness(method.batch_size, method.factor)),
         own_lipschitz_max=round_up(problem.total_weight * float(problem.losses.lipschitz().max())),
+        typical_omega=max((one.typical_omega(shapes[name]) for name, one in compressors.items()), default=0.0),
     )

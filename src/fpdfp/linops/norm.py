@@ -34,19 +34,22 @@ MIN_STEPS, MAX_STEPS = 40, 200
 MEMORY = 1 << 27
 
 
-def squared_norm_bound(operator: Any) -> float:
-    """Return an upper bound of the largest eigenvalue of BBᵀ for a matrix or a :class:`LinOp`."""
+def squared_norm_bound(operator: Any, at_most: int = MAX_STEPS) -> float:
+    """Return an upper bound of the largest eigenvalue of BBᵀ for a matrix or a :class:`LinOp`.
+
+    Fewer steps than ``MAX_STEPS`` take less time and give a looser bound.
+    """
     if isinstance(operator, LinOp):
         linop = operator
         if linop.size_in <= linop.size_out:
-            return _lanczos_bound(lambda u: linop.adjoint(linop.apply(u)), linop.in_shape, MAX_STEPS)
-        return _lanczos_bound(lambda u: linop.apply(linop.adjoint(u)), linop.out_shape, MAX_STEPS)
+            return _lanczos_bound(lambda u: linop.adjoint(linop.apply(u)), linop.in_shape, at_most)
+        return _lanczos_bound(lambda u: linop.apply(linop.adjoint(u)), linop.out_shape, at_most)
     matrix = operator
     rows, columns = matrix.shape
     entries = int(getattr(matrix, "nnz", rows * columns))
     if min(rows, columns) <= DENSE and entries * min(rows, columns) <= BUDGET:
         return _dense_bound(matrix)
-    steps = min(max(BUDGET // (4 * max(entries, 1)), MIN_STEPS), MAX_STEPS)
+    steps = min(max(BUDGET // (4 * max(entries, 1)), MIN_STEPS), at_most)
     if columns <= rows:
         bound = _lanczos_bound(lambda u: matrix.T @ (matrix @ u), (columns,), steps)
     else:

@@ -17,6 +17,8 @@ from fpdfp.rng import Draws, Purpose
 
 #: Up to this many columns the Hessian is formed as a dense matrix.
 DENSE_HESSIAN = 2000
+#: Rows that are multiplied with a dense matrix at a time.
+ROWS = 4096
 
 
 class LinearModel(Losses):
@@ -158,18 +160,28 @@ class LinearModel(Losses):
             out[row] = self.curvature / self.sizes[client] * squares + self.l2
         return out
 
-    def batch_smoothness(self, batch_size: int) -> Array:
+    def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
         m, b = self.sizes, np.minimum(batch_size, self.sizes)
         share = (m - b) / (b * np.maximum(m - 1, 1))
-        added: Array = share * (self.curvature * self._largest_rows + self.l2)
+        ridge = self.l2 if factor is None else self.l2 * factor.squared_norm
+        added: Array = share * (self.curvature * self._largest_rows(factor) + ridge)
         return added
 
-    @functools.cached_property
-    def _largest_rows(self) -> Array:
-        """The largest squared norm of a row of each client."""
+    def _largest_rows(self, factor: LinOp | None) -> Array:
+        """The largest squared norm of a row of each client, or of Sᵀ times a row."""
         X = self._rows.X
-        squares = X.power(2).sum(axis=1) if self._rows.sparse else np.einsum("ij,ij->i", X, X)
-        largest: Array = np.maximum.reduceat(squares.astype(np.float64), self._rows.offsets[:-1])
+        if factor is None:
+            squares = X.power(2).sum(axis=1) if self._rows.sparse else np.einsum("ij,ij->i", X, X)
+        elif isinstance(factor, Diagonal):
+            squares = (X.power(2) if self._rows.sparse else X**2) @ factor.factors**2
+        elif self.shape[0] <= DENSE_HESSIAN:
+            columns = factor.apply(np.eye(self.shape[0]))  # the rows of Sᵀ
+            squares = np.concatenate([
+                np.square(X[first : first + ROWS] @ columns.T).sum(axis=1) for first in range(0, X.shape[0], ROWS)
+            ])  # fmt: skip
+        else:
+            return factor.squared_norm * self._largest_rows(None)
+        largest: Array = np.maximum.reduceat(np.asarray(squares, dtype=np.float64), self._rows.offsets[:-1])
         return largest
 
     def strong_convexity(self, weights: Array) -> float:

@@ -86,8 +86,8 @@ class Losses(abc.ABC):
         """Return the diagonals of ``curvatures``, which may be known where those are too large; None if unknown."""
         return None
 
-    def batch_smoothness(self, batch_size: int) -> Array:
-        """Return what mini-batches add to each client's smoothness in the mean square.
+    def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
+        """Return what mini-batches add to each client's smoothness in the mean square, with S of u ↦ Sᵀ∇f_i(Su).
 
         For batches of b of m samples drawn without replacement this is at most (m − b)/(b(m − 1)) times the
         largest Lipschitz constant of a sample. The default is 0: nothing is known of single samples.

@@ -108,6 +108,11 @@ class Method(abc.ABC):
         """S, where clients send Sᵀ times a gradient; None where they send gradients as they are."""
         return None
 
+    @property
+    def smoothness_in_factor(self) -> float | None:
+        """A bound of the Lipschitz constant of u ↦ Sᵀ∇f(Su), where one is known without asking clients."""
+        return None
+
     @abc.abstractmethod
     def prepare(self, model: Model, constants: Constants) -> Method:
         """Return the method with every automatic hyper-parameter chosen."""

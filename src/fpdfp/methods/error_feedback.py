@@ -34,7 +34,7 @@ class ErrorFeedbackPDFP(ShiftedPDFP):
 
     Parameters
     ----------
-    step, dual_steps, preconditioner, momentum
+    step, dual_steps, preconditioner, momentum, batch_size, refresh
         As for :class:`ShiftedPDFP`; ``momentum`` is off by default.
     shift_step
         1, always.
@@ -79,11 +79,12 @@ class ErrorFeedbackPDFP(ShiftedPDFP):
         assert isinstance(prepared, ErrorFeedbackPDFP)
         return prepared
 
-    def noise(self, constants: steps.Constants) -> float:
-        """r/(1 − r) with r² = 1 − a n/N."""
+    def noisy_smoothness(self, constants: steps.Constants) -> float:
+        """L(1 + r/(1 − r)) with r² = 1 − a n/N, and what mini-batches add."""
         share = (1.0 - constants.omega) * constants.clients_per_round / constants.n_clients
         r = math.sqrt(1.0 - share)
-        return r / (1.0 - r)
+        smoothness = (constants.lipschitz_mean or 1.0) / (1.0 - r)
+        return smoothness + 2.0 * constants.batch_smoothness / constants.clients_per_round
 
     def rounds_to_learn(self, constants: steps.Constants) -> int:
         return math.ceil(4.0 * constants.n_clients / (constants.clients_per_round * (1.0 - constants.omega)))

@@ -1,0 +1,46 @@
+"""A diagonal preconditioner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._typing import Array
+from fpdfp.linops import Diagonal
+from fpdfp.precondition.base import Preconditioner
+
+
+class Scaling(Preconditioner):
+    """P = diag(1/h): every coordinate has its own step.
+
+    Parameters
+    ----------
+    curvature
+        h, the curvature of f along each coordinate, all positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Scaling(np.array([4.0, 1.0])).factor.apply(np.ones(2))
+    array([0.5, 1. ])
+    """
+
+    def __init__(self, curvature: Any) -> None:
+        values = _checks.float_array("curvature", curvature, dtype=np.float64)
+        if (values <= 0).any():
+            raise ValueError("curvature must be positive in every coordinate")
+        self._roots = np.sqrt(values).astype(np.float32).astype(np.float64)  # as it is sent
+        self.factor = Diagonal(1.0 / self._roots)
+
+    def coordinates(self, x: Array) -> Array:
+        u: Array = (self._roots * x).astype(x.dtype, copy=False)
+        return u
+
+    def gradient(self, slope: Array) -> Array:
+        return self.coordinates(slope)
+
+    @property
+    def numbers(self) -> Array:
+        return self._roots.astype(np.float32)

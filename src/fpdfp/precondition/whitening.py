@@ -1,0 +1,72 @@
+"""The inverse of a dense matrix as a preconditioner."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._typing import Array
+from fpdfp.linops import Matrix
+from fpdfp.precondition.base import Preconditioner
+
+
+class Whitening(Preconditioner):
+    """P = H⁻¹ for a symmetric positive definite matrix H: with H = CCᵀ, S = C⁻ᵀ.
+
+    C is rounded to float32, in which it is sent.
+
+    Parameters
+    ----------
+    hessian
+        H.
+    smoothness
+        An upper bound of the Lipschitz constant of ∇f in the new coordinates, if one is known: about 1 where H bounds
+        the Hessian of f everywhere. By default it is found from the clients' losses.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> whitening = Whitening(np.array([[4.0, 2.0], [2.0, 2.0]]))
+    >>> S = whitening.factor.matrix
+    >>> (S.T @ np.array([[4.0, 2.0], [2.0, 2.0]]) @ S).round(6)
+    array([[1., 0.],
+           [0., 1.]])
+    """
+
+    def __init__(self, hessian: Any, smoothness: float | None = None) -> None:
+        matrix = _checks.float_array("hessian", hessian, dtype=np.float64)
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(f"hessian must be a square matrix, got shape {matrix.shape}")
+        if not np.allclose(matrix, matrix.T, rtol=1e-6, atol=1e-6 * float(np.abs(matrix).max())):
+            raise ValueError("hessian must be symmetric")
+        try:
+            root = np.linalg.cholesky((matrix + matrix.T) / 2.0)
+        except np.linalg.LinAlgError:
+            raise ValueError("hessian must be positive definite: add a ridge to it") from None
+        self._root = root.astype(np.float32).astype(np.float64)
+        self.smoothness = None if smoothness is None else _checks.real("smoothness", smoothness, positive=True)
+
+    @functools.cached_property
+    def factor(self) -> Matrix:  # type: ignore[override]
+        from scipy.linalg import solve_triangular
+
+        inverse = solve_triangular(self._root, np.eye(len(self._root)), lower=True)
+        return Matrix(np.ascontiguousarray(inverse.T))
+
+    def coordinates(self, x: Array) -> Array:
+        u: Array = (self._root.T @ x).astype(x.dtype, copy=False)
+        return u
+
+    def gradient(self, slope: Array) -> Array:
+        return self._inverse_adjoint.apply(slope)
+
+    @functools.cached_property
+    def _inverse_adjoint(self) -> Matrix:
+        return Matrix(self._root)
+
+    @property
+    def numbers(self) -> Array:
+        return self._root[np.tril_indices(len(self._root))].astype(np.float32)
