@@ -54,6 +54,14 @@ class LocalLosses(NamedTuple):
         gradients = self.losses.gradients(x, self.clients, batch_size, draws)
         return gradients if self.total == 1.0 else self.total * gradients
 
+    def values(self, x: Array) -> Array:
+        """Return N w_i f_i(x) for each client."""
+        return self.weigh(self.losses.values(x, self.clients))
+
+    def least_convexities(self) -> Array:
+        """Return constants with which N w_i f_i are strongly convex for certain."""
+        return self.weigh(np.full(len(self.clients), self.losses.least_convexity))
+
     def curvatures(self) -> Array | None:
         """Return matrices that bound the Hessians of N w_i f_i for each client; None if none are known."""
         bounds = self.losses.curvatures(self.clients)

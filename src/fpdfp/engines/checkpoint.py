@@ -20,12 +20,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array
+from fpdfp.engines.downlink import Kept
 from fpdfp.engines.history import History
 from fpdfp.errors import CheckpointError
 from fpdfp.problem import Problem
 from fpdfp.steps import Schedule
 
-FORMAT = 2
+FORMAT = 3
 
 
 class Checkpoint(NamedTuple):
@@ -34,6 +35,7 @@ class Checkpoint(NamedTuple):
     round: int
     state: dict[str, Array]
     memory: dict[str, Array]
+    kept: Kept | None
     work: tuple[int, ...]
     bits_up: int
     bits_down: int
@@ -57,6 +59,9 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     arrays: dict[str, Any] = {"meta": np.array(json.dumps(meta))}
     arrays |= {f"state/{name}": array for name, array in checkpoint.state.items()}
     arrays |= {f"memory/{name}": array for name, array in checkpoint.memory.items()}
+    if checkpoint.kept is not None:
+        arrays |= {f"kept/{number:03d}": array for number, array in enumerate(checkpoint.kept.message)}
+        arrays |= {"seen": checkpoint.kept.seen, "sent": np.array(checkpoint.kept.sent)}
     arrays |= {f"history/{name}": checkpoint.history[name] for name in checkpoint.history}
     handle, temporary = _temporary(path)
     try:
@@ -106,6 +111,7 @@ def load(path: Path) -> Checkpoint:
             round=int(meta["round"]),
             state=_under("state/", contents),
             memory=_under("memory/", contents),
+            kept=_kept(contents),
             work=tuple(map(int, meta["work"])),
             bits_up=int(meta["bits_up"]),
             bits_down=int(meta["bits_down"]),
@@ -117,6 +123,13 @@ def load(path: Path) -> Checkpoint:
         raise CheckpointError(f"there is no checkpoint at {path}") from None
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise CheckpointError(f"{path} is not a readable checkpoint: {error}") from error
+
+
+def _kept(contents: Mapping[str, Array]) -> Kept | None:
+    if "seen" not in contents:
+        return None
+    arrays = _under("kept/", contents)
+    return Kept(tuple(arrays[name] for name in sorted(arrays)), int(contents["sent"]), contents["seen"])
 
 
 def _under(prefix: str, contents: Mapping[str, Array]) -> dict[str, Array]:

@@ -13,8 +13,8 @@ import numpy as np
 from fpdfp._array import read_only
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress import Compressor
+from fpdfp.engines.downlink import Downlink, Kept, full_bits
 from fpdfp.engines.history import History
-from fpdfp.engines.setup import full_bits
 from fpdfp.methods.base import Method, Update, Work
 from fpdfp.problem import Problem
 from fpdfp.rng import Draws, Purpose, choose_clients
@@ -28,9 +28,10 @@ class DivergenceError(ArithmeticError):
 
 
 class _Round(NamedTuple):
-    """A round that is done: who took part, what they remember, and the run after it."""
+    """A round that is done: whose replies arrived, who was written to, what they remember, and the run after it."""
 
     clients: IntArray
+    chosen: IntArray
     memory: Any
     state: Any
     work: Work
@@ -38,6 +39,19 @@ class _Round(NamedTuple):
     bits_up: int
     bits_down: int
     seconds: float
+    kept: Kept | None
+
+
+class _Outcome(NamedTuple):
+    """What a round comes to: whose replies arrived, what they keep, and the bits sent in it."""
+
+    clients: IntArray
+    chosen: IntArray
+    state: Any
+    update: Update
+    bits_up: int
+    bits_down: int
+    kept: Kept | None
 
 
 class Run:
@@ -59,6 +73,8 @@ class Run:
         Totals so far.
     bits_once_up, bits_once_down
         What was sent once, before the first round, and is not in the totals.
+    kept
+        What both sides know of the server's messages, where those are compressed.
     seconds
         Time spent in rounds.
     history
@@ -74,6 +90,8 @@ class Run:
         seed: int,
         state: Any,
         memory: Any = (),
+        downlink: Downlink | None = None,
+        drop_out: float = 0.0,
     ) -> None:
         self.problem = problem
         self.method = method
@@ -82,6 +100,11 @@ class Run:
         self.seed = seed
         self.state = state
         self.memory = memory
+        self.downlink = downlink
+        self.drop_out = drop_out
+        self.kept: Kept | None = None
+        if downlink is not None:
+            self.kept = downlink.start(method.broadcast(problem.model, state), problem.n_clients)
         self.work = Work()
         self.round = 0
         self.bits_up = 0
@@ -110,11 +133,12 @@ class Run:
     def advance(self) -> None:
         """Do one round; raise DivergenceError, and leave everything as it was, if it gives no numbers."""
         started = time.perf_counter()
-        clients, state, update, bits_up, bits_down = self._round(self.round)
+        done = self._round(self.round)
         # Absolute values, so that a commit that was cut short can be done once more.
         self._pending = _Round(
-            clients, update.memory, state, self.work + update.work, self.round + 1, self.bits_up + bits_up,
-            self.bits_down + bits_down, self.seconds + time.perf_counter() - started,
+            done.clients, done.chosen, done.update.memory, done.state, self.work + done.update.work, self.round + 1,
+            self.bits_up + done.bits_up, self.bits_down + done.bits_down,
+            self.seconds + time.perf_counter() - started, done.kept,
         )  # fmt: skip
         self.commit()
 
@@ -124,7 +148,11 @@ class Run:
             return
         for kept, new in zip(self.memory, self._pending.memory, strict=True):
             kept[self._pending.clients] = new
-        _, _, self.state, self.work, self.round, self.bits_up, self.bits_down, self.seconds = self._pending
+        if self._pending.kept is not None:
+            self._pending.kept.seen[self._pending.chosen] = self._pending.kept.sent
+        _, _, _, self.state, self.work, self.round, self.bits_up, self.bits_down, self.seconds, self.kept = (
+            self._pending
+        )
         self._pending = None
 
     def rehearse(self) -> None:
@@ -133,29 +161,64 @@ class Run:
         with contextlib.suppress(DivergenceError):
             self._round(self.round)
 
-    def _round(self, k: int) -> tuple[IntArray, Any, Update, int, int]:
-        """Return who took part in round k, the state after it, what clients gave back, and the bits sent in it."""
+    def _round(self, k: int) -> _Outcome:
+        """Do round k, and change nothing."""
         problem, method = self.problem, self.method
-        clients = choose_clients(self.seed, k, problem.n_clients, self.clients_per_round)
-        draws = Draws(self.seed, k, clients)
+        chosen = choose_clients(self.seed, k, problem.n_clients, self.clients_per_round)
         message = method.broadcast(problem.model, self.state)
+        if self.downlink is None:
+            kept, bits_down = None, len(chosen) * sum(full_bits(array) for array in message if array.size)
+        else:
+            assert self.kept is not None
+            message, kept, bits_down = self.downlink.send(self.kept, message, chosen, self.seed, k)
+        clients = self._that_answer(chosen, k)
         memory = type(self.memory)(*(kept[clients] for kept in self.memory)) if self.memory else ()
+        if not len(clients):
+            return _Outcome(clients, chosen, self.state, Update((), memory), 0, bits_down, kept)
+        draws = Draws(self.seed, k, clients)
         update = method.client_update(problem.model, problem.local(clients, memory), message, k, draws)
-        reply = update.reply
-        decoded = []
-        bits_up = 0
+        sent, bits_up = self._transmit(update.reply, draws)
+        state = method.server_update(problem.model, self.state, sent, k)
+        update = update._replace(memory=method.confirm(problem.model, update.memory, sent, k))
+        x = method.solution(state)[0]
+        if not math.isfinite(float(np.vdot(x, x))):
+            raise DivergenceError("the iterate is no longer finite")
+        return _Outcome(clients, chosen, state, update, bits_up, bits_down, kept)
+
+    def _that_answer(self, chosen: IntArray, k: int) -> IntArray:
+        """Return those of the chosen clients whose replies arrive."""
+        if self.drop_out == 0:
+            return chosen
+        coins = Draws(self.seed, k, chosen).words(Purpose.DROP_OUT, 1)[:, 0] / 2.0**32
+        return chosen[coins >= self.drop_out]
+
+    def _transmit(self, reply: Any, draws: Draws) -> tuple[Any, int]:
+        """Return replies as the server decodes them, and their bits."""
+        decoded, total = [], 0
         for field, (name, arrays) in enumerate(zip(reply._fields, reply, strict=True)):
             try:
                 values, bits = self.compressors[name].compress(arrays, draws, QUANTIZE + field)
             except FloatingPointError as error:
                 raise DivergenceError(str(error)) from error
             decoded.append(values)
-            bits_up += int(bits.sum())
-        sent = type(reply)(*decoded)
-        state = method.server_update(problem.model, self.state, sent, k)
-        update = update._replace(memory=method.confirm(problem.model, update.memory, sent, k))
-        x = method.solution(state)[0]
-        if not math.isfinite(float(np.vdot(x, x))):
-            raise DivergenceError("the iterate is no longer finite")
-        bits_down = sum(full_bits(array) for array in message if array.size)
-        return clients, state, update, bits_up, len(clients) * bits_down
+            total += int(bits.sum())
+        return type(reply)(*decoded), total
+
+    def certify(self) -> float | None:
+        """Have every client send its part of a duality gap, count the bits, and return the gap relative to F(x).
+
+        None where the method or the problem has no such certificate.
+        """
+        problem, method = self.problem, self.method
+        question = method.question(problem.model, self.state)
+        if question is None or problem.losses.least_convexity == 0:
+            return None
+        total: Array = np.zeros(2)
+        for clients in problem.losses.chunks():
+            memory = type(self.memory)(*(kept[clients] for kept in self.memory)) if self.memory else ()
+            answers = method.answer(problem.model, problem.local(clients, memory), question)
+            self.bits_up += len(clients) * full_bits(answers[0])
+            self.bits_down += len(clients) * sum(full_bits(array) for array in question)
+            total += answers.sum(axis=0)
+        value, gap = method.conclude(problem.model, self.state, total / problem.n_clients)
+        return None if gap is None else gap / max(abs(value), 1e-300)

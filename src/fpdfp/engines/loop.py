@@ -101,12 +101,15 @@ class Loop:
             while run.round < plan.rounds and ended is None:
                 run.advance()
                 due = run.round % plan.evaluate_every == 0 or run.round == plan.rounds
+                gap = None
                 if due:
                     self.evaluate()
+                    # Before the checkpoint, since it costs bits.
+                    gap = run.certify() if plan.tol is not None else None
                     bar.update(run.round, run.history.last()["objective"], run.bits_up)
                 if plan.checkpoint is not None and run.round % plan.checkpoint_every == 0:
                     self.save()
-                ended = self.ended(due, interrupt)
+                ended = self.ended(due, gap, interrupt)
         except DivergenceError as error:
             return self.diverged(str(error))
         except BaseException:
@@ -119,8 +122,8 @@ class Loop:
             self.save()
         return ended
 
-    def ended(self, evaluated: bool, interrupt: Interrupt) -> tuple[str, str] | None:
-        """Say whether the run is to end before its last round, and why."""
+    def ended(self, evaluated: bool, gap: float | None, interrupt: Interrupt) -> tuple[str, str] | None:
+        """Say whether the run is to end before its last round, and why; ``gap`` is what the clients have certified."""
         run, plan = self.run, self.plan
         for callback in plan.callbacks:
             outcome = callback(run)
@@ -131,6 +134,9 @@ class Loop:
         if interrupt.requested:
             return "interrupted", "stopped by the user; the result so far is kept"
         if evaluated and plan.tol is not None:
+            if gap is not None:
+                close = gap <= plan.tol
+                return ("converged", f"the clients certify a relative gap of at most {plan.tol:g}") if close else None
             certificate = run.problem.certificate(run.x, run.v)
             if certificate.relative_gap is not None and certificate.relative_gap <= plan.tol:
                 return "converged", f"the relative duality gap is at most {plan.tol:g}"
@@ -170,7 +176,7 @@ class Loop:
         checkpoints.save(
             self.plan.checkpoint,
             checkpoints.Checkpoint(
-                run.round, run.state._asdict(), run.memory._asdict() if run.memory else {}, tuple(run.work),
+                run.round, run.state._asdict(), run.memory._asdict() if run.memory else {}, run.kept, tuple(run.work),
                 run.bits_up, run.bits_down, run.seconds, run.history, self.plan.description,
             ),
         )  # fmt: skip

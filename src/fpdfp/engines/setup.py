@@ -13,12 +13,10 @@ from fpdfp._rounding import round_down, round_up
 from fpdfp._typing import Array
 from fpdfp.compress import Compressor, Full
 from fpdfp.compress.wire import frame_bits
+from fpdfp.engines.downlink import FULL, Downlink, full_bits
 from fpdfp.errors import StepTooLargeWarning
 from fpdfp.methods.base import Method
 from fpdfp.problem import Problem
-
-#: What the server sends, and what is sent once, is not compressed.
-FULL = Full()
 
 
 def participants(problem: Problem, method: Method, clients_per_round: int | None) -> int:
@@ -32,6 +30,32 @@ def participants(problem: Problem, method: Method, clients_per_round: int | None
     if n < count and not method.traits.partial_participation:
         raise ValueError(f"clients_per_round must be None for {type(method).__name__}, which needs every client")
     return n
+
+
+def check_drop_out(method: Method, drop_out: float) -> float:
+    """Return the probability with which clients do not answer."""
+    chance = _checks.real("drop_out", drop_out, at_least=0.0)
+    if chance >= 1:
+        raise ValueError(f"drop_out must be below 1, got {chance:g}")
+    if chance > 0 and not method.traits.partial_participation:
+        raise ValueError(f"drop_out must be 0 for {type(method).__name__}, which needs every client")
+    return chance
+
+
+def server_side(problem: Problem, method: Method, downlink: Any) -> Downlink | None:
+    """Return how the server's messages are compressed, None if they are not."""
+    if downlink is None:
+        return None
+    if not isinstance(downlink, Compressor):
+        raise TypeError(f"downlink must be a compressor, 'auto' or None, got {_checks.kind(downlink)}")
+    if not method.traits.downlink:
+        raise ValueError(f"downlink must be None for {type(method).__name__}, whose clients need exact messages")
+    if not downlink.unbiased and downlink.omega(problem.model.shape) >= 1:
+        raise ValueError(
+            f"downlink must be unbiased, or have a relative error below 1, got {downlink!r} with the bound "
+            f"{downlink.omega(problem.model.shape):.3g}"
+        )
+    return Downlink(downlink)
 
 
 def check(problem: Problem, method: Method) -> None:
@@ -110,11 +134,6 @@ def exchange_once(problem: Problem, method: Method) -> tuple[Method, tuple[int, 
     return installed, (up, down)
 
 
-def full_bits(array: Array) -> int:
-    """The size of an array as an uncompressed message."""
-    return 8 * array.nbytes + frame_bits(FULL, array.shape, array.dtype)
-
-
 def _compressors(method: Method, asked: Method, problem: Problem, compressor: Any) -> dict[str, Compressor]:
     """Return a compressor for each field of the reply of ``method``, which runs for the one that was asked for."""
     shapes = method.reply_shapes(problem.model)
@@ -127,7 +146,7 @@ def _compressors(method: Method, asked: Method, problem: Problem, compressor: An
             raise ValueError(f"compressor: the fields of a reply are {fields}, got {sorted(map(str, compressor))}")
         given = {name: compressor.get(name) for name in fields}
     else:
-        raise TypeError(f"compressor must be a compressor, a mapping or None, got {_checks.kind(compressor)}")
+        raise TypeError(f"compressor must be a compressor, a mapping, 'auto' or None, got {_checks.kind(compressor)}")
     chosen: dict[str, Compressor] = {}
     for name, one in given.items():
         if one is not None and not isinstance(one, Compressor):

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fpdfp import _checks, rng
 from fpdfp._typing import Array
 from fpdfp.compress import Compressor
+from fpdfp.engines import automatic, setup
 from fpdfp.engines import checkpoint as checkpoints
-from fpdfp.engines import setup
 from fpdfp.engines.history import RESERVED, History
 from fpdfp.engines.local import Run
 from fpdfp.engines.loop import Loop, Plan
 from fpdfp.engines.result import Result
 from fpdfp.errors import CheckpointError
 from fpdfp.methods.base import Method, Work
-from fpdfp.methods.fpdfp import FPDFP
 from fpdfp.problem import Problem
 
 
@@ -27,7 +26,9 @@ def solve(
     *,
     rounds: int,
     clients_per_round: int | None = None,
-    compressor: Compressor | Mapping[str, Compressor | None] | None = None,
+    compressor: Compressor | Mapping[str, Compressor | None] | Literal["auto"] | None = "auto",
+    downlink: Compressor | Literal["auto"] | None = "auto",
+    drop_out: float = 0.0,
     seed: int = 0,
     x0: Any = None,
     evaluate_every: int | None = None,
@@ -46,14 +47,20 @@ def solve(
     problem
         What to minimise.
     method
-        How: one of :mod:`fpdfp.methods`; :class:`fpdfp.FPDFP` by default.
+        How: one of :mod:`fpdfp.methods`. By default what is known to need the fewest rounds, with messages in both
+        directions compressed: :class:`fpdfp.ShiftedPDFP` with a preconditioner, where the losses allow one.
     rounds
         How many communication rounds.
     clients_per_round
         How many clients, drawn uniformly, take part in a round; None means everyone.
     compressor
         What clients apply to their replies: one for all fields, or a mapping from the names of the fields
-        (``{"x": …, "v": …}`` for FPDFP). None means full precision.
+        (``{"x": …, "v": …}`` for FPDFP). None means full precision; so does ``"auto"`` where a method is given.
+    downlink
+        What the server applies to its messages, which are then differences against a model that both sides keep; for
+        methods whose traits say so. None means full precision; so does ``"auto"`` where a method is given.
+    drop_out
+        The probability with which a client that was to take part does not answer, and the round goes on without it.
     seed
         The seed of all randomness. The same seed gives the same bits, for any number of threads.
     x0
@@ -67,7 +74,9 @@ def solve(
         Functions called after every round with the :class:`fpdfp.Run`; one that returns True ends it.
     tol
         Stop when the relative duality gap is at most this; where no gap is known, when the residual of
-        Lemma 1 and the violation of constraints are. Checked at evaluations.
+        Lemma 1 and the violation of constraints are. Checked at evaluations. With methods that can (the shifted ones,
+        where every f_i is strongly convex) the clients certify the gap themselves, by two numbers each, as they would
+        in a deployment, and those messages are counted; with others the simulation looks at all data.
     checkpoint
         A file to write the state of the run to, every ``checkpoint_every`` rounds (by default about 20 times
         a run), on Ctrl-C and at the end.
@@ -96,19 +105,26 @@ def solve(
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be an fpdfp.Problem, got {type(problem).__name__}")
-    method = FPDFP() if method is None else method
-    if not isinstance(method, Method):
+    if method is not None and not isinstance(method, Method):
         raise TypeError(f"method must be one of fpdfp.methods, got {_checks.kind(method)}")
+    method, compressor, downlink = automatic.choose(problem, method, compressor, downlink)
     rounds = _checks.integer("rounds", rounds, at_least=1, at_most=rng.MAX_ROUNDS)
     seed = rng.check_seed(seed)
     n = setup.participants(problem, method, clients_per_round)
+    drop_out = setup.check_drop_out(method, drop_out)
+    server_side = setup.server_side(problem, method, downlink)
     start = setup.start_point(problem, x0)
     plan = _plan(rounds, evaluate_every, metrics, callbacks, tol, checkpoint, checkpoint_every, resume)
-    prepared, compressors, bits_once = setup.prepare(problem, method, compressor, n, rounds)
+    # Steps are chosen for those who are expected to answer.
+    answering = max(1, int(n * (1.0 - drop_out)))
+    prepared, compressors, bits_once = setup.prepare(problem, method, compressor, answering, rounds)
     if plan.checkpoint is not None:
-        plan = plan._replace(description=_describe(problem, prepared, compressors, n, seed, start))
-    memory = prepared.init_memory(problem.model, problem.n_clients)
-    run = Run(problem, prepared, compressors, n, seed, prepared.init(problem.model, start), memory)
+        what = {"method": prepared, "compressor": compressors, "downlink": downlink, "drop_out": drop_out}
+        plan = plan._replace(description=_describe(problem, what, n, seed, start))
+    run = Run(
+        problem, prepared, compressors, n, seed, prepared.init(problem.model, start),
+        prepared.init_memory(problem.model, problem.n_clients), server_side, drop_out,
+    )  # fmt: skip
     run.bits_once_up, run.bits_once_down = bits_once
     source = plan.checkpoint if resume is True else Path(resume) if resume else None
     if source is not None and (resume is not True or source.exists()):
@@ -150,14 +166,11 @@ def _plan(
     return Plan(rounds, every, metrics, callbacks, tol, None if path is None else Path(path), save_every)
 
 
-def _describe(
-    problem: Problem, method: Method, compressors: Mapping[str, Compressor], n: int, seed: int, start: Array
-) -> dict[str, str]:
+def _describe(problem: Problem, what: Mapping[str, object], n: int, seed: int, start: Array) -> dict[str, str]:
     """Say what a run is, so that a checkpoint is not taken for that of another."""
     return {
         "problem": checkpoints.fingerprint(problem),
-        "method": checkpoints.describe(method),
-        "compressor": checkpoints.describe(dict(compressors)),
+        **{name: checkpoints.describe(value) for name, value in what.items()},
         "clients_per_round": str(n),
         "seed": str(seed),
         "x0": checkpoints.digest(start),
@@ -178,7 +191,7 @@ def _restore(run: Run, saved: checkpoints.Checkpoint, plan: Plan, source: Path) 
         )
     run.state = type(run.state)(**saved.state)
     run.memory = type(run.memory)(**saved.memory) if saved.memory else ()
-    run.work = Work(*saved.work)
+    run.work, run.kept = Work(*saved.work), saved.kept
     run.round = saved.round
     run.bits_up, run.bits_down, run.seconds = saved.bits_up, saved.bits_down, saved.seconds
     run.history = saved.history

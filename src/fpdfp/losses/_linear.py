@@ -187,6 +187,10 @@ class LinearModel(Losses):
     def strong_convexity(self, weights: Array) -> float:
         return self.l2 * float(weights.sum())
 
+    @property
+    def least_convexity(self) -> float:
+        return self.l2
+
     def hessian(self, x: Array, weights: Array) -> Array | None:
         if self.shape[0] > DENSE_HESSIAN:
             return None

@@ -103,6 +103,11 @@ class Losses(abc.ABC):
         """Return a constant with which Σ w_i f_i is strongly convex for certain; 0 where none is known."""
         return 0.0
 
+    @property
+    def least_convexity(self) -> float:
+        """A constant with which every f_i is strongly convex for certain; 0 where none is known."""
+        return 0.0
+
     def value(self, x: Array, weights: Array) -> float:
         """Return Σ w_i f_i(x)."""
         return float((weights * self.values(x, np.arange(self.n_clients))).sum())

@@ -144,3 +144,7 @@ class Custom(Losses):
 
     def strong_convexity(self, weights: Array) -> float:
         return self._strong_convexity * float(weights.sum())
+
+    @property
+    def least_convexity(self) -> float:
+        return self._strong_convexity

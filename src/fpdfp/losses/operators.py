@@ -120,6 +120,10 @@ class OperatorLeastSquares(Losses):
     def strong_convexity(self, weights: Array) -> float:
         return self.l2 * float(weights.sum())
 
+    @property
+    def least_convexity(self) -> float:
+        return self.l2
+
     def hessian_product(self, x: Array, direction: Array, weights: Array) -> Array:
         total: Array = self.l2 * float(weights.sum()) * direction
         for operator, weight in zip(self._operators, weights * self._scales, strict=True):

@@ -156,6 +156,18 @@ class Method(abc.ABC):
     def solution(self, state: Any) -> tuple[Array, Array | None]:
         """Return x and the dual v that a state stands for; None for v where the method keeps none."""
 
+    def question(self, model: Model, state: Any) -> Any:
+        """Return what the server sends to everyone to have a duality gap certified, None if the method cannot."""
+        return None
+
+    def answer(self, model: Model, local: LocalLosses, question: Any) -> Array:
+        """Return two numbers for each client: N w_i f_i(x), and its part of the gap."""
+        raise NotImplementedError(f"{type(self).__name__} has no certificate of its own")
+
+    def conclude(self, model: Model, state: Any, answers: Array) -> tuple[float, float | None]:
+        """Return F(x) and an upper bound of F(x) − F*, from the mean of all clients' answers."""
+        raise NotImplementedError(f"{type(self).__name__} has no certificate of its own")
+
     def server_work(self, state: Any) -> Work:
         """Return what inner solves have cost the server so far."""
         return Work()

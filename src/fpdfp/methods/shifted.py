@@ -12,18 +12,20 @@ from fpdfp import _checks, steps
 from fpdfp._typing import Array, Shape
 from fpdfp.linops import Compose, LinOp
 from fpdfp.methods import _momentum
-from fpdfp.methods._common import check_hyper_parameters, mean
+from fpdfp.methods._common import check_hyper_parameters, mean, norms
 from fpdfp.methods._variance import Anchors
 from fpdfp.methods._variance import gradients as variance_reduced
 from fpdfp.methods.base import Method, Update, Work
 from fpdfp.methods.inner import InnerSolve, needs_inner, prox
 from fpdfp.methods.traits import Traits
-from fpdfp.precondition import Preconditioner, exchange
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.precondition import Fourier, Preconditioner, exchange
+from fpdfp.problem import ROUNDINGS, LocalLosses, Model
 from fpdfp.rng import Draws
 
 #: How near to the prox the server goes, relative to the progress of the round.
 TOLERANCE = 0.1
+#: The step is 1/L(1 + this times ω'/N); 6 is safe for certain.
+ROOM = 3.0
 
 
 class State(NamedTuple):
@@ -44,6 +46,13 @@ class Message(NamedTuple):
     """What the server sends: the point at which gradients are wanted, in the coordinates of the preconditioner."""
 
     z: Array
+
+
+class Question(NamedTuple):
+    """What the server sends to have the gap certified: its iterate, and what the shifts lack to be a dual point."""
+
+    x: Array
+    lack: Array
 
 
 class Reply(NamedTuple):
@@ -98,7 +107,7 @@ class ShiftedPDFP(Method):
 
     What is proved: without momentum, for γ ≤ 1/(L_max(1 + 6ω'/N)), ω' = (1 + ω)N/n − 1, α = 1/(1 + ω), an unbiased Q
     with E‖Q(x) − x‖² ≤ ω‖x‖² and f strongly convex, linear convergence if BBᵀ is positive definite (one dual step) or
-    if the prox of g∘B is exact. ``"auto"`` takes γ = 1/(L(1 + 6ω'/N)) with L of f instead of the largest of a client,
+    if the prox of g∘B is exact. ``"auto"`` takes γ = 1/(L(1 + 3ω'/N)) with L of f instead of the largest of a client,
     which is larger where clients differ, and with the typical error of Q for ω, which for a quantizer is far below the
     bound. Nothing is proved with that, with momentum, with inexact proxes, with mini-batches, or for other B.
 
@@ -112,7 +121,7 @@ class ShiftedPDFP(Method):
         Coordinates to work in, x = S u: a :class:`fpdfp.precondition.Preconditioner`; ``"moments"``, the inverse of a
         bound of the Hessian, from second moments that clients send once (d(d + 1)/2 numbers, counted apart);
         ``"diagonal"``, from its diagonal (d numbers); ``"fourier"``, for images, from the clients' responses to one
-        impulse (d numbers); or None. Clients then send Q(Sᵀ∇f_i − h_i).
+        impulse (d numbers); ``"auto"``, what the losses allow, if it helps; or None. Clients then send Q(Sᵀ∇f_i − h_i).
     momentum
         Whether to use momentum.
     shift_step
@@ -121,7 +130,7 @@ class ShiftedPDFP(Method):
         How many samples a client uses when it does not compute the full gradient; None for all, always.
     refresh
         p; by default the batch's share of the client's samples.
-    n_clients, warm_up, space
+    unless, n_clients, warm_up, space
         Filled in by ``solve``.
 
     References
@@ -150,6 +159,7 @@ class ShiftedPDFP(Method):
         solves="f + g∘B",
         sends=("difference",),
         uplink="d",
+        downlink=True,
         proved="without momentum: linear for f strongly convex if BBᵀ is positive definite or the prox of g∘B exact",
         reference="Mishchenko et al. 2019; Salim et al. 2022; Condat and Richtárik 2023",
     )
@@ -160,6 +170,7 @@ class ShiftedPDFP(Method):
     shift_step: float | None = None
     batch_size: int | None = None
     refresh: float | None = None
+    unless: float | None = dataclasses.field(default=None, repr=False)
     n_clients: int | None = dataclasses.field(default=None, repr=False)
     warm_up: int | None = dataclasses.field(default=None, repr=False)
     space: Model | None = dataclasses.field(default=None, repr=False, compare=False)
@@ -172,7 +183,7 @@ class ShiftedPDFP(Method):
             _checks.choice("preconditioner", self.preconditioner, exchange.KINDS)
         elif not isinstance(self.preconditioner, Preconditioner | None):
             raise TypeError(
-                "preconditioner must be 'moments', 'diagonal', 'fourier', one of fpdfp.precondition or None, got "
+                "preconditioner must be 'auto', 'moments', 'diagonal', 'fourier', one of fpdfp.precondition or None, got "
                 + _checks.kind(self.preconditioner)
             )
         for name in ("shift_step", "refresh"):
@@ -195,7 +206,11 @@ class ShiftedPDFP(Method):
     def install(self, model: Model, gathered: Any) -> ShiftedPDFP:
         if not isinstance(self.preconditioner, str):
             return self
-        return dataclasses.replace(self, preconditioner=exchange.build(self.preconditioner, model, gathered.numbers))
+        if not gathered:
+            return dataclasses.replace(self, preconditioner=None)
+        made = exchange.build(model, gathered)
+        unless = float(gathered.lipschitz[0]) if self.preconditioner == "auto" and isinstance(made, Fourier) else None
+        return dataclasses.replace(self, preconditioner=made, unless=unless)
 
     @property
     def coordinates(self) -> Preconditioner | None:
@@ -214,6 +229,11 @@ class ShiftedPDFP(Method):
         return None if self.coordinates is None else self.coordinates.smoothness
 
     def prepare(self, model: Model, constants: steps.Constants) -> ShiftedPDFP:
+        if self.unless is not None:
+            assert isinstance(self.preconditioner, Fourier)
+            if not self.preconditioner.helps(self.unless, constants.lipschitz_mean):
+                plain = dataclasses.replace(self, preconditioner=None, unless=None)
+                return plain.prepare(model, constants._replace(lipschitz_mean=self.unless))
         return dataclasses.replace(
             self,
             step=steps.resolve_constant(self.step, 1.0 / self.noisy_smoothness(constants)),
@@ -224,15 +244,15 @@ class ShiftedPDFP(Method):
         )
 
     def noisy_smoothness(self, constants: steps.Constants) -> float:
-        """L(1 + 6ω'/N), and what mini-batches add."""
+        """L(1 + 3ω'/N), and what mini-batches add."""
         omega = constants.typical_omega
         spread = (1.0 + omega) * constants.n_clients / constants.clients_per_round - 1.0
-        smoothness = (constants.lipschitz_mean or 1.0) * (1.0 + 6.0 * spread / constants.n_clients)
+        smoothness = (constants.lipschitz_mean or 1.0) * (1.0 + ROOM * spread / constants.n_clients)
         return smoothness + 2.0 * (1.0 + omega) * constants.batch_smoothness / constants.clients_per_round
 
     def automatic_shift_step(self, constants: steps.Constants) -> float:
-        """α = 1/(1 + ω̂), and at most 1.5/(1 + ω): below 2/(1 + ω) shifts come nearer whatever is sent."""
-        return min(1.0 / (1.0 + constants.typical_omega), 1.5 / (1.0 + constants.omega))
+        """α."""
+        return steps.shift_step(constants.typical_omega, constants.omega)
 
     def rounds_to_learn(self, constants: steps.Constants) -> int:
         """How many rounds the shifts take to be of use: until then progress says nothing."""
@@ -296,6 +316,39 @@ class ShiftedPDFP(Method):
     def estimate(self, before: Array, after: Array, difference: Array) -> Array:
         """Return ĝ, from the mean shift before and after the round and the mean difference that was sent."""
         return before + difference
+
+    def question(self, model: Model, state: State) -> Question:
+        x, v = self.solution(state)
+        assert v is not None
+        return Question(x, self.plain(state.shift) + model.linop.adjoint(v))
+
+    def answer(self, model: Model, local: LocalLosses, question: Question) -> Array:
+        """N w_i f_i(x), and ‖∇f_i(x) − p_i‖²/2μ_i with p_i the shift less what all shifts lack.
+
+        The p_i have the mean −Bᵀv, so f*(−Bᵀv) is at most the mean of f_i*(p_i), and f_i strongly convex with μ_i has
+        f_i(x) + f_i*(p_i) ≤ ⟨x, p_i⟩ + ‖∇f_i(x) − p_i‖²/2μ_i.
+        """
+        gradients = local.gradients(question.x)
+        points = self.plain(local.memory.shift) - question.lack
+        sizes = norms(gradients) + norms(points) + local.lipschitz() * float(np.linalg.norm(question.x))
+        mismatch = norms(gradients - points) + ROUNDINGS * float(np.finfo(model.dtype).eps) * sizes
+        return np.stack([local.values(question.x), mismatch**2 / (2.0 * local.least_convexities())], axis=1)
+
+    def conclude(self, model: Model, state: State, answers: Array) -> tuple[float, float | None]:
+        """F(x), and g(Bx) + g*(v) − ⟨Bx, v⟩ + the mean of the clients' parts."""
+        x, v = self.solution(state)
+        assert v is not None
+        image = model.linop.apply(x)
+        value = model.penalty.value(image)
+        if not np.isfinite(value):
+            return np.inf, None
+        terms = (value, model.penalty.conjugate(v), -float(np.vdot(image, v)))
+        rounding = ROUNDINGS * float(np.finfo(model.dtype).eps) * sum(map(abs, terms))
+        return float(answers[0]) + value, max(sum(terms), 0.0) + rounding + float(answers[1])
+
+    def plain(self, slopes: Array) -> Array:
+        """Gradients in x from gradients in the coordinates of the method."""
+        return slopes if self.coordinates is None else self.coordinates.gradient(slopes)
 
     def solution(self, state: State) -> tuple[Array, Array | None]:
         return state.x if self.factor is None else self.factor.apply(state.x), state.v[0]

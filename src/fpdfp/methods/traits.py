@@ -34,6 +34,8 @@ class Traits:
         Whether replies may be compressed.
     compressed_form
         The name of the method that is this one with compressed messages, where ``compression`` is False.
+    downlink
+        Whether the server's messages may be compressed.
     mini_batches
         Whether clients may use a random part of their samples.
     local_steps
@@ -59,6 +61,7 @@ class Traits:
     partial_participation: bool = True
     compression: bool = True
     compressed_form: str | None = None
+    downlink: bool = False
     mini_batches: bool = True
     local_steps: bool = False
     needs_unbiased: bool = True

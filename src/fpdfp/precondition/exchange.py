@@ -7,52 +7,85 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array
+from fpdfp.losses._linear import LinearModel
+from fpdfp.losses.base import Losses
+from fpdfp.losses.operators import OperatorLeastSquares
 from fpdfp.precondition.base import Preconditioner
 from fpdfp.precondition.fourier import Fourier
 from fpdfp.precondition.scaling import Scaling
 from fpdfp.precondition.whitening import Whitening
 from fpdfp.problem import LocalLosses, Model
 
-Kind = Literal["moments", "diagonal", "fourier"]
-KINDS: tuple[Kind, ...] = ("moments", "diagonal", "fourier")
+Kind = Literal["auto", "moments", "diagonal", "fourier"]
+KINDS: tuple[Kind, ...] = ("auto", "moments", "diagonal", "fourier")
+#: Up to this many features ``"auto"`` has clients send all second moments, 2 MB each; beyond, the diagonal.
+MOMENTS = 1000
 #: What is sent is rounded: bounds from it get so much room.
 ROOM = 1e-3
 
 
-class Once(NamedTuple):
-    """What a client sends: the bound of its Hessian, lower triangle or diagonal, or its response to an impulse."""
+class Moments(NamedTuple):
+    """What a client sends: the lower triangle of the bound of its Hessian."""
 
-    numbers: Array
+    triangle: Array
 
 
-def gather(kind: Kind, model: Model, local: LocalLosses) -> Once:
-    """Return what each of some clients sends for a preconditioner of this kind."""
+class Diagonal(NamedTuple):
+    """What a client sends: the diagonal of the bound of its Hessian."""
+
+    diagonal: Array
+
+
+class Response(NamedTuple):
+    """What a client sends: its response to an impulse, and its Lipschitz constant."""
+
+    response: Array
+    lipschitz: Array
+
+
+Once = Moments | Diagonal | Response
+
+
+def gather(kind: Kind, model: Model, local: LocalLosses) -> Once | tuple[()]:
+    """Return what each of some clients sends for a preconditioner of this kind; nothing if there is none for it."""
+    if kind == "auto":
+        chosen = automatic(local.losses)
+        return () if chosen is None else gather(chosen, model, local)
     if kind == "fourier":
         # For quadratic losses the difference is the Hessian's column, for others an estimate of it.
         impulse = np.zeros(model.shape, dtype=model.dtype)
         impulse[tuple(n // 2 for n in model.shape)] = 1.0
         responses = local.gradients(impulse) - local.gradients(np.zeros_like(impulse))
-        return Once(responses.astype(np.float32))
+        return Response(responses.astype(np.float32), local.lipschitz()[:, None])
     bounds = local.curvature_diagonals() if kind == "diagonal" else local.curvatures()
     if bounds is None:
         raise ValueError(
             f"preconditioner={kind!r} needs losses with known bounds of their Hessians (linear models; 'moments' for "
             "at most 2,000 features); give one of fpdfp.precondition, or None"
         )
-    if kind == "moments":
-        rows, columns = np.tril_indices(bounds.shape[1])
-        bounds = bounds[:, rows, columns]
-    return Once(bounds.astype(np.float32))
-
-
-def build(kind: Kind, model: Model, numbers: Array) -> Preconditioner:
-    """Return the preconditioner that the mean over all clients of what they sent stands for."""
-    if kind == "fourier":
-        return Fourier(numbers.astype(np.float32))
     if kind == "diagonal":
-        return Scaling(numbers)
+        return Diagonal(bounds.astype(np.float32))
+    rows, columns = np.tril_indices(bounds.shape[1])
+    return Moments(bounds[:, rows, columns].astype(np.float32))
+
+
+def automatic(losses: Losses) -> Kind | None:
+    """Return the kind of preconditioner that losses allow."""
+    if isinstance(losses, LinearModel):
+        return "moments" if losses.shape[0] <= MOMENTS else "diagonal"
+    if isinstance(losses, OperatorLeastSquares) and len(losses.shape) > 1:
+        return "fourier"
+    return None
+
+
+def build(model: Model, means: Once) -> Preconditioner:
+    """Return the preconditioner that the means over all clients of what they sent stand for."""
+    if isinstance(means, Response):
+        return Fourier(means.response.astype(np.float32))
+    if isinstance(means, Diagonal):
+        return Scaling(means.diagonal)
     d = int(np.prod(model.shape))
     hessian = np.zeros((d, d))
-    hessian[np.tril_indices(d)] = numbers
+    hessian[np.tril_indices(d)] = means.triangle
     hessian += np.tril(hessian, -1).T
     return Whitening(hessian, smoothness=1.0 + ROOM)

@@ -12,6 +12,9 @@ from fpdfp._typing import Array, Shape
 from fpdfp.linops import LinOp
 from fpdfp.precondition.base import Preconditioner
 
+#: How much smaller the spread of the curvature must be for these coordinates to be of use.
+HELPS = 0.5
+
 
 class Filter(LinOp):
     """Multiplication of the discrete Fourier transform with real, positive gains that are even: symmetric."""
@@ -73,15 +76,28 @@ class Fourier(Preconditioner):
         self.response, self.centre, self.floor = values.astype(np.float32), middle, share
 
     @functools.cached_property
-    def factor(self) -> Filter:  # type: ignore[override]
+    def _spectrum(self) -> Array:
         import scipy.fft
 
         at_origin = np.roll(self.response.astype(np.float64), [-at for at in self.centre], range(self.response.ndim))
-        spectrum = scipy.fft.rfftn(at_origin).real
-        largest = float(spectrum.max())
-        if largest <= 0:
+        spectrum: Array = scipy.fft.rfftn(at_origin).real
+        if spectrum.max() <= 0:
             raise ValueError("response must be that of a positive semidefinite Hessian, and not zero")
-        return Filter(self.response.shape, np.maximum(spectrum, self.floor * largest) ** -0.5)
+        return spectrum
+
+    @functools.cached_property
+    def factor(self) -> Filter:  # type: ignore[override]
+        return Filter(self.response.shape, np.maximum(self._spectrum, self.floor * self._spectrum.max()) ** -0.5)
+
+    def helps(self, lipschitz: float, lipschitz_here: float) -> bool:
+        """Whether f is better conditioned in these coordinates, by its Lipschitz constants without and with them.
+
+        Each is compared with the mean curvature that the response tells. Where the Hessian is not nearly a convolution,
+        the one with these coordinates is large.
+        """
+        without = float(self.response[self.centre])
+        here = float(np.mean(self._spectrum * self.factor.gains**2))
+        return lipschitz_here * without < HELPS * lipschitz * here
 
     def coordinates(self, x: Array) -> Array:
         return Filter(self.response.shape, 1.0 / self.factor.gains).apply(x)

@@ -1,0 +1,78 @@
+"""What the server sends as quantized differences against a model that both sides keep."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fpdfp._typing import Array, IntArray
+from fpdfp.compress import Compressor, Full
+from fpdfp.compress.wire import frame_bits
+from fpdfp.rng import Draws, Purpose
+from fpdfp.steps import shift_step
+
+#: What is sent as it is.
+FULL = Full()
+
+
+def full_bits(array: Array) -> int:
+    """The size of an array as an uncompressed message."""
+    return 8 * array.nbytes + frame_bits(FULL, array.shape, array.dtype)
+
+
+class Kept(NamedTuple):
+    """What both sides know of the server's messages.
+
+    Attributes
+    ----------
+    message
+        The model that both sides keep: w, a tuple of arrays like the server's message.
+    sent
+        The bits of all differences so far, each counted once.
+    seen
+        For each client, ``sent`` when it was last brought up to date; −1 before the first time.
+    """
+
+    message: tuple[Array, ...]
+    sent: int
+    seen: IntArray
+
+
+class Downlink:
+    """The server's side: w ← w + a C(z − w), and w is what clients compute with.
+
+    A client that takes part again is sent all differences since the last time, or w itself if that is shorter. The
+    errors z − w stay with the server and are sent later, so they vanish with the differences (K. Gruntkowska, A. Tyurin
+    and P. Richtárik, "EF21-P and friends: improved theoretical communication complexity for distributed optimization
+    with bidirectional compression", ICML 2023). a is 1 for biased compressors, and for unbiased ones what
+    :func:`fpdfp.steps.shift_step` gives.
+    """
+
+    def __init__(self, compressor: Compressor) -> None:
+        self.compressor = compressor
+        self.share = functools.cache(self._share)
+
+    def start(self, message: Any, n_clients: int) -> Kept:
+        """Before the first round: the first message goes out as it is."""
+        return Kept(tuple(array.copy() for array in message), 0, np.full(n_clients, -1, dtype=np.int64))
+
+    def send(self, kept: Kept, message: Any, clients: IntArray, seed: int, k: int) -> tuple[Any, Kept, int]:
+        """Return the message as the clients of round k get it, what is kept after it, and the bits for all of them."""
+        draws = Draws(seed, k, np.zeros(1, dtype=np.int64))
+        arrays, sent = [], kept.sent
+        for field, (wanted, there) in enumerate(zip(message, kept.message, strict=True)):
+            values, bits = self.compressor.compress((wanted - there)[None], draws, Purpose.DOWNLINK + field)
+            arrays.append(there + self.share(wanted.shape) * values[0])
+            sent += int(bits[0])
+        whole = sum(full_bits(array) for array in arrays)
+        seen = kept.seen[clients]
+        missed = np.where(seen < 0, whole, np.minimum(sent - seen, whole))
+        return type(message)(*arrays), Kept(tuple(arrays), sent, kept.seen), int(missed.sum())
+
+    def _share(self, shape: tuple[int, ...]) -> float:
+        """a: how much of a decoded difference is taken."""
+        if not self.compressor.unbiased:
+            return 1.0
+        return shift_step(self.compressor.typical_omega(shape), self.compressor.omega(shape))
