@@ -200,7 +200,7 @@ def phantom(nx: int, nz: int) -> Array:
 
 
 @functools.cache
-def tomography() -> fpdfp.Problem:
+def tomography(dtype: type[np.floating] = np.float32) -> fpdfp.Problem:
     """Mean over views of ½‖A_view x − b_view‖² plus isotropic TV; views are dealt out at random."""
     geometry = Geometry(NX, NZ, NU, NV)
     generator = np.random.default_rng(0)
@@ -211,7 +211,7 @@ def tomography() -> fpdfp.Problem:
     parts = np.array_split(generator.permutation(VIEWS), CLIENTS)
     losses = fpdfp.losses.OperatorLeastSquares(
         [ConeBeam(geometry, angles[part]) for part in parts],
-        [noisy[part].astype(np.float32) for part in parts],
+        [noisy[part].astype(np.float32).astype(dtype) for part in parts],
         scale="sum",
     )
     weights = np.full(CLIENTS, 1.0 / VIEWS)

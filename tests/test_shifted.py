@@ -259,7 +259,7 @@ def test_badly_scaled_features_take_few_rounds_with_moments() -> None:
         (
             lambda: ShiftedPDFP(preconditioner="hessian"),
             ValueError,
-            "preconditioner must be one of 'moments', 'diagonal'",
+            "preconditioner must be one of 'auto', 'moments', 'diagonal'",
         ),
         (lambda: ShiftedPDFP(preconditioner=np.eye(3)), TypeError, "preconditioner must be .* got ndarray"),
         (lambda: precondition.Whitening(np.ones((2, 3))), ValueError, "hessian must be a square matrix"),

@@ -65,6 +65,8 @@ class ErrorFeedbackPDFP(ShiftedPDFP):
         reference="Richtárik, Sokolov and Fatkhullin 2021; Fatkhullin et al. 2021",
     )
 
+    may_grow: ClassVar[bool] = False
+
     momentum: bool = False
 
     def prepare(self, model: Model, constants: steps.Constants) -> ErrorFeedbackPDFP:

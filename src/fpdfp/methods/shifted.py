@@ -11,7 +11,7 @@ import numpy as np
 from fpdfp import _checks, steps
 from fpdfp._typing import Array, Shape
 from fpdfp.linops import Compose, LinOp
-from fpdfp.methods import _momentum
+from fpdfp.methods import _control
 from fpdfp.methods._common import check_hyper_parameters, mean, norms
 from fpdfp.methods._variance import Anchors
 from fpdfp.methods._variance import gradients as variance_reduced
@@ -24,20 +24,21 @@ from fpdfp.rng import Draws
 
 #: How near to the prox the server goes, relative to the progress of the round.
 TOLERANCE = 0.1
-#: The step is 1/L(1 + this times ω'/N); 6 is safe for certain.
-ROOM = 3.0
 
 
 class State(NamedTuple):
-    """The iterate, the point where gradients are taken, the dual, the mean of the clients' shifts, and the momentum.
+    """The iterate, the point where gradients are taken, the dual, and the mean of the clients' shifts.
 
-    Where there is a preconditioner, all but the dual are in its coordinates. ``control`` is that of the momentum.
+    ``last`` and ``slope`` are the point and the estimated gradient of the round before; ``control`` is that of step and
+    momentum. Where there is a preconditioner, all points and gradients are in its coordinates.
     """
 
     x: Array
     z: Array
     v: Array
     shift: Array
+    last: Array
+    slope: Array
     control: Array
     work: Array
 
@@ -102,12 +103,14 @@ class ShiftedPDFP(Method):
     (loopless SVRG): with probability p it computes the full gradient and remembers it with its point w_i, otherwise it
     takes ∇f_batch(z_k) − ∇f_batch(w_i) + ∇f_i(w_i).
 
-    The momentum β_k is that of FISTA, restarted where it points uphill. When ‖z_k − x_k+1‖/γ, smoothed over rounds, has
-    grown to four times its least since the shifts were first learned, the largest momentum and γ are halved for good.
+    The momentum β_k is that of FISTA, restarted where it points uphill. An automatic γ grows, up to eight times, where
+    the estimated gradients of successive rounds show less curvature than L. When ‖z_k − x_k+1‖/γ, smoothed over rounds,
+    has grown to four times its least since the shifts were first learned, the largest momentum and γ are halved for
+    good.
 
     What is proved: without momentum, for γ ≤ 1/(L_max(1 + 6ω'/N)), ω' = (1 + ω)N/n − 1, α = 1/(1 + ω), an unbiased Q
     with E‖Q(x) − x‖² ≤ ω‖x‖² and f strongly convex, linear convergence if BBᵀ is positive definite (one dual step) or
-    if the prox of g∘B is exact. ``"auto"`` takes γ = 1/(L(1 + 3ω'/N)) with L of f instead of the largest of a client,
+    if the prox of g∘B is exact. ``"auto"`` takes γ = 1/(L(1 + 6ω'/N)) with L of f instead of the largest of a client,
     which is larger where clients differ, and with the typical error of Q for ω, which for a quantizer is far below the
     bound. Nothing is proved with that, with momentum, with inexact proxes, with mini-batches, or for other B.
 
@@ -130,7 +133,7 @@ class ShiftedPDFP(Method):
         How many samples a client uses when it does not compute the full gradient; None for all, always.
     refresh
         p; by default the batch's share of the client's samples.
-    unless, n_clients, warm_up, space
+    unless, n_clients, warm_up, adaptive, space
         Filled in by ``solve``.
 
     References
@@ -163,6 +166,9 @@ class ShiftedPDFP(Method):
         proved="without momentum: linear for f strongly convex if BBᵀ is positive definite or the prox of g∘B exact",
         reference="Mishchenko et al. 2019; Salim et al. 2022; Condat and Richtárik 2023",
     )
+    #: Whether an automatic step may grow.
+    may_grow: ClassVar[bool] = True
+
     step: steps.Step = "auto"
     dual_steps: int = 100
     preconditioner: Preconditioner | exchange.Kind | None = None
@@ -173,6 +179,7 @@ class ShiftedPDFP(Method):
     unless: float | None = dataclasses.field(default=None, repr=False)
     n_clients: int | None = dataclasses.field(default=None, repr=False)
     warm_up: int | None = dataclasses.field(default=None, repr=False)
+    adaptive: bool = dataclasses.field(default=False, repr=False)
     space: Model | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -183,8 +190,8 @@ class ShiftedPDFP(Method):
             _checks.choice("preconditioner", self.preconditioner, exchange.KINDS)
         elif not isinstance(self.preconditioner, Preconditioner | None):
             raise TypeError(
-                "preconditioner must be 'auto', 'moments', 'diagonal', 'fourier', one of fpdfp.precondition or None, got "
-                + _checks.kind(self.preconditioner)
+                f"preconditioner must be one of {', '.join(map(repr, exchange.KINDS))}, a preconditioner of "
+                f"fpdfp.precondition or None, got {_checks.kind(self.preconditioner)}"
             )
         for name in ("shift_step", "refresh"):
             value = getattr(self, name)
@@ -240,14 +247,15 @@ class ShiftedPDFP(Method):
             shift_step=self.automatic_shift_step(constants) if self.shift_step is None else self.shift_step,
             n_clients=constants.n_clients,
             warm_up=self.rounds_to_learn(constants),
+            adaptive=self.may_grow and isinstance(self.step, str),
             space=model if self.factor is None else model._replace(linop=Compose(model.linop, self.factor)),
         )
 
     def noisy_smoothness(self, constants: steps.Constants) -> float:
-        """L(1 + 3ω'/N), and what mini-batches add."""
+        """L(1 + 6ω'/N), and what mini-batches add."""
         omega = constants.typical_omega
         spread = (1.0 + omega) * constants.n_clients / constants.clients_per_round - 1.0
-        smoothness = (constants.lipschitz_mean or 1.0) * (1.0 + ROOM * spread / constants.n_clients)
+        smoothness = (constants.lipschitz_mean or 1.0) * (1.0 + 6.0 * spread / constants.n_clients)
         return smoothness + 2.0 * (1.0 + omega) * constants.batch_smoothness / constants.clients_per_round
 
     def automatic_shift_step(self, constants: steps.Constants) -> float:
@@ -268,7 +276,8 @@ class ShiftedPDFP(Method):
     def init(self, model: Model, x0: Array) -> State:
         u0 = x0 if self.coordinates is None else self.coordinates.coordinates(x0)
         v = np.zeros((1, *model.dual_shape), dtype=x0.dtype)
-        return State(u0, u0, v, np.zeros_like(u0), _momentum.start(self.momentum), np.zeros(2, dtype=np.int64))
+        zero, work = np.zeros_like(u0), np.zeros(2, dtype=np.int64)
+        return State(u0, u0, v, zero, u0, zero, _control.start(self.momentum), work)
 
     def init_memory(self, model: Model, n_clients: int) -> Memory | BatchMemory:
         shift = np.zeros((n_clients, *model.shape), dtype=model.dtype)
@@ -300,18 +309,21 @@ class ShiftedPDFP(Method):
         assert self.n_clients is not None
         assert self.space is not None
         assert self.warm_up is not None
-        gamma = self.schedule()(0) * _momentum.scale(state.control)
         difference = mean(reply.difference)
         shift = state.shift + self.shift_step * len(reply.difference) / self.n_clients * difference
         estimate = self.estimate(state.shift, shift, difference)
+        control = state.control
+        if self.adaptive and k > 0:
+            control = _control.grown(control, state.z - state.last, estimate - state.slope, self.schedule()(0))
+        gamma = self.schedule()(0) * _control.factor(control)
         inner = InnerSolve(TOLERANCE, self.dual_steps) if needs_inner(self.space) else None
         y = state.z - gamma * estimate
         (x,), v, work = prox(self.space, y[None], gamma, state.v, inner, origin=state.z[None])
         if self.space.linop.is_identity:
             v = (y - x)[None] / gamma  # Moreau: x = y − γv
-        beta, control = _momentum.following(state.control, state.z, x, state.x, gamma, k >= self.warm_up)
+        beta, control = _control.following(control, state.z, x, state.x, gamma, k >= self.warm_up)
         z = x + beta * (x - state.x)
-        return State(x, z, v, shift, control, state.work + np.array([work.steps, 0]))
+        return State(x, z, v, shift, state.z, estimate, control, state.work + np.array([work.steps, 0]))
 
     def estimate(self, before: Array, after: Array, difference: Array) -> Array:
         """Return ĝ, from the mean shift before and after the round and the mean difference that was sent."""
