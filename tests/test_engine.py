@@ -689,6 +689,9 @@ def test_the_automatic_step_follows_clients_noise_and_participation() -> None:
             "omega": 0.0,
             "batch_smoothness": 0.0,
             "own_lipschitz_max": 10.0,
+            "typical_omega": 0.0,
+            "least_convexity": 0.0,
+            "unbiased": True,
         }
         return fpdfp.steps.Constants(**(base | changes))
 

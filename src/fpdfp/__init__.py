@@ -31,6 +31,8 @@ from fpdfp.methods import (
     FedSGD,
     FPDFPIdentity,
     InnerSolve,
+    NewtonPDFP,
+    RandProx,
     ShiftedPDFP,
 )
 from fpdfp.problem import Certificate, Problem, Residual
@@ -57,7 +59,9 @@ __all__ = [
     "FedSGD",
     "History",
     "InnerSolve",
+    "NewtonPDFP",
     "Problem",
+    "RandProx",
     "Reference",
     "Residual",
     "Result",

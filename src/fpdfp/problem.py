@@ -72,6 +72,11 @@ class LocalLosses(NamedTuple):
         bounds = self.losses.curvature_diagonals(self.clients)
         return None if bounds is None else self.weigh(bounds)
 
+    def hessians(self, x: Array) -> Array | None:
+        """Return the Hessian of N w_i f_i at x for each client; None if unknown."""
+        matrices = self.losses.hessians(x, self.clients)
+        return None if matrices is None else self.weigh(matrices)
+
     def lipschitz(self) -> Array:
         """Return upper bounds of the Lipschitz constants of N w_i ∇f_i for each client."""
         return self.weigh(self.losses.lipschitz()[self.clients])

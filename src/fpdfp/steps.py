@@ -115,6 +115,10 @@ class Constants(NamedTuple):
         The compressor's variance bound: E‖Q(x) − x‖² ≤ ω‖x‖²; 0 without one.
     typical_omega
         The same for typical instead of the worst x.
+    unbiased
+        Whether what the server decodes has the right mean.
+    least_convexity
+        The mean over clients of the constants with which N w_i f_i are strongly convex; 0 where none are known.
     batch_smoothness
         What mini-batches add to the smoothness of a client's gradient in the mean square; 0 for full gradients.
     own_lipschitz_max
@@ -130,6 +134,8 @@ class Constants(NamedTuple):
     batch_smoothness: float
     own_lipschitz_max: float
     typical_omega: float
+    least_convexity: float
+    unbiased: bool
 
     @property
     def largest_safe_step(self) -> float:

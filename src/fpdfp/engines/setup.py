@@ -67,7 +67,7 @@ def check(problem: Problem, method: Method) -> None:
         raise ValueError(f"batch_size must be None: {type(problem.losses).__name__} cannot draw mini-batches")
     if method.batch_size is not None and not method.traits.mini_batches:
         raise ValueError(f"batch_size must be None for {name}, which needs full gradients, got {method.batch_size}")
-    if method.local_steps > 1 and not method.traits.local_steps:
+    if (method.local_steps or 1) > 1 and not method.traits.local_steps:
         raise ValueError(f"local_steps must be 1 for {name}, got {method.local_steps}")
     method.check(problem.model)
     needed = method.traits.strong_convexity == "needed" and method.strong_convexity is None
@@ -185,5 +185,7 @@ def constants_of(problem: Problem, method: Method, compressors: Mapping[str, Com
         omega=max((one.omega(shapes[name]) for name, one in compressors.items()), default=0.0),
         batch_smoothness=round_up(problem.batch_smoothness(method.batch_size, method.factor)),
         own_lipschitz_max=round_up(problem.total_weight * float(problem.losses.lipschitz().max())),
+        unbiased=all(one.unbiased for one in compressors.values()),
+        least_convexity=round_down(problem.total_weight * problem.losses.least_convexity),
         typical_omega=max((one.typical_omega(shapes[name]) for name, one in compressors.items()), default=0.0),
     )

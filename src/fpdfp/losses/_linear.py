@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -138,6 +139,13 @@ class LinearModel(Losses):
         return largest
 
     def curvatures(self, clients: IntArray) -> Array | None:
+        return self._grams(clients, lambda X: np.full(X.shape[0], self.curvature))
+
+    def hessians(self, x: Array, clients: IntArray) -> Array | None:
+        return self._grams(clients, lambda X: self._second_derivative(X @ x))
+
+    def _grams(self, clients: IntArray, weights: Callable[[Any], Array]) -> Array | None:
+        """Return X_iᵀ diag(weights) X_i/n_i plus the ridge for each client."""
         d = self.shape[0]
         if d > DENSE_HESSIAN:
             return None
@@ -145,9 +153,10 @@ class LinearModel(Losses):
         for row, client in enumerate(clients):
             first, last = self._rows.offsets[client], self._rows.offsets[client + 1]
             X = self._rows.X[first:last]
-            gram = X.T @ X
+            scaled = X.multiply(weights(X)[:, None]).tocsr() if self._rows.sparse else X * weights(X)[:, None]
+            gram = X.T @ scaled
             out[row] = gram.toarray() if self._rows.sparse else gram
-            out[row] *= self.curvature / self.sizes[client]
+            out[row] /= self.sizes[client]
             out[row][np.diag_indices(d)] += self.l2
         return out
 

@@ -86,6 +86,10 @@ class Losses(abc.ABC):
         """Return the diagonals of ``curvatures``, which may be known where those are too large; None if unknown."""
         return None
 
+    def hessians(self, x: Array, clients: IntArray) -> Array | None:
+        """Return the Hessian of f_i at x for each of the given clients, as matrices; None if unknown."""
+        return None
+
     def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
         """Return what mini-batches add to each client's smoothness in the mean square, with S of u ↦ Sᵀ∇f_i(Su).
 

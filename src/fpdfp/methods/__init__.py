@@ -14,7 +14,9 @@ from fpdfp.methods.fedsgd import FedSGD
 from fpdfp.methods.fpdfp import FPDFP
 from fpdfp.methods.fpdfp_identity import FPDFPIdentity
 from fpdfp.methods.inner import InnerSolve
+from fpdfp.methods.newton import NewtonPDFP
 from fpdfp.methods.pdfp import PDFP
+from fpdfp.methods.randprox import RandProx
 from fpdfp.methods.shifted import ShiftedPDFP
 from fpdfp.methods.spdfp import SPDFP
 from fpdfp.methods.traits import Traits
@@ -36,6 +38,8 @@ __all__ = [
     "FedSGD",
     "InnerSolve",
     "Method",
+    "NewtonPDFP",
+    "RandProx",
     "ShiftedPDFP",
     "Traits",
     "Update",

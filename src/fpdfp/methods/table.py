@@ -14,6 +14,8 @@ ORDER: tuple[type[Method], ...] = (
     methods.FPDFPIdentity,
     methods.ShiftedPDFP,
     methods.ErrorFeedbackPDFP,
+    methods.RandProx,
+    methods.NewtonPDFP,
     methods.FedSGD,
     methods.FedAvg,
     methods.FedPAQ,

@@ -1,0 +1,338 @@
+"""NewtonPDFP: Newton steps from compressed differences of Hessians (FedNL), with the prox of g∘B on the server."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from fpdfp import _checks, steps
+from fpdfp._typing import Array, Shape
+from fpdfp.linops import Compose, LinOp
+from fpdfp.methods._common import check_hyper_parameters, mean
+from fpdfp.methods.base import Method, Update, Work
+from fpdfp.methods.inner import InnerSolve, needs_inner, prox
+from fpdfp.methods.traits import Traits
+from fpdfp.precondition import Whitening
+from fpdfp.precondition.exchange import ROOM
+from fpdfp.problem import LocalLosses, Model
+from fpdfp.rng import Draws
+
+#: How near to the minimum of its model the server goes, relative to the progress of the round.
+TOLERANCE = 1e-2
+#: Eigenvalues of the learned Hessian, relative to the bound it began with, are raised to this.
+FLOOR = 0.05
+#: Lengths of steps are smoothed with this weight of the past, the less the more clients take part; when they are this
+#: many times the least so far, the model is made steeper, by this much at first.
+PAST, ALARM, STEEPER = 0.7, 4.0, 0.25
+
+
+class Once(NamedTuple):
+    """What a client sends once: the lower triangle of the bound of its Hessian, and its gradient at zero."""
+
+    triangle: Array
+    slope: Array
+
+
+class State(NamedTuple):
+    """The iterate, its dual, and the model of f: ½uᵀHu + ⟨q, u⟩, H as its lower triangle.
+
+    ``damping`` holds what is added to H, the smoothed length of steps, and its least.
+    """
+
+    u: Array
+    v: Array
+    hessian: Array
+    linear: Array
+    damping: Array
+    work: Array
+
+
+class Message(NamedTuple):
+    """What the server sends: the point at which gradients and Hessians are wanted."""
+
+    u: Array
+
+
+class Reply(NamedTuple):
+    """What a client sends: the differences of its Hessian and of its linear term to what the server knows of them."""
+
+    hessian: Array
+    linear: Array
+
+
+class Memory(NamedTuple):
+    """What a client keeps: H_i and q_i as the server knows them, the point it was last asked about, and if it was."""
+
+    hessian: Array
+    linear: Array
+    point: Array
+    known: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class NewtonPDFP(Method):
+    """Newton steps: the server learns the clients' Hessians from compressed differences.
+
+    ::
+
+        once:            clients send a bound of their Hessian and ∇f_i(0); all work in coordinates x = S u in which the
+                         mean of the bounds is the identity
+        server:          sends u_k to n clients S, drawn uniformly
+        client i in S:   sends D_i = C(∇²f_i(u_k) − H_i) and e_i = C(∇f_i(u_k) − H_i u_k − q_i)
+        both, with it:   q_i ← q_i + e_i − α D_i u_k,   H_i ← H_i + α D_i
+        server:          u_k+1 = argmin_u ½ uᵀHu + ⟨q, u⟩ + ½ ‖u − u_k‖²_E + g(BSu),   H = mean of H_i, q = mean of q_i
+
+    So f is replaced by the mean of quadratic models, each at the point where its client was last asked. The H_i tend to
+    the Hessians at the solution, and the method to Newton's. Hessians have d(d + 1)/2 numbers, so C should keep few
+    bits of them, as top-k and coarse quantizers do: ``compressor={"hessian": fpdfp.compress.TopK(0.02)}``.
+
+    H starts as a bound of the Hessian, so the first steps are safe. E raises eigenvalues of H that compression has made
+    smaller than a twentieth of the bound. When steps, smoothed over rounds, are four times as long as the least since
+    all clients were first asked, a multiple of the identity is added to it, or doubled; from 1 on the model is above f,
+    and every step is one of majorisation.
+
+    What is proved: for g = 0, exact linear terms and f strongly convex with Lipschitz Hessians, near the solution,
+    linear convergence at a rate that does not depend on the condition number, superlinear in the mean (FedNL, also for
+    some clients). Nothing is proved far from the solution, with compressed linear terms, or for other g.
+
+    Parameters
+    ----------
+    dual_steps
+        The most dual steps that the server takes in a round.
+    hessian_step
+        α; by default 1 for biased compressors, and for unbiased ones what :func:`fpdfp.steps.shift_step` gives.
+    whitening, hessian, linear, n_clients
+        Filled in by ``solve``.
+
+    References
+    ----------
+    M. Safaryan, R. Islamov, X. Qian and P. Richtárik, "FedNL: making Newton-type methods applicable to federated
+    learning", ICML (2022).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.standard_normal((60, 4)), np.repeat([1.0, -1.0], 30)
+    >>> losses = fpdfp.losses.Logistic(X, y, clients=np.arange(60) % 3, l2=0.01)
+    >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.01), fpdfp.linops.Difference(4))
+    >>> top = {"hessian": fpdfp.compress.TopK(3)}
+    >>> result = fpdfp.solve(problem, fpdfp.NewtonPDFP(), rounds=20, compressor=top)
+    >>> result.certificate.relative_gap < 1e-9
+    True
+    """
+
+    traits: ClassVar[Traits] = Traits(
+        title="Newton steps from compressed differences of Hessians",
+        solves="f + g∘B",
+        sends=("hessian", "linear"),
+        uplink="d(d + 3)/2",
+        mini_batches=False,
+        needs_unbiased=False,
+        proved="near the solution, for g = 0: linear whatever the condition number, superlinear in the mean",
+        reference="Safaryan et al. 2022",
+    )
+    batch_size: ClassVar[None] = None  # type: ignore[misc]
+
+    dual_steps: int = 1000
+    hessian_step: float | None = None
+    step: steps.Step = dataclasses.field(default=1.0, repr=False, kw_only=True)
+    whitening: Whitening | None = dataclasses.field(default=None, repr=False)
+    hessian: Array | None = dataclasses.field(default=None, repr=False, compare=False)
+    linear: Array | None = dataclasses.field(default=None, repr=False, compare=False)
+    n_clients: int | None = dataclasses.field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        check_hyper_parameters(self, constant_step=True)
+        object.__setattr__(self, "dual_steps", _checks.integer("dual_steps", self.dual_steps, at_least=1))
+        if self.hessian_step is not None:
+            alpha = _checks.real("hessian_step", self.hessian_step, positive=True)
+            if alpha > 1:
+                raise ValueError(f"hessian_step must be at most 1, got {alpha:g}")
+            object.__setattr__(self, "hessian_step", alpha)
+
+    @property
+    def has_inner_solve(self) -> bool:
+        return True
+
+    def gather(self, model: Model, local: LocalLosses) -> Once:
+        triangles, slopes = starting_model(model, local)
+        return Once(triangles, slopes)
+
+    def install(self, model: Model, gathered: Any) -> NewtonPDFP:
+        matrix = full(gathered.triangle)
+        whitening = Whitening(matrix, smoothness=1.0 + ROOM)
+        return dataclasses.replace(
+            self,
+            whitening=whitening,
+            hessian=lower(whitened(whitening, matrix)),
+            linear=whitening.factor.adjoint(gathered.slope),
+        )
+
+    def announcement(self) -> tuple[Array, ...]:
+        return () if self.whitening is None else (self.whitening.numbers,)
+
+    @property
+    def factor(self) -> LinOp | None:
+        return None if self.whitening is None else self.whitening.factor
+
+    @property
+    def smoothness_in_factor(self) -> float | None:
+        return None if self.whitening is None else self.whitening.smoothness
+
+    def prepare(self, model: Model, constants: steps.Constants) -> NewtonPDFP:
+        alpha = self.hessian_step
+        if alpha is None:
+            alpha = steps.shift_step(constants.typical_omega, constants.omega) if constants.unbiased else 1.0
+        return dataclasses.replace(self, step=steps.Constant(1.0), hessian_step=alpha, n_clients=constants.n_clients)
+
+    def largest_step(self, model: Model, constants: steps.Constants) -> float:
+        return 1.0
+
+    def reply_shapes(self, model: Model) -> dict[str, Shape]:
+        (d,) = model.shape
+        return {"hessian": (d * (d + 1) // 2,), "linear": (d,)}
+
+    def check(self, model: Model) -> None:
+        super().check(model)
+        if len(model.shape) != 1:
+            raise ValueError(f"losses must be those of linear models for NewtonPDFP, got x of shape {model.shape}")
+
+    def init(self, model: Model, x0: Array) -> State:
+        assert self.whitening is not None
+        assert self.hessian is not None
+        assert self.linear is not None
+        u0 = self.whitening.coordinates(x0.astype(np.float64))
+        v = np.zeros((1, *model.dual_shape))
+        return State(u0, v, self.hessian, self.linear, np.array([0.0, np.inf, np.inf]), np.zeros(2, dtype=np.int64))
+
+    def init_memory(self, model: Model, n_clients: int) -> Memory:
+        (d,) = model.shape
+        size = d * (d + 1) // 2
+        return Memory(
+            np.zeros((n_clients, size)),
+            np.zeros((n_clients, d)),
+            np.zeros((n_clients, d)),
+            np.zeros(n_clients, dtype=bool),
+        )
+
+    def broadcast(self, model: Model, state: State) -> Message:
+        return Message(state.u)
+
+    def client_update(self, model: Model, local: LocalLosses, message: Message, k: int, draws: Draws) -> Update:
+        assert self.whitening is not None
+        u, memory = message.u, self.remembered(model, local)
+        x = self.whitening.factor.apply(u).astype(model.dtype, copy=False)
+        hessians = local.hessians(x)
+        assert hessians is not None
+        differences = lower(np.stack([whitened(self.whitening, one) for one in hessians])) - memory.hessian
+        slopes = self.whitening.factor.adjoint(local.gradients(x).astype(np.float64))
+        linear = slopes - times(memory.hessian, u) - memory.linear
+        points = np.repeat(u[None], len(local.clients), axis=0)
+        return Update(Reply(differences, linear), memory._replace(point=points))
+
+    def remembered(self, model: Model, local: LocalLosses) -> Memory:
+        """The clients' memory; those that are asked for the first time begin with what they sent once."""
+        assert self.whitening is not None
+        memory, new = local.memory, ~local.memory.known
+        if not new.any():
+            return memory  # type: ignore[no-any-return]
+        triangles, slopes = starting_model(model, local._replace(clients=local.clients[new]))
+        hessian, linear = memory.hessian.copy(), memory.linear.copy()
+        hessian[new] = lower(np.stack([whitened(self.whitening, full(one)) for one in triangles]))
+        linear[new] = self.whitening.factor.adjoint(slopes)
+        return Memory(hessian, linear, memory.point, np.ones_like(memory.known))
+
+    def confirm(self, model: Model, memory: Memory, sent: Reply, k: int) -> Memory:
+        assert self.hessian_step is not None
+        learned = self.hessian_step * sent.hessian
+        linear = memory.linear + sent.linear - times(learned, memory.point[0])
+        return memory._replace(hessian=memory.hessian + learned, linear=linear)
+
+    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
+        assert self.hessian_step is not None
+        assert self.n_clients is not None
+        assert self.whitening is not None
+        share = len(reply.linear) / self.n_clients
+        learned = self.hessian_step * share * mean(reply.hessian)
+        hessian = state.hessian + learned
+        linear = state.linear + share * mean(reply.linear) - times(learned[None], state.u)[0]
+        extra, smoothed, least = state.damping
+        added = raise_eigenvalues(full(hessian), FLOOR) + extra * np.eye(len(linear))
+        u, v, steps_taken = self.minimise(model, full(hessian) + added, linear - added @ state.u, state)
+        length = float(np.linalg.norm(u - state.u))
+        past = 0.0 if smoothed == np.inf else PAST * (1.0 - share)
+        smoothed = length + (past * (smoothed - length) if past else 0.0)
+        least = min(least, smoothed) if k * share >= 2.0 * (1.0 - share) else np.inf
+        if smoothed > ALARM * least:
+            extra, least = max(2.0 * extra, STEEPER), smoothed
+        damping = np.array([extra, smoothed, least])
+        return State(u, v, hessian, linear, damping, state.work + np.array([steps_taken, 0]))
+
+    def minimise(self, model: Model, hessian: Array, linear: Array, state: State) -> tuple[Array, Array, int]:
+        """Return the minimum of ½uᵀHu + ⟨q, u⟩ + g(BSu), its dual, and the dual steps that it took."""
+        assert self.whitening is not None
+        inner_coordinates = Whitening(hessian)
+        S, R = self.whitening.factor, inner_coordinates.factor
+        space = model._replace(linop=Compose(model.linop, Compose(S, R)))
+        # In coordinates u = R w with H = I the model is ½‖w + Rᵀq‖².
+        y = -R.adjoint(linear)
+        inner = InnerSolve(TOLERANCE, self.dual_steps) if needs_inner(space) else None
+        origin = inner_coordinates.coordinates(state.u)
+        (w,), v, work = prox(space, y[None], 1.0, state.v, inner, origin=origin[None])
+        return R.apply(w), v, work.steps
+
+    def solution(self, state: State) -> tuple[Array, Array | None]:
+        assert self.whitening is not None
+        return self.whitening.factor.apply(state.u), state.v[0]
+
+    def server_work(self, state: State) -> Work:
+        return Work(*map(int, state.work))
+
+
+def starting_model(model: Model, local: LocalLosses) -> tuple[Array, Array]:
+    """Return the bounds of the clients' Hessians and their gradients at zero, as they are sent."""
+    bounds = local.curvatures()
+    if bounds is None:
+        raise ValueError(
+            "losses must have known Hessians for NewtonPDFP: those of linear models of up to 2,000 features"
+        )
+    slopes = local.gradients(np.zeros(model.shape, dtype=model.dtype))
+    # As they are sent: clients and server must begin with the same.
+    return lower(bounds).astype(np.float32), slopes.astype(np.float64)
+
+
+def lower(matrices: Array) -> Array:
+    """The lower triangles of symmetric matrices, flat."""
+    rows, columns = np.tril_indices(matrices.shape[-1])
+    return matrices[..., rows, columns]
+
+
+def full(triangle: Array) -> Array:
+    """The symmetric matrix of a lower triangle."""
+    d = int((np.sqrt(8 * len(triangle) + 1) - 1) / 2)
+    matrix = np.zeros((d, d))
+    matrix[np.tril_indices(d)] = triangle
+    return matrix + np.tril(matrix, -1).T
+
+
+def times(triangles: Array, x: Array) -> Array:
+    """Symmetric matrices, given by their lower triangles, times x; one by one, so that batches do not matter."""
+    return np.stack([full(triangle) @ x for triangle in triangles])
+
+
+def whitened(whitening: Whitening, matrix: Array) -> Array:
+    """SᵀHS, made symmetric to the last bit."""
+    S = whitening.factor.matrix
+    product: Array = S.T @ matrix @ S
+    return (product + product.T) / 2.0
+
+
+def raise_eigenvalues(matrix: Array, floor: float) -> Array:
+    """What must be added to a symmetric matrix for its eigenvalues to be at least ``floor``."""
+    values, vectors = np.linalg.eigh(matrix)
+    added: Array = (vectors * np.maximum(floor - values, 0.0)) @ vectors.T
+    return added
