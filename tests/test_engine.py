@@ -353,7 +353,7 @@ class TestResume:
         monkeypatch.setattr(checkpoints, "FORMAT", 99)
         noisy(5, checkpoint=path)
         monkeypatch.undo()
-        with pytest.raises(CheckpointError, match="has format 99, but this version reads format 2"):
+        with pytest.raises(CheckpointError, match="has format 99, but this version reads format 3"):
             noisy(5, resume=path)
 
     def test_a_full_disk_leaves_the_old_checkpoint(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -560,9 +560,10 @@ def test_float32_problems_stay_float32() -> None:
     X, y, owner = helpers.classification()
     losses = fpdfp.losses.Logistic(X.astype(np.float32), y, clients=owner, l2=0.05)
     problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.02), helpers.graph(12))  # B is float64
-    result = fpdfp.solve(problem, rounds=20, compressor=fpdfp.QSGD(10), clients_per_round=2)
-    assert result.x.dtype == result.v.dtype == np.float32
-    assert fpdfp.solve(problem, rounds=1).bits_up == 5 * (36 * 32 + 2 * 8 * 10)
+    for method in (None, fpdfp.FPDFP()):
+        result = fpdfp.solve(problem, method, rounds=20, compressor=fpdfp.QSGD(10), clients_per_round=2)
+        assert result.x.dtype == result.v.dtype == np.float32
+    assert fpdfp.solve(problem, fpdfp.FPDFP(), rounds=1).bits_up == 5 * (36 * 32 + 2 * 8 * 10)
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -575,7 +576,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"seed": "x"}, "seed must be an integer"),
     ({"x0": np.ones(3)}, r"x0 must have shape \(12,\)"),
     ({"x0": np.full(12, np.inf)}, "x0 must be finite"),
-    ({"compressor": 20}, "compressor must be a compressor, a mapping or None, got int"),
+    ({"compressor": 20}, "compressor must be a compressor, a mapping, 'auto' or None, got int"),
     ({"compressor": fpdfp.QSGD}, r"got the class QSGD: make one, as QSGD\("),
     ({"compressor": {"x": fpdfp.QSGD}}, r"compressor\['x'\] must be a compressor or None, got the class QSGD"),
     (
@@ -610,7 +611,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("change", "message"), BAD)
 def test_bad_arguments_are_named_before_the_first_round(change: dict[str, Any], message: str) -> None:
     arguments = {"rounds": 5} | change
-    method = arguments.pop("method", None)
+    method = arguments.pop("method", fpdfp.FPDFP())
     with pytest.raises((ValueError, TypeError), match=message):
         fpdfp.solve(helpers.graph_guided(), method, callbacks=arguments.pop("callbacks", [fail]), **arguments)
 
@@ -673,8 +674,8 @@ def test_bad_schedules_are_named(make: Any, message: str) -> None:
 def test_a_compressor_for_the_dual_is_no_mistake_where_no_dual_is_sent() -> None:
     X, y, owner = helpers.classification()
     problem = fpdfp.Problem(fpdfp.losses.Logistic(X, y, clients=owner, l2=0.05), fpdfp.penalties.L1(0.02))
-    both = fpdfp.solve(problem, rounds=5, compressor={"x": fpdfp.QSGD(5), "v": fpdfp.QSGD(5)})
-    one = fpdfp.solve(problem, rounds=5, compressor=fpdfp.QSGD(5))
+    both = fpdfp.solve(problem, fpdfp.FPDFP(), rounds=5, compressor={"x": fpdfp.QSGD(5), "v": fpdfp.QSGD(5)})
+    one = fpdfp.solve(problem, fpdfp.FPDFP(), rounds=5, compressor=fpdfp.QSGD(5))
     np.testing.assert_array_equal(both.x, one.x)
 
 

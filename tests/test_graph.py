@@ -85,5 +85,7 @@ def test_graph_guided_logistic_regression_on_a9a(data_dir: Path) -> None:
     assert best.converged
     assert best.certificate.relative_gap is not None
     assert best.certificate.relative_gap <= 1e-9
-    result = fpdfp.solve(problem, rounds=300, clients_per_round=20, compressor=fpdfp.QSGD(levels=20))
+    result = fpdfp.solve(problem, fpdfp.FPDFP(), rounds=300, clients_per_round=20, compressor=fpdfp.QSGD(levels=20))
     assert 0 < (result.objective - best.objective) / best.objective < 0.05
+    nothing_given = fpdfp.solve(problem, rounds=100)
+    assert abs(nothing_given.objective / best.objective - 1) < 1e-8

@@ -218,7 +218,7 @@ def test_the_history_shows_what_inner_solves_cost() -> None:
     assert 0 < cheap.inner_server[-1] < dear.inner_server[-1]
     assert (np.diff(dear.inner_clients) >= 0).all()
     assert dear.inner_unsolved.tolist() == [0] * dear.rows
-    assert "inner_clients" not in fpdfp.solve(problem, rounds=2).history
+    assert "inner_clients" not in fpdfp.solve(problem, fpdfp.FPDFP(), rounds=2).history
     lasso = fpdfp.Problem(problem.losses, penalties.L1(0.1))
     assert "inner_clients" not in fpdfp.solve(lasso, fpdfp.FedMiD(inner=InnerSolve()), rounds=2).history
 

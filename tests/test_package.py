@@ -20,7 +20,7 @@ from fpdfp.experiments import demo
 SOURCE = Path(fpdfp.__file__).parent
 HEAVY = ("numba", "scipy", "sklearn", "matplotlib", "rich", "typer", "pooch", "cupy", "flwr", "ray")
 #: What a layer may import: itself and everything to its right.
-LAYERS = ("cli", "experiments", "engines", "methods", "reference", "problem")
+LAYERS = ("cli", "experiments", "engines", "methods", "precondition", "reference", "problem")
 
 
 def test_import_is_light() -> None:

@@ -280,3 +280,73 @@ def test_losses_without_known_curvature_are_named() -> None:
     for kind in ("moments", "diagonal"):
         with pytest.raises(ValueError, match=f"preconditioner='{kind}' needs losses with known bounds"):
             fpdfp.solve(problem, ShiftedPDFP(preconditioner=kind), rounds=1)
+
+
+@pytest.mark.parametrize("preconditioner", [None, "moments", "diagonal"])
+@pytest.mark.parametrize("n", [2, 6])
+def test_mini_batches_have_no_floor(n: int, preconditioner: Any) -> None:
+    """Loopless SVRG: to 1e-10 at a constant step with 3 of 20 samples, quantized."""
+    problem = helpers.fused_regression(spread=0.3)
+    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+
+    def close(run: fpdfp.Run) -> bool:
+        return run.round % 50 == 0 and run.problem.objective(run.x) <= best * (1 + 1e-10)
+
+    method = ShiftedPDFP(batch_size=3, preconditioner=preconditioner)
+    run: dict[str, Any] = {"clients_per_round": n, "compressor": fpdfp.QSGD(5, norm="max"), "evaluate_every": 20_000}
+    assert fpdfp.solve(problem, method, rounds=20_000, callbacks=[close], **run).status == "stopped"
+
+
+def test_mini_batches_are_the_rule_of_the_docstring() -> None:
+    problem = helpers.fused_regression(spread=0.3)
+    method = ShiftedPDFP(0.05, dual_steps=1, momentum=False, shift_step=0.5, batch_size=4, refresh=0.3)
+    ours = iterates(problem, method, 25, clients_per_round=2, seed=8)
+    B, lam = np.diff(np.eye(8), axis=0), problem.model.largest_lambda
+    x, v, h, h_mean = np.zeros(8), np.zeros(7), np.zeros((6, 8)), np.zeros(8)
+    anchors: dict[int, Any] = {}
+    full = 0
+    for k, (ours_x, _) in enumerate(ours):
+        clients = fpdfp.rng.choose_clients(8, k, 6, 2)
+        m = []
+        for i in clients.tolist():
+            who = np.array([i])
+            draws = fpdfp.rng.Draws(8, k, who)
+            coin = draws.words(fpdfp.rng.Purpose.REFRESH, 1)[0, 0] / 2**32
+            if i not in anchors or coin < 0.3:
+                full += i in anchors
+                gradient = problem.losses.gradients(x, who)[0]
+                anchors[i] = (x, gradient)
+            else:
+                here = problem.losses.gradients(x, who, 4, draws)[0]
+                gradient = here - problem.losses.gradients(anchors[i][0], who, 4, draws)[0] + anchors[i][1]
+            m.append(gradient - h[i])
+            h[i] += 0.5 * m[-1]
+        estimate = h_mean + np.mean(m, axis=0)
+        h_mean = h_mean + 0.5 / 6 * np.sum(m, axis=0)
+        v = np.clip(lam / 0.05 * B @ (x - 0.05 * estimate) + v - lam * B @ B.T @ v, -0.1, 0.1)
+        x = x - 0.05 * estimate - 0.05 * B.T @ v
+        np.testing.assert_allclose(ours_x, x, atol=1e-12)
+    assert full > 3
+
+
+def test_an_automatic_step_grows_to_the_curvature_that_is_there() -> None:
+    """Clients with data in different directions: the mean of their constants is far above that of f."""
+    parts = [np.diag(np.where(np.arange(8) // 2 == i, 2.0, 0.0)) for i in range(4)]
+    losses = fpdfp.losses.LeastSquares.from_clients(parts, [np.arange(8.0)] * 4, l2=0.01)
+    problem = fpdfp.Problem(losses, penalties.L1(0.01))
+    states: list[Any] = []
+    fpdfp.solve(problem, ShiftedPDFP(), rounds=25, callbacks=[lambda run: states.append(run.state)])
+    growth = [state.control[5] for state in states]
+    assert growth[0] == 1.0
+    assert 2.0 < max(growth) <= 4.0  # L of f is a quarter of a client's
+    fixed: list[Any] = []
+    fpdfp.solve(problem, ShiftedPDFP(0.1), rounds=25, callbacks=[lambda run: fixed.append(run.state.control[5])])
+    assert set(fixed) == {1.0}
+
+
+def test_typical_errors_are_at_most_the_bound() -> None:
+    for compressor in UNBIASED:
+        for shape in ((5,), (600,), (8, 9, 10)):
+            assert 0 <= compressor.typical_omega(shape) <= compressor.omega(shape)
+    assert fpdfp.QSGD(7, norm="max").typical_omega(4096) < 0.1 * fpdfp.QSGD(7, norm="max").omega(4096)
+    assert compress.RandK(0.25).typical_omega(400) == pytest.approx(3.0, rel=0.2)

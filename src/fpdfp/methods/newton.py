@@ -103,7 +103,7 @@ class NewtonPDFP(Method):
         The most dual steps that the server takes in a round.
     hessian_step
         α; by default 1 for biased compressors, and for unbiased ones what :func:`fpdfp.steps.shift_step` gives.
-    whitening, hessian, linear, n_clients
+    whitening, hessian, linear, n_clients, dtype
         Filled in by ``solve``.
 
     References
@@ -132,6 +132,7 @@ class NewtonPDFP(Method):
         uplink="d(d + 3)/2",
         mini_batches=False,
         needs_unbiased=False,
+        needs_hessians=True,
         proved="near the solution, for g = 0: linear whatever the condition number, superlinear in the mean",
         reference="Safaryan et al. 2022",
     )
@@ -144,6 +145,7 @@ class NewtonPDFP(Method):
     hessian: Array | None = dataclasses.field(default=None, repr=False, compare=False)
     linear: Array | None = dataclasses.field(default=None, repr=False, compare=False)
     n_clients: int | None = dataclasses.field(default=None, repr=False)
+    dtype: Any = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_hyper_parameters(self, constant_step=True)
@@ -187,7 +189,9 @@ class NewtonPDFP(Method):
         alpha = self.hessian_step
         if alpha is None:
             alpha = steps.shift_step(constants.typical_omega, constants.omega) if constants.unbiased else 1.0
-        return dataclasses.replace(self, step=steps.Constant(1.0), hessian_step=alpha, n_clients=constants.n_clients)
+        return dataclasses.replace(
+            self, step=steps.Constant(1.0), hessian_step=alpha, n_clients=constants.n_clients, dtype=model.dtype
+        )
 
     def largest_step(self, model: Model, constants: steps.Constants) -> float:
         return 1.0
@@ -195,11 +199,6 @@ class NewtonPDFP(Method):
     def reply_shapes(self, model: Model) -> dict[str, Shape]:
         (d,) = model.shape
         return {"hessian": (d * (d + 1) // 2,), "linear": (d,)}
-
-    def check(self, model: Model) -> None:
-        super().check(model)
-        if len(model.shape) != 1:
-            raise ValueError(f"losses must be those of linear models for NewtonPDFP, got x of shape {model.shape}")
 
     def init(self, model: Model, x0: Array) -> State:
         assert self.whitening is not None
@@ -232,7 +231,8 @@ class NewtonPDFP(Method):
         slopes = self.whitening.factor.adjoint(local.gradients(x).astype(np.float64))
         linear = slopes - times(memory.hessian, u) - memory.linear
         points = np.repeat(u[None], len(local.clients), axis=0)
-        return Update(Reply(differences, linear), memory._replace(point=points))
+        reply = Reply(differences.astype(model.dtype, copy=False), linear.astype(model.dtype, copy=False))
+        return Update(reply, memory._replace(point=points))
 
     def remembered(self, model: Model, local: LocalLosses) -> Memory:
         """The clients' memory; those that are asked for the first time begin with what they sent once."""
@@ -287,7 +287,8 @@ class NewtonPDFP(Method):
 
     def solution(self, state: State) -> tuple[Array, Array | None]:
         assert self.whitening is not None
-        return self.whitening.factor.apply(state.u), state.v[0]
+        x, v = self.whitening.factor.apply(state.u), state.v[0]
+        return x.astype(self.dtype, copy=False), v.astype(self.dtype, copy=False)
 
     def server_work(self, state: State) -> Work:
         return Work(*map(int, state.work))
@@ -296,10 +297,7 @@ class NewtonPDFP(Method):
 def starting_model(model: Model, local: LocalLosses) -> tuple[Array, Array]:
     """Return the bounds of the clients' Hessians and their gradients at zero, as they are sent."""
     bounds = local.curvatures()
-    if bounds is None:
-        raise ValueError(
-            "losses must have known Hessians for NewtonPDFP: those of linear models of up to 2,000 features"
-        )
+    assert bounds is not None
     slopes = local.gradients(np.zeros(model.shape, dtype=model.dtype))
     # As they are sent: clients and server must begin with the same.
     return lower(bounds).astype(np.float32), slopes.astype(np.float64)

@@ -118,6 +118,8 @@ class RandProx(Method):
     )
     batch_size: ClassVar[None] = None  # type: ignore[misc]
 
+    shared_memory: ClassVar[tuple[str, ...]] = ("control",)
+
     step: steps.Step = "auto"
     local_steps: int | None = None  # type: ignore[assignment]
     dual_steps: int = 1000
@@ -200,9 +202,9 @@ class RandProx(Method):
         slopes: Array = local.gradients(y) - ridges.astype(y.dtype).reshape(-1, *[1] * (y.ndim - 1)) * y
         return slopes
 
-    def confirm(self, model: Model, memory: Memory, sent: Reply, k: int) -> Memory:
+    def remember(self, model: Model, shared: dict[str, Array], sent: Reply, k: int) -> dict[str, Array]:
         assert self.shift_step is not None
-        return Memory(memory.control + self.shift_step * sent.difference)
+        return {"control": shared["control"] + self.shift_step * sent.difference}
 
     def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
         assert self.shift_step is not None

@@ -133,7 +133,7 @@ class ShiftedPDFP(Method):
         How many samples a client uses when it does not compute the full gradient; None for all, always.
     refresh
         p; by default the batch's share of the client's samples.
-    unless, n_clients, warm_up, adaptive, space
+    unless, smoothness, n_clients, warm_up, adaptive, space
         Filled in by ``solve``.
 
     References
@@ -166,6 +166,7 @@ class ShiftedPDFP(Method):
         proved="without momentum: linear for f strongly convex if BBᵀ is positive definite or the prox of g∘B exact",
         reference="Mishchenko et al. 2019; Salim et al. 2022; Condat and Richtárik 2023",
     )
+    shared_memory: ClassVar[tuple[str, ...]] = ("shift",)
     #: Whether an automatic step may grow.
     may_grow: ClassVar[bool] = True
 
@@ -177,6 +178,7 @@ class ShiftedPDFP(Method):
     batch_size: int | None = None
     refresh: float | None = None
     unless: float | None = dataclasses.field(default=None, repr=False)
+    smoothness: float | None = dataclasses.field(default=None, repr=False)
     n_clients: int | None = dataclasses.field(default=None, repr=False)
     warm_up: int | None = dataclasses.field(default=None, repr=False)
     adaptive: bool = dataclasses.field(default=False, repr=False)
@@ -245,6 +247,7 @@ class ShiftedPDFP(Method):
             self,
             step=steps.resolve_constant(self.step, 1.0 / self.noisy_smoothness(constants)),
             shift_step=self.automatic_shift_step(constants) if self.shift_step is None else self.shift_step,
+            smoothness=constants.lipschitz_mean or 1.0,
             n_clients=constants.n_clients,
             warm_up=self.rounds_to_learn(constants),
             adaptive=self.may_grow and isinstance(self.step, str),
@@ -268,7 +271,7 @@ class ShiftedPDFP(Method):
         return math.ceil(2.0 * constants.n_clients / (alpha * constants.clients_per_round))
 
     def largest_step(self, model: Model, constants: steps.Constants) -> float:
-        return constants.largest_safe_step
+        return constants.largest_safe_step if self.smoothness is None else 2.0 / self.smoothness
 
     def reply_shapes(self, model: Model) -> dict[str, Shape]:
         return {"difference": model.shape}
@@ -300,9 +303,9 @@ class ShiftedPDFP(Method):
             gradients = self.factor.adjoint(gradients)
         return Update(Reply(gradients - memory.shift), memory)
 
-    def confirm(self, model: Model, memory: Any, sent: Reply, k: int) -> Any:
+    def remember(self, model: Model, shared: dict[str, Array], sent: Reply, k: int) -> dict[str, Array]:
         assert self.shift_step is not None
-        return memory._replace(shift=memory.shift + self.shift_step * sent.difference)
+        return {"shift": shared["shift"] + self.shift_step * sent.difference}
 
     def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
         assert self.shift_step is not None

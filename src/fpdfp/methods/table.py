@@ -59,6 +59,8 @@ def needs(traits: Traits) -> str:
         wanted.append("B = I" + (", or an inner solve by `inner=`" if traits.with_inner_solve else ""))
     if traits.compression and traits.needs_unbiased:
         wanted.append("unbiased compressor")
+    if traits.needs_hessians:
+        wanted.append("linear model of up to 2,000 features")
     if traits.needs_one_client:
         wanted.append("one client")
     if traits.strong_convexity != "not needed":

@@ -44,6 +44,8 @@ class Traits:
         Whether the theory holds only for compressors whose mean is right: others are refused.
     needs_smooth
         Whether ∇f must be Lipschitz continuous.
+    needs_hessians
+        Whether clients must know the Hessians of their losses.
     needs_one_client
         Whether all data must be in one place.
     strong_convexity
@@ -66,6 +68,7 @@ class Traits:
     local_steps: bool = False
     needs_unbiased: bool = True
     needs_smooth: bool = True
+    needs_hessians: bool = False
     needs_one_client: bool = False
     strong_convexity: Literal["not needed", "for its rate", "needed"] = "for its rate"
     with_inner_solve: Solves | None = None

@@ -1,0 +1,136 @@
+"""What clients remember, kept in agreement with the server through losses, crashes and restarts.
+
+The shifted methods rest on the server's mean of what clients remember: one client whose memory is not what the server
+thinks would bias every round from then on. So a client's memory changes only when the server has confirmed its message,
+and whenever the two meet they compare stamps, a version and a digest:
+
+* the same stamp: all is well, and what the server did not confirm is forgotten;
+* the server is one version ahead, and the client still holds what it sent then: the confirmation was lost on its way,
+  and the client makes up for it;
+* anything else (a client restored from an old backup, a server restarted from a checkpoint): the server sends its copy.
+
+The server can keep a copy of every client's memory because that depends on decoded messages alone. An engine that
+carries messages over a network uses these classes; the in-process engine has one memory for both sides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fpdfp._typing import Array, IntArray
+from fpdfp.methods.base import Method
+from fpdfp.problem import Model
+
+
+class Stamp(NamedTuple):
+    """What the two sides compare: how many messages have been confirmed, and a digest of the memory after them."""
+
+    version: int
+    digest: bytes
+
+
+def digest(arrays: Any) -> bytes:
+    """Eight bytes that tell memories apart, to the last bit."""
+    summary = hashlib.blake2b(digest_size=8)
+    for array in arrays:
+        summary.update(np.ascontiguousarray(array).tobytes())
+    return summary.digest()
+
+
+class ServerLedger:
+    """The server's side: a copy of what every client remembers of its messages.
+
+    Parameters
+    ----------
+    method
+        The prepared method.
+    model
+        What is public of the problem.
+    n_clients
+        N.
+
+    Examples
+    --------
+    See ``tests/test_ledger.py`` for rounds in which everything that can be lost is lost.
+    """
+
+    def __init__(self, method: Method, model: Model, n_clients: int) -> None:
+        self.method, self.model = method, model
+        memory = method.init_memory(model, n_clients)
+        missing = [name for name in method.shared_memory if name not in getattr(memory, "_fields", ())]
+        if not method.shared_memory or missing:
+            raise ValueError(f"method must have memory that the server can follow, got {type(method).__name__}")
+        self.copies = {name: getattr(memory, name) for name in method.shared_memory}
+        self.versions: IntArray = np.zeros(n_clients, dtype=np.int64)
+
+    def stamp(self, client: int) -> Stamp:
+        """Return what a client's stamp should be."""
+        return Stamp(int(self.versions[client]), digest(copy[client] for copy in self.copies.values()))
+
+    def copy(self, client: int) -> dict[str, Array]:
+        """Return what a client should remember, to be sent to one that does not."""
+        return {name: copy[client].copy() for name, copy in self.copies.items()}
+
+    def confirm(self, client: int, sent: Any, k: int) -> None:
+        """Take note of a client's message of round k, as it was decoded (with a client axis of length one)."""
+        before = {name: copy[client][None] for name, copy in self.copies.items()}
+        after = self.method.remember(self.model, before, sent, k)
+        for name, copy in self.copies.items():
+            copy[client] = after[name][0]
+        self.versions[client] += 1
+
+
+class ClientLedger:
+    """A client's side: its memory, and what it has sent that is not confirmed yet.
+
+    Parameters
+    ----------
+    method, model
+        As for the server.
+    """
+
+    def __init__(self, method: Method, model: Model) -> None:
+        self.method, self.model = method, model
+        self.memory = method.init_memory(model, 1)
+        self.version = 0
+        self._pending: tuple[Any, Any, int] | None = None
+
+    def stamp(self) -> Stamp:
+        """Return the client's own stamp."""
+        return Stamp(self.version, digest(getattr(self.memory, name)[0] for name in self.method.shared_memory))
+
+    def sent(self, memory: Any, decoded: Any, k: int) -> None:
+        """Hold what was sent in round k until the server confirms it.
+
+        ``memory`` is that of the update, ``decoded`` the reply as the server decodes it.
+        """
+        self._pending = (memory, decoded, k)
+
+    def confirmed(self) -> None:
+        """The server has what was sent: remember it."""
+        if self._pending is None:
+            raise RuntimeError("nothing was sent that could be confirmed")
+        self.memory = self.method.confirm(self.model, *self._pending)
+        self.version += 1
+        self._pending = None
+
+    def agrees(self, server: Stamp) -> bool:
+        """Compare with the server's stamp, and make up for a lost confirmation; False if a copy is needed."""
+        if self._pending is not None and server.version == self.version + 1:
+            before, version, pending = self.memory, self.version, self._pending
+            self.confirmed()
+            if self.stamp() == server:
+                return True
+            self.memory, self.version, self._pending = before, version, pending
+        self._pending = None
+        return self.stamp() == server
+
+    def adopt(self, copy: dict[str, Array], server: Stamp) -> None:
+        """Take the server's copy for what this client remembers of its messages."""
+        if digest(copy[name] for name in self.method.shared_memory) != server.digest:
+            raise ValueError("copy must be that of the server's stamp: it was damaged on its way")
+        self.memory = self.memory._replace(**{name: array[None].copy() for name, array in copy.items()})
+        self.version, self._pending = server.version, None

@@ -1,0 +1,92 @@
+"""The gap that clients certify by two numbers each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fpdfp
+from fpdfp import ErrorFeedbackPDFP, ShiftedPDFP, penalties
+from tests import helpers
+
+METHODS = [
+    ShiftedPDFP(),
+    ShiftedPDFP(preconditioner="moments"),
+    ShiftedPDFP(preconditioner="diagonal", batch_size=8),
+    ErrorFeedbackPDFP(preconditioner="moments"),
+]
+
+
+def problems() -> dict[str, fpdfp.Problem]:
+    X, y, owner = helpers.classification()
+    losses = fpdfp.losses.Logistic(X, y, clients=owner, l2=0.02)
+    some = np.concatenate([np.arange(0, 200, 3), np.arange(1, 90, 3)])
+    unequal = fpdfp.losses.LeastSquares(X[some], y[some], clients=owner[some], l2=0.1)
+    return {
+        "graph-guided": helpers.graph_guided(),
+        "lasso": fpdfp.Problem(losses, penalties.L1(0.02)),
+        "unequal clients": fpdfp.Problem(unequal, penalties.L1(0.05), helpers.graph(12), weights="samples"),
+        "ridge": fpdfp.Problem(losses, penalties.Zero()),
+        "groups": fpdfp.Problem(losses, penalties.GroupL12(0.05, groups=np.arange(12) // 3)),
+    }
+
+
+@pytest.mark.parametrize("name", problems())
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+def test_it_is_never_too_small_and_goes_to_zero(method: Any, name: str) -> None:
+    problem = problems()[name]
+    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+    gaps: list[tuple[float, float]] = []
+
+    def look(run: fpdfp.Run) -> None:
+        certified = run.certify()
+        assert certified is not None
+        objective = run.problem.objective(run.x)
+        gaps.append((certified * abs(objective), objective - best))
+
+    biased = isinstance(method, ErrorFeedbackPDFP)
+    compressor: Any = fpdfp.compress.TopK(0.5) if biased else fpdfp.QSGD(7, norm="max")
+    run: dict[str, Any] = {"clients_per_round": 3, "compressor": compressor}
+    fpdfp.solve(problem, method, rounds=400, callbacks=[look], evaluate_every=400, **run)
+    for certified, true in gaps:
+        assert certified >= true - 1e-12
+    assert gaps[-1][0] < 1e-6
+
+
+def test_a_run_stops_with_a_guarantee_and_counts_what_it_cost() -> None:
+    problem = helpers.graph_guided()
+    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+    run: dict[str, Any] = {"rounds": 500, "clients_per_round": 3, "evaluate_every": 5}
+    stopped = fpdfp.solve(problem, tol=1e-5, **run)
+    assert stopped.status == "converged"
+    assert "the clients certify a relative gap of at most 1e-05" in stopped.message
+    assert 0 <= stopped.objective / best - 1 <= 1e-5
+    same = fpdfp.solve(problem, **(run | {"rounds": stopped.rounds}))
+    np.testing.assert_array_equal(same.x, stopped.x)
+    checks = stopped.rounds // 5
+    assert stopped.bits_up - same.bits_up == checks * 5 * (2 * 64 + 80)
+    assert stopped.bits_down - same.bits_down == checks * 5 * 2 * (12 * 64 + 80)
+
+
+def test_a_batch_of_clients_answers_as_single_ones() -> None:
+    problem = problems()["unequal clients"]
+    seen: list[Any] = []
+    method = ShiftedPDFP(preconditioner="moments")
+    fpdfp.solve(problem, method, rounds=5, callbacks=[lambda run: seen.append((run.method, run.state, run.memory))])
+    prepared, state, memory = seen[-1]
+    question = prepared.question(problem.model, state)
+    together = prepared.answer(problem.model, problem.local(np.arange(5), memory), question)
+    for i in range(5):
+        one = type(memory)(*(kept[i : i + 1] for kept in memory))
+        alone = prepared.answer(problem.model, problem.local(np.array([i]), one), question)
+        np.testing.assert_array_equal(together[i], alone[0])
+
+
+def test_where_there_is_none_the_simulation_looks_itself() -> None:
+    unridged = helpers.fused_regression()
+    assert fpdfp.solve(unridged, ShiftedPDFP(), rounds=500, tol=1e-8).status == "converged"
+    assert fpdfp.solve(helpers.graph_guided(), fpdfp.PDFP(), rounds=3000, tol=1e-4).status == "converged"
+    box = helpers.zoo()["box"]
+    assert fpdfp.solve(box, ShiftedPDFP(preconditioner="moments"), rounds=500, tol=1e-6).status == "converged"
