@@ -53,7 +53,7 @@ def test_what_is_chosen_is_said() -> None:
     result = fpdfp.solve(helpers.graph_guided(), rounds=2, callbacks=[methods.append])
     run = methods[0]
     assert isinstance(run.method, ShiftedPDFP)
-    assert run.compressors["difference"] == fpdfp.QSGD(15, norm="max")
+    assert run.compressors["difference"] == fpdfp.QSGD(11, norm="max")
     assert run.downlink.compressor == fpdfp.QSGD(31, norm="max")
     assert result.bits_once_up > 0
     exact = fpdfp.solve(helpers.graph_guided(), rounds=2, compressor=None, downlink=None)

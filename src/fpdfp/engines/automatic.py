@@ -12,7 +12,7 @@ from fpdfp.problem import Problem
 
 #: A short message is mostly header and norm, so that finer levels cost little.
 SHORT = 64
-LEVELS, LEVELS_OF_SHORT, LEVELS_DOWN = 5, 15, 31
+LEVELS, LEVELS_OF_SHORT, LEVELS_DOWN = 5, 11, 31
 
 
 def choose(problem: Problem, method: Method | None, compressor: Any, downlink: Any) -> tuple[Method, Any, Any]:

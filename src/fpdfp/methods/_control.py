@@ -10,7 +10,7 @@ from fpdfp._typing import Array
 PAST, ALARM = 0.7, 16.0
 #: A step grows by at most GROWTH in a round, up to LARGEST times where it began, and to SAFE over the curvature seen,
 #: which is forgotten at the rate FORGET.
-GROWTH, LARGEST, SAFE, FORGET = 4.0, 8.0, 0.8, 0.8
+GROWTH, LARGEST, SAFE, FORGET = 2.0, 8.0, 0.8, 0.8
 
 
 def start(momentum: bool) -> Array:
