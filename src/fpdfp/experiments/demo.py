@@ -77,7 +77,7 @@ def run(output: Path, rounds: int = 4000, seed: int = 0, progress: bool | None =
 
     table = Table(title="nothing given, and the paper's method")
     for name in ("method", "rounds", "bits up", "objective", "relative error", "test accuracy"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     runs: dict[str, Any] = {}
     for name, arguments in RUNS.items():
         result = fpdfp.solve(
