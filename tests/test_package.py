@@ -60,14 +60,14 @@ def test_version_is_that_of_the_installed_package() -> None:
 def test_the_demonstration(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["demo", "--output", str(tmp_path / "out"), "--rounds", "150"])
     assert done.exit_code == 0, done.output
-    for word in ("nothing given", "bits up", "relative error", "test accuracy", "FPDFP, exact"):
+    for word in ("automatic", "bits up", "FPDFP, s = 20", "FPDFP, exact"):
         assert word in done.output
     assert (tmp_path / "out" / "demo.png").read_bytes().startswith(b"\x89PNG")
     runs = json.loads((tmp_path / "out" / "demo.json").read_text())["runs"]
-    assert list(runs) == ["nothing given", "FPDFP, s = 5", "FPDFP, s = 20", "FPDFP, exact"]
+    assert list(runs) == ["automatic", "FPDFP, s = 5", "FPDFP, s = 20", "FPDFP, exact"]
     bits = [run["bits_up"][-1] for run in runs.values()]
     assert bits[0] < bits[1] < bits[2] < bits[3]
-    assert runs["nothing given"]["relative_error"][-1] < 1e-5
+    assert runs["automatic"]["relative_error"][-1] < 1e-5
     for run in runs.values():
         assert run["relative_error"][-1] < 0.05 * run["relative_error"][0]
         assert run["accuracy"][-1] > 0.9

@@ -12,7 +12,7 @@ import numpy as np
 
 from fpdfp._array import read_only
 from fpdfp._typing import Array, IntArray
-from fpdfp.compress import Compressor
+from fpdfp.compress import Compressor, Full
 from fpdfp.engines.downlink import Downlink, Kept, full_bits
 from fpdfp.engines.history import History
 from fpdfp.methods.base import Method, Update, Work
@@ -125,6 +125,13 @@ class Run:
     def v(self) -> Array | None:
         """The current dual, None where the method keeps none."""
         return self.method.solution(self.state)[1]
+
+    @property
+    def messages(self) -> tuple[str, str]:
+        """What messages go through, up and down, in words."""
+        different = {repr(one) for one in self.compressors.values()}
+        up = different.pop() if len(different) == 1 else ", ".join(f"{k}: {v!r}" for k, v in self.compressors.items())
+        return up, repr(Full() if self.downlink is None else self.downlink.compressor)
 
     def stop(self, reason: str = "a callback asked for it") -> None:
         """End the run after this round."""

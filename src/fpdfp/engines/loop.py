@@ -220,4 +220,6 @@ class Loop:
             certificate=certificate,
             bits_once_up=run.bits_once_up,
             bits_once_down=run.bits_once_down,
+            method=run.method,
+            messages=run.messages,
         )

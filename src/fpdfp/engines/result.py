@@ -7,6 +7,7 @@ import dataclasses
 from fpdfp._typing import Array
 from fpdfp.engines.history import History
 from fpdfp.engines.progress import format_bits
+from fpdfp.methods.base import Method
 from fpdfp.problem import Certificate
 
 
@@ -33,6 +34,10 @@ class Result:
         Bits that clients and server sent in all rounds.
     bits_once_up, bits_once_down
         Bits that they sent once, before the first round.
+    method
+        The method that ran, with everything that was chosen for it.
+    messages
+        What messages went through, up and down.
     certificate
         Duality gap where one is known, residual of Lemma 1, violation of constraints.
     """
@@ -49,11 +54,15 @@ class Result:
     certificate: Certificate
     bits_once_up: int = 0
     bits_once_down: int = 0
+    method: Method | None = None
+    messages: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         certificate = self.certificate
         lines = [
             f"{self.status} after {self.rounds} rounds: {self.message}",
+            *([] if self.method is None else [f"method        {self.method.summary}"]),
+            *(f"{name:14}{one}" for name, one in zip(("messages up", "and down"), self.messages, strict=False)),
             f"objective     {self.objective:.10g}",
             f"bits          {format_bits(self.bits_up)} up, {format_bits(self.bits_down)} down",
         ]

@@ -73,6 +73,11 @@ class Method(abc.ABC):
         """Whether a prepared method solves problems inside a round, whose cost the history is to show."""
         return False
 
+    @property
+    def summary(self) -> str:
+        """What a prepared method is, in a few words for a person."""
+        return type(self).__name__
+
     def check(self, model: Model) -> None:
         """Refuse a model that the method cannot minimise."""
         name = type(self).__name__

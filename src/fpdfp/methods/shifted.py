@@ -207,6 +207,11 @@ class ShiftedPDFP(Method):
     def has_inner_solve(self) -> bool:
         return True
 
+    @property
+    def summary(self) -> str:
+        name = type(self).__name__
+        return name if self.coordinates is None else f"{name}, preconditioner {type(self.coordinates).__name__}"
+
     def gather(self, model: Model, local: LocalLosses) -> Any:
         if not isinstance(self.preconditioner, str):
             return ()
