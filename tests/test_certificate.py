@@ -58,15 +58,16 @@ def test_it_is_never_too_small_and_goes_to_zero(method: Any, name: str) -> None:
 def test_a_run_stops_with_a_guarantee_and_counts_what_it_cost() -> None:
     problem = helpers.graph_guided()
     best = fpdfp.reference_solution(problem, tol=1e-12).objective
-    run: dict[str, Any] = {"rounds": 500, "clients_per_round": 3, "evaluate_every": 5}
+    run: dict[str, Any] = {"rounds": 500, "clients_per_round": 3, "evaluate_every": 1}
     stopped = fpdfp.solve(problem, tol=1e-5, **run)
     assert stopped.status == "converged"
     assert "the clients certify a relative gap of at most 1e-05" in stopped.message
     assert 0 <= stopped.objective / best - 1 <= 1e-5
     same = fpdfp.solve(problem, **(run | {"rounds": stopped.rounds}))
     np.testing.assert_array_equal(same.x, stopped.x)
-    checks = stopped.rounds // 5
-    assert stopped.bits_up - same.bits_up == checks * 5 * (2 * 64 + 80)
+    checks, rest = divmod(stopped.bits_up - same.bits_up, 5 * (2 * 64 + 80))
+    assert rest == 0
+    assert 1 <= checks <= stopped.rounds // 2  # nobody is asked while there is no hope
     assert stopped.bits_down - same.bits_down == checks * 5 * 2 * (12 * 64 + 80)
 
 

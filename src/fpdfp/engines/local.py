@@ -211,15 +211,18 @@ class Run:
             total += int(bits.sum())
         return type(reply)(*decoded), total
 
-    def certify(self) -> float | None:
+    def certify(self, enough: float = math.inf) -> float | None:
         """Have every client send its part of a duality gap, count the bits, and return the gap relative to F(x).
 
-        None where the method or the problem has no such certificate.
+        None where the method or the problem has no such certificate. Where the server itself sees that the gap will not
+        be at most ``enough``, by a factor of ten, nobody is asked, and it is infinite.
         """
         problem, method = self.problem, self.method
         question = method.question(problem.model, self.state)
         if question is None or problem.losses.least_convexity == 0:
             return None
+        if math.isfinite(enough) and method.outlook(problem.model, self.state) > 10.0 * enough:
+            return math.inf
         total: Array = np.zeros(2)
         for clients in problem.losses.chunks():
             memory = type(self.memory)(*(kept[clients] for kept in self.memory)) if self.memory else ()

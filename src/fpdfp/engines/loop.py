@@ -105,7 +105,8 @@ class Loop:
                 if due:
                     self.evaluate()
                     # Before the checkpoint, since it costs bits.
-                    gap = run.certify() if plan.tol is not None else None
+                    if plan.tol is not None:
+                        gap = run.certify(plan.tol * abs(run.history.last()["objective"]))
                     bar.update(run.round, run.history.last()["objective"], run.bits_up)
                 if plan.checkpoint is not None and run.round % plan.checkpoint_every == 0:
                     self.save()

@@ -174,6 +174,10 @@ class Method(abc.ABC):
         """Return what the server sends to everyone to have a duality gap certified, None if the method cannot."""
         return None
 
+    def outlook(self, model: Model, state: Any) -> float:
+        """Return what the server expects of the gap, from what it knows itself: it need not ask while this is large."""
+        return 0.0
+
     def answer(self, model: Model, local: LocalLosses, question: Any) -> Array:
         """Return two numbers for each client: N w_i f_i(x), and its part of the gap."""
         raise NotImplementedError(f"{type(self).__name__} has no certificate of its own")

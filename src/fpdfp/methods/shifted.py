@@ -133,7 +133,7 @@ class ShiftedPDFP(Method):
         How many samples a client uses when it does not compute the full gradient; None for all, always.
     refresh
         p; by default the batch's share of the client's samples.
-    unless, smoothness, n_clients, warm_up, adaptive, space
+    unless, smoothness, convexity, n_clients, warm_up, adaptive, space
         Filled in by ``solve``.
 
     References
@@ -179,6 +179,7 @@ class ShiftedPDFP(Method):
     refresh: float | None = None
     unless: float | None = dataclasses.field(default=None, repr=False)
     smoothness: float | None = dataclasses.field(default=None, repr=False)
+    convexity: float = dataclasses.field(default=0.0, repr=False)
     n_clients: int | None = dataclasses.field(default=None, repr=False)
     warm_up: int | None = dataclasses.field(default=None, repr=False)
     adaptive: bool = dataclasses.field(default=False, repr=False)
@@ -253,6 +254,7 @@ class ShiftedPDFP(Method):
             step=steps.resolve_constant(self.step, 1.0 / self.noisy_smoothness(constants)),
             shift_step=self.automatic_shift_step(constants) if self.shift_step is None else self.shift_step,
             smoothness=constants.lipschitz_mean or 1.0,
+            convexity=constants.least_convexity,
             n_clients=constants.n_clients,
             warm_up=self.rounds_to_learn(constants),
             adaptive=self.may_grow and isinstance(self.step, str),
@@ -341,6 +343,13 @@ class ShiftedPDFP(Method):
         x, v = self.solution(state)
         assert v is not None
         return Question(x, self.plain(state.shift) + model.linop.adjoint(v))
+
+    def outlook(self, model: Model, state: State) -> float:
+        """The gap with the last estimate for the gradient, as if all clients had the same mismatch."""
+        v = self.solution(state)[1]
+        assert v is not None
+        mismatch = self.plain(state.slope) + model.linop.adjoint(v)
+        return float(np.vdot(mismatch, mismatch)) / (2.0 * self.convexity) if self.convexity else 0.0
 
     def answer(self, model: Model, local: LocalLosses, question: Question) -> Array:
         """N w_i f_i(x), and ‖∇f_i(x) − p_i‖²/2μ_i with p_i the shift less what all shifts lack.
