@@ -112,8 +112,8 @@ def test_a_round_without_answers_changes_nothing_but_the_clock() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"downlink": "yes"}, "downlink must be one of 'auto'"),
-        ({"compressor": "fast"}, "compressor must be one of 'auto'"),
+        ({"downlink": "yes"}, "downlink must be a compressor, 'auto' or None, got 'yes'"),
+        ({"compressor": "fast"}, "compressor must be a compressor, 'auto' or None, got 'fast'"),
         ({"downlink": 3}, "downlink must be a compressor, 'auto' or None, got int"),
         ({"downlink": fpdfp.QSGD(3), "method": fpdfp.FPDFP()}, "downlink must be None for FPDFP"),
         ({"drop_out": 1.0}, "drop_out must be below 1"),

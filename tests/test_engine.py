@@ -693,6 +693,7 @@ def test_the_automatic_step_follows_clients_noise_and_participation() -> None:
             "typical_omega": 0.0,
             "least_convexity": 0.0,
             "unbiased": True,
+            "client_spread": 10.0,
         }
         return fpdfp.steps.Constants(**(base | changes))
 

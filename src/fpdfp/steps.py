@@ -115,6 +115,10 @@ class Constants(NamedTuple):
         The compressor's variance bound: E‖Q(x) − x‖² ≤ ω‖x‖²; 0 without one.
     typical_omega
         The same for typical instead of the worst x.
+    client_spread
+        Σ L_i²/Σ L_i over clients: what a client's constant is where clients are drawn by how much they matter.
+    downlink_omega
+        The typical relative error of the server's messages; 0 where they are exact.
     unbiased
         Whether what the server decodes has the right mean.
     least_convexity
@@ -136,6 +140,8 @@ class Constants(NamedTuple):
     typical_omega: float
     least_convexity: float
     unbiased: bool
+    client_spread: float
+    downlink_omega: float = 0.0
 
     @property
     def largest_safe_step(self) -> float:

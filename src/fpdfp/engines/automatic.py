@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from fpdfp import _checks
 from fpdfp.compress import QSGD
 from fpdfp.methods.base import Method
 from fpdfp.methods.shifted import ShiftedPDFP
@@ -21,8 +20,8 @@ def choose(problem: Problem, method: Method | None, compressor: Any, downlink: A
     ``"auto"`` compresses where the method is automatic as well; a method that was asked for runs as it is.
     """
     for name, value in (("compressor", compressor), ("downlink", downlink)):
-        if isinstance(value, str):
-            _checks.choice(name, value, ("auto",))
+        if isinstance(value, str) and value != "auto":
+            raise ValueError(f"{name} must be a compressor, 'auto' or None, got {value!r}")
     if method is not None:
         return method, None if compressor == "auto" else compressor, None if downlink == "auto" else downlink
     levels = LEVELS_OF_SHORT if problem.linop.size_in <= SHORT else LEVELS

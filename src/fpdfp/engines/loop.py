@@ -20,9 +20,12 @@ from fpdfp.engines.progress import Bar
 from fpdfp.engines.result import Result
 from fpdfp.engines.setup import constants_of
 from fpdfp.errors import AccuracyWarning, CheckpointError, DivergenceWarning
+from fpdfp.problem import Certificate
 
 #: An objective this many times that of the start and of zero counts as divergence.
 BLOW_UP = 1e3
+#: So that zero is at most zero times something.
+TINY = 1e-300
 
 
 class Plan(NamedTuple):
@@ -52,8 +55,12 @@ class Loop:
         problem, x = self.run.problem, self.run.x
         zero = np.zeros(problem.model.shape, dtype=problem.model.dtype)
         slope = problem.gradient(x)
+        self.slope = max(float(np.linalg.norm(problem.gradient(zero))), float(np.linalg.norm(slope)), TINY)
         gain = float(np.vdot(slope, slope)) * problem.default_step
-        sizes = [abs(problem.evaluate(zero)[0]), abs(problem.evaluate(x)[0]), gain]
+        # A step from the start, since constraints may forbid the start itself.
+        v = problem.dual_step(x, None, slope)
+        stepped = x - problem.default_step * (slope + problem.linop.adjoint(v))
+        sizes = [*(abs(problem.evaluate(point)[0]) for point in (zero, x, stepped)), gain]
         return max(size for size in [*sizes, 1e-300] if math.isfinite(size))
 
     def go(self, progress: bool | None) -> Result:
@@ -141,9 +148,18 @@ class Loop:
             certificate = run.problem.certificate(run.x, run.v)
             if certificate.relative_gap is not None and certificate.relative_gap <= plan.tol:
                 return "converged", f"the relative duality gap is at most {plan.tol:g}"
-            if certificate.gap is None and max(certificate.residual.norm, certificate.violation) <= plan.tol:
-                return "converged", f"the residual of Lemma 1 is at most {plan.tol:g}"
+            if certificate.gap is None and self.is_stationary(certificate, plan.tol):
+                return "converged", f"the relative residual of Lemma 1 is at most {plan.tol:g}"
         return None
+
+    def is_stationary(self, certificate: Certificate, tol: float) -> bool:
+        """Whether the residual is small beside gradients and duals, and the violation beside what Bx is."""
+        image = self.run.problem.linop.apply(self.run.x)
+        return (
+            certificate.residual.primal <= tol * self.slope
+            and certificate.residual.dual <= tol * max(float(np.linalg.norm(certificate.v)), TINY)
+            and certificate.violation <= tol * max(float(np.abs(image).max(initial=0.0)), TINY)
+        )
 
     def evaluate(self) -> None:
         """Record a row of the history; raise DivergenceError if the iterate is no good any more."""
@@ -196,6 +212,16 @@ class Loop:
         warnings.warn(message, DivergenceWarning, stacklevel=5)
         return "diverged", message
 
+    def polished(self, x: Array, v: Array | None) -> Array:
+        """Return x after a prox with its own dual, where that is no worse: other coordinates leave zeros at 1e-12."""
+        run = self.run
+        if run.method.factor is None or v is None or not run.problem.linop.is_identity:
+            return x
+        step = run.problem.default_step
+        near: Array = run.problem.penalty.prox(x + step * v, step)
+        before, after = run.problem.evaluate(x), run.problem.evaluate(near)
+        return near if after[0] <= before[0] * (1 + 1e-12) and after[1] <= before[1] else x
+
     def result(self, status: str, message: str) -> Result:
         """Say how it ended, and how far from the optimum."""
         run = self.run
@@ -207,6 +233,7 @@ class Loop:
                 stacklevel=4,
             )
         x, v = run.method.solution(run.state)
+        x = self.polished(x, v)
         certificate = run.problem.certificate(x, v)
         return Result(
             x=x,

@@ -99,13 +99,17 @@ class Prepared(NamedTuple):
     bits_once: tuple[int, int]
 
 
-def prepare(problem: Problem, method: Method, compressor: Any, n: int, rounds: int) -> Prepared:
+def prepare(
+    problem: Problem, method: Method, compressor: Any, n: int, rounds: int, downlink: Downlink | None = None
+) -> Prepared:
     """Choose compressors for the fields of the reply, and the automatic hyper-parameters."""
     chosen = method.specialise(problem.model)
     check(problem, chosen)
     compressors = _compressors(chosen, method, problem, compressor)
     chosen, bits_once = exchange_once(problem, chosen)
     constants = constants_of(problem, chosen, compressors, n)
+    if downlink is not None:
+        constants = constants._replace(downlink_omega=downlink.compressor.typical_omega(problem.model.shape))
     if chosen.traits.needs_smooth and not np.isfinite(constants.lipschitz_max):
         raise ValueError(f"losses must have Lipschitz continuous gradients for {type(chosen).__name__}")
     prepared = chosen.prepare(problem.model, constants)
@@ -177,12 +181,11 @@ def _compressors(method: Method, asked: Method, problem: Problem, compressor: An
 def constants_of(problem: Problem, method: Method, compressors: Mapping[str, Compressor], n: int) -> steps.Constants:
     """Collect what a step can be chosen from."""
     shapes = method.reply_shapes(problem.model)
-    lipschitz = problem.lipschitz
-    if method.factor is not None:
-        known = method.smoothness_in_factor
-        lipschitz = problem.lipschitz_in(method.factor) if known is None else np.full(problem.n_clients, known)
+    lipschitz = problem.lipschitz if method.factor is None else problem.lipschitz_in(method.factor)
+    known = None if method.factor is None else method.smoothness_in_factor
+    mean = float(lipschitz.mean())
     return steps.Constants(
-        lipschitz_mean=round_up(float(lipschitz.mean())),
+        lipschitz_mean=round_up(mean if known is None else min(mean, known)),
         lipschitz_max=round_up(float(lipschitz.max())),
         strong_convexity=round_down(problem.strong_convexity),
         n_clients=problem.n_clients,
@@ -190,6 +193,7 @@ def constants_of(problem: Problem, method: Method, compressors: Mapping[str, Com
         omega=max((one.omega(shapes[name]) for name, one in compressors.items()), default=0.0),
         batch_smoothness=round_up(problem.batch_smoothness(method.batch_size, method.factor)),
         own_lipschitz_max=round_up(problem.total_weight * float(problem.losses.lipschitz().max())),
+        client_spread=round_up(float((lipschitz**2).mean()) / mean if 0 < mean < np.inf else mean),
         unbiased=all(one.unbiased for one in compressors.values()),
         least_convexity=round_down(problem.total_weight * problem.losses.least_convexity),
         typical_omega=max((one.typical_omega(shapes[name]) for name, one in compressors.items()), default=0.0),

@@ -72,7 +72,7 @@ class Losses(abc.ABC):
         """Return, for each client, an upper bound of the Lipschitz constant of ∇f_i."""
 
     def lipschitz_in(self, factor: LinOp) -> Array:
-        """Return, for each client, an upper bound of the Lipschitz constant of u ↦ Sᵀ∇f_i(Su), with S the factor."""
+        """Return, for each client, a bound or an estimate of the Lipschitz constant of u ↦ Sᵀ∇f_i(Su), S the factor."""
         return self.lipschitz() * factor.squared_norm
 
     def curvatures(self, clients: IntArray) -> Array | None:

@@ -8,6 +8,8 @@ from fpdfp._typing import Array
 
 #: Progress is smoothed with this weight of the past; when it exceeds the best so far by this factor, momentum is cut.
 PAST, ALARM = 0.7, 16.0
+#: Before the shifts are learned progress says less, and so much more is allowed.
+LOOSE = 16.0
 #: A step grows by at most GROWTH in a round, up to LARGEST times where it began, and to SAFE over the curvature seen,
 #: which is forgotten at the rate FORGET.
 GROWTH, LARGEST, SAFE, FORGET = 2.0, 8.0, 0.8, 0.8
@@ -44,17 +46,17 @@ def following(control: Array, z: Array, x: Array, last: Array, gamma: float, lea
     """Return β for z⁺ = x + β (x − last), and the control after a round that went from z to x with step γ.
 
     The momentum is that of FISTA, restarted where it points uphill (B. O'Donoghue and E. Candès, "Adaptive restart
-    for accelerated gradient schemes", Foundations of Computational Mathematics 15, 2015). Once ``learned``, when
-    ‖z − x‖/γ, smoothed over rounds, has grown to four times its least, the largest momentum and the step are halved for
-    good.
+    for accelerated gradient schemes", Foundations of Computational Mathematics 15, 2015). When ‖z − x‖/γ,
+    smoothed over rounds, has grown to four times its least since the shifts were ``learned``, or to sixteen times its
+    least before, the largest momentum and the step are halved for good.
     """
     theta, cap, cut, smoothed, best, growth, curvature = control
     moved = z - x
     progress = float(np.vdot(moved, moved)) / gamma**2
     smoothed = progress if smoothed == np.inf else PAST * smoothed + (1.0 - PAST) * progress
-    best = min(best, smoothed) if learned else np.inf
+    best = min(best, smoothed if learned else LOOSE * smoothed)
     if smoothed > ALARM * best:
-        theta, cap, cut, best = 1.0, cap / 2.0, cut / 2.0, smoothed
+        theta, cap, cut, best, growth = 1.0, cap / 2.0, cut / 2.0, smoothed, 1.0
     if float(np.vdot(moved, x - last)) > 0:
         theta = 1.0
     after = (1.0 + np.sqrt(1.0 + 4.0 * theta**2)) / 2.0

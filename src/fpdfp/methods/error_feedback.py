@@ -86,7 +86,8 @@ class ErrorFeedbackPDFP(ShiftedPDFP):
         share = (1.0 - constants.omega) * constants.clients_per_round / constants.n_clients
         r = math.sqrt(1.0 - share)
         smoothness = (constants.lipschitz_mean or 1.0) / (1.0 - r)
-        return smoothness + 2.0 * constants.batch_smoothness / constants.clients_per_round
+        smoothness += 2.0 * constants.batch_smoothness / constants.clients_per_round
+        return smoothness * (1.0 + 2.0 * constants.downlink_omega)
 
     def rounds_to_learn(self, constants: steps.Constants) -> int:
         return math.ceil(4.0 * constants.n_clients / (constants.clients_per_round * (1.0 - constants.omega)))

@@ -15,14 +15,15 @@ from fpdfp.methods.base import Method, Update, Work
 from fpdfp.methods.inner import InnerSolve, needs_inner, prox
 from fpdfp.methods.traits import Traits
 from fpdfp.precondition import Whitening
-from fpdfp.precondition.exchange import ROOM
+from fpdfp.precondition.exchange import as_sent, whitening_of
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 
 #: How near to the minimum of its model the server goes, relative to the progress of the round.
 TOLERANCE = 1e-2
-#: Eigenvalues of the learned Hessian, relative to the bound it began with, are raised to this.
-FLOOR = 0.05
+#: Eigenvalues of the learned Hessian, relative to the bound it began with, are raised to this while it still changes as
+#: much, and to the least always.
+FLOOR, LEAST = 0.05, 1e-9
 #: Lengths of steps are smoothed with this weight of the past, the less the more clients take part; when they are this
 #: many times the least so far, the model is made steeper, by this much at first.
 PAST, ALARM, STEEPER = 0.7, 4.0, 0.25
@@ -88,10 +89,11 @@ class NewtonPDFP(Method):
     the Hessians at the solution, and the method to Newton's. Hessians have d(d + 1)/2 numbers, so C should keep few
     bits of them, as top-k and coarse quantizers do: ``compressor={"hessian": fpdfp.compress.TopK(0.02)}``.
 
-    H starts as a bound of the Hessian, so the first steps are safe. E raises eigenvalues of H that compression has made
-    smaller than a twentieth of the bound. When steps, smoothed over rounds, are four times as long as the least since
-    all clients were first asked, a multiple of the identity is added to it, or doubled; from 1 on the model is above f,
-    and every step is one of majorisation.
+    H starts as a bound of the Hessian, so the first steps are safe. E raises eigenvalues of H below a twentieth of the
+    bound, or below the norm of what H was changed by in the round where that is less. When steps, smoothed over rounds,
+    are four times as long as the least since all clients were first asked, a multiple of the identity is added to it,
+    or doubled; from 1 on the model is above f, and every step is one of majorisation. Matrices go through BLAS and
+    LAPACK, so the last bits may depend on the number of their threads.
 
     What is proved: for g = 0, exact linear terms and f strongly convex with Lipschitz Hessians, near the solution,
     linear convergence at a rate that does not depend on the condition number, superlinear in the mean (FedNL, also for
@@ -165,12 +167,11 @@ class NewtonPDFP(Method):
         return Once(triangles, slopes)
 
     def install(self, model: Model, gathered: Any) -> NewtonPDFP:
-        matrix = full(gathered.triangle)
-        whitening = Whitening(matrix, smoothness=1.0 + ROOM)
+        whitening = whitening_of(gathered.triangle, model.shape[0])
         return dataclasses.replace(
             self,
             whitening=whitening,
-            hessian=lower(whitened(whitening, matrix)),
+            hessian=lower(whitened(whitening, full(gathered.triangle))),
             linear=whitening.factor.adjoint(gathered.slope),
         )
 
@@ -261,8 +262,10 @@ class NewtonPDFP(Method):
         hessian = state.hessian + learned
         linear = state.linear + share * mean(reply.linear) - times(learned[None], state.u)[0]
         extra, smoothed, least = state.damping
-        added = raise_eigenvalues(full(hessian), FLOOR) + extra * np.eye(len(linear))
-        u, v, steps_taken = self.minimise(model, full(hessian) + added, linear - added @ state.u, state)
+        # What is still being learned may be wrong by as much; what is known is left alone.
+        floor = min(FLOOR, float(np.linalg.norm(full(learned), 2))) + LEAST
+        added = raise_eigenvalues(full(hessian), floor) + extra * np.eye(len(linear))
+        u, v, work = self.minimise(model, full(hessian) + added, linear - added @ state.u, state)
         length = float(np.linalg.norm(u - state.u))
         past = 0.0 if smoothed == np.inf else PAST * (1.0 - share)
         smoothed = length + (past * (smoothed - length) if past else 0.0)
@@ -270,10 +273,10 @@ class NewtonPDFP(Method):
         if smoothed > ALARM * least:
             extra, least = max(2.0 * extra, STEEPER), smoothed
         damping = np.array([extra, smoothed, least])
-        return State(u, v, hessian, linear, damping, state.work + np.array([steps_taken, 0]))
+        return State(u, v, hessian, linear, damping, state.work + np.array(work))
 
-    def minimise(self, model: Model, hessian: Array, linear: Array, state: State) -> tuple[Array, Array, int]:
-        """Return the minimum of ½uᵀHu + ⟨q, u⟩ + g(BSu), its dual, and the dual steps that it took."""
+    def minimise(self, model: Model, hessian: Array, linear: Array, state: State) -> tuple[Array, Array, Work]:
+        """Return the minimum of ½uᵀHu + ⟨q, u⟩ + g(BSu), its dual, and what it took."""
         assert self.whitening is not None
         inner_coordinates = Whitening(hessian)
         S, R = self.whitening.factor, inner_coordinates.factor
@@ -283,7 +286,7 @@ class NewtonPDFP(Method):
         inner = InnerSolve(TOLERANCE, self.dual_steps) if needs_inner(space) else None
         origin = inner_coordinates.coordinates(state.u)
         (w,), v, work = prox(space, y[None], 1.0, state.v, inner, origin=origin[None])
-        return R.apply(w), v, work.steps
+        return R.apply(w), v, work
 
     def solution(self, state: State) -> tuple[Array, Array | None]:
         assert self.whitening is not None
@@ -300,7 +303,7 @@ def starting_model(model: Model, local: LocalLosses) -> tuple[Array, Array]:
     assert bounds is not None
     slopes = local.gradients(np.zeros(model.shape, dtype=model.dtype))
     # As they are sent: clients and server must begin with the same.
-    return lower(bounds).astype(np.float32), slopes.astype(np.float64)
+    return as_sent(lower(bounds)), slopes.astype(np.float64)
 
 
 def lower(matrices: Array) -> Array:

@@ -80,7 +80,7 @@ class RandProx(Method):
         γ: a number or ``"auto"``.
     local_steps
         Accelerated gradient steps of a client in a round; by default so many that they make its mistake twenty times
-        smaller.
+        smaller. Fewer make an automatic γ smaller.
     dual_steps
         The most dual steps that the server takes in a round.
     tau, ridge, local_step, shift_step, n_clients
@@ -147,6 +147,9 @@ class RandProx(Method):
         automatic = 10.0 / smoothness
         if ridge > 0:
             automatic = math.sqrt(2.0 / (ridge * smoothness * overall * spread))
+        if self.local_steps is not None:
+            # So few steps solve problems of so small a condition number only.
+            automatic = min(automatic, max(0.25, (self.local_steps / 3.0) ** 2) / (smoothness * spread))
         step = steps.resolve_constant(self.step, automatic)
         tau = 1.0 / (step(0) * spread)
         condition = (smoothness + tau) / tau
@@ -172,10 +175,10 @@ class RandProx(Method):
 
     def init(self, model: Model, x0: Array) -> State:
         v = np.zeros((1, *model.dual_shape), dtype=x0.dtype)
-        return State(x0, v, np.zeros_like(x0), np.zeros(2, dtype=np.int64))
+        return State(x0, v, np.zeros(x0.shape, dtype=np.float64), np.zeros(2, dtype=np.int64))
 
     def init_memory(self, model: Model, n_clients: int) -> Memory:
-        return Memory(np.zeros((n_clients, *model.shape), dtype=model.dtype))
+        return Memory(np.zeros((n_clients, *model.shape), dtype=np.float64))
 
     def broadcast(self, model: Model, state: State) -> Message:
         return Message(state.x)
@@ -192,9 +195,10 @@ class RandProx(Method):
         point = y
         for _ in range(self.local_steps):
             slope = self.slopes(local, point) - controls + self.tau * (point - message.x)
-            after = point - self.local_step * slope
+            after = (point - self.local_step * slope).astype(model.dtype, copy=False)
             y, point = after, after + momentum * (after - y)
-        return Update(Reply(self.slopes(local, y) - controls), local.memory)
+        difference = (self.slopes(local, y) - controls).astype(model.dtype, copy=False)
+        return Update(Reply(difference), local.memory)
 
     def slopes(self, local: LocalLosses, y: Array) -> Array:
         """The gradients of N w_i f_i without the ridge that the server has."""
@@ -204,22 +208,22 @@ class RandProx(Method):
 
     def remember(self, model: Model, shared: dict[str, Array], sent: Reply, k: int) -> dict[str, Array]:
         assert self.shift_step is not None
-        return {"control": shared["control"] + self.shift_step * sent.difference}
+        return {"control": shared["control"] + self.shift_step * sent.difference.astype(np.float64)}
 
     def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
         assert self.shift_step is not None
         assert self.n_clients is not None
         gamma = self.schedule()(0)
-        difference = mean(reply.difference)
+        difference = mean(reply.difference.astype(np.float64))  # as clients add it to their control variates
         control = state.control + self.shift_step * len(reply.difference) / self.n_clients * difference
         # prox of γ(g∘B + μ/2 ‖·‖²) at y is that of γ/(1 + γμ) g∘B at y/(1 + γμ).
         shrink = 1.0 + gamma * self.ridge
-        y = (state.x - gamma * difference - gamma * control) / shrink
+        y = ((state.x - gamma * difference - gamma * control) / shrink).astype(model.dtype, copy=False)
         inner = InnerSolve(TOLERANCE, self.dual_steps) if needs_inner(model) else None
         (x,), v, work = prox(model, y[None], gamma / shrink, state.v, inner, origin=state.x[None])
         if model.linop.is_identity:
-            v = (y - x)[None] * (shrink / gamma)  # Moreau
-        return State(x, v, control, state.work + np.array([work.steps, 0]))
+            v = model.penalty.conjugate_prox(y * (shrink / gamma), shrink / gamma)[None]  # Moreau
+        return State(x, v, control, state.work + np.array(work))
 
     def solution(self, state: State) -> tuple[Array, Array | None]:
         return state.x, state.v[0]

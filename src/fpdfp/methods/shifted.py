@@ -24,13 +24,16 @@ from fpdfp.rng import Draws
 
 #: How near to the prox the server goes, relative to the progress of the round.
 TOLERANCE = 0.1
+#: The most dual steps in a round, at first and at all, where they are chosen automatically.
+DUAL_STEPS, MOST_DUAL_STEPS = 100, 3200
 
 
 class State(NamedTuple):
     """The iterate, the point where gradients are taken, the dual, and the mean of the clients' shifts.
 
     ``last`` and ``slope`` are the point and the estimated gradient of the round before; ``control`` is that of step and
-    momentum. Where there is a preconditioner, all points and gradients are in its coordinates.
+    momentum; ``work`` is the cost so far and the most dual steps of the next round; ``drift`` bounds what rounding may
+    have done to the mean of the shifts. Where there is a preconditioner, points and gradients are in its coordinates.
     """
 
     x: Array
@@ -41,6 +44,7 @@ class State(NamedTuple):
     slope: Array
     control: Array
     work: Array
+    drift: Array
 
 
 class Message(NamedTuple):
@@ -50,10 +54,14 @@ class Message(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What the server sends to have the gap certified: its iterate, and what the shifts lack to be a dual point."""
+    """What the server sends to have the gap certified: its iterate, and what the shifts lack to be a dual point.
+
+    ``drift`` is what rounding may add to that.
+    """
 
     x: Array
     lack: Array
+    drift: Array
 
 
 class Reply(NamedTuple):
@@ -110,16 +118,17 @@ class ShiftedPDFP(Method):
 
     What is proved: without momentum, for γ ≤ 1/(L_max(1 + 6ω'/N)), ω' = (1 + ω)N/n − 1, α = 1/(1 + ω), an unbiased Q
     with E‖Q(x) − x‖² ≤ ω‖x‖² and f strongly convex, linear convergence if BBᵀ is positive definite (one dual step) or
-    if the prox of g∘B is exact. ``"auto"`` takes γ = 1/(L(1 + 6ω'/N)) with L of f instead of the largest of a client,
-    which is larger where clients differ, and with the typical error of Q for ω, which for a quantizer is far below the
-    bound. Nothing is proved with that, with momentum, with inexact proxes, with mini-batches, or for other B.
+    if the prox of g∘B is exact. ``"auto"`` takes γ = 1/(L + 2L̄ω'/N) with L of f, L̄ = ΣL_i²/ΣL_i of the clients, and
+    the typical error of Q for ω, which for a quantizer is far below the bound. Nothing is proved with that, with
+    momentum, with inexact proxes, with mini-batches, or for other B.
 
     Parameters
     ----------
     step
         γ: a number or ``"auto"``.
     dual_steps
-        The most dual steps that the server takes in a round; it stops when they no longer matter.
+        The most dual steps that the server takes in a round; it stops when they no longer matter. By default 100, and
+        twice as many after every round in which they were too few, up to 3,200.
     preconditioner
         Coordinates to work in, x = S u: a :class:`fpdfp.precondition.Preconditioner`; ``"moments"``, the inverse of a
         bound of the Hessian, from second moments that clients send once (d(d + 1)/2 numbers, counted apart);
@@ -171,7 +180,7 @@ class ShiftedPDFP(Method):
     may_grow: ClassVar[bool] = True
 
     step: steps.Step = "auto"
-    dual_steps: int = 100
+    dual_steps: int | None = None
     preconditioner: Preconditioner | exchange.Kind | None = None
     momentum: bool = True
     shift_step: float | None = None
@@ -187,7 +196,8 @@ class ShiftedPDFP(Method):
 
     def __post_init__(self) -> None:
         check_hyper_parameters(self, constant_step=True)
-        object.__setattr__(self, "dual_steps", _checks.integer("dual_steps", self.dual_steps, at_least=1))
+        if self.dual_steps is not None:
+            object.__setattr__(self, "dual_steps", _checks.integer("dual_steps", self.dual_steps, at_least=1))
         object.__setattr__(self, "momentum", _checks.flag("momentum", self.momentum))
         if isinstance(self.preconditioner, str):
             _checks.choice("preconditioner", self.preconditioner, exchange.KINDS)
@@ -203,6 +213,13 @@ class ShiftedPDFP(Method):
                 if share > 1:
                     raise ValueError(f"{name} must be at most 1, got {share:g}")
                 object.__setattr__(self, name, share)
+
+    def check(self, model: Model) -> None:
+        super().check(model)
+        if self.coordinates is not None and self.coordinates.factor.in_shape != model.shape:
+            raise ValueError(
+                f"preconditioner must be for x of shape {model.shape}, got one for {self.coordinates.factor.in_shape}"
+            )
 
     @property
     def has_inner_solve(self) -> bool:
@@ -223,7 +240,12 @@ class ShiftedPDFP(Method):
             return self
         if not gathered:
             return dataclasses.replace(self, preconditioner=None)
-        made = exchange.build(model, gathered)
+        try:
+            made = exchange.build(model, gathered)
+        except ValueError as error:
+            if self.preconditioner == "auto":
+                return dataclasses.replace(self, preconditioner=None)
+            raise ValueError(f"preconditioner={self.preconditioner!r} does not fit these losses: {error}") from error
         unless = float(gathered.lipschitz[0]) if self.preconditioner == "auto" and isinstance(made, Fourier) else None
         return dataclasses.replace(self, preconditioner=made, unless=unless)
 
@@ -262,11 +284,12 @@ class ShiftedPDFP(Method):
         )
 
     def noisy_smoothness(self, constants: steps.Constants) -> float:
-        """L(1 + 6ω'/N), and what mini-batches add."""
+        """L + 2L̄ω'/N, and what mini-batches and the downlink add."""
         omega = constants.typical_omega
         spread = (1.0 + omega) * constants.n_clients / constants.clients_per_round - 1.0
-        smoothness = (constants.lipschitz_mean or 1.0) * (1.0 + 6.0 * spread / constants.n_clients)
-        return smoothness + 2.0 * (1.0 + omega) * constants.batch_smoothness / constants.clients_per_round
+        smoothness = (constants.lipschitz_mean or 1.0) + 2.0 * constants.client_spread * spread / constants.n_clients
+        smoothness += 2.0 * (1.0 + omega) * constants.batch_smoothness / constants.clients_per_round
+        return smoothness * (1.0 + 2.0 * constants.downlink_omega)
 
     def automatic_shift_step(self, constants: steps.Constants) -> float:
         """α."""
@@ -286,11 +309,12 @@ class ShiftedPDFP(Method):
     def init(self, model: Model, x0: Array) -> State:
         u0 = x0 if self.coordinates is None else self.coordinates.coordinates(x0)
         v = np.zeros((1, *model.dual_shape), dtype=x0.dtype)
-        zero, work = np.zeros_like(u0), np.zeros(2, dtype=np.int64)
-        return State(u0, u0, v, zero, u0, zero, _control.start(self.momentum), work)
+        zero, work = np.zeros_like(u0), np.array([0, 0, self.dual_steps or DUAL_STEPS], dtype=np.int64)
+        shift = np.zeros(u0.shape, dtype=np.float64)
+        return State(u0, u0, v, shift, u0, zero, _control.start(self.momentum), work, np.zeros(1))
 
     def init_memory(self, model: Model, n_clients: int) -> Memory | BatchMemory:
-        shift = np.zeros((n_clients, *model.shape), dtype=model.dtype)
+        shift = np.zeros((n_clients, *model.shape), dtype=np.float64)
         if self.batch_size is None:
             return Memory(shift)
         return BatchMemory(shift, *Anchors.empty(n_clients, model.shape, model.dtype))
@@ -308,32 +332,42 @@ class ShiftedPDFP(Method):
             memory = BatchMemory(memory.shift, *anchors)
         if self.factor is not None:
             gradients = self.factor.adjoint(gradients)
-        return Update(Reply(gradients - memory.shift), memory)
+        return Update(Reply((gradients - memory.shift).astype(model.dtype, copy=False)), memory)
 
     def remember(self, model: Model, shared: dict[str, Array], sent: Reply, k: int) -> dict[str, Array]:
         assert self.shift_step is not None
-        return {"shift": shared["shift"] + self.shift_step * sent.difference}
+        return {"shift": shared["shift"] + self.shift_step * sent.difference.astype(np.float64)}
 
     def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
         assert self.shift_step is not None
         assert self.n_clients is not None
         assert self.space is not None
         assert self.warm_up is not None
-        difference = mean(reply.difference)
+        difference = mean(reply.difference.astype(np.float64))  # as clients add it to their shifts
         shift = state.shift + self.shift_step * len(reply.difference) / self.n_clients * difference
-        estimate = self.estimate(state.shift, shift, difference)
+        estimate = self.estimate(state.shift, shift, difference).astype(model.dtype, copy=False)
         control = state.control
         if self.adaptive and k > 0:
             control = _control.grown(control, state.z - state.last, estimate - state.slope, self.schedule()(0))
         gamma = self.schedule()(0) * _control.factor(control)
-        inner = InnerSolve(TOLERANCE, self.dual_steps) if needs_inner(self.space) else None
+        inner = InnerSolve(TOLERANCE, int(state.work[2])) if needs_inner(self.space) else None
         y = state.z - gamma * estimate
         (x,), v, work = prox(self.space, y[None], gamma, state.v, inner, origin=state.z[None])
         if self.space.linop.is_identity:
-            v = (y - x)[None] / gamma  # Moreau: x = y − γv
+            v = model.penalty.conjugate_prox(y / gamma, 1.0 / gamma)[None]  # Moreau: x = y − γv
         beta, control = _control.following(control, state.z, x, state.x, gamma, k >= self.warm_up)
         z = x + beta * (x - state.x)
-        return State(x, z, v, shift, state.z, estimate, control, state.work + np.array([work.steps, 0]))
+        rounding = float(np.finfo(np.float64).eps) * float(np.linalg.norm(shift))
+        drift = state.drift + ROUNDINGS * rounding
+        return State(x, z, v, shift, state.z, estimate, control, self.next_work(state.work, work), drift)
+
+    def next_work(self, so_far: Array, work: Work) -> Array:
+        """Add what a round has cost; where dual steps are chosen automatically, allow more after they were too few."""
+        steps_taken, unsolved, most = map(int, so_far)
+        if self.dual_steps is None and work.unsolved:
+            unsolved += most >= MOST_DUAL_STEPS
+            most = min(2 * most, MOST_DUAL_STEPS)
+        return np.array([steps_taken + work.steps, unsolved, most], dtype=np.int64)
 
     def estimate(self, before: Array, after: Array, difference: Array) -> Array:
         """Return ĝ, from the mean shift before and after the round and the mean difference that was sent."""
@@ -342,7 +376,9 @@ class ShiftedPDFP(Method):
     def question(self, model: Model, state: State) -> Question:
         x, v = self.solution(state)
         assert v is not None
-        return Question(x, self.plain(state.shift) + model.linop.adjoint(v))
+        lack = self.plain(state.shift) + model.linop.adjoint(v)
+        drift = state.drift if self.factor is None else state.drift * self.stretch
+        return Question(x, lack, drift)
 
     def outlook(self, model: Model, state: State) -> float:
         """The gap with the last estimate for the gradient, as if all clients had the same mismatch."""
@@ -361,6 +397,7 @@ class ShiftedPDFP(Method):
         points = self.plain(local.memory.shift) - question.lack
         sizes = norms(gradients) + norms(points) + local.lipschitz() * float(np.linalg.norm(question.x))
         mismatch = norms(gradients - points) + ROUNDINGS * float(np.finfo(model.dtype).eps) * sizes
+        mismatch = mismatch + float(question.drift[0])
         return np.stack([local.values(question.x), mismatch**2 / (2.0 * local.least_convexities())], axis=1)
 
     def conclude(self, model: Model, state: State, answers: Array) -> tuple[float, float | None]:
@@ -375,6 +412,12 @@ class ShiftedPDFP(Method):
         rounding = ROUNDINGS * float(np.finfo(model.dtype).eps) * sum(map(abs, terms))
         return float(answers[0]) + value, max(sum(terms), 0.0) + rounding + float(answers[1])
 
+    @property
+    def stretch(self) -> float:
+        """A bound of how much longer a gradient in x is than in u, from a sample."""
+        sample = np.cos(np.arange(1.0, 1.0 + math.prod(self.factor.in_shape))).reshape(self.factor.in_shape)  # type: ignore[union-attr]
+        return 10.0 * float(np.linalg.norm(self.plain(sample)) / np.linalg.norm(sample))
+
     def plain(self, slopes: Array) -> Array:
         """Gradients in x from gradients in the coordinates of the method."""
         return slopes if self.coordinates is None else self.coordinates.gradient(slopes)
@@ -383,4 +426,4 @@ class ShiftedPDFP(Method):
         return state.x if self.factor is None else self.factor.apply(state.x), state.v[0]
 
     def server_work(self, state: State) -> Work:
-        return Work(*map(int, state.work))
+        return Work(*map(int, state.work[:2]))

@@ -36,6 +36,7 @@ HEADER = (
     "numbers up",
     "some clients",
     "compressed",
+    "server's too",
     "mini-batches",
     "local steps",
     "needs",
@@ -71,7 +72,13 @@ def needs(traits: Traits) -> str:
 def row(method: type[Method]) -> tuple[str, ...]:
     """Return the row of a method, one text for each entry of the header."""
     traits = method.traits
-    abilities = (traits.partial_participation, traits.compression, traits.mini_batches, traits.local_steps)
+    abilities = (
+        traits.partial_participation,
+        traits.compression,
+        traits.downlink,
+        traits.mini_batches,
+        traits.local_steps,
+    )
     return (
         method.__name__,
         traits.solves,

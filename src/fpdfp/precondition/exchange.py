@@ -20,8 +20,6 @@ Kind = Literal["auto", "moments", "diagonal", "fourier"]
 KINDS: tuple[Kind, ...] = ("auto", "moments", "diagonal", "fourier")
 #: Up to this many features ``"auto"`` has clients send all second moments, 2 MB each; beyond, the diagonal.
 MOMENTS = 1000
-#: What is sent is rounded: bounds from it get so much room.
-ROOM = 1e-3
 
 
 class Moments(NamedTuple):
@@ -64,9 +62,16 @@ def gather(kind: Kind, model: Model, local: LocalLosses) -> Once | tuple[()]:
             "at most 2,000 features); give one of fpdfp.precondition, or None"
         )
     if kind == "diagonal":
-        return Diagonal(bounds.astype(np.float32))
+        return Diagonal(as_sent(bounds))
     rows, columns = np.tril_indices(bounds.shape[1])
-    return Moments(bounds[:, rows, columns].astype(np.float32))
+    return Moments(as_sent(bounds[:, rows, columns]))
+
+
+def as_sent(numbers: Array) -> Array:
+    """Return numbers in float32, in which they are sent, unless that cannot hold them."""
+    sizes = np.abs(numbers)
+    beyond = sizes.max(initial=0.0) > 1e30 or sizes.max(initial=0.0) < 1e-20
+    return numbers if beyond else numbers.astype(np.float32)
 
 
 def automatic(losses: Losses) -> Kind | None:
@@ -83,9 +88,25 @@ def build(model: Model, means: Once) -> Preconditioner:
     if isinstance(means, Response):
         return Fourier(means.response.astype(np.float32))
     if isinstance(means, Diagonal):
-        return Scaling(means.diagonal)
-    d = int(np.prod(model.shape))
+        return Scaling(filled(means.diagonal))
+    return whitening_of(means.triangle, int(np.prod(model.shape)))
+
+
+def whitening_of(triangle: Array, d: int) -> Whitening:
+    """Return the whitening of the mean of the clients' bounds, given by its lower triangle.
+
+    Rounding the entries of a positive semidefinite H to float32, and those of its root, changes it by less than
+    d 2⁻²¹ diag(H), which is added: so the result is above H, and positive definite also where H is not.
+    """
     hessian = np.zeros((d, d))
-    hessian[np.tril_indices(d)] = means.triangle
+    hessian[np.tril_indices(d)] = triangle
     hessian += np.tril(hessian, -1).T
-    return Whitening(hessian, smoothness=1.0 + ROOM)
+    diagonal = filled(np.diag(hessian))
+    hessian[np.diag_indices(d)] = diagonal * (1.0 + d * 2.0**-21)
+    return Whitening(hessian, smoothness=1.0)
+
+
+def filled(curvature: Array) -> Array:
+    """Return curvatures with the mean of the others where there is none: such a coordinate may have any."""
+    there = curvature > 0
+    return np.where(there, curvature, curvature[there].mean() if there.any() else 1.0)

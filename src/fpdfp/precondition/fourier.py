@@ -67,7 +67,7 @@ class Fourier(Preconditioner):
         values = _checks.float_array("response", response)
         if values.ndim == 0 or values.size == 0:
             raise ValueError(f"response must have the shape of x, got shape {values.shape}")
-        middle = tuple(n // 2 for n in values.shape) if centre is None else centre
+        middle = tuple(n // 2 for n in values.shape) if centre is None else tuple(np.atleast_1d(centre).tolist())
         if len(middle) != values.ndim or not all(0 <= at < n for at, n in zip(middle, values.shape, strict=True)):
             raise ValueError(f"centre must be a place in an array of shape {values.shape}, got {centre!r}")
         share = _checks.real("floor", floor, positive=True)
