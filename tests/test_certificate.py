@@ -68,7 +68,7 @@ def test_a_run_stops_with_a_guarantee_and_counts_what_it_cost() -> None:
     checks, rest = divmod(stopped.bits_up - same.bits_up, 5 * (2 * 64 + 80))
     assert rest == 0
     assert 1 <= checks <= stopped.rounds // 2  # nobody is asked while there is no hope
-    assert stopped.bits_down - same.bits_down == checks * 5 * 2 * (12 * 64 + 80)
+    assert stopped.bits_down - same.bits_down == checks * 5 * (2 * (12 * 64 + 80) + 64 + 80)
 
 
 def test_a_batch_of_clients_answers_as_single_ones() -> None:

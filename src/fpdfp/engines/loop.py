@@ -20,7 +20,7 @@ from fpdfp.engines.progress import Bar
 from fpdfp.engines.result import Result
 from fpdfp.engines.setup import constants_of
 from fpdfp.errors import AccuracyWarning, CheckpointError, DivergenceWarning
-from fpdfp.problem import Certificate
+from fpdfp.problem import Certificate, Problem
 
 #: An objective this many times that of the start and of zero counts as divergence.
 BLOW_UP = 1e3
@@ -53,6 +53,10 @@ class Loop:
     def scale(self) -> float:
         """A size that the objective should not exceed by far: that at zero and at the start, and what a step gains."""
         problem, x = self.run.problem, self.run.x
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._scale(problem, x)
+
+    def _scale(self, problem: Problem, x: Array) -> float:
         zero = np.zeros(problem.model.shape, dtype=problem.model.dtype)
         slope = problem.gradient(x)
         self.slope = max(float(np.linalg.norm(problem.gradient(zero))), float(np.linalg.norm(slope)), TINY)

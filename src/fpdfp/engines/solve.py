@@ -108,6 +108,8 @@ def solve(
     >>> result.x.round(3)
     array([2.75 , 2.75 , 0.179, 0.179])
     """
+    from threadpoolctl import threadpool_limits
+
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be an fpdfp.Problem, got {type(problem).__name__}")
     if method is not None and not isinstance(method, Method):
@@ -122,7 +124,9 @@ def solve(
     plan = _plan(rounds, evaluate_every, metrics, callbacks, tol, checkpoint, checkpoint_every, resume)
     # Steps are chosen for those who are expected to answer.
     answering = max(1, int(n * (1.0 - drop_out)))
-    prepared, compressors, bits_once = setup.prepare(problem, method, compressor, answering, rounds, server_side)
+    # With one thread BLAS rounds the same way on any number of cores, and so do constants and preconditioners.
+    with threadpool_limits(1, user_api="blas"):
+        prepared, compressors, bits_once = setup.prepare(problem, method, compressor, answering, rounds, server_side)
     if plan.checkpoint is not None:
         what = {"method": prepared, "compressor": compressors, "downlink": downlink, "drop_out": drop_out}
         plan = plan._replace(description=_describe(problem, what, n, seed, start))

@@ -24,8 +24,8 @@ from fpdfp.rng import Draws
 
 #: How near to the prox the server goes, relative to the progress of the round.
 TOLERANCE = 0.1
-#: The most dual steps in a round, at first and at all, where they are chosen automatically.
-DUAL_STEPS, MOST_DUAL_STEPS = 100, 3200
+#: The most dual steps in a round, at first and at all, and on average, where they are chosen automatically.
+DUAL_STEPS, MOST_DUAL_STEPS, MEAN_DUAL_STEPS = 100, 3200, 400
 
 
 class State(NamedTuple):
@@ -128,7 +128,7 @@ class ShiftedPDFP(Method):
         γ: a number or ``"auto"``.
     dual_steps
         The most dual steps that the server takes in a round; it stops when they no longer matter. By default 100, and
-        twice as many after every round in which they were too few, up to 3,200.
+        twice as many after every round in which they were too few, up to 3,200 and to 400 on average.
     preconditioner
         Coordinates to work in, x = S u: a :class:`fpdfp.precondition.Preconditioner`; ``"moments"``, the inverse of a
         bound of the Hessian, from second moments that clients send once (d(d + 1)/2 numbers, counted apart);
@@ -359,15 +359,17 @@ class ShiftedPDFP(Method):
         z = x + beta * (x - state.x)
         rounding = float(np.finfo(np.float64).eps) * float(np.linalg.norm(shift))
         drift = state.drift + ROUNDINGS * rounding
-        return State(x, z, v, shift, state.z, estimate, control, self.next_work(state.work, work), drift)
+        return State(x, z, v, shift, state.z, estimate, control, self.next_work(state.work, work, k), drift)
 
-    def next_work(self, so_far: Array, work: Work) -> Array:
+    def next_work(self, so_far: Array, work: Work, k: int) -> Array:
         """Add what a round has cost; where dual steps are chosen automatically, allow more after they were too few."""
         steps_taken, unsolved, most = map(int, so_far)
-        if self.dual_steps is None and work.unsolved:
-            unsolved += most >= MOST_DUAL_STEPS
-            most = min(2 * most, MOST_DUAL_STEPS)
-        return np.array([steps_taken + work.steps, unsolved, most], dtype=np.int64)
+        steps_taken += work.steps
+        if self.dual_steps is None:
+            # Near the solution no number is enough, since progress is no more than rounding: so on average few are.
+            affordable = steps_taken + 2 * most <= MEAN_DUAL_STEPS * (k + 2)
+            most = min(2 * most, MOST_DUAL_STEPS) if work.unsolved and affordable else DUAL_STEPS
+        return np.array([steps_taken, unsolved, most], dtype=np.int64)
 
     def estimate(self, before: Array, after: Array, difference: Array) -> Array:
         """Return ĝ, from the mean shift before and after the round and the mean difference that was sent."""
