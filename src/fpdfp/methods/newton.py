@@ -273,7 +273,7 @@ class NewtonPDFP(Method):
         if smoothed > ALARM * least:
             extra, least = max(2.0 * extra, STEEPER), smoothed
         damping = np.array([extra, smoothed, least])
-        return State(u, v, hessian, linear, damping, state.work + np.array(work))
+        return State(u, v, hessian, linear, damping, state.work + np.array([work.steps, 0]))
 
     def minimise(self, model: Model, hessian: Array, linear: Array, state: State) -> tuple[Array, Array, Work]:
         """Return the minimum of ½uᵀHu + ⟨q, u⟩ + g(BSu), its dual, and what it took."""

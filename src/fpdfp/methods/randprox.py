@@ -223,7 +223,7 @@ class RandProx(Method):
         (x,), v, work = prox(model, y[None], gamma / shrink, state.v, inner, origin=state.x[None])
         if model.linop.is_identity:
             v = model.penalty.conjugate_prox(y * (shrink / gamma), shrink / gamma)[None]  # Moreau
-        return State(x, v, control, state.work + np.array(work))
+        return State(x, v, control, state.work + np.array([work.steps, 0]))
 
     def solution(self, state: State) -> tuple[Array, Array | None]:
         return state.x, state.v[0]
