@@ -122,7 +122,7 @@ class RandProx(Method):
 
     step: steps.Step = "auto"
     local_steps: int | None = None  # type: ignore[assignment]
-    dual_steps: int = 1000
+    dual_steps: int = 300
     tau: float | None = dataclasses.field(default=None, repr=False)
     ridge: float = dataclasses.field(default=0.0, repr=False)
     local_step: float | None = dataclasses.field(default=None, repr=False)
