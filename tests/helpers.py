@@ -54,6 +54,19 @@ def fused_regression(
     return fpdfp.Problem(losses, fpdfp.penalties.L1(weight), fpdfp.linops.Difference(d))
 
 
+def reaches(
+    problem: fpdfp.Problem, method: Any, rounds: int, *, every: int = 20, error: float = 1e-10, **arguments: Any
+) -> bool:
+    """Whether a run comes within a relative error of the optimum; it is looked at every so many rounds."""
+    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+
+    def close(run: fpdfp.Run) -> bool:
+        return run.round % every == 0 and run.problem.objective(run.x) <= best * (1 + error)
+
+    done = fpdfp.solve(problem, method, rounds=rounds, callbacks=[close], evaluate_every=rounds, **arguments)
+    return done.status == "stopped"
+
+
 def zoo() -> dict[str, fpdfp.Problem]:
     """One problem of every kind."""
     X, y, owner = classification()

@@ -9,7 +9,8 @@ import pytest
 
 import fpdfp
 from fpdfp import NewtonPDFP, compress, penalties
-from fpdfp.methods.newton import full, lower, raise_eigenvalues
+from fpdfp.methods.newton import raise_eigenvalues
+from fpdfp.precondition.triangles import full, lower
 from tests import helpers
 
 

@@ -58,19 +58,10 @@ COMPRESSORS = [fpdfp.QSGD(1, norm="max"), compress.RandK(3), compress.Full()]
 def test_local_steps_leave_no_bias(compressor: Any, n: int, local_steps: int | None) -> None:
     """To 1e-10 at a constant step, for any number of local steps, clients and messages that are right in the mean."""
     problem = helpers.fused_regression(spread=0.3)
-    best = fpdfp.reference_solution(problem, tol=1e-12).objective
-    reached: list[int] = []
-
-    def close(run: fpdfp.Run) -> bool:
-        if run.round % 20 == 0 and run.problem.objective(run.x) <= best * (1 + 1e-10):
-            reached.append(run.round)
-        return bool(reached)
-
-    arguments: dict[str, Any] = {"clients_per_round": n, "compressor": compressor, "evaluate_every": 20_000}
     # Few local steps go with a γ of the size of a gradient step.
     step: Any = "auto" if local_steps is None else 0.2 / float(problem.lipschitz.max())
-    fpdfp.solve(problem, RandProx(step, local_steps=local_steps), rounds=20_000, callbacks=[close], **arguments)
-    assert reached
+    method = RandProx(step, local_steps=local_steps)
+    assert helpers.reaches(problem, method, 20_000, clients_per_round=n, compressor=compressor)
 
 
 def test_rounds_grow_with_the_root_of_the_condition_number() -> None:

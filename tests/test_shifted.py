@@ -73,25 +73,8 @@ UNBIASED = [
 @pytest.mark.parametrize("n", [1, 3, 6])
 def test_at_a_constant_step_it_has_no_floor(compressor: compress.Compressor, n: int, momentum: bool) -> None:
     """F(x) − F* to 1e-10 relative on a strongly convex problem, whoever takes part and however it is sent."""
-    problem = helpers.fused_regression(spread=0.3)
-    best = fpdfp.reference_solution(problem, tol=1e-12).objective
-    reached: list[int] = []
-
-    def close(run: fpdfp.Run) -> bool:
-        if run.round % 20 == 0 and run.problem.objective(run.x) <= best * (1 + 1e-10):
-            reached.append(run.round)
-        return bool(reached)
-
-    fpdfp.solve(
-        problem,
-        ShiftedPDFP(momentum=momentum),
-        rounds=20_000,
-        clients_per_round=n,
-        compressor=compressor,
-        callbacks=[close],
-        evaluate_every=20_000,
-    )
-    assert reached
+    problem, method = helpers.fused_regression(spread=0.3), ShiftedPDFP(momentum=momentum)
+    assert helpers.reaches(problem, method, 20_000, clients_per_round=n, compressor=compressor)
 
 
 BIASED = [
@@ -108,19 +91,8 @@ BIASED = [
 @pytest.mark.parametrize("compressor", BIASED, ids=repr)
 @pytest.mark.parametrize("n", [1, 3, 6])
 def test_biased_messages_have_no_floor_with_error_feedback(compressor: Any, n: int, momentum: bool) -> None:
-    problem = helpers.fused_regression(spread=0.3)
-    best = fpdfp.reference_solution(problem, tol=1e-12).objective
-    reached: list[int] = []
-
-    def close(run: fpdfp.Run) -> bool:
-        if run.round % 50 == 0 and run.problem.objective(run.x) <= best * (1 + 1e-10):
-            reached.append(run.round)
-        return bool(reached)
-
-    method = ErrorFeedbackPDFP(momentum=momentum)
-    arguments: dict[str, Any] = {"clients_per_round": n, "compressor": compressor, "evaluate_every": 30_000}
-    fpdfp.solve(problem, method, rounds=30_000, callbacks=[close], **arguments)
-    assert reached
+    problem, method = helpers.fused_regression(spread=0.3), ErrorFeedbackPDFP(momentum=momentum)
+    assert helpers.reaches(problem, method, 30_000, every=50, clients_per_round=n, compressor=compressor)
 
 
 def test_error_feedback_is_its_rule() -> None:
@@ -287,14 +259,9 @@ def test_losses_without_known_curvature_are_named() -> None:
 def test_mini_batches_have_no_floor(n: int, preconditioner: Any) -> None:
     """Loopless SVRG: to 1e-10 at a constant step with 3 of 20 samples, quantized."""
     problem = helpers.fused_regression(spread=0.3)
-    best = fpdfp.reference_solution(problem, tol=1e-12).objective
-
-    def close(run: fpdfp.Run) -> bool:
-        return run.round % 50 == 0 and run.problem.objective(run.x) <= best * (1 + 1e-10)
-
     method = ShiftedPDFP(batch_size=3, preconditioner=preconditioner)
-    run: dict[str, Any] = {"clients_per_round": n, "compressor": fpdfp.QSGD(5, norm="max"), "evaluate_every": 20_000}
-    assert fpdfp.solve(problem, method, rounds=20_000, callbacks=[close], **run).status == "stopped"
+    run: dict[str, Any] = {"clients_per_round": n, "compressor": fpdfp.QSGD(5, norm="max")}
+    assert helpers.reaches(problem, method, 20_000, every=50, **run)
 
 
 def test_mini_batches_are_the_rule_of_the_docstring() -> None:

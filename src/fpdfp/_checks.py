@@ -45,6 +45,14 @@ def real(name: str, value: Any, *, positive: bool = False, at_least: float | Non
     return number
 
 
+def share(name: str, value: Any) -> float:
+    """Return ``value`` as a number above 0 and at most 1."""
+    number = real(name, value, positive=True)
+    if number > 1:
+        raise ValueError(f"{name} must be at most 1, got {number:g}")
+    return number
+
+
 def flag(name: str, value: Any) -> bool:
     """Return ``value`` if it is True or False."""
     if not isinstance(value, bool | np.bool_):

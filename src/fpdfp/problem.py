@@ -35,6 +35,16 @@ class Model(NamedTuple):
         """1/ρ_max(BBᵀ), from a certain upper bound of ρ_max: the largest λ that PDFP's theory allows."""
         return 1.0 / self.linop.squared_norm if self.linop.squared_norm > 0 else 1.0
 
+    @property
+    def rounding(self) -> float:
+        """What duality gaps allow for rounding, relative to the numbers that were summed."""
+        return ROUNDINGS * float(np.finfo(self.dtype).eps)
+
+    def fenchel_gap(self, image: Array, v: Array) -> float:
+        """Return g(Bx) + g*(v) − ⟨Bx, v⟩ for the image Bx, with an allowance for rounding."""
+        terms = (self.penalty.value(image), self.penalty.conjugate(v), -float(np.vdot(image, v)))
+        return max(sum(terms), 0.0) + self.rounding * sum(map(abs, terms))
+
 
 class LocalLosses(NamedTuple):
     """What the clients of a round have: their losses, all that ``client_update`` sees of the data, and their memory."""
@@ -308,15 +318,14 @@ class Problem:
         return self._gap(x, self.linop.apply(x), v, self.gradient(x)) if self.strong_convexity > 0 else None
 
     def _gap(self, x: Array, image: Array, v: Array, gradient: Array) -> float:
-        terms = (self.penalty.value(image), self.penalty.conjugate(v), -float(np.vdot(image, v)))
         back = self.linop.adjoint(v)
         mismatch = float(np.linalg.norm(gradient + back))
         # The terms cancel at the optimum, and so do the parts of the gradient. What rounding can hide there is
         # added: an estimate from the sizes of what was summed, generous, but not a proof.
-        unit = ROUNDINGS * float(np.finfo(self.model.dtype).eps)
+        unit = self.model.rounding
         sizes = float(np.linalg.norm(x)) * float(self.lipschitz.mean()), float(np.linalg.norm(back))
         mismatch += unit * (sum(sizes) + float(np.linalg.norm(gradient)))
-        return max(sum(terms), 0.0) + unit * sum(map(abs, terms)) + mismatch**2 / (2 * self.strong_convexity)
+        return self.model.fenchel_gap(image, v) + mismatch**2 / (2 * self.strong_convexity)
 
     def certificate(self, x: Array, v: Array | None = None, *, dual_steps: int | None = None) -> Certificate:
         """Say how far x is from optimal.

@@ -179,7 +179,7 @@ class Run:
             assert self.kept is not None
             message, kept, bits_down = self.downlink.send(self.kept, message, chosen, self.seed, k)
         clients = self._that_answer(chosen, k)
-        memory = type(self.memory)(*(kept[clients] for kept in self.memory)) if self.memory else ()
+        memory = self._memory_of(clients)
         if not len(clients):
             return _Outcome(clients, chosen, self.state, Update((), memory), 0, bits_down, kept)
         draws = Draws(self.seed, k, clients)
@@ -191,6 +191,10 @@ class Run:
         if not math.isfinite(float(np.vdot(x, x))):
             raise DivergenceError("the iterate is no longer finite")
         return _Outcome(clients, chosen, state, update, bits_up, bits_down, kept)
+
+    def _memory_of(self, clients: IntArray) -> Any:
+        """Return what some clients remember."""
+        return type(self.memory)(*(kept[clients] for kept in self.memory)) if self.memory else ()
 
     def _that_answer(self, chosen: IntArray, k: int) -> IntArray:
         """Return those of the chosen clients whose replies arrive."""
@@ -225,7 +229,7 @@ class Run:
             return math.inf
         total: Array = np.zeros(2)
         for clients in problem.losses.chunks():
-            memory = type(self.memory)(*(kept[clients] for kept in self.memory)) if self.memory else ()
+            memory = self._memory_of(clients)
             answers = method.answer(problem.model, problem.local(clients, memory), question)
             self.bits_up += len(clients) * full_bits(answers[0])
             self.bits_down += len(clients) * sum(full_bits(array) for array in question)

@@ -108,6 +108,10 @@ def prepare(
     compressors = _compressors(chosen, method, problem, compressor)
     chosen, bits_once = exchange_once(problem, chosen)
     constants = constants_of(problem, chosen, compressors, n)
+    settled = chosen.settle(constants)
+    if settled.factor is not chosen.factor:
+        constants = constants_of(problem, settled, compressors, n)
+    chosen = settled
     if downlink is not None:
         constants = constants._replace(downlink_omega=downlink.compressor.typical_omega(problem.model.shape))
     if chosen.traits.needs_smooth and not np.isfinite(constants.lipschitz_max):

@@ -120,6 +120,10 @@ class Method(abc.ABC):
         """A bound of the Lipschitz constant of u ↦ Sᵀ∇f(Su), where one is known without asking clients."""
         return None
 
+    def settle(self, constants: Constants) -> Method:
+        """Return the method that is to be prepared, once it knows the constants: one in other coordinates, perhaps."""
+        return self
+
     @abc.abstractmethod
     def prepare(self, model: Model, constants: Constants) -> Method:
         """Return the method with every automatic hyper-parameter chosen."""

@@ -16,6 +16,7 @@ from fpdfp.methods.inner import InnerSolve, needs_inner, prox
 from fpdfp.methods.traits import Traits
 from fpdfp.precondition import Whitening
 from fpdfp.precondition.exchange import as_sent, whitening_of
+from fpdfp.precondition.triangles import full, lower
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 
@@ -153,10 +154,7 @@ class NewtonPDFP(Method):
         check_hyper_parameters(self, constant_step=True)
         object.__setattr__(self, "dual_steps", _checks.integer("dual_steps", self.dual_steps, at_least=1))
         if self.hessian_step is not None:
-            alpha = _checks.real("hessian_step", self.hessian_step, positive=True)
-            if alpha > 1:
-                raise ValueError(f"hessian_step must be at most 1, got {alpha:g}")
-            object.__setattr__(self, "hessian_step", alpha)
+            object.__setattr__(self, "hessian_step", _checks.share("hessian_step", self.hessian_step))
 
     @property
     def has_inner_solve(self) -> bool:
@@ -167,7 +165,7 @@ class NewtonPDFP(Method):
         return Once(triangles, slopes)
 
     def install(self, model: Model, gathered: Any) -> NewtonPDFP:
-        whitening = whitening_of(gathered.triangle, model.shape[0])
+        whitening = whitening_of(gathered.triangle)
         return dataclasses.replace(
             self,
             whitening=whitening,
@@ -207,7 +205,7 @@ class NewtonPDFP(Method):
         assert self.linear is not None
         u0 = self.whitening.coordinates(x0.astype(np.float64))
         v = np.zeros((1, *model.dual_shape))
-        return State(u0, v, self.hessian, self.linear, np.array([0.0, np.inf, np.inf]), np.zeros(2, dtype=np.int64))
+        return State(u0, v, self.hessian, self.linear, np.array([0.0, np.inf, np.inf]), np.zeros(1, dtype=np.int64))
 
     def init_memory(self, model: Model, n_clients: int) -> Memory:
         (d,) = model.shape
@@ -273,7 +271,7 @@ class NewtonPDFP(Method):
         if smoothed > ALARM * least:
             extra, least = max(2.0 * extra, STEEPER), smoothed
         damping = np.array([extra, smoothed, least])
-        return State(u, v, hessian, linear, damping, state.work + np.array([work.steps, 0]))
+        return State(u, v, hessian, linear, damping, state.work + work.steps)
 
     def minimise(self, model: Model, hessian: Array, linear: Array, state: State) -> tuple[Array, Array, Work]:
         """Return the minimum of ½uᵀHu + ⟨q, u⟩ + g(BSu), its dual, and what it took."""
@@ -294,7 +292,7 @@ class NewtonPDFP(Method):
         return x.astype(self.dtype, copy=False), v.astype(self.dtype, copy=False)
 
     def server_work(self, state: State) -> Work:
-        return Work(*map(int, state.work))
+        return Work(int(state.work[0]))
 
 
 def starting_model(model: Model, local: LocalLosses) -> tuple[Array, Array]:
@@ -304,20 +302,6 @@ def starting_model(model: Model, local: LocalLosses) -> tuple[Array, Array]:
     slopes = local.gradients(np.zeros(model.shape, dtype=model.dtype))
     # As they are sent: clients and server must begin with the same.
     return as_sent(lower(bounds)), slopes.astype(np.float64)
-
-
-def lower(matrices: Array) -> Array:
-    """The lower triangles of symmetric matrices, flat."""
-    rows, columns = np.tril_indices(matrices.shape[-1])
-    return matrices[..., rows, columns]
-
-
-def full(triangle: Array) -> Array:
-    """The symmetric matrix of a lower triangle."""
-    d = int((np.sqrt(8 * len(triangle) + 1) - 1) / 2)
-    matrix = np.zeros((d, d))
-    matrix[np.tril_indices(d)] = triangle
-    return matrix + np.tril(matrix, -1).T
 
 
 def times(triangles: Array, x: Array) -> Array:

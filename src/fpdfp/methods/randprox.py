@@ -175,7 +175,7 @@ class RandProx(Method):
 
     def init(self, model: Model, x0: Array) -> State:
         v = np.zeros((1, *model.dual_shape), dtype=x0.dtype)
-        return State(x0, v, np.zeros(x0.shape, dtype=np.float64), np.zeros(2, dtype=np.int64))
+        return State(x0, v, np.zeros(x0.shape, dtype=np.float64), np.zeros(1, dtype=np.int64))
 
     def init_memory(self, model: Model, n_clients: int) -> Memory:
         return Memory(np.zeros((n_clients, *model.shape), dtype=np.float64))
@@ -223,10 +223,10 @@ class RandProx(Method):
         (x,), v, work = prox(model, y[None], gamma / shrink, state.v, inner, origin=state.x[None])
         if model.linop.is_identity:
             v = model.penalty.conjugate_prox(y * (shrink / gamma), shrink / gamma)[None]  # Moreau
-        return State(x, v, control, state.work + np.array([work.steps, 0]))
+        return State(x, v, control, state.work + work.steps)
 
     def solution(self, state: State) -> tuple[Array, Array | None]:
         return state.x, state.v[0]
 
     def server_work(self, state: Any) -> Work:
-        return Work(*map(int, state.work))
+        return Work(int(state.work[0]))

@@ -207,12 +207,8 @@ class ShiftedPDFP(Method):
                 f"fpdfp.precondition or None, got {_checks.kind(self.preconditioner)}"
             )
         for name in ("shift_step", "refresh"):
-            value = getattr(self, name)
-            if value is not None:
-                share = _checks.real(name, value, positive=True)
-                if share > 1:
-                    raise ValueError(f"{name} must be at most 1, got {share:g}")
-                object.__setattr__(self, name, share)
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _checks.share(name, getattr(self, name)))
 
     def check(self, model: Model) -> None:
         super().check(model)
@@ -241,7 +237,7 @@ class ShiftedPDFP(Method):
         if not gathered:
             return dataclasses.replace(self, preconditioner=None)
         try:
-            made = exchange.build(model, gathered)
+            made = exchange.build(gathered)
         except ValueError as error:
             if self.preconditioner == "auto":
                 return dataclasses.replace(self, preconditioner=None)
@@ -265,12 +261,14 @@ class ShiftedPDFP(Method):
     def smoothness_in_factor(self) -> float | None:
         return None if self.coordinates is None else self.coordinates.smoothness
 
+    def settle(self, constants: steps.Constants) -> ShiftedPDFP:
+        if self.unless is None:
+            return self
+        assert isinstance(self.preconditioner, Fourier)
+        helps = self.preconditioner.helps(self.unless, constants.lipschitz_mean)
+        return dataclasses.replace(self, unless=None) if helps else dataclasses.replace(self, preconditioner=None)
+
     def prepare(self, model: Model, constants: steps.Constants) -> ShiftedPDFP:
-        if self.unless is not None:
-            assert isinstance(self.preconditioner, Fourier)
-            if not self.preconditioner.helps(self.unless, constants.lipschitz_mean):
-                plain = dataclasses.replace(self, preconditioner=None, unless=None)
-                return plain.prepare(model, constants._replace(lipschitz_mean=self.unless))
         return dataclasses.replace(
             self,
             step=steps.resolve_constant(self.step, 1.0 / self.noisy_smoothness(constants)),
@@ -309,7 +307,7 @@ class ShiftedPDFP(Method):
     def init(self, model: Model, x0: Array) -> State:
         u0 = x0 if self.coordinates is None else self.coordinates.coordinates(x0)
         v = np.zeros((1, *model.dual_shape), dtype=x0.dtype)
-        zero, work = np.zeros_like(u0), np.array([0, 0, self.dual_steps or DUAL_STEPS], dtype=np.int64)
+        zero, work = np.zeros_like(u0), np.array([0, self.dual_steps or DUAL_STEPS], dtype=np.int64)
         shift = np.zeros(u0.shape, dtype=np.float64)
         return State(u0, u0, v, shift, u0, zero, _control.start(self.momentum), work, np.zeros(1))
 
@@ -350,7 +348,7 @@ class ShiftedPDFP(Method):
         if self.adaptive and k > 0:
             control = _control.grown(control, state.z - state.last, estimate - state.slope, self.schedule()(0))
         gamma = self.schedule()(0) * _control.factor(control)
-        inner = InnerSolve(TOLERANCE, int(state.work[2])) if needs_inner(self.space) else None
+        inner = InnerSolve(TOLERANCE, int(state.work[1])) if needs_inner(self.space) else None
         y = state.z - gamma * estimate
         (x,), v, work = prox(self.space, y[None], gamma, state.v, inner, origin=state.z[None])
         if self.space.linop.is_identity:
@@ -363,13 +361,12 @@ class ShiftedPDFP(Method):
 
     def next_work(self, so_far: Array, work: Work, k: int) -> Array:
         """Add what a round has cost; where dual steps are chosen automatically, allow more after they were too few."""
-        steps_taken, unsolved, most = map(int, so_far)
-        steps_taken += work.steps
+        steps_taken, most = int(so_far[0]) + work.steps, int(so_far[1])
         if self.dual_steps is None:
             # Near the solution no number is enough, since progress is no more than rounding: so on average few are.
             affordable = steps_taken + 2 * most <= MEAN_DUAL_STEPS * (k + 2)
             most = min(2 * most, MOST_DUAL_STEPS) if work.unsolved and affordable else DUAL_STEPS
-        return np.array([steps_taken, unsolved, most], dtype=np.int64)
+        return np.array([steps_taken, most], dtype=np.int64)
 
     def estimate(self, before: Array, after: Array, difference: Array) -> Array:
         """Return ĝ, from the mean shift before and after the round and the mean difference that was sent."""
@@ -398,7 +395,7 @@ class ShiftedPDFP(Method):
         gradients = local.gradients(question.x)
         points = self.plain(local.memory.shift) - question.lack
         sizes = norms(gradients) + norms(points) + local.lipschitz() * float(np.linalg.norm(question.x))
-        mismatch = norms(gradients - points) + ROUNDINGS * float(np.finfo(model.dtype).eps) * sizes
+        mismatch = norms(gradients - points) + model.rounding * sizes
         mismatch = mismatch + float(question.drift[0])
         return np.stack([local.values(question.x), mismatch**2 / (2.0 * local.least_convexities())], axis=1)
 
@@ -410,9 +407,7 @@ class ShiftedPDFP(Method):
         value = model.penalty.value(image)
         if not np.isfinite(value):
             return np.inf, None
-        terms = (value, model.penalty.conjugate(v), -float(np.vdot(image, v)))
-        rounding = ROUNDINGS * float(np.finfo(model.dtype).eps) * sum(map(abs, terms))
-        return float(answers[0]) + value, max(sum(terms), 0.0) + rounding + float(answers[1])
+        return float(answers[0]) + value, model.fenchel_gap(image, v) + float(answers[1])
 
     @property
     def stretch(self) -> float:
@@ -428,4 +423,4 @@ class ShiftedPDFP(Method):
         return state.x if self.factor is None else self.factor.apply(state.x), state.v[0]
 
     def server_work(self, state: State) -> Work:
-        return Work(*map(int, state.work[:2]))
+        return Work(int(state.work[0]))

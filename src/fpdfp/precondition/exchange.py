@@ -13,6 +13,7 @@ from fpdfp.losses.operators import OperatorLeastSquares
 from fpdfp.precondition.base import Preconditioner
 from fpdfp.precondition.fourier import Fourier
 from fpdfp.precondition.scaling import Scaling
+from fpdfp.precondition.triangles import full, lower
 from fpdfp.precondition.whitening import Whitening
 from fpdfp.problem import LocalLosses, Model
 
@@ -63,8 +64,7 @@ def gather(kind: Kind, model: Model, local: LocalLosses) -> Once | tuple[()]:
         )
     if kind == "diagonal":
         return Diagonal(as_sent(bounds))
-    rows, columns = np.tril_indices(bounds.shape[1])
-    return Moments(as_sent(bounds[:, rows, columns]))
+    return Moments(as_sent(lower(bounds)))
 
 
 def as_sent(numbers: Array) -> Array:
@@ -83,25 +83,23 @@ def automatic(losses: Losses) -> Kind | None:
     return None
 
 
-def build(model: Model, means: Once) -> Preconditioner:
+def build(means: Once) -> Preconditioner:
     """Return the preconditioner that the means over all clients of what they sent stand for."""
     if isinstance(means, Response):
         return Fourier(means.response.astype(np.float32))
     if isinstance(means, Diagonal):
         return Scaling(filled(means.diagonal))
-    return whitening_of(means.triangle, int(np.prod(model.shape)))
+    return whitening_of(means.triangle)
 
 
-def whitening_of(triangle: Array, d: int) -> Whitening:
+def whitening_of(triangle: Array) -> Whitening:
     """Return the whitening of the mean of the clients' bounds, given by its lower triangle.
 
     Rounding the entries of a positive semidefinite H to float32, and those of its root, changes it by less than
     d 2⁻²¹ diag(H), which is added: so the result is above H, and positive definite also where H is not.
     """
-    hessian = np.zeros((d, d))
-    hessian[np.tril_indices(d)] = triangle
-    hessian += np.tril(hessian, -1).T
-    diagonal = filled(np.diag(hessian))
+    hessian = full(triangle)
+    d, diagonal = len(hessian), filled(np.diag(hessian))
     hessian[np.diag_indices(d)] = diagonal * (1.0 + d * 2.0**-21)
     return Whitening(hessian, smoothness=1.0)
 

@@ -70,10 +70,7 @@ class Fourier(Preconditioner):
         middle = tuple(n // 2 for n in values.shape) if centre is None else tuple(np.atleast_1d(centre).tolist())
         if len(middle) != values.ndim or not all(0 <= at < n for at, n in zip(middle, values.shape, strict=True)):
             raise ValueError(f"centre must be a place in an array of shape {values.shape}, got {centre!r}")
-        share = _checks.real("floor", floor, positive=True)
-        if share > 1:
-            raise ValueError(f"floor must be at most 1, got {share:g}")
-        self.response, self.centre, self.floor = values.astype(np.float32), middle, share
+        self.response, self.centre, self.floor = values.astype(np.float32), middle, _checks.share("floor", floor)
 
     @functools.cached_property
     def _spectrum(self) -> Array:
