@@ -1,17 +1,19 @@
-"""Graphs of features."""
+"""Graphs of features: found from rows, found from moments that clients tell, given by a user."""
 
 from __future__ import annotations
 
-import lzma
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fpdfp
-from fpdfp.datasets import feature_graph
+from fpdfp.datasets import FeatureGraph, Moments, as_graph, feature_graph
 
 
 def test_the_graph_of_a_chain_is_a_chain() -> None:
@@ -68,18 +70,137 @@ def test_bad_arguments_are_named(make: Any, message: str) -> None:
         make()
 
 
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=5), st.floats(0, 1e6), st.integers(0, 2**32))
+def test_moments_of_clients_are_those_of_all_rows(sizes: list[int], offset: float, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    X = generator.standard_normal((sum(sizes), 3)) + offset
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    total = Moments.total(Moments.of_clients(X, owner))
+    assert total.count == len(X)
+    np.testing.assert_allclose(total.mean, X.mean(axis=0), rtol=1e-12)
+    expected = np.cov(X, rowvar=False, bias=True) if len(X) > 1 else np.zeros((3, 3))
+    # Relative to the spread, not to the offset: nothing is lost where means are large.
+    np.testing.assert_allclose(total.covariance, expected, atol=1e-12 * (1 + offset))
+
+
+def test_moments_of_sparse_rows_and_of_rows_in_any_order() -> None:
+    generator = np.random.default_rng(0)
+    X = generator.random((40, 5)) * (generator.random((40, 5)) < 0.3)
+    owner = generator.integers(0, 4, 40)
+    dense = Moments.total(Moments.of_clients(X, owner))
+    sparse = Moments.total(Moments.of_clients(scipy.sparse.csr_array(X), owner))
+    np.testing.assert_allclose(sparse.covariance, dense.covariance, atol=1e-14)
+    np.testing.assert_allclose(Moments.of(X).covariance, dense.covariance, atol=1e-14)
+    assert dense.numbers == 1 + 5 + 15
+    with pytest.raises(ValueError, match="moments must be of as many features, got 5 and 3"):
+        _ = dense + Moments.of(np.ones((2, 3)))
+
+
+def test_the_graph_can_be_found_without_moving_rows() -> None:
+    generator = np.random.default_rng(0)
+    X = np.cumsum(generator.standard_normal((300, 6)), axis=1)
+    owner = generator.integers(0, 5, 300)
+    pooled = feature_graph(X, alpha=0.2)
+    apart = feature_graph(X, alpha=0.2, clients=owner)
+    told = feature_graph(Moments.total([Moments.of(X[owner == i]) for i in range(5)]), alpha=0.2)
+    np.testing.assert_allclose(apart.weights.toarray(), pooled.weights.toarray(), atol=1e-6)
+    np.testing.assert_array_equal(apart.weights.toarray(), told.weights.toarray())
+
+
+def test_a_covariance_on_which_the_usual_tolerance_fails() -> None:
+    X = np.array([[3, 0], [0, 1], [0, 2], [1, 1], [1, 2], [2, 1], [0, 3], [1, 0], [2, 0], [4, 4], [2, 3], [3, 2]])
+    assert feature_graph(X, alpha=0.1).shrinkage == 0.0
+
+
+EDGES = [(0, 1, 0.5), (1, 2, -2.0)]
+MATRIX = np.array([[0.0, 0.5, 0.0, 0.0], [0.5, 0.0, -2.0, 0.0], [0.0, -2.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+
+
+def network() -> Any:
+    graph = nx.Graph()
+    graph.add_weighted_edges_from(EDGES)
+    graph.add_node(3)
+    return graph
+
+
+@pytest.mark.parametrize(
+    "given_graph",
+    [EDGES, MATRIX, scipy.sparse.coo_array(MATRIX), network()],
+    ids=["edges", "dense", "sparse", "networkx"],
+)
+def test_a_graph_given_in_any_form(given_graph: Any) -> None:
+    graph = as_graph(given_graph, 4)
+    np.testing.assert_array_equal(graph.weights.toarray(), MATRIX)
+    assert (graph.edges, graph.n_features, graph.alpha) == (2, 4, None)
+    assert as_graph(graph, 4) is graph
+    np.testing.assert_array_equal(graph.stacked().toarray(), np.concatenate([MATRIX, np.eye(4)]))
+    # Positive weights join coefficients that are to be equal, negative ones opposite coefficients.
+    np.testing.assert_array_equal(graph.structure("differences").toarray(), [[0.5, -0.5, 0, 0], [0, 2, 2, 0]])
+
+
+def test_differences_of_a_graph_that_was_found_follow_partial_correlations() -> None:
+    """A negative entry of the inverse covariance means that two features rise together."""
+    generator = np.random.default_rng(0)
+    a, b = generator.standard_normal((2, 2000))
+    X = np.stack([a, a + 0.3 * generator.standard_normal(2000), b, -b + 0.3 * generator.standard_normal(2000)], axis=1)
+    graph = feature_graph(X, alpha=0.2)
+    rows = graph.structure("differences").toarray()
+    assert graph.edges == 2
+    assert rows[0, 0] * rows[0, 1] < 0 < rows[1, 2] * rows[1, 3]
+
+
+def test_a_graph_without_edges() -> None:
+    graph = as_graph([], 3)
+    assert graph.edges == 0
+    assert graph.structure("differences").shape == (0, 3)
+    assert graph.stacked("differences").shape == (3, 3)
+
+
+def directed() -> Any:
+    return nx.DiGraph([(0, 1)])
+
+
+GIVEN: list[tuple[Any, str]] = [
+    (lambda: as_graph(np.ones((3, 2)), 3), r"graph must be a matrix of shape \(3, 3\), got \(3, 2\)"),
+    (lambda: as_graph(np.triu(np.ones((3, 3)), 1), 3), "graph must be a symmetric matrix"),
+    (lambda: as_graph(np.eye(3), 3), "graph must have a zero diagonal"),
+    (lambda: as_graph(np.full((3, 3), np.nan), 3), "graph must be finite"),
+    (lambda: as_graph([(0, 3)], 3), "graph: a feature must be an integer of at least 0 and at most 2, got 3"),
+    (lambda: as_graph([(0, 0)], 3), r"graph: an edge must join two features, got \(0, 0\)"),
+    (lambda: as_graph([(0, 1), (1, 0)], 3), "graph: the edge 1, 0 is there twice"),
+    (lambda: as_graph([(0, 1, 2, 3)], 3), r"graph: an edge must be \(i, j\) or \(i, j, weight\)"),
+    (lambda: as_graph([(0, 1, np.inf)], 3), "graph: the weight of an edge must be a finite number"),
+    (lambda: as_graph([("a", "b")], 3, ["a", "c", "d"]), "graph: there is no feature named 'b'"),
+    (lambda: as_graph([("a", "b")], 3, ["a", "b"]), "feature_names must hold 3 different names, got 2"),
+    (lambda: as_graph(directed(), 3), "graph must not be directed"),
+    (lambda: as_graph(as_graph([], 4), 3), "graph must have 3 features, as the data has, got 4"),
+    (lambda: as_graph([], 0), "n_features must be an integer of at least 1"),
+    (lambda: as_graph([], 3).structure("edges"), "form must be one of 'weights', 'differences'"),
+    (lambda: feature_graph(np.eye(3), clients=[0, 1]), "clients must have one entry for each of the 3 rows"),
+    (lambda: feature_graph(Moments.of(np.eye(3)), clients=[0]), "clients must not be given with moments"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), GIVEN)
+def test_bad_graphs_are_named(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_what_is_no_graph_is_named() -> None:
+    with pytest.raises(TypeError, match="graph must be a matrix of weights, a list of edges, a networkx graph or a"):
+        as_graph(3, 3)
+    assert isinstance(as_graph([], 1), FeatureGraph)
+
+
 def test_graph_guided_logistic_regression_on_a9a(data_dir: Path) -> None:
     """The paper's problem: graph, reference solution to 1e-9, and FPDFP on its way there."""
-    from sklearn.datasets import load_svmlight_file
-
-    with lzma.open(data_dir / "a9a.xz") as file:
-        X, y = load_svmlight_file(file, n_features=123)
-    assert X.shape == (32_561, 123)
-    X = scipy.sparse.csr_array(X)
-    graph = feature_graph(X, alpha=0.02)
+    data = fpdfp.datasets.load("a9a", directory=data_dir)
+    assert data.X.shape == (32_561, 123)
+    graph = feature_graph(data.X, alpha=0.02)
     assert graph.edges > 10
-    clients = np.random.default_rng(0).integers(0, 100, len(y))
-    losses = fpdfp.losses.Logistic(X, y, clients=clients, l2=1e-5)
+    clients = np.random.default_rng(0).integers(0, 100, len(data.y))
+    losses = fpdfp.losses.Logistic(data.X, data.y, clients=clients, l2=1e-5)
     problem = fpdfp.Problem(losses, fpdfp.penalties.L1(1e-5), graph.stacked())
     best = fpdfp.reference_solution(problem, tol=1e-9)
     assert best.converged

@@ -21,3 +21,7 @@ class CheckpointError(RuntimeError):
 
 class MessageError(ValueError):
     """A message is cut off, damaged, or not what was agreed on."""
+
+
+class DataSetError(RuntimeError):
+    """A data set cannot be found, fetched or read: the message says what to do."""

@@ -1,17 +1,15 @@
-"""The graph of features behind graph-guided models, by sparse inverse covariance selection."""
+"""The graph of features behind graph-guided models."""
 
 from __future__ import annotations
 
-import warnings
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp._typing import Array
 
-#: Tried in turn until the graphical lasso succeeds: how much of the mean variance is added to the diagonal.
-SHRINKAGES = (0.0, 1e-3, 1e-2, 1e-1)
+Form = Literal["weights", "differences"]
+FORMS: tuple[Form, ...] = ("weights", "differences")
 
 
 class FeatureGraph(NamedTuple):
@@ -20,93 +18,161 @@ class FeatureGraph(NamedTuple):
     Attributes
     ----------
     weights
-        The off-diagonal entries of the sparse inverse covariance, a CSR array, scaled to largest absolute value 1.
+        The weights of the edges: a symmetric CSR array without a diagonal.
     alpha
-        The penalty of the graphical lasso.
+        The penalty of the graphical lasso that found the graph; None for a graph that was given.
     shrinkage
         How much of the mean variance was added to the diagonal of the covariance to make it invertible.
     """
 
     weights: Any
-    alpha: float
-    shrinkage: float
+    alpha: float | None = None
+    shrinkage: float = 0.0
 
     @property
     def edges(self) -> int:
         """The number of edges."""
         return int(self.weights.nnz) // 2
 
-    def stacked(self) -> Any:
-        """Return B = [G; I] as a CSR array."""
+    @property
+    def n_features(self) -> int:
+        """The number of features."""
+        return int(self.weights.shape[0])
+
+    def plot(self, coefficients: Any = None, names: Any = None, path: Any = None) -> Any:
+        """Draw the graph, with coefficients on it; see ``fpdfp.datasets.plot_graph``."""
+        from fpdfp.datasets._graph_plot import plot
+
+        return plot(self, coefficients, names, path)
+
+    def structure(self, form: Form = "weights") -> Any:
+        """Return what is stacked on the identity in B, as a CSR array.
+
+        ``"weights"`` is the paper's G, the matrix of weights itself. ``"differences"`` has a row for each edge (i, j),
+        |w_ij| (x_i − s x_j): linked features then have coefficients of the same size, with s = −1 where they move
+        against each other: given weights that are negative, and positive entries of an inverse covariance.
+        """
         import scipy.sparse
 
-        return scipy.sparse.vstack([self.weights, scipy.sparse.eye_array(self.weights.shape[0])]).tocsr()
+        if _checks.choice("form", form, FORMS) == "weights":
+            return self.weights
+        upper = scipy.sparse.triu(self.weights, 1).tocoo()
+        together = np.sign(upper.data) * (1.0 if self.alpha is None else -1.0)
+        row, size = np.arange(upper.nnz), abs(upper.data)
+        entries = np.concatenate([size, -together * size])
+        places = np.concatenate([row, row]), np.concatenate([upper.row, upper.col])
+        return scipy.sparse.coo_array((entries, places), shape=(upper.nnz, self.n_features)).tocsr()
+
+    def stacked(self, form: Form = "weights") -> Any:
+        """Return B = [G; I] as a CSR array; ``form`` says what G is, see ``structure``.
+
+        >>> import numpy as np
+        >>> as_graph([(0, 1)], 2).stacked("differences").toarray()
+        array([[ 1., -1.],
+               [ 1.,  0.],
+               [ 0.,  1.]])
+        """
+        import scipy.sparse
+
+        return scipy.sparse.vstack([self.structure(form), scipy.sparse.eye_array(self.n_features)]).tocsr()
 
 
-def feature_graph(X: Any, alpha: float = 0.1) -> FeatureGraph:
-    """Find the graph of the columns of X with the graphical lasso.
-
-    A covariance that is singular makes the graphical lasso fail; it is then shrunk towards a multiple of the identity
-    and tried again, as little as suffices.
+def as_graph(graph: Any, n_features: int, feature_names: Any = None) -> FeatureGraph:
+    """Make a graph of features from what a user has.
 
     Parameters
     ----------
-    X
-        Rows of features, dense or sparse.
-    alpha
-        The penalty: larger means fewer edges.
-
-    References
-    ----------
-    O. Banerjee, L. El Ghaoui and A. d'Aspremont, "Model selection through sparse maximum likelihood estimation for
-    multivariate Gaussian or binary data", JMLR 9 (2008).
+    graph
+        A symmetric matrix of weights, dense or sparse; a list of edges (i, j) or (i, j, weight); a networkx graph,
+        whose edges may have a ``weight``; or a :class:`FeatureGraph`. Features are numbers from 0, or names.
+    n_features
+        How many features there are.
+    feature_names
+        Their names, where edges are given by name.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> a, b, c = rng.standard_normal((3, 500))
-    >>> graph = feature_graph(np.stack([a, a + 0.5 * b, c], axis=1), alpha=0.2)
+    >>> graph = as_graph([("age", "weight", 0.5), ("weight", "height")], 3, ["age", "height", "weight"])
     >>> graph.edges
-    1
-    >>> graph.stacked().shape
-    (6, 3)
+    2
+    >>> graph.weights.toarray()
+    array([[0. , 0. , 0.5],
+           [0. , 0. , 1. ],
+           [0.5, 1. , 0. ]])
     """
-    alpha = _checks.real("alpha", alpha, positive=True)
-    dense = _checks.float_array("X", X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
-    if dense.ndim != 2 or min(dense.shape) < 2:
-        raise ValueError(f"X must have at least two rows and two columns, got shape {dense.shape}")
-    if not (dense != dense[0]).any():
-        raise ValueError("X must have a column that varies; every column is constant")
-    covariance = np.cov(dense, rowvar=False, bias=True)
-    for shrinkage in SHRINKAGES:
-        precision = _graphical_lasso(covariance, alpha, shrinkage)
-        if precision is not None:
-            return FeatureGraph(_normalised(precision), alpha, shrinkage)
-    raise ValueError(f"the graphical lasso failed with alpha={alpha:g} for every shrinkage tried; raise alpha")
+    n_features = _checks.integer("n_features", n_features, at_least=1)
+    if isinstance(graph, FeatureGraph):
+        return _of_size(graph, n_features)
+    if hasattr(graph, "edges") and hasattr(graph, "is_directed"):
+        if graph.is_directed():
+            raise ValueError("graph must not be directed: an edge joins two features")
+        return _from_edges(list(graph.edges(data="weight", default=1.0)), n_features, feature_names)
+    if hasattr(graph, "tocsr") or isinstance(graph, np.ndarray):
+        return _from_matrix(graph, n_features)
+    try:
+        edges = [tuple(edge) for edge in graph]
+    except TypeError:
+        raise TypeError(
+            "graph must be a matrix of weights, a list of edges, a networkx graph or a FeatureGraph, "
+            f"got {_checks.kind(graph)}"
+        ) from None
+    return _from_edges(edges, n_features, feature_names)
 
 
-def _graphical_lasso(covariance: Array, alpha: float, shrinkage: float) -> Array | None:
-    """Return the sparse inverse covariance, or None where the solver fails or does not converge."""
-    from sklearn.covariance import graphical_lasso
-    from sklearn.exceptions import ConvergenceWarning
-
-    size = float(np.trace(covariance)) / len(covariance)
-    shrunk = (1 - shrinkage) * covariance + shrinkage * size * np.eye(len(covariance))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # divisions by the variance of a constant column
-        warnings.simplefilter("error", ConvergenceWarning)
-        try:
-            _, precision = graphical_lasso(shrunk, alpha, max_iter=200)
-        except (FloatingPointError, ConvergenceWarning, np.linalg.LinAlgError):
-            return None
-    found: Array = precision
-    return found if np.isfinite(found).all() else None
+def _of_size(graph: FeatureGraph, n_features: int) -> FeatureGraph:
+    if graph.n_features != n_features:
+        raise ValueError(f"graph must have {n_features} features, as the data has, got {graph.n_features}")
+    return graph
 
 
-def _normalised(precision: Array) -> Any:
+def _from_matrix(matrix: Any, n_features: int) -> FeatureGraph:
     import scipy.sparse
 
-    weights = precision - np.diag(np.diag(precision))
-    largest = abs(weights).max()
-    return scipy.sparse.csr_array(weights / largest if largest > 0 else weights)
+    if matrix.shape != (n_features, n_features):
+        raise ValueError(f"graph must be a matrix of shape ({n_features}, {n_features}), got {matrix.shape}")
+    dense_or_sparse = matrix if hasattr(matrix, "tocsr") else _checks.float_array("graph", matrix, dtype=np.float64)
+    weights = scipy.sparse.csr_array(dense_or_sparse, dtype=np.float64, copy=True)
+    _checks.finite("graph", weights.data)
+    weights.sum_duplicates()
+    weights.eliminate_zeros()
+    if weights.diagonal().any():
+        raise ValueError("graph must have a zero diagonal: an edge joins two features")
+    if abs(weights - weights.T).max() > 1e-12 * abs(weights).max():
+        raise ValueError("graph must be a symmetric matrix")
+    return FeatureGraph(weights)
+
+
+def _from_edges(edges: list[Any], n_features: int, feature_names: Any) -> FeatureGraph:
+    import scipy.sparse
+
+    numbers = {} if feature_names is None else {name: i for i, name in enumerate(feature_names)}
+    if feature_names is not None and len(numbers) != n_features:
+        raise ValueError(f"feature_names must hold {n_features} different names, got {len(numbers)}")
+    seen: dict[tuple[int, int], float] = {}
+    for edge in edges:
+        if len(edge) not in (2, 3):
+            raise ValueError(f"graph: an edge must be (i, j) or (i, j, weight), got {edge!r}")
+        first, second = sorted(_feature(end, numbers, n_features) for end in edge[:2])
+        weight = _checks.real("graph: the weight of an edge", edge[2]) if len(edge) == 3 else 1.0
+        if first == second:
+            raise ValueError(f"graph: an edge must join two features, got {edge!r}")
+        if (first, second) in seen:
+            raise ValueError(f"graph: the edge {edge[0]!r}, {edge[1]!r} is there twice")
+        seen[first, second] = weight
+    places = np.array(list(seen), dtype=np.int64).reshape(-1, 2).T
+    entries = np.tile(np.array(list(seen.values()), dtype=np.float64), 2)
+    row, column = np.concatenate([places[0], places[1]]), np.concatenate([places[1], places[0]])
+    weights = scipy.sparse.coo_array((entries, (row, column)), shape=(n_features, n_features)).tocsr()
+    weights.eliminate_zeros()
+    return FeatureGraph(weights)
+
+
+def _feature(end: Any, numbers: dict[Any, int], n_features: int) -> int:
+    """Return the number of a feature that is given by number or by name."""
+    if end in numbers:
+        return numbers[end]
+    if isinstance(end, str):
+        raise ValueError(
+            f"graph: there is no feature named {end!r}" + ("" if numbers else "; feature_names is not given")
+        )
+    return _checks.integer("graph: a feature", end, at_least=0, at_most=n_features - 1)

@@ -1,0 +1,248 @@
+"""Loading data sets: registered ones by name, others from LIBSVM, CSV, TSV and Parquet files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp.datasets import _csv, _download, _folders, _libsvm, _packed, _parquet, _parsed
+from fpdfp.datasets._table import Choice
+from fpdfp.datasets.dataset import DataSet
+from fpdfp.datasets.registry import REGISTRY, Registered
+from fpdfp.errors import DataSetError
+
+_FORMATS = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".libsvm": "libsvm",
+    ".svm": "libsvm",
+    ".svmlight": "libsvm",
+    ".txt": "libsvm",
+}
+
+
+def load(
+    source: str | os.PathLike[str],
+    *,
+    directory: str | os.PathLike[str] | None = None,
+    target: str | None = None,
+    site: str | None = None,
+    drop: Sequence[str] = (),
+    categories: str = "error",
+    n_features: int | None = None,
+    download: bool = True,
+    progress: bool | None = None,
+) -> DataSet:
+    r"""Load a data set by its registered name, or from a file.
+
+    Registered are ``"a9a"``, ``"a9a.t"`` (its test rows) and ``"covtype"`` (cover type 2 against the rest), all from
+    the LIBSVM site, with labels −1 and +1; ``fpdfp.datasets.registry.REGISTRY`` says where they come from. They are
+    looked for in ``directory``, or else in the folder that the environment variable ``FPDFP_DATA`` names and then in
+    the user's cache, where they are downloaded to. Their checksum is verified.
+
+    What was read once is kept in the user's cache as plain arrays, so that reading it again is fast; the environment
+    variable ``FPDFP_CACHE`` names another folder for it. It may be deleted at any time.
+
+    Parameters
+    ----------
+    source
+        A registered name, or the path of a file: a LIBSVM file (``.libsvm``, ``.svm``, ``.svmlight``, ``.txt`` or
+        anything else), a table (``.csv``, ``.tsv``) whose first line names its columns, or a Parquet file
+        (``.parquet``; needs ``pip install fpdfp[parquet]``). All but Parquet files may be compressed by xz, bzip2 or
+        gzip. A registered name goes before a file of that name: write ``"./a9a"`` for the file.
+    directory
+        Where a registered set lies, plain or compressed; it must be there.
+    target
+        The column of a table that becomes y.
+    site
+        The column of a table that says who holds each row.
+    drop
+        Columns of a table to leave out.
+    categories
+        What to do with columns of text among the features: ``"error"`` refuses them; ``"onehot"`` makes a 0/1 column
+        named ``"column=value"`` of every value, in sorted order, up to 10,000 of a column.
+    n_features
+        The number of features of a LIBSVM file; by default the largest index in it.
+    download
+        Whether a registered set may be downloaded.
+    progress
+        Whether to show a bar for a download; None shows it where standard error is a terminal.
+
+    Raises
+    ------
+    fpdfp.errors.DataSetError
+        The data set cannot be found, fetched or read.
+    ValueError, TypeError
+        An argument is wrong, or does not fit the file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = Path(folder.name) / "people.csv"
+    >>> _ = path.write_text("age,job,hospital,ill\n34,nurse,A,no\n51,clerk,B,yes\n47,nurse,B,no\n")
+    >>> people = load(path, target="ill", site="hospital", categories="onehot")
+    >>> people
+    DataSet('people': 3 rows, 3 features, dense, 2 labels, 2 sites)
+    >>> people.feature_names
+    ('age', 'job=clerk', 'job=nurse')
+    >>> people.X[1], str(people.y[1]), str(people.site[1])
+    (array([51.,  1.,  0.]), 'yes', 'B')
+    >>> folder.cleanup()
+    """
+    if not isinstance(source, str | os.PathLike):
+        raise TypeError(f"source must be a registered name or a path, got {_checks.kind(source)}")
+    for argument, value in (("target", target), ("site", site)):
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{argument} must be the name of a column, got {value!r}")
+    if isinstance(drop, str) or not all(isinstance(name, str) for name in drop):
+        raise TypeError(f"drop must be a tuple or list of names of columns, got {drop!r}")
+    if directory is not None and not isinstance(directory, str | os.PathLike):
+        raise TypeError(f"directory must be the path of a folder, got {_checks.kind(directory)}")
+    _checks.choice("categories", categories, ("error", "onehot"))
+    _checks.flag("download", download)
+    if progress is not None:
+        _checks.flag("progress", progress)
+    if n_features is not None:
+        n_features = _checks.integer("n_features", n_features, at_least=1)
+
+    entry = REGISTRY.get(source) if isinstance(source, str) else None
+    path = _path(source, directory) if entry is None else None
+    form = "libsvm" if path is None else _format(path)
+    if form == "libsvm":
+        _refuse_options(source, "a LIBSVM file, which has no named columns", target=target, site=site, drop=tuple(drop))
+        if categories != "error":
+            raise ValueError(f"categories is for tables; {source} is read as a LIBSVM file, which holds no text")
+    if entry is not None:
+        if n_features not in (None, entry.features):
+            raise ValueError(f"n_features of {entry.name!r} is {entry.features}, got {n_features}: leave it out")
+        return _registered(entry, _locate(entry, directory, download, progress))
+    assert path is not None
+    if form == "libsvm":
+        return _from_libsvm(path, n_features)
+    _refuse_options(source, "a table, which has the columns that it names", n_features=n_features)
+    return _from_table(path, form, _choice(target, site, tuple(drop), categories))
+
+
+def _path(source: str | os.PathLike[str], directory: Any) -> Path:
+    path = Path(source).expanduser()
+    if not path.is_file():
+        separators = {os.sep, os.altsep or os.sep}
+        if isinstance(source, str) and not separators & set(source):
+            raise ValueError(f"source must be one of {', '.join(map(repr, REGISTRY))} or a file, got {source!r}")
+        raise FileNotFoundError(f"source: there is no file {path}")
+    if directory is not None:
+        raise ValueError(f"directory is for registered names; source is the file {path}")
+    return path
+
+
+def _format(path: Path) -> str:
+    """Say what a file is read as: by its name, or else by its first bytes."""
+    found = _FORMATS.get(Path(_packed.without_ending(path.name)).suffix.lower())
+    if found is not None:
+        return found
+    with path.open("rb") as file:
+        return "parquet" if file.read(len(_parquet.MAGIC)) == _parquet.MAGIC else "libsvm"
+
+
+def _refuse_options(source: Any, what: str, **options: Any) -> None:
+    for name, value in options.items():
+        if value not in (None, ()):
+            raise ValueError(f"{name}={value!r} does not apply: {source} is read as {what}")
+
+
+def _choice(target: str | None, site: str | None, drop: tuple[str, ...], categories: str) -> Choice:
+    if target is None:
+        raise ValueError("target must name the column of a table that becomes y, got None")
+    if target == site:
+        raise ValueError(f"target and site must be different columns, got {target!r} for both")
+    for name in (target, site):
+        if name in drop:
+            raise ValueError(f"drop must not name {name!r}, which is the target or the site")
+    return Choice(target, site, drop, categories)
+
+
+def _locate(entry: Registered, directory: Any, download: bool, progress: bool | None) -> Path:
+    """Return the file of a registered set: where it lies, or else where it was downloaded to."""
+    if directory is not None:
+        folder = Path(directory).expanduser()
+        found = _folders.find(folder, entry.file)
+        if found is None:
+            what = "a folder" if folder.is_dir() else "no folder"
+            names = ", ".join(path.name for path in _folders.candidates(folder, entry.file))
+            raise DataSetError(
+                f"directory: {folder} is {what}, and data set {entry.name!r} is not in it; looked for {names}. "
+                f"Fetch {entry.url} and put it there, or leave directory out"
+            )
+        return found
+    folders = [folder for folder in (_folders.data_folder(), _folders.cache_folder()) if folder is not None]
+    for folder in folders:
+        found = _folders.find(folder, entry.file)
+        if found is not None:
+            return found
+    if not download:
+        raise _by_hand(entry, folders, "download is False")
+    try:
+        return _download.fetch(entry, _folders.cache_folder(), progress)
+    except OSError as error:  # of the network (requests' errors are of this kind) or of the disk
+        raise _by_hand(entry, folders, f"downloading it failed: {error}") from error
+
+
+def _by_hand(entry: Registered, folders: list[Path], why: str) -> DataSetError:
+    packed = Path(entry.url).name
+    places = " or ".join(str(folder / packed) for folder in folders)
+    unpacked = "" if packed == entry.file else f" (unpacked, without {packed.removeprefix(entry.file)}, is as good)"
+    return DataSetError(
+        f"data set {entry.name!r} is not on this machine, and {why}. Fetch {entry.url} by hand and put it at "
+        f"{places}{unpacked}, or into a folder that you name by directory= or by the environment variable FPDFP_DATA"
+    )
+
+
+def _registered(entry: Registered, path: Path) -> DataSet:
+    def read() -> DataSet:
+        try:
+            X, y, sha256 = _libsvm.read(path, entry.features)
+        except (DataSetError, ValueError):
+            _download.verify(entry, path, str(path))  # that the file is another one matters more than what is in it
+            raise
+        if sha256 != entry.sha256:
+            raise _download.wrong_checksum(entry, sha256, str(path))
+        return DataSet(entry.name, X, np.where(y == entry.positive, 1.0, -1.0), None, None, str(path))
+
+    # with the checksum among the options, what is kept for them was verified when it was read
+    options = {"format": "registered", "sha256": entry.sha256, "features": entry.features, "positive": entry.positive}
+    return _parsed.through(path, options, entry.name, read)
+
+
+def _from_libsvm(path: Path, n_features: int | None) -> DataSet:
+    def read() -> DataSet:
+        X, y, _ = _libsvm.read(path, n_features)
+        return DataSet(name, X, y, None, None, str(path))
+
+    name = _name(path)
+    return _parsed.through(path, {"format": "libsvm", "n_features": n_features}, name, read)
+
+
+def _from_table(path: Path, form: str, choice: Choice) -> DataSet:
+    def read() -> DataSet:
+        if form == "parquet":
+            X, y, sites, names = _parquet.read(path, choice)
+        else:
+            X, y, sites, names = _csv.read(path, "," if form == "csv" else "\t", choice)
+        return DataSet(name, X, y, sites, names, str(path))
+
+    name = _name(path)
+    return _parsed.through(path, {"format": form, **choice._asdict(), "drop": sorted(choice.drop)}, name, read)
+
+
+def _name(path: Path) -> str:
+    """Return a file's name without the endings that say how it is stored."""
+    name = Path(_packed.without_ending(path.name))
+    return name.stem if name.suffix.lower() in _FORMATS else name.name

@@ -1,0 +1,237 @@
+"""Who holds which row: ways to deal rows out among clients.
+
+Every function returns the number of the client that holds each row, an array of integers from 0 to ``n_clients`` − 1 in
+which every client occurs, to be given as ``clients`` to a loss.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._typing import Array, IntArray
+from fpdfp.datasets._split_plot import plot
+
+__all__ = ["by_column", "by_label", "by_quantity", "dirichlet", "iid", "plot", "train_test"]
+
+#: Above this, shares drawn from a Dirichlet distribution are equal but for rounding; far above, sums overflow.
+_EQUAL = 1e12
+
+
+def iid(n_rows: int, n_clients: int, seed: int = 0) -> IntArray:
+    """Deal rows out in random order, in equal shares: sizes differ by at most one.
+
+    Parameters
+    ----------
+    n_rows, n_clients
+        How many rows and clients there are.
+    seed
+        The seed of the random order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> clients = iid(10, 3)
+    >>> np.bincount(clients)
+    array([4, 3, 3])
+    """
+    n_rows, n_clients = _sizes(n_rows, n_clients)
+    clients = np.empty(n_rows, dtype=np.int64)
+    clients[_generator(seed).permutation(n_rows)] = np.arange(n_rows) % n_clients
+    return clients
+
+
+def by_column(column: Any) -> IntArray:
+    """Number the distinct values of a column, in sorted order: rows with the same value share a client.
+
+    Parameters
+    ----------
+    column
+        Who holds each row, by any name, as ``DataSet.site``. ``numpy.unique(column)`` are the names of the clients.
+
+    Examples
+    --------
+    >>> by_column(["north", "east", "north", "west"])
+    array([1, 0, 1, 2])
+    """
+    return _codes("column", column)
+
+
+def by_label(y: Any, n_clients: int) -> IntArray:
+    """Sort the rows by label and cut them into equal contiguous shares: most clients hold one label alone.
+
+    Rows of one label stay in their order. Nothing is random.
+
+    Parameters
+    ----------
+    y
+        The label of each row.
+    n_clients
+        How many clients there are.
+
+    Examples
+    --------
+    >>> by_label(["b", "a", "b", "a", "b", "b"], 3)
+    array([1, 0, 1, 0, 2, 2])
+    """
+    codes = _codes("y", y)
+    n_rows, n_clients = _sizes(len(codes), n_clients)
+    clients = np.empty(n_rows, dtype=np.int64)
+    clients[np.argsort(codes, kind="stable")] = np.arange(n_rows) * n_clients // n_rows
+    return clients
+
+
+def dirichlet(y: Any, n_clients: int, concentration: float = 0.5, seed: int = 0, at_least: int = 1) -> IntArray:
+    """Deal out the rows of every label in random shares: clients differ in size and in their mixture of labels.
+
+    For every label, the clients' shares of its rows are drawn from a symmetric Dirichlet distribution. Where that
+    leaves a client with fewer than ``at_least`` rows, it is given rows one at a time, each from the client that is
+    largest then (the first such), which gives up its rows in random order. The seed decides everything.
+
+    Parameters
+    ----------
+    y
+        The label of each row.
+    n_clients
+        How many clients there are.
+    concentration
+        Near 0, the rows of a label are all with one client; the larger, the more alike are the clients.
+    seed
+        The seed of all draws.
+    at_least
+        The fewest rows that a client may hold.
+
+    References
+    ----------
+    M. Yurochkin et al., "Bayesian nonparametric federated learning of neural networks", ICML (2019), with shares drawn
+    for every label, as here; T.-M. H. Hsu, H. Qi and M. Brown, "Measuring the effects of non-identical data
+    distribution for federated visual classification", arXiv:1909.06335 (2019), with a mixture of labels drawn for every
+    client.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y = np.repeat([-1, 1], 50)
+    >>> clients = dirichlet(y, 3, concentration=0.3)
+    >>> for label in (-1, 1):
+    ...     print(np.bincount(clients[y == label], minlength=3))
+    [21 23  6]
+    [40  8  2]
+    """
+    codes = _codes("y", y)
+    concentration = _checks.real("concentration", concentration, positive=True)
+    n_rows, n_clients = _sizes(len(codes), n_clients, at_least)
+    generator = _generator(seed)
+    clients = np.empty(n_rows, dtype=np.int64)
+    for label in range(int(codes.max()) + 1):
+        rows = generator.permutation(np.flatnonzero(codes == label))
+        clients[rows] = _shares(len(rows), n_clients, concentration, generator)
+    return _fill_up(clients, n_clients, at_least, generator)
+
+
+def by_quantity(n_rows: int, n_clients: int, concentration: float = 0.5, seed: int = 0, at_least: int = 1) -> IntArray:
+    """Deal rows out in random order, in random shares: clients differ in size, but not in what they hold.
+
+    The shares are drawn from a symmetric Dirichlet distribution. Clients left with fewer than ``at_least`` rows are
+    given rows of the largest clients, as ``dirichlet`` does.
+
+    Parameters
+    ----------
+    n_rows, n_clients
+        How many rows and clients there are.
+    concentration
+        Near 0, one client holds nearly all rows; the larger, the more alike are the sizes.
+    seed
+        The seed of all draws.
+    at_least
+        The fewest rows that a client may hold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> np.bincount(by_quantity(100, 4, at_least=5))
+    array([24,  5, 50, 21])
+    """
+    concentration = _checks.real("concentration", concentration, positive=True)
+    n_rows, n_clients = _sizes(n_rows, n_clients, at_least)
+    generator = _generator(seed)
+    clients = np.empty(n_rows, dtype=np.int64)
+    clients[generator.permutation(n_rows)] = _shares(n_rows, n_clients, concentration, generator)
+    return _fill_up(clients, n_clients, at_least, generator)
+
+
+def train_test(n_rows: int, n_train: int, seed: int = 0) -> tuple[IntArray, IntArray]:
+    """Choose rows for training at random; return the numbers of those and of the others, both in random order.
+
+    Parameters
+    ----------
+    n_rows
+        How many rows there are.
+    n_train
+        How many of them are for training; at least one is left for testing.
+    seed
+        The seed of the random order.
+
+    Examples
+    --------
+    >>> train, test = train_test(6, 4)
+    >>> len(train), len(test), sorted([*train.tolist(), *test.tolist()])
+    (4, 2, [0, 1, 2, 3, 4, 5])
+    """
+    n_rows = _checks.integer("n_rows", n_rows, at_least=2)
+    n_train = _checks.integer("n_train", n_train, at_least=1, at_most=n_rows - 1)
+    order = _generator(seed).permutation(n_rows).astype(np.int64)
+    return order[:n_train], order[n_train:]
+
+
+def _generator(seed: Any) -> np.random.Generator:
+    return np.random.default_rng(_checks.integer("seed", seed, at_least=0))
+
+
+def _codes(name: str, value: Any) -> IntArray:
+    """Return the number of each entry's label, by sorted distinct label."""
+    _, codes = _checks.labels(name, value)
+    if codes.ndim != 1 or codes.size == 0:
+        raise ValueError(f"{name} must have one entry for each row, and at least one, got shape {codes.shape}")
+    return codes
+
+
+def _sizes(n_rows: Any, n_clients: Any, at_least: Any = 1) -> tuple[int, int]:
+    """Check the numbers of rows and clients, and that there are rows enough."""
+    n_rows = _checks.integer("n_rows", n_rows, at_least=1)
+    n_clients = _checks.integer("n_clients", n_clients, at_least=1)
+    at_least = _checks.integer("at_least", at_least, at_least=1)
+    if n_clients * at_least > n_rows:
+        each = "a row" if at_least == 1 else f"at_least={at_least} rows"
+        raise ValueError(f"n_clients must leave {each} for every client: {n_clients} are too many for {n_rows} rows")
+    return n_rows, n_clients
+
+
+def _shares(n_rows: int, n_clients: int, concentration: float, generator: np.random.Generator) -> Array:
+    """Return the clients of so many rows in order, in shares drawn from a Dirichlet distribution."""
+    shares = generator.dirichlet(np.full(n_clients, min(concentration, _EQUAL)))
+    ends = np.rint(np.cumsum(shares) * n_rows).astype(np.int64)
+    ends[-1] = n_rows
+    return np.searchsorted(ends, np.arange(n_rows), side="right")
+
+
+def _fill_up(clients: IntArray, n_clients: int, at_least: int, generator: np.random.Generator) -> IntArray:
+    """Move rows from the largest clients to those with fewer than ``at_least``."""
+    sizes = np.bincount(clients, minlength=n_clients)
+    receivers = np.repeat(np.arange(n_clients), np.maximum(at_least - sizes, 0))
+    if receivers.size == 0:
+        return clients
+    largest = [(-size, client) for client, size in enumerate(sizes.tolist())]
+    heapq.heapify(largest)
+    givers = np.empty(len(receivers), dtype=np.int64)
+    for i in range(len(receivers)):
+        size, givers[i] = largest[0]
+        heapq.heapreplace(largest, (size + 1, int(givers[i])))
+    for giver in np.unique(givers):
+        rows = generator.permutation(np.flatnonzero(clients == giver))
+        to = receivers[givers == giver]
+        clients[rows[: len(to)]] = to
+    return clients
