@@ -54,6 +54,14 @@ def fused_regression(
     return fpdfp.Problem(losses, fpdfp.penalties.L1(weight), fpdfp.linops.Difference(d))
 
 
+def softmax(*, clients: int = 5, rows: int = 40, d: int = 12, classes: int = 3, seed: int = 0) -> tuple[Any, Any, Any]:
+    """Rows of several classes, with clients that differ."""
+    X, _, owner = classification(clients=clients, rows=rows, d=d, seed=seed)
+    generator = np.random.default_rng(seed + 2)
+    truth = generator.standard_normal((classes, d)) * (np.arange(d) < d // 2)
+    return X, (X @ truth.T + generator.gumbel(size=(len(X), classes))).argmax(axis=1), owner
+
+
 def reaches(
     problem: fpdfp.Problem, method: Any, rounds: int, *, every: int = 20, error: float = 1e-10, **arguments: Any
 ) -> bool:
@@ -81,6 +89,8 @@ def zoo() -> dict[str, fpdfp.Problem]:
         [np.linspace(-1, 1, rows) for rows in (9, 12, 15)],
         l2=0.05,
     )
+    X, classes, owner = softmax()
+    several = fpdfp.losses.Softmax(X, classes, clients=owner, l2=np.linspace(0.02, 0.05, 12))
     p, linops = fpdfp.penalties, fpdfp.linops
     return {
         "graph-guided": graph_guided(),
@@ -92,6 +102,7 @@ def zoo() -> dict[str, fpdfp.Problem]:
         "box": fpdfp.Problem(squares, p.Box(-0.1, 0.2)),
         "non-negative": fpdfp.Problem(logistic, p.NonNegative()),
         "smooth": fpdfp.Problem(logistic, p.Zero(), graph(12)),
+        "softmax": fpdfp.Problem(several, p.GroupL12(0.03, axis=0)),
         "isotropic TV": fpdfp.Problem(image, p.GroupL12(0.05, axis=0), linops.Gradient((4, 6))),
         "TV and non-negative": fpdfp.Problem(
             image,

@@ -135,6 +135,18 @@ def test_history_has_a_row_for_every_evaluation_and_a_column_for_every_metric(tm
     np.testing.assert_allclose(table["objective"], history.objective)
 
 
+def test_rounds_to_evaluate_after_can_be_listed(tmp_path: Path) -> None:
+    problem = helpers.graph_guided()
+    arguments: dict[str, Any] = {"rounds": 30, "evaluate_every": [1, 2, 10, 99]}
+    whole = fpdfp.solve(problem, fpdfp.FPDFP(), **arguments)
+    assert whole.history.round.tolist() == [0, 1, 2, 10, 30]
+    file = tmp_path / "run.npz"
+    fpdfp.solve(problem, fpdfp.FPDFP(), checkpoint=file, callbacks=[lambda run: run.round == 7], **arguments)
+    resumed = fpdfp.solve(problem, fpdfp.FPDFP(), checkpoint=file, resume=True, **arguments)
+    assert resumed.history.round.tolist() == [0, 1, 2, 10, 30]
+    np.testing.assert_array_equal(resumed.x, whole.x)
+
+
 def test_evaluation_is_off_the_clock() -> None:
     import time
 
@@ -586,6 +598,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"compressor": {"w": None}}, r"the fields of a reply are \['x', 'v'\]"),
     ({"compressor": {"x": 4}}, r"compressor\['x'\] must be a compressor or None"),
     ({"evaluate_every": 0}, "evaluate_every must be an integer of at least 1"),
+    ({"evaluate_every": [1, -2]}, "evaluate_every: a round must be an integer of at least 0, got -2"),
     ({"checkpoint_every": 0}, "checkpoint_every must be an integer of at least 1"),
     ({"metrics": {"objective": np.sum}}, "metrics: 'objective' is a name that histories have already"),
     ({"x0": np.full(12, 1e200)}, "x0 must be a point where the objective is finite"),

@@ -29,6 +29,8 @@ def maps(seed: int, a: int, b: int, c: int) -> list[linops.LinOp]:
         linops.Identity((a, b)),
         linops.Matrix(matrix),
         linops.Matrix(sparse),
+        linops.EachRow(matrix, c),
+        linops.EachRow(sparse, c),
         linops.Wrapped(aslinearoperator(matrix)),
         linops.Wrapped(aslinearoperator(generator.standard_normal((c, a * b))), in_shape=(a, b)),
         linops.Difference(a + 1),
@@ -70,12 +72,12 @@ def test_float32_batches_have_the_bits_of_single_vectors(dtype: Any) -> None:
         generator.standard_normal((30, 21)),
         scipy.sparse.random_array((30, 21), density=0.3, rng=generator),
     ):
-        linop = linops.Matrix(matrix.astype(dtype))
-        x = generator.standard_normal((17, 21)).astype(dtype)
-        together = linop.apply(x)
-        assert together.dtype == dtype
-        for i in range(17):
-            np.testing.assert_array_equal(together[i], linop.apply(x[i]))
+        for linop in (linops.Matrix(matrix.astype(dtype)), linops.EachRow(matrix.astype(dtype), rows=3)):
+            x = generator.standard_normal((17, *linop.in_shape)).astype(dtype)
+            together = linop.apply(x)
+            assert together.dtype == dtype
+            for i in range(17):
+                np.testing.assert_array_equal(together[i], linop.apply(x[i]))
 
 
 def test_gradient_is_the_forward_difference_with_neumann_boundary() -> None:
@@ -165,6 +167,10 @@ BAD: list[tuple[Any, str]] = [
     (lambda: linops.VStack([linops.Identity(2), linops.Identity(3)]), r"parts\[1\] acts on shape"),
     (lambda: linops.Wrapped(aslinearoperator(np.eye(4)), in_shape=(3,)), "in_shape must have 4 entries"),
     (lambda: linops.Matrix(np.eye(3)).apply(np.ones(4)), "x must have shape"),
+    (lambda: linops.EachRow(np.eye(3), rows=0), "rows must be an integer of at least 1"),
+    (lambda: linops.EachRow(np.ones(3), rows=2), "matrix must be a matrix"),
+    (lambda: linops.EachRow(np.eye(3), rows=2).apply(np.ones((3, 3))), r"x must have shape \(2, 3\)"),
+    (lambda: linops.EachRow(np.ones((4, 3)), rows=2).adjoint(np.ones((2, 3))), r"v must have shape \(2, 4\)"),
     (lambda: linops.Gradient((2, 3)).adjoint(np.ones((2, 3))), "v must have shape"),
 ]
 

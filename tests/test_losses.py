@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 import fpdfp
+from fpdfp.engines.checkpoint import fingerprint
 from fpdfp.losses import Custom, LeastSquares, Logistic, Losses, OperatorLeastSquares
 from fpdfp.rng import Draws
 from tests import helpers
@@ -26,7 +27,7 @@ def data(seed: int, rows: int = 60, d: int = 7, clients: int = 4) -> tuple[Any, 
     return X, y, generator.permutation(owner)
 
 
-def textbook(kind: type, X: Any, y: Any, x: Any, l2: float) -> tuple[float, Any]:
+def textbook(kind: type, X: Any, y: Any, x: Any, l2: Any) -> tuple[float, Any]:
     """Value and gradient of one client's loss, as a book would write them."""
     if kind is Logistic:
         value = np.mean(np.log1p(np.exp(-y * (X @ x))))
@@ -34,20 +35,21 @@ def textbook(kind: type, X: Any, y: Any, x: Any, l2: float) -> tuple[float, Any]
     else:
         value = np.sum((X @ x - y) ** 2) / (2 * len(y))
         gradient = X.T @ (X @ x - y) / len(y)
-    return float(value + l2 / 2 * x @ x), gradient + l2 * x
+    return float(value + (l2 * x) @ x / 2), gradient + l2 * x
 
 
 @pytest.mark.parametrize("kind", [Logistic, LeastSquares])
 @pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("l2", [0.3, np.linspace(0.0, 0.6, 7)], ids=["one ridge", "a ridge for each feature"])
 @given(seed=st.integers(0, 10**6))
-def test_values_and_gradients_of_each_client(kind: type[Any], sparse: bool, seed: int) -> None:
+def test_values_and_gradients_of_each_client(kind: type[Any], sparse: bool, l2: Any, seed: int) -> None:
     X, y, owner = data(seed)
-    losses = kind(scipy.sparse.csr_array(X) if sparse else X, y, clients=owner, l2=0.3)
+    losses = kind(scipy.sparse.csr_array(X) if sparse else X, y, clients=owner, l2=l2)
     x = np.random.default_rng(seed).standard_normal(7)
     clients = np.array([2, 0, 3])
     values, gradients = losses.values(x, clients), losses.gradients(x, clients)
     for row, client in enumerate(clients):
-        value, gradient = textbook(kind, X[owner == client], y[owner == client], x, 0.3)
+        value, gradient = textbook(kind, X[owner == client], y[owner == client], x, l2)
         assert values[row] == pytest.approx(value, rel=1e-12)
         np.testing.assert_allclose(gradients[row], gradient, rtol=1e-11, atol=1e-13)
 
@@ -64,7 +66,7 @@ def test_gradient_hessian_and_constants_of_the_whole(name: str, rng: np.random.G
     np.testing.assert_allclose(problem.losses.hessian_product(x, u, problem.weights), change, atol=1e-6)
     hessian = problem.losses.hessian(x, problem.weights)
     if hessian is not None:
-        np.testing.assert_allclose(hessian @ u, change, atol=1e-6)
+        np.testing.assert_allclose((hessian @ u.ravel()).reshape(shape), change, atol=1e-6)
         spectrum = np.linalg.eigvalsh(hessian)
         assert spectrum[-1] <= problem.lipschitz.mean() * (1 + 1e-12)
         assert spectrum[0] >= problem.strong_convexity * (1 - 1e-12)
@@ -86,6 +88,67 @@ def test_strong_convexity_of_least_squares_is_the_least_eigenvalue() -> None:
     assert hessian is not None
     least = float(np.linalg.eigvalsh(hessian)[0])
     assert least * (1 - 1e-9) <= problem.strong_convexity <= least
+
+
+RIDGE = np.array([0.0, 0.5, 0.02, 0.1, 0.3, 0.05, 0.7])
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_ridge_for_each_feature_is_as_much_of_a_column_more(sparse: bool, rng: np.random.Generator) -> None:
+    """½ Σ l2_j x_j² is the loss of d rows √(n l2_j) e_j besides those of a client: all bounds must have it."""
+    X, y, owner = data(4)
+    losses = LeastSquares(scipy.sparse.csr_array(X) if sparse else X, y, clients=owner, l2=RIDGE)
+    clients, weights = np.arange(4), np.array([0.1, 0.2, 0.3, 0.4])
+    grams = np.stack([X[owner == i].T @ X[owner == i] / (owner == i).sum() + np.diag(RIDGE) for i in clients])
+    x, u = rng.standard_normal((2, 7))
+    np.testing.assert_allclose(losses.curvatures(clients), grams, atol=1e-13)
+    np.testing.assert_allclose(losses.curvature_diagonals(clients), np.diagonal(grams, axis1=1, axis2=2), atol=1e-13)
+    np.testing.assert_allclose(losses.hessians(x, clients), grams, atol=1e-13)
+    whole = np.einsum("i,ijk->jk", weights, grams)
+    np.testing.assert_allclose(losses.hessian(x, weights), whole, atol=1e-13)
+    np.testing.assert_allclose(losses.hessian_product(x, u, weights), whole @ u, atol=1e-13)
+    assert (losses.lipschitz() >= np.linalg.eigvalsh(grams)[:, -1]).all()
+    assert losses.least_convexity == 0.0
+    assert losses.strong_convexity(weights) == pytest.approx(float(np.linalg.eigvalsh(whole)[0]), rel=1e-9)
+    S = rng.standard_normal((7, 7))
+    in_matrix, in_scales = losses.lipschitz_in(fpdfp.linops.Matrix(S)), losses.lipschitz_in(fpdfp.linops.Diagonal(S[0]))
+    np.testing.assert_allclose(in_matrix, np.linalg.eigvalsh(S.T @ grams @ S)[:, -1], rtol=1e-8)
+    assert (in_scales >= np.linalg.eigvalsh(S[0] * grams * S[0][:, None])[:, -1]).all()
+    assert (losses.batch_smoothness(1) > 0.7 * (losses.sizes > 1)).all()
+    logistic = Logistic(X, y, clients=owner, l2=RIDGE + 0.01)
+    assert logistic.least_convexity == 0.01
+    assert logistic.strong_convexity(weights) == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("kind", [Logistic, LeastSquares])
+def test_equal_ridges_are_one_ridge(kind: type[Any]) -> None:
+    X, y, owner = data(6)
+    one, each = (kind(X, y, clients=owner, l2=l2) for l2 in (0.1, [0.1] * 7))
+    x, clients = np.random.default_rng(0).standard_normal(7), np.arange(4)
+    np.testing.assert_array_equal(one.gradients(x, clients), each.gradients(x, clients))
+    np.testing.assert_allclose(one.values(x, clients), each.values(x, clients), rtol=1e-15)
+    assert repr(one) == f"{kind.__name__}(dense 60 × 7, 4 clients, l2=0.1)"
+    assert repr(each) == f"{kind.__name__}(dense 60 × 7, 4 clients, l2=0.1 to 0.1)"
+    assert repr(kind(X, y, l2=RIDGE)) == f"{kind.__name__}(dense 60 × 7, 1 clients, l2=0 to 0.7)"
+
+
+def test_checkpoints_tell_ridges_apart() -> None:
+    """Also those whose values at the probe are the same."""
+    X, y, owner = data(6)
+    probe = np.cos(np.arange(7.0)) ** 2
+    spread = 0.1 + 0.01 * np.array([probe[1], -probe[0], 0, 0, 0, 0, 0])
+    ridges: list[Any] = [0.1, RIDGE, RIDGE[::-1], spread, 0.0]
+    prints = [fingerprint(fpdfp.Problem(Logistic(X, y, clients=owner, l2=l2), fpdfp.penalties.Zero())) for l2 in ridges]
+    assert len(set(prints)) == len(ridges)
+    same = fpdfp.Problem(Logistic(X, y, clients=owner, l2=np.full(7, 0.1)), fpdfp.penalties.Zero())
+    assert fingerprint(same) == prints[0]
+
+
+def test_the_ridge_of_the_caller_is_copied() -> None:
+    ridge = RIDGE.copy()
+    losses = LeastSquares(np.eye(7), np.ones(7), l2=ridge)
+    ridge[:] = 5.0
+    np.testing.assert_array_equal(losses.l2, RIDGE)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -246,6 +309,11 @@ BAD: list[tuple[Any, str]] = [
     (lambda: Logistic(X0, Y0, n_clients=2), "n_clients needs clients"),
     (lambda: Logistic(X0, Y0, l2=-1), "l2 must be a finite number of at least 0"),
     (lambda: Logistic(X0, Y0, l2="big"), "l2 must be a finite number"),
+    (lambda: Logistic(X0, Y0, l2=[0.1, 0.1]), r"l2 must be one number, or one for each of the 3 features, got shape"),
+    (lambda: Logistic(X0, Y0, l2=np.ones((1, 3))), r"l2 must be one number, or one for each of the 3 features"),
+    (lambda: LeastSquares(X0, Y0, l2=[0.1, -0.1, 0.0]), "l2 must be at least 0 for every feature, got -0.1 for feat"),
+    (lambda: LeastSquares(X0, Y0, l2=[0.1, np.nan, 0.0]), "l2 must be finite"),
+    (lambda: LeastSquares(X0, Y0, l2=[[0.1], [0.1, 0.2]]), "l2 cannot be made into an array"),
     (lambda: LeastSquares.from_clients([], []), "at least one client"),
     (lambda: LeastSquares.from_clients([X0, X0[:0]], [Y0, Y0[:0]]), "client 1 holds no rows"),
     (lambda: LeastSquares.from_clients([X0, X0[:, :2]], [Y0, Y0]), "X of client 1 has 2 columns"),

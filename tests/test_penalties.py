@@ -22,6 +22,7 @@ PENALTIES: dict[str, tuple[Penalty, tuple[int, ...]]] = {
     "weighted l1": (L1([0.0, 0.1, 1.0, 2.0, 0.5, 3.0]), SHAPE),
     "groups": (GroupL12(0.8, groups=[1, 0, 1, 2, 0, 1]), SHAPE),
     "weighted groups": (GroupL12([0.0, 0.5, 2.0], groups=[1, 0, 1, 2, 0, 1]), SHAPE),
+    "groups in an array": (GroupL12([0.0, 0.5, 2.0], groups=[[1, 0, 1], [2, 0, 1]]), (2, 3)),
     "axis": (GroupL12(0.6, axis=0), IMAGE),
     "axis, weighted": (GroupL12(np.linspace(0, 1, 6).reshape(3, 2), axis=0), IMAGE),
     "box": (Box(-0.5, [0.0, 0.5, 1.0, 2.0, np.inf, 0.1]), SHAPE),

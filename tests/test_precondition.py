@@ -101,12 +101,33 @@ def test_a_blur_takes_fewer_rounds_in_fourier_coordinates() -> None:
     assert rounds("auto") == rounds("fourier")
 
 
+@pytest.mark.parametrize("kind", [precondition.Whitening, precondition.Scaling])
+def test_every_row_of_x_gets_the_same(kind: Any, rng: np.random.Generator) -> None:
+    root = rng.standard_normal((5, 5))
+    curvature = root @ root.T + np.eye(5) if kind is precondition.Whitening else 0.1 + rng.random(5)
+    one, several = kind(curvature), kind(curvature, rows=3)
+    u = rng.standard_normal((4, 3, 5))
+    assert several.factor.in_shape == several.factor.out_shape == (3, 5)
+    for x, slope, point in zip(several.factor.apply(u), several.gradient(u), u, strict=True):
+        for k in range(3):
+            np.testing.assert_array_equal(x[k], one.factor.apply(point[k]))
+            np.testing.assert_array_equal(slope[k], one.gradient(point[k]))
+        np.testing.assert_allclose(several.coordinates(x), point, atol=1e-12)
+        np.testing.assert_allclose(several.factor.adjoint(slope), point, atol=1e-12)
+    np.testing.assert_array_equal(one.numbers, several.numbers)
+    assert adjoint_error(several.factor) < 1e-14
+
+
 def test_auto_takes_what_the_losses_allow() -> None:
     zoo = helpers.zoo()
     assert exchange.automatic(zoo["lasso"].losses) == "moments"
+    assert exchange.automatic(zoo["softmax"].losses) == "moments"
     assert exchange.automatic(zoo["isotropic TV"].losses) == "fourier"
     wide = losses.Logistic(np.ones((2, exchange.MOMENTS + 1)), [1.0, -1.0])
     assert exchange.automatic(wide) == "diagonal"
+    assert exchange.automatic(losses.Softmax(np.ones((2, exchange.MOMENTS + 1)), [0, 1])) == "diagonal"
+    several = losses.Softmax(np.ones((601, 600)), np.arange(601) % 2)  # 1,200 coordinates, but 600 features
+    assert exchange.automatic(several) == "moments"
 
 
 def test_auto_leaves_coordinates_that_do_not_help() -> None:
@@ -128,6 +149,8 @@ def test_auto_leaves_coordinates_that_do_not_help() -> None:
         (lambda: precondition.Fourier(np.array([1.0, np.nan])), "response must be finite"),
         (lambda: precondition.Fourier(np.zeros(4)).factor, "response must be that of a positive semidefinite"),
         (lambda: precondition.Whitening(np.eye(2), smoothness=0.0), "smoothness must be a finite number greater than"),
+        (lambda: precondition.Whitening(np.eye(2), rows=0), "rows must be an integer of at least 1"),
+        (lambda: precondition.Scaling(np.ones(2), rows=0), "rows must be an integer of at least 1"),
     ],
 )
 def test_wrong_arguments_are_named(make: Any, message: str) -> None:

@@ -252,7 +252,7 @@ class _Subproblem:
             rows = matrix.reshape(len(hessian), -1)
             system = hessian + sigma * (derivative(matrix).reshape(rows.shape) @ rows.T)
             system[np.diag_indices_from(system)] += self.tau
-            return _solve_positive(system, -slope)
+            return _solve_positive(system, -slope.ravel()).reshape(slope.shape)
 
         def product(u: Array) -> Array:
             smooth = problem.losses.hessian_product(x, u, problem.weights) + self.tau * u

@@ -1,7 +1,8 @@
 """Gradients and values of generalised linear losses, many clients in one call.
 
-A client's loss is the mean over its rows of φ(z_j, y_j) with z_j = a_jᵀx, plus the ridge ``l2/2 ‖x‖²``.
-``kind`` chooses φ: logistic, ``log(1 + exp(−y z))``, or squared, ``(z − y)²/2``.
+A client's loss is the mean over its rows of φ(z_j, y_j) with z_j = a_jᵀx, plus the ridge ``½ Σ_j l2_j x_j²``.
+``kind`` chooses φ: logistic, ``log(1 + exp(−y z))``, or squared, ``(z − y)²/2``. Gradients take the vector ``l2``,
+values the ridge itself, which all clients share.
 
 Rows are sorted by client; client i owns rows ``offsets[i]:offsets[i+1]``. ``x`` has one row that all
 clients share, or one row for each.
@@ -116,13 +117,15 @@ def weigh(kind: Any, y: Any, rows: Any, z: Any) -> None:
 
 
 @serial
-def client_gradient_dense(kind: Any, X: Any, y: Any, rows: Any, x: Any, l2: Any, gradient: Any) -> None:
-    """Write the gradient of one client over the given rows."""
-    weights = np.empty(rows.size, dtype=np.float64)
-    linear_forms_dense(X, rows, x, weights)
-    weigh(kind, y, rows, weights)
+def start_with_ridge(l2: Any, x: Any, gradient: Any) -> None:
+    """Write the gradient of the ridge."""
     for j in range(gradient.size):
-        gradient[j] = l2 * x[j]
+        gradient[j] = l2[j] * x[j]
+
+
+@serial
+def add_rows_dense(X: Any, rows: Any, weights: Any, gradient: Any) -> None:
+    """Add Σ_t w_t a_t over the given rows to a gradient."""
     t = 0
     while t + 4 <= rows.size:
         a, b, c, e = X[rows[t]], X[rows[t + 1]], X[rows[t + 2]], X[rows[t + 3]]
@@ -138,6 +141,16 @@ def client_gradient_dense(kind: Any, X: Any, y: Any, rows: Any, x: Any, l2: Any,
 
 
 @serial
+def client_gradient_dense(kind: Any, X: Any, y: Any, rows: Any, x: Any, l2: Any, gradient: Any) -> None:
+    """Write the gradient of one client over the given rows."""
+    weights = np.empty(rows.size, dtype=np.float64)
+    linear_forms_dense(X, rows, x, weights)
+    weigh(kind, y, rows, weights)
+    start_with_ridge(l2, x, gradient)
+    add_rows_dense(X, rows, weights, gradient)
+
+
+@serial
 def client_gradient_csr(
     kind: Any, data: Any, indices: Any, indptr: Any, y: Any, rows: Any, x: Any, l2: Any, gradient: Any
 ) -> None:
@@ -145,8 +158,7 @@ def client_gradient_csr(
     weights = np.empty(rows.size, dtype=np.float64)
     linear_forms_csr(data, indices, indptr, rows, x, weights)
     weigh(kind, y, rows, weights)
-    for j in range(gradient.size):
-        gradient[j] = l2 * x[j]
+    start_with_ridge(l2, x, gradient)
     for t in range(rows.size):
         weight = weights[t]
         for p in range(indptr[rows[t]], indptr[rows[t] + 1]):
@@ -185,8 +197,7 @@ def mean_loss(kind: Any, y: Any, first: Any, z: Any) -> Any:
 
 
 @threaded
-def values_dense(kind: Any, X: Any, y: Any, offsets: Any, clients: Any, x: Any, l2: Any, out: Any) -> None:
-    ridge = 0.5 * l2 * dot(x, x)
+def values_dense(kind: Any, X: Any, y: Any, offsets: Any, clients: Any, x: Any, ridge: Any, out: Any) -> None:
     for i in prange(clients.size):
         rows = np.arange(offsets[clients[i]], offsets[clients[i] + 1])
         z = np.empty(rows.size, dtype=np.float64)
@@ -196,9 +207,8 @@ def values_dense(kind: Any, X: Any, y: Any, offsets: Any, clients: Any, x: Any, 
 
 @threaded
 def values_csr(
-    kind: Any, data: Any, indices: Any, indptr: Any, y: Any, offsets: Any, clients: Any, x: Any, l2: Any, out: Any
+    kind: Any, data: Any, indices: Any, indptr: Any, y: Any, offsets: Any, clients: Any, x: Any, ridge: Any, out: Any
 ) -> None:
-    ridge = 0.5 * l2 * dot(x, x)
     for i in prange(clients.size):
         rows = np.arange(offsets[clients[i]], offsets[clients[i] + 1])
         z = np.empty(rows.size, dtype=np.float64)

@@ -183,6 +183,7 @@ def fingerprint(problem: Problem) -> str:
         _ten_digits(losses),
         _ten_digits(image),
         _ten_digits(problem.penalty.prox(image, 1.0)),
+        *problem.losses.constants(),
     ):
         summary.update(np.ascontiguousarray(array).tobytes())
     return summary.hexdigest()[:16]

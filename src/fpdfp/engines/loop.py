@@ -32,13 +32,18 @@ class Plan(NamedTuple):
     """When to do what, all checked."""
 
     rounds: int
-    evaluate_every: int
+    evaluate_every: int | frozenset[int]
     metrics: dict[str, Callable[[Array], float]]
     callbacks: tuple[Callable[[Run], Any], ...]
     tol: float | None
     checkpoint: Path | None
     checkpoint_every: int
     description: dict[str, str] = {}  # noqa: RUF012 - a NamedTuple's default, never written to
+
+    def due(self, k: int) -> bool:
+        """Whether the objective is to be evaluated after k rounds."""
+        every = self.evaluate_every
+        return k == self.rounds or (k % every == 0 if isinstance(every, int) else k in every)
 
 
 class Loop:
@@ -90,9 +95,7 @@ class Loop:
     def missing_row(self) -> bool:
         """Whether the round done last should have been evaluated and was not: at the start, or after a crash."""
         run = self.run
-        return run.history.rows == 0 or (
-            run.round % self.plan.evaluate_every == 0 and run.history.last()["round"] != run.round
-        )
+        return run.history.rows == 0 or (self.plan.due(run.round) and run.history.last()["round"] != run.round)
 
     def evaluate_start(self) -> None:
         """Evaluate before the first round; a start without a finite objective is the caller's mistake."""
@@ -111,7 +114,7 @@ class Loop:
         try:
             while run.round < plan.rounds and ended is None:
                 run.advance()
-                due = run.round % plan.evaluate_every == 0 or run.round == plan.rounds
+                due = plan.due(run.round)
                 gap = None
                 if due:
                     self.evaluate()
@@ -158,10 +161,13 @@ class Loop:
 
     def is_stationary(self, certificate: Certificate, tol: float) -> bool:
         """Whether the residual is small beside gradients and duals, and the violation beside what Bx is."""
-        image = self.run.problem.linop.apply(self.run.x)
+        problem = self.run.problem
+        image = problem.linop.apply(self.run.x)
+        # An error of the dual is one of the gradient, Bᵀv; beside the dual alone it would never be small where v* = 0.
+        dual = max(float(np.linalg.norm(certificate.v)), self.slope * problem.model.largest_lambda**0.5, TINY)
         return (
             certificate.residual.primal <= tol * self.slope
-            and certificate.residual.dual <= tol * max(float(np.linalg.norm(certificate.v)), TINY)
+            and certificate.residual.dual <= tol * dual
             and certificate.violation <= tol * max(float(np.abs(image).max(initial=0.0)), TINY)
         )
 

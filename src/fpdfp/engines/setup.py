@@ -69,10 +69,10 @@ def check(problem: Problem, method: Method) -> None:
         raise ValueError(f"batch_size must be None for {name}, which needs full gradients, got {method.batch_size}")
     if (method.local_steps or 1) > 1 and not method.traits.local_steps:
         raise ValueError(f"local_steps must be 1 for {name}, got {method.local_steps}")
-    if method.traits.needs_hessians and problem.losses.curvatures(np.arange(0)) is None:
+    if method.traits.needs_hessians and problem.losses.hessians(start_point(problem, None), np.arange(0)) is None:
         raise ValueError(
-            f"losses must have known Hessians for {name}, as linear models of up to 2,000 features have, got "
-            f"{problem.losses!r}"
+            f"losses must have known Hessians for {name}, as Logistic and LeastSquares of up to 2,000 features have, "
+            f"got {problem.losses!r} with x of shape {problem.model.shape}"
         )
     method.check(problem.model)
     needed = method.traits.strong_convexity == "needed" and method.strong_convexity is None

@@ -31,7 +31,7 @@ def solve(
     drop_out: float = 0.0,
     seed: int = 0,
     x0: Any = None,
-    evaluate_every: int | None = None,
+    evaluate_every: int | Iterable[int] | None = None,
     metrics: Mapping[str, Callable[[Array], float]] | None = None,
     callbacks: Iterable[Callable[[Run], Any]] = (),
     tol: float | None = None,
@@ -70,8 +70,8 @@ def solve(
     x0
         Where to start; zero by default.
     evaluate_every
-        Rounds between evaluations of the objective, which are off the method's clock; by default so many
-        that there are about 200 evaluations.
+        Rounds between evaluations of the objective, which are off the method's clock, or the rounds after which to
+        evaluate (the start and the end always are); by default there are about 200 evaluations.
     metrics
         Functions of x to record at every evaluation, by name.
     callbacks
@@ -142,11 +142,10 @@ def solve(
 
 
 def _plan(
-    rounds: int, evaluate_every: int | None, metrics: Any, callbacks: Any, tol: float | None, checkpoint: Any,
-    checkpoint_every: int | None, resume: Any,
+    rounds: int, evaluate_every: int | Iterable[int] | None, metrics: Any, callbacks: Any, tol: float | None,
+    checkpoint: Any, checkpoint_every: int | None, resume: Any,
 ) -> Plan:  # fmt: skip
-    every = max(1, rounds // 200) if evaluate_every is None else evaluate_every
-    every = _checks.integer("evaluate_every", every, at_least=1)
+    every = _evaluations(max(1, rounds // 200) if evaluate_every is None else evaluate_every)
     if metrics is not None and not isinstance(metrics, Mapping):
         raise TypeError(f"metrics must map names to functions of x, got {type(metrics).__name__}")
     metrics = dict(metrics or {})
@@ -173,6 +172,12 @@ def _plan(
     if path is not None:
         checkpoints.check_path(Path(path))
     return Plan(rounds, every, metrics, callbacks, tol, None if path is None else Path(path), save_every)
+
+
+def _evaluations(given: int | Iterable[int]) -> int | frozenset[int]:
+    if not isinstance(given, Iterable):
+        return _checks.integer("evaluate_every", given, at_least=1)
+    return frozenset(_checks.integer("evaluate_every: a round", k, at_least=0) for k in given)
 
 
 def _describe(problem: Problem, what: Mapping[str, object], n: int, seed: int, start: Array) -> dict[str, str]:

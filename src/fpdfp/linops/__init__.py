@@ -7,6 +7,7 @@ from fpdfp.linops.diagonal import Diagonal
 from fpdfp.linops.difference import Difference, Gradient
 from fpdfp.linops.identity import Identity
 from fpdfp.linops.matrix import Matrix
+from fpdfp.linops.rows import EachRow
 from fpdfp.linops.stack import VStack
 from fpdfp.linops.wrapped import Wrapped
 
@@ -14,6 +15,7 @@ __all__ = [
     "Compose",
     "Diagonal",
     "Difference",
+    "EachRow",
     "Gradient",
     "Identity",
     "LinOp",

@@ -5,5 +5,6 @@ from fpdfp.losses.custom import Custom
 from fpdfp.losses.least_squares import LeastSquares
 from fpdfp.losses.logistic import Logistic
 from fpdfp.losses.operators import OperatorLeastSquares
+from fpdfp.losses.softmax import Softmax
 
-__all__ = ["Custom", "LeastSquares", "Logistic", "Losses", "OperatorLeastSquares"]
+__all__ = ["Custom", "LeastSquares", "Logistic", "Losses", "OperatorLeastSquares", "Softmax"]

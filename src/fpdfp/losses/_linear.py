@@ -1,10 +1,10 @@
-"""Losses of linear models: a mean over rows of φ(a_jᵀx, y_j), plus a ridge."""
+"""Losses of linear models: rows of samples, a ridge, and bounds of the curvature that follow from them."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.linops.base import LinOp
 from fpdfp.linops.diagonal import Diagonal
+from fpdfp.linops.rows import EachRow
 from fpdfp.losses import _rows
 from fpdfp.losses.base import Losses
 from fpdfp.rng import Draws, Purpose
@@ -25,26 +26,35 @@ ROWS = 4096
 
 
 class LinearModel(Losses):
-    """What logistic and least-squares losses over a matrix share; see there."""
+    """A mean over rows a_j of a loss of a_jᵀx, plus a ridge ½ Σ l2_j x_j².
 
-    kind: ClassVar[int]
-    #: The largest second derivative of φ in its first argument.
+    x is a vector, or has a row for each class, each with a linear form of its own; all rows have the same ridge.
+    """
+
+    #: A bound of the Hessian of the loss of one row in its linear forms: at most this times the identity.
     curvature: ClassVar[float]
 
-    def __init__(self, X: Any, y: Any, clients: Any = None, l2: float = 0.0, n_clients: int | None = None) -> None:
-        self.l2 = _checks.real("l2", l2, at_least=0.0)
+    def __init__(self, X: Any, y: Any, clients: Any = None, l2: Any = 0.0, n_clients: int | None = None) -> None:
         self._rows = _rows.collect(X, self._targets(y), clients, n_clients)
-        self.shape = (self._rows.X.shape[1],)
+        self.n_features = int(self._rows.X.shape[1])
+        self.l2 = _check_ridge(l2, self.n_features)
+        self._ridge = np.broadcast_to(np.float64(self.l2), (self.n_features,)).copy()
+        self.shape = (self.n_features,)
         self.dtype = self._rows.X.dtype
         self.sizes = np.diff(self._rows.offsets)
 
     def __repr__(self) -> str:
+        least, most = float(self._ridge.min()), float(self._ridge.max())
+        ridge = f"{least:g}" if isinstance(self.l2, float) else f"{least:g} to {most:g}"
+        return f"{type(self).__name__}({self._size}, {self.n_clients} clients, l2={ridge})"
+
+    @property
+    def _size(self) -> str:
         rows, columns = self._rows.X.shape
-        kind = "sparse" if self._rows.sparse else "dense"
-        return f"{type(self).__name__}({kind} {rows} × {columns}, {self.n_clients} clients, l2={self.l2:g})"
+        return f"{'sparse' if self._rows.sparse else 'dense'} {rows} × {columns}"
 
     @classmethod
-    def from_clients(cls, parts: Any, targets: Any, l2: float = 0.0) -> LinearModel:
+    def from_clients(cls, parts: Any, targets: Any, l2: Any = 0.0, **others: Any) -> Self:
         """Build the losses from one matrix and one target vector for each client.
 
         >>> import numpy as np
@@ -56,7 +66,7 @@ class LinearModel(Losses):
             if np.shape(part)[:1] == (0,):
                 raise ValueError(f"clients: client {i} holds no rows; leave it out")
         X, y, owner = _rows.stack(parts, targets)
-        return cls(X, y, clients=owner, l2=l2)
+        return cls(X, y, clients=owner, l2=l2, **others)
 
     @staticmethod
     def _targets(y: Any) -> Any:
@@ -68,71 +78,70 @@ class LinearModel(Losses):
         return self._rows.names
 
     def values(self, x: Array, clients: IntArray) -> Array:
-        from fpdfp._kernels import glm
-
-        rows = self._rows
         out = np.empty(len(clients), dtype=np.float64)
         x = np.ascontiguousarray(x, dtype=self.dtype)
         self.check(x, clients, shared=True)
-        if rows.sparse:
-            X = rows.X
-            glm.values_csr(self.kind, X.data, X.indices, X.indptr, rows.y, rows.offsets, clients, x, self.l2, out)
-        else:
-            glm.values_dense(self.kind, rows.X, rows.y, rows.offsets, clients, x, self.l2, out)
+        self._call("values", clients, x, self._ridge_at(x), out)
         return out
+
+    def _ridge_at(self, x: Array) -> float:
+        from fpdfp._kernels.glm import dot
+
+        if isinstance(self.l2, float):
+            return float(0.5 * self.l2 * dot(x.ravel(), x.ravel()))
+        return float(0.5 * dot((self.l2 * x).ravel(), x.ravel()))
 
     def gradients(
         self, x: Array, clients: IntArray, batch_size: int | None = None, draws: Draws | None = None
     ) -> Array:
-        from fpdfp._kernels import glm
-
-        rows = self._rows
         points = np.ascontiguousarray(x, dtype=self.dtype)
         self.check(points, clients)
-        points = points.reshape(-1, self.shape[0])
-        out = np.empty((len(clients), self.shape[0]), dtype=self.dtype)
+        points = points.reshape(-1, *self.shape)
+        out = np.empty((len(clients), *self.shape), dtype=self.dtype)
         if batch_size is None:
             batch, k0, k1, tag, round_ = np.iinfo(np.int64).max, 0, 0, 0, 0
         else:
             if draws is None:
                 raise ValueError("draws must be given with batch_size")
             batch, (k0, k1), tag, round_ = batch_size, draws.key, draws.tag(Purpose.BATCH), draws.round
-        if rows.sparse:
-            X = rows.X
-            glm.gradients_csr(
-                self.kind, X.data, X.indices, X.indptr, rows.y, rows.offsets, clients, points, self.l2,
-                batch, k0, k1, tag, round_, out,
-            )  # fmt: skip
-        else:
-            glm.gradients_dense(
-                self.kind, rows.X, rows.y, rows.offsets, clients, points, self.l2,
-                batch, k0, k1, tag, round_, out,
-            )  # fmt: skip
+        self._call("gradients", clients, points, self._ridge, batch, k0, k1, tag, round_, out)
         return out
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        """Call a kernel in its form for dense or for CSR rows."""
+        X, y, offsets, _ = self._rows
+        if self._rows.sparse:
+            self._kernel(f"{name}_csr")(X.data, X.indices, X.indptr, y, offsets, *arguments)
+        else:
+            self._kernel(f"{name}_dense")(X, y, offsets, *arguments)
+
+    def _kernel(self, name: str) -> Callable[..., None]:
+        """Return the kernel of this name."""
+        raise NotImplementedError
 
     def lipschitz(self) -> Array:
         return self._lipschitz
 
     @functools.cached_property
     def _lipschitz(self) -> Array:
-        """The largest eigenvalue of X_iᵀX_i/n_i, times the curvature of φ, plus the ridge."""
+        """The largest eigenvalue of X_iᵀX_i/n_i, times the curvature of the loss, plus the largest ridge."""
         from fpdfp.losses._spectra import gram_norms
 
-        return self.curvature * gram_norms(self._rows) / self.sizes + self.l2
+        return self.curvature * gram_norms(self._rows) / self.sizes + float(self._ridge.max())
 
     def lipschitz_in(self, factor: LinOp) -> Array:
         if isinstance(factor, Diagonal):
             from fpdfp.losses._spectra import gram_norms
 
-            X = self._rows.X
-            scaled = X.multiply(factor.factors).tocsr() if self._rows.sparse else X * factor.factors
+            X, scales = self._rows.X, self._scales(factor)
+            scaled = X.multiply(scales).tocsr() if self._rows.sparse else X * scales
             norms = gram_norms(self._rows._replace(X=scaled))
-            return self.curvature * norms / self.sizes + self.l2 * factor.squared_norm
-        if self.shape[0] > DENSE_HESSIAN:
+            return self.curvature * norms / self.sizes + float((self._ridge * scales**2).max())
+        columns = self._columns(factor)
+        if columns is None:
             return super().lipschitz_in(factor)
-        columns = factor.apply(np.eye(self.shape[0]))  # the rows of Sᵀ
         largest = np.empty(self.n_clients)
-        ridge = self.l2 * columns @ columns.T
+        ridge = (self._ridge * columns) @ columns.T
         for client in range(self.n_clients):
             first, last = self._rows.offsets[client], self._rows.offsets[client + 1]
             part = self._rows.X[first:last] @ columns.T
@@ -140,15 +149,24 @@ class LinearModel(Losses):
             largest[client] = _largest_eigenvalue(gram)
         return largest
 
+    def _scales(self, factor: Diagonal) -> Array:
+        """The size of each feature's factor; where the rows of x have different ones, the largest."""
+        largest: Array = np.abs(factor.factors).reshape(-1, self.n_features).max(axis=0)
+        return largest
+
+    def _columns(self, factor: LinOp) -> Array | None:
+        """The rows of Sᵀ, S what the factor does to each row of x; None where that is too large, or not one matrix."""
+        one = factor.one if isinstance(factor, EachRow) else factor
+        if self.n_features > DENSE_HESSIAN or one.in_shape != (self.n_features,):
+            return None
+        return one.apply(np.eye(self.n_features))
+
     def curvatures(self, clients: IntArray) -> Array | None:
         return self._grams(clients, lambda X: np.full(X.shape[0], self.curvature))
 
-    def hessians(self, x: Array, clients: IntArray) -> Array | None:
-        return self._grams(clients, lambda X: self._second_derivative(X @ x))
-
     def _grams(self, clients: IntArray, weights: Callable[[Any], Array]) -> Array | None:
         """Return X_iᵀ diag(weights) X_i/n_i plus the ridge for each client."""
-        d = self.shape[0]
+        d = self.n_features
         if d > DENSE_HESSIAN:
             return None
         out = np.empty((len(clients), d, d))
@@ -159,22 +177,22 @@ class LinearModel(Losses):
             gram = X.T @ scaled
             out[row] = gram.toarray() if self._rows.sparse else gram
             out[row] /= self.sizes[client]
-            out[row][np.diag_indices(d)] += self.l2
+            out[row][np.diag_indices(d)] += self._ridge
         return out
 
     def curvature_diagonals(self, clients: IntArray) -> Array | None:
-        out = np.empty((len(clients), self.shape[0]))
+        out = np.empty((len(clients), self.n_features))
         for row, client in enumerate(clients):
             first, last = self._rows.offsets[client], self._rows.offsets[client + 1]
             X = self._rows.X[first:last]
             squares = X.power(2).sum(axis=0) if self._rows.sparse else np.einsum("ij,ij->j", X, X)
-            out[row] = self.curvature / self.sizes[client] * squares + self.l2
+            out[row] = self.curvature / self.sizes[client] * squares + self._ridge
         return out
 
     def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
         m, b = self.sizes, np.minimum(batch_size, self.sizes)
         share = (m - b) / (b * np.maximum(m - 1, 1))
-        ridge = self.l2 if factor is None else self.l2 * factor.squared_norm
+        ridge = float(self._ridge.max()) * (1.0 if factor is None else factor.squared_norm)
         added: Array = share * (self.curvature * self._largest_rows(factor) + ridge)
         return added
 
@@ -184,52 +202,58 @@ class LinearModel(Losses):
         if factor is None:
             squares = X.power(2).sum(axis=1) if self._rows.sparse else np.einsum("ij,ij->i", X, X)
         elif isinstance(factor, Diagonal):
-            squares = (X.power(2) if self._rows.sparse else X**2) @ factor.factors**2
-        elif self.shape[0] <= DENSE_HESSIAN:
-            columns = factor.apply(np.eye(self.shape[0]))  # the rows of Sᵀ
+            squares = (X.power(2) if self._rows.sparse else X**2) @ self._scales(factor) ** 2
+        else:
+            columns = self._columns(factor)
+            if columns is None:
+                return factor.squared_norm * self._largest_rows(None)
             squares = np.concatenate([
                 np.square(X[first : first + ROWS] @ columns.T).sum(axis=1) for first in range(0, X.shape[0], ROWS)
             ])  # fmt: skip
-        else:
-            return factor.squared_norm * self._largest_rows(None)
         largest: Array = np.maximum.reduceat(np.asarray(squares, dtype=np.float64), self._rows.offsets[:-1])
         return largest
 
     def strong_convexity(self, weights: Array) -> float:
-        return self.l2 * float(weights.sum())
+        return self.least_convexity * float(weights.sum())
 
     @property
     def least_convexity(self) -> float:
-        return self.l2
+        return float(self._ridge.min())
 
-    def hessian(self, x: Array, weights: Array) -> Array | None:
-        if self.shape[0] > DENSE_HESSIAN:
-            return None
+    def constants(self) -> tuple[Array, ...]:
+        # A ridge that is everywhere the same shows in every value; how another one is spread may not.
+        return () if self._ridge.min() == self._ridge.max() else (self._ridge,)
+
+    def _weighted_gram(self, scale: Array) -> Array:
+        """Σ_j s_j a_j a_jᵀ over all rows, in float64."""
         X = self._rows.X
-        scale = self._row_weights(weights) * self._second_derivative(X @ x)
         if self._rows.sparse:
             from fpdfp._kernels import matrix
 
-            hessian = np.zeros((self.shape[0], self.shape[0]))
-            matrix.weighted_gram_csr(X.data, X.indices, X.indptr, scale, hessian)
-        else:
-            wide = X.astype(np.float64, copy=False)
-            hessian = wide.T @ (wide * scale[:, None])
-        hessian[np.diag_indices_from(hessian)] += self.l2 * float(weights.sum())
-        return hessian
-
-    def hessian_product(self, x: Array, direction: Array, weights: Array) -> Array:
-        X = self._rows.X
-        scale = self._row_weights(weights) * self._second_derivative(X @ x)
-        product: Array = X.T @ (scale * (X @ direction)) + self.l2 * float(weights.sum()) * direction
+            gram = np.zeros((self.n_features, self.n_features))
+            matrix.weighted_gram_csr(X.data, X.indices, X.indptr, scale, gram)
+            return gram
+        wide = X.astype(np.float64, copy=False)
+        product: Array = wide.T @ (wide * scale[:, None])
         return product
-
-    def _second_derivative(self, z: Array) -> Array:
-        """The second derivative of φ at each row."""
-        raise NotImplementedError
 
     def _row_weights(self, weights: Array) -> Array:
         return np.repeat(weights / self.sizes, self.sizes)
+
+
+def _check_ridge(l2: Any, n_features: int) -> float | Array:
+    """Return a ridge: a number, or one for each feature."""
+    if not isinstance(l2, list | tuple) and np.ndim(l2) == 0:
+        return _checks.real("l2", l2, at_least=0.0)
+    ridge = _checks.float_array("l2", l2, dtype=np.float64).copy()
+    if ridge.shape != (n_features,):
+        raise ValueError(
+            f"l2 must be one number, or one for each of the {n_features} features, got shape {ridge.shape}"
+        )
+    if (ridge < 0).any():
+        where = int(ridge.argmin())
+        raise ValueError(f"l2 must be at least 0 for every feature, got {ridge[where]:g} for feature {where}")
+    return ridge
 
 
 def _largest_eigenvalue(gram: Array) -> float:

@@ -78,7 +78,8 @@ class Losses(abc.ABC):
     def curvatures(self, clients: IntArray) -> Array | None:
         """Return, for each of the given clients, a matrix that bounds the Hessian of f_i everywhere; None if unknown.
 
-        A ridge is in it. The rows and columns are those of x, flattened.
+        A ridge is in it. The rows and columns are the entries of x; for x with two axes those of one row of x, and the
+        bound has this block for each row, and nothing between rows.
         """
         return None
 
@@ -111,6 +112,10 @@ class Losses(abc.ABC):
     def least_convexity(self) -> float:
         """A constant with which every f_i is strongly convex for certain; 0 where none is known."""
         return 0.0
+
+    def constants(self) -> tuple[Array, ...]:
+        """Return numbers by which checkpoints tell losses apart whose values at one point may be the same."""
+        return ()
 
     def value(self, x: Array, weights: Array) -> float:
         """Return Σ w_i f_i(x)."""

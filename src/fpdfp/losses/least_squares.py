@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.losses._linear import LinearModel
+from fpdfp.losses._single import SingleForm
 
 #: The smallest eigenvalue of AᵀA is looked for if forming it takes no more operations than this.
 GRAM_BUDGET = 10**10
 
 
-class LeastSquares(LinearModel):
+class LeastSquares(SingleForm):
     r"""Squared losses over the rows of a matrix, one for each client.
 
-    .. math:: f_i(x) = \frac{1}{2 n_i} \|A_i x - b_i\|^2 + \frac{l_2}{2} \|x\|^2
+    .. math:: f_i(x) = \frac{1}{2 n_i} \|A_i x - b_i\|^2 + \frac{1}{2} \sum_k l_{2,k} x_k^2
 
     where A_i and b_i are the rows that client i holds. For operators see :class:`OperatorLeastSquares`.
 
@@ -27,7 +27,7 @@ class LeastSquares(LinearModel):
     clients
         Which client holds each row: any labels, numbered in sorted order. None means one client.
     l2
-        The weight of the ridge.
+        The weight of the ridge: a number, or one for each feature (0 for an intercept, for instance).
     n_clients
         If given, ``clients`` must be integers below it, and each must hold a row.
 

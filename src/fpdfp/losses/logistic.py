@@ -8,13 +8,13 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array
-from fpdfp.losses._linear import LinearModel
+from fpdfp.losses._single import SingleForm
 
 
-class Logistic(LinearModel):
+class Logistic(SingleForm):
     r"""Logistic losses with a ridge, one for each client.
 
-    .. math:: f_i(x) = \frac{1}{n_i} \sum_{j} \log(1 + \exp(-y_j a_j^T x)) + \frac{l_2}{2} \|x\|^2
+    .. math:: f_i(x) = \frac{1}{n_i} \sum_{j} \log(1 + \exp(-y_j a_j^T x)) + \frac{1}{2} \sum_k l_{2,k} x_k^2
 
     over the rows j that client i holds.
 
@@ -27,7 +27,7 @@ class Logistic(LinearModel):
     clients
         Which client holds each row: any labels, numbered in sorted order. None means one client.
     l2
-        The weight of the ridge.
+        The weight of the ridge: a number, or one for each feature (0 for an intercept, for instance).
     n_clients
         If given, ``clients`` must be integers below it, and each must hold a row.
 

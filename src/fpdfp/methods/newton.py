@@ -165,7 +165,7 @@ class NewtonPDFP(Method):
         return Once(triangles, slopes)
 
     def install(self, model: Model, gathered: Any) -> NewtonPDFP:
-        whitening = whitening_of(gathered.triangle)
+        whitening = whitening_of(gathered.triangle, model.shape)
         return dataclasses.replace(
             self,
             whitening=whitening,
@@ -311,7 +311,7 @@ def times(triangles: Array, x: Array) -> Array:
 
 def whitened(whitening: Whitening, matrix: Array) -> Array:
     """SᵀHS, made symmetric to the last bit."""
-    S = whitening.factor.matrix
+    S = whitening.inverse
     product: Array = S.T @ matrix @ S
     return (product + product.T) / 2.0
 

@@ -134,6 +134,7 @@ class ShiftedPDFP(Method):
         bound of the Hessian, from second moments that clients send once (d(d + 1)/2 numbers, counted apart);
         ``"diagonal"``, from its diagonal (d numbers); ``"fourier"``, for images, from the clients' responses to one
         impulse (d numbers); ``"auto"``, what the losses allow, if it helps; or None. Clients then send Q(Sᵀ∇f_i − h_i).
+        For softmax losses d is the number of features here, and S does the same to the row of each class.
     momentum
         Whether to use momentum.
     shift_step
@@ -237,7 +238,7 @@ class ShiftedPDFP(Method):
         if not gathered:
             return dataclasses.replace(self, preconditioner=None)
         try:
-            made = exchange.build(gathered)
+            made = exchange.build(gathered, model.shape)
         except ValueError as error:
             if self.preconditioner == "auto":
                 return dataclasses.replace(self, preconditioner=None)

@@ -61,7 +61,7 @@ def needs(traits: Traits) -> str:
     if traits.compression and traits.needs_unbiased:
         wanted.append("unbiased compressor")
     if traits.needs_hessians:
-        wanted.append("linear model of up to 2,000 features")
+        wanted.append("`Logistic` or `LeastSquares` of up to 2,000 features")
     if traits.needs_one_client:
         wanted.append("one client")
     if traits.strong_convexity != "not needed":

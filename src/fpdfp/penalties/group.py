@@ -18,7 +18,7 @@ class GroupL12(Penalty):
 
     Either ``axis`` makes the groups, the entries along that axis (isotropic total variation is
     ``GroupL12(μ, axis=0)`` after :class:`fpdfp.linops.Gradient`), or ``groups`` names the group of each entry
-    of a vector (the group lasso).
+    (the group lasso).
 
     Parameters
     ----------
@@ -50,15 +50,15 @@ class GroupL12(Penalty):
         self._ndim: int | None = None
         if groups is not None:
             labels = np.asarray(groups)
-            if labels.ndim != 1 or labels.size == 0:
-                raise ValueError(f"groups must have one label for each entry of a vector, got shape {labels.shape}")
+            if labels.ndim == 0 or labels.size == 0:
+                raise ValueError(f"groups must have one label for each entry of an array, got shape {labels.shape}")
             names, codes = _checks.labels("groups", labels)
             if array.ndim and array.shape != names.shape:
                 raise ValueError(f"weight must be one number or one for each of {len(names)} groups")
             self._codes = codes
-            order = np.argsort(codes, kind="stable")
+            order = np.argsort(codes, axis=None, kind="stable")
             self._order = order
-            self._starts = np.searchsorted(codes[order], np.arange(len(names)))
+            self._starts = np.searchsorted(codes.ravel()[order], np.arange(len(names)))
 
     def bind(self, shape: Shape) -> GroupL12:
         if self.axis is None:
@@ -78,9 +78,7 @@ class GroupL12(Penalty):
     def _norms(self, y: Array) -> Array:
         """The norm of each group."""
         if self.axis is None:
-            # Sorted by group, so that a sum over a group is a sum over a slice, whatever the client axis.
-            sums: Array = np.add.reduceat((y * y)[..., self._order], self._starts, axis=-1)
-            return np.sqrt(sums)
+            return np.sqrt(self._group_sums(y * y))
         xp = namespace(y)
         norms: Array = xp.sqrt((y * y).sum(axis=self._axis_of(y)))
         return norms
@@ -140,7 +138,9 @@ class GroupL12(Penalty):
 
     def _group_sums(self, y: Array) -> Array:
         if self.axis is None:
-            sums: Array = np.add.reduceat(y[..., self._order], self._starts, axis=-1)
+            # Sorted by group, so that a sum over a group is a sum over a slice, whatever the client axis.
+            flat = y.reshape(*y.shape[: y.ndim - self._codes.ndim], -1)
+            sums: Array = np.add.reduceat(flat[..., self._order], self._starts, axis=-1)
             return sums
         total: Array = y.sum(axis=self._axis_of(y))
         return total

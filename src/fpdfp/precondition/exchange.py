@@ -6,9 +6,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fpdfp._typing import Array
+from fpdfp._typing import Array, Shape
 from fpdfp.losses._linear import LinearModel
 from fpdfp.losses.base import Losses
+from fpdfp.losses.least_squares import LeastSquares
 from fpdfp.losses.operators import OperatorLeastSquares
 from fpdfp.precondition.base import Preconditioner
 from fpdfp.precondition.fourier import Fourier
@@ -77,22 +78,30 @@ def as_sent(numbers: Array) -> Array:
 def automatic(losses: Losses) -> Kind | None:
     """Return the kind of preconditioner that losses allow."""
     if isinstance(losses, LinearModel):
-        return "moments" if losses.shape[0] <= MOMENTS else "diagonal"
+        # With fewer rows than features many directions have no curvature: whitened, the prox becomes too hard a
+        # problem, which only quadratic losses forgive.
+        seen = isinstance(losses, LeastSquares) or int(losses.sizes.sum()) > losses.n_features
+        return "moments" if seen and losses.n_features <= MOMENTS else "diagonal"
     if isinstance(losses, OperatorLeastSquares) and len(losses.shape) > 1:
         return "fourier"
     return None
 
 
-def build(means: Once) -> Preconditioner:
-    """Return the preconditioner that the means over all clients of what they sent stand for."""
+def build(means: Once, shape: Shape) -> Preconditioner:
+    """Return the preconditioner for x of a shape that the means over all clients of what they sent stand for."""
     if isinstance(means, Response):
         return Fourier(means.response.astype(np.float32))
     if isinstance(means, Diagonal):
-        return Scaling(filled(means.diagonal))
-    return whitening_of(means.triangle)
+        return Scaling(filled(means.diagonal), rows_of(shape))
+    return whitening_of(means.triangle, shape)
 
 
-def whitening_of(triangle: Array) -> Whitening:
+def rows_of(shape: Shape) -> int | None:
+    """How many rows an x has for which clients send what one row has; None for a vector."""
+    return shape[0] if len(shape) == 2 else None
+
+
+def whitening_of(triangle: Array, shape: Shape) -> Whitening:
     """Return the whitening of the mean of the clients' bounds, given by its lower triangle.
 
     Rounding the entries of a positive semidefinite H to float32, and those of its root, changes it by less than
@@ -101,7 +110,7 @@ def whitening_of(triangle: Array) -> Whitening:
     hessian = full(triangle)
     d, diagonal = len(hessian), filled(np.diag(hessian))
     hessian[np.diag_indices(d)] = diagonal * (1.0 + d * 2.0**-21)
-    return Whitening(hessian, smoothness=1.0)
+    return Whitening(hessian, smoothness=1.0, rows=rows_of(shape))
 
 
 def filled(curvature: Array) -> Array:

@@ -19,6 +19,8 @@ class Scaling(Preconditioner):
     ----------
     curvature
         h, the curvature of f along each coordinate, all positive.
+    rows
+        How many rows x has, each with the curvature h; by default x has the shape of h.
 
     Examples
     --------
@@ -27,12 +29,13 @@ class Scaling(Preconditioner):
     array([0.5, 1. ])
     """
 
-    def __init__(self, curvature: Any) -> None:
+    def __init__(self, curvature: Any, rows: int | None = None) -> None:
         values = _checks.float_array("curvature", curvature, dtype=np.float64)
         if (values <= 0).any():
             raise ValueError("curvature must be positive in every coordinate")
         self._roots = np.sqrt(values).astype(np.float32).astype(np.float64)  # as it is sent
-        self.factor = Diagonal(1.0 / self._roots)
+        shape = values.shape if rows is None else (_checks.integer("rows", rows, at_least=1), *values.shape)
+        self.factor = Diagonal(np.broadcast_to(1.0 / self._roots, shape))
 
     def coordinates(self, x: Array) -> Array:
         u: Array = (self._roots * x).astype(x.dtype, copy=False)

@@ -9,14 +9,14 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array
-from fpdfp.linops import Matrix
+from fpdfp.linops import EachRow, LinOp, Matrix
 from fpdfp.precondition.base import Preconditioner
 
 
 class Whitening(Preconditioner):
     """P = H⁻¹ for a symmetric positive definite matrix H: with H = CCᵀ, S = C⁻ᵀ.
 
-    C is rounded to float32, in which it is sent.
+    C is rounded to float32, in which it is sent. For x of several rows the same is done to each of them.
 
     Parameters
     ----------
@@ -25,18 +25,20 @@ class Whitening(Preconditioner):
     smoothness
         An upper bound of the Lipschitz constant of ∇f in the new coordinates, if one is known: about 1 where H bounds
         the Hessian of f everywhere. By default it is found from the clients' losses.
+    rows
+        How many rows x has, each with the Hessian H; by default x is a vector.
 
     Examples
     --------
     >>> import numpy as np
     >>> whitening = Whitening(np.array([[4.0, 2.0], [2.0, 2.0]]))
-    >>> S = whitening.factor.matrix
+    >>> S = whitening.inverse
     >>> (S.T @ np.array([[4.0, 2.0], [2.0, 2.0]]) @ S).round(6)
     array([[1., 0.],
            [0., 1.]])
     """
 
-    def __init__(self, hessian: Any, smoothness: float | None = None) -> None:
+    def __init__(self, hessian: Any, smoothness: float | None = None, rows: int | None = None) -> None:
         matrix = _checks.float_array("hessian", hessian, dtype=np.float64)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
             raise ValueError(f"hessian must be a square matrix, got shape {matrix.shape}")
@@ -48,24 +50,33 @@ class Whitening(Preconditioner):
             raise ValueError("hessian must be positive definite: add a ridge to it") from None
         self._root = root.astype(np.float32).astype(np.float64)
         self.smoothness = None if smoothness is None else _checks.real("smoothness", smoothness, positive=True)
+        self.rows = None if rows is None else _checks.integer("rows", rows, at_least=1)
 
     @functools.cached_property
-    def factor(self) -> Matrix:  # type: ignore[override]
+    def inverse(self) -> Array:
+        """S as a matrix, that of one row of x."""
         from scipy.linalg import solve_triangular
 
-        inverse = solve_triangular(self._root, np.eye(len(self._root)), lower=True)
-        return Matrix(np.ascontiguousarray(inverse.T))
+        inverse: Array = solve_triangular(self._root, np.eye(len(self._root)), lower=True).T
+        return np.ascontiguousarray(inverse)
+
+    @functools.cached_property
+    def factor(self) -> LinOp:  # type: ignore[override]
+        return self._map(self.inverse)
+
+    def _map(self, matrix: Array) -> LinOp:
+        return Matrix(matrix) if self.rows is None else EachRow(matrix, self.rows)
 
     def coordinates(self, x: Array) -> Array:
-        u: Array = (self._root.T @ x).astype(x.dtype, copy=False)
+        u: Array = (x @ self._root).astype(x.dtype, copy=False)
         return u
 
     def gradient(self, slope: Array) -> Array:
         return self._inverse_adjoint.apply(slope)
 
     @functools.cached_property
-    def _inverse_adjoint(self) -> Matrix:
-        return Matrix(self._root)
+    def _inverse_adjoint(self) -> LinOp:
+        return self._map(self._root)
 
     @property
     def numbers(self) -> Array:

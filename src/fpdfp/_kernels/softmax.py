@@ -1,0 +1,168 @@
+"""Gradients and values of softmax losses, many clients in one call.
+
+A client's loss is the mean over its rows of ``log Σ_k exp(a_jᵀx_k) − a_jᵀx_{y_j}``, plus the ridge
+``½ Σ_k Σ_j l2_j x_kj²``. Rows, clients and draws are those of :mod:`fpdfp._kernels.glm`; ``x`` has one point that all
+clients share, or one for each, and a point has a row for each class.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import float64, int64, prange, uint64
+
+from fpdfp._kernels.glm import add_rows_dense, choose_rows, linear_forms_dense, start_with_ridge
+from fpdfp._kernels.jit import serial, threaded
+
+#: Dense rows that all classes go through while they are in the cache; a multiple of four, as the helpers take them.
+BLOCK = 32
+
+
+@serial
+def loss(z: Any, label: Any) -> Any:
+    """The loss of one row from its linear forms: the largest one is taken out, so nothing overflows."""
+    top = 0
+    for k in range(1, z.size):
+        if z[k] > z[top]:
+            top = k
+    others = 0.0
+    for k in range(z.size):
+        if k != top:
+            others += math.exp(z[k] - z[top])
+    return (z[top] - z[label]) + math.log1p(others)
+
+
+@serial
+def weigh(z: Any, label: Any, count: Any) -> None:
+    """Turn the linear forms of a row into its weights in the gradient, one for each class, in place."""
+    top = z[0]
+    for k in range(1, z.size):
+        top = max(top, z[k])
+    total = 0.0
+    for k in range(z.size):
+        z[k] = math.exp(z[k] - top)
+        total += z[k]
+    others = 0.0
+    for k in range(z.size):
+        z[k] /= total * count
+        if k != label:
+            others += z[k]
+    # p − 1 would lose the digits of a p near 1
+    z[label] = -others
+
+
+@serial
+def forms_dense(X: Any, rows: Any, x: Any, z: Any, turned: Any) -> None:
+    """Write a_jᵀx_k for up to ``BLOCK`` rows into z, a row for each class, and into ``turned``, a row for each row."""
+    for k in range(x.shape[0]):
+        linear_forms_dense(X, rows, x[k], z[k])
+    for t in range(rows.size):
+        for k in range(x.shape[0]):
+            turned[t, k] = z[k, t]
+
+
+@serial
+def client_gradient_dense(X: Any, y: Any, rows: Any, x: Any, l2: Any, gradient: Any) -> None:
+    """Write the gradient of one client over the given rows."""
+    classes = x.shape[0]
+    z = np.empty((classes, BLOCK), dtype=np.float64)
+    turned = np.empty((BLOCK, classes), dtype=np.float64)
+    for k in range(classes):
+        start_with_ridge(l2, x[k], gradient[k])
+    for start in range(0, rows.size, BLOCK):
+        block = rows[start : start + BLOCK]
+        forms_dense(X, block, x, z, turned)
+        for t in range(block.size):
+            weigh(turned[t], int64(y[block[t]]), rows.size)
+        for k in range(classes):
+            for t in range(block.size):
+                z[k, t] = turned[t, k]
+            add_rows_dense(X, block, z[k], gradient[k])
+
+
+@serial
+def forms_csr(data: Any, indices: Any, start: Any, stop: Any, columns: Any, z: Any) -> None:
+    """Write aᵀx_k for one CSR row; ``columns`` is x with a row for each feature, so that classes lie side by side."""
+    z[:] = 0.0
+    for p in range(start, stop):
+        entry = float64(data[p])
+        column = columns[uint64(indices[p])]
+        for k in range(z.size):
+            z[k] += entry * column[k]
+
+
+@serial
+def client_gradient_csr(
+    data: Any, indices: Any, indptr: Any, y: Any, rows: Any, x: Any, l2: Any, gradient: Any
+) -> None:
+    """Write the gradient of one client over the given rows of a CSR matrix."""
+    classes, features = x.shape
+    columns = np.ascontiguousarray(x.T)
+    sums = np.zeros((features, classes), dtype=np.float64)
+    z = np.empty(classes, dtype=np.float64)
+    for t in range(rows.size):
+        start, stop = indptr[rows[t]], indptr[rows[t] + 1]
+        forms_csr(data, indices, start, stop, columns, z)
+        weigh(z, int64(y[rows[t]]), rows.size)
+        for p in range(start, stop):
+            entry = float64(data[p])
+            total = sums[uint64(indices[p])]
+            for k in range(classes):
+                total[k] += entry * z[k]
+    for k in range(classes):
+        for j in range(features):
+            gradient[k, j] = l2[j] * x[k, j] + sums[j, k]
+
+
+@threaded
+def gradients_dense(
+    X: Any, y: Any, offsets: Any, clients: Any, x: Any, l2: Any, batch: Any,
+    k0: Any, k1: Any, tag: Any, round_: Any, out: Any,
+) -> None:  # fmt: skip
+    shared = x.shape[0] == 1
+    for i in prange(clients.size):
+        rows = choose_rows(k0, k1, tag, clients[i], round_, offsets, batch)
+        client_gradient_dense(X, y, rows, x[0] if shared else x[i], l2, out[i])
+
+
+@threaded
+def gradients_csr(
+    data: Any, indices: Any, indptr: Any, y: Any, offsets: Any, clients: Any, x: Any, l2: Any,
+    batch: Any, k0: Any, k1: Any, tag: Any, round_: Any, out: Any,
+) -> None:  # fmt: skip
+    shared = x.shape[0] == 1
+    for i in prange(clients.size):
+        rows = choose_rows(k0, k1, tag, clients[i], round_, offsets, batch)
+        client_gradient_csr(data, indices, indptr, y, rows, x[0] if shared else x[i], l2, out[i])
+
+
+@threaded
+def values_dense(X: Any, y: Any, offsets: Any, clients: Any, x: Any, ridge: Any, out: Any) -> None:
+    for i in prange(clients.size):
+        rows = np.arange(offsets[clients[i]], offsets[clients[i] + 1])
+        z = np.empty((x.shape[0], BLOCK), dtype=np.float64)
+        turned = np.empty((BLOCK, x.shape[0]), dtype=np.float64)
+        total = 0.0
+        for start in range(0, rows.size, BLOCK):
+            block = rows[start : start + BLOCK]
+            forms_dense(X, block, x, z, turned)
+            for t in range(block.size):
+                total += loss(turned[t], int64(y[block[t]]))
+        out[i] = total / rows.size + ridge
+
+
+@threaded
+def values_csr(
+    data: Any, indices: Any, indptr: Any, y: Any, offsets: Any, clients: Any, x: Any, ridge: Any, out: Any
+) -> None:
+    columns = np.ascontiguousarray(x.T)
+    for i in prange(clients.size):
+        first, last = offsets[clients[i]], offsets[clients[i] + 1]
+        z = np.empty(x.shape[0], dtype=np.float64)
+        total = 0.0
+        for row in range(first, last):
+            forms_csr(data, indices, indptr[row], indptr[row + 1], columns, z)
+            total += loss(z, int64(y[row]))
+        out[i] = total / (last - first) + ridge

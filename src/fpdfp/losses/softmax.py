@@ -1,0 +1,128 @@
+"""The softmax loss: logistic regression with several classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._typing import Array
+from fpdfp.losses._linear import DENSE_HESSIAN, LinearModel
+
+
+class Softmax(LinearModel):
+    r"""Multinomial logistic losses with a ridge, one for each client; x has a row for each class.
+
+    .. math:: f_i(x) = \frac{1}{n_i} \sum_j \Big( \log \sum_k \exp(a_j^T x_k) - a_j^T x_{y_j} \Big)
+              + \frac{1}{2} \sum_{k,m} l_{2,m} x_{km}^2
+
+    over the rows j that client i holds. Its Hessian is at most :math:`\frac{1}{2} I \otimes A_i^T A_i / n_i` plus the
+    ridge, and :meth:`curvatures` are the blocks of that, the same for each class.
+
+    Parameters
+    ----------
+    X
+        The rows of all clients: a dense matrix or a SciPy sparse one.
+    y
+        Their classes, whole numbers from 0 on.
+    clients
+        Which client holds each row: any labels, numbered in sorted order. None means one client.
+    l2
+        The weight of the ridge: a number, or one for each feature (0 for an intercept, for instance).
+    n_clients
+        If given, ``clients`` must be integers below it, and each must hold a row.
+    n_classes
+        The number of classes; by default as many as ``y`` has. Needed where a class has no rows.
+
+    References
+    ----------
+    D. Böhning, "Multinomial logistic regression algorithm", Annals of the Institute of Statistical Mathematics 44
+    (1992).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.Softmax(np.eye(3), [0, 2, 1], l2=0.1)
+    >>> losses
+    Softmax(dense 3 × 3, 3 classes, 1 clients, l2=0.1)
+    >>> losses.values(np.zeros((3, 3)), np.array([0]))  # log 3
+    array([1.09861229])
+    >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.01))
+    >>> fpdfp.solve(problem, rounds=30).x.argmax(axis=0)
+    array([0, 2, 1])
+    """
+
+    curvature = 0.5
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        clients: Any = None,
+        l2: Any = 0.0,
+        n_clients: int | None = None,
+        n_classes: int | None = None,
+    ) -> None:
+        super().__init__(X, y, clients, l2, n_clients)
+        self.n_classes = _count_classes(self._rows.y, n_classes)
+        self.shape = (self.n_classes, self.n_features)
+
+    @property
+    def _size(self) -> str:
+        return f"{super()._size}, {self.n_classes} classes"
+
+    def _kernel(self, name: str) -> Callable[..., None]:
+        from fpdfp._kernels import softmax
+
+        kernel: Callable[..., None] = getattr(softmax, name)
+        return kernel
+
+    def hessian(self, x: Array, weights: Array) -> Array | None:
+        classes, d = self.shape
+        if classes * d > DENSE_HESSIAN:
+            return None
+        probabilities, scale = self._probabilities(x), self._row_weights(weights)
+        blocks = np.empty((classes, d, classes, d))
+        for k in range(classes):
+            for other in range(k + 1):
+                pairs = probabilities[:, k] * (float(k == other) - probabilities[:, other])
+                blocks[k, :, other] = blocks[other, :, k] = self._weighted_gram(scale * pairs)
+        hessian = blocks.reshape(classes * d, classes * d)
+        hessian[np.diag_indices_from(hessian)] += np.tile(float(weights.sum()) * self._ridge, classes)
+        return hessian
+
+    def hessian_product(self, x: Array, direction: Array, weights: Array) -> Array:
+        X, probabilities = self._rows.X, self._probabilities(x)
+        change = probabilities * (X @ direction.T)
+        change -= probabilities * change.sum(axis=1, keepdims=True)
+        product: Array = (X.T @ (self._row_weights(weights)[:, None] * change)).T
+        return product + float(weights.sum()) * self._ridge * direction
+
+    def _probabilities(self, x: Array) -> Array:
+        """The probability of each class at each row."""
+        from scipy.special import softmax
+
+        probabilities: Array = softmax(self._rows.X @ x.T.astype(np.float64), axis=1)
+        return probabilities
+
+
+def _count_classes(labels: Array, n_classes: int | None) -> int:
+    """Return the number of classes, if the labels are classes."""
+    found = np.unique(labels)
+    odd = found[(found < 0) | (found != np.floor(found))]
+    if odd.size:
+        raise ValueError(f"y must hold classes, whole numbers from 0 on, got {odd[0]:g}")
+    if n_classes is not None:
+        count = _checks.integer("n_classes", n_classes, at_least=2)
+        if found[-1] >= count:
+            raise ValueError(f"y must hold classes from 0 to {count - 1} when n_classes={count}, got {found[-1]:g}")
+        return count
+    if found.size < 2:
+        raise ValueError(f"y must hold at least two classes, but every label is {found[0]:g}; n_classes may say more")
+    if found[-1] >= found.size:
+        missing = int(np.flatnonzero(found != np.arange(found.size))[0])
+        raise ValueError(f"y has no row of class {missing}; give n_classes if there is such a class, or number anew")
+    return int(found.size)
