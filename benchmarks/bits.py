@@ -31,9 +31,10 @@ import numpy as np
 
 import fpdfp
 from benchmarks import _cone_beam, _tools, _tuning
-from benchmarks._problems import DATA, SETS, N, Setting, graph_guided
+from benchmarks._problems import DATA, SETS, N, Setting, graph_guided, is_there
 from fpdfp.engines.checkpoint import fingerprint
 from fpdfp.engines.progress import format_bits
+from fpdfp.experiments import pool
 
 
 class Grid(NamedTuple):
@@ -124,9 +125,9 @@ def _work(job: tuple[Any, ...]) -> tuple[str, Any]:
     return key, [math.inf if result.status == "diverged" else error, totals(where, grid, result)]
 
 
-def tuned(where: Setting, name: str, split: str, scores: _tuning.Scores, rounds: int) -> dict[str, Any]:
+def tuned(where: Setting, name: str, split: str, scores: pool.Scores, rounds: int) -> dict[str, Any]:
     """Return the best of FPDFP in rounds and in bits."""
-    grid, code, problem = grid_of(name), _tuning.code(fpdfp.FPDFP), fingerprint(where.federated)
+    grid, code, problem = grid_of(name), pool.code(fpdfp.FPDFP), fingerprint(where.federated)
     stages = [*(stage for stage in grid.stages if stage[0] < rounds), (rounds, lambda count: count)]
     ended: dict[tuple[float, float, int], Any] = {}
     for levels in grid.levels:
@@ -141,7 +142,7 @@ def tuned(where: Setting, name: str, split: str, scores: _tuning.Scores, rounds:
                 ended.update({(*one, levels): value for one, value in zip(settings, found, strict=True)})
             return [error for error, _ in found]
 
-        _tuning.halve([(gamma, decay) for gamma in grid.gammas for decay in grid.decays], stages, score)
+        pool.halve([(gamma, decay) for gamma in grid.gammas for decay in grid.decays], stages, score)
     reached = [f"{target:g}" for target in grid.targets if any(found[f"{target:g}"] for _, found in ended.values())]
     if not reached:
         least = min(ended, key=lambda one: ended[one][0])
@@ -165,7 +166,7 @@ def ours(where: Setting, grid: Grid, n: int, rounds: int) -> tuple[fpdfp.Result,
     return result, totals(where, grid, result)
 
 
-def compare(where: Setting, name: str, split: str, scores: _tuning.Scores, rounds: int) -> dict[str, Any]:
+def compare(where: Setting, name: str, split: str, scores: pool.Scores, rounds: int) -> dict[str, Any]:
     """Run everything on one problem, print its table, and return the numbers."""
     rows, results, grid = [], {}, grid_of(name)
     rounds = min(rounds, grid.most)
@@ -223,7 +224,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=[*SETS, "CT"], default=[*SETS, "CT"])
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
-    there = [name for name in SETS if name in arguments.sets and (arguments.data / SETS[name].file).is_file()]
+    there = [name for name in SETS if name in arguments.sets and is_there(arguments.data, name)]
     regressions = there or (["breast cancer"] if set(SETS) & set(arguments.sets) else [])
     tasks = [(name, split) for name in regressions for split in ("iid", "label")]
     tasks += [("CT", "iid")] if "CT" in arguments.sets else []
@@ -231,8 +232,8 @@ def main() -> None:
     try:
         for name, split in tasks:  # optima first, so that workers find them
             setting(arguments.data, name, split, arguments.output)
-        with _tuning.bar() as bar, _tuning.workers(_start_worker, arguments.data, arguments.output) as pool:
-            scores = _tuning.Scores(arguments.output / "bits.jsonl", pool, _work, bar)
+        with pool.bar() as bar, pool.workers(_start_worker, arguments.data, arguments.output) as processes:
+            scores = pool.Scores(arguments.output / "bits.jsonl", processes, _work, bar)
             for name, split in tasks:
                 where = setting(arguments.data, name, split, arguments.output)
                 results[where.name] = compare(where, name, split, scores, arguments.rounds)

@@ -30,6 +30,7 @@ from benchmarks import _tools, _tuning
 from benchmarks._problems import DATA, N, Setting, graph_guided
 from fpdfp.engines.checkpoint import describe, fingerprint
 from fpdfp.engines.progress import format_bits
+from fpdfp.experiments import pool
 
 TARGETS = (1e-2, 1e-3, 1e-4)
 GAMMAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
@@ -124,7 +125,7 @@ def _work(job: tuple[str, str, float, float, int]) -> tuple[str, float]:
 class Tuning:
     """The best setting of each contender."""
 
-    def __init__(self, where: Setting, scores: _tuning.Scores, rounds: int) -> None:
+    def __init__(self, where: Setting, scores: pool.Scores, rounds: int) -> None:
         self.where, self.scores = where, scores
         self.stages = _tuning.stages(rounds, lambda _: 1)
         self.problem = fingerprint(where.federated)
@@ -132,7 +133,7 @@ class Tuning:
     def key(self, name: str, gamma: float, decay: float, rounds: int) -> str:
         """Return what a score belongs to: problem, code, method with its hyper-parameters, how it is run."""
         method = method_of(self.where, name, gamma, decay)
-        what = f"{self.problem} {_tuning.code(type(method))} {describe(method)}"
+        what = f"{self.problem} {pool.code(type(method))} {describe(method)}"
         return f"{what} {PER_ROUND} of {N}, s = {LEVELS}, {rounds} rounds"
 
     def best(self, name: str) -> tuple[float, float]:
@@ -140,7 +141,7 @@ class Tuning:
             jobs = [(self.key(name, *one, rounds), name, *one, rounds) for one in settings]
             return self.scores.compute(f"{name}: {rounds} rounds", jobs)
 
-        return _tuning.halve(settings_of(CONTENDERS[name]), self.stages, score)[0]
+        return pool.halve(settings_of(CONTENDERS[name]), self.stages, score)[0]
 
 
 def reached(where: Setting, results: list[fpdfp.Result], target: float) -> dict[str, float] | None:
@@ -210,11 +211,11 @@ def main() -> None:
     arguments.output.mkdir(parents=True, exist_ok=True)
     where = graph_guided(arguments.data, "a9a")
     try:
-        with _tuning.bar() as bar:
+        with pool.bar() as bar:
             methods = bar.add_task("tuning", total=len(arguments.only))
             chosen: dict[str, tuple[float, float]] = {}
-            with _tuning.workers(_start_worker, arguments.data) as pool:
-                scores = _tuning.Scores(arguments.output / "methods.jsonl", pool, _work, bar)
+            with pool.workers(_start_worker, arguments.data) as processes:
+                scores = pool.Scores(arguments.output / "methods.jsonl", processes, _work, bar)
                 tuning = Tuning(where, scores, arguments.rounds)
                 for name in arguments.only:
                     chosen[name] = tuning.best(name)

@@ -111,7 +111,7 @@ def test_without_strong_convexity_the_residual_is_the_certificate() -> None:
     assert best.objective == pytest.approx(other, rel=1e-8)
 
 
-@pytest.mark.parametrize("name", ["graph-guided", "fused", "group lasso", "TV and non-negative"])
+@pytest.mark.parametrize("name", ["graph-guided", "fused", "group lasso", "softmax", "TV and non-negative"])
 def test_conjugate_gradients_reach_what_factorisation_reaches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dense = fpdfp.reference_solution(helpers.zoo()[name], tol=1e-10)
     monkeypatch.setattr(reference, "DENSE_COLUMNS", 0)

@@ -1,5 +1,7 @@
 """Federated composite optimisation: minimise f(x) + g(Bx) where the data behind f stays with its owners."""
 
+from typing import TYPE_CHECKING, Any
+
 from fpdfp import (
     compress,
     datasets,
@@ -38,6 +40,10 @@ from fpdfp.methods import (
 from fpdfp.problem import Certificate, Problem, Residual
 from fpdfp.reference import Reference, reference_solution
 
+if TYPE_CHECKING:
+    from fpdfp import estimators
+    from fpdfp.estimators import FederatedLinearRegression, FederatedLogisticRegression
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -57,6 +63,8 @@ __all__ = [
     "FedPAQ",
     "FedProx",
     "FedSGD",
+    "FederatedLinearRegression",
+    "FederatedLogisticRegression",
     "History",
     "InnerSolve",
     "NewtonPDFP",
@@ -71,6 +79,7 @@ __all__ = [
     "datasets",
     "engines",
     "errors",
+    "estimators",
     "linops",
     "losses",
     "methods",
@@ -81,3 +90,20 @@ __all__ = [
     "solve",
     "steps",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # The estimators need scikit-learn, which takes a second to load: they come when they are asked for.
+    if name == "estimators" or name.startswith("Federated"):
+        import importlib
+
+        module = importlib.import_module("fpdfp.estimators")
+        if name == "estimators":
+            return module
+        if name in module.__all__:
+            return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
 from typing import Annotated
 
@@ -40,6 +41,45 @@ def demo(
     from fpdfp.experiments.demo import run
 
     run(output, rounds=rounds, seed=seed)
+
+
+class Experiment(enum.StrEnum):
+    """What can be reproduced."""
+
+    A9A = "a9a"
+    COVTYPE = "covtype"
+    BREAST_CANCER = "breast-cancer"
+
+
+@app.command()
+def reproduce(
+    experiment: Annotated[Experiment, typer.Argument(help="The data set; breast-cancer comes with scikit-learn.")],
+    output: Annotated[Path | None, typer.Option(help="The folder for results; reproduced/NAME by default.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="A folder with the data; by default $FPDFP_DATA, else it is downloaded.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=10, help="Rounds of FPDFP.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds beside that of the tuning.")] = 5,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores by default.")] = None,
+) -> None:
+    """The paper's first experiment: graph-guided logistic regression, its figures and what becomes of its claims.
+
+    Interrupted with Ctrl-C, the same command goes on.
+
+    Example: fpdfp reproduce a9a --output reproduced/a9a
+    """
+    from fpdfp.errors import DataSetError
+    from fpdfp.experiments.reproduce import reproduce as run
+
+    folder = output or Path("reproduced") / experiment.value
+    try:
+        run(experiment.value, folder, data=data, rounds=rounds, seeds=seeds, jobs=jobs)
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted; what is done is in {folder}, and the same command goes on", err=True)
+        raise typer.Exit(130) from None
+    except DataSetError as error:
+        typer.echo(f"{error}", err=True)
+        raise typer.Exit(1) from None
 
 
 def main() -> None:

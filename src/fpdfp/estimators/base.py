@@ -1,0 +1,224 @@
+"""What federated classification and regression share."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fpdfp import _checks
+from fpdfp._typing import Array, IntArray
+from fpdfp.datasets import FeatureGraph, Moments, as_graph, feature_graph
+from fpdfp.datasets.graph import FORMS, Form
+from fpdfp.engines import Result, solve
+from fpdfp.engines.downlink import full_bits
+from fpdfp.estimators.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
+from fpdfp.problem import Problem
+
+
+class Prepared(NamedTuple):
+    """Rows as the model sees them, and how coefficients are taken back."""
+
+    X: Any
+    centre: Array
+    scale: Array
+
+
+class FederatedLinearModel(BaseEstimator):
+    """What :class:`FederatedLogisticRegression` and :class:`FederatedLinearRegression` share; see there."""
+
+    def __init__(
+        self,
+        penalty: Name = "l1",
+        alpha: float = 1e-3,
+        *,
+        l1_ratio: float = 0.5,
+        l1_weight: float = 1.0,
+        l2: float = 0.0,
+        graph: Any = None,
+        graph_alpha: float = 0.1,
+        graph_form: Form = "weights",
+        feature_groups: Any = None,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        method: Any = None,
+        rounds: int = 1000,
+        tol: float = 1e-6,
+        clients_per_round: int | None = None,
+        compressor: Any = "auto",
+        downlink: Any = "auto",
+        drop_out: float = 0.0,
+        random_state: Any = 0,
+        progress: bool | None = False,
+    ) -> None:
+        self.penalty = penalty
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.l1_weight = l1_weight
+        self.l2 = l2
+        self.graph = graph
+        self.graph_alpha = graph_alpha
+        self.graph_form = graph_form
+        self.feature_groups = feature_groups
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.method = method
+        self.rounds = rounds
+        self.tol = tol
+        self.clients_per_round = clients_per_round
+        self.compressor = compressor
+        self.downlink = downlink
+        self.drop_out = drop_out
+        self.random_state = random_state
+        self.progress = progress
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _check_parameters(self) -> None:
+        _checks.choice("penalty", self.penalty, NAMES)
+        _checks.choice("graph_form", self.graph_form, FORMS)
+        for name in ("alpha", "l1_weight", "l2"):
+            _checks.real(name, getattr(self, name), at_least=0.0)
+        if not 0.0 <= _checks.real("l1_ratio", self.l1_ratio) <= 1.0:
+            raise ValueError(f"l1_ratio must be a number from 0 to 1, got {self.l1_ratio:g}")
+        _checks.real("graph_alpha", self.graph_alpha, positive=True)
+        for name in ("fit_intercept", "standardize"):
+            _checks.flag(name, getattr(self, name))
+
+    def _fit(self, X: Any, groups: Any, classes: int | None, losses: Any) -> Array:
+        """Fit and return the model, intercept last; ``losses(X, owner, ridge)`` makes the clients' losses."""
+        owner = self._owners(X.shape[0], groups)
+        moments = self._moments(X, owner)
+        prepared = self._prepare(X, moments)
+        columns = Columns(X.shape[1], bool(self.fit_intercept), classes)
+        structure = self._structure(columns, moments, prepared)
+        problem = Problem(
+            losses(prepared.X, owner, structure.ridge), structure.penalty, structure.linop, weights="samples"
+        )
+        self._keep(self._solve(problem), moments)
+        return self._taken_back(self.result_.x, prepared)
+
+    def _owners(self, rows: int, groups: Any) -> IntArray:
+        """Return the number of each row's site."""
+        if groups is None:
+            self.sites_ = np.array([0])
+            return np.zeros(rows, dtype=np.int64)
+        labels = np.asarray(groups)
+        if labels.shape != (rows,):
+            raise ValueError(f"groups must name the site of each of the {rows} rows of X, got shape {labels.shape}")
+        self.sites_, owner = _checks.labels("groups", labels)
+        return owner
+
+    def _moments(self, X: Any, owner: IntArray) -> list[Moments]:
+        """What sites tell of their rows, if it is needed."""
+        learns = self.penalty == "graph" and self.graph is None and X.shape[1] > 1
+        return Moments.of_clients(X, owner) if learns or self.standardize else []
+
+    def _prepare(self, X: Any, moments: list[Moments]) -> Prepared:
+        """Standardise the features where asked, by the moments of all sites, and append the intercept's column."""
+        centre, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
+        sparse = hasattr(X, "tocsr")
+        if self.standardize:
+            total = Moments.total(moments)
+            deviation = np.sqrt(np.maximum(np.diag(total.covariance), 0.0))
+            scale = np.where(deviation > 1e-12 * np.abs(total.mean), deviation, 1.0)
+            if sparse:
+                X = X.multiply(1.0 / scale).tocsr()  # centring would fill in the zeros
+            else:
+                centre = total.mean
+                X = (X - centre) / scale
+        if self.fit_intercept:
+            ones = np.ones((X.shape[0], 1))
+            if sparse:
+                import scipy.sparse
+
+                X = scipy.sparse.hstack([X, ones], format="csr")
+            else:
+                X = np.concatenate([X, ones], axis=1)
+        return Prepared(X, centre, scale)
+
+    def _structure(self, columns: Columns, moments: list[Moments], prepared: Prepared) -> Structure:
+        matrix: Any = None
+        if self.penalty == "fused":
+            matrix = differences(columns.features)
+        elif self.penalty == "graph":
+            self.graph_ = self._graph(columns.features, moments, prepared.scale)
+            matrix = self.graph_.structure(self.graph_form)
+        return build(
+            self.penalty,
+            columns,
+            alpha=float(self.alpha),
+            l1_ratio=float(self.l1_ratio),
+            l1_weight=float(self.l1_weight),
+            l2=float(self.l2),
+            feature_groups=self.feature_groups,
+            structure=matrix,
+        )
+
+    def _graph(self, features: int, moments: list[Moments], scale: Array) -> FeatureGraph:
+        """The graph that was given, or the one that the sites' moments tell."""
+        if self.graph is not None:
+            return as_graph(self.graph, features, getattr(self, "feature_names_in_", None))
+        if not moments:
+            return no_edges(features)
+        total = Moments.total(moments)
+        scaled = Moments(total.count, total.mean / scale, total.scatter / np.outer(scale, scale))
+        return feature_graph(scaled, self.graph_alpha) if np.diag(scaled.scatter).any() else no_edges(features)
+
+    def _solve(self, problem: Problem) -> Result:
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
+        result = solve(
+            problem,
+            self.method,
+            rounds=self.rounds,
+            clients_per_round=self.clients_per_round,
+            compressor=self.compressor,
+            downlink=self.downlink,
+            drop_out=self.drop_out,
+            seed=int(seed),
+            tol=self.tol,
+            progress=self.progress,
+        )
+        if result.status not in ("converged", "diverged"):
+            warnings.warn(
+                f"{type(self).__name__} did not reach tol={self.tol:g} in {result.rounds} rounds ({result.status}); "
+                "allow more rounds or a larger tol, or scale the features (standardize=True)",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        return result
+
+    def _keep(self, result: Result, moments: list[Moments]) -> None:
+        """Keep what the run tells, and count what was sent before it as well."""
+        numbers = sum(full_bits(np.empty(part.numbers)) for part in moments)
+        standard = len(moments) * full_bits(np.empty(2 * self.n_features_in_)) if self.standardize else 0
+        self.result_ = result
+        self.history_ = result.history
+        self.n_iter_ = result.rounds
+        self.bits_up_ = result.bits_up + result.bits_once_up + numbers
+        self.bits_down_ = result.bits_down + result.bits_once_down + standard
+
+    def _taken_back(self, x: Array, prepared: Prepared) -> Array:
+        """Return the model for features as they were given."""
+        model = np.atleast_2d(x)
+        intercept = model[:, -1:] if self.fit_intercept else np.zeros((len(model), 1))
+        coefficients = model[:, : len(prepared.scale)] / prepared.scale
+        shift = coefficients @ prepared.centre
+        return np.concatenate([coefficients, intercept - shift[:, None]], axis=1)
+
+    def _scores(self, X: Any) -> Array:
+        """Return Xw + b, a column for each row of ``coef_``."""
+        check_is_fitted(self)
+        rows = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        scores: Array = rows @ np.atleast_2d(self.coef_).T + self.intercept_
+        return scores

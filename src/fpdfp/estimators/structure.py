@@ -1,0 +1,114 @@
+"""From the name of a penalty to g and B."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from fpdfp import _checks, linops, penalties
+from fpdfp._typing import Array
+from fpdfp.datasets import FeatureGraph
+
+Name = Literal["graph", "fused", "group", "l1", "elasticnet"]
+NAMES: tuple[Name, ...] = ("graph", "fused", "group", "l1", "elasticnet")
+
+
+class Structure(NamedTuple):
+    """What an estimator penalises: g, B (None: the identity), and the ridge of each column."""
+
+    penalty: penalties.Penalty
+    linop: linops.LinOp | None
+    ridge: Array
+
+
+class Columns(NamedTuple):
+    """The columns of the model: features, perhaps an intercept after them, and the classes that have coefficients each.
+
+    Nothing of the intercept is penalised.
+    """
+
+    features: int
+    intercept: bool
+    classes: int | None = None
+
+    @property
+    def all(self) -> int:
+        """The number of columns."""
+        return self.features + int(self.intercept)
+
+    def spread(self, of_features: Any) -> Array:
+        """Weights of the features, with 0 for the intercept, for every class."""
+        weights = np.zeros(self.all)
+        weights[: self.features] = of_features
+        return self.repeat(weights)
+
+    def repeat(self, values: Array) -> Array:
+        """The same for every class."""
+        return values if self.classes is None else np.tile(values, (self.classes, 1))
+
+    def map(self, matrix: Any) -> linops.LinOp:
+        """A sparse matrix over the features as a map of the model, class by class."""
+        wide = matrix.tocsr(copy=True)
+        wide.resize(matrix.shape[0], self.all)
+        return linops.Matrix(wide) if self.classes is None else linops.EachRow(wide, self.classes)
+
+
+def build(
+    name: Name,
+    columns: Columns,
+    *,
+    alpha: float,
+    l1_ratio: float,
+    l1_weight: float,
+    l2: float,
+    feature_groups: Any,
+    structure: Any,
+) -> Structure:
+    """Return g, B and the ridge of a penalty; ``structure`` is the matrix of a graph or of differences."""
+    ridge = np.zeros(columns.all)
+    ridge[: columns.features] = l2 + (alpha * (1.0 - l1_ratio) if name == "elasticnet" else 0.0)
+    if name in ("l1", "elasticnet"):
+        weight = alpha * (l1_ratio if name == "elasticnet" else 1.0)
+        return Structure(penalties.L1(columns.spread(weight)), None, ridge)
+    if name == "group":
+        return Structure(_groups(columns, alpha, feature_groups), None, ridge)
+    import scipy.sparse
+
+    parts, weights = [structure], [np.full(structure.shape[0], alpha)]
+    if l1_weight > 0 or structure.shape[0] == 0:
+        parts.append(scipy.sparse.eye_array(columns.features))
+        weights.append(np.full(columns.features, alpha * l1_weight))
+    B = scipy.sparse.vstack(parts).tocsr()
+    return Structure(penalties.L1(columns.repeat(np.concatenate(weights))), columns.map(B), ridge)
+
+
+def differences(features: int) -> Any:
+    """The (d − 1) × d matrix of the fused lasso."""
+    import scipy.sparse
+
+    ones = np.ones(max(features - 1, 0))
+    return scipy.sparse.diags_array([-ones, ones], offsets=[0, 1], shape=(features - 1, features)).tocsr()
+
+
+def no_edges(features: int) -> FeatureGraph:
+    """The graph of features that have nothing to do with each other."""
+    import scipy.sparse
+
+    return FeatureGraph(scipy.sparse.csr_array((features, features)))
+
+
+def _groups(columns: Columns, alpha: float, feature_groups: Any) -> penalties.Penalty:
+    """The group lasso: alpha times the root of the size of each group times its norm."""
+    if feature_groups is None:
+        raise ValueError('feature_groups must name the group of each feature where penalty="group", got None')
+    labels = np.asarray(feature_groups)
+    if labels.shape != (columns.features,):
+        raise ValueError(
+            f"feature_groups must have one label for each of the {columns.features} features, got shape {labels.shape}"
+        )
+    names, codes = _checks.labels("feature_groups", labels)
+    weights = alpha * np.sqrt(np.bincount(codes) * (columns.classes or 1))
+    if columns.intercept:
+        codes, weights = np.append(codes, len(names)), np.append(weights, 0.0)
+    return penalties.GroupL12(weights, groups=columns.repeat(codes))

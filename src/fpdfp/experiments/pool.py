@@ -1,0 +1,116 @@
+"""Many runs on all cores, each kept in a file as soon as it is done, so that nothing is done twice."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import json
+import multiprocessing
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fpdfp.methods.base import Method
+
+Grid = TypeVar("Grid")
+
+
+def bar() -> Any:
+    """A progress bar on standard error."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True))
+
+
+@contextlib.contextmanager
+def workers(start: Callable[..., None], *arguments: Any, jobs: int | None = None) -> Iterator[Any]:
+    """Processes, each with one thread, that are told what to work on by calling ``start``."""
+    before = os.environ.get("NUMBA_NUM_THREADS")
+    os.environ["NUMBA_NUM_THREADS"] = "1"
+    try:
+        pool = multiprocessing.get_context("spawn").Pool(jobs or os.cpu_count(), _begin, (start, arguments))
+    finally:
+        if before is None:
+            del os.environ["NUMBA_NUM_THREADS"]
+        else:
+            os.environ["NUMBA_NUM_THREADS"] = before
+    with pool:
+        yield pool
+
+
+def _begin(start: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    # Ctrl-C reaches every process; the one that started them answers it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    start(*arguments)
+
+
+def code(kind: type[Method]) -> str:
+    """A digest of the source of a method and of the modules that it uses: scores of other code are not taken."""
+    bases = [base for base in kind.__mro__ if issubclass(base, Method) and base is not Method]
+    sources = {base.__module__: inspect.getsource(sys.modules[base.__module__]) for base in bases}
+    for text in list(sources.values()):
+        for name in re.findall(r"from (fpdfp\.methods\.\w+) import", text):
+            if name not in ("fpdfp.methods.base", "fpdfp.methods.traits"):
+                sources[name] = inspect.getsource(sys.modules[name])
+    return hashlib.sha256("".join(sources[name] for name in sorted(sources)).encode()).hexdigest()[:12]
+
+
+class Scores:
+    """Results by key, kept in a file of JSON lines.
+
+    ``work`` is called in a worker with a job, a tuple whose first entry is its key, and returns the key and the result,
+    None if it was interrupted. A line that was cut off by a crash is not taken.
+    """
+
+    def __init__(self, path: Path, pool: Any, work: Callable[[Any], tuple[str, Any]], progress: Any) -> None:
+        self.path, self.pool, self.work, self.progress = path, pool, work, progress
+        self.known: dict[str, Any] = {}
+        if path.is_file():
+            text = path.read_text()
+            self.known = dict(json.loads(line) for line in text.splitlines() if line.endswith("]"))
+            if text and not text.endswith("\n"):
+                path.write_text("".join(json.dumps(list(one)) + "\n" for one in self.known.items()))
+
+    def compute(
+        self,
+        title: str,
+        jobs: Sequence[tuple[Any, ...]],
+        cost: Callable[[Any], int] = lambda _: 1,
+        say: Callable[[Any, Any], str] = lambda job, result: "",
+    ) -> list[Any]:
+        """Return the results of jobs in their order; do those that are not known.
+
+        ``cost`` weighs jobs in the progress bar, ``say`` tells of one that is done.
+        """
+        todo = {job[0]: job for job in jobs if job[0] not in self.known}
+        left, total = sum(map(cost, todo.values())), sum(map(cost, jobs))
+        task = self.progress.add_task(title, total=total, completed=total - left)
+        for key, value in self.pool.imap_unordered(self.work, list(todo.values())):
+            if value is None:
+                raise KeyboardInterrupt
+            self.known[key] = value
+            with self.path.open("a") as file:
+                file.write(json.dumps([key, value]) + "\n")
+            self.progress.update(task, advance=cost(todo[key]), description=f"{title} {say(todo[key], value)}".strip())
+        self.progress.remove_task(task)
+        return [self.known[job[0]] for job in jobs]
+
+
+def halve(
+    grid: Sequence[Grid],
+    plan: Sequence[tuple[int, Callable[[int], int]]],
+    score: Callable[[Sequence[Grid], int], list[Any]],
+) -> list[Grid]:
+    """Return the settings that are left, best first, after stages of (rounds, how many of so many go on)."""
+    left = list(grid)
+    for rounds, survivors in plan:
+        scores = dict(zip(left, score(left, rounds), strict=True))
+        left = sorted(left, key=scores.__getitem__)[: survivors(len(left))]
+    return left

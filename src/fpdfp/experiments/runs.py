@@ -1,0 +1,222 @@
+"""The runs of the first experiment: FPDFP for several levels and participations, tuned, and the automatic method."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import fpdfp
+from fpdfp import steps
+from fpdfp._typing import Array
+from fpdfp.engines.checkpoint import fingerprint
+from fpdfp.engines.progress import format_bits
+from fpdfp.experiments import pool
+from fpdfp.experiments.graph_guided import Setting, Task, cached_setting
+
+LEVELS: tuple[int | None, ...] = (5, 10, 20, None)
+#: The levels where participation varies.
+FIXED_LEVELS = 20
+#: The grid of FPDFP's steps, γ_k = γ0/(1 + ck): γ0 in units of 1/L with L the mean of the clients' constants, and c.
+GAMMAS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
+DECAYS = (0.0, 0.001, 0.005, 0.02)
+#: How many settings go on after a tenth and a third of the rounds. The last stage has all seeds, and the worst counts,
+#: so that no step is taken that is stable by luck.
+SURVIVORS = (5, 2)
+TUNING_SEEDS = (0, 1)
+#: Rounds of the automatic method.
+FEW = 100
+AUTOMATIC = "automatic"
+COLUMNS = ("round", "objective", "bits_up", "bits_down", "test_loss", "accuracy")
+
+
+class Case(NamedTuple):
+    """One line of a figure: FPDFP with so many levels (None: exact messages) and clients, or the automatic method."""
+
+    n: int
+    levels: int | None = None
+    method: str = "FPDFP"
+
+    @property
+    def label(self) -> str:
+        """Its name in tables."""
+        if self.method == AUTOMATIC:
+            return f"automatic, n = {self.n}"
+        return f"FPDFP, n = {self.n}, " + ("exact" if self.levels is None else f"s = {self.levels}")
+
+
+class Step(NamedTuple):
+    """γ0 in units of 1/L, and c."""
+
+    gamma: float
+    decay: float
+
+
+class Job(NamedTuple):
+    """A run: its key, what it is, and where to keep its checkpoint."""
+
+    key: str
+    case: Case
+    step: Step | None
+    seed: int
+    rounds: int
+    folder: str
+
+
+def cases(task: Task) -> list[Case]:
+    """All cases of FPDFP, each once."""
+    by_levels = [Case(task.per_round, levels) for levels in LEVELS]
+    return [*by_levels, *(Case(n, FIXED_LEVELS) for n in task.participation if n != task.per_round)]
+
+
+def automatic_cases(task: Task) -> list[Case]:
+    """The automatic method with as many clients, and with everyone."""
+    return [Case(n, None, AUTOMATIC) for n in (task.per_round, task.clients)]
+
+
+def evaluations(rounds: int) -> list[int]:
+    """The rounds after which a run is evaluated: every one at first, later fewer, about 60 in all."""
+    spaced = np.concatenate([np.geomspace(1, rounds, 40), np.linspace(0, rounds, 31)[1:]])
+    return sorted(set(spaced.round().astype(int).tolist()))
+
+
+_data: Any = None
+_task: Task
+
+
+def start_worker(task: Task, directory: Any) -> None:
+    """Say what a worker process works on."""
+    global _data, _task
+    _task, _data = task, directory
+
+
+def work(job: Job) -> tuple[str, dict[str, list[float]] | None]:
+    """Do a run in a worker; what is returned are the columns of its history, None if it was interrupted."""
+    return job.key, run(cached_setting(_task, _data), job)
+
+
+def run(where: Setting, job: Job) -> dict[str, list[float]] | None:
+    """Do a run, going on from its checkpoint if there is one."""
+    case, checkpoint = job.case, Path(job.folder) / f"{job.key}.npz"
+    how: dict[str, Any] = {}
+    if case.method != AUTOMATIC:
+        assert job.step is not None
+        how = {"method": fpdfp.FPDFP(schedule(where.problem, job.step)), "compressor": compressor(case)}
+    with warnings.catch_warnings():
+        # Some steps of a grid are meant to be too large.
+        warnings.simplefilter("ignore", fpdfp.errors.StepTooLargeWarning)
+        warnings.simplefilter("ignore", fpdfp.errors.DivergenceWarning)
+        result = fpdfp.solve(
+            where.problem,
+            **how,
+            rounds=job.rounds,
+            clients_per_round=case.n,
+            seed=job.seed,
+            evaluate_every=evaluations(job.rounds),
+            metrics={"test_loss": where.test_loss, "accuracy": where.accuracy},
+            checkpoint=checkpoint,
+            resume=True,
+            progress=False,
+        )
+    if result.status == "interrupted":
+        return None
+    checkpoint.unlink(missing_ok=True)
+    columns = {name: result.history[name].tolist() for name in COLUMNS}
+    return {**columns, "once_up": [result.bits_once_up], "diverged": [float(result.status == "diverged")]}
+
+
+def schedule(problem: fpdfp.Problem, step: Step) -> steps.Schedule:
+    """Return γ_k = γ0/(1 + ck) with γ0 given in units of 1/L."""
+    gamma0 = step.gamma / float(problem.lipschitz.mean())
+    return steps.Decreasing(gamma0, step.decay) if step.decay else steps.Constant(gamma0)
+
+
+def compressor(case: Case) -> Any:
+    """The messages of a case."""
+    return None if case.levels is None else fpdfp.QSGD(case.levels)
+
+
+class Bench:
+    """The runs of a task on a pool, with what is done already taken from a file."""
+
+    def __init__(self, where: Setting, scores: pool.Scores, folder: Path) -> None:
+        self.where, self.scores, self.folder = where, scores, folder
+        code = pool.code(fpdfp.FPDFP), pool.code(fpdfp.ShiftedPDFP)
+        self.code = {False: code[0], True: code[1]}
+        self.problem = fingerprint(where.problem)
+
+    def job(self, case: Case, step: Step | None, seed: int, rounds: int) -> Job:
+        """Return the job of a run; its key tells everything that its outcome depends on."""
+        how = "" if step is None else f"-{step.gamma:g}-{step.decay:g}"
+        what = f"{case.method}-{case.n}-{case.levels}{how}-{seed}-{rounds}"
+        key = f"{what}-{self.problem[:12]}-{self.code[case.method == AUTOMATIC]}-{fpdfp.__version__}"
+        return Job(key, case, step, seed, rounds, str(self.folder))
+
+    def compute(self, title: str, jobs: Sequence[Job]) -> list[dict[str, list[float]]]:
+        """Do the runs, the longest first."""
+        longest = sorted(jobs, key=cost, reverse=True)
+        found = dict(zip((job.key for job in longest), self.scores.compute(title, longest, cost, say), strict=True))
+        return [found[job.key] for job in jobs]
+
+    def tune(self, case: Case, rounds: int) -> Step:
+        """Return the step of the grid with the least objective at the end, by stages of more and more rounds."""
+
+        def score(grid: Sequence[Step], count: int) -> list[float]:
+            seeds = TUNING_SEEDS if count == rounds else TUNING_SEEDS[:1]
+            jobs = [self.job(case, step, seed, count) for step in grid for seed in seeds]
+            found = self.compute(f"tuning {case.label}, {count} rounds,", jobs)
+            return [max(map(final, found[i : i + len(seeds)])) for i in range(0, len(found), len(seeds))]
+
+        return pool.halve([Step(gamma, decay) for gamma in GAMMAS for decay in DECAYS], stages(rounds), score)[0]
+
+
+def stages(rounds: int) -> list[tuple[int, Any]]:
+    """The stages of tuning: rounds, and how many of so many settings go on."""
+    few, fewer = SURVIVORS
+    return [(max(1, rounds // 10), lambda _: few), (max(1, rounds // 3), lambda _: fewer), (rounds, lambda _: 1)]
+
+
+def final(found: dict[str, list[float]]) -> float:
+    """The objective at the end of a run; infinite if it diverged."""
+    return math.inf if found["diverged"][0] else found["objective"][-1]
+
+
+def cost(job: Job) -> int:
+    """What a run costs: gradients of clients."""
+    return job.rounds * job.case.n
+
+
+def say(job: Job, found: dict[str, list[float]]) -> str:
+    """Tell of a run that is done."""
+    return f"objective {found['objective'][-1]:.6g}, {format_bits(found['bits_up'][-1])} up"
+
+
+class Line(NamedTuple):
+    """What is shown of a case at its evaluations: ``rounds``, and arrays with a row for each seed."""
+
+    case: Case
+    step: Step | None
+    rounds: Array
+    error: Array
+    test_loss: Array
+    accuracy: Array
+    bits_up: Array
+    bits_down: Array
+    once_up: float
+
+
+def line(case: Case, step: Step | None, runs: Sequence[dict[str, list[float]]], best: float) -> Line:
+    """Put the runs of all seeds together; one that diverged has infinities from there on."""
+    longest = max(runs, key=lambda found: len(found["round"]))
+    table = {name: np.full((len(runs), len(longest["round"])), np.inf) for name in COLUMNS}
+    for row, found in enumerate(runs):
+        for name in COLUMNS:
+            table[name][row, : len(found[name])] = found[name]
+    return Line(
+        case, step, np.array(longest["round"]), table["objective"] / best - 1.0, table["test_loss"], table["accuracy"],
+        table["bits_up"], table["bits_down"], longest["once_up"][0],
+    )  # fmt: skip

@@ -1,0 +1,267 @@
+"""The scikit-learn estimators: conventions, objectives against other solvers, sites, bits."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import cvxpy as cp
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+import sklearn
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import fpdfp
+from fpdfp import FederatedLinearRegression, FederatedLogisticRegression
+from fpdfp.estimators.structure import differences
+
+PENALTIES = ("l1", "elasticnet", "group", "fused", "graph")
+EDGES = [(0, 1, 0.5), (1, 2, -1.0), (0, 3, 1.0)]
+GROUPS = ["a", "a", "b", "b"]
+
+
+@parametrize_with_checks(  # type: ignore[untyped-decorator]
+    [kind(penalty) for kind in (FederatedLogisticRegression, FederatedLinearRegression) for penalty in ("l1", "graph")]
+)
+def test_conventions(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def data(kind: str, rows: int = 60) -> tuple[Any, Any, Any]:
+    """Four features of different sizes, targets of a kind, and three sites of different sizes."""
+    generator = np.random.default_rng(3)
+    X = generator.standard_normal((rows, 4)) * [1.0, 2.0, 0.5, 1.0] + [0.0, 1.0, -1.0, 3.0]
+    z = X @ [1.0, -0.5, 0.0, 0.8] - 2.0
+    y = {
+        "regression": z + 0.3 * generator.standard_normal(rows),
+        "two classes": np.where(z + generator.logistic(size=rows) > 0, "yes", "no"),
+        "three classes": np.digitize(z + generator.logistic(size=rows), [-1.0, 1.5]),
+    }[kind]
+    return X, y, np.repeat(["north", "south", "west"], [rows // 2, rows // 3, rows - rows // 2 - rows // 3])
+
+
+def estimator_of(kind: str, penalty: str, **arguments: Any) -> Any:
+    made = FederatedLinearRegression if kind == "regression" else FederatedLogisticRegression
+    given: dict[str, Any] = {"penalty": penalty, "alpha": 0.05, "l1_weight": 0.5, "l1_ratio": 0.3}
+    given |= {"graph": EDGES} if penalty == "graph" else {"feature_groups": GROUPS} if penalty == "group" else {}
+    return made(**(given | arguments))
+
+
+def textbook(kind: str, penalty: str, X: Any, y: Any, alpha: float = 0.05, form: str = "weights") -> Any:
+    """The objective as its docstring says it, minimised by Clarabel: coefficients and intercept."""
+    names, codes = np.unique(y, return_inverse=True)
+    count = len(names) if kind == "three classes" else 1
+    W, b = cp.Variable((count, 4)), cp.Variable(count)
+    Z = X @ W.T + np.ones((len(X), 1)) @ cp.reshape(b, (1, count), order="C")
+    if kind == "regression":
+        loss = cp.sum_squares(Z[:, 0] - y) / (2 * len(y))
+    elif kind == "two classes":
+        loss = cp.sum(cp.logistic(cp.multiply(-np.where(codes > 0, 1.0, -1.0), Z[:, 0]))) / len(y)
+    else:
+        loss = cp.sum(cp.log_sum_exp(Z, axis=1) - cp.sum(cp.multiply(np.eye(count)[codes], Z), axis=1)) / len(y)
+    G = np.zeros((4, 4))
+    for i, j, weight in EDGES:
+        G[i, j] = G[j, i] = weight
+    D = [abs(w) * (np.eye(4)[i] - np.sign(w) * np.eye(4)[j]) for i, j, w in EDGES]
+    l1 = cp.sum(cp.abs(W))
+    terms = {
+        "l1": l1,
+        "elasticnet": 0.3 * l1 + 0.35 * cp.sum_squares(W),
+        "group": np.sqrt(2 * count) * (cp.norm(W[:, :2], "fro") + cp.norm(W[:, 2:], "fro")),
+        "fused": cp.sum(cp.abs(W[:, 1:] - W[:, :-1])) + 0.5 * l1,
+        "graph": cp.sum(cp.abs(W @ (G if form == "weights" else np.array(D).T))) + 0.5 * l1,
+    }
+    cp.Problem(cp.Minimize(loss + alpha * terms[penalty])).solve(solver=cp.CLARABEL)
+    return W.value, b.value
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("kind", ["regression", "two classes", "three classes"])
+def test_it_minimises_what_it_says(kind: str, penalty: str) -> None:
+    X, y, site = data(kind)
+    W, b = textbook(kind, penalty, X, y)
+    model = estimator_of(kind, penalty, tol=1e-8).fit(X, y, groups=site)
+    np.testing.assert_allclose(np.atleast_2d(model.coef_), W, atol=2e-4)
+    # The softmax is the same if all intercepts grow alike.
+    found, expected = np.atleast_1d(model.intercept_), b
+    if kind == "three classes":
+        found, expected = found - found.mean(), b - b.mean()
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
+def test_differences_over_edges() -> None:
+    X, y, site = data("regression")
+    W, _ = textbook("regression", "graph", X, y, form="differences")
+    model = estimator_of("regression", "graph", graph_form="differences", tol=1e-8).fit(X, y, groups=site)
+    np.testing.assert_allclose(model.coef_, W[0], atol=2e-4)
+
+
+def test_scikit_learn_agrees() -> None:
+    X, y = load_diabetes(return_X_y=True)
+    X = X / X.std(axis=0)
+    clinic = np.arange(len(y)) % 3
+    lasso = FederatedLinearRegression("l1", alpha=2.0, tol=1e-9).fit(X, y, groups=clinic)
+    theirs = Lasso(2.0, tol=1e-12).fit(X, y)
+    np.testing.assert_allclose(lasso.coef_, theirs.coef_, atol=1e-3)
+    np.testing.assert_array_equal(lasso.coef_ == 0, theirs.coef_ == 0)
+    net = FederatedLinearRegression("elasticnet", alpha=1.0, l1_ratio=0.7, tol=1e-9).fit(X, y, groups=clinic)
+    np.testing.assert_allclose(net.coef_, ElasticNet(alpha=1.0, l1_ratio=0.7, tol=1e-12).fit(X, y).coef_, atol=1e-3)
+    np.testing.assert_allclose(net.intercept_, y.mean() - X.mean(axis=0) @ net.coef_, atol=1e-3)
+
+
+def test_scikit_learns_logistic_regression_agrees() -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    ours = FederatedLogisticRegression("l1", alpha=0.02, tol=1e-8).fit(X, y, groups=np.arange(len(y)) % 4)
+    theirs = LogisticRegression(l1_ratio=1.0, C=1 / (0.02 * len(y)), solver="saga", tol=1e-8, max_iter=20_000).fit(X, y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-4)
+    np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
+
+
+@pytest.mark.parametrize("penalty", ["l1", "graph"])
+@pytest.mark.parametrize("kind", ["regression", "three classes"])
+def test_where_the_rows_are_does_not_matter(kind: str, penalty: str) -> None:
+    X, y, site = data(kind)
+    together = estimator_of(kind, penalty, tol=1e-9).fit(X, y)
+    apart = estimator_of(kind, penalty, tol=1e-9).fit(X, y, groups=site)
+    some = estimator_of(kind, penalty, tol=1e-9, clients_per_round=2).fit(X, y, groups=site)
+    sparse = estimator_of(kind, penalty, tol=1e-9).fit(scipy.sparse.csr_array(X), y, groups=site)
+    for other in (apart, some, sparse):
+        np.testing.assert_allclose(other.coef_, together.coef_, atol=1e-4)
+    assert list(apart.sites_) == ["north", "south", "west"]
+    np.testing.assert_allclose(sparse.predict(scipy.sparse.csr_array(X)), sparse.predict(X))
+
+
+@pytest.mark.parametrize("penalty", ["l1", "graph"])
+def test_standardised_by_the_moments_of_all_sites(penalty: str) -> None:
+    X, y, site = data("two classes")
+    X = X * [1.0, 100.0, 0.01, 1.0]
+    arguments: dict[str, Any] = {"tol": 1e-8, "graph": None, "graph_alpha": 0.05}
+    ours = estimator_of("two classes", penalty, standardize=True, **arguments).fit(X, y, groups=site)
+    pooled = make_pipeline(StandardScaler(), estimator_of("two classes", penalty, **arguments)).fit(X, y)
+    np.testing.assert_allclose(ours.predict_proba(X), pooled.predict_proba(X), atol=1e-5)
+    sparse = estimator_of("two classes", penalty, standardize=True, **arguments).fit(scipy.sparse.csr_array(X), y)
+    np.testing.assert_allclose(ours.predict_proba(X), sparse.predict_proba(X), atol=1e-4)
+
+
+def test_the_graph_is_learned_without_moving_rows() -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    model = FederatedLogisticRegression("graph", alpha=0.05, graph_alpha=0.2, tol=1e-4)
+    model.fit(X, y, groups=np.arange(len(y)) % 3)
+    pooled = fpdfp.datasets.feature_graph(X, alpha=0.2)
+    np.testing.assert_allclose(model.graph_.weights.toarray(), pooled.weights.toarray(), atol=1e-6)
+    numbers = 1 + 30 + 30 * 31 // 2
+    sent = model.bits_up_ - model.result_.bits_up - model.result_.bits_once_up
+    assert 3 * 64 * numbers <= sent <= 3 * (64 * numbers + 200)
+
+
+def test_graphs_by_name() -> None:
+    X, y, _ = data("regression")
+    frame = pd.DataFrame(X, columns=["age", "weight", "dose", "height"])
+    network = nx.Graph()
+    network.add_weighted_edges_from([("age", "weight", 0.5), ("weight", "dose", -1.0)])
+    network.add_edge("age", "height")
+    by_name = estimator_of("regression", "graph", graph=network).fit(frame, y)
+    by_number = estimator_of("regression", "graph").fit(X, y)
+    np.testing.assert_array_equal(by_name.graph_.weights.toarray(), by_number.graph_.weights.toarray())
+    np.testing.assert_array_equal(by_name.coef_, by_number.coef_)
+
+
+def test_in_cross_validation_and_grid_search() -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    X, y, site = X[:240, :10], y[:240], np.arange(240) % 3
+    pipeline = make_pipeline(StandardScaler(), FederatedLogisticRegression("fused"))
+    grid = {"federatedlogisticregression__alpha": [1e-3, 1e-2, 1.0]}
+    search = GridSearchCV(pipeline, grid, cv=3).fit(X, y)
+    assert search.best_score_ > 0.9
+    assert search.best_params_["federatedlogisticregression__alpha"] < 1.0
+    assert cross_val_score(FederatedLinearRegression(alpha=0.01), *data("regression")[:2]).min() > 0.5
+    fitted = pipeline.fit(X, y, federatedlogisticregression__groups=site)
+    assert len(fitted[-1].sites_) == 3
+
+
+def test_sites_reach_the_estimator_by_metadata_routing() -> None:
+    X, y, site = data("two classes", rows=90)
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = FederatedLogisticRegression().set_fit_request(groups=True)
+        search = GridSearchCV(model, {"alpha": [1e-3, 1e-2]}, cv=GroupKFold(3)).fit(X, y, groups=site)
+    assert list(search.best_estimator_.sites_) == ["north", "south", "west"]
+
+
+def test_what_it_tells_of_the_run() -> None:
+    X, y, site = data("three classes")
+    model = estimator_of("three classes", "l1").fit(X, y, groups=site)
+    assert model.n_iter_ == model.result_.rounds == model.history_["round"][-1]
+    assert model.bits_up_ == model.result_.bits_up + model.result_.bits_once_up > 0
+    assert model.bits_down_ > 0
+    assert model.coef_.shape == (3, 4)
+    assert model.intercept_.shape == (3,)
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    np.testing.assert_array_equal(clone(model).fit(X, y, groups=site).coef_, model.coef_)
+
+
+def test_any_method_and_messages() -> None:
+    X, y = load_iris(return_X_y=True)
+    model = FederatedLogisticRegression(
+        "group", alpha=0.01, feature_groups=[0, 0, 1, 1], method=fpdfp.FPDFP(), compressor=fpdfp.QSGD(20), rounds=50,
+        standardize=True, random_state=np.random.RandomState(3),
+    )  # fmt: skip
+    with pytest.warns(ConvergenceWarning, match="did not reach tol=1e-06 in 50 rounds"):
+        model.fit(X, y, groups=np.arange(len(y)) % 5)
+    assert model.score(X, y) > 0.8
+
+
+def test_differences_are_those_of_neighbours() -> None:
+    np.testing.assert_array_equal(differences(3).toarray(), [[-1, 1, 0], [0, -1, 1]])
+    assert differences(1).shape == (0, 1)
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"penalty": "l3"}, "penalty must be one of 'graph', 'fused', 'group', 'l1', 'elasticnet', got 'l3'"),
+    ({"alpha": -1.0}, "alpha must be a finite number of at least 0, got -1"),
+    ({"alpha": np.nan}, "alpha must be a finite number"),
+    ({"l1_ratio": 1.5}, "l1_ratio must be a number from 0 to 1, got 1.5"),
+    ({"l1_weight": -1}, "l1_weight must be a finite number of at least 0"),
+    ({"l2": np.inf}, "l2 must be a finite number"),
+    ({"graph_alpha": 0}, "graph_alpha must be a finite number greater than 0"),
+    ({"graph_form": "edges"}, "graph_form must be one of 'weights', 'differences'"),
+    ({"penalty": "group"}, "feature_groups must name the group of each feature"),
+    ({"penalty": "group", "feature_groups": [0, 1]}, "feature_groups must have one label for each of the 4 features"),
+    ({"penalty": "graph", "graph": np.eye(3)}, r"graph must be a matrix of shape \(4, 4\)"),
+    ({"penalty": "graph", "graph": [("a", "b")]}, "graph: there is no feature named 'a'; feature_names is not given"),
+    ({"rounds": 0}, "rounds must be an integer of at least 1"),
+    ({"clients_per_round": 9}, "clients_per_round must be"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD)
+def test_bad_parameters_are_named(arguments: dict[str, Any], message: str) -> None:
+    X, y, site = data("regression")
+    with pytest.raises((ValueError, TypeError), match=message):
+        FederatedLinearRegression(**arguments).fit(X, y, groups=site)
+
+
+def test_bad_sites_and_classes_are_named() -> None:
+    X, y, site = data("two classes")
+    with pytest.raises(ValueError, match="groups must name the site of each of the 60 rows of X"):
+        FederatedLogisticRegression().fit(X, y, groups=site[:-1])
+    with pytest.raises(ValueError, match="groups must name one for every entry"):
+        FederatedLogisticRegression().fit(X, y, groups=np.where(np.arange(60) == 3, np.nan, 1.0))
+    with pytest.raises(ValueError, match="y must hold at least two classes, got one class: yes"):
+        FederatedLogisticRegression().fit(X, np.full(60, "yes"))
+    with pytest.raises(AttributeError, match="has no attribute 'FederatedForest'"):
+        _ = fpdfp.FederatedForest
