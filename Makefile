@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test lint format tables bench fuzz clean
+.PHONY: help setup demo test lint format tables bench fuzz reproduce clean
 
 help:
 	@echo "make demo    graph-guided logistic regression among 20 clients: a table and a plot"
@@ -13,6 +13,7 @@ help:
 	@echo "make tables  write docs/methods.md anew from what the methods declare"
 	@echo "make bench   the benchmarks, one after the other"
 	@echo "make fuzz    decode a million damaged messages"
+	@echo "make reproduce  the paper's first experiment on a9a and covtype, into docs/results"
 
 $(VENV)/.runtime: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -48,9 +49,14 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.growth
 	$(BIN)/python -m benchmarks.codec
 	$(BIN)/python -m benchmarks.methods
+	$(BIN)/python -m benchmarks.solvers
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz --messages 1000000 --jobs 2
+
+reproduce: $(VENV)/.runtime
+	$(BIN)/fpdfp reproduce a9a --output docs/results/a9a
+	$(BIN)/fpdfp reproduce covtype --output docs/results/covtype
 
 clean:
 	rm -rf $(VENV) build dist demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis

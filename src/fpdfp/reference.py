@@ -1,19 +1,11 @@
 """An independent high-accuracy solver, with a certificate of what it reached.
 
-It shares nothing with the federated methods but the problem: the augmented Lagrangian of
+With all data in one place, the augmented Lagrangian of
 
     min f(x) + g(y)  subject to  Bx = y
 
-is minimised over y in closed form and over x by a semismooth Newton method,
-
-    ψ(x) = f(x) + min_y g(y) + ⟨v, Bx − y⟩ + σ/2 ‖Bx − y‖²
-    ∇ψ   = ∇f(x) + Bᵀ w,             w = prox_{σ g*}(v + σBx)
-    ∂²ψ  ∋ ∇²f(x) + σ Bᵀ D B,        D a generalised Jacobian of prox_{σ g*} at v + σBx
-
-and then v ← w with a larger σ. Both loops converge superlinearly.
-
-X. Li, D. Sun and K.-C. Toh, "A highly efficient semismooth Newton augmented Lagrangian method for solving
-lasso problems", SIAM J. Optim. 28 (2018).
+is minimised by a semismooth Newton method (`fpdfp/semismooth.py`), and then v ← w with a larger σ. Both loops converge
+superlinearly. What it reached is certified by a duality gap that does not depend on how x and v were found.
 """
 
 from __future__ import annotations
@@ -22,7 +14,6 @@ import dataclasses
 import math
 import time
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,9 +22,9 @@ from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.errors import AccuracyWarning
 from fpdfp.problem import Certificate, Problem
+from fpdfp.semismooth import Subproblem, as_matrix
 
 MAX_OUTER = 60
-MAX_NEWTON = 100
 #: Up to this size of x, and of B as a dense matrix, Newton systems are factorised; above, conjugate gradients.
 DENSE_COLUMNS = 1500
 DENSE_ENTRIES = 1 << 23
@@ -121,14 +112,13 @@ class _AugmentedLagrangian:
         self.tol = tol
         self.mu = problem.strong_convexity
         self.newton_steps = 0
+        self.smooth = _SmoothPart(problem)
         linop = problem.linop
         #: Where f may be flat, x is held near the last x, less and less: the proximal method of multipliers.
         self.proximity = 0.0 if self.mu > 0 else 1e-2 * float(problem.lipschitz.mean())
         self.matrix: Array | None = None
         if linop.size_in <= DENSE_COLUMNS and linop.size_in * linop.size_out <= DENSE_ENTRIES:
-            unit = np.eye(linop.size_in, dtype=problem.model.dtype).reshape(linop.size_in, *linop.in_shape)
-            #: Bᵀ as rows B e_1, B e_2, …, each of the shape of Bx.
-            self.matrix = linop.apply(unit)
+            self.matrix = as_matrix(linop, problem.model.dtype)
 
     def solve(self, x: Array) -> Reference:
         started = time.perf_counter()
@@ -139,7 +129,7 @@ class _AugmentedLagrangian:
         best_error, best, stalled = math.inf, (x, v), 0
         for outer in range(MAX_OUTER):
             accuracy = max(0.1 * scale * 10.0 ** (-1.5 * outer), self.gradient_tolerance(x, scale))
-            x, w = self.minimise(_Subproblem(problem, v, sigma, x, self.proximity * GROWTH**-outer), x, accuracy)
+            x, w = self.minimise(x, v, sigma, self.proximity * GROWTH**-outer, accuracy)
             error = self.error(x, v, w, sigma, scale)
             v = w
             stalled = 0 if error < 0.5 * best_error else stalled + 1
@@ -170,12 +160,20 @@ class _AugmentedLagrangian:
         smoothness = float(self.problem.lipschitz.mean())
         balanced = smoothness / linop.squared_norm if smoothness > 0 and linop.squared_norm > 0 else 1.0
         zero = np.zeros(self.problem.model.dual_shape, dtype=x.dtype)
-        x, _ = self.minimise(_Subproblem(self.problem, zero, 1e-9 * balanced, x, self.proximity), x, 0.1 * scale)
+        x, _ = self.minimise(x, zero, 1e-9 * balanced, self.proximity, 0.1 * scale)
         image = linop.apply(x)
         dual = self.problem.penalty.conjugate_prox(balanced * image, balanced)
         sizes = float(np.linalg.norm(dual)), float(np.linalg.norm(image))
         ratio = sizes[0] / sizes[1] if min(sizes) > 0 else balanced
         return x, min(max(ratio, 1e-8 * balanced), balanced)
+
+    def minimise(self, x: Array, v: Array, sigma: float, proximity: float, accuracy: float) -> tuple[Array, Array]:
+        """Minimise the augmented Lagrangian from x; return x and w."""
+        model = self.problem.model
+        subproblem = Subproblem(self.smooth, model.penalty, model.linop, v, sigma, x, proximity, self.matrix)
+        x, w, steps = subproblem.minimise(x, accuracy)
+        self.newton_steps += steps
+        return x, w
 
     def gradient_tolerance(self, x: Array, scale: float) -> float:
         """How small ‖∇ψ‖ must be for its part of the error to be within the tolerance."""
@@ -196,107 +194,16 @@ class _AugmentedLagrangian:
         mismatch = float(np.linalg.norm(w - v)) / sigma
         return max(stationarity, mismatch / max(float(np.linalg.norm(problem.linop.apply(x))), 1e-8))
 
-    def minimise(self, subproblem: _Subproblem, x: Array, accuracy: float) -> tuple[Array, Array]:
-        """Minimise ψ by damped Newton steps; return x and w."""
-        value, w, slope = subproblem.evaluate(x)
-        for _ in range(MAX_NEWTON):
-            length = float(np.linalg.norm(slope))
-            if length <= accuracy:
-                break
-            direction = subproblem.newton_direction(x, slope, self.matrix)
-            self.newton_steps += 1
-            descent = float(np.vdot(slope, direction))
-            damping = 1.0
-            while True:
-                trial = x + damping * direction
-                trial_value, trial_w, trial_slope = subproblem.evaluate(trial)
-                # At the end ψ no longer tells points apart; then a smaller gradient decides.
-                rounding = 1e-13 * max(abs(value), 1.0)
-                if trial_value <= value + 1e-4 * damping * descent or (
-                    trial_value <= value + rounding and float(np.linalg.norm(trial_slope)) < length
-                ):
-                    break
-                damping *= 0.5
-                if damping < 1e-12:
-                    return x, w
-            x, value, w, slope = trial, trial_value, trial_w, trial_slope
-        return x, w
 
+class _SmoothPart:
+    """f of a problem, with all data in one place."""
 
-@dataclasses.dataclass(frozen=True)
-class _Subproblem:
-    """ψ(x) + τ/2 ‖x − c‖² for given v, σ, c and τ."""
+    def __init__(self, problem: Problem) -> None:
+        self.value, self.gradient = problem.smooth_value, problem.gradient
+        self._losses, self._weights = problem.losses, problem.weights
 
-    problem: Problem
-    v: Array
-    sigma: float
-    centre: Array
-    tau: float
+    def hessian(self, x: Array) -> Array | None:
+        return self._losses.hessian(x, self._weights)
 
-    def evaluate(self, x: Array) -> tuple[float, Array, Array]:
-        """Return the value, w and the gradient."""
-        problem, sigma, away = self.problem, self.sigma, x - self.centre
-        shifted = self.v + sigma * problem.linop.apply(x)
-        w = problem.penalty.conjugate_prox(shifted, sigma)
-        y = problem.penalty.project((shifted - w) / sigma)
-        value = problem.smooth_value(x) + problem.penalty.value(y) + float(np.vdot(w, w)) / (2 * sigma)
-        value += self.tau / 2 * float(np.vdot(away, away))
-        return value, w, problem.gradient(x) + problem.linop.adjoint(w) + self.tau * away
-
-    def newton_direction(self, x: Array, slope: Array, matrix: Array | None) -> Array:
-        """Solve (∇²f + τI + σBᵀDB) d = −∇ψ, by Cholesky or by conjugate gradients."""
-        problem, sigma = self.problem, self.sigma
-        derivative = problem.penalty.conjugate_prox_derivative(self.v + sigma * problem.linop.apply(x), sigma)
-        hessian = problem.losses.hessian(x, problem.weights) if matrix is not None else None
-        if hessian is not None and matrix is not None:
-            rows = matrix.reshape(len(hessian), -1)
-            system = hessian + sigma * (derivative(matrix).reshape(rows.shape) @ rows.T)
-            system[np.diag_indices_from(system)] += self.tau
-            return _solve_positive(system, -slope.ravel()).reshape(slope.shape)
-
-        def product(u: Array) -> Array:
-            smooth = problem.losses.hessian_product(x, u, problem.weights) + self.tau * u
-            curved: Array = sigma * problem.linop.adjoint(derivative(problem.linop.apply(u)))
-            return smooth + curved
-
-        return _conjugate_gradients(product, -slope)
-
-
-def _solve_positive(system: Array, right: Array) -> Array:
-    """Solve a positive semidefinite system, with as little regularisation as makes it definite."""
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve
-
-    size = float(np.trace(system)) / len(system) or 1.0
-    ridge = 0.0
-    while True:
-        try:
-            factor = cho_factor(system + ridge * np.eye(len(system), dtype=system.dtype))
-            solution: Array = cho_solve(factor, right)
-            if np.isfinite(solution).all():
-                return solution
-        except LinAlgError:
-            pass
-        ridge = max(10 * ridge, 1e-14 * size)
-
-
-def _conjugate_gradients(product: Callable[[Array], Array], right: Array) -> Array:
-    """Solve roughly; the residual asked for shrinks with the right side, which keeps Newton superlinear."""
-    solution = np.zeros_like(right)
-    residual = right.copy()
-    direction = residual
-    square = float(np.vdot(residual, residual))
-    target = square * min(0.1, square**0.5) ** 2
-    for _ in range(10 * right.size):
-        image = product(direction)
-        curvature = float(np.vdot(direction, image))
-        if curvature <= 0:
-            break
-        length = square / curvature
-        solution = solution + length * direction
-        residual = residual - length * image
-        following = float(np.vdot(residual, residual))
-        if following <= target:
-            break
-        direction = residual + following / square * direction
-        square = following
-    return solution if solution.any() else right
+    def hessian_product(self, x: Array, direction: Array) -> Array:
+        return self._losses.hessian_product(x, direction, self._weights)

@@ -82,7 +82,9 @@ def few_are_faster_at_first(lines: Lines, task: Task) -> Claim:
         )
     verdict = "confirmed" if all(by_rounds) else "refuted against rounds"
     if not all(by_rounds):
-        verdict += ", confirmed against bits" if all(by_bits) else " and against bits"
+        verdict += (
+            ", confirmed against bits" if all(by_bits) else ", in part against bits" if any(by_bits) else " and bits"
+        )
     return Claim(
         f"A small n converges faster at first (s = {FIXED_LEVELS}).", verdict, f"relative error: {'; '.join(texts)}."
     )
@@ -110,7 +112,7 @@ def some_are_as_good_as_all(lines: Lines, task: Task) -> Claim:
 def bits_are_saved(lines: Lines, task: Task) -> Claim:
     """Fitting levels and participation lower the bits."""
     ours = [one for one in lines.values() if one.case.method != AUTOMATIC]
-    target = max(float(one.error[:, -1].max()) for one in ours)
+    target = max(float(one.ended.max()) for one in ours)
     needed = {one.case: bits_to(one, target) for one in ours}
     least = min(needed, key=needed.__getitem__)
     saved = least.levels is not None and least.n < task.clients
@@ -126,8 +128,8 @@ def bits_are_saved(lines: Lines, task: Task) -> Claim:
 def beyond(lines: Lines, task: Task) -> Claim:
     """What the automatic method needs for the least error that FPDFP reaches."""
     theirs = [one for one in lines.values() if one.case.method != AUTOMATIC]
-    best = min(theirs, key=lambda one: middle(one.error[:, -1]))
-    target = middle(best.error[:, -1])
+    best = min(theirs, key=lambda one: middle(one.ended))
+    target = middle(best.ended)
     texts = []
     for one in lines.values():
         if one.case.method == AUTOMATIC:
@@ -148,24 +150,19 @@ def beyond(lines: Lines, task: Task) -> Claim:
 
 def worse(one: Line, other: Line) -> bool:
     """Whether one ends with a larger error than another, in the median and for most seeds."""
-    ours, theirs = one.error[:, -1], other.error[:, -1]
+    ours, theirs = one.ended, other.ended
     return middle(ours) > middle(theirs) and bool((ours > theirs).mean() > 0.5)
 
 
 def count_worse(one: Line, other: Line) -> str:
     """For how many seeds one ends with a larger error than another."""
-    return f"{np.count_nonzero(one.error[:, -1] > other.error[:, -1])} of {len(one.error)} seeds"
+    return f"{np.count_nonzero(one.ended > other.ended)} of {len(one.error)} seeds"
 
 
 def as_good(one: Line, other: Line) -> bool:
     """Whether one ends about as well as another."""
-    errors, accuracies = ((middle(a[:, -1]), middle(b[:, -1])) for a, b in pairs(one, other))
-    return errors[0] <= (1 + MUCH) * errors[1] and accuracies[0] >= accuracies[1] - POINTS
-
-
-def pairs(one: Line, other: Line) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Errors and accuracies of two lines."""
-    return [(one.error, other.error), (one.accuracy, other.accuracy)]
+    accuracies = middle(one.accuracy[:, -1]), middle(other.accuracy[:, -1])
+    return middle(one.ended) <= (1 + MUCH) * middle(other.ended) and accuracies[0] >= accuracies[1] - POINTS
 
 
 def compared(one: Line, other: Line, name: Callable[[Line], str]) -> str:
@@ -207,8 +204,7 @@ def middle(values: np.ndarray) -> float:
 
 def ended(line: Line) -> str:
     """The error at the end: the median and the range."""
-    last = line.error[:, -1]
-    return f"{middle(last):.3e} ({last.min():.3e} to {last.max():.3e})"
+    return f"{middle(line.ended):.3e} ({line.ended.min():.3e} to {line.ended.max():.3e})"
 
 
 def listed(some: Sequence[Line], name: Callable[[Line], str], what: Callable[[Line], str]) -> str:

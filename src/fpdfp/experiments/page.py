@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from fpdfp.experiments import claims
-from fpdfp.experiments.runs import SURVIVORS
+from fpdfp.experiments.runs import FINALISTS, LAST
 
 PAGE = """\
 # Graph-guided logistic regression: {name}
@@ -19,11 +20,12 @@ test on. μ1 = {mu1:g}, μ2 = {mu2:g}; B = [G; I] with a graph of {edges} edges 
 {relative_gap:.1e} by [optimum.npz](optimum.npz), its x and v.
 
 Tuned for each case: FPDFP's step γ_k = γ0/(1 + ck) with γ0 in {gammas}/L, L = {L:.4g} the mean of the clients'
-Lipschitz constants, and c in {decays}, by the objective at the end: all settings for {tenth} rounds, the best {few} for
-{third}, the best {fewer} for {rounds}, with seed {seeds[0]}, in the end with seed {seeds[1]} too, and the worse counts.
-What is shown are other seeds, {first} to {last}: medians, and ranges as bands.
+Lipschitz constants, and c in {decays}, by the objective at the end. All settings run {first_stage} rounds with seed
+{seeds[0]}; of each c the best γ0, of c = 0 the best two, run {rounds}; and the best {finalists} of those also with seed
+{seeds[1]}. What is shown are other seeds, {first} to {last}: medians, and ranges as bands. "At the end" is the mean
+over the last {last_part:g} % of the rounds, since with some clients a round the last iterate is noisy.
 
-| case ({rounds} rounds unless said) | step | relative error | test loss | accuracy | Mbit up |
+| case ({rounds} rounds unless said) | step | relative error at the end | test loss | accuracy | Mbit up |
 | --- | --- | --- | --- | --- | --- |
 {table}
 
@@ -53,11 +55,10 @@ def write(name: str, summary: dict[str, Any], figures: Sequence[str]) -> str:
         decays=braces(tuning["c"]),
         L=tuning["L"],
         seeds=tuning["seeds"],
-        few=SURVIVORS[0],
-        fewer=SURVIVORS[1],
+        last_part=100 * LAST,
         rounds=rounds,
-        tenth=rounds // 10,
-        third=rounds // 3,
+        first_stage=tuning["stages"][0][0],
+        finalists=FINALISTS,
         first=summary["seeds"][0],
         last=summary["seeds"][-1],
         table="\n".join(map(row, summary["cases"])),
@@ -83,7 +84,7 @@ def row(case: dict[str, Any]) -> str:
     else:
         label, step = f"{case['label']}, {case['round'][-1]} rounds", "nothing tuned"
         bits = f"{sent:,.2f} and {case['bits_once_up'] / 1e6:,.1f} once"
-    ended = f"{case['error']['median'][-1]:.2e} | {case['test_loss']['median'][-1]:.5f}"
+    ended = f"{statistics.median(case['error_at_the_end']):.2e} | {case['test_loss']['median'][-1]:.5f}"
     return f"| {label} | {step} | {ended} | {100 * case['accuracy']['median'][-1]:.2f} % | {bits} |"
 
 

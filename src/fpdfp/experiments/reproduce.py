@@ -15,8 +15,10 @@ from fpdfp.experiments.graph_guided import TASKS, Setting, Task, cached_setting
 from fpdfp.experiments.runs import (
     DECAYS,
     FEW,
+    FINALISTS,
+    FIRST_STAGE,
     GAMMAS,
-    SURVIVORS,
+    LAST,
     TUNING_SEEDS,
     Bench,
     Case,
@@ -119,8 +121,12 @@ def results(where: Setting, best: dict[str, Any], lines: dict[Case, Line], round
         "optimum": {**best, "file": "optimum.npz"},
         "tuning": {
             "what": "FPDFP's step γ_k = γ0/(1 + ck), for each case", "gamma0_times_L": GAMMAS, "c": DECAYS,
-            "L": float(where.problem.lipschitz.mean()), "seeds": TUNING_SEEDS, "by": "objective at the end",
-            "stages": [[rounds // 10, "all"], [rounds // 3, f"best {SURVIVORS[0]}"], [rounds, f"best {SURVIVORS[1]}"]],
+            "L": float(where.problem.lipschitz.mean()), "seeds": TUNING_SEEDS,
+            "by": f"objective, mean over the last {100 * LAST:g} % of the rounds",
+            "stages": [
+                [round(FIRST_STAGE * rounds), "all; of each c the best γ0 goes on, of c = 0 the best two"],
+                [rounds, f"those; the best {FINALISTS} go on with all seeds"],
+            ],
         },
         "rounds": rounds,
         "seeds": list(seeds_of(seeds)),
@@ -141,7 +147,8 @@ def described(one: Line) -> dict[str, Any]:
     }
     return {
         "label": one.case.label, "method": one.case.method, "clients_per_round": one.case.n, "levels": one.case.levels,
-        **step, "bits_once_up": one.once_up, "round": one.rounds.tolist(), **columns,
+        **step, "error_at_the_end": rounded(one.ended), "bits_once_up": one.once_up, "round": one.rounds.tolist(),
+        **columns,
     }  # fmt: skip
 
 

@@ -23,11 +23,13 @@ LEVELS: tuple[int | None, ...] = (5, 10, 20, None)
 FIXED_LEVELS = 20
 #: The grid of FPDFP's steps, γ_k = γ0/(1 + ck): γ0 in units of 1/L with L the mean of the clients' constants, and c.
 GAMMAS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
-DECAYS = (0.0, 0.001, 0.005, 0.02)
-#: How many settings go on after a tenth and a third of the rounds. The last stage has all seeds, and the worst counts,
-#: so that no step is taken that is stable by luck.
-SURVIVORS = (5, 2)
+DECAYS = (0.0, 0.001, 0.005)
+#: The first stage of tuning has this part of the rounds. Of each c the best γ0 goes on, of c = 0 the best two, since
+#: the noise of a constant step shows late; of those, after all rounds, the best so many are run with every tuning seed.
+FIRST_STAGE, FINALISTS = 0.2, 2
 TUNING_SEEDS = (0, 1)
+#: "At the end" means the mean over the last part of the rounds: with some clients a round the last iterate is noisy.
+LAST = 0.2
 #: Rounds of the automatic method.
 FEW = 100
 AUTOMATIC = "automatic"
@@ -163,26 +165,33 @@ class Bench:
         return [found[job.key] for job in jobs]
 
     def tune(self, case: Case, rounds: int) -> Step:
-        """Return the step of the grid with the least objective at the end, by stages of more and more rounds."""
+        """Return the step of the grid with the least objective at the end, by stages."""
 
-        def score(grid: Sequence[Step], count: int) -> list[float]:
-            seeds = TUNING_SEEDS if count == rounds else TUNING_SEEDS[:1]
+        def best(grid: Sequence[Step], count: int, go_on: int, seeds: Sequence[int] = TUNING_SEEDS[:1]) -> list[Step]:
             jobs = [self.job(case, step, seed, count) for step in grid for seed in seeds]
             found = self.compute(f"tuning {case.label}, {count} rounds,", jobs)
-            return [max(map(final, found[i : i + len(seeds)])) for i in range(0, len(found), len(seeds))]
+            scores = [sum(map(final, found[i : i + len(seeds)])) for i in range(0, len(found), len(seeds))]
+            return [grid[i] for i in np.argsort(scores, kind="stable")[:go_on]]
 
-        return pool.halve([Step(gamma, decay) for gamma in GAMMAS for decay in DECAYS], stages(rounds), score)[0]
-
-
-def stages(rounds: int) -> list[tuple[int, Any]]:
-    """The stages of tuning: rounds, and how many of so many settings go on."""
-    few, fewer = SURVIVORS
-    return [(max(1, rounds // 10), lambda _: few), (max(1, rounds // 3), lambda _: fewer), (rounds, lambda _: 1)]
+        first = max(1, round(FIRST_STAGE * rounds))
+        promising = [
+            step
+            for decay in DECAYS
+            for step in best([Step(gamma, decay) for gamma in GAMMAS], first, 1 if decay else 2)
+        ]
+        (chosen,) = best(best(promising, rounds, FINALISTS), rounds, 1, TUNING_SEEDS)
+        return chosen
 
 
 def final(found: dict[str, list[float]]) -> float:
     """The objective at the end of a run; infinite if it diverged."""
-    return math.inf if found["diverged"][0] else found["objective"][-1]
+    ended = at_the_end(np.array(found["round"]), np.array(found["objective"]))
+    return math.inf if found["diverged"][0] else float(ended)
+
+
+def at_the_end(rounds: Array, values: Array) -> Any:
+    """The mean of values, over the last axis, at the evaluations of the last part of the rounds."""
+    return values[..., rounds > (1 - LAST) * rounds[-1]].mean(axis=-1)
 
 
 def cost(job: Job) -> int:
@@ -207,6 +216,12 @@ class Line(NamedTuple):
     bits_up: Array
     bits_down: Array
     once_up: float
+
+    @property
+    def ended(self) -> Array:
+        """The relative error at the end, for each seed."""
+        ended: Array = at_the_end(self.rounds, self.error)
+        return ended
 
 
 def line(case: Case, step: Step | None, runs: Sequence[dict[str, list[float]]], best: float) -> Line:

@@ -8,14 +8,20 @@ from typing import NamedTuple
 import numpy as np
 
 from fpdfp import _checks
+from fpdfp._blas import one_thread
 from fpdfp._typing import Array
 from fpdfp.methods._common import dots, norms
 from fpdfp.methods.base import Work
 from fpdfp.penalties.zero import Zero
 from fpdfp.problem import Model
+from fpdfp.semismooth import Subproblem, as_matrix
 
 #: Dual steps between two looks at the gap, which costs as much as a step.
 LOOK = 5
+#: Dual steps before Newton steps are taken, and multiplications that a Newton step may cost.
+FIRST, CHEAP = 20, 1 << 28
+#: The values of σ, in units that suit a typical row of B. At the last the dual errors are those of rounding.
+SIGMAS = (1.0, 1e1, 1e2, 1e3, 1e4, 1e5)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +82,7 @@ def prox(
     inner: InnerSolve | None = None,
     reach: tuple[float, float] = (0.0, 1.0),
     origin: Array | None = None,
+    matrix: Array | None = None,
 ) -> Solved:  # fmt: skip
     """Return prox_{t g∘B}(y) over a leading client axis; in closed form where ``inner`` is None.
 
@@ -90,12 +97,29 @@ def prox(
     with (a, b) = ``reach``; with ``origin`` it is within tol (a‖u‖ + b‖origin − u‖), after at least one step. Where
     g is not finite everywhere there is no gap, and the progress of a dual step is taken for it. A client's steps do
     not depend on those of others.
+
+    For a single y, with B as a ``matrix`` (see :func:`dense`), Newton steps follow where a few dual steps do not
+    suffice: where B is ill-conditioned they would take thousands.
     """
     if t == 0 or isinstance(model.penalty, Zero):
         return Solved(y, v, Work())
     if inner is None:
         return Solved(model.penalty.prox(y, t), v, Work())
-    return _DualSteps(model, y, t, v, inner, reach, origin).run()
+    if matrix is None:
+        return _DualSteps(model, y, t, v, inner, reach, origin).run()
+    few = dataclasses.replace(inner, max_steps=min(inner.max_steps, FIRST))
+    found = _DualSteps(model, y, t, v, few, reach, origin).run()
+    if not found.work.unsolved:
+        return found
+    return _NewtonSteps(model, y, t, found, inner, reach, origin, matrix).run()
+
+
+def dense(model: Model) -> Array | None:
+    """Return B as a matrix if Newton steps with it are cheap, for the server's proxes; else None."""
+    linop = model.linop
+    if not needs_inner(model) or linop.size_out * linop.size_in**2 > CHEAP:
+        return None
+    return as_matrix(linop, np.dtype(np.float64))
 
 
 class _DualSteps:
@@ -161,6 +185,59 @@ class _DualSteps:
         gap = np.maximum(values + conjugates - products - rounding, 0.0)
         solved: Array = (np.sqrt(2.0 * t * gap) <= self.inner.tol * reach) & np.isfinite(rounding)
         return solved
+
+
+class _NewtonSteps(_DualSteps):
+    """The same prox by an augmented Lagrangian and semismooth Newton steps, on the server."""
+
+    def __init__(
+        self, model: Model, y: Array, t: float, start: Solved, inner: InnerSolve, reach: tuple[float, float],
+        origin: Array | None, matrix: Array,
+    ) -> None:  # fmt: skip
+        super().__init__(model, y, t, start.v, inner, reach, origin)
+        self.taken, self.matrix = start.work.steps, matrix
+
+    def run(self) -> Solved:
+        model, y = self.model, self.y[0].astype(np.float64)
+        smooth = _Distance(y, self.t)
+        v, x, steps = self.v[0].astype(np.float64), self.u[0].astype(np.float64), self.taken
+        rows = np.square(self.matrix.reshape(len(self.matrix), -1)).sum(axis=0)
+        unit = 1.0 / (self.t * float(np.median(rows[rows > 0])))
+        with one_thread():
+            for sigma in SIGMAS:
+                u = y - self.t * model.linop.adjoint(v)
+                reach = self.reach[0] * norms(u[None])[0] + self.reach[1] * norms(self.origin - u[None])[0]
+                problem = Subproblem(smooth, model.penalty, model.linop, v, sigma * unit, x, 0.0, self.matrix)
+                x, v, taken = problem.minimise(x, 0.1 * self.inner.tol * reach / self.t)
+                steps += taken
+                if self._look(self.y, v[None].astype(self.v.dtype), FIRST_ROW).all():
+                    return Solved(self.u, self.v, Work(steps))
+        return Solved(self.u, self.v, Work(steps, 1))
+
+
+#: The only client there is.
+FIRST_ROW = np.arange(1)
+
+
+class _Distance:
+    """‖x − y‖²/2t."""
+
+    def __init__(self, y: Array, t: float) -> None:
+        self.y, self.t = y, t
+
+    def value(self, x: Array) -> float:
+        return float(np.vdot(x - self.y, x - self.y)) / (2.0 * self.t)
+
+    def gradient(self, x: Array) -> Array:
+        gradient: Array = (x - self.y) / self.t
+        return gradient
+
+    def hessian(self, x: Array) -> Array:
+        return np.eye(x.size) / self.t
+
+    def hessian_product(self, x: Array, direction: Array) -> Array:
+        product: Array = direction / self.t
+        return product
 
 
 def _wide(factors: Array, y: Array, model: Model) -> Array:

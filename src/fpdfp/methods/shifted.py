@@ -16,7 +16,7 @@ from fpdfp.methods._common import check_hyper_parameters, mean, norms
 from fpdfp.methods._variance import Anchors
 from fpdfp.methods._variance import gradients as variance_reduced
 from fpdfp.methods.base import Method, Update, Work
-from fpdfp.methods.inner import InnerSolve, needs_inner, prox
+from fpdfp.methods.inner import InnerSolve, dense, needs_inner, prox
 from fpdfp.methods.traits import Traits
 from fpdfp.precondition import Fourier, Preconditioner, exchange
 from fpdfp.problem import ROUNDINGS, LocalLosses, Model
@@ -127,8 +127,9 @@ class ShiftedPDFP(Method):
     step
         γ: a number or ``"auto"``.
     dual_steps
-        The most dual steps that the server takes in a round; it stops when they no longer matter. By default 100, and
-        twice as many after every round in which they were too few, up to 3,200 and to 400 on average.
+        The most dual steps that the server takes in a round; it stops when they no longer matter. By default, for up
+        to some hundred features, 20, and then semismooth Newton steps where they were too few; for more features 100,
+        and twice as many after every round in which they were too few, up to 3,200 and to 400 on average.
     preconditioner
         Coordinates to work in, x = S u: a :class:`fpdfp.precondition.Preconditioner`; ``"moments"``, the inverse of a
         bound of the Hessian, from second moments that clients send once (d(d + 1)/2 numbers, counted apart);
@@ -143,7 +144,7 @@ class ShiftedPDFP(Method):
         How many samples a client uses when it does not compute the full gradient; None for all, always.
     refresh
         p; by default the batch's share of the client's samples.
-    unless, smoothness, convexity, n_clients, warm_up, adaptive, space
+    unless, smoothness, convexity, n_clients, warm_up, adaptive, space, matrix
         Filled in by ``solve``.
 
     References
@@ -194,6 +195,7 @@ class ShiftedPDFP(Method):
     warm_up: int | None = dataclasses.field(default=None, repr=False)
     adaptive: bool = dataclasses.field(default=False, repr=False)
     space: Model | None = dataclasses.field(default=None, repr=False, compare=False)
+    matrix: Array | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_hyper_parameters(self, constant_step=True)
@@ -270,6 +272,7 @@ class ShiftedPDFP(Method):
         return dataclasses.replace(self, unless=None) if helps else dataclasses.replace(self, preconditioner=None)
 
     def prepare(self, model: Model, constants: steps.Constants) -> ShiftedPDFP:
+        space = model if self.factor is None else model._replace(linop=Compose(model.linop, self.factor))
         return dataclasses.replace(
             self,
             step=steps.resolve_constant(self.step, 1.0 / self.noisy_smoothness(constants)),
@@ -279,7 +282,8 @@ class ShiftedPDFP(Method):
             n_clients=constants.n_clients,
             warm_up=self.rounds_to_learn(constants),
             adaptive=self.may_grow and isinstance(self.step, str),
-            space=model if self.factor is None else model._replace(linop=Compose(model.linop, self.factor)),
+            space=space,
+            matrix=dense(space) if self.dual_steps is None else None,
         )
 
     def noisy_smoothness(self, constants: steps.Constants) -> float:
@@ -351,7 +355,7 @@ class ShiftedPDFP(Method):
         gamma = self.schedule()(0) * _control.factor(control)
         inner = InnerSolve(TOLERANCE, int(state.work[1])) if needs_inner(self.space) else None
         y = state.z - gamma * estimate
-        (x,), v, work = prox(self.space, y[None], gamma, state.v, inner, origin=state.z[None])
+        (x,), v, work = prox(self.space, y[None], gamma, state.v, inner, origin=state.z[None], matrix=self.matrix)
         if self.space.linop.is_identity:
             v = model.penalty.conjugate_prox(y / gamma, 1.0 / gamma)[None]  # Moreau: x = y − γv
         beta, control = _control.following(control, state.z, x, state.x, gamma, k >= self.warm_up)
