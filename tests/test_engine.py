@@ -78,6 +78,11 @@ X = generator.standard_normal((1500, 300))
 losses = fpdfp.losses.LeastSquares(X, X @ generator.standard_normal(300), clients=np.arange(1500) % 3, l2=0.1)
 result = fpdfp.solve(fpdfp.Problem(losses, fpdfp.penalties.L1(0.01)), rounds=10)
 print(hashlib.sha256(result.x.tobytes()).hexdigest(), result.history.step.tolist())
+# and so do the Newton steps of the server
+graph = fpdfp.datasets.feature_graph(X[:, :100], alpha=0.05)
+losses = fpdfp.losses.Logistic(X[:, :100], X[:, 0] > 0, clients=np.arange(1500) % 3, l2=0.001)
+result = fpdfp.solve(fpdfp.Problem(losses, fpdfp.penalties.L1(0.001), graph.stacked()), rounds=10)
+print(hashlib.sha256(result.x.tobytes()).hexdigest(), result.history.inner_server.tolist())
 """
 
 

@@ -225,6 +225,60 @@ def test_any_method_and_messages() -> None:
     assert model.score(X, y) > 0.8
 
 
+@pytest.mark.parametrize("penalty", ["l1", "graph"])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("constant", [0.1, 1 / 3, 7.0, 1e8, 1e-20])
+def test_constant_columns_change_nothing(penalty: str, sparse: bool, constant: float) -> None:
+    """Standardised, what rounding leaves of them would be taken for a feature."""
+    X, y, site = data("regression")
+    wide = np.column_stack([X, np.full(len(y), constant)])
+    arguments: dict[str, Any] = {"standardize": True, "tol": 1e-8, "graph": [(0, 1)]}
+    plain, rows = (scipy.sparse.csr_array(a) if sparse else a for a in (X, wide))
+    expected = estimator_of("regression", penalty, **arguments).fit(plain, y, groups=site)
+    model = estimator_of("regression", penalty, **arguments).fit(rows, y, groups=site)
+    assert model.result_.status == "converged"
+    np.testing.assert_allclose(model.predict(rows), expected.predict(plain), atol=1e-3)
+    assert abs(model.coef_[-1]) < 1e-6
+
+
+def test_large_offsets_of_sparse_rows_lose_no_digits() -> None:
+    X = data("regression")[0] + 1e6
+    sparse, dense = scipy.sparse.csr_array(X), fpdfp.datasets.Moments.of(X)
+    np.testing.assert_allclose(fpdfp.datasets.Moments.of(sparse).covariance, dense.covariance, atol=1e-8)
+    np.testing.assert_allclose(fpdfp.datasets.Moments.of(sparse, diagonal=True).variance, dense.variance, rtol=1e-8)
+    whole = scipy.sparse.csr_array(np.full((300, 1), 100, dtype=np.int8))
+    assert abs(fpdfp.datasets.Moments.of(whole).scatter) < 1e-20
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_an_optimum_of_zero_is_recognised(penalty: str) -> None:
+    X, _, site = data("regression")
+    model = estimator_of("regression", penalty).fit(X, np.full(len(X), 3.0), groups=site)
+    assert model.result_.status == "converged"
+    assert model.n_iter_ < 100
+    np.testing.assert_allclose(model.coef_, 0.0, atol=1e-6)
+    assert model.intercept_ == pytest.approx(3.0)
+
+
+def test_features_of_very_different_sizes() -> None:
+    X, y, site = data("two classes")
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    sizes = np.array([1e-4, 1e4, 1.0, 1e2])
+    model = FederatedLogisticRegression(alpha=1e-3).fit(X * sizes, y, groups=site)
+    assert model.result_.status == "converged"
+    W = cp.Variable(4)
+    b = cp.Variable()
+    margins = cp.multiply(np.where(y == "yes", -1.0, 1.0), X @ W + b)
+    objective = cp.sum(cp.logistic(margins)) / len(y) + 1e-3 * cp.sum(cp.abs(cp.multiply(W, 1 / sizes)))
+    best = cp.Problem(cp.Minimize(objective)).solve(solver=cp.CLARABEL)
+    assert model.result_.objective == pytest.approx(best, rel=1e-5)
+
+
+def test_without_a_tolerance_all_rounds_are_run() -> None:
+    X, y, site = data("regression")
+    assert FederatedLinearRegression(tol=None, rounds=7).fit(X, y, groups=site).n_iter_ == 7
+
+
 def test_differences_are_those_of_neighbours() -> None:
     np.testing.assert_array_equal(differences(3).toarray(), [[-1, 1, 0], [0, -1, 1]])
     assert differences(1).shape == (0, 1)
@@ -242,7 +296,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"penalty": "group"}, "feature_groups must name the group of each feature"),
     ({"penalty": "group", "feature_groups": [0, 1]}, "feature_groups must have one label for each of the 4 features"),
     ({"penalty": "graph", "graph": np.eye(3)}, r"graph must be a matrix of shape \(4, 4\)"),
-    ({"penalty": "graph", "graph": [("a", "b")]}, "graph: there is no feature named 'a'; feature_names is not given"),
+    ({"penalty": "graph", "graph": [("a", "b")]}, "graph: there is no feature named 'a'; features have no names here"),
     ({"rounds": 0}, "rounds must be an integer of at least 1"),
     ({"clients_per_round": 9}, "clients_per_round must be"),
 ]

@@ -7,6 +7,7 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 from hypothesis import given
@@ -149,6 +150,29 @@ def test_differences_of_a_graph_that_was_found_follow_partial_correlations() -> 
     assert rows[0, 0] * rows[0, 1] < 0 < rows[1, 2] * rows[1, 3]
 
 
+def test_a_data_frame_and_an_array_of_edges() -> None:
+    names = ["a", "b", "c", "d"]
+    np.testing.assert_array_equal(as_graph(pd.DataFrame(MATRIX, names, names), 4).weights.toarray(), MATRIX)
+    assert as_graph(np.array([[0, 1], [2, 3]]), 4).edges == 2
+    with pytest.raises(ValueError, match="graph: there is no feature named 'e'"):
+        as_graph(nx.Graph([("a", "b"), ("a", "e")]), 4, names)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Moments.total([]), "parts must hold the moments of at least one client, got none"),
+        (lambda: Moments.of(np.ones((0, 3))), "X must have rows and columns"),
+        (lambda: Moments.of([[np.nan, 1.0]]), "X must be finite"),
+        (lambda: Moments.of_clients(np.eye(3), ["a", "b"]), "clients must have one entry for each of the 3 rows"),
+        (lambda: feature_graph(Moments.of(np.eye(3), diagonal=True)), "these moments have no covariances"),
+    ],
+)
+def test_bad_moments_are_named(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
 def test_a_graph_without_edges() -> None:
     graph = as_graph([], 3)
     assert graph.edges == 0
@@ -161,7 +185,7 @@ def directed() -> Any:
 
 
 GIVEN: list[tuple[Any, str]] = [
-    (lambda: as_graph(np.ones((3, 2)), 3), r"graph must be a matrix of shape \(3, 3\), got \(3, 2\)"),
+    (lambda: as_graph(np.ones((3, 4)), 3), r"graph must be a matrix of shape \(3, 3\), got \(3, 4\)"),
     (lambda: as_graph(np.triu(np.ones((3, 3)), 1), 3), "graph must be a symmetric matrix"),
     (lambda: as_graph(np.eye(3), 3), "graph must have a zero diagonal"),
     (lambda: as_graph(np.full((3, 3), np.nan), 3), "graph must be finite"),

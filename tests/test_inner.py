@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import fpdfp
 from fpdfp import penalties
 from fpdfp.errors import AccuracyWarning, DivergenceWarning
 from fpdfp.methods import InnerSolve
-from fpdfp.methods.inner import needs_inner, prox
+from fpdfp.methods.inner import dense, needs_inner, prox
 from tests import helpers
 
 ZOO = {name: problem for name, problem in helpers.zoo().items() if needs_inner(problem.model)}
@@ -92,6 +93,47 @@ def test_it_is_the_prox(name: str, t: float, rng: np.random.Generator) -> None:
             allowed = tol * (reach[0] * np.linalg.norm(u) + reach[1] * np.linalg.norm(point - u))
             assert np.linalg.norm(u - expected) <= allowed + radius
         np.testing.assert_allclose(solved.u, y - t * model.linop.adjoint(solved.v), atol=1e-12)
+
+
+@pytest.mark.parametrize("t", [0.03, 1.0, 30.0])
+@pytest.mark.parametrize("name", ZOO)
+def test_newton_steps_give_the_same_prox(name: str, t: float, rng: np.random.Generator) -> None:
+    problem = ZOO[name]
+    model, y = problem.model, rng.standard_normal((1, *problem.model.shape))
+    for tol in (1e-2, 1e-5):
+        solved = prox(model, y, t, np.zeros((1, *model.dual_shape)), InnerSolve(tol), matrix=dense(model))
+        assert solved.work.unsolved == 0
+        expected, radius = true_prox(problem, y[0], t)
+        assert np.linalg.norm(solved.u[0] - expected) <= tol * np.linalg.norm(y[0] - solved.u[0]) + radius
+        np.testing.assert_allclose(solved.u, y - t * model.linop.adjoint(solved.v), atol=1e-12)
+
+
+def test_newton_steps_do_what_dual_steps_cannot(rng: np.random.Generator) -> None:
+    """Directions that differ by a factor of ten thousand: tens of thousands of dual steps, or some dozen Newton steps."""
+    scales = np.geomspace(1e-2, 1e2, 40)
+    losses = fpdfp.losses.LeastSquares(np.eye(40), np.ones(40))
+    B = helpers.graph(40).toarray() @ np.linalg.qr(rng.standard_normal((40, 40)))[0] * scales
+    problem = fpdfp.Problem(losses, penalties.L1(0.3), B)
+    y, v = rng.standard_normal((1, 40)), np.zeros((1, 80))
+    by_dual = prox(problem.model, y, 1.0, v, InnerSolve(1e-6, 1000))
+    by_newton = prox(problem.model, y, 1.0, v, InnerSolve(1e-6, 1000), matrix=dense(problem.model))
+    exact = prox(problem.model, y, 1.0, v, InnerSolve(1e-6, 100_000))
+    assert exact.work.unsolved == 0
+    assert exact.work.steps > 10_000
+    assert np.linalg.norm(by_dual.u - exact.u) > 0.1
+    assert np.linalg.norm(by_newton.u - exact.u) < 1e-5
+    assert by_newton.work.steps < 100
+
+
+def test_matrices_are_for_small_problems() -> None:
+    problem = helpers.graph_guided()
+    matrix = dense(problem.model)
+    assert matrix is not None
+    np.testing.assert_allclose(matrix.T, helpers.graph(12).toarray(), atol=1e-15)
+    losses = fpdfp.losses.LeastSquares(np.eye(3), np.ones(3))
+    assert dense(fpdfp.Problem(losses, penalties.L1(0.3)).model) is None
+    many = fpdfp.losses.LeastSquares(scipy.sparse.eye_array(800), np.ones(800))
+    assert dense(fpdfp.Problem(many, penalties.L1(0.3), fpdfp.linops.Difference(800)).model) is None
 
 
 @pytest.mark.parametrize("tol", [1e-1, 1e-2, 1e-3])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,22 @@ def test_the_examples_print_what_they_say(code: str, output: str) -> None:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(code, str(README), "exec"), {})
-    expected, found = output.strip().splitlines(), printed.getvalue().strip().splitlines()
+    compare(output, printed.getvalue())
+
+
+def test_the_hospitals_print_what_the_page_says(tmp_path: Path) -> None:
+    page = (README.parent / "docs" / "estimators.md").read_text()
+    (output,) = re.findall(r"```text\n(.*?)```", page, flags=re.DOTALL)
+    program = [sys.executable, str(README.parent / "examples" / "hospitals.py"), "--output", str(tmp_path)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    compare(output, done.stdout)
+    assert {file.name for file in tmp_path.iterdir()} == set(re.findall(r"images/([\w-]+\.png)", page))
+
+
+def compare(output: str, printed: str) -> None:
+    """Words must agree, and numbers up to what the processor's rounding does to a noisy run."""
+    expected, found = output.strip().splitlines(), printed.strip().splitlines()
     assert len(expected) == len(found)
     for ours, theirs in zip(expected, found, strict=True):
         assert NUMBER.sub("#", ours) == NUMBER.sub("#", theirs)
@@ -33,7 +50,15 @@ def test_the_examples_print_what_they_say(code: str, output: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/mathematics.md", "docs/methods.md"]
+    "name",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/architecture.md",
+        "docs/mathematics.md",
+        "docs/methods.md",
+        "docs/estimators.md",
+    ],
 )
 def test_links_lead_somewhere(name: str) -> None:
     page = README.parent / name

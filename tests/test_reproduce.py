@@ -124,7 +124,7 @@ def lines_with(**errors: float) -> dict[Case, Line]:
         name = f"s{case.levels}" if case.n == TASK.per_round else f"n{case.n}"
         end = errors.get(AUTOMATIC if case.method == AUTOMATIC else name, 1e-3)
         error = np.array([2.0, 1.0, 0.1, 2 * end, end, end]) * (1 + 0.01 * np.arange(5))[:, None]
-        bits = np.tile(rounds * case.n * (10.0 if case.levels is None else float(case.levels)), (5, 1))
+        bits = np.tile(rounds * case.n * (64.0 if case.levels is None else float(case.levels)), (5, 1))
         flat = np.full((5, 6), 0.8)
         made[case] = Line(case, None, rounds, error, flat, flat, bits, bits, 1e3)
     return made

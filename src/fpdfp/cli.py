@@ -59,7 +59,7 @@ def reproduce(
         Path | None, typer.Option(help="A folder with the data; by default $FPDFP_DATA, else it is downloaded.")
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=10, help="Rounds of FPDFP.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds beside that of the tuning.")] = 5,
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds beside those of the tuning.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores by default.")] = None,
 ) -> None:
     """The paper's first experiment: graph-guided logistic regression, its figures and what becomes of its claims.
@@ -77,7 +77,7 @@ def reproduce(
     except KeyboardInterrupt:
         typer.echo(f"interrupted; what is done is in {folder}, and the same command goes on", err=True)
         raise typer.Exit(130) from None
-    except DataSetError as error:
+    except (DataSetError, OSError) as error:
         typer.echo(f"{error}", err=True)
         raise typer.Exit(1) from None
 

@@ -171,7 +171,7 @@ class _AugmentedLagrangian:
         """Minimise the augmented Lagrangian from x; return x and w."""
         model = self.problem.model
         subproblem = Subproblem(self.smooth, model.penalty, model.linop, v, sigma, x, proximity, self.matrix)
-        x, w, steps = subproblem.minimise(x, accuracy)
+        x, w, steps, _ = subproblem.minimise(x, accuracy)
         self.newton_steps += steps
         return x, w
 

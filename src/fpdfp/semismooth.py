@@ -23,6 +23,10 @@ from fpdfp.linops.base import LinOp
 from fpdfp.penalties.base import Penalty
 
 MAX_NEWTON = 100
+#: What rounding can do to a sum, relative to its terms.
+ROUNDING, TINY = 1e-13, 1e-300
+#: Newton steps without progress after which the rest is taken for rounding.
+STALLED = 5
 
 
 class Smooth(Protocol):
@@ -42,11 +46,12 @@ class Smooth(Protocol):
 
 
 class Point(NamedTuple):
-    """Where ψ is about least: x, its multiplier w, and the Newton steps that led there."""
+    """Where ψ is about least: x, its multiplier w, the Newton steps that led there, and the length of the gradient."""
 
     x: Array
     w: Array
     steps: int
+    length: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,40 +71,46 @@ class Subproblem:
     tau: float
     matrix: Array | None
 
-    def evaluate(self, x: Array) -> tuple[float, Array, Array]:
-        """Return the value, w and the gradient."""
+    def evaluate(self, x: Array) -> tuple[float, Array, Array, float]:
+        """Return the value, w, the gradient, and what rounding can do to the value."""
         sigma, away = self.sigma, x - self.centre
         shifted = self.v + sigma * self.linop.apply(x)
         w = self.penalty.conjugate_prox(shifted, sigma)
         y = self.penalty.project((shifted - w) / sigma)
-        value = self.smooth.value(x) + self.penalty.value(y) + float(np.vdot(w, w)) / (2 * sigma)
-        value += self.tau / 2 * float(np.vdot(away, away))
-        return value, w, self.smooth.gradient(x) + self.linop.adjoint(w) + self.tau * away
+        terms = (self.smooth.value(x), self.penalty.value(y), float(np.vdot(w, w)) / (2 * sigma))
+        value = sum(terms) + self.tau / 2 * float(np.vdot(away, away))
+        slope = self.smooth.gradient(x) + self.linop.adjoint(w) + self.tau * away
+        return value, w, slope, ROUNDING * max(sum(map(abs, terms)), TINY)
 
     def minimise(self, x: Array, accuracy: float) -> Point:
         """Take damped Newton steps until the gradient is at most so long."""
-        value, w, slope = self.evaluate(x)
+        value, w, slope, rounding = self.evaluate(x)
+        stalled = 0
         for steps in range(MAX_NEWTON):
             length = float(np.linalg.norm(slope))
             if length <= accuracy:
-                return Point(x, w, steps)
+                return Point(x, w, steps, length)
             direction = self.newton_direction(x, slope)
             descent = float(np.vdot(slope, direction))
             damping = 1.0
             while True:
                 trial = x + damping * direction
-                trial_value, trial_w, trial_slope = self.evaluate(trial)
+                trial_value, trial_w, trial_slope, rounding = self.evaluate(trial)
                 # At the end ψ no longer tells points apart; then a smaller gradient decides.
-                rounding = 1e-13 * max(abs(value), 1.0)
                 if trial_value <= value + 1e-4 * damping * descent or (
                     trial_value <= value + rounding and float(np.linalg.norm(trial_slope)) < length
                 ):
                     break
                 damping *= 0.5
                 if damping < 1e-12:
-                    return Point(x, w, steps + 1)
+                    return Point(x, w, steps + 1, length)
+            # Where neither ψ nor the gradient shrinks any more, what is left is rounding.
+            shrinks = trial_value < value - rounding or float(np.linalg.norm(trial_slope)) < 0.5 * length
+            stalled = 0 if shrinks else stalled + 1
             x, value, w, slope = trial, trial_value, trial_w, trial_slope
-        return Point(x, w, MAX_NEWTON)
+            if stalled == STALLED:
+                break
+        return Point(x, w, steps + 1, float(np.linalg.norm(slope)))
 
     def newton_direction(self, x: Array, slope: Array) -> Array:
         """Solve (∇²f + τI + σBᵀDB) d = −∇ψ, by Cholesky or by conjugate gradients."""

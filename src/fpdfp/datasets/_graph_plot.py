@@ -24,6 +24,9 @@ def plot(
 ) -> Any:
     """Draw a graph of features on a circle, features that are linked near each other.
 
+    Lines are blue between features that go together and red between those that go against each other; dots are green
+    for positive coefficients, purple for negative ones and white for zero. More than 80 features have no names.
+
     Parameters
     ----------
     graph

@@ -68,7 +68,7 @@ def plot(clients: Any, y: Any = None, path: str | os.PathLike[str] | None = None
     _draw(axes, layers, len(names))
     if len(names) <= NAMED:
         texts = [_short(name) for name in names]
-        tilted = sum(map(len, texts)) > 60
+        tilted = max(map(len, texts)) * len(texts) > 60
         axes.set_xticks(range(len(names)), texts, rotation=30 if tilted else 0, ha="right" if tilted else "center")
         axes.tick_params(axis="x", length=0)
         axes.set_xlabel("client")

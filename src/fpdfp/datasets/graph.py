@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -83,8 +84,9 @@ def as_graph(graph: Any, n_features: int, feature_names: Any = None) -> FeatureG
     Parameters
     ----------
     graph
-        A symmetric matrix of weights, dense or sparse; a list of edges (i, j) or (i, j, weight); a networkx graph,
-        whose edges may have a ``weight``; or a :class:`FeatureGraph`. Features are numbers from 0, or names.
+        A symmetric matrix of weights, an array, a sparse matrix or a data frame; a list of edges (i, j) or (i, j,
+        weight), or an array with two columns; a networkx graph, whose edges may have a ``weight``; or a
+        :class:`FeatureGraph`. Features are numbers from 0, or names.
     n_features
         How many features there are.
     feature_names
@@ -106,8 +108,13 @@ def as_graph(graph: Any, n_features: int, feature_names: Any = None) -> FeatureG
     if hasattr(graph, "edges") and hasattr(graph, "is_directed"):
         if graph.is_directed():
             raise ValueError("graph must not be directed: an edge joins two features")
+        numbers = _numbers(n_features, feature_names)
+        for node in graph.nodes:
+            _feature(node, numbers, n_features)
         return _from_edges(list(graph.edges(data="weight", default=1.0)), n_features, feature_names)
-    if hasattr(graph, "tocsr") or isinstance(graph, np.ndarray):
+    if hasattr(graph, "to_numpy"):  # a data frame
+        graph = graph.to_numpy()
+    if hasattr(graph, "tocsr") or (isinstance(graph, np.ndarray) and (n_features == 2 or graph.shape[1:] != (2,))):
         return _from_matrix(graph, n_features)
     try:
         edges = [tuple(edge) for edge in graph]
@@ -145,9 +152,7 @@ def _from_matrix(matrix: Any, n_features: int) -> FeatureGraph:
 def _from_edges(edges: list[Any], n_features: int, feature_names: Any) -> FeatureGraph:
     import scipy.sparse
 
-    numbers = {} if feature_names is None else {name: i for i, name in enumerate(feature_names)}
-    if feature_names is not None and len(numbers) != n_features:
-        raise ValueError(f"feature_names must hold {n_features} different names, got {len(numbers)}")
+    numbers = _numbers(n_features, feature_names)
     seen: dict[tuple[int, int], float] = {}
     for edge in edges:
         if len(edge) not in (2, 3):
@@ -167,12 +172,19 @@ def _from_edges(edges: list[Any], n_features: int, feature_names: Any) -> Featur
     return FeatureGraph(weights)
 
 
+def _numbers(n_features: int, feature_names: Any) -> dict[Any, int]:
+    """The numbers of features that have names."""
+    numbers = {} if feature_names is None else {name: i for i, name in enumerate(feature_names)}
+    if feature_names is not None and len(numbers) != n_features:
+        raise ValueError(f"feature_names must hold {n_features} different names, got {len(numbers)}")
+    return numbers
+
+
 def _feature(end: Any, numbers: dict[Any, int], n_features: int) -> int:
     """Return the number of a feature that is given by number or by name."""
-    if end in numbers:
+    if isinstance(end, Hashable) and end in numbers:
         return numbers[end]
     if isinstance(end, str):
-        raise ValueError(
-            f"graph: there is no feature named {end!r}" + ("" if numbers else "; feature_names is not given")
-        )
+        unnamed = "; features have no names here (feature_names, or a data frame to fit)"
+        raise ValueError(f"graph: there is no feature named {end!r}" + ("" if numbers else unnamed))
     return _checks.integer("graph: a feature", end, at_least=0, at_most=n_features - 1)

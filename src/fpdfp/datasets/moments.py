@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 
 from fpdfp import _checks
+from fpdfp._blas import one_thread
 from fpdfp._typing import Array, IntArray
+
+#: Rows that are centred at a time.
+ROWS = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +23,8 @@ class Moments:
     .. math:: n, \qquad m = \tfrac1n \sum_j a_j, \qquad S = \sum_j (a_j - m)(a_j - m)^T
 
     They are sufficient for the covariance of all rows together: ``+`` merges those of two clients, by the update of
-    Chan, Golub and LeVeque, which does not lose digits where means are large.
+    Chan, Golub and LeVeque, which does not lose digits where means are large. Where variances are all that is wanted,
+    ``scatter`` is its diagonal.
 
     References
     ----------
@@ -43,41 +48,57 @@ class Moments:
     scatter: Array
 
     @classmethod
-    def of(cls, X: Any) -> Moments:
-        """Return the moments of rows, dense or sparse."""
-        from threadpoolctl import threadpool_limits
-
-        count = X.shape[0]
-        # With one thread BLAS rounds the same way on any number of cores.
-        with threadpool_limits(1, user_api="blas"):
-            if hasattr(X, "tocsr"):
-                mean = np.asarray(X.mean(axis=0), dtype=np.float64).ravel()
-                second = (X.T @ X).toarray().astype(np.float64)
-                return cls(count, mean, second - count * np.outer(mean, mean))
-            dense = np.asarray(X, dtype=np.float64)
-            mean = dense.mean(axis=0)
-            centred = dense - mean
-            return cls(count, mean, centred.T @ centred)
+    def of(cls, X: Any, *, diagonal: bool = False) -> Moments:
+        """Return the moments of rows, dense or sparse; with ``diagonal`` the diagonal of the scatter alone."""
+        X = check_rows(X)
+        count, d = X.shape
+        if diagonal and hasattr(X, "tocsr"):
+            return cls._of_sparse_columns(X.tocsc())
+        mean = np.asarray(X.mean(axis=0), dtype=np.float64).ravel()
+        scatter = np.zeros(d if diagonal else (d, d))
+        # Blocks of centred rows: the difference of second moments and means would lose digits where means are large.
+        with one_thread():
+            for first in range(0, count, ROWS):
+                rows = X[first : first + ROWS]
+                centred = (rows.toarray() if hasattr(rows, "tocsr") else np.asarray(rows, dtype=np.float64)) - mean
+                scatter += np.square(centred).sum(axis=0) if diagonal else centred.T @ centred
+        return cls(count, mean, scatter)
 
     @classmethod
-    def of_clients(cls, X: Any, clients: IntArray) -> list[Moments]:
+    def _of_sparse_columns(cls, X: Any) -> Moments:
+        """Mean and scatter of each column, without filling in the zeros."""
+        count, d = X.shape
+        stored = np.diff(X.indptr)
+        column = np.repeat(np.arange(d), stored)
+        mean = np.bincount(column, X.data, minlength=d) / count
+        centred = np.bincount(column, np.square(X.data - mean[column]), minlength=d)
+        return cls(count, mean, centred + (count - stored) * mean**2)
+
+    @classmethod
+    def of_clients(cls, X: Any, clients: IntArray, *, diagonal: bool = False) -> list[Moments]:
         """Return the moments of each client's rows, in the order of client numbers."""
+        X = check_rows(X)
+        _, clients = _checks.labels("clients", clients)
+        if clients.shape != X.shape[:1]:
+            raise ValueError(f"clients must have one entry for each of the {X.shape[0]} rows of X, got {clients.shape}")
         order = np.argsort(clients, kind="stable")
         parts = np.split(order, np.flatnonzero(np.diff(clients[order])) + 1)
-        return [cls.of(X[rows]) for rows in parts]
+        return [cls.of(X[rows], diagonal=diagonal) for rows in parts]
 
     def __add__(self, other: Moments) -> Moments:
-        if len(self.mean) != len(other.mean):
+        if self.scatter.shape != other.scatter.shape:
             raise ValueError(f"moments must be of as many features, got {len(self.mean)} and {len(other.mean)}")
         count = self.count + other.count
         apart = other.mean - self.mean
         mean = self.mean + other.count / count * apart
-        scatter = self.scatter + other.scatter + self.count * other.count / count * np.outer(apart, apart)
-        return Moments(count, mean, scatter)
+        between = np.square(apart) if self.scatter.ndim == 1 else np.outer(apart, apart)
+        return Moments(count, mean, self.scatter + other.scatter + self.count * other.count / count * between)
 
     @classmethod
     def total(cls, parts: list[Moments]) -> Moments:
         """Return the moments of all clients together, merged in the order given."""
+        if not parts:
+            raise ValueError("parts must hold the moments of at least one client, got none")
         return functools.reduce(lambda a, b: a + b, parts)
 
     @property
@@ -87,16 +108,25 @@ class Moments:
         return covariance
 
     @property
+    def variance(self) -> Array:
+        """The variance of each feature, with 1/n."""
+        variance: Array = (self.scatter if self.scatter.ndim == 1 else np.diag(self.scatter)) / self.count
+        return variance
+
+    @property
     def numbers(self) -> int:
         """How many numbers a client sends: the number of rows, a mean, and the lower triangle of the scatter."""
         d = len(self.mean)
-        return 1 + d + d * (d + 1) // 2
+        return 1 + d + (d if self.scatter.ndim == 1 else d * (d + 1) // 2)
 
 
 def check_rows(X: Any) -> Any:
     """Return rows of features as a CSR array or a dense float64 one; refuse what is not finite."""
     if hasattr(X, "tocsr"):
-        rows = X.tocsr()
-        _checks.finite("the stored entries of X", np.asarray(rows.data, dtype=np.float64))
-        return rows
-    return _checks.float_array("X", X, dtype=np.float64)
+        rows = X.tocsr().astype(np.float64)
+        _checks.finite("the stored entries of X", rows.data)
+    else:
+        rows = _checks.float_array("X", X, dtype=np.float64)
+    if rows.ndim != 2 or 0 in rows.shape:
+        raise ValueError(f"X must have rows and columns, got shape {rows.shape}")
+    return rows

@@ -34,7 +34,8 @@ def feature_graph(X: Any, alpha: float = 0.1, *, clients: Any = None) -> Feature
         The penalty: larger means fewer edges.
     clients
         Which client holds each row: then the moments of every client are merged, as they would be in a federation. The
-        graph is that of all rows together, up to rounding.
+        covariance is that of all rows together up to rounding, and so is the graph up to the tolerance of the graphical
+        lasso.
 
     References
     ----------
@@ -63,7 +64,9 @@ def feature_graph(X: Any, alpha: float = 0.1, *, clients: Any = None) -> Feature
     moments = X if isinstance(X, Moments) else _moments(X, clients)
     if isinstance(X, Moments) and clients is not None:
         raise ValueError("clients must not be given with moments, which have no rows")
-    if not np.diag(moments.scatter).any():
+    if moments.scatter.ndim != 2:
+        raise ValueError("X: these moments have no covariances, only variances")
+    if not moments.variance.any():
         raise ValueError("X must have a column that varies; every column is constant")
     for shrinkage, tolerance in itertools.product(SHRINKAGES, TOLERANCES):
         precision = _graphical_lasso(moments.covariance, alpha, shrinkage, tolerance)
@@ -74,14 +77,9 @@ def feature_graph(X: Any, alpha: float = 0.1, *, clients: Any = None) -> Feature
 
 def _moments(X: Any, clients: Any) -> Moments:
     rows = check_rows(X)
-    if rows.ndim != 2 or min(rows.shape) < 2:
+    if min(rows.shape) < 2:
         raise ValueError(f"X must have at least two rows and two columns, got shape {rows.shape}")
-    if clients is None:
-        return Moments.of(rows)
-    _, codes = _checks.labels("clients", clients)
-    if codes.shape != (rows.shape[0],):
-        raise ValueError(f"clients must have one entry for each of the {rows.shape[0]} rows of X, got {codes.shape}")
-    return Moments.total(Moments.of_clients(rows, codes))
+    return Moments.of(rows) if clients is None else Moments.total(Moments.of_clients(rows, clients))
 
 
 def _graphical_lasso(covariance: Array, alpha: float, shrinkage: float, tolerance: float) -> Array | None:

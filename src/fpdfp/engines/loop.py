@@ -53,7 +53,8 @@ class Loop:
         self.run = run
         self.plan = plan
         self.good = (run.state, run.work, run.round, run.bits_up, run.bits_down)
-        self.limit = BLOW_UP * self.scale()
+        scale = self.scale()
+        self.limit, self.rounding = BLOW_UP * scale, 64 * float(np.finfo(np.float64).eps) * scale
 
     def scale(self) -> float:
         """A size that the objective should not exceed by far: that at zero and at the start, and what a step gains."""
@@ -149,11 +150,14 @@ class Loop:
         if interrupt.requested:
             return "interrupted", "stopped by the user; the result so far is kept"
         if evaluated and plan.tol is not None:
+            # Where the optimum is 0, nothing is small beside it; rounding at the size of the start is as good.
+            objective = abs(run.history.last()["objective"])
+            enough = max(plan.tol, self.rounding / max(objective, TINY))
             if gap is not None:
-                close = gap <= plan.tol
+                close = gap <= enough
                 return ("converged", f"the clients certify a relative gap of at most {plan.tol:g}") if close else None
             certificate = run.problem.certificate(run.x, run.v)
-            if certificate.relative_gap is not None and certificate.relative_gap <= plan.tol:
+            if certificate.relative_gap is not None and certificate.relative_gap <= enough:
                 return "converged", f"the relative duality gap is at most {plan.tol:g}"
             if certificate.gap is None and self.is_stationary(certificate, plan.tol):
                 return "converged", f"the relative residual of Lemma 1 is at most {plan.tol:g}"
@@ -169,7 +173,16 @@ class Loop:
             certificate.residual.primal <= tol * self.slope
             and certificate.residual.dual <= tol * dual
             and certificate.violation <= tol * max(float(np.abs(image).max(initial=0.0)), TINY)
+            and self.decrement(certificate) <= tol * max(abs(certificate.objective), self.rounding)
         )
+
+    def decrement(self, certificate: Certificate) -> float:
+        """About what a step in the method's coordinates would gain; beside one steep feature any residual is small."""
+        run = self.run
+        if run.method.factor is None:
+            return 0.0
+        slope = run.problem.gradient(run.x) + run.problem.linop.adjoint(certificate.v)
+        return 0.5 * float(np.square(run.method.factor.adjoint(slope)).sum())
 
     def evaluate(self) -> None:
         """Record a row of the history; raise DivergenceError if the iterate is no good any more."""

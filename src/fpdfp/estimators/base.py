@@ -20,6 +20,9 @@ from fpdfp.engines.downlink import full_bits
 from fpdfp.estimators.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
 from fpdfp.problem import Problem
 
+#: A feature whose deviation is at most this part of its mean is constant up to rounding.
+CONSTANT = 1e-12
+
 
 class Prepared(NamedTuple):
     """Rows as the model sees them, and how coefficients are taken back."""
@@ -48,7 +51,7 @@ class FederatedLinearModel(BaseEstimator):
         standardize: bool = False,
         method: Any = None,
         rounds: int = 1000,
-        tol: float = 1e-6,
+        tol: float | None = 1e-6,
         clients_per_round: int | None = None,
         compressor: Any = "auto",
         downlink: Any = "auto",
@@ -120,7 +123,7 @@ class FederatedLinearModel(BaseEstimator):
     def _moments(self, X: Any, owner: IntArray) -> list[Moments]:
         """What sites tell of their rows, if it is needed."""
         learns = self.penalty == "graph" and self.graph is None and X.shape[1] > 1
-        return Moments.of_clients(X, owner) if learns or self.standardize else []
+        return Moments.of_clients(X, owner, diagonal=not learns) if learns or self.standardize else []
 
     def _prepare(self, X: Any, moments: list[Moments]) -> Prepared:
         """Standardise the features where asked, by the moments of all sites, and append the intercept's column."""
@@ -128,13 +131,15 @@ class FederatedLinearModel(BaseEstimator):
         sparse = hasattr(X, "tocsr")
         if self.standardize:
             total = Moments.total(moments)
-            deviation = np.sqrt(np.maximum(np.diag(total.covariance), 0.0))
-            scale = np.where(deviation > 1e-12 * np.abs(total.mean), deviation, 1.0)
+            deviation = np.sqrt(total.variance)
+            varies = deviation > CONSTANT * np.abs(total.mean)
+            scale = np.where(varies, deviation, 1.0)
+            # A constant column says nothing that the intercept does not, and rounding must not make a feature of it.
             if sparse:
-                X = X.multiply(1.0 / scale).tocsr()  # centring would fill in the zeros
+                X = X.multiply(np.where(varies, 1.0 / scale, 0.0)).tocsr()  # centring would fill in the zeros
             else:
                 centre = total.mean
-                X = (X - centre) / scale
+                X = np.where(varies, (X - centre) / scale, 0.0)
         if self.fit_intercept:
             ones = np.ones((X.shape[0], 1))
             if sparse:
@@ -171,7 +176,7 @@ class FederatedLinearModel(BaseEstimator):
             return no_edges(features)
         total = Moments.total(moments)
         scaled = Moments(total.count, total.mean / scale, total.scatter / np.outer(scale, scale))
-        return feature_graph(scaled, self.graph_alpha) if np.diag(scaled.scatter).any() else no_edges(features)
+        return feature_graph(scaled, self.graph_alpha) if scaled.variance.any() else no_edges(features)
 
     def _solve(self, problem: Problem) -> Result:
         seed = self.random_state
@@ -189,7 +194,7 @@ class FederatedLinearModel(BaseEstimator):
             tol=self.tol,
             progress=self.progress,
         )
-        if result.status not in ("converged", "diverged"):
+        if self.tol is not None and result.status not in ("converged", "diverged"):
             warnings.warn(
                 f"{type(self).__name__} did not reach tol={self.tol:g} in {result.rounds} rounds ({result.status}); "
                 "allow more rounds or a larger tol, or scale the features (standardize=True)",

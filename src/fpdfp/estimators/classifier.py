@@ -27,7 +27,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     ``"graph"``       :math:`α(\|Gw\|_1 + c\|w\|_1)`, with G a graph of the features
     ================  =========================================================================================
 
-    and :math:`\frac{l_2}{2}\|w\|^2`. The intercept is not penalised. scikit-learn's C is 1/(αn) for n rows.
+    and :math:`\frac{l_2}{2}\|w\|^2` (``alpha=0`` leaves the ridge alone). The intercept is not penalised.
+    scikit-learn's C is 1/(αn) for n rows.
 
     Parameters
     ----------
@@ -56,7 +57,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     method, clients_per_round, compressor, downlink, drop_out
         As in :func:`fpdfp.solve`: by default all sites take part in every round, and nothing has to be tuned.
     rounds, tol
-        At most so many rounds, until the relative duality gap (the residual where no gap is known) is at most ``tol``.
+        At most so many rounds, until the relative duality gap (the residual where no gap is known) is at most ``tol``;
+        with None all rounds are run.
     random_state
         The seed of all randomness.
     progress

@@ -72,9 +72,9 @@ def few_are_faster_at_first(lines: Lines, task: Task) -> Claim:
     for part in EARLY:
         at = int(np.searchsorted(everyone.rounds, max(1, part * everyone.rounds[-1])))
         bits = everyone.bits_up[0, at]
-        there = min(int(np.searchsorted(few.bits_up[0], bits)), len(few.rounds) - 1)
-        by_rounds.append(bool((few.error[:, at] < everyone.error[:, at]).all()))
-        by_bits.append(bool((few.error[:, there] < everyone.error[:, at]).all()))
+        there = int(np.searchsorted(few.bits_up[0], bits, side="right")) - 1
+        by_rounds.append(mostly_less(few.error[:, at], everyone.error[:, at]))
+        by_bits.append(mostly_less(few.error[:, there], everyone.error[:, at]))
         texts.append(
             f"after {everyone.rounds[at]:.0f} rounds {middle(few.error[:, at]):.3g} with n = {few.case.n}, "
             f"{middle(everyone.error[:, at]):.3g} with everyone; for the {format_bits(bits)} that everyone has sent "
@@ -105,18 +105,20 @@ def some_are_as_good_as_all(lines: Lines, task: Task) -> Claim:
     return Claim(
         f"n = {task.per_round} is about as good as everyone (s = {FIXED_LEVELS}).",
         verdict_of(as_good(some, everyone)),
-        f"{compared(some, everyone, clients_of)}; n = {task.per_round} sends {share(some, everyone):.1f} % of bits.",
+        f"{compared(some, everyone, clients_of)}; bits: {share(some, everyone):.1f} % of those of everyone.",
     )
 
 
 def bits_are_saved(lines: Lines, task: Task) -> Claim:
     """Fitting levels and participation lower the bits."""
     ours = [one for one in lines.values() if one.case.method != AUTOMATIC]
-    target = max(float(one.ended.max()) for one in ours)
+    target = max(float(one.ended[np.isfinite(one.ended)].max(initial=0.0)) for one in ours)
     needed = {one.case: bits_to(one, target) for one in ours}
     least = min(needed, key=needed.__getitem__)
     saved = least.levels is not None and least.n < task.clients
-    each = ", ".join(f"{case.label} {format_bits(bits)}" for case, bits in needed.items())
+    each = ", ".join(
+        f"{case.label} {format_bits(bits) if np.isfinite(bits) else 'not reached'}" for case, bits in needed.items()
+    )
     a_round = ", ".join(f"{one.case.label} {format_bits(middle(one.bits_up[:, -1]) / one.rounds[-1])}" for one in ours)
     return Claim(
         "Bits grow with the rounds in proportion; fitting levels and participation need few of them.",
@@ -136,7 +138,7 @@ def beyond(lines: Lines, task: Task) -> Claim:
             at = first(one, target)
             texts.append(
                 f"{one.case.label}: {one.rounds[at]:.0f} rounds and {format_bits(bits_to(one, target))} up, "
-                f"and {format_bits(one.once_up)} once; at the end, after {one.rounds[-1]:.0f} rounds, "
+                f"and {format_bits(one.once_up)} once; after {one.rounds[-1]:.0f} rounds "
                 f"{middle(one.error[:, -1]):.1e}"
                 if at is not None
                 else f"{one.case.label}: not reached"
@@ -150,8 +152,12 @@ def beyond(lines: Lines, task: Task) -> Claim:
 
 def worse(one: Line, other: Line) -> bool:
     """Whether one ends with a larger error than another, in the median and for most seeds."""
-    ours, theirs = one.ended, other.ended
-    return middle(ours) > middle(theirs) and bool((ours > theirs).mean() > 0.5)
+    return mostly_less(other.ended, one.ended)
+
+
+def mostly_less(these: np.ndarray, those: np.ndarray) -> bool:
+    """Whether these are less than those, in the median and for most seeds."""
+    return middle(these) < middle(those) and bool((these < those).mean() > 0.5)
 
 
 def count_worse(one: Line, other: Line) -> str:
@@ -162,7 +168,9 @@ def count_worse(one: Line, other: Line) -> str:
 def as_good(one: Line, other: Line) -> bool:
     """Whether one ends about as well as another."""
     accuracies = middle(one.accuracy[:, -1]), middle(other.accuracy[:, -1])
-    return middle(one.ended) <= (1 + MUCH) * middle(other.ended) and accuracies[0] >= accuracies[1] - POINTS
+    errors = middle(one.ended), middle(other.ended)
+    close = np.isfinite(errors[0]) and errors[0] <= (1 + MUCH) * errors[1]
+    return bool(close and accuracies[0] >= accuracies[1] - POINTS)
 
 
 def compared(one: Line, other: Line, name: Callable[[Line], str]) -> str:

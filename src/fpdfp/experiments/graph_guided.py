@@ -37,8 +37,8 @@ class Task(NamedTuple):
         μ1 and μ2.
     alpha
         The penalty of the graphical lasso.
-    rounds
-        Rounds of FPDFP.
+    rounds, seeds
+        Rounds of FPDFP, and how many seeds are run beside those of the tuning.
     """
 
     name: str
@@ -49,12 +49,13 @@ class Task(NamedTuple):
     weight: float
     alpha: float
     rounds: int
+    seeds: int
 
 
 TASKS = {
-    "a9a": Task("a9a", 26_053, 100, 20, (10, 20, 50, 100), 1e-5, 0.02, 3000),
-    "covtype": Task("covtype", 464_809, 100, 20, (5, 20, 50, 100), 1e-5, 0.02, 2000),
-    "breast-cancer": Task("breast-cancer", 455, 20, 10, (2, 5, 10, 20), 1e-3, 0.1, 500),
+    "a9a": Task("a9a", 26_053, 100, 20, (10, 20, 50, 100), 1e-5, 0.02, 3000, 5),
+    "covtype": Task("covtype", 464_809, 100, 20, (5, 20, 50, 100), 1e-5, 0.02, 2000, 3),
+    "breast-cancer": Task("breast-cancer", 455, 20, 10, (2, 5, 10, 20), 1e-3, 0.1, 500, 5),
 }
 
 

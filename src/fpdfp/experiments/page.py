@@ -12,7 +12,8 @@ from fpdfp.experiments.runs import FINALISTS, LAST
 PAGE = """\
 # Graph-guided logistic regression: {name}
 
-Made by `fpdfp reproduce {name}` (fpdfp {version}); everything in numbers is in [results.json](results.json).
+Made by `fpdfp reproduce {name}` (fpdfp {version}, {rounds} rounds, {count} seeds); everything in numbers is in
+[results.json](results.json).
 
 {training_rows:,} training rows of {features} features, dealt out at random to {clients} clients; {test_rows:,} rows to
 test on. μ1 = {mu1:g}, μ2 = {mu2:g}; B = [G; I] with a graph of {edges} edges from the graphical lasso with penalty
@@ -23,7 +24,8 @@ Tuned for each case: FPDFP's step γ_k = γ0/(1 + ck) with γ0 in {gammas}/L, L 
 Lipschitz constants, and c in {decays}, by the objective at the end. All settings run {first_stage} rounds with seed
 {seeds[0]}; of each c the best γ0, of c = 0 the best two, run {rounds}; and the best {finalists} of those also with seed
 {seeds[1]}. What is shown are other seeds, {first} to {last}: medians, and ranges as bands. "At the end" is the mean
-over the last {last_part:g} % of the rounds, since with some clients a round the last iterate is noisy.
+over the last {last_part:g} % of the rounds, since with some clients a round the last iterate is noisy; test losses and
+accuracies are those of the last iterate.
 
 | case ({rounds} rounds unless said) | step | relative error at the end | test loss | accuracy | Mbit up |
 | --- | --- | --- | --- | --- | --- |
@@ -59,6 +61,7 @@ def write(name: str, summary: dict[str, Any], figures: Sequence[str]) -> str:
         rounds=rounds,
         first_stage=tuning["stages"][0][0],
         finalists=FINALISTS,
+        count=len(summary["seeds"]),
         first=summary["seeds"][0],
         last=summary["seeds"][-1],
         table="\n".join(map(row, summary["cases"])),

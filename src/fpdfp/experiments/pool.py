@@ -62,6 +62,18 @@ def code(kind: type[Method]) -> str:
     return hashlib.sha256("".join(sources[name] for name in sorted(sources)).encode()).hexdigest()[:12]
 
 
+def package_code() -> str:
+    """A digest of the whole package but for its experiments and estimators, which change no run."""
+    import fpdfp
+
+    root = Path(fpdfp.__file__).parent
+    digest = hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        if file.relative_to(root).parts[0] not in ("experiments", "estimators", "cli.py"):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
 class Scores:
     """Results by key, kept in a file of JSON lines.
 
@@ -100,6 +112,8 @@ class Scores:
                 file.write(json.dumps([key, value]) + "\n")
             self.progress.update(task, advance=cost(todo[key]), description=f"{title} {say(todo[key], value)}".strip())
         self.progress.remove_task(task)
+        if todo and not self.progress.console.is_terminal:
+            self.progress.console.print(f"{title} {len(todo)} runs done")
         return [self.known[job[0]] for job in jobs]
 
 

@@ -39,7 +39,7 @@ def reproduce(
     *,
     data: Path | None = None,
     rounds: int | None = None,
-    seeds: int = 5,
+    seeds: int | None = None,
     jobs: int | None = None,
 ) -> dict[str, Any]:
     """Run the experiment of a data set and write its results into a folder.
@@ -50,10 +50,12 @@ def reproduce(
 
     console, task = Console(), TASKS[name]
     rounds = task.rounds if rounds is None else rounds
-    folder = output / "runs"
-    folder.mkdir(parents=True, exist_ok=True)
-    clock = Clock()
+    seeds = task.seeds if seeds is None else seeds
+    folder, clock = output / "runs", Clock()
     where = cached_setting(task, data)
+    folder.mkdir(parents=True, exist_ok=True)
+    for torn in folder.glob(".*.tmp"):  # what a killed worker was writing
+        torn.unlink()
     console.print(f"{where.problem}; {len(where.test_labels)} rows to test on; a graph of {where.graph.edges} edges")
     clock.lap("data, graph and constants")
     best = optimum(where, output)
@@ -84,7 +86,10 @@ def measured(
     plan += [(case, None, min(FEW, rounds)) for case in automatic_cases(task)]
     jobs = [bench.job(case, step, seed, count) for case, step, count in plan for seed in seeds_of(seeds)]
     found = bench.compute(f"{seeds} seeds,", jobs)
-    return {case: line(case, step, found[i * seeds : (i + 1) * seeds], best) for i, (case, step, _) in enumerate(plan)}
+    return {
+        case: line(case, step, found[i * seeds : (i + 1) * seeds], best, count)
+        for i, (case, step, count) in enumerate(plan)
+    }
 
 
 def seeds_of(count: int) -> range:

@@ -26,7 +26,7 @@ GAMMAS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
 DECAYS = (0.0, 0.001, 0.005)
 #: The first stage of tuning has this part of the rounds. Of each c the best γ0 goes on, of c = 0 the best two, since
 #: the noise of a constant step shows late; of those, after all rounds, the best so many are run with every tuning seed.
-FIRST_STAGE, FINALISTS = 0.2, 2
+FIRST_STAGE, FINALISTS = 0.1, 2
 TUNING_SEEDS = (0, 1)
 #: "At the end" means the mean over the last part of the rounds: with some clients a round the last iterate is noisy.
 LAST = 0.2
@@ -147,8 +147,8 @@ class Bench:
 
     def __init__(self, where: Setting, scores: pool.Scores, folder: Path) -> None:
         self.where, self.scores, self.folder = where, scores, folder
-        code = pool.code(fpdfp.FPDFP), pool.code(fpdfp.ShiftedPDFP)
-        self.code = {False: code[0], True: code[1]}
+        # FPDFP needs little beside its own modules; what the automatic method does depends on much of the package.
+        self.code = {False: pool.code(fpdfp.FPDFP), True: pool.package_code()}
         self.problem = fingerprint(where.problem)
 
     def job(self, case: Case, step: Step | None, seed: int, rounds: int) -> Job:
@@ -224,14 +224,17 @@ class Line(NamedTuple):
         return ended
 
 
-def line(case: Case, step: Step | None, runs: Sequence[dict[str, list[float]]], best: float) -> Line:
-    """Put the runs of all seeds together; one that diverged has infinities from there on."""
-    longest = max(runs, key=lambda found: len(found["round"]))
-    table = {name: np.full((len(runs), len(longest["round"])), np.inf) for name in COLUMNS}
+def line(case: Case, step: Step | None, runs: Sequence[dict[str, list[float]]], best: float, rounds: int) -> Line:
+    """Put the runs of all seeds together; one that diverged has an infinite error and no accuracy from there on."""
+    at = np.array([0, *evaluations(rounds)])
+    table = {name: np.empty((len(runs), len(at))) for name in COLUMNS}
     for row, found in enumerate(runs):
+        known = len(found["round"]) - int(found["diverged"][0])
+        rest = {"objective": np.inf, "test_loss": np.inf, "accuracy": 0.0}
         for name in COLUMNS:
-            table[name][row, : len(found[name])] = found[name]
+            table[name][row, :known] = found[name][:known]
+            table[name][row, known:] = rest.get(name, found[name][-1])
     return Line(
-        case, step, np.array(longest["round"]), table["objective"] / best - 1.0, table["test_loss"], table["accuracy"],
-        table["bits_up"], table["bits_down"], longest["once_up"][0],
+        case, step, at, table["objective"] / best - 1.0, table["test_loss"], table["accuracy"],
+        table["bits_up"], table["bits_down"], runs[0]["once_up"][0],
     )  # fmt: skip

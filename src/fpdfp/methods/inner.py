@@ -19,9 +19,10 @@ from fpdfp.semismooth import Subproblem, as_matrix
 #: Dual steps between two looks at the gap, which costs as much as a step.
 LOOK = 5
 #: Dual steps before Newton steps are taken, and multiplications that a Newton step may cost.
-FIRST, CHEAP = 20, 1 << 28
-#: The values of σ, in units that suit a typical row of B. At the last the dual errors are those of rounding.
-SIGMAS = (1.0, 1e1, 1e2, 1e3, 1e4, 1e5)
+FIRST, CHEAP = 20, 1 << 25
+#: σ starts in units that suit a typical row of B, grows by so much with each multiplier up to so many units, and there
+#: are at most so many multipliers.
+GROWTH, LARGEST, MULTIPLIERS = 10.0, 1e7, 14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,17 +200,24 @@ class _NewtonSteps(_DualSteps):
 
     def run(self) -> Solved:
         model, y = self.model, self.y[0].astype(np.float64)
+        self._look(self.y, self.v, FIRST_ROW)  # what dual steps have reached, if nothing better is found
         smooth = _Distance(y, self.t)
         v, x, steps = self.v[0].astype(np.float64), self.u[0].astype(np.float64), self.taken
         rows = np.square(self.matrix.reshape(len(self.matrix), -1)).sum(axis=0)
         unit = 1.0 / (self.t * float(np.median(rows[rows > 0])))
+        # Where there is no gap, what is looked at grows with the root of the error.
+        accuracy = 0.1 * self.inner.tol * (1.0 if model.penalty.finite else self.inner.tol)
         with one_thread():
-            for sigma in SIGMAS:
+            for outer in range(MULTIPLIERS):
+                sigma = unit * min(GROWTH**outer, LARGEST)
                 u = y - self.t * model.linop.adjoint(v)
                 reach = self.reach[0] * norms(u[None])[0] + self.reach[1] * norms(self.origin - u[None])[0]
-                problem = Subproblem(smooth, model.penalty, model.linop, v, sigma * unit, x, 0.0, self.matrix)
-                x, v, taken = problem.minimise(x, 0.1 * self.inner.tol * reach / self.t)
+                problem = Subproblem(smooth, model.penalty, model.linop, v, sigma, x, 0.0, self.matrix)
+                target = accuracy * reach / self.t
+                x, v, taken, length = problem.minimise(x, target)
                 steps += taken
+                if length > target:  # rounding is all that is left, and the multiplier before was better
+                    break
                 if self._look(self.y, v[None].astype(self.v.dtype), FIRST_ROW).all():
                     return Solved(self.u, self.v, Work(steps))
         return Solved(self.u, self.v, Work(steps, 1))

@@ -240,7 +240,7 @@ class ShiftedPDFP(Method):
         if not gathered:
             return dataclasses.replace(self, preconditioner=None)
         try:
-            made = exchange.build(gathered, model.shape)
+            made = exchange.build(gathered, model.shape, careful=self.preconditioner == "auto")
         except ValueError as error:
             if self.preconditioner == "auto":
                 return dataclasses.replace(self, preconditioner=None)

@@ -22,6 +22,8 @@ Kind = Literal["auto", "moments", "diagonal", "fourier"]
 KINDS: tuple[Kind, ...] = ("auto", "moments", "diagonal", "fourier")
 #: Up to this many features ``"auto"`` has clients send all second moments, 2 MB each; beyond, the diagonal.
 MOMENTS = 1000
+#: Features whose second moments differ by more than this factor are too unlike for ``"auto"`` to whiten them.
+UNLIKE = 1e10
 
 
 class Moments(NamedTuple):
@@ -87,8 +89,16 @@ def automatic(losses: Losses) -> Kind | None:
     return None
 
 
-def build(means: Once, shape: Shape) -> Preconditioner:
-    """Return the preconditioner for x of a shape that the means over all clients of what they sent stand for."""
+def build(means: Once, shape: Shape, *, careful: bool = False) -> Preconditioner:
+    """Return the preconditioner for x of a shape that the means over all clients of what they sent stand for.
+
+    Where ``careful``, only the diagonal of moments is used if features are of very different sizes: whitened, the prox
+    would be too hard a problem.
+    """
+    if careful and isinstance(means, Moments):
+        diagonal = filled(np.diag(full(means.triangle)))
+        if diagonal.max() > UNLIKE * diagonal.min():
+            means = Diagonal(diagonal)
     if isinstance(means, Response):
         return Fourier(means.response.astype(np.float32))
     if isinstance(means, Diagonal):
