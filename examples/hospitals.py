@@ -69,7 +69,8 @@ def main() -> None:
     names = [str(name).replace("error", "s.e.") for name in cancer.feature_names]
     together.graph_.plot(scaled, names, path=output / "hospitals-graph.png")
     draw_coefficients(scaled, names, output / "hospitals-coefficients.png")
-    print("largest coefficients: " + ", ".join(f"{names[i]} {scaled[i]:+.2f}" for i in np.argsort(-abs(scaled))[:4]))
+    largest = sorted(range(len(names)), key=lambda i: (-abs(round(scaled[i], 2)), names[i]))[:4]
+    print("largest coefficients: " + ", ".join(f"{names[i]} {scaled[i]:+.2f}" for i in largest))
 
 
 def draw_coefficients(scaled: Any, names: list[str], path: Path) -> None:

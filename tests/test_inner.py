@@ -109,7 +109,7 @@ def test_newton_steps_give_the_same_prox(name: str, t: float, rng: np.random.Gen
 
 
 def test_newton_steps_do_what_dual_steps_cannot(rng: np.random.Generator) -> None:
-    """Directions that differ by a factor of ten thousand: tens of thousands of dual steps, or some dozen Newton steps."""
+    """Directions that differ by a factor of ten thousand: tens of thousands of dual steps, or a few Newton steps."""
     scales = np.geomspace(1e-2, 1e2, 40)
     losses = fpdfp.losses.LeastSquares(np.eye(40), np.ones(40))
     B = helpers.graph(40).toarray() @ np.linalg.qr(rng.standard_normal((40, 40)))[0] * scales

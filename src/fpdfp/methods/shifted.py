@@ -24,6 +24,8 @@ from fpdfp.rng import Draws
 
 #: How near to the prox the server goes, relative to the progress of the round.
 TOLERANCE = 0.1
+#: The same where Newton steps make accuracy cheap.
+FINE_TOLERANCE = 0.01
 #: The most dual steps in a round, at first and at all, and on average, where they are chosen automatically.
 DUAL_STEPS, MOST_DUAL_STEPS, MEAN_DUAL_STEPS = 100, 3200, 400
 
@@ -353,7 +355,8 @@ class ShiftedPDFP(Method):
         if self.adaptive and k > 0:
             control = _control.grown(control, state.z - state.last, estimate - state.slope, self.schedule()(0))
         gamma = self.schedule()(0) * _control.factor(control)
-        inner = InnerSolve(TOLERANCE, int(state.work[1])) if needs_inner(self.space) else None
+        tolerance = TOLERANCE if self.matrix is None else FINE_TOLERANCE
+        inner = InnerSolve(tolerance, int(state.work[1])) if needs_inner(self.space) else None
         y = state.z - gamma * estimate
         (x,), v, work = prox(self.space, y[None], gamma, state.v, inner, origin=state.z[None], matrix=self.matrix)
         if self.space.linop.is_identity:
