@@ -7,7 +7,7 @@ import numpy as np
 from fpdfp._typing import Array
 
 #: Progress is smoothed with this weight of the past; when it exceeds the best so far by this factor, momentum is cut.
-PAST, ALARM = 0.7, 16.0
+PAST, ALARM = 0.7, 64.0
 #: Before the shifts are learned progress says less, and so much more is allowed.
 LOOSE = 16.0
 #: A step grows by at most GROWTH in a round, up to LARGEST times where it began, and to SAFE over the curvature seen,
@@ -47,7 +47,7 @@ def following(control: Array, z: Array, x: Array, last: Array, gamma: float, lea
 
     The momentum is that of FISTA, restarted where it points uphill (B. O'Donoghue and E. Candès, "Adaptive restart
     for accelerated gradient schemes", Foundations of Computational Mathematics 15, 2015). When ‖z − x‖/γ,
-    smoothed over rounds, has grown to four times its least since the shifts were ``learned``, or to sixteen times its
+    smoothed over rounds, has grown to eight times its least since the shifts were ``learned``, or to thirty times its
     least before, the largest momentum and the step are halved for good.
     """
     theta, cap, cut, smoothed, best, growth, curvature = control

@@ -207,6 +207,7 @@ class _NewtonSteps(_DualSteps):
         unit = 1.0 / (self.t * float(np.median(rows[rows > 0])))
         # Where there is no gap, what is looked at grows with the root of the error.
         accuracy = 0.1 * self.inner.tol * (1.0 if model.penalty.finite else self.inner.tol)
+        least = np.inf
         with one_thread():
             for outer in range(MULTIPLIERS):
                 sigma = unit * min(GROWTH**outer, LARGEST)
@@ -216,8 +217,9 @@ class _NewtonSteps(_DualSteps):
                 target = accuracy * reach / self.t
                 x, v, taken, length = problem.minimise(x, target)
                 steps += taken
-                if length > target:  # rounding is all that is left, and the multiplier before was better
+                if length > max(target, least):  # rounding grows with σ: the multiplier before was better
                     break
+                least = min(least, length)
                 if self._look(self.y, v[None].astype(self.v.dtype), FIRST_ROW).all():
                     return Solved(self.u, self.v, Work(steps))
         return Solved(self.u, self.v, Work(steps, 1))

@@ -115,7 +115,7 @@ class ShiftedPDFP(Method):
 
     The momentum β_k is that of FISTA, restarted where it points uphill. An automatic γ grows, up to eight times, where
     the estimated gradients of successive rounds show less curvature than L. When ‖z_k − x_k+1‖/γ, smoothed over rounds,
-    has grown to four times its least since the shifts were first learned, the largest momentum and γ are halved for
+    has grown to eight times its least since the shifts were first learned, the largest momentum and γ are halved for
     good.
 
     What is proved: without momentum, for γ ≤ 1/(L_max(1 + 6ω'/N)), ω' = (1 + ω)N/n − 1, α = 1/(1 + ω), an unbiased Q
