@@ -13,6 +13,7 @@ import numpy as np
 import fpdfp
 from benchmarks._problems import Setting
 from fpdfp import steps
+from fpdfp.experiments import runs
 
 
 def positive(text: str) -> int:
@@ -34,8 +35,7 @@ def stages(rounds: int, last: Callable[[int], int]) -> list[tuple[int, Callable[
 
 def schedule(where: Setting, gamma: float, decay: float) -> steps.Schedule:
     """Return γ_k = γ0/(1 + ck) with γ0 given in units of 1/L."""
-    gamma0 = gamma / float(where.federated.lipschitz.mean())
-    return steps.Decreasing(gamma0, decay) if decay else steps.Constant(gamma0)
+    return runs.schedule(where.federated, runs.Step(gamma, decay))
 
 
 def run_until(where: Setting, problem: fpdfp.Problem, method: Any, error: float, **arguments: Any) -> fpdfp.Result:

@@ -87,11 +87,8 @@ def _order(graph: FeatureGraph) -> Array:
 
 def _draw_edges(axes: Any, graph: FeatureGraph, places: Array) -> None:
     """Lines as wide as the weights, those of features that move together in another colour than the others."""
-    import scipy.sparse
-
-    upper = scipy.sparse.triu(graph.weights, 1).tocoo()
+    upper, together = graph.signed_edges()
     size = abs(upper.data) / max(float(abs(upper.data).max(initial=0.0)), 1e-300)
-    together = np.sign(upper.data) * (1.0 if graph.alpha is None else -1.0)
     for i, j, width, sign in zip(upper.row, upper.col, size, together, strict=True):
         colour = "#4477aa" if sign > 0 else "#cc6677"
         axes.plot(*places[[i, j]].T, color=colour, linewidth=0.4 + 2.6 * width, alpha=0.25 + 0.6 * width, zorder=1)

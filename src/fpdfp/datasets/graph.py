@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fpdfp import _checks
+from fpdfp._typing import Array
 
 Form = Literal["weights", "differences"]
 FORMS: tuple[Form, ...] = ("weights", "differences")
@@ -46,6 +47,16 @@ class FeatureGraph(NamedTuple):
 
         return plot(self, coefficients, names, path)
 
+    def signed_edges(self) -> tuple[Any, Array]:
+        """Return each edge once, the upper triangle in COO form, and whether its features go together (1) or not (−1).
+
+        A negative entry of an inverse covariance joins features that rise together.
+        """
+        import scipy.sparse
+
+        upper = scipy.sparse.triu(self.weights, 1).tocoo()
+        return upper, np.sign(upper.data) * (1.0 if self.alpha is None else -1.0)
+
     def structure(self, form: Form = "weights") -> Any:
         """Return what is stacked on the identity in B, as a CSR array.
 
@@ -57,8 +68,7 @@ class FeatureGraph(NamedTuple):
 
         if _checks.choice("form", form, FORMS) == "weights":
             return self.weights
-        upper = scipy.sparse.triu(self.weights, 1).tocoo()
-        together = np.sign(upper.data) * (1.0 if self.alpha is None else -1.0)
+        upper, together = self.signed_edges()
         row, size = np.arange(upper.nnz), abs(upper.data)
         entries = np.concatenate([size, -together * size])
         places = np.concatenate([row, row]), np.concatenate([upper.row, upper.col])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fpdfp import _checks, rng
+from fpdfp._blas import one_thread
 from fpdfp._typing import Array
 from fpdfp.compress import Compressor
 from fpdfp.engines import automatic, setup
@@ -108,8 +109,6 @@ def solve(
     >>> result.x.round(3)
     array([2.75 , 2.75 , 0.179, 0.179])
     """
-    from threadpoolctl import threadpool_limits
-
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be an fpdfp.Problem, got {type(problem).__name__}")
     if method is not None and not isinstance(method, Method):
@@ -125,7 +124,7 @@ def solve(
     # Steps are chosen for those who are expected to answer.
     answering = max(1, int(n * (1.0 - drop_out)))
     # With one thread BLAS rounds the same way on any number of cores, and so do constants and preconditioners.
-    with threadpool_limits(1, user_api="blas"):
+    with one_thread():
         prepared, compressors, bits_once = setup.prepare(problem, method, compressor, answering, rounds, server_side)
     if plan.checkpoint is not None:
         what = {"method": prepared, "compressor": compressors, "downlink": downlink, "drop_out": drop_out}
