@@ -420,3 +420,25 @@ def test_weights_of_samples_pool_the_loss() -> None:
     np.testing.assert_allclose(federated.gradient(x), pooled.gradient(x), rtol=1e-11)
     # what clients use has the gradient of the whole as its plain mean
     np.testing.assert_allclose(federated.local(np.arange(4)).gradients(x).mean(axis=0), pooled.gradient(x), rtol=1e-11)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("kind", [Logistic, LeastSquares])
+def test_pooled_rows_are_the_weighted_sum_of_the_clients(kind: Any, sparse: bool, rng: np.random.Generator) -> None:
+    X, owner = rng.standard_normal((40, 6)), np.arange(40) % 3
+    y = np.where(rng.random(40) < 0.5, -1.0, 1.0)
+    losses = kind(scipy.sparse.csr_array(X) if sparse else X, y, clients=owner, l2=np.linspace(0.0, 0.5, 6))
+    weights, x, u = np.array([0.2, 0.5, 0.3]), rng.standard_normal(6), rng.standard_normal(6)
+    pooled = losses.pooled(weights)
+    assert pooled is not None
+    for point in (x, -x, x + 1e-9):
+        np.testing.assert_allclose(pooled.value(point), losses.value(point, weights), rtol=1e-13)
+        np.testing.assert_allclose(pooled.gradient(point), losses.gradient(point, weights), rtol=1e-11, atol=1e-14)
+        np.testing.assert_allclose(pooled.hessian(point), losses.hessian(point, weights), rtol=1e-6)
+        np.testing.assert_allclose(
+            pooled.hessian_product(point, u), losses.hessian_product(point, u, weights), rtol=1e-11, atol=1e-14
+        )
+    # A point that has moved in place is another point.
+    x[:] = u
+    np.testing.assert_allclose(pooled.value(x), losses.value(u, weights), rtol=1e-13)
+    assert kind(X.astype(np.float32), y, clients=owner).pooled(weights) is None

@@ -10,6 +10,7 @@ superlinearly. What it reached is certified by a duality gap that does not depen
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import time
@@ -19,15 +20,18 @@ from typing import Any
 import numpy as np
 
 from fpdfp import _checks
+from fpdfp._blas import one_thread
 from fpdfp._typing import Array
 from fpdfp.errors import AccuracyWarning
 from fpdfp.problem import Certificate, Problem
-from fpdfp.semismooth import Subproblem, as_matrix
+from fpdfp.semismooth import Smooth, Subproblem, as_matrix
 
 MAX_OUTER = 60
 #: Up to this size of x, and of B as a dense matrix, Newton systems are factorised; above, conjugate gradients.
 DENSE_COLUMNS = 1500
 DENSE_ENTRIES = 1 << 23
+#: Up to this size of x matrix products are computed by one thread.
+SMALL = 512
 GROWTH = 3.0
 #: Outer steps without halving the error after which rounding is taken to be the limit.
 PATIENCE = 8
@@ -103,7 +107,9 @@ def reference_solution(problem: Problem, tol: float = 1e-10, x0: Any = None) -> 
     tol = _checks.real("tol", tol, positive=True)
     shape, dtype = problem.model.shape, problem.model.dtype
     x = np.zeros(shape, dtype) if x0 is None else _checks.float_array("x0", x0, shape=shape, dtype=dtype)
-    return _AugmentedLagrangian(problem, tol).solve(x)
+    # Threads of BLAS wait busily for more, in the way of those of the kernels; they pay for large matrices alone.
+    with one_thread() if x.size <= SMALL else contextlib.nullcontext():
+        return _AugmentedLagrangian(problem, tol).solve(x)
 
 
 class _AugmentedLagrangian:
@@ -112,7 +118,7 @@ class _AugmentedLagrangian:
         self.tol = tol
         self.mu = problem.strong_convexity
         self.newton_steps = 0
-        self.smooth = _SmoothPart(problem)
+        self.smooth: Smooth = problem.losses.pooled(problem.weights) or _SmoothPart(problem)
         linop = problem.linop
         #: Where f may be flat, x is held near the last x, less and less: the proximal method of multipliers.
         self.proximity = 0.0 if self.mu > 0 else 1e-2 * float(problem.lipschitz.mean())

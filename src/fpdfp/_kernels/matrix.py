@@ -64,14 +64,28 @@ def multiply_csr(data: Any, indices: Any, indptr: Any, vectors: Any, out: Any) -
         multiply_chunk(data, indices, indptr, vectors[start : start + CHUNK], out[start : start + CHUNK])
 
 
-@serial
-def weighted_gram_csr(data: Any, indices: Any, indptr: Any, weights: Any, out: Any) -> None:
-    """Add Σ_j w_j a_j a_jᵀ over the rows of a CSR matrix with sorted indices to the zeroed ``out``."""
-    for row in range(indptr.size - 1):
-        for p in range(indptr[row], indptr[row + 1]):
-            scaled = weights[row] * data[p]
-            for q in range(indptr[row], p + 1):
-                out[indices[p], indices[q]] += scaled * data[q]
-    for a in range(out.shape[0]):
-        for b in range(a):
-            out[b, a] = out[a, b]
+@threaded
+def weighted_gram_csr(data: Any, indices: Any, indptr: Any, weights: Any, parts: Any, out: Any) -> None:
+    """Write Σ_j w_j a_j a_jᵀ over the rows of a CSR matrix with sorted indices.
+
+    The rows are shared out among as many parts as there are zeroed matrices, whose sums are added in order: the bits
+    do not depend on the number of threads.
+    """
+    count, size = parts.shape[0], out.shape[0]
+    n_rows = indptr.size - 1
+    for part in prange(count):
+        gram = parts[part]
+        for row in range(n_rows * part // count, n_rows * (part + 1) // count):
+            first, last = indptr[row], indptr[row + 1]
+            for p in range(first, last):
+                scaled = weights[row] * data[p]
+                line = gram[uint64(indices[p])]
+                for q in range(first, p + 1):
+                    line[uint64(indices[q])] += scaled * data[q]
+    for a in range(size):
+        for b in range(a + 1):
+            total = 0.0
+            for part in range(count):
+                total += parts[part, a, b]
+            out[a, b] = total
+            out[b, a] = total

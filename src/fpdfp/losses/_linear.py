@@ -21,6 +21,8 @@ from fpdfp.rng import Draws, Purpose
 DENSE_HESSIAN = 2000
 #: Matrices up to this size go through LAPACK; of larger ones so many power steps tell the largest eigenvalue.
 POWER, STEPS = 64, 30
+#: Numbers in the partial sums of a weighted Gram matrix, of which there are at most eight.
+GRAM_PARTS = 1 << 22
 #: Rows that are multiplied with a dense matrix at a time.
 ROWS = 4096
 
@@ -230,8 +232,9 @@ class LinearModel(Losses):
         if self._rows.sparse:
             from fpdfp._kernels import matrix
 
-            gram = np.zeros((self.n_features, self.n_features))
-            matrix.weighted_gram_csr(X.data, X.indices, X.indptr, scale, gram)
+            d = self.n_features
+            gram, parts = np.empty((d, d)), np.zeros((max(1, min(8, GRAM_PARTS // d**2)), d, d))
+            matrix.weighted_gram_csr(X.data, X.indices, X.indptr, scale, parts, gram)
             return gram
         wide = X.astype(np.float64, copy=False)
         product: Array = wide.T @ (wide * scale[:, None])

@@ -10,6 +10,7 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.losses._linear import DENSE_HESSIAN, LinearModel
+from fpdfp.losses._pooled import PooledRows
 
 
 class SingleForm(LinearModel):
@@ -27,7 +28,7 @@ class SingleForm(LinearModel):
         return self._grams(clients, lambda X: self._second_derivative(X @ x))
 
     def hessian(self, x: Array, weights: Array) -> Array | None:
-        if self.n_features > DENSE_HESSIAN:
+        if not self.has_dense_hessian:
             return None
         scale = self._row_weights(weights) * self._second_derivative(self._rows.X @ x)
         hessian = self._weighted_gram(scale)
@@ -39,6 +40,23 @@ class SingleForm(LinearModel):
         scale = self._row_weights(weights) * self._second_derivative(X @ x)
         product: Array = X.T @ (scale * (X @ direction)) + float(weights.sum()) * self._ridge * direction
         return product
+
+    def pooled(self, weights: Array) -> PooledRows | None:
+        # The products of single precision are too coarse for what is built on them; the kernels sum in double.
+        return PooledRows(self, weights) if self.dtype == np.float64 else None
+
+    @property
+    def has_dense_hessian(self) -> bool:
+        """Whether the Hessian is formed as a matrix."""
+        return self.n_features <= DENSE_HESSIAN
+
+    def _phi(self, z: Array, y: Array) -> Array:
+        """φ at each row."""
+        raise NotImplementedError
+
+    def _slope(self, z: Array, y: Array) -> Array:
+        """The derivative of φ at each row."""
+        raise NotImplementedError
 
     def _second_derivative(self, z: Array) -> Array:
         """The second derivative of φ at each row."""

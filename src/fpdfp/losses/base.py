@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.linops.base import LinOp
 from fpdfp.rng import Draws
+
+if TYPE_CHECKING:
+    from fpdfp.semismooth import Smooth
 
 #: Gradients of many clients are summed in pieces of at most this many numbers.
 CHUNK = 1 << 22
@@ -132,6 +136,13 @@ class Losses(abc.ABC):
 
     def hessian(self, x: Array, weights: Array) -> Array | None:
         """Return the Hessian of Σ w_i f_i as a dense matrix, or None where it is not available."""
+        return None
+
+    def pooled(self, weights: Array) -> Smooth | None:
+        """Return Σ w_i f_i as one function whose value, gradient and Hessian share their work, None if there is none.
+
+        For solvers with all data in one place; see :class:`fpdfp.semismooth.Smooth`.
+        """
         return None
 
     def hessian_product(self, x: Array, direction: Array, weights: Array) -> Array:

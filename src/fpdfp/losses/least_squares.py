@@ -60,5 +60,12 @@ class LeastSquares(SingleForm):
         least = float(spectrum[0])
         return max(ridge, least - rounding) if least > 4 * rounding else ridge
 
+    def _phi(self, z: Array, y: Array) -> Array:
+        losses: Array = 0.5 * (z - y) ** 2
+        return losses
+
+    def _slope(self, z: Array, y: Array) -> Array:
+        return z - y
+
     def _second_derivative(self, z: Array) -> Array:
         return np.ones_like(z)

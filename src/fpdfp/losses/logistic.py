@@ -56,6 +56,18 @@ class Logistic(SingleForm):
             raise ValueError(f"y must hold both classes, but every label is {found[0]:g}")
         return np.where(labels > 0, 1.0, -1.0)
 
+    def _phi(self, z: Array, y: Array) -> Array:
+        from scipy.special import log_expit
+
+        losses: Array = -log_expit(y * z)
+        return losses
+
+    def _slope(self, z: Array, y: Array) -> Array:
+        from scipy.special import expit
+
+        slopes: Array = -y * expit(-y * z)
+        return slopes
+
     def _second_derivative(self, z: Array) -> Array:
         from scipy.special import expit
 
