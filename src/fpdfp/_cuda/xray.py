@@ -1,0 +1,150 @@
+"""The X-ray transform of straight scans on the GPU."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fpdfp._cuda.xray_source import SOURCE
+from fpdfp._typing import Array, Shape
+
+#: Rows that a thread of the forward projection can have.
+ROWS = (4, 2, 1)
+#: Columns of a block of the forward projection, and threads for the rows of one, at most.
+COLUMNS, MOST_THREADS = 2, 128
+#: What the forward projection keeps of blended lines in a block, in bytes, and planes at most.
+LINES, MOST_PLANES = 28_000, 32
+#: A block of the adjoint has so many lines of voxels a side, of such a length; the same numbers are in the source.
+TILE, DEPTH = 16, 64
+WARPS = 16
+#: Shared memory of a block of the adjoint: two of the first fit a multiprocessor of a large GPU, one of the second any.
+ROOMY, TIGHT = 115_600, 99_000
+MOST_COLUMNS = 8
+#: Of that, what is known of how columns cross planes.
+CROSSINGS = WARPS * 32 * 16
+#: Sums over columns that the adjoint keeps at a time, in bytes.
+SUMS = 1 << 29
+
+
+class DeviceColumns(NamedTuple):
+    """The numbers of :class:`fpdfp.ct.columns.Columns` on the GPU, and how far rows are apart at most, in voxels."""
+
+    paths: Array
+    views: Array
+    rise: float
+
+
+def place(paths: Array, views: Array, volume: Shape) -> DeviceColumns:
+    """Copy the numbers of a scan to the GPU."""
+    import cupy
+
+    last = np.where(paths[..., 0] == 0, volume[0] - 1, volume[1] - 1)
+    farthest = np.maximum(paths[..., 1], paths[..., 1] + last * paths[..., 2]).max(axis=1)
+    rise = float((farthest * views[:, 1]).max())
+    return DeviceColumns(cupy.asarray(paths), cupy.asarray(views), rise)
+
+
+OTHERS = ("sum_twice", "tile_columns", "adjoint")
+
+
+@functools.cache
+def _kernel(name: str) -> Any:
+    import cupy
+
+    names = [f"forward<{rows}>" for rows in ROWS]
+    module = cupy.RawModule(code=SOURCE, options=("--std=c++17",), name_expressions=[*names, *OTHERS])
+    return module.get_function(name)
+
+
+def forward(x: Array, columns: DeviceColumns, views: Array, nv: int) -> Array:
+    """Return the projections of a volume in some views, given by their numbers on the GPU."""
+    import cupy
+
+    nz, nu = x.shape[2], columns.paths.shape[1]
+    out = cupy.empty((len(views), nu, nv), dtype=np.float32)
+    if len(views) == 0:
+        return out
+    rows = next(rows for rows in ROWS if (rows - 1) * columns.rise < 0.999)
+    threads = min(32 * -(-nv // (32 * rows)), MOST_THREADS)
+    in_block = COLUMNS
+    while in_block > 1 and (threads * in_block > 256 or 4 * in_block * (nz + 14) * 4 > LINES):
+        in_block //= 2
+    planes = max(1, min(MOST_PLANES, threads, LINES // (4 * in_block * (nz + 14))))
+    shared = 4 * in_block * planes * (nz + 14)
+    kernel = _kernel(f"forward<{rows}>")
+    _allow(kernel, shared, "a volume with fewer slices")
+    kernel(
+        (-(-nu // in_block), len(views), -(-nv // (rows * threads))),
+        (threads, in_block),
+        (x, *map(np.int32, x.shape), columns.paths, columns.views, views, np.int32(nu), np.int32(nv),
+         np.int32(planes), out),
+        shared_mem=shared,
+    )  # fmt: skip
+    return out
+
+
+def adjoint_groups(y: Array, columns: DeviceColumns, views: Array, groups: Any, n_groups: int, volume: Shape) -> Array:
+    """Return for each group of views the adjoint of its projections; ``groups`` is in ascending order."""
+    import cupy
+
+    nu, nv = y.shape[1:]
+    out = cupy.zeros((n_groups, *volume), dtype=np.float32)
+    pitch = nv + 2 + nv % 2
+    at_once = max(1, SUMS // (8 * nu * pitch))
+    for first in range(0, len(views), at_once):
+        part = slice(first, min(first + at_once, len(views)))
+        sums = cupy.empty((part.stop - part.start, nu, pitch), dtype=np.float64)
+        count = sums.shape[0] * nu
+        _kernel("sum_twice")(
+            (-(-count // 8),), (256,),
+            (y[part], columns.paths, columns.views, views[part], np.int32(nu), np.int32(nv), np.int32(pitch),
+             np.int64(count), sums),
+        )  # fmt: skip
+        _add_planes(sums, columns, views[part], np.asarray(groups)[part], nv, out)
+    return out
+
+
+def _add_planes(sums: Array, columns: DeviceColumns, views: Array, groups: Any, nv: int, out: Array) -> None:
+    """Add to each group's volume what its columns give, summed twice."""
+    import cupy
+
+    (nx, ny, nz), (_, nu, pitch) = out.shape[1:], sums.shape
+    lowest, highest = int(groups[0]), int(groups[-1])
+    starts = cupy.asarray(np.searchsorted(groups, np.arange(lowest, highest + 2)).astype(np.int32))
+    kernel = _kernel("adjoint")
+    room = (ROOMY if _most_shared() >= ROOMY else TIGHT) - 4 * TILE * TILE * DEPTH - CROSSINGS
+    batch = max(1, min(MOST_COLUMNS, room // (2 * 8 * pitch)))
+    shared = 4 * TILE * TILE * DEPTH + CROSSINGS + batch * 2 * 8 * pitch
+    _allow(kernel, shared, "a panel with fewer rows")
+    tiles = -(-nx // TILE), -(-ny // TILE)
+    ranges = cupy.empty((tiles[0] * tiles[1], len(views), 2), dtype=np.int32)
+    i32 = np.int32
+    _kernel("tile_columns")(
+        (-(-ranges.size // 512),), (256,),
+        (columns.views, views, i32(len(views)), i32(tiles[0]), i32(tiles[1]), i32(nu), ranges),
+    )  # fmt: skip
+    kernel(
+        (tiles[0] * tiles[1], -(-nz // DEPTH), highest - lowest + 1),
+        (32 * WARPS,),
+        (sums, columns.paths, columns.views, views, i32(len(views)), ranges, starts,
+         *map(i32, (nx, ny, nz, nu, nv, pitch, batch)), out[lowest : highest + 1]),
+        shared_mem=shared,
+    )  # fmt: skip
+
+
+@functools.cache
+def _most_shared() -> int:
+    import cupy
+
+    attribute = cupy.cuda.runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin
+    return int(cupy.cuda.runtime.deviceGetAttribute(attribute, cupy.cuda.runtime.getDevice()))
+
+
+def _allow(kernel: Any, shared: int, what: str) -> None:
+    """Let a kernel use so much shared memory."""
+    if shared > _most_shared():
+        raise ValueError(f"this GPU has too little memory in its multiprocessors for this scan; it could do {what}")
+    if kernel.max_dynamic_shared_size_bytes < shared:
+        kernel.max_dynamic_shared_size_bytes = shared

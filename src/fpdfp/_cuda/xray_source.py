@@ -1,0 +1,402 @@
+"""CUDA C of the X-ray transform of straight scans.
+
+Seen from above, all rays of a detector column are one line (see :mod:`fpdfp.ct.columns`). Both kernels walk it plane by
+plane and treat all of its rows at once.
+"""
+
+from __future__ import annotations
+
+SOURCE = r"""
+typedef long long i64;
+
+// The numbers of a column and of a view, as fpdfp/ct/columns.py lays them out.
+enum { AXIS, FIRST, STEP, START, SLOPE, LENGTH, SQUARE, PATH };
+enum { HEIGHT, SCALE, MIDDLE, ROW, LEVEL, SOURCE_X, SOURCE_Y, WAY_X, WAY_Y, ACROSS_X, ACROSS_Y, VIEW };
+
+// Adding these rounds to an integer, which is then in the low bits.
+#define MAGIC 12582912.0f
+#define MAGIC_BITS 0x4B400000
+#define MAGIC_WIDE 6755399441055744.0
+
+__device__ __forceinline__ float ray_length(const double* path, const double* view, int row) {
+    double rise = view[LEVEL] + row * view[ROW];
+    return (float)(sqrt(path[SQUARE] + rise * rise) * path[LENGTH]);
+}
+
+// ---- forward: a thread has R neighbouring rows of a column ----
+//
+// On a plane the ray of row b is at height z = z0 + s b, and meets the linear interpolation of a blended line c. Where
+// R - 1 rows rise by less than a voxel, R rows see three values of c at most: with k = floor(z), f = z - k,
+//
+//     value of row r = c[k] + (f + r s) d + max(f + r s - 1, 0) e,    d = c[k+1] - c[k],  e = c[k+2] - 2 c[k+1] + c[k],
+//
+// so that all rows share the sums of c[k] + f d and of s d over the planes.
+
+struct Blend { int near_line, far_line; float near_weight, far_weight; };
+
+template <int R>
+__global__ void __launch_bounds__(256, 4) forward(
+    const float* __restrict__ x, int nx, int ny, int nz, const double* __restrict__ paths,
+    const double* __restrict__ tables, const i64* __restrict__ views, int nu, int nv, int planes, float* __restrict__ y
+) {
+    extern __shared__ float shared[];
+    const int width = nz + 6, groups = blockDim.x, warps = groups / 32;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int column = blockIdx.x * blockDim.y + threadIdx.y;
+    float4* marks = (float4*)shared + threadIdx.y * planes;
+    Blend* blends = (Blend*)((float4*)shared + blockDim.y * planes) + threadIdx.y * planes;
+    float* lines = shared + 8 * blockDim.y * planes + threadIdx.y * planes * width;
+    const i64 view = views[blockIdx.y];
+    const double* path = paths + (view * nu + min(column, nu - 1)) * PATH;
+    const double* table = tables + view * VIEW;
+    const bool along_y = path[AXIS] != 0.0;
+    const int n = along_y ? ny : nx, m = along_y ? nx : ny;
+    const int main_stride = along_y ? nz : ny * nz, other_stride = along_y ? ny * nz : nz;
+    const double first = path[FIRST], step = path[STEP], start = path[START], slope = path[SLOPE];
+
+    // The planes on which the line is within a voxel of the volume.
+    int lo = 0, hi = n;
+    const double at_first = start + first * slope, change = step * slope;
+    if (fabs(change) < 1e-12) {
+        if (!(at_first > -1.0 && at_first < m)) hi = 0;
+    } else {
+        double a = (-1.0 - at_first) / change, b = (m - at_first) / change;
+        lo = (int)fmax(0.0, floor(fmin(a, b)));
+        hi = (int)fmin((double)n, ceil(fmax(a, b)) + 1.0);
+    }
+    if (column >= nu) hi = lo;
+
+    for (int p = threadIdx.x; p < planes; p += groups) {
+        float* line = lines + p * width;
+        line[0] = line[1] = line[nz + 2] = line[nz + 3] = line[nz + 4] = 0.0f;
+    }
+
+    const float entries = (float)(nz + 2), base_row = (float)(R * (threadIdx.x + blockIdx.z * groups));
+    float sum = 0.0f, rise = 0.0f, bend[R];
+    #pragma unroll
+    for (int r = 0; r < R; ++r) bend[r] = 0.0f;
+
+    for (int base = lo; __syncthreads_or(base < hi); base += planes) {
+        // Each lane looks after one plane's numbers; then the warp blends the lines of its planes.
+        const int mine = warp + lane * warps, i = base + mine;
+        if (mine < planes && i < hi) {
+            double t = first + i * step, g = start + t * slope, below = floor(g), s = t * table[SCALE];
+            int j = (int)below;
+            float share = (float)(g - below);
+            blends[mine] = Blend{
+                i * main_stride + min(max(j, 0), m - 1) * other_stride,
+                i * main_stride + min(max(j + 1, 0), m - 1) * other_stride,
+                j < 0 || j >= m ? 0.0f : 1.0f - share, j + 1 < 0 || j + 1 >= m ? 0.0f : share
+            };
+            double scale = 1.0 / (nz + 2);
+            marks[mine] = make_float4(
+                (float)((table[HEIGHT] - s * table[MIDDLE] + 2.0) * scale), (float)(s * scale), (float)s, 0.0f
+            );
+        }
+        __syncwarp();
+        const int filled = min(planes, hi - base);
+        if (nz % 2 == 0) {
+            #pragma unroll 4
+            for (int p = warp; p < filled; p += warps) {
+                const Blend blend = blends[p];
+                const float2* a = (const float2*)(x + blend.near_line);
+                const float2* b = (const float2*)(x + blend.far_line);
+                float2* line = (float2*)(lines + p * width + 2);
+                for (int k = lane; k < nz / 2; k += 32) {
+                    float2 va = a[k], vb = b[k];
+                    line[k] = make_float2(
+                        blend.near_weight * va.x + blend.far_weight * vb.x,
+                        blend.near_weight * va.y + blend.far_weight * vb.y
+                    );
+                }
+            }
+        } else {
+            for (int p = warp; p < filled; p += warps) {
+                const Blend blend = blends[p];
+                const float *a = x + blend.near_line, *b = x + blend.far_line;
+                float* line = lines + p * width + 2;
+                for (int k = lane; k < nz; k += 32) line[k] = blend.near_weight * a[k] + blend.far_weight * b[k];
+            }
+        }
+        __syncthreads();
+        #pragma unroll 4
+        for (int p = 0; p < filled; ++p) {
+            const float4 mark = marks[p];
+            float z = __saturatef(fmaf(base_row, mark.y, mark.x));
+            float whole = __fmaf_rd(z, entries, MAGIC);
+            float f = fmaf(z, entries, MAGIC - whole);
+            const float* c = lines + p * width + (__float_as_int(whole) - MAGIC_BITS);
+            float c0 = c[0], d = c[1] - c0;
+            sum += fmaf(f, d, c0);
+            if (R > 1) {
+                float e = (c[2] - c[1]) - d, over = f - 1.0f;
+                rise = fmaf(mark.z, d, rise);
+                #pragma unroll
+                for (int r = 1; r < R; ++r) bend[r] = fmaf(__saturatef(fmaf((float)r, mark.z, over)), e, bend[r]);
+            }
+        }
+    }
+    if (column >= nu) return;
+    const int row = R * (threadIdx.x + blockIdx.z * groups);
+    float* out = y + ((i64)blockIdx.y * nu + column) * nv + row;
+    #pragma unroll
+    for (int r = 0; r < R; ++r)
+        if (row + r < nv) out[r] = (sum + fmaf((float)r, rise, bend[r])) * ray_length(path, table, row + r);
+}
+
+// ---- adjoint ----
+//
+// As a function of the row, what a plane gives to a column is piecewise linear, with a knot at each voxel height. The
+// transpose reads a column's data, summed twice from the top, at the knots, and takes second differences.
+
+// A warp sums a column; rows are dealt to lanes from the top down.
+__global__ void sum_twice(
+    const float* __restrict__ y, const double* __restrict__ paths, const double* __restrict__ tables,
+    const i64* __restrict__ views, int nu, int nv, int pitch, i64 columns, double* __restrict__ sums
+) {
+    const i64 column = (i64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    if (column >= columns) return;
+    const i64 view = views[column / nu];
+    const double* path = paths + (view * nu + column % nu) * PATH;
+    const double* table = tables + view * VIEW;
+    const float* data = y + column * nv;
+    double* out = sums + column * pitch;
+    for (int row = nv + lane; row < pitch; row += 32) out[row] = 0.0;
+    double once = 0.0, twice = 0.0;
+    for (int top = nv - 1; top >= 0; top -= 32) {
+        const int row = top - lane;
+        double a = row >= 0 ? (double)(data[row] * ray_length(path, table, row)) : 0.0;
+        for (int w = 1; w < 32; w *= 2) { double o = __shfl_up_sync(0xFFFFFFFFu, a, w); if (lane >= w) a += o; }
+        a += once;
+        double b = a;
+        for (int w = 1; w < 32; w *= 2) { double o = __shfl_up_sync(0xFFFFFFFFu, b, w); if (lane >= w) b += o; }
+        b += twice;
+        if (row >= 0) out[row] = b;
+        once = __shfl_sync(0xFFFFFFFFu, a, 31);
+        twice = __shfl_sync(0xFFFFFFFFu, b, 31);
+    }
+}
+
+#define TILE 16
+#define DEPTH 64
+
+// How a column crosses a plane: the distance of knots in rows, whose last bits, which matter to nothing, say which line
+// it crosses first and whether all knots are on the panel; and what it gives to the two lines.
+struct __align__(16) Crossing { double spacing; float near_weight, far_weight; };
+
+__device__ __forceinline__ double with_note(double spacing, int note) {
+    return __longlong_as_double((__double_as_longlong(spacing) & ~63ll) | note);
+}
+
+__device__ __forceinline__ int note_of(double spacing) { return __double2loint(spacing) & 63; }
+
+template <bool INSIDE>
+__device__ __forceinline__ double at_knot(const double* sums, double position, int nv) {
+    double whole = __dadd_rd(position, MAGIC_WIDE);
+    int i = __double2loint(whole);
+    double f = position - (whole - MAGIC_WIDE);
+    if (!INSIDE) {
+        // Beyond the ends the sums go on as straight lines.
+        int kept = min(max(i, 0), nv);
+        f += (double)(i - kept);
+        i = kept;
+    }
+    double a = sums[i];
+    return fma(f, sums[i + 1] - a, a);
+}
+
+// What one crossing gives to two neighbouring voxels of a lane.
+template <bool INSIDE>
+__device__ __forceinline__ float2 second_differences(
+    const double* sums, double spacing, double start, int lane, int nv
+) {
+    double position = fma((double)(2 * lane), spacing, start);
+    double a = at_knot<INSIDE>(sums, position, nv), b = at_knot<INSIDE>(sums, position + spacing, nv);
+    double left = __shfl_up_sync(0xFFFFFFFFu, b, 1), right = __shfl_down_sync(0xFFFFFFFFu, a, 1);
+    if (lane == 0 || lane == 31) {
+        double edge = at_knot<INSIDE>(sums, lane == 0 ? position - spacing : fma(2.0, spacing, position), nv);
+        if (lane == 0) left = edge; else right = edge;
+    }
+    return make_float2((float)((left - a) + (b - a)), (float)((a - b) + (right - b)));
+}
+
+// The columns that can cross each tile, and a voxel around it, in each view.
+__global__ void tile_columns(
+    const double* __restrict__ tables, const i64* __restrict__ views, int n_views, int tiles_x, int tiles_y, int nu,
+    int2* __restrict__ ranges
+) {
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= (i64)n_views * tiles_x * tiles_y) return;
+    const double* table = tables + views[i % n_views] * VIEW;
+    const int tile = (int)(i / n_views), x0 = tile / tiles_y * TILE, y0 = tile % tiles_y * TILE;
+    double least = 1e30, most = -1e30;
+    for (int corner = 0; corner < 4; ++corner) {
+        double px = x0 + (corner & 1 ? TILE : -1) - table[SOURCE_X];
+        double py = y0 + (corner & 2 ? TILE : -1) - table[SOURCE_Y];
+        double at = -(px * table[WAY_Y] - py * table[WAY_X]) / (px * table[ACROSS_Y] - py * table[ACROSS_X]);
+        least = fmin(least, at);
+        most = fmax(most, at);
+    }
+    ranges[i] = make_int2(
+        (int)fmin(fmax(ceil(least - 1e-6), 0.0), (double)nu), (int)fmin(fmax(floor(most + 1e-6) + 1.0, 0.0), (double)nu)
+    );
+}
+
+// The next columns of a group of views that a tile sees.
+struct Cursor { int view, begin, column, end; };
+
+__device__ __forceinline__ void next_batch(Cursor& at, int batch, int stop, const int2* ranges) {
+    at.column += batch;
+    while (at.column >= at.end && at.view < stop) {
+        if (++at.view < stop) {
+            const int2 range = ranges[at.view];
+            at.begin = at.column = range.x;
+            at.end = range.y;
+        }
+    }
+}
+
+__device__ __forceinline__ void copy_async(void* shared, const void* global) {
+    unsigned to = (unsigned)__cvta_generic_to_shared(shared);
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(global));
+#else
+    *(double2*)shared = *(const double2*)global;
+#endif
+}
+
+__device__ __forceinline__ void copies_done() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+// A block has a tile of 16 x 16 lines of 64 voxels; its warp w has plane w of the tile, across x or across y.
+__global__ void __launch_bounds__(512, 2) adjoint(
+    const double* __restrict__ sums, const double* __restrict__ paths, const double* __restrict__ tables,
+    const i64* __restrict__ views, int n_views, const int2* __restrict__ all_ranges,
+    const int* __restrict__ group_starts, int nx, int ny, int nz, int nu, int nv, int pitch, int batch,
+    float* __restrict__ out
+) {
+    extern __shared__ double2 memory[];
+    float* tile = (float*)memory;
+    double* columns = (double*)(tile + TILE * TILE * DEPTH);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int strip = 32 / batch * batch;
+    Crossing* crossings = (Crossing*)(columns + 2 * batch * pitch) + warp * strip;
+    const int tiles_y = (ny + TILE - 1) / TILE;
+    const int x0 = blockIdx.x / tiles_y * TILE, y0 = blockIdx.x % tiles_y * TILE, z0 = blockIdx.y * DEPTH;
+    const int2* ranges = all_ranges + (i64)blockIdx.x * n_views;
+    const int stop = group_starts[blockIdx.z + 1];
+    for (int i = threadIdx.x; i < TILE * TILE * DEPTH; i += blockDim.x) tile[i] = 0.0f;
+
+    Cursor at = {group_starts[blockIdx.z] - 1, 0, 0, 0}, ahead;
+    next_batch(at, batch, stop, ranges);
+    auto fetch = [&](const Cursor& c, int half) {
+        if (c.view >= stop) return;
+        const int count = min(batch, c.end - c.column);
+        const double* from = sums + ((i64)c.view * nu + c.column) * pitch;
+        double* to = columns + half * batch * pitch;
+        for (int i = 2 * threadIdx.x; i < count * pitch; i += 2 * blockDim.x) copy_async(to + i, from + i);
+    };
+    fetch(at, 0);
+    unsigned across_y = 0, crossed = 0;
+    double knots_from = 0.0, knots_by = 0.0;
+    for (int half = 0; at.view < stop; half ^= 1, at = ahead) {
+        copies_done();
+        __syncthreads();
+        ahead = at;
+        next_batch(ahead, batch, stop, ranges);
+        fetch(ahead, half ^ 1);
+        const int shift = (at.column - at.begin) % strip, count = min(batch, at.end - at.column);
+        const double* column = columns + half * batch * pitch;
+        if (shift == 0) {
+            // A lane looks after one of the next columns.
+            const i64 view = views[at.view];
+            const double* table = tables + view * VIEW;
+            knots_from = table[MIDDLE] + 1.0;
+            knots_by = z0 - table[HEIGHT];
+            bool crosses = false, on_y = false;
+            if (lane < min(strip, at.end - at.column)) {
+                const double* path = paths + (view * nu + at.column + lane) * PATH;
+                on_y = path[AXIS] != 0.0;
+                const int plane = (on_y ? y0 : x0) + warp;
+                double t = path[FIRST] + plane * path[STEP];
+                double g = path[START] + t * path[SLOPE] - (on_y ? x0 : y0), below = floor(g);
+                crosses = below >= -1.0 && below < TILE && plane < (on_y ? ny : nx);
+                if (crosses) {
+                    double s = t * table[SCALE], spacing = 1.0 / s, start = knots_from + knots_by * spacing;
+                    float share = (float)(g - below);
+                    bool inside = start - spacing >= 1e-6 && start + DEPTH * spacing < nv - 1e-6;
+                    crossings[lane] = Crossing{
+                        with_note(spacing, 2 * ((int)below + 1) + inside), (1.0f - share) * (float)s, share * (float)s
+                    };
+                }
+            }
+            across_y = __ballot_sync(0xFFFFFFFFu, on_y);
+            crossed = __ballot_sync(0xFFFFFFFFu, crosses);
+            __syncwarp();
+        }
+        const unsigned here = count == 32 ? 0xFFFFFFFFu : (1u << count) - 1;
+        const unsigned of_y = across_y >> shift & here;
+        const bool both = of_y != 0 && of_y != here;
+        for (int pass = 0; pass < (both ? 2 : 1); ++pass) {
+            if (pass) __syncthreads();
+            const bool along_y = both ? pass : of_y != 0;
+            unsigned todo = crossed >> shift & (along_y ? of_y : here & ~of_y);
+            int line = -100;
+            float2 near_sum = make_float2(0.0f, 0.0f), far_sum = near_sum;
+            auto put = [&](int at_line, float2& what) {
+                if (at_line >= 0 && at_line < TILE) {
+                    int where = along_y ? at_line * TILE + warp : warp * TILE + at_line;
+                    float2* voxels = (float2*)(tile + where * DEPTH) + lane;
+                    float2 old = *voxels;
+                    *voxels = make_float2(old.x + what.x, old.y + what.y);
+                }
+                what = make_float2(0.0f, 0.0f);
+            };
+            while (todo) {
+                const int one = __ffs(todo) - 1;
+                todo &= todo - 1;
+                const Crossing c = crossings[shift + one];
+                const int note = note_of(c.spacing), next = (note >> 1) - 1;
+                if (next != line) {
+                    // Neighbouring columns cross the same lines, or the next: what they share stays in registers.
+                    if (next == line + 1) {
+                        put(line, near_sum);
+                        float2 kept = far_sum; far_sum = near_sum; near_sum = kept;
+                    } else if (next == line - 1) {
+                        put(line + 1, far_sum);
+                        float2 kept = near_sum; near_sum = far_sum; far_sum = kept;
+                    } else {
+                        put(line, near_sum);
+                        put(line + 1, far_sum);
+                    }
+                    line = next;
+                }
+                const double* data = column + one * pitch;
+                const double start = fma(knots_by, c.spacing, knots_from);
+                float2 given = note & 1 ? second_differences<true>(data, c.spacing, start, lane, nv)
+                                        : second_differences<false>(data, c.spacing, start, lane, nv);
+                near_sum.x = fmaf(c.near_weight, given.x, near_sum.x);
+                near_sum.y = fmaf(c.near_weight, given.y, near_sum.y);
+                far_sum.x = fmaf(c.far_weight, given.x, far_sum.x);
+                far_sum.y = fmaf(c.far_weight, given.y, far_sum.y);
+            }
+            put(line, near_sum);
+            put(line + 1, far_sum);
+            __syncwarp();
+        }
+    }
+    __syncthreads();
+    out += (i64)blockIdx.z * nx * ny * nz;
+    for (int i = threadIdx.x; i < TILE * TILE * DEPTH; i += blockDim.x) {
+        int z = z0 + i % DEPTH, yy = y0 + i / DEPTH % TILE, xx = x0 + i / (DEPTH * TILE);
+        if (z < nz && yy < ny && xx < nx) {
+            i64 where = ((i64)xx * ny + yy) * nz + z;
+            out[where] += tile[i];
+        }
+    }
+}
+"""
