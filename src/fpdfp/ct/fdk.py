@@ -1,0 +1,194 @@
+"""Filtered back projection of cone-beam scans on a circle (Feldkamp, Davis and Kress): quick, and the usual start."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._array import namespace
+from fpdfp._typing import Array
+from fpdfp.ct.circle import Circle, circle, coverage, redundancy
+from fpdfp.ct.geometry import ConeBeam
+from fpdfp.errors import AccuracyWarning
+
+Window = Literal["ram-lak", "shepp-logan", "cosine", "hamming", "hann"]
+WINDOWS: tuple[str, ...] = ("ram-lak", "shepp-logan", "cosine", "hamming", "hann")
+#: Numbers that are filtered at a time, on the processor and on a GPU.
+CHUNK, DEVICE_CHUNK = 1 << 22, 1 << 26
+
+
+def fdk(projections: Any, geometry: ConeBeam, *, window: Window = "ram-lak") -> Array:
+    """Reconstruct a volume from a scan on a circle by filtered back projection.
+
+    Each view is weighted, filtered with a ramp along u, and spread back over the volume. Exact, but for the sampling,
+    in the plane of the circle; above and below, the better the flatter the cone is. Full turns and short scans, with
+    evenly spread angles or not, detectors with an offset too: where the panel sees a bit more than one half of the
+    object in a full turn, the views are weighted for that.
+
+    Parameters
+    ----------
+    projections
+        Line integrals, ``(views, nu, nv)``, of NumPy or of CuPy, float32 or float64.
+    geometry
+        The scan.
+    window
+        What high frequencies are multiplied with: ``"ram-lak"`` (1), for the sharpest image, ``"shepp-logan"``,
+        ``"cosine"``, ``"hamming"``, ``"hann"``, for the smoothest.
+
+    Returns
+    -------
+    Array
+        ``(nx, ny, nz)``, of the dtype and on the device of ``projections``.
+
+    References
+    ----------
+    L. A. Feldkamp, L. C. Davis and J. W. Kress, "Practical cone-beam algorithm", J. Opt. Soc. Am. A 1 (1984);
+    D. L. Parker, "Optimal short scan convolution reconstruction for fan beam CT", Med. Phys. 9 (1982); G. Wang, "X-ray
+    micro-CT with a displaced detector array", Med. Phys. 29 (2002).
+
+    Examples
+    --------
+    >>> import fpdfp
+    >>> scan = fpdfp.ct.ConeBeam.circular((24, 24, 24), (48, 48), views=90, source=80.0, panel=120.0)
+    >>> ball = fpdfp.ct.Ellipsoids([[0, 0, 0]], [[8, 8, 8]], [1.0])
+    >>> image = fpdfp.ct.fdk(ball.project(scan), scan)
+    >>> print(f"{image[10:14, 10:14, 10:14].mean():.2f}")
+    1.00
+    """
+    if not isinstance(geometry, ConeBeam):
+        raise TypeError(f"geometry must be a fpdfp.ct.ConeBeam, got {_checks.kind(geometry)}")
+    _checks.choice("window", window, WINDOWS)
+    found = circle(geometry)
+    xp, data = _checked(projections, geometry)
+    nu, nv = geometry.detector
+    columns = found.offset[0] + (np.arange(nu) - 0.5 * (nu - 1)) * found.pitch[0]
+    rows = found.offset[1] + (np.arange(nv) - 0.5 * (nv - 1)) * found.pitch[1]
+    cosines = found.distance / np.sqrt(found.distance**2 + columns[:, None] ** 2 + rows**2)
+    weights = _view_weights(geometry, found, columns)
+    size, response = ramp(nu, found.pitch[0] * found.radius / found.distance, window)
+    cosines, weights, response = (xp.asarray(array, dtype=data.dtype) for array in (cosines, weights, response))
+    numbers = tables(geometry, found)
+    add = _back_projection(xp)
+    out: Array = xp.zeros(geometry.volume, dtype=data.dtype)
+    step = max(1, (CHUNK if xp is np else DEVICE_CHUNK) // (size * nv))
+    for begin in range(0, geometry.n_views, step):
+        part = slice(begin, begin + step)
+        weighted = data[part] * cosines * weights[part, :, None]
+        filtered = _convolved(xp, weighted, size, response)
+        add(filtered, numbers[part], out)
+    return out
+
+
+def _checked(projections: Any, geometry: ConeBeam) -> tuple[ModuleType, Array]:
+    if not hasattr(projections, "get"):
+        return np, _checks.float_array("projections", projections, shape=geometry.data_shape)
+    xp = namespace(projections)
+    if projections.shape != geometry.data_shape:
+        raise ValueError(f"projections must have shape {geometry.data_shape}, got {projections.shape}")
+    if projections.dtype not in (np.float32, np.float64):
+        raise TypeError(f"projections must be float32 or float64, got {projections.dtype}")
+    if not bool(xp.isfinite(projections).all()):
+        raise ValueError("projections must be finite, but some of them are NaN or infinite")
+    return xp, projections
+
+
+def _view_weights(geometry: ConeBeam, found: Circle, columns: Array) -> Array:
+    """What every column of every view is multiplied with: its part of the circle, and how much its lines count."""
+    covered = coverage(found.angles)
+    fans = np.arctan2(found.turn * columns, found.distance)
+    edge = np.abs(found.offset[0] + geometry.shadow()[..., 0] * found.pitch[0]).max()
+    needed = math.atan2(edge, found.distance)
+    if not covered.is_full:
+        enough = math.pi + 2 * min(needed, float(np.abs(fans).max()))
+        if covered.arc < enough - 2 * float(covered.shares.max()):
+            warnings.warn(
+                f"geometry: its angles cover {math.degrees(covered.arc):.0f}°, but {math.degrees(enough):.0f}° are "
+                "needed to see every line through the volume; the reconstruction will have streaks",
+                AccuracyWarning,
+                stacklevel=3,
+            )
+    return covered.shares[:, None] * redundancy(covered, found.angles, fans, needed)
+
+
+def ramp(count: int, spacing: float, window: str = "ram-lak") -> tuple[int, Array]:
+    """Return the length to which views are padded with zeros, and the factors of their frequencies.
+
+    The ramp is that of samples of the band-limited filter: for short views, its lowest frequencies differ from the ramp
+    sampled, and the mean of the image would be wrong with that.
+
+    >>> size, response = ramp(4, 1.0)
+    >>> size, response.round(3)
+    (8, array([0.025, 0.123, 0.25 , 0.377, 0.475]))
+    """
+    from scipy import fft
+
+    size = int(fft.next_fast_len(2 * count, real=True))
+    places = np.minimum(np.arange(size), size - np.arange(size))
+    kernel = np.zeros(size)
+    kernel[0] = 0.25
+    odd = places % 2 == 1
+    kernel[odd] = -1 / (math.pi * places[odd]) ** 2
+    frequencies = fft.rfftfreq(size)  # in periods a sample: 1/2 is the highest
+    windows = {
+        "ram-lak": np.ones_like(frequencies),
+        "shepp-logan": np.sinc(frequencies),
+        "cosine": np.cos(math.pi * frequencies),
+        "hamming": 0.54 + 0.46 * np.cos(2 * math.pi * frequencies),
+        "hann": 0.5 + 0.5 * np.cos(2 * math.pi * frequencies),
+    }
+    response: Array = fft.rfft(kernel).real * windows[window] / spacing
+    return size, response
+
+
+def _convolved(xp: ModuleType, views: Array, size: int, response: Array) -> Array:
+    """Filter views along u."""
+    if xp is np:
+        import numba
+        from scipy import fft
+
+        threads = {"workers": numba.get_num_threads()}
+    else:
+        fft, threads = xp.fft, {}
+    spectra = fft.rfft(views, size, axis=1, **threads)
+    spectra *= response[:, None]
+    filtered: Array = xp.ascontiguousarray(fft.irfft(spectra, size, axis=1, **threads)[:, : views.shape[1]])
+    return filtered
+
+
+def _back_projection(xp: ModuleType) -> Callable[[Array, Array, Array], None]:
+    if xp is np:
+        from fpdfp._kernels import fdk as on_cpu
+
+        return on_cpu.back_project
+    from fpdfp._cuda import fdk as on_gpu
+
+    return on_gpu.back_project
+
+
+def tables(geometry: ConeBeam, found: Circle) -> Array:
+    """Return what back projection knows of each view: ten numbers.
+
+    With d = t₀ + i t₁ + j t₂, the distance of voxel (i, j, k) from the source across the panel, in multiples of that of
+    the axis, its shadow is at column (t₃ + i t₄ + j t₅)/d + t₆ and row (t₇ + k t₈)/d + t₉. It counts 1/d².
+    """
+    voxel = np.array(geometry.voxel)
+    first = np.array(geometry.centre) - 0.5 * (np.array(geometry.volume) - 1) * voxel
+    towards, along = found.positions[:, 0], found.positions[:, 1]
+    start = first[:2] - found.axis
+    enlarged = found.distance / found.radius
+    numbers = np.empty((geometry.n_views, 10))
+    numbers[:, 0] = 1.0 - towards @ start / found.radius
+    numbers[:, 1:3] = -towards * voxel[:2] / found.radius
+    numbers[:, 3] = along @ start * (enlarged / found.pitch[0])
+    numbers[:, 4:6] = along * voxel[:2] * (enlarged / found.pitch[0])
+    numbers[:, 6] = 0.5 * (geometry.detector[0] - 1) - found.offset[0] / found.pitch[0]
+    numbers[:, 7] = (first[2] - found.height) * (enlarged / found.pitch[1])
+    numbers[:, 8] = voxel[2] * (enlarged / found.pitch[1])
+    numbers[:, 9] = 0.5 * (geometry.detector[1] - 1) - found.offset[1] / found.pitch[1]
+    return numbers
