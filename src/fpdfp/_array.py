@@ -25,7 +25,36 @@ def to_host(array: Array) -> Array:
 
 
 def read_only(array: Array) -> Array:
-    """Return a view that a user's function cannot change the array through."""
+    """Return a view that a user's function cannot change the array through; on the GPU, where there is none, a view."""
     view = array.view()
-    view.flags.writeable = False
+    if namespace(array) is np:
+        view.flags.writeable = False
     return view
+
+
+def beside(array: Any, other: Array) -> Any:
+    """Return a number or an array as arithmetic with another array needs it: beside one on the GPU it is there too."""
+    xp = namespace(other)
+    if xp is np:
+        return array
+    return float(array) if np.ndim(array) == 0 else xp.asarray(array)
+
+
+class Constant:
+    """An array that does not change: it is copied once to each kind of memory and to each precision it is needed in.
+
+    >>> Constant(np.array([1.0, 2.0])).like(np.ones(3, dtype=np.float32))
+    array([1., 2.], dtype=float32)
+    """
+
+    def __init__(self, values: Array) -> None:
+        self.values = values
+        self._copies: dict[tuple[str, str], Array] = {}
+
+    def like(self, other: Array) -> Array:
+        """Return it in the memory and the precision of another array."""
+        xp = namespace(other)
+        key = xp.__name__, other.dtype.char
+        if key not in self._copies:
+            self._copies[key] = xp.asarray(self.values.astype(other.dtype, copy=False))
+        return self._copies[key]

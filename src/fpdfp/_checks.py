@@ -94,19 +94,28 @@ def finite(name: str, array: Array) -> Array:
     return array
 
 
-def float_array(name: str, value: Any, *, shape: Shape | None = None, dtype: Any = None) -> Array:
-    """Return ``value`` as a finite C-ordered float array, of the given shape and dtype where asked."""
+def float_array(name: str, value: Any, *, shape: Shape | None = None, dtype: Any = None, xp: Any = np) -> Array:
+    """Return ``value`` as a finite C-ordered float array, of the given shape and dtype where asked.
+
+    ``xp`` is NumPy, or CuPy for an array on the GPU, to which others are copied.
+    """
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} must not be a masked array: fill in or leave out what is masked")
+    on_gpu = hasattr(value, "__cuda_array_interface__")
+    if xp is np and on_gpu:
+        raise TypeError(f"{name} must be in the memory of the processor, got an array on the GPU: give a copy, .get()")
+    if xp is not np and not on_gpu:
+        there: Array = xp.asarray(float_array(name, value, shape=shape, dtype=dtype))
+        return there
     try:
-        array = np.asarray(value)
+        array = xp.asarray(value)
     except ValueError as error:
         raise ValueError(f"{name} cannot be made into an array: {error}") from None
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
     if dtype is None:
         dtype = array.dtype if array.dtype in (np.float32, np.float64) else np.float64
-    array = np.ascontiguousarray(array, dtype=dtype).reshape(array.shape)
+    array = xp.ascontiguousarray(array, dtype=dtype).reshape(array.shape)
     if shape is not None and array.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
     return finite(name, array)

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpdfp import _checks, linops
+from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.compress.base import on_device
 from fpdfp.losses.base import Losses
 from fpdfp.penalties.base import Penalty
 from fpdfp.rng import Draws
@@ -18,12 +20,18 @@ ROUNDINGS = 64
 
 
 class Model(NamedTuple):
-    """What is public: the penalty g, the linear map B, the shape and dtype of x. No data."""
+    """What is public: the penalty g, the linear map B, the shape and dtype of x, and where x is. No data."""
 
     penalty: Penalty
     linop: linops.LinOp
     shape: Shape
     dtype: Any
+    device: str = "cpu"
+
+    @property
+    def xp(self) -> Any:
+        """The package whose arrays x and v are: NumPy, or CuPy."""
+        return on_device(self.device)
 
     @property
     def dual_shape(self) -> Shape:
@@ -96,7 +104,7 @@ class LocalLosses(NamedTuple):
         if self.scaling is None:
             return arrays
         factors = (self.scaling[self.clients] / total).astype(arrays.dtype)
-        weighed: Array = arrays * factors.reshape(-1, *[1] * (arrays.ndim - 1))
+        weighed: Array = arrays * beside(factors.reshape(-1, *[1] * (arrays.ndim - 1)), arrays)
         return weighed
 
 
@@ -152,7 +160,7 @@ class Problem:
     Parameters
     ----------
     losses
-        The clients' smooth losses, :mod:`fpdfp.losses`.
+        The clients' smooth losses, :mod:`fpdfp.losses`. Where they live on a GPU, so do x, v and all messages.
     penalty
         The non-smooth g, :mod:`fpdfp.penalties`.
     linop
@@ -185,7 +193,7 @@ class Problem:
                 f"linop acts on arrays of shape {operator.in_shape}, but x has shape {losses.shape} by the losses"
             )
         self.losses = losses
-        self.model = Model(penalty.bind(operator.out_shape), operator, losses.shape, losses.dtype)
+        self.model = Model(penalty.bind(operator.out_shape), operator, losses.shape, losses.dtype, losses.device)
         self._weighting = weights if isinstance(weights, str) else "given"
         self.weights = _weights(weights, losses)
 
@@ -259,8 +267,12 @@ class Problem:
 
     def objective(self, x: Array) -> float:
         """Return F(x) = f(x) + g(Bx); infinity where Bx is outside the domain of g."""
-        x = _checks.float_array("x", x, shape=self.model.shape)
+        x = self._point("x", x, self.model.shape)
         return self.smooth_value(x) + self.penalty.value(self.linop.apply(x))
+
+    def _point(self, name: str, value: Any, shape: Shape, dtype: Any = None) -> Array:
+        """Return a point that was given, checked and where the losses are."""
+        return _checks.float_array(name, value, shape=shape, dtype=dtype, xp=self.model.xp)
 
     def evaluate(self, x: Array) -> tuple[float, float]:
         """Return f(x) + g(y) with y the point of the domain of g nearest to Bx, and ‖y − Bx‖_∞."""
@@ -281,7 +293,7 @@ class Problem:
         gamma = self.default_step if step is None else step
         point = x - gamma * gradient
         if v is None:
-            v = np.zeros(self.model.dual_shape, dtype=x.dtype)
+            v = namespace(x).zeros(self.model.dual_shape, dtype=x.dtype)
         else:
             point = point - gamma * self.linop.adjoint(v)
         return self.penalty.conjugate_prox(lam / gamma * self.linop.apply(point) + v, lam / gamma)
@@ -294,8 +306,8 @@ class Problem:
 
     def residual(self, x: Array, v: Array) -> Residual:
         """Return how far (x, v) is from the fixed point of Lemma 1; both parts vanish at a solution alone."""
-        x = _checks.float_array("x", x, shape=self.model.shape)
-        v = _checks.float_array("v", v, shape=self.model.dual_shape)
+        x = self._point("x", x, self.model.shape)
+        v = self._point("v", v, self.model.dual_shape)
         gradient = self.gradient(x)
         return self._residual(v, self.dual_step(x, v, gradient), gradient)
 
@@ -313,8 +325,8 @@ class Problem:
         and for f = h + μ/2 ‖·‖² with h a mean of functions of linear forms the right side is the
         Fenchel–Rockafellar gap at the dual point that x itself gives. An allowance for rounding is added.
         """
-        x = _checks.float_array("x", x, shape=self.model.shape)
-        v = _checks.float_array("v", v, shape=self.model.dual_shape)
+        x = self._point("x", x, self.model.shape)
+        v = self._point("v", v, self.model.dual_shape)
         return self._gap(x, self.linop.apply(x), v, self.gradient(x)) if self.strong_convexity > 0 else None
 
     def _gap(self, x: Array, image: Array, v: Array, gradient: Array) -> float:
@@ -336,9 +348,9 @@ class Problem:
         """
         if dual_steps is None:
             dual_steps = min(100, max(5, 10**8 // self.linop.size_out))
-        x = _checks.float_array("x", x, shape=self.model.shape, dtype=self.model.dtype)
+        x = self._point("x", x, self.model.shape, self.model.dtype)
         if v is not None:
-            v = _checks.float_array("v", v, shape=self.model.dual_shape, dtype=x.dtype)
+            v = self._point("v", v, self.model.dual_shape, x.dtype)
         gradient = self.gradient(x)
         image = self.linop.apply(x)
         objective, violation = self._evaluate(x, image)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fpdfp._array import to_host
 from fpdfp._typing import Array
 from fpdfp.engines.downlink import Kept
 from fpdfp.engines.history import History
@@ -61,10 +62,10 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         "columns": list(checkpoint.history),
     }
     arrays: dict[str, Any] = {"meta": np.array(json.dumps(meta))}
-    arrays |= {f"state/{name}": array for name, array in checkpoint.state.items()}
-    arrays |= {f"memory/{name}": array for name, array in checkpoint.memory.items()}
+    arrays |= {f"state/{name}": to_host(array) for name, array in checkpoint.state.items()}
+    arrays |= {f"memory/{name}": to_host(array) for name, array in checkpoint.memory.items()}
     if checkpoint.kept is not None:
-        arrays |= {f"kept/{number:03d}": array for number, array in enumerate(checkpoint.kept.message)}
+        arrays |= {f"kept/{number:03d}": to_host(array) for number, array in enumerate(checkpoint.kept.message)}
         arrays |= {"seen": checkpoint.kept.seen, "sent": np.array(checkpoint.kept.sent)}
     arrays |= {f"history/{name}": checkpoint.history[name] for name in checkpoint.history}
     handle, temporary = _temporary(path)
@@ -172,7 +173,8 @@ def fingerprint(problem: Problem) -> str:
     Losses enter with ten digits, since their last bits may differ between machines and numbers of threads.
     """
     size = int(np.prod(problem.model.shape))
-    probe = np.cos(np.arange(size)).reshape(problem.model.shape).astype(problem.model.dtype)
+    here = np.cos(np.arange(size)).reshape(problem.model.shape).astype(problem.model.dtype)
+    probe = problem.model.xp.asarray(here)
     image = problem.linop.apply(probe)
     losses = problem.losses.values(probe, np.arange(problem.n_clients))
     kinds = (type(problem.losses), type(problem.penalty), type(problem.linop))
@@ -210,7 +212,7 @@ def describe(value: object) -> str:
 
 def _ten_digits(values: Array) -> Array:
     """Round each number to ten significant digits."""
-    flat = np.asarray(values, dtype=np.float64).ravel()
+    flat = np.asarray(to_host(values), dtype=np.float64).ravel()
     with np.errstate(divide="ignore"):
         exponent = np.where(flat == 0, 0.0, np.floor(np.log10(np.abs(flat))))
     rounded: Array = np.round(flat / 10.0**exponent, 9) * 10.0**exponent
@@ -219,7 +221,7 @@ def _ten_digits(values: Array) -> Array:
 
 def digest(array: Array) -> str:
     """Return a short digest of an array's bits."""
-    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
+    return hashlib.sha256(np.ascontiguousarray(to_host(array)).tobytes()).hexdigest()[:16]
 
 
 def _sync_directory(directory: Path) -> None:

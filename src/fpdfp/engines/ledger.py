@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray
 from fpdfp.methods.base import Method
 from fpdfp.problem import Model
@@ -36,7 +37,7 @@ def digest(arrays: Any) -> bytes:
     """Eight bytes that tell memories apart, to the last bit."""
     summary = hashlib.blake2b(digest_size=8)
     for array in arrays:
-        summary.update(np.ascontiguousarray(array).tobytes())
+        summary.update(np.ascontiguousarray(to_host(array)).tobytes())
     return summary.digest()
 
 

@@ -63,7 +63,7 @@ class Loop:
             return self._scale(problem, x)
 
     def _scale(self, problem: Problem, x: Array) -> float:
-        zero = np.zeros(problem.model.shape, dtype=problem.model.dtype)
+        zero = problem.model.xp.zeros(problem.model.shape, dtype=problem.model.dtype)
         slope = problem.gradient(x)
         self.slope = max(float(np.linalg.norm(problem.gradient(zero))), float(np.linalg.norm(slope)), TINY)
         gain = float(np.vdot(slope, slope)) * problem.default_step
@@ -172,7 +172,7 @@ class Loop:
         return (
             certificate.residual.primal <= tol * self.slope
             and certificate.residual.dual <= tol * dual
-            and certificate.violation <= tol * max(float(np.abs(image).max(initial=0.0)), TINY)
+            and certificate.violation <= tol * max(float(np.abs(image).max()), TINY)
             and self.decrement(certificate) <= tol * max(abs(certificate.objective), self.rounding)
         )
 

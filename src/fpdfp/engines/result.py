@@ -18,7 +18,7 @@ class Result:
     Attributes
     ----------
     x, v
-        The solution and its dual.
+        The solution and its dual; CuPy arrays where the losses live on a GPU.
     objective
         F(x).
     history

@@ -87,8 +87,9 @@ def start_point(problem: Problem, x0: Any) -> Array:
     """Return where the run starts."""
     shape, dtype = problem.model.shape, problem.model.dtype
     if x0 is None:
-        return np.zeros(shape, dtype=dtype)
-    return _checks.float_array("x0", x0, shape=shape, dtype=dtype).copy()
+        start: Array = problem.model.xp.zeros(shape, dtype=dtype)
+        return start
+    return _checks.float_array("x0", x0, shape=shape, dtype=dtype, xp=problem.model.xp).copy()
 
 
 class Prepared(NamedTuple):

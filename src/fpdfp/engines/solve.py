@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fpdfp import _checks, rng
+from fpdfp._array import namespace
 from fpdfp._blas import one_thread
 from fpdfp._typing import Array
 from fpdfp.compress import Compressor
@@ -69,12 +70,12 @@ def solve(
     seed
         The seed of all randomness. The same seed gives the same bits, for any number of threads.
     x0
-        Where to start; zero by default.
+        Where to start; zero by default. Where the losses live on a GPU, an array here is copied there.
     evaluate_every
         Rounds between evaluations of the objective, which are off the method's clock, or the rounds after which to
         evaluate (the start and the end always are); by default there are about 200 evaluations.
     metrics
-        Functions of x to record at every evaluation, by name.
+        Functions of x to record at every evaluation, by name; x is a CuPy array where the losses live on a GPU.
     callbacks
         Functions called after every round with the :class:`fpdfp.Run`; one that returns True ends it.
     tol
@@ -202,9 +203,17 @@ def _restore(run: Run, saved: checkpoints.Checkpoint, plan: Plan, source: Path) 
         raise CheckpointError(
             f"the checkpoint {source} records the metrics {sorted(recorded)}, but now there are {sorted(plan.metrics)}"
         )
-    run.state = type(run.state)(**saved.state)
-    run.memory = type(run.memory)(**saved.memory) if saved.memory else ()
+    run.state = _back(run.state, saved.state)
+    run.memory = _back(run.memory, saved.memory) if saved.memory else ()
     run.work, run.kept = Work(*saved.work), saved.kept
+    if run.kept is not None:
+        xp = run.problem.model.xp
+        run.kept = run.kept._replace(message=tuple(xp.asarray(array) for array in run.kept.message))
     run.round = saved.round
     run.bits_up, run.bits_down, run.seconds = saved.bits_up, saved.bits_down, saved.seconds
     run.history = saved.history
+
+
+def _back(fresh: Any, saved: Mapping[str, Array]) -> Any:
+    """Return saved arrays in a named tuple like a fresh one, each in the memory that the fresh one's is in."""
+    return type(fresh)(**{name: namespace(getattr(fresh, name)).asarray(array) for name, array in saved.items()})

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp import _checks
+from fpdfp._array import Constant, namespace
 from fpdfp._typing import Array
 from fpdfp.linops.base import LinOp
 
@@ -24,10 +25,12 @@ class Diagonal(LinOp):
         if self.factors.size == 0:
             raise ValueError("factors must have at least one entry")
         self.in_shape = self.out_shape = self.factors.shape
+        self._copies = Constant(self.factors)
 
     def apply(self, x: Array) -> Array:
         self.batch_of(x, self.in_shape, "x")
-        product: Array = (self.factors * x).astype(x.dtype, copy=False)
+        factors = self.factors if namespace(x) is np else self._copies.like(x)
+        product: Array = (factors * x).astype(x.dtype, copy=False)
         return product
 
     def adjoint(self, v: Array) -> Array:

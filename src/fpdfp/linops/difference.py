@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from fpdfp import _checks
 from fpdfp._array import namespace
 from fpdfp._typing import Array, Shape
@@ -66,6 +68,8 @@ class Gradient(LinOp):
 
     def apply(self, x: Array) -> Array:
         batch = self.batch_of(x, self.in_shape, "x")
+        if len(self.in_shape) == 3 and x.dtype.char in "fd":
+            return _by_kernel("gradient", x, self.in_shape, self.out_shape)
         out_shape = self.out_shape if batch is None else (batch, *self.out_shape)
         out: Array = namespace(x).zeros(out_shape, dtype=x.dtype)
         for axis in range(len(self.in_shape)):
@@ -75,6 +79,8 @@ class Gradient(LinOp):
 
     def adjoint(self, v: Array) -> Array:
         batch = self.batch_of(v, self.out_shape, "v")
+        if len(self.in_shape) == 3 and v.dtype.char in "fd":
+            return _by_kernel("adjoint", v, self.out_shape, self.in_shape)
         out: Array = namespace(v).zeros(self.in_shape if batch is None else (batch, *self.in_shape), dtype=v.dtype)
         for axis in range(len(self.in_shape)):
             component = v[_component(axis, batch)]
@@ -91,6 +97,28 @@ class Gradient(LinOp):
     def _squared_norm(self) -> float:
         # BᵀB is a sum of one-dimensional Laplacians that share their eigenvectors: the largest add up.
         return sum(_path_laplacian_norm(length) for length in self.in_shape)
+
+
+def _by_kernel(name: str, array: Array, shape: Shape, out_shape: Shape) -> Array:
+    """Call a kernel for volumes; the shapes are those of one client's array and of its result."""
+    xp = namespace(array)
+    clients = array.shape[: array.ndim - len(shape)]
+    out: Array = xp.empty((*clients, *out_shape), dtype=array.dtype)
+    if array.size:
+        rows = xp.ascontiguousarray(array).reshape(-1, *shape)
+        getattr(tv_kernels(array), name)(rows, out.reshape(-1, *out_shape))
+    return out
+
+
+def tv_kernels(array: Array) -> Any:
+    """Return the kernels of total variation for where an array is."""
+    if namespace(array) is np:
+        from fpdfp._kernels import tv
+
+        return tv
+    from fpdfp._cuda import tv as on_gpu
+
+    return on_gpu
 
 
 def _component(axis: int, batch: int | None) -> Any:

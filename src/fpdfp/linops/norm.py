@@ -42,8 +42,8 @@ def squared_norm_bound(operator: Any, at_most: int = MAX_STEPS) -> float:
     if isinstance(operator, LinOp):
         linop = operator
         if linop.size_in <= linop.size_out:
-            return _lanczos_bound(lambda u: linop.adjoint(linop.apply(u)), linop.in_shape, at_most)
-        return _lanczos_bound(lambda u: linop.apply(linop.adjoint(u)), linop.out_shape, at_most)
+            return largest_eigenvalue_bound(lambda u: linop.adjoint(linop.apply(u)), linop.in_shape, at_most)
+        return largest_eigenvalue_bound(lambda u: linop.apply(linop.adjoint(u)), linop.out_shape, at_most)
     matrix = operator
     rows, columns = matrix.shape
     entries = int(getattr(matrix, "nnz", rows * columns))
@@ -51,9 +51,9 @@ def squared_norm_bound(operator: Any, at_most: int = MAX_STEPS) -> float:
         return _dense_bound(matrix)
     steps = min(max(BUDGET // (4 * max(entries, 1)), MIN_STEPS), at_most)
     if columns <= rows:
-        bound = _lanczos_bound(lambda u: matrix.T @ (matrix @ u), (columns,), steps)
+        bound = largest_eigenvalue_bound(lambda u: matrix.T @ (matrix @ u), (columns,), steps)
     else:
-        bound = _lanczos_bound(lambda u: matrix @ (matrix.T @ u), (rows,), steps)
+        bound = largest_eigenvalue_bound(lambda u: matrix @ (matrix.T @ u), (rows,), steps)
     return min(bound, _entry_bound(matrix))
 
 
@@ -74,11 +74,14 @@ def _entry_bound(matrix: Any) -> float:
     return float(columns) * float(rows) * (1.0 + rounding)
 
 
-def _lanczos_bound(gram: Callable[[Array], Array], shape: Shape, steps: int) -> float:
-    """Bound the largest eigenvalue of a Gram operator, by Lanczos with full reorthogonalisation."""
+def largest_eigenvalue_bound(gram: Callable[[Array], Array], shape: Shape, steps: int, xp: Any = np) -> float:
+    """Bound the largest eigenvalue of a Gram operator, by Lanczos with full reorthogonalisation.
+
+    ``xp`` is the package whose arrays the operator works on: NumPy, or CuPy.
+    """
     dimension = int(np.prod(shape))
     steps = min(dimension, steps, max(MIN_STEPS, MEMORY // dimension))
-    theta, taken = _lanczos(gram, shape, steps)
+    theta, taken = _lanczos(gram, shape, steps, xp)
     if taken < steps or taken == dimension:
         # The Krylov space is exhausted: a random start has a part in every eigenspace, so θ is exact up to the
         # rounding of the operator, which may compute in float32.
@@ -87,17 +90,17 @@ def _lanczos_bound(gram: Callable[[Array], Array], shape: Shape, steps: int) -> 
     return theta / (1.0 - epsilon)
 
 
-def _lanczos(gram: Callable[[Array], Array], shape: Shape, steps: int) -> tuple[float, int]:
+def _lanczos(gram: Callable[[Array], Array], shape: Shape, steps: int, xp: Any) -> tuple[float, int]:
     """Return the largest Ritz value and the number of steps taken."""
     generator = np.random.default_rng(20240229)
-    vector = generator.standard_normal(int(np.prod(shape)))
+    vector = xp.asarray(generator.standard_normal(int(np.prod(shape))))
     vector /= np.linalg.norm(vector)
-    basis = np.empty((steps, vector.size))
+    basis = xp.empty((steps, vector.size))
     diagonal: list[float] = []
     off: list[float] = []
     for k in range(steps):
         basis[k] = vector
-        image: Array = np.asarray(gram(vector.reshape(shape)), dtype=np.float64).ravel()
+        image: Array = xp.asarray(gram(vector.reshape(shape)), dtype=np.float64).ravel()
         if not np.isfinite(image).all():
             raise ValueError("linop gives NaN or infinite values for a finite argument")
         diagonal.append(float(vector @ image))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fpdfp._array import beside
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.compress.base import on_device
 from fpdfp.linops.base import LinOp
 from fpdfp.rng import Draws
 
@@ -33,16 +35,29 @@ class Losses(abc.ABC):
         The dtype of x and of gradients.
     sizes
         The number of samples of each client.
+    device
+        Where points and gradients are: ``"cpu"``, or ``"cuda"`` for CuPy arrays on the GPU.
     """
 
     shape: Shape
     dtype: np.dtype[np.floating]
     sizes: IntArray
+    device: str = "cpu"
 
     @property
     def n_clients(self) -> int:
         """The number N of clients."""
         return len(self.sizes)
+
+    @property
+    def xp(self) -> Any:
+        """The package whose arrays points and gradients are: NumPy, or CuPy."""
+        return on_device(self.device)
+
+    @property
+    def nearly_convolution(self) -> bool:
+        """Whether the Hessian of f may be nearly a convolution, as those of tomography and of blurred images are."""
+        return False
 
     @abc.abstractmethod
     def values(self, x: Array, clients: IntArray) -> Array:
@@ -127,11 +142,11 @@ class Losses(abc.ABC):
 
     def gradient(self, x: Array, weights: Array) -> Array:
         """Return Σ w_i ∇f_i(x), summed in the order of client numbers."""
-        total = np.zeros(self.shape, dtype=np.float64)
+        total: Array = self.xp.zeros(self.shape, dtype=np.float64)
         for clients in self.chunks():
             part = self.gradients(x, clients)
             # no BLAS, whose order of summation may change with the number of threads
-            total += (weights[clients].reshape(-1, *[1] * len(self.shape)) * part).sum(axis=0)
+            total += (beside(weights[clients].reshape(-1, *[1] * len(self.shape)), part) * part).sum(axis=0)
         return total.astype(self.dtype, copy=False)
 
     def hessian(self, x: Array, weights: Array) -> Array | None:

@@ -78,6 +78,10 @@ class OperatorLeastSquares(Losses):
     def supports_batches(self) -> bool:
         return False
 
+    @property
+    def nearly_convolution(self) -> bool:
+        return len(self.shape) > 1
+
     def values(self, x: Array, clients: IntArray) -> Array:
         self.check(x, clients, shared=True)
         out = np.empty(len(clients), dtype=np.float64)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fpdfp import steps
 from fpdfp._typing import Array, Shape
 from fpdfp.methods._common import check_hyper_parameters, largest_local_step, mean
@@ -67,7 +65,7 @@ class GradientForm(Method):
         return {"gradient": model.shape}
 
     def init(self, model: Model, x0: Array) -> PrimalDual:
-        return PrimalDual(x0, np.zeros(model.dual_shape, dtype=x0.dtype))
+        return PrimalDual(x0, model.xp.zeros(model.dual_shape, dtype=x0.dtype))
 
     def broadcast(self, model: Model, state: PrimalDual) -> Primal:
         return Primal(state.x)
@@ -105,7 +103,8 @@ class ProximalForm(Method):
     def dual_points(self, model: Model, rows: int) -> Array:
         """Return dual points for inner solves to start from; empty ones where there are none."""
         shape = model.dual_shape if self.has_inner_solve else (0,)
-        return np.zeros((rows, *shape), dtype=model.dtype)
+        points: Array = model.xp.zeros((rows, *shape), dtype=model.dtype)
+        return points
 
     def solution(self, state: Any) -> tuple[Array, Array | None]:
         return state.x, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fpdfp._typing import Array
+from fpdfp.methods._dual_step import primal_dual_step
 from fpdfp.problem import Model
 
 
@@ -16,8 +17,4 @@ def pdfp_step(model: Model, x: Array, v: Array, gradient: Array, gamma: float, l
     ``gradient`` may have a leading client axis; x and v are shared, so Bᵀv is computed once for all, and
     (λ/γ)B x½ − λBBᵀv takes one product with B: (λ/γ)B(x½ − γBᵀv).
     """
-    half = x - gamma * gradient
-    sigma = lam / gamma
-    v_new = model.penalty.conjugate_prox(sigma * model.linop.apply(half - gamma * model.linop.adjoint(v)) + v, sigma)
-    x_new = half - gamma * model.linop.adjoint(v_new)
-    return x_new, v_new
+    return primal_dual_step(model, x - gamma * gradient, v, gamma, lam / gamma)

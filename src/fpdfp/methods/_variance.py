@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fpdfp._typing import Array, Shape
-from fpdfp.problem import LocalLosses
+from fpdfp._array import beside
+from fpdfp._typing import Array
+from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws, Purpose
 
 
@@ -19,9 +20,9 @@ class Anchors(NamedTuple):
     known: Array
 
     @classmethod
-    def empty(cls, n_clients: int, shape: Shape, dtype: np.dtype[np.floating]) -> Anchors:
+    def empty(cls, n_clients: int, model: Model) -> Anchors:
         """Return the anchors of clients that have not taken part yet."""
-        zeros = np.zeros((n_clients, *shape), dtype=dtype)
+        zeros = model.xp.zeros((n_clients, *model.shape), dtype=model.dtype)
         return cls(zeros, zeros.copy(), np.zeros(n_clients, dtype=bool))
 
 
@@ -52,7 +53,7 @@ def gradients(
         some, draw = local._replace(clients=local.clients[part]), draws._replace(clients=draws.clients[part])
         there = some.gradients(anchors.point[part], batch_size, draw)
         estimates[part] = some.gradients(z, batch_size, draw) - there + anchors.slope[part]
-    wide = full.reshape(-1, *[1] * z.ndim)
+    wide = beside(full.reshape(-1, *[1] * z.ndim), z)
     return estimates, Anchors(
         np.where(wide, z, anchors.point), np.where(wide, estimates, anchors.slope), np.ones_like(full)
     )

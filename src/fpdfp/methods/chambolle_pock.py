@@ -120,7 +120,7 @@ class ChambollePock(Method):
         return {"x": model.shape}
 
     def init(self, model: Model, x0: Array) -> State:
-        return State(x0, self.dual_step(model, np.zeros(model.dual_shape, dtype=x0.dtype), x0))
+        return State(x0, self.dual_step(model, model.xp.zeros(model.dual_shape, dtype=x0.dtype), x0))
 
     def dual_step(self, model: Model, v: Array, x: Array) -> Array:
         """Return prox_{σ g*}(v + σBx)."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, NamedTuple
 
-import numpy as np
-
 from fpdfp import steps
 from fpdfp._typing import Array, Shape
 from fpdfp.methods._common import (
@@ -126,7 +124,7 @@ class FPDFP(Method):
         return {"x": model.shape, "v": model.dual_shape}
 
     def init(self, model: Model, x0: Array) -> PrimalDual:
-        return PrimalDual(x0, np.zeros(model.dual_shape, dtype=x0.dtype))
+        return PrimalDual(x0, model.xp.zeros(model.dual_shape, dtype=x0.dtype))
 
     def broadcast(self, model: Model, state: PrimalDual) -> PrimalDual:
         return state

@@ -8,9 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fpdfp import _checks
+from fpdfp._array import namespace, to_host
 from fpdfp._blas import one_thread
 from fpdfp._typing import Array
 from fpdfp.methods._common import dots, norms
+from fpdfp.methods._dual_step import dual_step
 from fpdfp.methods.base import Work
 from fpdfp.penalties.zero import Zero
 from fpdfp.problem import Model
@@ -116,9 +118,9 @@ def prox(
 
 
 def dense(model: Model) -> Array | None:
-    """Return B as a matrix if Newton steps with it are cheap, for the server's proxes; else None."""
+    """Return B as a matrix if Newton steps with it are cheap, for the server's proxes; else None, as on the GPU."""
     linop = model.linop
-    if not needs_inner(model) or linop.size_out * linop.size_in**2 > CHEAP:
+    if model.device != "cpu" or not needs_inner(model) or linop.size_out * linop.size_in**2 > CHEAP:
         return None
     return as_matrix(linop, np.dtype(np.float64))
 
@@ -139,7 +141,7 @@ class _DualSteps:
     def run(self) -> Solved:
         todo = np.arange(len(self.y))
         y, previous, point = self.y, self.v, self.v
-        theta = np.ones(len(self.y))
+        theta = namespace(y).ones(len(y))
         total, steps = 0, 0
         while True:
             solved = self._look(y, previous, todo)
@@ -154,9 +156,8 @@ class _DualSteps:
                 steps += 1
 
     def _step(self, y: Array, previous: Array, point: Array, theta: Array) -> tuple[Array, Array, Array]:
-        model, sigma = self.model, self.sigma
-        image = model.linop.apply(y - self.t * model.linop.adjoint(point))
-        current = model.penalty.conjugate_prox(point + sigma * image, sigma)
+        model = self.model
+        current = dual_step(model, y, point, self.t, self.sigma)
         # Momentum that points uphill is dropped (B. O'Donoghue and E. Candès, "Adaptive restart", 2015).
         theta = np.where(dots(point - current, current - previous) > 0, 1.0, theta)
         following = (1.0 + np.sqrt(1.0 + 4.0 * theta**2)) / 2.0
@@ -169,19 +170,19 @@ class _DualSteps:
         u = y - t * model.linop.adjoint(v)
         self.u[todo], self.v[todo] = u, v
         image = model.linop.apply(u)
-        reach = self.reach[0] * norms(u) + self.reach[1] * norms(self.origin[todo] - u)
+        reach = to_host(self.reach[0] * norms(u) + self.reach[1] * norms(self.origin[todo] - u))
         if not model.penalty.finite:
             # A dual step from v to v⁺ has D(v⁺) − D* ≤ ‖v − v⁺‖‖v − v*‖/σ, and D(v) − D* is at least ‖u − u*‖²/2t. What
             # v* is is not known; from a start at zero dual steps come nearer, so ‖v − v*‖ is taken as ‖v‖ or ‖v⁺‖.
             new = model.penalty.conjugate_prox(v + self.sigma * image, self.sigma)
             away = np.maximum(norms(v), norms(new))
-            close: Array = np.sqrt(2.0 * t * norms(new - v) * away / self.sigma) <= self.inner.tol * reach
+            close: Array = to_host(np.sqrt(2.0 * t * norms(new - v) * away / self.sigma)) <= self.inner.tol * reach
             return close
         values = np.array([model.penalty.value(row) for row in image])
         conjugates = np.array([model.penalty.conjugate(row) for row in v])
-        products = dots(image, v)
+        products = to_host(dots(image, v))
         # What rounding can hide: in both sums, and in Bu, which has the errors of y = u + tBᵀv.
-        hidden = norms(v) * norms(y) / np.sqrt(model.largest_lambda)
+        hidden = to_host(norms(v) * norms(y)) / np.sqrt(model.largest_lambda)
         rounding = 8 * np.finfo(y.dtype).eps * (abs(values) + abs(products) + hidden)
         gap = np.maximum(values + conjugates - products - rounding, 0.0)
         solved: Array = (np.sqrt(2.0 * t * gap) <= self.inner.tol * reach) & np.isfinite(rounding)

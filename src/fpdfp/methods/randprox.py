@@ -174,11 +174,11 @@ class RandProx(Method):
         return {"difference": model.shape}
 
     def init(self, model: Model, x0: Array) -> State:
-        v = np.zeros((1, *model.dual_shape), dtype=x0.dtype)
-        return State(x0, v, np.zeros(x0.shape, dtype=np.float64), np.zeros(1, dtype=np.int64))
+        v = model.xp.zeros((1, *model.dual_shape), dtype=x0.dtype)
+        return State(x0, v, model.xp.zeros(x0.shape, dtype=np.float64), np.zeros(1, dtype=np.int64))
 
     def init_memory(self, model: Model, n_clients: int) -> Memory:
-        return Memory(np.zeros((n_clients, *model.shape), dtype=np.float64))
+        return Memory(model.xp.zeros((n_clients, *model.shape), dtype=np.float64))
 
     def broadcast(self, model: Model, state: State) -> Message:
         return Message(state.x)

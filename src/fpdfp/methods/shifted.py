@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fpdfp import _checks, steps
+from fpdfp._array import to_host
 from fpdfp._typing import Array, Shape
 from fpdfp.linops import Compose, LinOp
 from fpdfp.methods import _control
@@ -313,16 +314,16 @@ class ShiftedPDFP(Method):
 
     def init(self, model: Model, x0: Array) -> State:
         u0 = x0 if self.coordinates is None else self.coordinates.coordinates(x0)
-        v = np.zeros((1, *model.dual_shape), dtype=x0.dtype)
+        v = model.xp.zeros((1, *model.dual_shape), dtype=x0.dtype)
         zero, work = np.zeros_like(u0), np.array([0, self.dual_steps or DUAL_STEPS], dtype=np.int64)
-        shift = np.zeros(u0.shape, dtype=np.float64)
+        shift = model.xp.zeros(u0.shape, dtype=np.float64)
         return State(u0, u0, v, shift, u0, zero, _control.start(self.momentum), work, np.zeros(1))
 
     def init_memory(self, model: Model, n_clients: int) -> Memory | BatchMemory:
-        shift = np.zeros((n_clients, *model.shape), dtype=np.float64)
+        shift = model.xp.zeros((n_clients, *model.shape), dtype=np.float64)
         if self.batch_size is None:
             return Memory(shift)
-        return BatchMemory(shift, *Anchors.empty(n_clients, model.shape, model.dtype))
+        return BatchMemory(shift, *Anchors.empty(n_clients, model))
 
     def broadcast(self, model: Model, state: State) -> Message:
         return Message(state.z)
@@ -402,8 +403,8 @@ class ShiftedPDFP(Method):
         """
         gradients = local.gradients(question.x)
         points = self.plain(local.memory.shift) - question.lack
-        sizes = norms(gradients) + norms(points) + local.lipschitz() * float(np.linalg.norm(question.x))
-        mismatch = norms(gradients - points) + model.rounding * sizes
+        sizes = to_host(norms(gradients) + norms(points)) + local.lipschitz() * float(np.linalg.norm(question.x))
+        mismatch = to_host(norms(gradients - points)) + model.rounding * sizes
         mismatch = mismatch + float(question.drift[0])
         return np.stack([local.values(question.x), mismatch**2 / (2.0 * local.least_convexities())], axis=1)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fpdfp._array import namespace
+from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, Shape
 from fpdfp.penalties.base import Penalty
 
@@ -47,7 +47,7 @@ class Box(Penalty):
 
     def value(self, y: Array) -> float:
         # In the precision of y, so that what project gives is inside.
-        lower, upper = self.lower.astype(y.dtype), self.upper.astype(y.dtype)
+        lower, upper = beside(self.lower.astype(y.dtype), y), beside(self.upper.astype(y.dtype), y)
         return 0.0 if bool(((y >= lower) & (y <= upper)).all()) else np.inf
 
     def prox(self, y: Array, t: float) -> Array:
@@ -55,18 +55,19 @@ class Box(Penalty):
 
     def project(self, y: Array) -> Array:
         xp = namespace(y)
-        clipped: Array = xp.minimum(xp.maximum(y, self.lower), self.upper)
+        clipped: Array = xp.minimum(xp.maximum(y, beside(self.lower, y)), beside(self.upper, y))
         return clipped.astype(y.dtype, copy=False)
 
     def conjugate(self, v: Array) -> float:
         # At v = 0 the supremum of v·y is 0 even where the box is unbounded.
-        active = np.where(v > 0, self.upper, self.lower)
+        active = np.where(v > 0, beside(self.upper, v), beside(self.lower, v))
         return float((v * np.where(v == 0, 0.0, active)).sum())
 
     def conjugate_prox(self, y: Array, sigma: float) -> Array:
         # Scaled bounds instead of a scaled argument: inside the box the result is exactly zero.
         xp = namespace(y)
-        rest: Array = y - xp.minimum(xp.maximum(y, sigma * self.lower), sigma * self.upper)
+        lower, upper = sigma * beside(self.lower, y), sigma * beside(self.upper, y)
+        rest: Array = y - xp.minimum(xp.maximum(y, lower), upper)
         return rest.astype(y.dtype, copy=False)
 
     def conjugate_prox_derivative(self, y: Array, sigma: float) -> Callable[[Array], Array]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp._array import namespace
+from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, Shape
 from fpdfp.penalties.base import Penalty, describe
 
@@ -95,30 +95,30 @@ class GroupL12(Penalty):
         return expanded
 
     def value(self, y: Array) -> float:
-        return float((self.weight * self._norms(y)).sum())
+        return float((beside(self.weight, y) * self._norms(y)).sum())
 
     def prox(self, y: Array, t: float) -> Array:
         xp = namespace(y)
         norms = self._norms(y)
-        factor = xp.maximum(norms - t * self.weight, 0.0) / xp.where(norms > 0, norms, 1.0)
+        factor = xp.maximum(norms - t * beside(self.weight, y), 0.0) / xp.where(norms > 0, norms, 1.0)
         shrunk: Array = y * self._spread(factor, y)
         return shrunk.astype(y.dtype, copy=False)
 
     def conjugate(self, v: Array) -> float:
         rounding = 1.0 + 32 * np.finfo(v.dtype).eps
-        return 0.0 if bool((self._norms(v) <= self.weight * rounding).all()) else np.inf
+        return 0.0 if bool((self._norms(v) <= beside(self.weight * rounding, v)).all()) else np.inf
 
     def conjugate_prox(self, y: Array, sigma: float) -> Array:
         xp = namespace(y)
         norms = self._norms(y)
-        factor = xp.minimum(self.weight / xp.where(norms > 0, norms, 1.0), 1.0)
+        factor = xp.minimum(beside(self.weight, y) / xp.where(norms > 0, norms, 1.0), 1.0)
         projected: Array = y * self._spread(xp.where(norms > 0, factor, 0.0), y)
         return projected.astype(y.dtype, copy=False)
 
     def subgradient(self, y: Array) -> Array:
         xp = namespace(y)
         norms = self._norms(y)
-        factor = xp.where(norms > 0, self.weight / xp.where(norms > 0, norms, 1.0), 0.0)
+        factor = xp.where(norms > 0, beside(self.weight, y) / xp.where(norms > 0, norms, 1.0), 0.0)
         directions: Array = y * self._spread(factor, y)
         return directions.astype(y.dtype, copy=False)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp._array import namespace
+from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, Shape
 from fpdfp.penalties.base import Penalty, describe
 
@@ -44,24 +44,25 @@ class L1(Penalty):
         return self
 
     def value(self, y: Array) -> float:
-        return float((self.weight * abs(y)).sum())
+        return float((beside(self.weight, y) * abs(y)).sum())
 
     def prox(self, y: Array, t: float) -> Array:
         xp = namespace(y)
-        shrunk: Array = xp.copysign(xp.maximum(abs(y) - t * self.weight, 0.0), y)
+        shrunk: Array = xp.copysign(xp.maximum(abs(y) - t * beside(self.weight, y), 0.0), y)
         return shrunk.astype(y.dtype, copy=False)
 
     def conjugate(self, v: Array) -> float:
         rounding = 1.0 + 8 * np.finfo(v.dtype).eps
-        return 0.0 if bool((abs(v) <= self.weight * rounding).all()) else np.inf
+        return 0.0 if bool((abs(v) <= beside(self.weight * rounding, v)).all()) else np.inf
 
     def conjugate_prox(self, y: Array, sigma: float) -> Array:
         xp = namespace(y)
-        clipped: Array = xp.minimum(xp.maximum(y, -self.weight), self.weight)
+        weight = beside(self.weight, y)
+        clipped: Array = xp.minimum(xp.maximum(y, -weight), weight)
         return clipped.astype(y.dtype, copy=False)
 
     def subgradient(self, y: Array) -> Array:
-        signs: Array = self.weight * namespace(y).sign(y)
+        signs: Array = beside(self.weight, y) * namespace(y).sign(y)
         return signs.astype(y.dtype, copy=False)
 
     def conjugate_prox_derivative(self, y: Array, sigma: float) -> Callable[[Array], Array]:

@@ -6,11 +6,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from fpdfp._array import to_host
 from fpdfp._typing import Array, Shape
 from fpdfp.losses._linear import LinearModel
 from fpdfp.losses.base import Losses
 from fpdfp.losses.least_squares import LeastSquares
-from fpdfp.losses.operators import OperatorLeastSquares
 from fpdfp.precondition.base import Preconditioner
 from fpdfp.precondition.fourier import Fourier
 from fpdfp.precondition.scaling import Scaling
@@ -55,7 +55,7 @@ def gather(kind: Kind, model: Model, local: LocalLosses) -> Once | tuple[()]:
         return () if chosen is None else gather(chosen, model, local)
     if kind == "fourier":
         # For quadratic losses the difference is the Hessian's column, for others an estimate of it.
-        impulse = np.zeros(model.shape, dtype=model.dtype)
+        impulse = model.xp.zeros(model.shape, dtype=model.dtype)
         impulse[tuple(n // 2 for n in model.shape)] = 1.0
         responses = local.gradients(impulse) - local.gradients(np.zeros_like(impulse))
         return Response(responses.astype(np.float32), local.lipschitz()[:, None])
@@ -84,9 +84,7 @@ def automatic(losses: Losses) -> Kind | None:
         # problem, which only quadratic losses forgive.
         seen = isinstance(losses, LeastSquares) or int(losses.sizes.sum()) > losses.n_features
         return "moments" if seen and losses.n_features <= MOMENTS else "diagonal"
-    if isinstance(losses, OperatorLeastSquares) and len(losses.shape) > 1:
-        return "fourier"
-    return None
+    return "fourier" if losses.nearly_convolution else None
 
 
 def build(means: Once, shape: Shape, *, careful: bool = False) -> Preconditioner:
@@ -100,7 +98,7 @@ def build(means: Once, shape: Shape, *, careful: bool = False) -> Preconditioner
         if diagonal.max() > UNLIKE * diagonal.min():
             means = Diagonal(diagonal)
     if isinstance(means, Response):
-        return Fourier(means.response.astype(np.float32))
+        return Fourier(to_host(means.response).astype(np.float32))
     if isinstance(means, Diagonal):
         return Scaling(filled(means.diagonal), rows_of(shape))
     return whitening_of(means.triangle, shape)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp import _checks
+from fpdfp._array import Constant, namespace
 from fpdfp._typing import Array, Shape
 from fpdfp.linops import LinOp
 from fpdfp.precondition.base import Preconditioner
@@ -22,14 +23,16 @@ class Filter(LinOp):
     def __init__(self, shape: Shape, gains: Array) -> None:
         self.in_shape = self.out_shape = shape
         self.gains = gains
+        self._gains = Constant(gains)
 
     def apply(self, x: Array) -> Array:
         import scipy.fft
 
         self.batch_of(x, self.in_shape, "x")
         axes = tuple(range(-len(self.in_shape), 0))
-        product = scipy.fft.rfftn(x, axes=axes) * self.gains.astype(x.dtype, copy=False)
-        filtered: Array = scipy.fft.irfftn(product, s=self.in_shape, axes=axes)
+        xp = namespace(x)
+        fft = scipy.fft if xp is np else xp.fft
+        filtered: Array = fft.irfftn(fft.rfftn(x, axes=axes) * self._gains.like(x), s=self.in_shape, axes=axes)
         return filtered
 
     def adjoint(self, v: Array) -> Array:

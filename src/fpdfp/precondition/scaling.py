@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp import _checks
+from fpdfp._array import Constant, namespace
 from fpdfp._typing import Array
 from fpdfp.linops import Diagonal
 from fpdfp.precondition.base import Preconditioner
@@ -34,11 +35,13 @@ class Scaling(Preconditioner):
         if (values <= 0).any():
             raise ValueError("curvature must be positive in every coordinate")
         self._roots = np.sqrt(values).astype(np.float32).astype(np.float64)  # as it is sent
+        self._copies = Constant(self._roots)
         shape = values.shape if rows is None else (_checks.integer("rows", rows, at_least=1), *values.shape)
         self.factor = Diagonal(np.broadcast_to(1.0 / self._roots, shape))
 
     def coordinates(self, x: Array) -> Array:
-        u: Array = (self._roots * x).astype(x.dtype, copy=False)
+        roots = self._roots if namespace(x) is np else self._copies.like(x)
+        u: Array = (roots * x).astype(x.dtype, copy=False)
         return u
 
     def gradient(self, slope: Array) -> Array:
