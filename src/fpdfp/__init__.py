@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from fpdfp import (
     compress,
+    ct,
     datasets,
     engines,
     errors,
@@ -76,6 +77,7 @@ __all__ = [
     "Run",
     "ShiftedPDFP",
     "compress",
+    "ct",
     "datasets",
     "engines",
     "errors",

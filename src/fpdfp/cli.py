@@ -49,35 +49,76 @@ class Experiment(enum.StrEnum):
     A9A = "a9a"
     COVTYPE = "covtype"
     BREAST_CANCER = "breast-cancer"
+    CT = "ct"
+
+
+class Size(enum.StrEnum):
+    """How large the CT experiment is."""
+
+    SMALL = "small"
+    PAPER = "paper"
+
+
+class Device(enum.StrEnum):
+    """Where the CT experiment runs."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
 
 
 @app.command()
 def reproduce(
-    experiment: Annotated[Experiment, typer.Argument(help="The data set; breast-cancer comes with scikit-learn.")],
-    output: Annotated[Path | None, typer.Option(help="The folder for results; reproduced/NAME by default.")] = None,
+    experiment: Annotated[
+        Experiment, typer.Argument(help="A data set (breast-cancer comes with scikit-learn), or ct: no data needed.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option(help="The folder for results; reproduced/NAME by default, reproduced/ct/SIZE for ct.")
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(help="A folder with the data; by default $FPDFP_DATA, else it is downloaded.")
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=10, help="Rounds of FPDFP.")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds beside those of the tuning.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores by default.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="How many seeds beside those of the tuning; not for ct.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes; as many as there are cores by default; not for ct.")
+    ] = None,
+    size: Annotated[
+        Size, typer.Option(help="ct: small (64×64×16, minutes on a CPU) or paper (256×256×64, for a GPU).")
+    ] = Size.SMALL,
+    device: Annotated[Device, typer.Option(help="ct: auto takes a GPU if there is one.")] = Device.AUTO,
+    volume: Annotated[
+        Path | None, typer.Option(help="ct: a file with the true volume; by default an analytic phantom of a thorax.")
+    ] = None,
+    tune_at: Annotated[Size, typer.Option(help="ct: the size at which steps are tuned.")] = Size.SMALL,
 ) -> None:
-    """The paper's first experiment: graph-guided logistic regression, its figures and what becomes of its claims.
+    """The paper's experiments, their figures and what becomes of its claims.
 
+    The first is graph-guided logistic regression (a9a, covtype, breast-cancer), the second cone-beam CT (ct).
     Interrupted with Ctrl-C, the same command goes on.
 
     Example: fpdfp reproduce a9a --output reproduced/a9a
+
+    Example: fpdfp reproduce ct --size small
     """
     from fpdfp.errors import DataSetError
-    from fpdfp.experiments.reproduce import reproduce as run
 
-    folder = output or Path("reproduced") / experiment.value
+    folder = output or Path("reproduced") / experiment.value / (size.value if experiment is Experiment.CT else "")
     try:
-        run(experiment.value, folder, data=data, rounds=rounds, seeds=seeds, jobs=jobs)
+        if experiment is Experiment.CT:
+            from fpdfp.experiments import ct
+
+            ct.reproduce(size.value, folder, volume=volume, device=device.value, rounds=rounds, tune_at=tune_at.value)
+        else:
+            from fpdfp.experiments.reproduce import reproduce as run
+
+            run(experiment.value, folder, data=data, rounds=rounds, seeds=seeds, jobs=jobs)
     except KeyboardInterrupt:
         typer.echo(f"interrupted; what is done is in {folder}, and the same command goes on", err=True)
         raise typer.Exit(130) from None
-    except (DataSetError, OSError) as error:
+    except (DataSetError, OSError, RuntimeError) as error:
         typer.echo(f"{error}", err=True)
         raise typer.Exit(1) from None
 

@@ -1,0 +1,62 @@
+"""Where arrays are to live: in the memory of the processor, or of a GPU."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from types import ModuleType
+from typing import Literal
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._array import to_host
+from fpdfp._typing import Array
+
+Device = Literal["auto", "cpu", "cuda"]
+DEVICES: tuple[str, ...] = ("auto", "cpu", "cuda")
+
+_log = logging.getLogger("fpdfp.ct")
+
+
+@functools.cache
+def missing_gpu() -> str | None:
+    """Say why no GPU can be used; None where one can."""
+    try:
+        import cupy
+    except ImportError:
+        return "CuPy is not installed"
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"CUDA does not answer ({error})"
+    return None if count else "there is no CUDA device"
+
+
+def module_for(device: str) -> ModuleType:
+    """Return ``numpy`` or ``cupy`` for what a user asked for; ``"auto"`` without a GPU says so in a line of the log.
+
+    >>> module_for("cpu").__name__
+    'numpy'
+    """
+    _checks.choice("device", device, DEVICES)
+    if device == "cpu":
+        return np
+    reason = missing_gpu()
+    if reason is None:
+        import cupy
+
+        module: ModuleType = cupy
+        return module
+    if device == "cuda":
+        raise RuntimeError(f"device='cuda' needs a GPU, but {reason}; 'auto' and 'cpu' run on the processor")
+    _log.warning("no GPU can be used, since %s: running on the CPU", reason)
+    return np
+
+
+def moved(array: Array, module: ModuleType) -> Array:
+    """Return an array in the memory that a module works on; itself if it is there."""
+    if module is np:
+        return to_host(array)
+    there: Array = module.asarray(array)
+    return there

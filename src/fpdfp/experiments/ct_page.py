@@ -1,0 +1,99 @@
+"""The second experiment in words: the page that ``fpdfp reproduce ct`` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fpdfp.experiments.ct_runs import DUAL_STEPS, LEVELS_DOWN, LEVELS_UP
+from fpdfp.experiments.page import braces, item
+
+PAGE = """\
+# Federated cone-beam CT with total variation: size {name}
+
+Made by `fpdfp reproduce ct --size {name}` (fpdfp {version}, {rounds} rounds); everything in numbers is in
+[results.json](results.json), times are in [times.json](times.json).
+
+    min  1/V Σ_views a/2 ‖A_view x − b_view‖² + μ ‖∇x‖_1,2,   μ = {mu:g}
+
+{volume} voxels with a side of {voxel:g}, {views} views of {detector} pixels on a circle; the source is {source:g} from
+the axis, the panel {panel:g} from the source, with pixels of {pixel} that just see the volume. The truth is {truth},
+with values from 0 to 1; {projections}. Gaussian noise of mean 0 and variance {noise:g} is added (line integrals go up
+to {largest:.3g}). The views are dealt out at random to {clients} clients. The data term is a mean over views and an
+integral over the panel (a = {weight:.4g} is the area of a pixel, seen at the axis, in faces of voxels): with the
+paper's plain sum over all rays μ = {mu:g} would have no effect. Blocks of the quantizer: one norm for each slice of x,
+one for each slice and component of v. λ = 1/ρ_max(∇∇ᵀ) = 1/{rho:.4g}. Ours is the shifted method (`fpdfp.ShiftedPDFP`,
+Fourier preconditioner, {dual_steps} dual steps a round) with max-norm QSGD of {levels_up} levels up and
+{levels_down} down.
+
+Tuned, for each n with s = {tuned_levels} {tuned_at}: FPDFP's step γ_k = γ0/(1 + ck). First γ0 in {gammas}/L with c = 0
+by the objective after {first_stage} rounds, L the mean of the clients' Lipschitz constants; then c in {decays}/rounds
+by the objective after {tuned_rounds} rounds. All levels have the step of their n; of ours nothing is tuned. The minimum
+that curves are compared with is the least objective seen, {objective:.6g}, or that of `fpdfp.ct.reconstruct` (without
+constraints, {reference_iterations} iterations), whose PSNR is {best_psnr:.2f} dB.
+
+| case ({rounds} rounds unless said) | step | PSNR | in the paper | objective | bits up a round | bits up |
+| --- | --- | --- | --- | --- | --- | --- |
+{table}
+
+The paper's volume, distances and pixel sizes are not known, so that only differences of PSNRs can be compared.
+
+## The paper's claims
+
+{claims}
+
+"Next to nothing" and "as good as" mean here at most {close:g} dB, "too few" means at least {apart:g} dB worse.
+
+## Figures
+
+{figures}
+"""
+
+
+def write(summary: dict[str, Any], figures: Sequence[str]) -> str:
+    """Return the page in Markdown, from the results."""
+    problem, tuning, best = summary["problem"], summary["tuning"], summary["minimum"]
+    return PAGE.format(
+        **{name: problem[name] for name in ("voxel", "views", "source", "panel", "truth", "projections", "clients")},
+        name=summary["size"],
+        version=summary["version"],
+        rounds=summary["rounds"],
+        mu=problem["mu"],
+        weight=problem["weight_of_a_ray"],
+        noise=problem["noise_variance"],
+        largest=problem["largest_line_integral"],
+        volume=" × ".join(map(str, problem["volume"])),
+        detector=" × ".join(map(str, problem["detector"])),
+        pixel=" × ".join(f"{side:.4g}" for side in problem["pixel"]),
+        rho=problem["rho_max"],
+        dual_steps=DUAL_STEPS,
+        levels_up=LEVELS_UP,
+        levels_down=LEVELS_DOWN,
+        tuned_levels=tuning["levels"],
+        tuned_at=f"at size {tuning['size']}",
+        gammas=braces(tuning["gamma0_times_L"]),
+        decays=braces(tuning["c_times_rounds"]),
+        first_stage=tuning["rounds"][0],
+        tuned_rounds=tuning["rounds"][1],
+        reference_iterations=best["iterations"],
+        objective=best["objective"],
+        best_psnr=best["psnr"],
+        table="\n".join(map(row, summary["cases"])),
+        claims="\n".join(map(item, summary["claims"])),
+        close=summary["close_dB"],
+        apart=summary["apart_dB"],
+        figures="\n\n".join(f"![{one}]({one}.png)" for one in figures),
+    )
+
+
+def row(case: dict[str, Any]) -> str:
+    """A line of the table."""
+    rounds, sent = case["round"][-1], case["bits_up"][-1]
+    label, step = case["label"], f"{case.get('gamma0_times_L', 0):g}/L, c = {case.get('c_times_rounds', 0):g}/rounds"
+    bits = f"{sent / 1e9:,.3g} Gbit"
+    if "gamma0_times_L" not in case:
+        label, step = f"{label}, {rounds} rounds", "nothing tuned"
+        bits += f" and {case['bits_once_up'] / 1e9:,.3g} once"
+    paper = "" if case["psnr_in_the_paper"] is None else f"{case['psnr_in_the_paper']:.2f}"
+    each = f"{sent / rounds / 1e6:,.3g} Mbit"
+    return f"| {label} | {step} | {case['psnr'][-1]:.2f} | {paper} | {case['objective'][-1]:.6g} | {each} | {bits} |"

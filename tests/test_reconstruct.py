@@ -1,0 +1,156 @@
+"""Centralised reconstruction: it finds the minimiser, stops, refuses what does not fit, and goes on without a GPU."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fpdfp
+from fpdfp._array import to_host
+from fpdfp.ct import device, phantoms
+from fpdfp.ct.geometry import ConeBeam
+from fpdfp.ct.losses import ProjectionLosses
+from fpdfp.ct.quality import psnr
+from fpdfp.ct.reconstruct import reconstruct
+
+SCAN = ConeBeam.circular((12, 12, 6), (18, 12), views=20, source=48.0, panel=72.0)
+TV = 0.3
+
+
+@pytest.fixture(scope="module")
+def data() -> Any:
+    noise = np.random.default_rng(0).standard_normal(SCAN.data_shape, dtype=np.float32)
+    projections = phantoms.thorax(SCAN).project(SCAN) + noise
+    return projections.astype(np.float32)
+
+
+def problem_of(data: Any, nonnegative: bool) -> fpdfp.Problem:
+    losses = ProjectionLosses(data, SCAN)
+    gradient, tv = fpdfp.linops.Gradient(SCAN.volume), fpdfp.penalties.GroupL12(TV, axis=0)
+    if not nonnegative:
+        return fpdfp.Problem(losses, tv, gradient, weights=[1 / SCAN.n_views])
+    both = fpdfp.linops.VStack([gradient, fpdfp.linops.Identity(SCAN.volume)])
+    g = fpdfp.penalties.Stacked([tv, fpdfp.penalties.NonNegative()], [(3, *SCAN.volume), SCAN.volume])
+    return fpdfp.Problem(losses, g, both, weights=[1 / SCAN.n_views])
+
+
+@pytest.mark.parametrize("nonnegative", [False, True])
+def test_it_finds_the_minimiser(data: Any, nonnegative: bool) -> None:
+    found = reconstruct(data, SCAN, tv=TV, nonnegative=nonnegative, iterations=150, tol=0.0, device="cpu")
+    problem = problem_of(data, nonnegative)
+    best = fpdfp.solve(problem, fpdfp.PDFP(), rounds=1000, evaluate_every=1000)
+    value = problem.evaluate(found.volume)[0]
+    assert value == pytest.approx(found.objective, rel=1e-5)
+    assert value <= best.objective * (1 + 1e-4)
+    assert float(np.abs(found.volume - best.x).max()) < 0.02
+    if nonnegative:
+        assert found.volume.min() >= 0.0
+
+
+def test_it_needs_fewer_passes_than_pdfp() -> None:
+    scan = ConeBeam.circular((32, 32, 8), (48, 24), views=40, source=128.0, panel=192.0)
+    data = phantoms.thorax(scan).project(scan)
+    data += np.random.default_rng(0).standard_normal(scan.data_shape, dtype=np.float32)
+    losses, tv = ProjectionLosses(data, scan), fpdfp.penalties.GroupL12(0.5, axis=0)
+    problem = fpdfp.Problem(losses, tv, fpdfp.linops.Gradient(scan.volume), weights=[1 / scan.n_views])
+    exact = reconstruct(data, scan, tv=0.5, nonnegative=False, iterations=60, tol=0.0, device="cpu").objective
+    found = reconstruct(data, scan, tv=0.5, nonnegative=False, iterations=12, tol=0.0, device="cpu")
+    slow = fpdfp.solve(problem, fpdfp.PDFP(), rounds=36, evaluate_every=36)
+    assert found.objective - exact < 0.5 * (slow.objective - exact)
+
+
+def test_it_improves_on_its_start_and_stops(data: Any) -> None:
+    truth = phantoms.thorax(SCAN).volume(SCAN)
+    found = reconstruct(data, SCAN, tv=TV, device="cpu", iterations=100, metrics={"psnr": lambda x: psnr(x, truth)})
+    quality = found.history["psnr"]
+    assert quality[-1] > quality[0] + 1.0
+    assert found.status == "converged"
+    assert found.iterations == len(found.history["seconds"]) - 1 < 100
+    assert found.history["change"][-1] <= 1e-4 < found.history["change"][-2]
+    assert found.volume.dtype == np.float32
+    assert "converged after" in str(found)
+
+
+def test_the_same_call_gives_the_same_bits(data: Any) -> None:
+    both = [reconstruct(data, SCAN, tv=TV, device="cpu", iterations=5).volume for _ in range(2)]
+    np.testing.assert_array_equal(*both)
+
+
+def test_double_precision_and_no_regulariser(data: Any) -> None:
+    found = reconstruct(data.astype(np.float64), SCAN, tv=0.0, nonnegative=False, iterations=10, tol=0.0, device="cpu")
+    assert found.volume.dtype == np.float64
+    assert found.history["objective"][-1] < found.history["objective"][0]
+
+
+def test_a_helix_starts_from_zero(caplog: pytest.LogCaptureFixture) -> None:
+    scan = ConeBeam.helical((8, 8, 8), (12, 12), views=24, pitch=4.0, source=30.0, panel=45.0)
+    projections = phantoms.thorax(scan).project(scan)
+    with caplog.at_level(logging.WARNING, logger="fpdfp.ct"):
+        found = reconstruct(projections, scan, tv=1e-3, iterations=20, device="cpu")
+    assert "starting from zero" in caplog.text
+    assert found.history["objective"][-1] < 0.1 * found.history["objective"][0]
+
+
+def test_ctrl_c_returns_what_is_there(data: Any) -> None:
+    calls = []
+
+    def press(x: Any) -> float:
+        calls.append(x)
+        if len(calls) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return 0.0
+
+    found = reconstruct(data, SCAN, tv=TV, device="cpu", iterations=50, tol=0.0, metrics={"press": press})
+    assert found.status == "interrupted"
+    assert found.iterations == 2
+    assert np.isfinite(found.volume).all()
+
+
+def test_what_does_not_fit_is_refused(data: Any) -> None:
+    with pytest.raises(ValueError, match=r"projections must have shape \(20, 18, 12\), got \(19, 18, 12\)"):
+        reconstruct(data[1:], SCAN)
+    broken = data.copy()
+    broken[3, 4, 5] = np.nan
+    with pytest.raises(ValueError, match=r"projections must be finite.*\(3, 4, 5\)"):
+        reconstruct(broken, SCAN)
+    with pytest.raises(TypeError, match="geometry must be"):
+        reconstruct(data, "scan")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="tv must be"):
+        reconstruct(data, SCAN, tv=-1.0)
+    with pytest.raises(ValueError, match="device must be one of"):
+        reconstruct(data, SCAN, device="tpu")
+
+
+@pytest.mark.skipif(device.missing_gpu() is None, reason="there is a GPU")
+def test_without_a_gpu_it_says_so_in_a_line(data: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="fpdfp.ct"):
+        found = reconstruct(data, SCAN, tv=TV, iterations=1)
+    assert found.device == "cpu"
+    assert [record.getMessage().endswith("running on the CPU") for record in caplog.records] == [True]
+    with pytest.raises(RuntimeError, match="needs a GPU"):
+        reconstruct(data, SCAN, device="cuda")
+
+
+@pytest.mark.skipif(device.missing_gpu() is not None, reason="there is no GPU")
+def test_the_gpu_gives_the_same_volume(data: Any) -> None:
+    import cupy
+
+    here = reconstruct(data, SCAN, tv=TV, iterations=10, tol=0.0, device="cpu")
+    there = reconstruct(cupy.asarray(data), SCAN, tv=TV, iterations=10, tol=0.0)
+    assert there.device == "cuda"
+    assert float(np.abs(to_host(there.volume) - here.volume).max()) < 1e-3
+
+
+def test_psnr() -> None:
+    truth = np.zeros((4, 4))
+    truth[0, 0] = 2.0
+    assert psnr(truth + 0.2, truth) == pytest.approx(20.0)
+    assert psnr(truth + 0.2, truth, peak=1.0) == pytest.approx(20.0 - 10 * np.log10(4.0))
+    assert psnr(truth, truth) == np.inf
+    with pytest.raises(ValueError, match="image must have the shape"):
+        psnr(truth[1:], truth)
