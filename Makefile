@@ -13,7 +13,7 @@ help:
 	@echo "make tables  write docs/methods.md anew from what the methods declare"
 	@echo "make bench   the benchmarks, one after the other"
 	@echo "make fuzz    decode a million damaged messages"
-	@echo "make reproduce  the paper's first experiment on a9a and covtype, into docs/results"
+	@echo "make reproduce  the paper's experiments (a9a, covtype, small CT), into docs/results"
 
 $(VENV)/.runtime: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -57,6 +57,7 @@ fuzz: $(VENV)/.dev
 reproduce: $(VENV)/.runtime
 	$(BIN)/fpdfp reproduce a9a --output docs/results/a9a
 	$(BIN)/fpdfp reproduce covtype --output docs/results/covtype
+	$(BIN)/fpdfp reproduce ct --size small --output docs/results/ct/small
 
 clean:
 	rm -rf $(VENV) build dist demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fpdfp.cli import app
-from fpdfp.experiments import ct_claims, ct_runs
+from fpdfp.experiments import ct_claims, ct_page, ct_runs
 from fpdfp.experiments.ct import reproduce
 from fpdfp.experiments.ct_runs import OURS, Line, cases, evaluations, our_cases
 from fpdfp.experiments.ct_setting import CLIENTS, SIZES, fitted, setting
@@ -146,3 +146,19 @@ def test_a_device_that_is_not_there(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["reproduce", "ct", "--device", "cuda", "--output", str(tmp_path)])
     assert done.exit_code == 1
     assert "needs a GPU" in done.output
+
+
+@pytest.mark.parametrize("name", ["paper", "paper-head", "small"])
+def test_committed_pages_say_what_the_numbers_say(name: str) -> None:
+    folder = Path(__file__).parents[1] / "docs" / "results" / "ct" / name
+    summary = json.loads((folder / "results.json").read_text())
+    assert (folder / "claims.md").read_text() == ct_page.write(summary, FIGURES)
+    lines = {}
+    for one in summary["cases"]:
+        case = Case(one["clients_per_round"], one["levels"], one["method"])
+        columns = [np.array(one[column], dtype=np.float64) for column in ct_runs.COLUMNS]
+        rounds, objective, bits_up, bits_down, psnr = columns
+        lines[case] = Line(
+            case, None, rounds, objective, psnr, bits_up, bits_down, one["bits_once_up"], np.zeros((1, 1))
+        )
+    assert [claim._asdict() for claim in ct_claims.judge(lines)] == summary["claims"]

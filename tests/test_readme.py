@@ -28,10 +28,11 @@ def test_the_examples_print_what_they_say(code: str, output: str) -> None:
     compare(output, printed.getvalue())
 
 
-def test_the_hospitals_print_what_the_page_says(tmp_path: Path) -> None:
-    page = (README.parent / "docs" / "estimators.md").read_text()
+@pytest.mark.parametrize(("name", "of"), [("hospitals", "estimators"), ("tomography", "ct")])
+def test_the_examples_print_what_their_pages_say(name: str, of: str, tmp_path: Path) -> None:
+    page = (README.parent / "docs" / f"{of}.md").read_text()
     (output,) = re.findall(r"```text\n(.*?)```", page, flags=re.DOTALL)
-    program = [sys.executable, str(README.parent / "examples" / "hospitals.py"), "--output", str(tmp_path)]
+    program = [sys.executable, str(README.parent / "examples" / f"{name}.py"), "--output", str(tmp_path)]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     compare(output, done.stdout)
@@ -58,6 +59,7 @@ def compare(output: str, printed: str) -> None:
         "docs/mathematics.md",
         "docs/methods.md",
         "docs/estimators.md",
+        "docs/ct.md",
     ],
 )
 def test_links_lead_somewhere(name: str) -> None:

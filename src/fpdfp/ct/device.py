@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from types import ModuleType
 from typing import Literal
 
@@ -52,6 +53,18 @@ def module_for(device: str) -> ModuleType:
         raise RuntimeError(f"device='cuda' needs a GPU, but {reason}; 'auto' and 'cpu' run on the processor")
     _log.warning("no GPU can be used, since %s: running on the CPU", reason)
     return np
+
+
+def device_name(module: ModuleType) -> str:
+    """Return what the device is called: a GPU's name, or the processor's cores.
+
+    >>> device_name(np).startswith("CPU, ")
+    True
+    """
+    if module is np:
+        return f"CPU, {os.cpu_count()} cores"
+    name: bytes = module.cuda.runtime.getDeviceProperties(0)["name"]
+    return name.decode()
 
 
 def moved(array: Array, module: ModuleType) -> Array:

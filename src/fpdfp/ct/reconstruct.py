@@ -169,7 +169,7 @@ def reconstruct(
 
     # On the processor, with one thread or all, whichever is faster.
     busy = threads.fastest(solver.rehearse) if module is np else contextlib.nullcontext()
-    with Interrupt() as interrupt, busy, Bar(most, 0, progress) as bar:
+    with Interrupt() as interrupt, busy, Bar(most, 0, progress, sends=False) as bar:
         record(math.inf)
         for iteration in range(1, most + 1):
             change = solver.advance()

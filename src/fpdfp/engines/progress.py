@@ -16,9 +16,12 @@ class Bar:
         How many rounds there are in all, and how many are done already.
     enabled
         True or False; None shows the bar only where standard error is a terminal.
+    sends
+        Whether anything is sent whose bits are to be shown.
     """
 
-    def __init__(self, rounds: int, done: int, enabled: bool | None) -> None:
+    def __init__(self, rounds: int, done: int, enabled: bool | None, *, sends: bool = True) -> None:
+        self._sends = sends
         self._enabled = sys.stderr.isatty() if enabled is None else enabled
         self._rounds = rounds
         self._done = done
@@ -34,7 +37,7 @@ class Bar:
                 MofNCompleteColumn(),
                 BarColumn(),
                 TextColumn("objective {task.fields[objective]}"),
-                TextColumn("{task.fields[bits]} up"),
+                *([TextColumn("{task.fields[bits]} up")] if self._sends else []),
                 TimeRemainingColumn(),
                 console=Console(stderr=True, force_terminal=True),
             )

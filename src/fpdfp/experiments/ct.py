@@ -10,7 +10,7 @@ import numpy as np
 
 import fpdfp
 from fpdfp._array import to_host
-from fpdfp.ct.device import module_for
+from fpdfp.ct.device import device_name, module_for
 from fpdfp.ct.reconstruct import reconstruct
 from fpdfp.experiments import ct_claims, ct_figures, ct_page, pool
 from fpdfp.experiments.ct_runs import (
@@ -78,7 +78,8 @@ def reproduce(
     names = ct_figures.draw(lines, to_host(where.truth[:, :, where.middle]), best, output)
     (output / "claims.md").write_text(ct_page.write(summary, names))
     clock.lap("figures and text")
-    (output / "times.json").write_text(json.dumps({"laps": clock.laps, "runs": bench.times()}, indent=1) + "\n")
+    times = {"device": device_name(module), "laps": clock.laps, "runs": bench.times()}
+    (output / "times.json").write_text(json.dumps(times, indent=1) + "\n")
     for claim in summary["claims"]:
         console.print(f"[bold]{claim['verdict']}[/bold]: {claim['claim']}")
     console.print(f"{clock}\nresults, figures and claims: {output}", highlight=False)
@@ -127,7 +128,7 @@ def results(
             "volume": size.volume, "detector": size.detector, "views": size.views, "voxel": VOXEL,
             "source": size.distances[0], "panel": size.distances[1], "weight_of_a_ray": size.weight,
             "pixel": rounded([np.linalg.norm(geometry.u[0]), np.linalg.norm(geometry.v[0])]),
-            "clients": CLIENTS, "mu": TV, "noise_variance": NOISE_VARIANCE, "truth": where.source,
+            "clients": CLIENTS, "mu": TV, "noise_variance": NOISE_VARIANCE, "file": where.file, "truth": where.source,
             "projections": where.kind,
             "largest_line_integral": float(f"{float(where.projections.max()):.3g}"),
             "L": float(where.problem.lipschitz.mean()), "rho_max": where.problem.linop.squared_norm,

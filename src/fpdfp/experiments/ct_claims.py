@@ -56,7 +56,7 @@ def a_thousand_levels_suffice(lines: Lines) -> Claim:
     return Claim(
         f"Claim 3: {FIXED_LEVELS} levels cost next to nothing (0.08 dB in the paper).",
         verdict_of(lost <= CLOSE),
-        f"they cost {lost:.2f} dB against exact messages, and send {100 * sent:.1f} % of their bits.",
+        f"they cost {decibels(lost)} against exact messages, and send {100 * sent:.1f} % of their bits.",
     )
 
 
@@ -67,7 +67,7 @@ def five_hundred_do_not(lines: Lines) -> Claim:
     return Claim(
         f"Claim 3: {LEVELS[0]} levels are too few (1.10 dB in the paper).",
         verdict_of(lost >= APART),
-        f"they cost {lost:.2f} dB; the objective ends at {coarse.objective[-1]:.5g}, at {exact.objective[-1]:.5g} "
+        f"they cost {decibels(lost)}; the objective ends at {coarse.objective[-1]:.5g}, at {exact.objective[-1]:.5g} "
         "with exact messages.",
     )
 
@@ -80,7 +80,7 @@ def some_are_as_good_as_all(lines: Lines) -> Claim:
     return Claim(
         f"Claim 4: n = {PER_ROUND} is as good as everyone (0.04 dB in the paper).",
         verdict_of(lost <= CLOSE),
-        f"PSNR {listed(several)}; the paper has {reported(several)}. n = {PER_ROUND} costs {lost:.2f} dB and sends "
+        f"PSNR {listed(several)}; the paper has {reported(several)}. n = {PER_ROUND} costs {decibels(lost)} and sends "
         f"{100 * sent:.1f} % of the bits of everyone.",
     )
 
@@ -92,7 +92,7 @@ def two_are_too_few(lines: Lines) -> Claim:
     return Claim(
         f"Claim 4: n = {PARTICIPATION[0]} is too few (0.72 dB in the paper).",
         verdict_of(lost >= APART),
-        f"it costs {lost:.2f} dB after {few.rounds[-1]:.0f} rounds.",
+        f"it costs {decibels(lost)} after {few.rounds[-1]:.0f} rounds.",
     )
 
 
@@ -155,6 +155,11 @@ def reached(one: Line, target: float) -> tuple[float, float]:
     """The rounds and bits up to the first evaluation with a PSNR of at least this; infinite if there is none."""
     there = np.flatnonzero(one.psnr >= target)
     return (float(one.rounds[there[0]]), float(one.bits_up[there[0]])) if len(there) else (np.inf, np.inf)
+
+
+def decibels(lost: float) -> str:
+    """A loss in words; one that cannot be seen in two digits has no sign."""
+    return f"{round(lost, 2) + 0.0:.2f} dB"
 
 
 def listed(some: list[Line]) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fpdfp.engines.progress import format_bits
 from fpdfp.experiments.ct_runs import DUAL_STEPS, LEVELS_DOWN, LEVELS_UP
+from fpdfp.experiments.ct_setting import SIZES
 from fpdfp.experiments.page import braces, item
 
 PAGE = """\
 # Federated cone-beam CT with total variation: size {name}
 
-Made by `fpdfp reproduce ct --size {name}` (fpdfp {version}, {rounds} rounds); everything in numbers is in
-[results.json](results.json), times are in [times.json](times.json).
+Made by `{command}`
+(fpdfp {version}); everything in numbers is in [results.json](results.json), times are in [times.json](times.json).
 
     min  1/V Σ_views a/2 ‖A_view x − b_view‖² + μ ‖∇x‖_1,2,   μ = {mu:g}
 
@@ -32,11 +34,11 @@ by the objective after {tuned_rounds} rounds. All levels have the step of their 
 that curves are compared with is the least objective seen, {objective:.6g}, or that of `fpdfp.ct.reconstruct` (without
 constraints, {reference_iterations} iterations), whose PSNR is {best_psnr:.2f} dB.
 
-| case ({rounds} rounds unless said) | step | PSNR | in the paper | objective | bits up a round | bits up |
-| --- | --- | --- | --- | --- | --- | --- |
 {table}
 
-The paper's volume, distances and pixel sizes are not known, so that only differences of PSNRs can be compared.
+The paper's volume, distances and pixel sizes are not known, so that only differences of PSNRs can be compared. Where
+the best PSNR comes before the end, the minimiser is not the best image, and a run that ends nearer to it may end with a
+smaller PSNR than others.
 
 ## The paper's claims
 
@@ -56,6 +58,7 @@ def write(summary: dict[str, Any], figures: Sequence[str]) -> str:
     return PAGE.format(
         **{name: problem[name] for name in ("voxel", "views", "source", "panel", "truth", "projections", "clients")},
         name=summary["size"],
+        command=command(summary),
         version=summary["version"],
         rounds=summary["rounds"],
         mu=problem["mu"],
@@ -78,7 +81,7 @@ def write(summary: dict[str, Any], figures: Sequence[str]) -> str:
         reference_iterations=best["iterations"],
         objective=best["objective"],
         best_psnr=best["psnr"],
-        table="\n".join(map(row, summary["cases"])),
+        table=table(summary["cases"], summary["rounds"]),
         claims="\n".join(map(item, summary["claims"])),
         close=summary["close_dB"],
         apart=summary["apart_dB"],
@@ -86,14 +89,34 @@ def write(summary: dict[str, Any], figures: Sequence[str]) -> str:
     )
 
 
+def command(summary: dict[str, Any]) -> str:
+    """The command that makes the page."""
+    rounds, file = summary["rounds"], summary["problem"]["file"]
+    given = "" if rounds == SIZES[summary["size"]].rounds else f" --rounds {rounds}"
+    return f"fpdfp reproduce ct --size {summary['size']}{given}" + (f" --volume {file}" if file else "")
+
+
+def table(cases: Sequence[dict[str, Any]], rounds: int) -> str:
+    """What became of every case."""
+    header = [
+        f"case ({rounds} rounds unless said)", "step", "PSNR at the end", "best, after", "in the paper", "objective",
+        "bits up a round", "bits up",
+    ]  # fmt: skip
+    return "\n".join([f"| {' | '.join(header)} |", "|" + " --- |" * len(header), *map(row, cases)])
+
+
 def row(case: dict[str, Any]) -> str:
     """A line of the table."""
     rounds, sent = case["round"][-1], case["bits_up"][-1]
     label, step = case["label"], f"{case.get('gamma0_times_L', 0):g}/L, c = {case.get('c_times_rounds', 0):g}/rounds"
-    bits = f"{sent / 1e9:,.3g} Gbit"
+    bits = format_bits(sent)
     if "gamma0_times_L" not in case:
         label, step = f"{label}, {rounds} rounds", "nothing tuned"
-        bits += f" and {case['bits_once_up'] / 1e9:,.3g} once"
+        bits += f" and {format_bits(case['bits_once_up'])} once"
     paper = "" if case["psnr_in_the_paper"] is None else f"{case['psnr_in_the_paper']:.2f}"
-    each = f"{sent / rounds / 1e6:,.3g} Mbit"
-    return f"| {label} | {step} | {case['psnr'][-1]:.2f} | {paper} | {case['objective'][-1]:.6g} | {each} | {bits} |"
+    best = max(range(len(case["psnr"])), key=case["psnr"].__getitem__)
+    cells = [
+        label, step, f"{case['psnr'][-1]:.2f}", f"{case['psnr'][best]:.2f}, {case['round'][best]}", paper,
+        f"{case['objective'][-1]:.6g}", format_bits(sent / rounds), bits,
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |"

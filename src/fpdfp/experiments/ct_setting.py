@@ -86,6 +86,7 @@ class Setting(NamedTuple):
     truth: Array
     projections: Array
     owner: IntArray
+    file: str
     source: str
     kind: str
     digest: str
@@ -119,8 +120,9 @@ def setting(size: Size, module: ModuleType = np, volume: Path | None = None) -> 
     noisy = moved(clean, module).astype(np.float32) + moved(noise, module)
     owner = np.empty(size.views, dtype=np.int64)
     owner[generator.permutation(size.views)] = np.arange(size.views) % CLIENTS
+    file = "" if volume is None else volume.name
     return Setting(
-        size, geometry, problem_of(noisy, size, owner), moved(truth, module), noisy, owner, source, kind,
+        size, geometry, problem_of(noisy, size, owner), moved(truth, module), noisy, owner, file, source, kind,
         digest(truth, owner, size),
     )  # fmt: skip
 
