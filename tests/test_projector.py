@@ -334,3 +334,27 @@ def test_errors() -> None:
             A.adjoint_groups(y[:2], [0, 1], groups, 2)
     with pytest.raises(ValueError, match="n_groups must be an integer of at least 0"):
         A.adjoint_groups(y[:2], [0, 1], [0, 0], -1)
+
+
+def test_a_group_is_divided_the_same_whoever_is_there(rng: np.random.Generator) -> None:
+    """What the GPU treats together: its sums then have the same bits, however many groups there are."""
+    from fpdfp._cuda.xray import _portions
+
+    for _ in range(300):
+        sizes, most = rng.integers(1, 12, rng.integers(1, 7)), int(rng.integers(1, 15))
+        groups = np.repeat(np.arange(len(sizes)), sizes)
+        portions = list(_portions(groups, most))
+        assert [i for part in portions for i in range(part.start, part.stop)] == list(range(len(groups)))
+        assert all(part.stop - part.start <= most for part in portions)
+        for group, size in enumerate(sizes):
+            shares = [int((groups[part] == group).sum()) for part in portions]
+            alone = [part.stop - part.start for part in _portions(np.zeros(size, dtype=np.int64), most)]
+            assert [share for share in shares if share] == alone
+
+
+def test_masked_arrays_and_swapped_distances_are_refused() -> None:
+    scan = ConeBeam.circular((4, 4, 4), (3, 3), views=2, source=20.0, panel=30.0)
+    with pytest.raises(TypeError, match="x must not be a masked array"):
+        XRayTransform(scan).apply(np.ma.masked_array(np.ones((4, 4, 4)), mask=True))
+    with pytest.raises(ValueError, match="panel is the distance from the source to the panel"):
+        ConeBeam.circular((4, 4, 4), (3, 3), views=2, source=20.0, panel=10.0)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fpdfp
+from fpdfp import ct
 from fpdfp._array import to_host
 from fpdfp.ct import device, phantoms
 from fpdfp.ct.geometry import ConeBeam
@@ -154,3 +155,44 @@ def test_psnr() -> None:
     assert psnr(truth, truth) == np.inf
     with pytest.raises(ValueError, match="image must have the shape"):
         psnr(truth[1:], truth)
+
+
+@pytest.mark.parametrize(
+    ("volume", "detector", "how"),
+    [
+        ((16, 16, 8), (32, 4), {"views": 12, "pixel": 1.0, "offset": (0.0, 6.0)}),
+        ((33, 33, 9), (4, 4), {"views": 5}),
+    ],
+)
+def test_a_middle_that_no_ray_meets(volume: Any, detector: Any, how: Any) -> None:
+    scan = ct.ConeBeam.circular(volume, detector, source=60.0, panel=90.0, **how)
+    found = ct.reconstruct(np.ones(scan.data_shape), scan, iterations=5, device="cpu", progress=False)
+    assert np.isfinite(found.volume).all()
+    assert found.history["objective"][-1] < found.history["objective"][0] * (1 + 1e-9)
+
+
+def test_a_volume_that_no_ray_meets_is_refused() -> None:
+    scan = ct.ConeBeam.circular((8, 8, 4), (4, 4), views=5, source=60.0, panel=90.0, pixel=1.0, offset=(60.0, 0.0))
+    with pytest.raises(ValueError, match="no ray of any view meets the volume"):
+        ct.reconstruct(np.ones(scan.data_shape), scan, device="cpu", progress=False)
+
+
+def test_units_do_not_matter() -> None:
+    scan = ct.ConeBeam.circular((12, 12, 4), (18, 8), views=12, source=48.0, panel=72.0)
+    data = ct.phantoms.thorax(scan).project(scan).astype(np.float32)
+    one = ct.reconstruct(data, scan, tv=1e-3, iterations=4, device="cpu", progress=False)
+    for unit in (2.0**80, 2.0**-80):
+        other = ct.reconstruct(
+            data * np.float32(unit), scan, tv=1e-3 * unit, iterations=4, device="cpu", progress=False
+        )
+        np.testing.assert_array_equal(other.volume / np.float32(unit), one.volume)
+        assert other.objective == pytest.approx(one.objective * unit**2)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int64, bool])
+def test_psnr_of_integers_is_that_of_their_values(kind: Any) -> None:
+    a, b = np.array([[0, 1, 1]], dtype=kind), np.array([[1, 1, 1]], dtype=kind)
+    assert ct.psnr(a, b) == pytest.approx(10 * np.log10(3))
+    assert ct.psnr(a.tolist(), b.tolist()) == pytest.approx(10 * np.log10(3))
+    with pytest.raises(ValueError, match="image must be finite"):
+        ct.psnr(np.array([np.nan]), np.array([1.0]))

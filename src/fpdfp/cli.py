@@ -67,6 +67,13 @@ class Device(enum.StrEnum):
     CUDA = "cuda"
 
 
+def refuse(options: dict[str, object], experiment: str) -> None:
+    """Refuse options that an experiment does not have."""
+    for name, value in options.items():
+        if value is not None:
+            raise typer.BadParameter(f"{experiment} has no such option", param_hint=name)
+
+
 @app.command()
 def reproduce(
     experiment: Annotated[
@@ -108,6 +115,7 @@ def reproduce(
     folder = output or Path("reproduced") / experiment.value / (size.value if experiment is Experiment.CT else "")
     try:
         if experiment is Experiment.CT:
+            refuse({"--seeds": seeds, "--jobs": jobs, "--data": data}, "ct")
             from fpdfp.experiments import ct
 
             ct.reproduce(size.value, folder, volume=volume, device=device.value, rounds=rounds, tune_at=tune_at.value)
@@ -118,7 +126,7 @@ def reproduce(
     except KeyboardInterrupt:
         typer.echo(f"interrupted; what is done is in {folder}, and the same command goes on", err=True)
         raise typer.Exit(130) from None
-    except (DataSetError, OSError, RuntimeError) as error:
+    except (DataSetError, OSError, RuntimeError, ValueError) as error:
         typer.echo(f"{error}", err=True)
         raise typer.Exit(1) from None
 

@@ -104,6 +104,8 @@ def reference_solution(problem: Problem, tol: float = 1e-10, x0: Any = None) -> 
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be an fpdfp.Problem, got {type(problem).__name__}")
+    if problem.model.device != "cpu":
+        raise ValueError("problem must be on the processor: its losses are on the GPU, where this solver does not run")
     tol = _checks.real("tol", tol, positive=True)
     shape, dtype = problem.model.shape, problem.model.dtype
     x = np.zeros(shape, dtype) if x0 is None else _checks.float_array("x0", x0, shape=shape, dtype=dtype)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fpdfp._cuda.xray_source import SOURCE
-from fpdfp._typing import Array, Shape
+from fpdfp._typing import Array, IntArray, Shape
 
 #: Rows that a thread of the forward projection can have.
 ROWS = (4, 2, 1)
@@ -19,8 +22,10 @@ LINES, MOST_PLANES = 28_000, 32
 #: A block of the adjoint has so many lines of voxels a side, of such a length; the same numbers are in the source.
 TILE, DEPTH = 16, 64
 WARPS = 16
-#: Shared memory of a block of the adjoint: two of the first fit a multiprocessor of a large GPU, one of the second any.
-ROOMY, TIGHT = 115_600, 99_000
+#: Shared memory of a block of the adjoint at most: two such fit a multiprocessor of a large GPU.
+ROOMY = 115_600
+#: Voxels are numbered in 32 bits.
+MOST_VOXELS = 2**31 - 1
 MOST_COLUMNS = 8
 #: Of that, what is known of how columns cross planes.
 CROSSINGS = WARPS * 32 * 16
@@ -40,6 +45,8 @@ def place(paths: Array, views: Array, volume: Shape) -> DeviceColumns:
     """Copy the numbers of a scan to the GPU."""
     import cupy
 
+    if math.prod(volume) > MOST_VOXELS:
+        raise ValueError(f"volumes on the GPU may have at most {MOST_VOXELS} voxels, got {math.prod(volume)}")
     last = np.where(paths[..., 0] == 0, volume[0] - 1, volume[1] - 1)
     farthest = np.maximum(paths[..., 1], paths[..., 1] + last * paths[..., 2]).max(axis=1)
     rise = float((farthest * views[:, 1]).max())
@@ -74,7 +81,7 @@ def forward(x: Array, columns: DeviceColumns, views: Array, nv: int) -> Array:
     planes = max(1, min(MOST_PLANES, threads, LINES // (4 * in_block * (nz + 14))))
     shared = 4 * in_block * planes * (nz + 14)
     kernel = _kernel(f"forward<{rows}>")
-    _allow(kernel, shared, "a volume with fewer slices")
+    _allow(kernel, shared, f"lines of {nz} voxels")
     kernel(
         (-(-nu // in_block), len(views), -(-nv // (rows * threads))),
         (threads, in_block),
@@ -92,9 +99,8 @@ def adjoint_groups(y: Array, columns: DeviceColumns, views: Array, groups: Any, 
     nu, nv = y.shape[1:]
     out = cupy.zeros((n_groups, *volume), dtype=np.float32)
     pitch = nv + 2 + nv % 2
-    at_once = max(1, SUMS // (8 * nu * pitch))
-    for first in range(0, len(views), at_once):
-        part = slice(first, min(first + at_once, len(views)))
+    owners = np.asarray(groups)
+    for part in _portions(owners, max(1, SUMS // (8 * nu * pitch))):
         sums = cupy.empty((part.stop - part.start, nu, pitch), dtype=np.float64)
         count = sums.shape[0] * nu
         _kernel("sum_twice")(
@@ -102,8 +108,29 @@ def adjoint_groups(y: Array, columns: DeviceColumns, views: Array, groups: Any, 
             (y[part], columns.paths, columns.views, views[part], np.int32(nu), np.int32(nv), np.int32(pitch),
              np.int64(count), sums),
         )  # fmt: skip
-        _add_planes(sums, columns, views[part], np.asarray(groups)[part], nv, out)
+        _add_planes(sums, columns, views[part], owners[part], nv, out)
     return out
+
+
+def _portions(groups: IntArray, most: int) -> Iterator[slice]:
+    """Yield views that are treated together: whole groups, or parts of one group that is too large by itself.
+
+    So a group is divided in the same way whoever else is there, and has the same bits.
+    """
+    edges = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
+    first = 0
+    for begin, end in itertools.pairwise(edges):
+        if end - first > most and begin > first:
+            yield slice(first, begin)
+            first = begin
+        while end - first > most:
+            yield slice(first, first + most)
+            first += most
+            if end - first <= most and first < end:
+                yield slice(first, end)
+                first = end
+    if first < len(groups):
+        yield slice(first, len(groups))
 
 
 def _add_planes(sums: Array, columns: DeviceColumns, views: Array, groups: Any, nv: int, out: Array) -> None:
@@ -114,16 +141,16 @@ def _add_planes(sums: Array, columns: DeviceColumns, views: Array, groups: Any, 
     lowest, highest = int(groups[0]), int(groups[-1])
     starts = cupy.asarray(np.searchsorted(groups, np.arange(lowest, highest + 2)).astype(np.int32))
     kernel = _kernel("adjoint")
-    room = (ROOMY if _most_shared() >= ROOMY else TIGHT) - 4 * TILE * TILE * DEPTH - CROSSINGS
+    room = min(ROOMY, _most_shared()) - 4 * TILE * TILE * DEPTH - CROSSINGS
     batch = max(1, min(MOST_COLUMNS, room // (2 * 8 * pitch)))
     shared = 4 * TILE * TILE * DEPTH + CROSSINGS + batch * 2 * 8 * pitch
-    _allow(kernel, shared, "a panel with fewer rows")
+    _allow(kernel, shared, f"a tile of voxels and columns of {nv} pixels")
     tiles = -(-nx // TILE), -(-ny // TILE)
     ranges = cupy.empty((tiles[0] * tiles[1], len(views), 2), dtype=np.int32)
     i32 = np.int32
     _kernel("tile_columns")(
         (-(-ranges.size // 512),), (256,),
-        (columns.views, views, i32(len(views)), i32(tiles[0]), i32(tiles[1]), i32(nu), ranges),
+        (columns.views, views, i32(len(views)), i32(nx), i32(ny), i32(nu), ranges),
     )  # fmt: skip
     kernel(
         (tiles[0] * tiles[1], -(-nz // DEPTH), highest - lowest + 1),
@@ -142,9 +169,12 @@ def _most_shared() -> int:
     return int(cupy.cuda.runtime.deviceGetAttribute(attribute, cupy.cuda.runtime.getDevice()))
 
 
-def _allow(kernel: Any, shared: int, what: str) -> None:
+def _allow(kernel: Any, shared: int, why: str) -> None:
     """Let a kernel use so much shared memory."""
     if shared > _most_shared():
-        raise ValueError(f"this GPU has too little memory in its multiprocessors for this scan; it could do {what}")
+        raise ValueError(
+            f"this scan needs {shared} bytes of shared memory for {why}, but this GPU gives a block {_most_shared()}; "
+            "use the CPU"
+        )
     if kernel.max_dynamic_shared_size_bytes < shared:
         kernel.max_dynamic_shared_size_bytes = shared

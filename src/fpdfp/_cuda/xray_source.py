@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(256, 4) forward(
             blends[mine] = Blend{
                 i * main_stride + min(max(j, 0), m - 1) * other_stride,
                 i * main_stride + min(max(j + 1, 0), m - 1) * other_stride,
-                j < 0 || j >= m ? 0.0f : 1.0f - share, j + 1 < 0 || j + 1 >= m ? 0.0f : share
+                t <= 0.0 || j < 0 || j >= m ? 0.0f : 1.0f - share, t <= 0.0 || j + 1 < 0 || j + 1 >= m ? 0.0f : share
             };
             double scale = 1.0 / (nz + 2);
             marks[mine] = make_float4(
@@ -223,21 +223,28 @@ __device__ __forceinline__ float2 second_differences(
 
 // The columns that can cross each tile, and a voxel around it, in each view.
 __global__ void tile_columns(
-    const double* __restrict__ tables, const i64* __restrict__ views, int n_views, int tiles_x, int tiles_y, int nu,
+    const double* __restrict__ tables, const i64* __restrict__ views, int n_views, int nx, int ny, int nu,
     int2* __restrict__ ranges
 ) {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    const int tiles_x = (nx + TILE - 1) / TILE, tiles_y = (ny + TILE - 1) / TILE;
     if (i >= (i64)n_views * tiles_x * tiles_y) return;
     const double* table = tables + views[i % n_views] * VIEW;
     const int tile = (int)(i / n_views), x0 = tile / tiles_y * TILE, y0 = tile % tiles_y * TILE;
+    const double ahead = table[WAY_X] * table[ACROSS_Y] - table[WAY_Y] * table[ACROSS_X];
     double least = 1e30, most = -1e30;
+    bool beside = false;
     for (int corner = 0; corner < 4; ++corner) {
-        double px = x0 + (corner & 1 ? TILE : -1) - table[SOURCE_X];
-        double py = y0 + (corner & 2 ? TILE : -1) - table[SOURCE_Y];
-        double at = -(px * table[WAY_Y] - py * table[WAY_X]) / (px * table[ACROSS_Y] - py * table[ACROSS_X]);
+        double px = (corner & 1 ? min(x0 + TILE, nx) : x0 - 1) - table[SOURCE_X];
+        double py = (corner & 2 ? min(y0 + TILE, ny) : y0 - 1) - table[SOURCE_Y];
+        double depth = px * table[ACROSS_Y] - py * table[ACROSS_X];
+        double at = -(px * table[WAY_Y] - py * table[WAY_X]) / depth;
+        // A voxel beyond the volume may be beside or behind a source that is near: its shadow then tells nothing.
+        beside |= !(depth * ahead > 0.0);
         least = fmin(least, at);
         most = fmax(most, at);
     }
+    if (beside) { least = 0.0; most = nu; }
     ranges[i] = make_int2(
         (int)fmin(fmax(ceil(least - 1e-6), 0.0), (double)nu), (int)fmin(fmax(floor(most + 1e-6) + 1.0, 0.0), (double)nu)
     );
@@ -324,7 +331,7 @@ __global__ void __launch_bounds__(512, 2) adjoint(
                 const int plane = (on_y ? y0 : x0) + warp;
                 double t = path[FIRST] + plane * path[STEP];
                 double g = path[START] + t * path[SLOPE] - (on_y ? x0 : y0), below = floor(g);
-                crosses = below >= -1.0 && below < TILE && plane < (on_y ? ny : nx);
+                crosses = t > 0.0 && below >= -1.0 && below < TILE && plane < (on_y ? ny : nx);
                 if (crosses) {
                     double s = t * table[SCALE], spacing = 1.0 / s, start = knots_from + knots_by * spacing;
                     float share = (float)(g - below);

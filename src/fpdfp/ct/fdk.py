@@ -71,17 +71,19 @@ def fdk(projections: Any, geometry: ConeBeam, *, window: Window = "ram-lak") -> 
     rows = found.offset[1] + (np.arange(nv) - 0.5 * (nv - 1)) * found.pitch[1]
     cosines = found.distance / np.sqrt(found.distance**2 + columns[:, None] ** 2 + rows**2)
     weights = _view_weights(geometry, found, columns)
-    size, response = ramp(nu, found.pitch[0] * found.radius / found.distance, window)
+    before, after = _beyond(geometry)
+    # A filtered value is at most so many columns from what it is made of.
+    size, response = ramp(nu + max(before, after), found.pitch[0] * found.radius / found.distance, window)
     cosines, weights, response = (xp.asarray(array, dtype=data.dtype) for array in (cosines, weights, response))
     numbers = tables(geometry, found)
+    numbers[:, 6] += before
     add = _back_projection(xp)
     out: Array = xp.zeros(geometry.volume, dtype=data.dtype)
     step = max(1, (CHUNK if xp is np else DEVICE_CHUNK) // (size * nv))
     for begin in range(0, geometry.n_views, step):
         part = slice(begin, begin + step)
-        weighted = data[part] * cosines * weights[part, :, None]
-        filtered = _convolved(xp, weighted, size, response)
-        add(filtered, numbers[part], out)
+        weighted = xp.pad(data[part] * cosines * weights[part, :, None], ((0, 0), (before, after), (0, 0)))
+        add(_convolved(xp, weighted, size, response), numbers[part], out)
     return out
 
 
@@ -114,6 +116,19 @@ def _view_weights(geometry: ConeBeam, found: Circle, columns: Array) -> Array:
                 stacklevel=3,
             )
     return covered.shares[:, None] * redundancy(covered, found.angles, fans, needed)
+
+
+def _beyond(geometry: ConeBeam) -> tuple[int, int]:
+    """Return how many columns the shadow of the volume reaches beyond the first and the last one.
+
+    A filtered view does not end where the panel does: beyond, it is negative, and voxels that are seen in a part of the
+    views only would come out too bright without that.
+    """
+    places = geometry.shadow()[..., 0]
+    count = geometry.detector[0]
+    # A shadow that just fits may be a hair's breadth over.
+    before, after = (math.ceil(reach - 0.5 * count - 1e-6) for reach in (-places.min(), places.max()))
+    return max(before, 0), max(after, 0)
 
 
 def ramp(count: int, spacing: float, window: str = "ram-lak") -> tuple[int, Array]:

@@ -120,7 +120,8 @@ def save_volume(path: str | os.PathLike[str], array: Any, *, voxel: Any = None) 
     if ending == ".npy":
         if voxel is not None:
             raise ValueError("voxel cannot be kept in a .npy file; write a .nii file")
-        np.save(place, image, allow_pickle=False)
+        with place.open("wb") as file:  # given a name, NumPy would add an ending in small letters
+            np.save(file, image, allow_pickle=False)
     else:
         _nifti.write(place, image, triple("voxel", 1.0 if voxel is None else voxel, positive=True))
 

@@ -139,7 +139,8 @@ class ConeBeam:
         source
             The distance from the source to the axis.
         panel
-            The distance from the source to the panel.
+            The distance from the source to the panel, not from the axis: at least ``source``. A panel in the axis is
+            a virtual one; lines go on beyond it.
         pixel
             The sides of a pixel along u and v; ``"fit"`` makes them just large enough to see the whole volume.
         offset
@@ -192,6 +193,11 @@ class ConeBeam:
     ) -> ConeBeam:  # fmt: skip
         radius = _checks.real("source", source, positive=True)
         distance = _checks.real("panel", panel, positive=True)
+        if distance < radius:
+            raise ValueError(
+                f"panel is the distance from the source to the panel and must be at least source={radius:g}, the "
+                f"distance from the source to the axis, got {distance:g}"
+            )
         shift = tuple(_checks.real("offset", part) for part in _pair("offset", offset))
         zero = np.zeros_like(angle)
         out = np.stack([np.cos(angle), np.sin(angle), zero], axis=1)

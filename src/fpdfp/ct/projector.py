@@ -33,8 +33,9 @@ class XRayTransform(LinOp):
 
     Where the geometry is straight (:attr:`fpdfp.ct.ConeBeam.is_straight`), the main axis is x or y, and the rows of a
     detector column share their work; other geometries go ray by ray, which takes many times longer. Arrays of float32
-    and float64 are projected in their own precision, with sums in float64; CuPy arrays on the GPU, in float32. On the
-    processor the bits do not depend on the number of threads.
+    and float64 are projected in their own precision, with sums along rays in float64; CuPy arrays on the GPU, in
+    float32. On the processor the bits do not depend on the number of threads. Lines go through the whole volume, also
+    beyond the panel.
 
     P. M. Joseph, "An improved algorithm for reprojecting rays through pixel images", IEEE Transactions on Medical
     Imaging 1 (1982) 192-196.
@@ -86,7 +87,8 @@ class XRayTransform(LinOp):
     def adjoint_groups(self, y: Array, views: Any, groups: Any, n_groups: int) -> Array:
         """Return for each group of views the adjoint of its projections: an array ``(n_groups, nx, ny, nz)``.
 
-        A group's volume has the same bits whatever other groups are in the call.
+        A group's volume has the same bits whatever other groups are in the call, but for tilted panels on a GPU, where
+        the last bits may differ from call to call.
 
         Parameters
         ----------
@@ -225,6 +227,8 @@ class XRayTransform(LinOp):
 
 def _real(name: str, array: Any) -> Array:
     """Return a C-ordered array of float32 or float64."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{name} must not be a masked array: fill in or leave out what is masked")
     module = np if isinstance(array, list | tuple) else namespace(array)
     given = module.asarray(array)
     if given.dtype.kind not in "fiub":

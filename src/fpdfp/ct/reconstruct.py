@@ -29,6 +29,10 @@ from fpdfp.penalties import GroupL12
 FLOOR = 0.05
 #: Dual steps of the regulariser in an iteration.
 DUAL_STEPS = 10
+#: The middle serves for the response where it is seen at least this well, relative to the voxel that is seen best.
+HALF = 0.5
+#: Steps that are tried in an iteration at most.
+MOST_TRIALS = 40
 #: What a curvature that turned out too small is multiplied with beyond what was seen.
 MARGIN = 1.05
 
@@ -154,7 +158,10 @@ def reconstruct(
 
     module = module_for(device)
     began = time.perf_counter()
-    solver = _Solver(moved(data, module), geometry, weight, nonnegative, module)
+    # In units of a power of two near the largest line integral: squares then neither overflow nor vanish.
+    largest = float(abs(data).max())
+    unit = 2.0 ** round(math.log2(largest)) if largest > 0 else 1.0
+    solver = _Solver(moved(data, module) / unit, geometry, weight / unit, nonnegative, module)
     rows: list[dict[str, float]] = []
     status = "finished"
     watches = dict(metrics or {})
@@ -163,8 +170,8 @@ def reconstruct(
     def record(change: float) -> None:
         nonlocal apart
         seconds = time.perf_counter() - began - apart
-        row = {"objective": solver.objective, "change": change, "seconds": seconds}
-        rows.append({**row, **{name: float(watch(solver.x)) for name, watch in watches.items()}})
+        row = {"objective": unit**2 * solver.objective, "change": change, "seconds": seconds}
+        rows.append({**row, **{name: float(watch(unit * solver.x)) for name, watch in watches.items()}})
         apart = time.perf_counter() - began - seconds
 
     # On the processor, with one thread or all, whichever is faster.
@@ -174,14 +181,15 @@ def reconstruct(
         for iteration in range(1, most + 1):
             change = solver.advance()
             record(change)
-            bar.update(iteration, solver.objective, 0)
+            bar.update(iteration, rows[-1]["objective"], 0)
             if interrupt.requested or change <= tol:
                 status = "interrupted" if interrupt.requested else "converged"
                 break
-    volume = moved(solver.x, here)
+    volume = moved(unit * solver.x, here)
     history = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     seconds = time.perf_counter() - began - apart
-    return Reconstruction(volume, solver.objective, history, status, seconds, "cpu" if module is np else "cuda")
+    objective, where = rows[-1]["objective"], "cpu" if module is np else "cuda"
+    return Reconstruction(volume, objective, history, status, seconds, where)
 
 
 class _Solver:
@@ -220,13 +228,22 @@ class _Solver:
         return self.xp.maximum(start, 0.0) if self.nonnegative else start
 
     def _inverse_response(self) -> Array:
-        """The gains of P: one over the Fourier transform of the response of AᵀA/V to an impulse in the middle."""
+        """The gains of P: one over the Fourier transform of the response of AᵀA/V to an impulse in the middle.
+
+        Where hardly any ray meets the middle, the impulse is where most do.
+        """
         xp, shape = self.xp, self.projector.in_shape
-        middle = tuple(n // 2 for n in shape)
+        seen = self.projector.adjoint(xp.ones_like(self.data))
+        place = tuple(n // 2 for n in shape)
+        most = float(seen.max())
+        if most <= 0:
+            raise ValueError("geometry: no ray of any view meets the volume")
+        if float(seen[place]) < HALF * most:
+            place = tuple(int(at) for at in np.unravel_index(int(seen.argmax()), shape))
         impulse = xp.zeros(shape, dtype=self.data.dtype)
-        impulse[middle] = 1.0
+        impulse[place] = 1.0
         response = self.projector.adjoint(self.projector.apply(impulse)) / self.views
-        spectrum = xp.fft.rfftn(xp.roll(response, [-at for at in middle], range(3))).real
+        spectrum = xp.fft.rfftn(xp.roll(response, [-at for at in place], range(3))).real
         gains: Array = 1.0 / xp.maximum(spectrum, FLOOR * spectrum.max())
         return gains.astype(self.data.dtype)
 
@@ -248,7 +265,7 @@ class _Solver:
     def advance(self) -> float:
         """Do an iteration; return how much the volume has changed, relative to itself."""
         slope = self.metric(self.projector.adjoint(self.z_image - self.data) / self.views, self.filter)
-        while True:
+        for _ in range(MOST_TRIALS):
             x = self._prox(self.z - slope / self.curvature)
             image = self.projector.apply(x)
             step, moved_image = x - self.z, image - self.z_image
@@ -257,6 +274,8 @@ class _Solver:
             if seen <= self.curvature * length * (1 + 1e-4) or length == 0:
                 break
             self.curvature = MARGIN * seen / length
+        else:
+            raise FloatingPointError("no step was found: the projections or the geometry are out of all proportion")
         objective = self._objective(x, image)
         change = x - self.x
         if objective > self.objective:

@@ -99,6 +99,8 @@ def minimum(where: Setting) -> dict[str, float]:
         device=module,
         progress=False,
     )
+    if found.status == "interrupted":
+        raise KeyboardInterrupt
     objective = where.problem.objective(found.volume)
     objective, quality = rounded([objective, where.psnr(found.volume)])
     return {"objective": objective, "psnr": quality, "iterations": found.iterations}

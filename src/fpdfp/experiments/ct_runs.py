@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import warnings
@@ -103,7 +104,9 @@ class Bench:
         """Return the job of a run; its key tells everything that its outcome depends on."""
         how = "" if step is None else f"-{step.gamma:g}-{step.decay:g}"
         what = f"{case.method}-{case.n}-{case.levels}{how}-{SEED}-{rounds}"
-        return Job(f"{what}-{self.where.digest}-{self.rounding}-{self.code}", case, step, rounds)
+        sent = repr(compressors(case) if step is not None else ours())
+        settings = hashlib.sha256(sent.encode()).hexdigest()[:8]
+        return Job(f"{what}-{self.where.digest}-{settings}-{self.rounding}-{self.code}", case, step, rounds)
 
     def compute(self, title: str, jobs: Sequence[Job]) -> list[dict[str, list[float]]]:
         """Do the runs."""

@@ -160,7 +160,8 @@ def fitted(volume: Any, shape: tuple[int, int, int]) -> Array:
 
 def digest(truth: Array, owner: IntArray, size: Size) -> str:
     """A digest of everything that a run's data comes from."""
-    summary = hashlib.sha256(repr((size[:4], TV, NOISE_VARIANCE, VOXEL, SEED)).encode())
-    for array in (truth, owner):
+    summary = hashlib.sha256(repr((size[:4], size.weight, TV, NOISE_VARIANCE, VOXEL, SEED)).encode())
+    geometry = size.geometry
+    for array in (truth, owner, geometry.sources, geometry.panels, geometry.u, geometry.v):
         summary.update(np.ascontiguousarray(array).tobytes())
     return summary.hexdigest()[:12]

@@ -68,7 +68,7 @@ class Gradient(LinOp):
 
     def apply(self, x: Array) -> Array:
         batch = self.batch_of(x, self.in_shape, "x")
-        if len(self.in_shape) == 3 and x.dtype.char in "fd":
+        if len(self.in_shape) == 3 and x.dtype in (np.float32, np.float64) and x.dtype.isnative:
             return _by_kernel("gradient", x, self.in_shape, self.out_shape)
         out_shape = self.out_shape if batch is None else (batch, *self.out_shape)
         out: Array = namespace(x).zeros(out_shape, dtype=x.dtype)
@@ -79,7 +79,7 @@ class Gradient(LinOp):
 
     def adjoint(self, v: Array) -> Array:
         batch = self.batch_of(v, self.out_shape, "v")
-        if len(self.in_shape) == 3 and v.dtype.char in "fd":
+        if len(self.in_shape) == 3 and v.dtype in (np.float32, np.float64) and v.dtype.isnative:
             return _by_kernel("adjoint", v, self.out_shape, self.in_shape)
         out: Array = namespace(v).zeros(self.in_shape if batch is None else (batch, *self.in_shape), dtype=v.dtype)
         for axis in range(len(self.in_shape)):

@@ -98,7 +98,9 @@ def build(means: Once, shape: Shape, *, careful: bool = False) -> Preconditioner
         if diagonal.max() > UNLIKE * diagonal.min():
             means = Diagonal(diagonal)
     if isinstance(means, Response):
-        return Fourier(to_host(means.response).astype(np.float32))
+        made = Fourier(to_host(means.response).astype(np.float32))
+        _ = made.factor  # refuses a response that is none, before anyone relies on it
+        return made
     if isinstance(means, Diagonal):
         return Scaling(filled(means.diagonal), rows_of(shape))
     return whitening_of(means.triangle, shape)
