@@ -9,8 +9,9 @@ and so is SPDHG's balance of primal and dual steps. SPDHG is stochastic PDHG (A.
 M. J. Ehrhardt, P. Richtárik and C.-B. Schönlieb, SIAM Journal on Optimization 28, 2018), not federated, over the same
 17 subsets of views: in a round it projects one of them, or, by coin, updates the dual of the regulariser. PDFP and
 fpdfp.ct.reconstruct use all views in every round.
-``passes`` are projections and back-projections of all views. Times are those of rounds, without what is set up once and
-without evaluations.
+``passes`` are projections and back-projections of all views. Times are those of rounds, without what is set up once
+(but for fpdfp.ct.reconstruct, whose are all) and without evaluations; what counts is the first evaluation above the
+mark.
 """
 
 from __future__ import annotations

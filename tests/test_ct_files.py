@@ -377,3 +377,19 @@ def test_images_by_rows_become_projections() -> None:
     assert found.flags.c_contiguous
     assert found[1, 3, 0] == images[1, 0, 3]
     np.testing.assert_array_equal(from_rows(images, first="top"), found[:, :, ::-1])
+
+
+def test_dead_pixels_may_hold_anything_and_masks_are_refused() -> None:
+    raw, flat = np.full((2, 4, 3), 0.5), np.ones((4, 3))
+    flat[1, 1] = 0.0
+    raw[:, 1, 1] = np.nan
+    np.testing.assert_allclose(line_integrals(raw, flat, dead="interpolate"), np.log(2), rtol=1e-6)
+    with pytest.raises(TypeError, match="raw must not be a masked array"):
+        line_integrals(np.ma.masked_array(np.ones((2, 4, 3)), mask=True), np.ones((4, 3)))
+    with pytest.raises(TypeError, match="images must not be a masked array"):
+        from_rows(np.ma.masked_array(np.ones((2, 4, 3)), mask=True))
+
+
+def test_endings_in_capital_letters(tmp_path: Path) -> None:
+    save_volume(tmp_path / "A.NPY", np.ones((2, 3, 4)))
+    assert load_volume(tmp_path / "A.NPY").data.shape == (2, 3, 4)

@@ -337,3 +337,19 @@ def test_the_gpu_agrees(rng: np.random.Generator) -> None:
         fdk(cupy.full(geometry.data_shape, cupy.nan), geometry)
     with pytest.raises(ValueError, match="projections must have shape"):
         fdk(cupy.zeros(3), geometry)
+
+
+@pytest.mark.parametrize("offset", [12.0, 17.0, 19.0, -17.0])
+def test_a_narrow_overlap_leaves_no_bias(offset: float) -> None:
+    """A filtered view does not end where the panel does."""
+    geometry = scan((40, 40, 8), (40, 24), views=180, source=80.0, panel=120.0, pixel=1.0, offset=(offset, 0.0))
+    ball = Ellipsoids([[0, 0, 0]], [[8, 8, 8]], [1.0])
+    image, truth = fdk(ball.project(geometry), geometry), ball.volume(geometry)
+    assert image[16:24, 16:24, 3:5].mean() == pytest.approx(1.0, abs=0.005)
+    assert abs((image - truth)[:, :, 4].mean()) < 0.002
+
+
+def test_a_panel_that_does_not_see_the_axis_is_told() -> None:
+    geometry = scan((40, 40, 8), (40, 24), views=60, source=80.0, panel=120.0, pixel=1.0, offset=(-25.0, 0.0))
+    with pytest.warns(AccuracyWarning, match="the panel does not see the axis"):
+        fdk(np.ones(geometry.data_shape), geometry)

@@ -103,6 +103,13 @@ def _checked(projections: Any, geometry: ConeBeam) -> tuple[ModuleType, Array]:
 def _view_weights(geometry: ConeBeam, found: Circle, columns: Array) -> Array:
     """What every column of every view is multiplied with: its part of the circle, and how much its lines count."""
     covered = coverage(found.angles)
+    if max(columns[0], -columns[-1]) > 0.5 * found.pitch[0]:
+        warnings.warn(
+            "geometry: the panel does not see the axis, so that many lines through the volume are in no view; the "
+            "reconstruction will be wrong",
+            AccuracyWarning,
+            stacklevel=3,
+        )
     fans = np.arctan2(found.turn * columns, found.distance)
     edge = np.abs(found.offset[0] + geometry.shadow()[..., 0] * found.pitch[0]).max()
     needed = math.atan2(edge, found.distance)

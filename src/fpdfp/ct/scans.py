@@ -74,7 +74,9 @@ def line_integrals(
     low = 0
     # View by view: a scan may be most of the memory.
     for view, image in enumerate(images):
-        transmission = (_checks.finite(f"raw: view {view}", image) - black) / scale
+        # Dead pixels are replaced, whatever they hold.
+        whole = _checks.finite(f"raw: view {view}", np.where(broken, 0.0, image))
+        transmission = (whole - black) / scale
         low += int(((transmission < least) & ~broken).sum())
         out[view] = -np.log(np.maximum(transmission, least))
     if low:
@@ -117,6 +119,8 @@ def from_rows(images: Any, *, first: Literal["bottom", "top"] = "bottom") -> Arr
 
 
 def _images(name: str, value: Any) -> Array:
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} must not be a masked array: fill in or leave out what is masked")
     array = np.asarray(value)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
