@@ -103,10 +103,11 @@ def _checked(projections: Any, geometry: ConeBeam) -> tuple[ModuleType, Array]:
 def _view_weights(geometry: ConeBeam, found: Circle, columns: Array) -> Array:
     """What every column of every view is multiplied with: its part of the circle, and how much its lines count."""
     covered = coverage(found.angles)
-    if max(columns[0], -columns[-1]) > 0.5 * found.pitch[0]:
+    short = min(-columns[0], columns[-1]) / found.pitch[0]
+    if short < 0.499 and abs(columns[0] + columns[-1]) > found.pitch[0]:
         warnings.warn(
-            "geometry: the panel does not see the axis, so that many lines through the volume are in no view; the "
-            "reconstruction will be wrong",
+            "geometry: the panel does not see the axis, or hardly: lines through the volume are in no view, and the "
+            "reconstruction will be wrong near the axis, if not everywhere",
             AccuracyWarning,
             stacklevel=3,
         )
@@ -135,7 +136,8 @@ def _beyond(geometry: ConeBeam) -> tuple[int, int]:
     count = geometry.detector[0]
     # A shadow that just fits may be a hair's breadth over.
     before, after = (math.ceil(reach - 0.5 * count - 1e-6) for reach in (-places.min(), places.max()))
-    return max(before, 0), max(after, 0)
+    # The shadow of a corner that is near the source is endless; what is far from the panel is next to nothing.
+    return min(max(before, 0), 2 * count), min(max(after, 0), 2 * count)
 
 
 def ramp(count: int, spacing: float, window: str = "ram-lak") -> tuple[int, Array]:
