@@ -34,6 +34,8 @@ HEAVY = (
 )
 #: What a layer may import: itself and everything to its right.
 LAYERS = ("cli", "experiments", "estimators", "engines", "methods", "precondition", "reference", "problem")
+#: Reconstruction is an application, as the estimators are, though it lives with what it is made of.
+APPLICATIONS = ("ct/reconstruct.py",)
 
 
 def test_import_is_light() -> None:
@@ -59,6 +61,8 @@ def test_nothing_imports_upwards(path: Path) -> None:
     part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
     if part == "__init__":
         return
+    if path.relative_to(SOURCE).as_posix() in APPLICATIONS:
+        part = "estimators"
     rank = LAYERS.index(part) if part in LAYERS else len(LAYERS)
     assert not {name for name in LAYERS[:rank] if name in imports(path) and name != part}
     if part == "methods":

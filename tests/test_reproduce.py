@@ -75,20 +75,25 @@ def test_what_is_done_is_not_done_again(results: Path, tmp_path: Path) -> None:
 
 
 def test_an_interrupted_command_goes_on(results: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from fpdfp.cli import main; main()", "reproduce", "breast-cancer"]
-    command += ["--output", str(tmp_path), "--rounds", "30", "--seeds", "2", "--jobs", "1"]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    runs, deadline = tmp_path / "runs" / "runs.jsonl", time.monotonic() + 120
-    while (not runs.is_file() or len(runs.read_text().splitlines()) < 5) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    running.send_signal(signal.SIGINT)
-    _, errors = running.communicate(timeout=60)
+    for attempt in range(3):
+        output = tmp_path / str(attempt)
+        command = [sys.executable, "-c", "from fpdfp.cli import main; main()", "reproduce", "breast-cancer"]
+        command += ["--output", str(output), "--rounds", "30", "--seeds", "2", "--jobs", "1"]
+        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        runs, deadline = output / "runs" / "runs.jsonl", time.monotonic() + 120
+        while (not runs.is_file() or len(runs.read_text().splitlines()) < 5) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate(timeout=60)
+        # On a busy machine the signal may come when all is done.
+        if running.returncode != 0:
+            break
     assert running.returncode == 130
     assert "the same command goes on" in errors
     assert "Traceback" not in errors
     assert 5 <= len(runs.read_text().splitlines()) < 300
     subprocess.run(command, check=True, capture_output=True)
-    assert (tmp_path / "results.json").read_bytes() == (results / "results.json").read_bytes()
+    assert (output / "results.json").read_bytes() == (results / "results.json").read_bytes()
 
 
 def test_an_optimum_that_is_none_is_found_anew(results: Path, tmp_path: Path) -> None:
