@@ -245,11 +245,9 @@ class ProjectionLosses(Losses):
         return np.minimum(constants, super().lipschitz_in(factor))
 
     def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
-        m, b = self.sizes, np.minimum(batch_size, self.sizes)
-        share = (m - b) / (b * np.maximum(m - 1, 1))
         largest = np.array([self._view_norms[views].max() for views in self._views])
         stretch = 1.0 if factor is None else factor.squared_norm
-        added: Array = share * stretch * (m * self._scales * largest + self.l2)
+        added: Array = self._batch_shares(batch_size) * stretch * (self.sizes * self._scales * largest + self.l2)
         return added
 
     @functools.cached_property
@@ -262,9 +260,6 @@ class ProjectionLosses(Losses):
             columns = self.operator.adjoint_groups(self.xp.ones_like(rows), [view], [0], 1)
             bounds[view] = float(rows.max()) * float(columns.max()) * (1.0 + ROUNDING)
         return bounds
-
-    def strong_convexity(self, weights: Array) -> float:
-        return self.l2 * float(weights.sum())
 
     @property
     def least_convexity(self) -> float:

@@ -192,10 +192,8 @@ class LinearModel(Losses):
         return out
 
     def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
-        m, b = self.sizes, np.minimum(batch_size, self.sizes)
-        share = (m - b) / (b * np.maximum(m - 1, 1))
         ridge = float(self._ridge.max()) * (1.0 if factor is None else factor.squared_norm)
-        added: Array = share * (self.curvature * self._largest_rows(factor) + ridge)
+        added: Array = self._batch_shares(batch_size) * (self.curvature * self._largest_rows(factor) + ridge)
         return added
 
     def _largest_rows(self, factor: LinOp | None) -> Array:
@@ -214,9 +212,6 @@ class LinearModel(Losses):
             ])  # fmt: skip
         largest: Array = np.maximum.reduceat(np.asarray(squares, dtype=np.float64), self._rows.offsets[:-1])
         return largest
-
-    def strong_convexity(self, weights: Array) -> float:
-        return self.least_convexity * float(weights.sum())
 
     @property
     def least_convexity(self) -> float:

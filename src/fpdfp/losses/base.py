@@ -118,6 +118,12 @@ class Losses(abc.ABC):
         """
         return np.zeros(self.n_clients)
 
+    def _batch_shares(self, batch_size: int) -> Array:
+        """Return (m − b)/(b(m − 1)) for each client, 0 where a batch is all it has."""
+        m, b = self.sizes, np.minimum(batch_size, self.sizes)
+        shares: Array = (m - b) / (b * np.maximum(m - 1, 1))
+        return shares
+
     @property
     def supports_batches(self) -> bool:
         """Whether gradients over random subsets of the samples are available."""
@@ -125,7 +131,7 @@ class Losses(abc.ABC):
 
     def strong_convexity(self, weights: Array) -> float:
         """Return a constant with which Σ w_i f_i is strongly convex for certain; 0 where none is known."""
-        return 0.0
+        return self.least_convexity * float(weights.sum())
 
     @property
     def least_convexity(self) -> float:

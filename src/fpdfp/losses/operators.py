@@ -121,9 +121,6 @@ class OperatorLeastSquares(Losses):
         constants: Array = self._scales * np.array(norms) + self.l2 * factor.squared_norm
         return np.minimum(constants, super().lipschitz_in(factor))
 
-    def strong_convexity(self, weights: Array) -> float:
-        return self.l2 * float(weights.sum())
-
     @property
     def least_convexity(self) -> float:
         return self.l2
