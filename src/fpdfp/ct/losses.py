@@ -14,14 +14,14 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.linops.base import LinOp
-from fpdfp.linops.norm import largest_eigenvalue_bound
+from fpdfp.linops.norm import largest_eigenvalue_bound, positive_norm_bound
 from fpdfp.losses.base import Losses
 from fpdfp.rng import Draws, Purpose, table_size
 
 #: Power steps for the norm of a client's projector: at most so many, fewer when the bounds are this near to each other.
 STEPS, NEAR = 30, 1.01
-#: The smallest entry of a vector of those steps beside its largest, and an allowance for rounding in float32.
-FLOOR, ROUNDING = 1e-6, 1e-3
+#: An allowance for rounding in float32.
+ROUNDING = 1e-3
 #: Lanczos steps for the norm of a projector in other coordinates.
 LANCZOS_STEPS = 60
 
@@ -217,21 +217,10 @@ class ProjectionLosses(Losses):
         return constants
 
     def _squared_norm(self, views: IntArray) -> float:
-        """Return an upper bound of ‖A‖² for some views.
-
-        No entry of AᵀA is negative, so for every positive vector x the largest entry of (AᵀA x)/x is an upper bound
-        (Collatz and Wielandt). From power steps it falls towards the norm, of which Rayleigh's quotient is a lower one.
-        """
-        vector = self.xp.ones(self.shape, dtype=self.dtype)
-        least = np.inf
-        for _ in range(STEPS):
-            image = self._normal(vector, views)
-            least = min(least, float((image / vector).max()))
-            if least <= NEAR * float(np.vdot(vector, image)) / float(np.vdot(vector, vector)):
-                break
-            # Voxels that no ray goes through have rounding errors instead of zeros.
-            vector = np.maximum(image / image.max(), np.float32(FLOOR))
-        return max(least, 0.0) * (1.0 + ROUNDING)
+        """Return an upper bound of ‖A‖² for some views; no entry of A is negative."""
+        start = self.xp.ones(self.shape, dtype=self.dtype)
+        bound = positive_norm_bound(functools.partial(self._normal, views=views), start, STEPS, NEAR)
+        return bound * (1.0 + ROUNDING)
 
     def lipschitz_in(self, factor: LinOp) -> Array:
         def normal(u: Array, views: IntArray) -> Array:

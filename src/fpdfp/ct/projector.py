@@ -16,6 +16,7 @@ from fpdfp.ct.columns import Columns, columns
 from fpdfp.ct.frames import Frames, frames
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.linops.base import LinOp
+from fpdfp.linops.norm import positive_norm_bound
 
 #: Steps towards the norm; after ten the bound is some 1 % above it, after twenty some 0.1 %.
 POWERS = 20
@@ -114,21 +115,8 @@ class XRayTransform(LinOp):
         return self._smear(y, numbers, owners, count)
 
     def _squared_norm(self) -> float:
-        """The bound of Collatz and Wielandt: as no entry of A is negative, ‖A‖² ≤ max_j (AᵀAw)_j / w_j for any w > 0.
-
-        L. Collatz, Mathematische Zeitschrift 48 (1942) 221-226. Powers of AᵀA turn w towards the best one.
-        """
-        w: Array = np.ones(self.in_shape)
-        bound = np.inf
-        for _ in range(POWERS):
-            image = self.adjoint(self.apply(w))
-            bound = min(bound, float((image / w).max()))
-            largest = float(image.max())
-            if largest <= 0:
-                break
-            # A voxel that no ray meets stays positive.
-            w = np.maximum(image / largest, 0.0) + 1e-6
-        return max(bound, 0.0) * (1.0 + 1e-9)
+        # No entry of A is negative.
+        return positive_norm_bound(lambda w: self.adjoint(self.apply(w)), np.ones(self.in_shape), POWERS) * (1.0 + 1e-9)
 
     def _each(self, array: Array, shape: Any, name: str, work: Callable[[Array], Array]) -> Array:
         """Do some work on one array, or on each along a client axis."""

@@ -142,9 +142,6 @@ class Custom(Losses):
     def lipschitz(self) -> Array:
         return self._lipschitz
 
-    def strong_convexity(self, weights: Array) -> float:
-        return self._strong_convexity * float(weights.sum())
-
     @property
     def least_convexity(self) -> float:
         return self._strong_convexity
