@@ -10,10 +10,13 @@ import numpy as np
 
 from fpdfp._typing import Array
 
+#: What NumPy computes with; made once, since to make it takes longer than to ask.
+_OF_NUMPY = (np.ndarray, np.generic, float, int)
+
 
 def namespace(array: Any) -> ModuleType:
     """Return ``numpy`` or ``cupy``, whichever made the array."""
-    if isinstance(array, np.ndarray | np.generic | float | int):
+    if isinstance(array, _OF_NUMPY):
         return np
     return sys.modules[type(array).__module__.split(".")[0]]
 

@@ -12,6 +12,8 @@ redone without replaying the rounds before it, and a checkpoint needs no generat
 from __future__ import annotations
 
 import enum
+import functools
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +37,10 @@ class Purpose(enum.IntEnum):
     DROP_OUT = 3
     DOWNLINK = 8  # plus the number of the field in the server's message
     QUANTIZE = 16  # plus the number of the field in the reply
+
+
+#: A plain integer, since an enumeration is slow.
+_PARTICIPATION = int(Purpose.PARTICIPATION)
 
 
 class Draws(NamedTuple):
@@ -66,6 +72,10 @@ class Draws(NamedTuple):
         """The counter word that tells purposes and local steps apart."""
         return purpose | self.step << 8
 
+    def at(self, step: int) -> Draws:
+        """The randomness of another local step of the round."""
+        return self if step == self.step else Draws(self.seed, self.round, self.clients, step)
+
     def words(self, purpose: int, count: int) -> Array:
         """Return ``count`` 32-bit words for every client, as an (n, count) array.
 
@@ -75,12 +85,18 @@ class Draws(NamedTuple):
         >>> bool((together[1] == alone[0]).all())
         True
         """
-        from fpdfp._kernels import philox
-
         out = np.empty((len(self.clients), count), dtype=np.uint32)
         k0, k1 = self.key
-        philox.fill_words(k0, k1, self.tag(purpose), self.clients, self.round, out)
+        _philox().fill_words(k0, k1, self.tag(purpose), self.clients, self.round, out)
         return out
+
+
+@functools.cache
+def _philox() -> ModuleType:
+    """Return the kernels: imported when first needed, and once, since even to find an imported module takes a while."""
+    from fpdfp._kernels import philox
+
+    return philox
 
 
 def check_seed(seed: int) -> int:
@@ -128,12 +144,8 @@ def choose_clients(seed: int, round: int, n_clients: int, count: int) -> IntArra
     """
     if count == n_clients:
         return np.arange(n_clients, dtype=np.int64)
-    from fpdfp._kernels import philox
-
     chosen = np.empty(count, dtype=np.int64)
     table = np.empty(table_size(count), dtype=np.int64)
-    philox.sample_subset(
-        seed & 0xFFFFFFFF, seed >> 32, int(Purpose.PARTICIPATION), 0, round, n_clients, count, table, chosen
-    )
+    _philox().sample_subset(seed & 0xFFFFFFFF, seed >> 32, _PARTICIPATION, 0, round, n_clients, count, table, chosen)
     chosen.sort()
     return chosen

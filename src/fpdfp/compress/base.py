@@ -18,6 +18,8 @@ from fpdfp.rng import Draws
 
 #: How many numbers a typical error is measured on, at least.
 SAMPLE = 1 << 12
+#: What is sent as it is.
+NATIVE = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 
 
 class Compressed(NamedTuple):
@@ -217,6 +219,9 @@ def on_device(device: str) -> Any:
 
 def checked(arrays: Array) -> Array:
     """Return client arrays as they can be sent: contiguous, float32 or float64."""
+    # What methods send: nothing is to be done, and it is soon seen.
+    if type(arrays) is np.ndarray and arrays.dtype in NATIVE and arrays.ndim and arrays.flags.c_contiguous:
+        return arrays
     if type(arrays).__module__.split(".")[0] not in ("numpy", "cupy") or isinstance(arrays, np.ma.MaskedArray):
         raise TypeError(f"arrays must be a NumPy or CuPy array without a mask, got {type(arrays).__name__}")
     xp = namespace(arrays)

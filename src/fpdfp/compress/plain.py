@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -79,9 +80,8 @@ class Full(ValueCompressor):
     def compress(self, arrays: Array, draws: Draws | None, purpose: int) -> Compressed:
         arrays = checked(arrays)
         refuse_nonfinite(arrays, "")
-        shape = arrays.shape[1:]
         bits = np.empty(len(arrays), dtype=np.int64)
-        bits.fill(8 * arrays.dtype.itemsize * math.prod(shape) + frame_bits(self, shape, arrays.dtype))
+        bits.fill(plain_bits(arrays.shape[1:], arrays.dtype))
         return Compressed(arrays, bits)
 
     def parameters(self, shape: Shape) -> tuple[int, ...]:
@@ -90,6 +90,12 @@ class Full(ValueCompressor):
     @classmethod
     def from_parameters(cls, parameters: Sequence[int]) -> Full:
         return cls()
+
+
+@functools.lru_cache(maxsize=256)
+def plain_bits(shape: Shape, dtype: np.dtype[Any]) -> int:
+    """Return the bits of an array at full precision, with header and checksum."""
+    return 8 * dtype.itemsize * math.prod(shape) + frame_bits(Full(), shape, dtype)
 
 
 class _Format(NamedTuple):

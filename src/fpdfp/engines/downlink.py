@@ -9,7 +9,7 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress import Compressor, Full
-from fpdfp.compress.wire import frame_bits
+from fpdfp.compress.plain import plain_bits
 from fpdfp.rng import Draws, Purpose
 from fpdfp.steps import shift_step
 
@@ -19,7 +19,7 @@ FULL = Full()
 
 def full_bits(array: Array) -> int:
     """The size of an array as an uncompressed message."""
-    return 8 * array.nbytes + frame_bits(FULL, array.shape, array.dtype)
+    return plain_bits(array.shape, array.dtype)
 
 
 class Kept(NamedTuple):

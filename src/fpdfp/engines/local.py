@@ -15,7 +15,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.compress import Compressor, Full
 from fpdfp.engines.downlink import Downlink, Kept, full_bits
 from fpdfp.engines.history import History
-from fpdfp.methods.base import Method, Update, Work
+from fpdfp.methods.base import Method, Work
 from fpdfp.problem import Problem
 from fpdfp.rng import Draws, Purpose, choose_clients
 
@@ -39,18 +39,6 @@ class _Round(NamedTuple):
     bits_up: int
     bits_down: int
     seconds: float
-    kept: Kept | None
-
-
-class _Outcome(NamedTuple):
-    """What a round comes to: whose replies arrived, what they keep, and the bits sent in it."""
-
-    clients: IntArray
-    chosen: IntArray
-    state: Any
-    update: Update
-    bits_up: int
-    bits_down: int
     kept: Kept | None
 
 
@@ -139,27 +127,19 @@ class Run:
 
     def advance(self) -> None:
         """Do one round; raise DivergenceError, and leave everything as it was, if it gives no numbers."""
-        started = time.perf_counter()
-        done = self._round(self.round)
-        # Absolute values, so that a commit that was cut short can be done once more.
-        self._pending = _Round(
-            done.clients, done.chosen, done.update.memory, done.state, self.work + done.update.work, self.round + 1,
-            self.bits_up + done.bits_up, self.bits_down + done.bits_down,
-            self.seconds + time.perf_counter() - started, done.kept,
-        )  # fmt: skip
+        self._pending = self._round(self.round)
         self.commit()
 
     def commit(self) -> None:
         """Make a round that is done count; if Ctrl-C cut that short, doing it again makes it whole."""
-        if self._pending is None:
+        done = self._pending
+        if done is None:
             return
-        for kept, new in zip(self.memory, self._pending.memory, strict=True):
-            kept[self._pending.clients] = new
-        if self._pending.kept is not None:
-            self._pending.kept.seen[self._pending.chosen] = self._pending.kept.sent
-        _, _, _, self.state, self.work, self.round, self.bits_up, self.bits_down, self.seconds, self.kept = (
-            self._pending
-        )
+        for kept, new in zip(self.memory, done.memory, strict=True):
+            kept[done.clients] = new
+        if done.kept is not None:
+            done.kept.seen[done.chosen] = done.kept.sent
+        _, _, _, self.state, self.work, self.round, self.bits_up, self.bits_down, self.seconds, self.kept = done
         self._pending = None
 
     def rehearse(self) -> None:
@@ -168,8 +148,9 @@ class Run:
         with contextlib.suppress(DivergenceError):
             self._round(self.round)
 
-    def _round(self, k: int) -> _Outcome:
+    def _round(self, k: int) -> _Round:
         """Do round k, and change nothing."""
+        started = time.perf_counter()
         problem, method = self.problem, self.method
         chosen = choose_clients(self.seed, k, problem.n_clients, self.clients_per_round)
         message = method.broadcast(problem.model, self.state)
@@ -179,18 +160,21 @@ class Run:
             assert self.kept is not None
             message, kept, bits_down = self.downlink.send(self.kept, message, chosen, self.seed, k)
         clients = self._that_answer(chosen, k)
-        memory = self._memory_of(clients)
-        if not len(clients):
-            return _Outcome(clients, chosen, self.state, Update((), memory), 0, bits_down, kept)
-        draws = Draws(self.seed, k, clients)
-        update = method.client_update(problem.model, problem.local(clients, memory), message, k, draws)
-        sent, bits_up = self._transmit(update.reply, draws)
-        state = method.server_update(problem.model, self.state, sent, k)
-        update = update._replace(memory=method.confirm(problem.model, update.memory, sent, k))
-        x = method.solution(state)[0]
-        if not math.isfinite(float(np.vdot(x, x))):
-            raise DivergenceError("the iterate is no longer finite")
-        return _Outcome(clients, chosen, state, update, bits_up, bits_down, kept)
+        state, memory, work, bits_up = self.state, self._memory_of(clients), self.work, 0
+        if len(clients):
+            draws = Draws(self.seed, k, clients)
+            update = method.client_update(problem.model, problem.local(clients, memory), message, k, draws)
+            sent, bits_up = self._transmit(update.reply, draws)
+            state = method.server_update(problem.model, state, sent, k)
+            memory, work = method.confirm(problem.model, update.memory, sent, k), work + update.work
+            x = method.solution(state)[0]
+            if not math.isfinite(float(np.vdot(x, x))):
+                raise DivergenceError("the iterate is no longer finite")
+        # Absolute values, so that a commit that was cut short can be done once more.
+        return _Round(
+            clients, chosen, memory, state, work, k + 1, self.bits_up + bits_up, self.bits_down + bits_down,
+            self.seconds + time.perf_counter() - started, kept,
+        )  # fmt: skip
 
     def _memory_of(self, clients: IntArray) -> Any:
         """Return what some clients remember."""

@@ -25,6 +25,8 @@ POWER, STEPS = 64, 30
 GRAM_PARTS = 1 << 22
 #: Rows that are multiplied with a dense matrix at a time.
 ROWS = 4096
+#: A plain integer, since arithmetic with an enumeration is slow.
+BATCH = int(Purpose.BATCH)
 
 
 class LinearModel(Losses):
@@ -83,7 +85,7 @@ class LinearModel(Losses):
         out = np.empty(len(clients), dtype=np.float64)
         x = np.ascontiguousarray(x, dtype=self.dtype)
         self.check(x, clients, shared=True)
-        self._call("values", clients, x, self._ridge_at(x), out)
+        self._kernels["values"](clients, x, self._ridge_at(x), out)
         return out
 
     def _ridge_at(self, x: Array) -> float:
@@ -105,17 +107,19 @@ class LinearModel(Losses):
         else:
             if draws is None:
                 raise ValueError("draws must be given with batch_size")
-            batch, (k0, k1), tag, round_ = batch_size, draws.key, draws.tag(Purpose.BATCH), draws.round
-        self._call("gradients", clients, points, self._ridge, batch, k0, k1, tag, round_, out)
+            batch, (k0, k1), tag, round_ = batch_size, draws.key, draws.tag(BATCH), draws.round
+        self._kernels["gradients"](clients, points, self._ridge, batch, k0, k1, tag, round_, out)
         return out
 
-    def _call(self, name: str, *arguments: Any) -> None:
-        """Call a kernel in its form for dense or for CSR rows."""
+    @functools.cached_property
+    def _kernels(self) -> dict[str, Callable[..., None]]:
+        """The kernels in their form for dense or for CSR rows, given the rows; looked up once, as rounds are short."""
         X, y, offsets, _ = self._rows
-        if self._rows.sparse:
-            self._kernel(f"{name}_csr")(X.data, X.indices, X.indptr, y, offsets, *arguments)
-        else:
-            self._kernel(f"{name}_dense")(X, y, offsets, *arguments)
+        form, rows = ("csr", (X.data, X.indices, X.indptr)) if self._rows.sparse else ("dense", (X,))
+        return {
+            name: functools.partial(self._kernel(f"{name}_{form}"), *rows, y, offsets)
+            for name in ("values", "gradients")
+        }
 
     def _kernel(self, name: str) -> Callable[..., None]:
         """Return the kernel of this name."""

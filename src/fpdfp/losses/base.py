@@ -83,7 +83,7 @@ class Losses(abc.ABC):
             axis = "" if shared else ", or that with a leading client axis"
             raise ValueError(f"x must have shape {self.shape}{axis}, got {x.shape}")
         # Seen as unsigned, a negative number is a large one: one comparison does for both ends.
-        if len(clients) and clients.view(np.uint64).max() >= self.n_clients:
+        if len(clients) and np.maximum.reduce(clients.view(np.uint64)) >= len(self.sizes):
             raise IndexError(f"clients must be numbers from 0 to {self.n_clients - 1}")
 
     @abc.abstractmethod

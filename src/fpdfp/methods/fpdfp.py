@@ -134,7 +134,7 @@ class FPDFP(Method):
         gamma = self.schedule()(k)
         x, v = message
         for t in range(self.local_steps):
-            gradients = local.gradients(x, self.batch_size, draws._replace(step=t))
+            gradients = local.gradients(x, self.batch_size, draws.at(t))
             x, v = pdfp_step(model, x, v, gradients, gamma, self.lam)
         return Update(Reply(x - message.x, v))
 

@@ -83,6 +83,6 @@ class FPDFPIdentity(PrimalForm):
         gamma = self.schedule()(k)
         x = message.x
         for t in range(self.local_steps):
-            gradients = local.gradients(x, self.batch_size, draws._replace(step=t))
+            gradients = local.gradients(x, self.batch_size, draws.at(t))
             x = model.penalty.prox(x - gamma * gradients, gamma)
         return Update(Change(x - message.x))
