@@ -8,7 +8,10 @@ from typing import Annotated
 
 import typer
 
+from fpdfp.flower.commands import app as flower
+
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
+app.add_typer(flower, name="flower")
 
 
 def _version(asked: bool) -> None:

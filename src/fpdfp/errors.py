@@ -23,5 +23,9 @@ class MessageError(ValueError):
     """A message is cut off, damaged, or not what was agreed on."""
 
 
+class AbsentError(RuntimeError):
+    """Sites that are needed did not answer in time; the message names them."""
+
+
 class DataSetError(RuntimeError):
     """A data set cannot be found, fetched or read: the message says what to do."""

@@ -5,7 +5,7 @@ A client's loss is the mean over its rows of φ(z_j, y_j) with z_j = a_jᵀx, pl
 values the ridge itself, which all clients share.
 
 Rows are sorted by client; client i owns rows ``offsets[i]:offsets[i+1]``. ``x`` has one row that all
-clients share, or one row for each.
+clients share, or one row for each. ``names`` are the clients' numbers in the whole federation, by which they draw.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def sparse_dot(data: Any, indices: Any, start: Any, stop: Any, x: Any) -> Any:
 
 
 @serial
-def choose_rows(k0: Any, k1: Any, tag: Any, client: Any, round_: Any, offsets: Any, batch: Any) -> Any:
+def choose_rows(k0: Any, k1: Any, tag: Any, client: Any, name: Any, round_: Any, offsets: Any, batch: Any) -> Any:
     """Return the numbers of a random subset of ``batch`` of a client's rows, or of all of them."""
     first = offsets[client]
     count = offsets[client + 1] - first
@@ -83,7 +83,7 @@ def choose_rows(k0: Any, k1: Any, tag: Any, client: Any, round_: Any, offsets: A
     size = 4
     while size < 2 * batch:
         size *= 2
-    sample_subset(k0, k1, tag, client, round_, count, batch, np.empty(size, dtype=np.int64), rows)
+    sample_subset(k0, k1, tag, name, round_, count, batch, np.empty(size, dtype=np.int64), rows)
     for t in range(batch):
         rows[t] += first
     return rows
@@ -167,23 +167,23 @@ def client_gradient_csr(
 
 @threaded
 def gradients_dense(
-    kind: Any, X: Any, y: Any, offsets: Any, clients: Any, x: Any, l2: Any, batch: Any,
+    kind: Any, X: Any, y: Any, offsets: Any, clients: Any, names: Any, x: Any, l2: Any, batch: Any,
     k0: Any, k1: Any, tag: Any, round_: Any, out: Any,
 ) -> None:  # fmt: skip
     shared = x.shape[0] == 1
     for i in prange(clients.size):
-        rows = choose_rows(k0, k1, tag, clients[i], round_, offsets, batch)
+        rows = choose_rows(k0, k1, tag, clients[i], names[i], round_, offsets, batch)
         client_gradient_dense(kind, X, y, rows, x[0] if shared else x[i], l2, out[i])
 
 
 @threaded
 def gradients_csr(
-    kind: Any, data: Any, indices: Any, indptr: Any, y: Any, offsets: Any, clients: Any, x: Any, l2: Any,
-    batch: Any, k0: Any, k1: Any, tag: Any, round_: Any, out: Any,
+    kind: Any, data: Any, indices: Any, indptr: Any, y: Any, offsets: Any, clients: Any, names: Any, x: Any,
+    l2: Any, batch: Any, k0: Any, k1: Any, tag: Any, round_: Any, out: Any,
 ) -> None:  # fmt: skip
     shared = x.shape[0] == 1
     for i in prange(clients.size):
-        rows = choose_rows(k0, k1, tag, clients[i], round_, offsets, batch)
+        rows = choose_rows(k0, k1, tag, clients[i], names[i], round_, offsets, batch)
         client_gradient_csr(kind, data, indices, indptr, y, rows, x[0] if shared else x[i], l2, out[i])
 
 

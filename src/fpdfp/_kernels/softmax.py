@@ -118,23 +118,23 @@ def client_gradient_csr(
 
 @threaded
 def gradients_dense(
-    X: Any, y: Any, offsets: Any, clients: Any, x: Any, l2: Any, batch: Any,
+    X: Any, y: Any, offsets: Any, clients: Any, names: Any, x: Any, l2: Any, batch: Any,
     k0: Any, k1: Any, tag: Any, round_: Any, out: Any,
 ) -> None:  # fmt: skip
     shared = x.shape[0] == 1
     for i in prange(clients.size):
-        rows = choose_rows(k0, k1, tag, clients[i], round_, offsets, batch)
+        rows = choose_rows(k0, k1, tag, clients[i], names[i], round_, offsets, batch)
         client_gradient_dense(X, y, rows, x[0] if shared else x[i], l2, out[i])
 
 
 @threaded
 def gradients_csr(
-    data: Any, indices: Any, indptr: Any, y: Any, offsets: Any, clients: Any, x: Any, l2: Any,
-    batch: Any, k0: Any, k1: Any, tag: Any, round_: Any, out: Any,
+    data: Any, indices: Any, indptr: Any, y: Any, offsets: Any, clients: Any, names: Any, x: Any,
+    l2: Any, batch: Any, k0: Any, k1: Any, tag: Any, round_: Any, out: Any,
 ) -> None:  # fmt: skip
     shared = x.shape[0] == 1
     for i in prange(clients.size):
-        rows = choose_rows(k0, k1, tag, clients[i], round_, offsets, batch)
+        rows = choose_rows(k0, k1, tag, clients[i], names[i], round_, offsets, batch)
         client_gradient_csr(data, indices, indptr, y, rows, x[0] if shared else x[i], l2, out[i])
 
 

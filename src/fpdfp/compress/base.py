@@ -176,10 +176,16 @@ class Compressor(abc.ABC):
         shape, dtype = _checks.shape("shape", shape), wire.check_dtype(dtype)
         if isinstance(messages, bytes | bytearray | memoryview):
             raise TypeError("messages must be a list of messages, got one: give [message]")
-        arrays = [wire.decode_as(self, message, shape, dtype, device) for message in messages]
-        if len(arrays) == 1:
-            return arrays[0][None]
-        return xp.stack(arrays) if arrays else xp.empty((0, *shape), dtype=dtype)
+        if not len(messages):
+            return xp.empty((0, *shape), dtype=dtype)
+        parts = [self.unpack(wire.body_as(self, one, shape, dtype), shape, dtype, device) for one in messages]
+        if len(parts) > 1 and all(part.values is None and part.origin is None for part in parts):
+            # Levels of all messages are turned into numbers at once.
+            joined = {name: xp.concatenate([getattr(part, name) for part in parts]) for name in ("levels", "scales")}
+            parts = [self.make(shape, dtype, **joined)]
+        rows = len(messages) // len(parts)
+        arrays = [wire.opened(self, part).reshape(rows, *shape) for part in parts]
+        return arrays[0] if len(arrays) == 1 else xp.concatenate(arrays)
 
     def make(self, shape: Shape, dtype: Any, **parts: Array | None) -> Quantized:
         """Return what messages of this compressor hold."""

@@ -65,8 +65,8 @@ def encode(compressor: Compressor, quantized: Quantized, row: int) -> bytes:
     return b"".join((head, *pieces, struct.pack("<I", checksum)))
 
 
-def decode_as(compressor: Compressor, message: bytes, shape: Shape, dtype: np.dtype[Any], device: str = "cpu") -> Array:
-    """Return the array of a message that this compressor must have made of an array of this shape and dtype."""
+def body_as(compressor: Compressor, message: bytes, shape: Shape, dtype: np.dtype[Any]) -> Body:
+    """Return what follows the header of a message that this compressor must have made of such an array."""
     data = _checked(message)
     expected = _agreed(compressor, shape, dtype)
     found = bytearray(data[: len(expected)])
@@ -78,8 +78,7 @@ def decode_as(compressor: Compressor, message: bytes, shape: Shape, dtype: np.dt
             f"a message holds {_describe(seen.compressor, seen.shape, seen.dtype)}; "
             f"expected {_describe(compressor, shape, dtype)}"
         )
-    body = Body(data[CODE_AT] & 15, data[len(expected) : -CHECKSUM_BYTES])
-    return _open(compressor, body, shape, dtype, device)
+    return Body(data[CODE_AT] & 15, data[len(expected) : -CHECKSUM_BYTES])
 
 
 def decode(message: bytes, *, limit: int = DEFAULT_LIMIT) -> Array:
@@ -110,7 +109,9 @@ def decode(message: bytes, *, limit: int = DEFAULT_LIMIT) -> Array:
     seen = parse(data)
     if math.prod(max(n, 1) for n in seen.shape) > limit:
         raise MessageError(f"a message holds an array of shape {seen.shape}, over the limit of {limit} entries")
-    return _open(seen.compressor, Body(seen.code, data[seen.end : -CHECKSUM_BYTES]), seen.shape, seen.dtype)
+    body = Body(seen.code, data[seen.end : -CHECKSUM_BYTES])
+    quantized = seen.compressor.unpack(body, seen.shape, seen.dtype)
+    return opened(seen.compressor, quantized).reshape(seen.shape)
 
 
 def parse(message: bytes) -> Header:
@@ -141,9 +142,9 @@ def parse(message: bytes) -> Header:
     return Header(compressor, shape, DTYPES[kind >> 5], code, at)
 
 
-def _open(compressor: Compressor, body: Body, shape: Shape, dtype: np.dtype[Any], device: str = "cpu") -> Array:
-    quantized = compressor.unpack(body, shape, dtype, device)
-    values: Array = compressor.dequantize(quantized).reshape(shape)
+def opened(compressor: Compressor, quantized: Quantized) -> Array:
+    """Return the arrays that unpacked messages stand for, if they are finite."""
+    values: Array = compressor.dequantize(quantized)
     # Finite scales give finite numbers; those that were sent as they are can be anything.
     if quantized.values is not None and not bool(namespace(values).isfinite(values).all()):
         raise damaged("a number is not finite")

@@ -15,7 +15,7 @@ from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.linops.base import LinOp
 from fpdfp.linops.norm import largest_eigenvalue_bound, positive_norm_bound
-from fpdfp.losses.base import Losses
+from fpdfp.losses.base import Losses, checked_draws
 from fpdfp.rng import Draws, Purpose, table_size
 
 #: Power steps for the norm of a client's projector: at most so many, fewer when the bounds are this near to each other.
@@ -130,9 +130,11 @@ class ProjectionLosses(Losses):
         if batch_size is None:
             views = [self._views[client] for client in clients]
         else:
-            if draws is None:
-                raise ValueError("draws must be given with batch_size")
-            views = [self._some_views(int(client), batch_size, draws) for client in clients]
+            drawn = checked_draws(draws, clients)
+            views = [
+                self._some_views(int(client), int(name), batch_size, drawn)
+                for client, name in zip(clients, drawn.clients, strict=True)
+            ]
         shared = x.ndim == len(self.shape)
         out: Array = self.xp.zeros((len(clients), *self.shape), dtype=self.dtype)
         for rows, pieces in self._portions(views) if shared else self._singly(views):
@@ -147,7 +149,7 @@ class ProjectionLosses(Losses):
             out += self.l2 * x
         return out
 
-    def _some_views(self, client: int, batch_size: int, draws: Draws) -> IntArray:
+    def _some_views(self, client: int, name: int, batch_size: int, draws: Draws) -> IntArray:
         """Draw views of a client, uniformly without replacement; all where it has no more."""
         count = int(self.sizes[client])
         if batch_size >= count:
@@ -156,9 +158,7 @@ class ProjectionLosses(Losses):
 
         chosen = np.empty(batch_size, dtype=np.int64)
         table = np.empty(table_size(batch_size), dtype=np.int64)
-        philox.sample_subset(
-            *draws.key, draws.tag(Purpose.BATCH), client, draws.round, count, batch_size, table, chosen
-        )
+        philox.sample_subset(*draws.key, draws.tag(Purpose.BATCH), name, draws.round, count, batch_size, table, chosen)
         chosen.sort()
         return self._views[client][chosen]
 

@@ -2,7 +2,8 @@
 
 from fpdfp.engines.history import History
 from fpdfp.engines.local import Run
+from fpdfp.engines.ray import Ray
 from fpdfp.engines.result import Result
 from fpdfp.engines.solve import solve
 
-__all__ = ["History", "Result", "Run", "solve"]
+__all__ = ["History", "Ray", "Result", "Run", "solve"]

@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import math
 import os
 import tempfile
 import zipfile
@@ -22,7 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpdfp._array import to_host
-from fpdfp._typing import Array
+from fpdfp._typing import Array, Shape
+from fpdfp.engines import files
 from fpdfp.engines.downlink import Kept
 from fpdfp.engines.history import History
 from fpdfp.errors import CheckpointError
@@ -30,8 +32,6 @@ from fpdfp.problem import Problem
 from fpdfp.steps import Schedule
 
 FORMAT = 3
-#: Bytes of the digest at the end of a file.
-SEAL = 32
 
 
 class Checkpoint(NamedTuple):
@@ -68,35 +68,17 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         arrays |= {f"kept/{number:03d}": to_host(array) for number, array in enumerate(checkpoint.kept.message)}
         arrays |= {"seen": checkpoint.kept.seen, "sent": np.array(checkpoint.kept.sent)}
     arrays |= {f"history/{name}": checkpoint.history[name] for name in checkpoint.history}
-    handle, temporary = _temporary(path)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(sealed(arrays))
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
+        files.write_sealed(path, archived(arrays))
     except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
         raise CheckpointError(f"the checkpoint {path} could not be written ({error}); the old one is intact") from error
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    _sync_directory(path.parent)
 
 
-def sealed(arrays: Mapping[str, Any]) -> bytes:
-    """Return an archive of arrays with the digest of its bytes at its end."""
+def archived(arrays: Mapping[str, Any]) -> bytes:
+    """Return arrays as the bytes of an ``.npz`` archive."""
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
-    return buffer.getvalue() + hashlib.sha256(buffer.getvalue()).digest()
-
-
-def opened(contents: bytes) -> bytes:
-    """Return the archive without its digest, if that is right: a flipped bit anywhere is seen."""
-    archive, seal = contents[:-SEAL], contents[-SEAL:]
-    if hashlib.sha256(archive).digest() != seal:
-        raise ValueError("it is cut off or damaged")
-    return archive
+    return buffer.getvalue()
 
 
 def check_path(path: Path) -> None:
@@ -120,7 +102,7 @@ def _temporary(path: Path) -> tuple[int, str]:
 def load(path: Path) -> Checkpoint:
     """Read a checkpoint; a missing, cut or foreign file is an error that says so."""
     try:
-        with np.load(io.BytesIO(opened(path.read_bytes())), allow_pickle=False) as archive:
+        with np.load(io.BytesIO(files.read_sealed(path)), allow_pickle=False) as archive:
             contents = {name: archive[name] for name in archive.files}
         meta = json.loads(str(contents["meta"]))
         if meta["format"] != FORMAT:
@@ -172,13 +154,11 @@ def fingerprint(problem: Problem) -> str:
 
     Losses enter with ten digits, since their last bits may differ between machines and numbers of threads.
     """
-    size = int(np.prod(problem.model.shape))
-    here = np.cos(np.arange(size)).reshape(problem.model.shape).astype(problem.model.dtype)
-    probe = problem.model.xp.asarray(here)
-    image = problem.linop.apply(probe)
-    losses = problem.losses.values(probe, np.arange(problem.n_clients))
-    kinds = (type(problem.losses), type(problem.penalty), type(problem.linop))
-    summary = hashlib.sha256(repr([kind.__qualname__ for kind in kinds]).encode())
+    point = problem.model.xp.asarray(probe(problem.model.shape, problem.model.dtype))
+    image = problem.linop.apply(point)
+    losses = problem.losses.values(point, np.arange(problem.n_clients))
+    kinds = [problem.losses.family, *(type(one).__qualname__ for one in (problem.penalty, problem.linop))]
+    summary = hashlib.sha256(repr(kinds).encode())
     for array in (
         problem.losses.sizes,
         problem.weights,
@@ -189,6 +169,11 @@ def fingerprint(problem: Problem) -> str:
     ):
         summary.update(np.ascontiguousarray(array).tobytes())
     return summary.hexdigest()[:16]
+
+
+def probe(shape: Shape, dtype: Any) -> Array:
+    """Return a point at which losses that differ have different values."""
+    return np.cos(np.arange(math.prod(shape))).reshape(shape).astype(dtype)
 
 
 def describe(value: object) -> str:
@@ -222,12 +207,3 @@ def _ten_digits(values: Array) -> Array:
 def digest(array: Array) -> str:
     """Return a short digest of an array's bits."""
     return hashlib.sha256(np.ascontiguousarray(to_host(array)).tobytes()).hexdigest()[:16]
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make the rename itself survive a power cut."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -71,6 +71,15 @@ class Downlink:
         missed = np.where(seen < 0, whole, np.minimum(sent - seen, whole))
         return type(message)(*arrays), Kept(tuple(arrays), sent, kept.seen), int(missed.sum())
 
+    def frames(self, kept: Kept, message: Any, seed: int, k: int) -> list[bytes]:
+        """Return the messages that take clients from the model they keep to the one that ``send`` gives them."""
+        draws = Draws(seed, k, np.zeros(1, dtype=np.int64))
+        differences = (wanted - there for wanted, there in zip(message, kept.message, strict=True))
+        return [
+            self.compressor.encode(self.compressor.quantize(difference[None], draws, Purpose.DOWNLINK + field))[0]
+            for field, difference in enumerate(differences)
+        ]
+
     def _share(self, shape: tuple[int, ...]) -> float:
         """a: how much of a decoded difference is taken."""
         if not self.compressor.unbiased:

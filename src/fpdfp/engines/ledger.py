@@ -16,12 +16,14 @@ carries messages over a network uses these classes; the in-process engine has on
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray
+from fpdfp.engines.tuples import named
 from fpdfp.methods.base import Method
 from fpdfp.problem import Model
 
@@ -133,5 +135,33 @@ class ClientLedger:
         """Take the server's copy for what this client remembers of its messages."""
         if digest(copy[name] for name in self.method.shared_memory) != server.digest:
             raise ValueError("copy must be that of the server's stamp: it was damaged on its way")
-        self.memory = self.memory._replace(**{name: array[None].copy() for name, array in copy.items()})
+        if copy:
+            self.memory = self.memory._replace(**{name: array[None].copy() for name, array in copy.items()})
         self.version, self._pending = server.version, None
+
+    def export(self) -> dict[str, Any]:
+        """Return the ledger as a tree of arrays."""
+        pending = None
+        if self._pending is not None:
+            memory, decoded, k = self._pending
+            pending = {"memory": _tree(memory), "decoded": _tree(decoded), "round": k}
+        return {"version": self.version, "memory": _tree(self.memory), "pending": pending}
+
+    def restore(self, saved: Mapping[str, Any], here: Callable[[Array], Array]) -> None:
+        """Take over what was exported; ``here`` puts an array where this client computes."""
+        self.version = int(saved["version"])
+        self.memory = self._tuple(saved["memory"], here)
+        pending = saved["pending"]
+        self._pending = None
+        if pending is not None:
+            decoded = pending["decoded"]
+            sent = named("Reply", tuple(decoded))(*map(here, decoded.values()))
+            self._pending = self._tuple(pending["memory"], here), sent, int(pending["round"])
+
+    def _tuple(self, saved: Mapping[str, Array], here: Callable[[Array], Array]) -> Any:
+        """Return a memory like this method's."""
+        return self.memory._replace(**{name: here(array) for name, array in saved.items()}) if saved else ()
+
+
+def _tree(arrays: Any) -> dict[str, Array]:
+    return {name: to_host(array) for name, array in arrays._asdict().items()} if arrays else {}

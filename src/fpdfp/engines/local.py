@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fpdfp._array import read_only
+from fpdfp._array import namespace, read_only
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress import Compressor, Full
 from fpdfp.engines.downlink import Downlink, Kept, full_bits
@@ -199,6 +199,41 @@ class Run:
             total += int(bits.sum())
         return type(reply)(*decoded), total
 
+    def _answers(self, question: Any) -> Array:
+        """Return the sum of what all clients answer, and count its bits."""
+        total: Array = np.zeros(2)
+        for clients in self.problem.losses.chunks():
+            local = self.problem.local(clients, self._memory_of(clients))
+            answers = self.method.answer(self.problem.model, local, question)
+            self.bits_up += len(clients) * full_bits(answers[0])
+            self.bits_down += len(clients) * sum(full_bits(array) for array in question)
+            total += answers.sum(axis=0)
+        return total
+
+    def evaluating(self, *, last: bool) -> contextlib.AbstractContextManager[None]:
+        """Return a context for evaluations between rounds, or after the last one."""
+        return contextlib.nullcontext()
+
+    def asking_ahead(self, *, last: bool) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which an engine may ask clients for more than is wanted yet."""
+        return contextlib.nullcontext()
+
+    def restore_memory(self, saved: Mapping[str, Array]) -> None:
+        """Have clients remember what a checkpoint has; what another engine has added to it is not needed here."""
+        if self.memory:
+            self.memory = back(self.memory, {name: saved[name] for name in self.memory._fields})
+
+    def labels(self) -> dict[str, str]:
+        """Return what a checkpoint is to say beside what tells runs apart."""
+        return {}
+
+    def resumed(self, labels: Mapping[str, str]) -> None:
+        """Take note of what a checkpoint says beside what tells runs apart."""
+
+    def memory_to_save(self) -> dict[str, Array]:
+        """Return what clients remember, for a checkpoint."""
+        return dict(self.memory._asdict()) if self.memory else {}
+
     def certify(self, enough: float = math.inf) -> float | None:
         """Have every client send its part of a duality gap, count the bits, and return the gap relative to F(x).
 
@@ -211,12 +246,10 @@ class Run:
             return None
         if math.isfinite(enough) and method.outlook(problem.model, self.state) > 10.0 * enough:
             return math.inf
-        total: Array = np.zeros(2)
-        for clients in problem.losses.chunks():
-            memory = self._memory_of(clients)
-            answers = method.answer(problem.model, problem.local(clients, memory), question)
-            self.bits_up += len(clients) * full_bits(answers[0])
-            self.bits_down += len(clients) * sum(full_bits(array) for array in question)
-            total += answers.sum(axis=0)
-        value, gap = method.conclude(problem.model, self.state, total / problem.n_clients)
+        value, gap = method.conclude(problem.model, self.state, self._answers(question) / problem.n_clients)
         return None if gap is None else gap / max(abs(value), 1e-300)
+
+
+def back(fresh: Any, saved: Mapping[str, Array]) -> Any:
+    """Return saved arrays in a named tuple like a fresh one, each in the memory that the fresh one's is in."""
+    return type(fresh)(**{name: namespace(getattr(fresh, name)).asarray(array) for name, array in saved.items()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import warnings
 from collections.abc import Callable
@@ -19,9 +20,10 @@ from fpdfp.engines.local import DivergenceError, Run
 from fpdfp.engines.progress import Bar
 from fpdfp.engines.result import Result
 from fpdfp.engines.setup import constants_of
-from fpdfp.errors import AccuracyWarning, CheckpointError, DivergenceWarning
-from fpdfp.problem import Certificate, Problem
+from fpdfp.errors import AbsentError, AccuracyWarning, CheckpointError, DivergenceWarning
+from fpdfp.problem import Certificate, Problem, Residual
 
+log = logging.getLogger("fpdfp.engines")
 #: An objective this many times that of the start and of zero counts as divergence.
 BLOW_UP = 1e3
 #: So that zero is at most zero times something.
@@ -53,7 +55,8 @@ class Loop:
         self.run = run
         self.plan = plan
         self.good = (run.state, run.work, run.round, run.bits_up, run.bits_down)
-        scale = self.scale()
+        with run.asking_ahead(last=run.round >= plan.rounds):
+            scale = self.scale()
         self.limit, self.rounding = BLOW_UP * scale, 64 * float(np.finfo(np.float64).eps) * scale
 
     def scale(self) -> float:
@@ -91,6 +94,8 @@ class Loop:
                     self.evaluate()
                 except DivergenceError as error:
                     ended = self.diverged(str(error))
+                except AbsentError as error:
+                    log.warning("the end is not evaluated: %s", error)
             return self.result(*(ended or ("finished", f"all {plan.rounds} rounds done")))
 
     def missing_row(self) -> bool:
@@ -117,8 +122,7 @@ class Loop:
                 run.advance()
                 due = plan.due(run.round)
                 gap = None
-                if due:
-                    self.evaluate()
+                if due and self.evaluated():
                     # Before the checkpoint, since it costs bits.
                     if plan.tol is not None:
                         gap = run.certify(plan.tol * abs(run.history.last()["objective"]))
@@ -184,6 +188,16 @@ class Loop:
         slope = run.problem.gradient(run.x) + run.problem.linop.adjoint(certificate.v)
         return 0.5 * float(np.square(run.method.factor.adjoint(slope)).sum())
 
+    def evaluated(self) -> bool:
+        """Evaluate between rounds; where sites do not answer the round has no row, and the run goes on."""
+        try:
+            with self.run.evaluating(last=self.run.round == self.plan.rounds):
+                self.evaluate()
+        except AbsentError as error:
+            log.warning("round %d is not evaluated: %s", self.run.round, error)
+            return False
+        return True
+
     def evaluate(self) -> None:
         """Record a row of the history; raise DivergenceError if the iterate is no good any more."""
         run = self.run
@@ -216,8 +230,8 @@ class Loop:
         checkpoints.save(
             self.plan.checkpoint,
             checkpoints.Checkpoint(
-                run.round, run.state._asdict(), run.memory._asdict() if run.memory else {}, run.kept, tuple(run.work),
-                run.bits_up, run.bits_down, run.seconds, run.history, self.plan.description,
+                run.round, run.state._asdict(), run.memory_to_save(), run.kept, tuple(run.work),
+                run.bits_up, run.bits_down, run.seconds, run.history, self.plan.description | run.labels(),
             ),
         )  # fmt: skip
 
@@ -256,8 +270,13 @@ class Loop:
                 stacklevel=4,
             )
         x, v = run.method.solution(run.state)
-        x = self.polished(x, v)
-        certificate = run.problem.certificate(x, v)
+        try:
+            x = self.polished(x, v)
+            certificate = run.problem.certificate(x, v)
+        except AbsentError as error:
+            log.warning("nothing is certified: %s", error)
+            unknown = run.problem.model.xp.zeros(run.problem.model.dual_shape, dtype=x.dtype) if v is None else v
+            certificate = Certificate(math.nan, None, Residual(math.nan, math.nan), math.nan, unknown)
         return Result(
             x=x,
             v=certificate.v if v is None else v,

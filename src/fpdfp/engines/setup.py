@@ -14,6 +14,7 @@ from fpdfp._typing import Array
 from fpdfp.compress import Compressor, Full
 from fpdfp.compress.wire import frame_bits
 from fpdfp.engines.downlink import FULL, Downlink, full_bits
+from fpdfp.engines.remote import RemoteLosses
 from fpdfp.errors import StepTooLargeWarning
 from fpdfp.methods.base import Method
 from fpdfp.problem import Problem
@@ -137,7 +138,10 @@ def exchange_once(problem: Problem, method: Method) -> tuple[Method, tuple[int, 
     kind: Any = None
     up = 0
     for clients in problem.losses.chunks():
-        sent = method.gather(problem.model, problem.local(clients))
+        if isinstance(problem.losses, RemoteLosses):
+            sent = problem.losses.crew.gather(problem, method, clients)
+        else:
+            sent = method.gather(problem.model, problem.local(clients))
         if not sent:
             break
         kind, up = type(sent), up + sum(full_bits(array[0]) * len(array) for array in sent)
@@ -145,6 +149,8 @@ def exchange_once(problem: Problem, method: Method) -> tuple[Method, tuple[int, 
         total = sums if not total else [so_far + part for so_far, part in zip(total, sums, strict=True)]
     installed = method.install(problem.model, kind(*(part / problem.n_clients for part in total)) if kind else ())
     down = problem.n_clients * sum(map(full_bits, installed.announcement()))
+    if isinstance(problem.losses, RemoteLosses):
+        problem.losses.crew.install(problem, installed)
     return installed, (up, down)
 
 

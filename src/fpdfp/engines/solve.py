@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fpdfp import _checks, rng
-from fpdfp._array import namespace
 from fpdfp._blas import one_thread
 from fpdfp._typing import Array
 from fpdfp.compress import Compressor
 from fpdfp.engines import automatic, setup
 from fpdfp.engines import checkpoint as checkpoints
+from fpdfp.engines.crew import Crew
 from fpdfp.engines.history import RESERVED, History
-from fpdfp.engines.local import Run
+from fpdfp.engines.local import Run, back
 from fpdfp.engines.loop import Loop, Plan
+from fpdfp.engines.remote import RemoteLosses
+from fpdfp.engines.remote_run import RemoteRun
 from fpdfp.engines.result import Result
 from fpdfp.errors import CheckpointError
 from fpdfp.methods.base import Method, Work
@@ -41,8 +43,9 @@ def solve(
     checkpoint_every: int | None = None,
     resume: str | Path | bool = False,
     progress: bool | None = None,
+    engine: Crew | None = None,
 ) -> Result:
-    """Minimise f(x) + g(Bx) with a federated method, in this process.
+    """Minimise f(x) + g(Bx) with a federated method.
 
     Parameters
     ----------
@@ -92,6 +95,9 @@ def solve(
         the file is there.
     progress
         Whether to show a progress bar; None shows it where standard error is a terminal.
+    engine
+        Where the clients are: None for this process, or an engine such as :class:`fpdfp.engines.Ray`. The same seed and
+        the same participants give the same bits.
 
     Returns
     -------
@@ -114,6 +120,28 @@ def solve(
         raise TypeError(f"problem must be an fpdfp.Problem, got {type(problem).__name__}")
     if method is not None and not isinstance(method, Method):
         raise TypeError(f"method must be one of fpdfp.methods, got {_checks.kind(method)}")
+    if engine is not None and not isinstance(engine, Crew):
+        raise TypeError(f"engine must be one of fpdfp.engines or None, got {_checks.kind(engine)}")
+    if engine is None and isinstance(problem.losses, RemoteLosses):
+        engine = problem.losses.crew
+    if engine is not None:
+        with engine.started():
+            return _solve(
+                engine.attach(problem), method, rounds, clients_per_round, compressor, downlink, drop_out, seed, x0,
+                evaluate_every, metrics, callbacks, tol, checkpoint, checkpoint_every, resume, progress, engine,
+            )  # fmt: skip
+    return _solve(
+        problem, method, rounds, clients_per_round, compressor, downlink, drop_out, seed, x0, evaluate_every, metrics,
+        callbacks, tol, checkpoint, checkpoint_every, resume, progress, None,
+    )  # fmt: skip
+
+
+def _solve(
+    problem: Problem, method: Method | None, rounds: int, clients_per_round: int | None, compressor: Any, downlink: Any,
+    drop_out: float, seed: int, x0: Any, evaluate_every: Any, metrics: Any, callbacks: Any, tol: float | None,
+    checkpoint: Any, checkpoint_every: int | None, resume: Any, progress: bool | None, crew: Crew | None,
+) -> Result:  # fmt: skip
+    """Run the rounds in this process, or with the clients of a crew."""
     method, compressor, downlink = automatic.choose(problem, method, compressor, downlink)
     rounds = _checks.integer("rounds", rounds, at_least=1, at_most=rng.MAX_ROUNDS)
     seed = rng.check_seed(seed)
@@ -130,10 +158,11 @@ def solve(
     if plan.checkpoint is not None:
         what = {"method": prepared, "compressor": compressors, "downlink": downlink, "drop_out": drop_out}
         plan = plan._replace(description=_describe(problem, what, n, seed, start))
-    run = Run(
+    given = (
         problem, prepared, compressors, n, seed, prepared.init(problem.model, start),
         prepared.init_memory(problem.model, problem.n_clients), server_side, drop_out,
     )  # fmt: skip
+    run = Run(*given) if crew is None else RemoteRun(*given, crew=crew)
     run.bits_once_up, run.bits_once_down = bits_once
     source = plan.checkpoint if resume is True else Path(resume) if resume else None
     if source is not None and (resume is not True or source.exists()):
@@ -203,8 +232,9 @@ def _restore(run: Run, saved: checkpoints.Checkpoint, plan: Plan, source: Path) 
         raise CheckpointError(
             f"the checkpoint {source} records the metrics {sorted(recorded)}, but now there are {sorted(plan.metrics)}"
         )
-    run.state = _back(run.state, saved.state)
-    run.memory = _back(run.memory, saved.memory) if saved.memory else ()
+    run.state = back(run.state, saved.state)
+    run.restore_memory(saved.memory)
+    run.resumed(saved.description)
     run.work, run.kept = Work(*saved.work), saved.kept
     if run.kept is not None:
         xp = run.problem.model.xp
@@ -212,8 +242,3 @@ def _restore(run: Run, saved: checkpoints.Checkpoint, plan: Plan, source: Path) 
     run.round = saved.round
     run.bits_up, run.bits_down, run.seconds = saved.bits_up, saved.bits_down, saved.seconds
     run.history = saved.history
-
-
-def _back(fresh: Any, saved: Mapping[str, Array]) -> Any:
-    """Return saved arrays in a named tuple like a fresh one, each in the memory that the fresh one's is in."""
-    return type(fresh)(**{name: namespace(getattr(fresh, name)).asarray(array) for name, array in saved.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
@@ -14,7 +15,7 @@ from fpdfp.linops.base import LinOp
 from fpdfp.linops.diagonal import Diagonal
 from fpdfp.linops.rows import EachRow
 from fpdfp.losses import _rows
-from fpdfp.losses.base import Losses
+from fpdfp.losses.base import Form, Losses, checked_draws
 from fpdfp.rng import Draws, Purpose
 
 #: Up to this many columns the Hessian is formed as a dense matrix.
@@ -51,6 +52,21 @@ class LinearModel(Losses):
         least, most = float(self._ridge.min()), float(self._ridge.max())
         ridge = f"{least:g}" if isinstance(self.l2, float) else f"{least:g} to {most:g}"
         return f"{type(self).__name__}({self._size}, {self.n_clients} clients, l2={ridge})"
+
+    @property
+    def form(self) -> Form:
+        return "linear"
+
+    def part(self, clients: IntArray) -> Self:
+        X, y, offsets, names = self._rows
+        some = np.concatenate([np.arange(offsets[i], offsets[i + 1]) for i in clients])
+        made = copy.copy(self)
+        for kept in ("_kernels", "_lipschitz"):
+            vars(made).pop(kept, None)
+        made.sizes = self.sizes[clients]
+        ends = np.concatenate([[0], np.cumsum(made.sizes)]).astype(np.int64)
+        made._rows = _rows.Rows(X[some], y[some], ends, names[clients])
+        return made
 
     @property
     def _size(self) -> str:
@@ -103,12 +119,11 @@ class LinearModel(Losses):
         points = points.reshape(-1, *self.shape)
         out = np.empty((len(clients), *self.shape), dtype=self.dtype)
         if batch_size is None:
-            batch, k0, k1, tag, round_ = np.iinfo(np.int64).max, 0, 0, 0, 0
+            names, batch, k0, k1, tag, round_ = clients, np.iinfo(np.int64).max, 0, 0, 0, 0
         else:
-            if draws is None:
-                raise ValueError("draws must be given with batch_size")
-            batch, (k0, k1), tag, round_ = batch_size, draws.key, draws.tag(BATCH), draws.round
-        self._kernels["gradients"](clients, points, self._ridge, batch, k0, k1, tag, round_, out)
+            drawn = checked_draws(draws, clients)
+            names, batch, (k0, k1), tag, round_ = drawn.clients, batch_size, drawn.key, drawn.tag(BATCH), drawn.round
+        self._kernels["gradients"](clients, names, points, self._ridge, batch, k0, k1, tag, round_, out)
         return out
 
     @functools.cached_property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from fpdfp.rng import Draws
 if TYPE_CHECKING:
     from fpdfp.semismooth import Smooth
 
+#: What is known of the form of losses: functions of linear forms of x, quadratic ones of them, or nearly a convolution.
+Form = Literal["linear", "quadratic", "convolution", "other"]
 #: Gradients of many clients are summed in pieces of at most this many numbers.
 CHUNK = 1 << 22
 
@@ -55,6 +57,22 @@ class Losses(abc.ABC):
         return on_device(self.device)
 
     @property
+    def family(self) -> str:
+        """The name of the kind of losses, by which checkpoints tell them apart."""
+        return type(self).__qualname__
+
+    @property
+    def form(self) -> Form:
+        """What is known of the losses' form, from which a preconditioner can be chosen."""
+        return "convolution" if self.nearly_convolution else "other"
+
+    def part(self, clients: IntArray) -> Losses:
+        """Return the losses of some of the clients, numbered anew from 0, to be sent to where they are to live."""
+        from fpdfp.losses._part import Part
+
+        return Part(self, clients)
+
+    @property
     def nearly_convolution(self) -> bool:
         """Whether the Hessian of f may be nearly a convolution, as those of tomography and of blurred images are."""
         return False
@@ -70,8 +88,8 @@ class Losses(abc.ABC):
         """Return ∇f_i for each of the given clients, with a leading client axis.
 
         ``x`` has the shape of one point, or a leading client axis. With ``batch_size`` the gradient is that
-        of a uniformly random subset of so many samples, drawn from ``draws``; a client with fewer samples
-        uses them all.
+        of a uniformly random subset of so many samples, drawn from ``draws`` by the numbers that clients have there; a
+        client with fewer samples uses them all.
         """
 
     def check(self, x: Array, clients: IntArray, *, shared: bool = False) -> None:
@@ -186,3 +204,12 @@ class Losses(abc.ABC):
         length = max(1, CHUNK // max(1, dim))
         for start in range(0, self.n_clients, length):
             yield np.arange(start, min(start + length, self.n_clients))
+
+
+def checked_draws(draws: Draws | None, clients: IntArray) -> Draws:
+    """Return the draws of some clients, whose numbers there are those in the whole federation, not in a part of it."""
+    if draws is None:
+        raise ValueError("draws must be given with batch_size")
+    if len(draws.clients) != len(clients):
+        raise ValueError(f"draws must be those of the {len(clients)} clients, got those of {len(draws.clients)}")
+    return draws

@@ -112,7 +112,7 @@ class Custom(Losses):
             point = x if shared else x[row]
             arguments = (int(client), point)
             if self._sampled:
-                gradient = self._gradient(*arguments, self._samples(int(client), batch_size, draws))
+                gradient = self._gradient(*arguments, self._samples(int(client), row, batch_size, draws))
             else:
                 gradient = self._gradient(*arguments)
             if np.shape(gradient) != self.shape:
@@ -124,7 +124,7 @@ class Custom(Losses):
             out[row] = gradient
         return out
 
-    def _samples(self, client: int, batch_size: int | None, draws: Draws | None) -> IntArray | None:
+    def _samples(self, client: int, row: int, batch_size: int | None, draws: Draws | None) -> IntArray | None:
         size = int(self.sizes[client])
         if batch_size is None or batch_size >= size:
             return None
@@ -135,8 +135,8 @@ class Custom(Losses):
         chosen = np.empty(batch_size, dtype=np.int64)
         table = np.empty(table_size(batch_size), dtype=np.int64)
         k0, k1 = draws.key
-        tag = draws.tag(Purpose.BATCH)
-        philox.sample_subset(k0, k1, tag, client, draws.round, size, batch_size, table, chosen)
+        tag, name = draws.tag(Purpose.BATCH), int(draws.clients[row])
+        philox.sample_subset(k0, k1, tag, name, draws.round, size, batch_size, table, chosen)
         return chosen
 
     def lipschitz(self) -> Array:

@@ -6,6 +6,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.losses._single import SingleForm
+from fpdfp.losses.base import Form
 
 #: The smallest eigenvalue of AᵀA is looked for if forming it takes no more operations than this.
 GRAM_BUDGET = 10**10
@@ -45,6 +46,10 @@ class LeastSquares(SingleForm):
 
     kind = 1  # SQUARED of the kernels
     curvature = 1.0
+
+    @property
+    def form(self) -> Form:
+        return "quadratic"
 
     def strong_convexity(self, weights: Array) -> float:
         ridge = super().strong_convexity(weights)

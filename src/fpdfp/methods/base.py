@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from fpdfp._typing import Array, Shape
 from fpdfp.linops import LinOp
+from fpdfp.losses.base import Losses
 from fpdfp.methods.traits import Solves, Traits
 from fpdfp.penalties.zero import Zero
 from fpdfp.problem import LocalLosses, Model
@@ -104,6 +105,14 @@ class Method(abc.ABC):
 
     def install(self, model: Model, gathered: Any) -> Method:
         """Return the method with what it makes of the mean over all clients of what they sent once."""
+        return self
+
+    def asking(self, losses: Losses) -> Method:
+        """Return the method that says what clients are to send once, given all that is known of everyone's losses."""
+        return self
+
+    def for_clients(self) -> Method:
+        """Return the method without what the server alone needs, to be sent to clients."""
         return self
 
     def announcement(self) -> tuple[Array, ...]:

@@ -12,6 +12,7 @@ from fpdfp import _checks, steps
 from fpdfp._array import to_host
 from fpdfp._typing import Array, Shape
 from fpdfp.linops import Compose, LinOp
+from fpdfp.losses.base import Losses
 from fpdfp.methods import _control
 from fpdfp.methods._common import check_hyper_parameters, mean, norms
 from fpdfp.methods._variance import Anchors
@@ -250,6 +251,14 @@ class ShiftedPDFP(Method):
             raise ValueError(f"preconditioner={self.preconditioner!r} does not fit these losses: {error}") from error
         unless = float(gathered.lipschitz[0]) if self.preconditioner == "auto" and isinstance(made, Fourier) else None
         return dataclasses.replace(self, preconditioner=made, unless=unless)
+
+    def asking(self, losses: Losses) -> ShiftedPDFP:
+        if self.preconditioner != "auto":
+            return self
+        return dataclasses.replace(self, preconditioner=exchange.automatic(losses))
+
+    def for_clients(self) -> ShiftedPDFP:
+        return dataclasses.replace(self, space=None, matrix=None)
 
     @property
     def coordinates(self) -> Preconditioner | None:

@@ -8,9 +8,7 @@ import numpy as np
 
 from fpdfp._array import to_host
 from fpdfp._typing import Array, Shape
-from fpdfp.losses._linear import LinearModel
 from fpdfp.losses.base import Losses
-from fpdfp.losses.least_squares import LeastSquares
 from fpdfp.precondition.base import Preconditioner
 from fpdfp.precondition.fourier import Fourier
 from fpdfp.precondition.scaling import Scaling
@@ -79,12 +77,13 @@ def as_sent(numbers: Array) -> Array:
 
 def automatic(losses: Losses) -> Kind | None:
     """Return the kind of preconditioner that losses allow."""
-    if isinstance(losses, LinearModel):
+    if losses.form in ("linear", "quadratic"):
+        n_features = losses.shape[-1]
         # With fewer rows than features many directions have no curvature: whitened, the prox becomes too hard a
         # problem, which only quadratic losses forgive.
-        seen = isinstance(losses, LeastSquares) or int(losses.sizes.sum()) > losses.n_features
-        return "moments" if seen and losses.n_features <= MOMENTS else "diagonal"
-    return "fourier" if losses.nearly_convolution else None
+        seen = losses.form == "quadratic" or int(losses.sizes.sum()) > n_features
+        return "moments" if seen and n_features <= MOMENTS else "diagonal"
+    return "fourier" if losses.form == "convolution" else None
 
 
 def build(means: Once, shape: Shape, *, careful: bool = False) -> Preconditioner:

@@ -1,0 +1,520 @@
+"""The sites that hold the clients, as the server sees them."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+import logging
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._typing import Array, IntArray
+from fpdfp.compress import Compressor
+from fpdfp.engines.ledger import digest
+from fpdfp.engines.local import DivergenceError
+from fpdfp.engines.site import FULL, ROUNDS, Job, shortened
+from fpdfp.engines.tuples import named
+from fpdfp.errors import AbsentError, MessageError
+from fpdfp.linops.base import LinOp
+from fpdfp.methods.base import Method, Work
+from fpdfp.problem import Problem
+from fpdfp.rng import Draws
+
+if TYPE_CHECKING:
+    from fpdfp.engines.remote import RemoteLosses
+
+log = logging.getLogger("fpdfp.engines")
+#: How many of the server's differences are kept for sites that missed some.
+LOG = 64
+#: How often a site is sent what it lacks: the job, and then what goes with it.
+ATTEMPTS = 3
+#: Seconds before sites that did not answer are asked once more.
+PAUSE = 0.2
+
+
+class Ask(NamedTuple):
+    """What the server asks of the clients of a round.
+
+    Attributes
+    ----------
+    round, clients
+        k, and the numbers of the clients.
+    memory
+        The server's copies of what all clients remember, and their versions.
+    message
+        What the clients are to compute with: a named tuple of arrays.
+    step
+        The difference that leads to it, a frame for each field; None where the message goes out as it is.
+    """
+
+    round: int
+    clients: IntArray
+    memory: Any
+    message: Any
+    step: list[bytes] | None
+
+
+class Arrived(NamedTuple):
+    """What came back in a round: whose replies, as the server decodes them, their bits, and what they cost."""
+
+    clients: IntArray
+    sent: Any
+    bits: int
+    work: Work
+
+
+@dataclasses.dataclass
+class Totals:
+    """What was sent to and by sites so far, in bytes of requests and replies, and what went wrong."""
+
+    requests: int = 0
+    refused: int = 0
+    absent: int = 0
+    healed: int = 0
+
+
+class Crew(abc.ABC):
+    """The sites that hold the clients: carries requests, and makes sense of what comes back.
+
+    An engine gives :meth:`post`, and the sites' names; all else is the same for all engines. A reply that is late,
+    damaged, not finite, of the wrong shape or size, or about something else counts as absent, and the log names the
+    site and what was wrong.
+
+    Parameters
+    ----------
+    deadline
+        Seconds after which a round goes on without those that have not answered; None waits for everyone.
+    min_clients
+        How many clients' replies a round needs at least; with fewer it waits, and asks the others again.
+    patience
+        Seconds after which a round (or the setup) that still has too few replies gives up.
+    norm_bound
+        The largest norm that a field of a reply may have; longer ones are shortened to it. None for no bound.
+    """
+
+    #: Whether the server may see all that clients remember (inside one organisation), or only what they have sent.
+    trusted = False
+    #: Whether an exchange takes so long that one is to carry all that can be asked at once.
+    slow = False
+    #: Whether a run is about to end, and what is asked last may be asked together.
+    finishing = False
+
+    def __init__(
+        self,
+        deadline: float | None = None,
+        min_clients: int = 1,
+        patience: float = 600.0,
+        norm_bound: float | None = None,
+    ) -> None:
+        self.deadline = None if deadline is None else _checks.real("deadline", deadline, positive=True)
+        self.min_clients = _checks.integer("min_clients", min_clients, at_least=1)
+        self.patience = _checks.real("patience", patience, positive=True)
+        self.norm_bound = None if norm_bound is None else _checks.real("norm_bound", norm_bound, positive=True)
+        self.totals = Totals()
+        self.run_id = secrets.token_hex(8)
+        self.numbers: list[IntArray] = []
+        self._losses: RemoteLosses | None = None
+        self._jobs: list[Any] = []
+        self._keys: list[str] = []
+        self._told: dict[int, str] = {}
+        self._positions: dict[int, int] = {}
+        self._steps: list[tuple[int, list[bytes]]] = []
+        self._early: tuple[int, dict[int, Any]] | None = None
+        self._next: Ask | None = None
+        self._whole: tuple[Any, list[bytes]] | None = None
+        self._hurried = False
+
+    # What an engine gives.
+
+    @property
+    @abc.abstractmethod
+    def names(self) -> Sequence[str]:
+        """The names of the sites, in the order of their clients' numbers."""
+
+    @abc.abstractmethod
+    def post(self, requests: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
+        """Send each site its request; return the replies by the deadline: dictionaries, or exceptions."""
+
+    def portable(self, value: Any) -> Any:
+        """Return a job, or a map, as it is sent."""
+        return value
+
+    def key(self, job: Job) -> str:
+        """Return what tells a job from others."""
+        return secrets.token_hex(8)
+
+    @contextlib.contextmanager
+    def started(self) -> Iterator[None]:
+        """Within this, the sites are there; where they were not before, they are dismissed after it."""
+        yield
+
+    # What is the same for all.
+
+    def losses(self) -> RemoteLosses:
+        """Return the losses of all clients; their data stays where it is."""
+        if self._losses is None:
+            replies = self.everyone({"facts": {}})
+            from fpdfp.engines.remote import RemoteLosses
+
+            self._losses = RemoteLosses(self, [replies[site]["facts"] for site in range(len(self.names))])
+        return self._losses
+
+    def attach(self, problem: Problem) -> Problem:
+        """Return the problem with its losses at the sites."""
+        if getattr(problem.losses, "crew", None) is not self:
+            raise TypeError(f"problem must have the losses of this engine, got {problem.losses!r}")
+        return problem
+
+    def everyone(self, parts: dict[str, Any]) -> dict[int, Any]:
+        """Ask all sites the same, and along with it what comes next, if that was said; wait for all of them."""
+        asked = {site: dict(parts) for site in range(len(self.names))}
+        coming = self._next if self.slow else None
+        if coming is not None:
+            for site, part in self._parts(coming).items():
+                asked[site]["update"] = part
+        replies = self.all_of(asked, set(parts))
+        if coming is not None:
+            self._early = coming.round, {site: one for site, one in replies.items() if "update" in one}
+        return replies
+
+    def all_of(self, asked: dict[int, dict[str, Any]], parts: set[str]) -> dict[int, Any]:
+        """Ask sites, and wait for all of them."""
+        replies = self.collect(asked, parts)
+        missing = [self.names[site] for site in asked if site not in replies]
+        if missing:
+            raise AbsentError(f"{', '.join(missing)} did not answer; {len(replies)} of {len(asked)} sites did")
+        return replies
+
+    def collect(self, asked: dict[int, dict[str, Any]], parts: set[str]) -> dict[int, Any]:
+        """Ask sites until all have answered, or patience ends; once only where we are in a hurry."""
+        replies: dict[int, Any] = {}
+        started = time.monotonic()
+        while True:
+            waiting = {site: request for site, request in asked.items() if site not in replies}
+            answered = self.exchange(waiting, self.deadline if self._hurried else self.patience)
+            replies |= {site: reply for site, reply in answered.items() if parts <= set(reply)}
+            if len(replies) == len(asked) or self._hurried or time.monotonic() - started > self.patience:
+                return replies
+            time.sleep(PAUSE)
+
+    @contextlib.contextmanager
+    def hurry(self) -> Iterator[None]:
+        """Within this, sites that do not answer by the deadline are not asked again."""
+        self._hurried = True
+        try:
+            yield
+        finally:
+            self._hurried = False
+
+    def exchange(self, asked: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
+        """Send requests, give sites what they say they need, and return the replies that can be used."""
+        started = time.monotonic()
+        replies: dict[int, Any] = {}
+        waiting = dict(asked)
+        for _ in range(ATTEMPTS):
+            if not waiting:
+                break
+            left = None if deadline is None else max(0.0, deadline - (time.monotonic() - started))
+            waiting = {
+                site: request | (self._heading(site) if ROUNDS & set(request) else {})
+                for site, request in waiting.items()
+            }
+            answered = self.post(waiting, left)
+            again = {}
+            for site, request in waiting.items():
+                reply = answered.get(site, AbsentError("no reply by the deadline"))
+                if isinstance(reply, Exception) or not isinstance(reply, dict):
+                    self.refuse(site, reply)
+                elif "needs" in reply:
+                    again[site] = self._supplied(site, request, reply)
+                else:
+                    if "key" in request:
+                        self._told[site] = request["key"]
+                    replies[site] = reply
+            waiting = again
+        for site in waiting:
+            self.refuse(site, MessageError("it still lacks what it was sent"))
+        return replies
+
+    def refuse(self, site: int, why: Any) -> None:
+        """Count a site as absent, and say why."""
+        if isinstance(why, AbsentError):
+            self.totals.absent += 1
+            log.warning("%s is absent: %s", self.names[site], why)
+        else:
+            self.totals.refused += 1
+            log.warning("the reply of %s is refused: %s", self.names[site], why)
+
+    def _heading(self, site: int) -> dict[str, Any]:
+        """Return which job a request is about, and the job itself for a site that was not told it yet."""
+        key = self._keys[site]
+        return {"key": key} if self._told.get(site) == key else {"key": key, "job": self._jobs[site]}
+
+    def _supplied(self, site: int, request: dict[str, Any], reply: dict[str, Any]) -> dict[str, Any]:
+        """Return a request with what the site says it needs."""
+        needs = set(map(str, reply["needs"]))
+        log.info("%s needs %s", self.names[site], ", ".join(sorted(needs)))
+        self.totals.healed += 1
+        if "job" in needs:
+            self._told.pop(site, None)
+        for name in ("update", "answers", "memory"):
+            part = request.get(name)
+            if part is None:
+                continue
+            if "model" in needs and name == "update":
+                self._positions.pop(site, None)
+                request[name] = part = part | {"message": self._message(site, self._asked)}
+            if needs & {"memory", "job"}:
+                request[name] = part | {"copies": self._copies(part["clients"])}
+        return request
+
+    def _copies(self, clients: Any) -> dict[str, Any]:
+        """Return what clients should remember: all of it where the server may know, else what they have sent."""
+        shared = self._prepared.shared_memory
+        if not shared:
+            return {}
+        names = [name for name in self._memory._fields if name != "version" and (self.trusted or name in shared)]
+        return {str(i): {name: getattr(self._memory, name)[i] for name in names} for i in map(int, clients)}
+
+    # The setup.
+
+    def jobs(self, problem: Problem, method: Method, **others: Any) -> list[Job]:
+        """Return what each site must know of a run, or of what is asked before it."""
+        known = {"compressors": {}, "downlink": None, "seed": 0, "norm_bound": self.norm_bound} | others
+        scaling = problem.scaling
+        return [
+            Job(
+                method=method.for_clients(), model=problem.model, numbers=numbers, total=problem.total_weight,
+                scaling=None if scaling is None else scaling[numbers], **known,
+            )
+            for numbers in self.numbers
+        ]  # fmt: skip
+
+    def begin(
+        self,
+        problem: Problem,
+        method: Method,
+        compressors: dict[str, Compressor],
+        downlink: Compressor | None,
+        seed: int,
+    ) -> None:
+        """Tell all sites, with their next request, what is run."""
+        jobs = self.jobs(problem, method, compressors=compressors, downlink=downlink, seed=seed)
+        self._compressors, self._model, self._prepared = compressors, problem.model, method
+        self._jobs = [self.portable(job) for job in jobs]
+        self._keys = [self.key(job) for job in jobs]
+        self._memory = named("Memory", ())()
+        self._told, self._positions, self._steps, self._early, self._next = {}, {}, [], None, None
+
+    def gather(self, problem: Problem, method: Method, clients: IntArray) -> Any:
+        """Return what clients send once, before the first round."""
+        if clients[0] == 0:
+            jobs = self.jobs(problem, method.asking(problem.losses))
+            asked = {site: {"gather": {"job": self.portable(job)}} for site, job in enumerate(jobs)}
+            replies = self.all_of(asked, {"gather"})
+            parts = [replies[site]["gather"] for site in range(len(self.names))]
+            fields = tuple(parts[0]["fields"])
+            if any(tuple(part["fields"]) != fields for part in parts):
+                raise MessageError("sites disagree on what is sent once: do all have the same kind of losses?")
+            rows = zip(*(part["arrays"] for part in parts), strict=True) if fields else ()
+            arrays = [np.concatenate(one) for one in rows]
+            for array in arrays:
+                if len(array) != problem.n_clients or not np.isfinite(array).all():
+                    raise MessageError("what sites send once must have a finite part for each of their clients")
+            self._once = named("Once", fields), arrays
+        kind, arrays = self._once
+        return kind(*(array[clients] for array in arrays)) if arrays else ()
+
+    def install(self, problem: Problem, method: Method) -> None:
+        """Take note of the method that was made of what clients have sent once."""
+        self._installed = method.factor, self.jobs(problem, method)
+
+    def constants(self, factor: LinOp | None, batch_size: int | None) -> dict[str, Array]:
+        """Return what clients know of smoothness, in other coordinates where there is a factor."""
+        known, jobs = self._installed
+        asked = {}
+        for site, job in enumerate(jobs):
+            what = {"job": self.portable(job)} if known is factor else {"factor": self.portable(factor)}
+            asked[site] = {"constants": {"batch_size": batch_size} | what}
+        replies = self.all_of(asked, {"constants"})
+        parts = [replies[site]["constants"] for site in range(len(self.names))]
+        return {name: self.rows([part[name] for part in parts], ()) for name in parts[0]}
+
+    # The rounds.
+
+    def update(self, ask: Ask) -> Arrived:
+        """Have the clients of a round do their work, and return what came back in time."""
+        self._asked, self._memory = ask, ask.memory
+        if ask.step is not None:
+            self._steps = [*((k, step) for k, step in self._steps if k != ask.round), (ask.round, ask.step)][-LOG:]
+        needed = min(self.min_clients, len(ask.clients))
+        early = self._early[1] if self._early is not None and self._early[0] == ask.round else {}
+        self._early = None
+        good: dict[int, _Reply] = {}
+        requests = {site: {"update": part} for site, part in self._parts(ask).items()}
+        started = time.monotonic()
+        asked = {site: request for site, request in requests.items() if site not in early}
+        replies = early | self.exchange(asked, self.deadline)
+        while True:
+            good |= self._checked(requests, replies)
+            count = sum(len(reply.clients) for reply in good.values())
+            if count >= needed:
+                break
+            for reply in replies.values():
+                if "diverged" in reply.get("update", {}):
+                    raise DivergenceError(str(reply["update"]["diverged"]))
+            if time.monotonic() - started > self.patience:
+                raise AbsentError(
+                    f"round {ask.round + 1}: {count} of {len(ask.clients)} clients have answered within "
+                    f"{self.patience:g} s, and {needed} are needed"
+                )
+            time.sleep(PAUSE)
+            asked = {site: request for site, request in requests.items() if site not in good}
+            replies = self.exchange(asked, self.deadline)
+        return self._joined(ask, [good[site] for site in sorted(good)])
+
+    def _parts(self, ask: Ask) -> dict[int, dict[str, Any]]:
+        """Return what each site of a round is asked."""
+        parts = {}
+        for site, numbers in enumerate(self.numbers):
+            clients = ask.clients[np.isin(ask.clients, numbers)]
+            if len(clients):
+                part = {"round": ask.round, "message": self._message(site, ask), "clients": clients}
+                parts[site] = part | self._stamps(ask.memory, clients)
+        return parts
+
+    def _stamps(self, memory: Any, clients: IntArray) -> dict[str, Any]:
+        shared = [getattr(memory, name) for name in self._prepared.shared_memory]
+        return {
+            "versions": memory.version[clients],
+            "digests": [digest(copy[client] for copy in shared) for client in clients],
+        }
+
+    def _message(self, site: int, ask: Ask) -> dict[str, Any]:
+        """Return the server's message to a site: the differences that it lacks, or all of it if that is shorter."""
+        head: dict[str, Any] = {"fields": list(ask.message._fields), "to": ask.round + 1}
+        position = self._positions.get(site)
+        if ask.step is not None and position is not None and position <= ask.round:
+            steps = {k: step for k, step in [*self._steps, (ask.round, ask.step)] if k >= position}
+            length = sum(len(frame) for step in steps.values() for frame in step)
+            if len(steps) == ask.round + 1 - position and length <= sum(array.nbytes for array in ask.message):
+                self._positions[site] = ask.round + 1
+                return head | {"from": position, "steps": [steps[k] for k in sorted(steps)]}
+        self._positions[site] = ask.round + 1
+        if self._whole is None or self._whole[0] is not ask.message:
+            self._whole = (
+                ask.message,
+                [FULL.encode(FULL.quantize(array[None], NO_DRAWS, 0))[0] for array in ask.message],
+            )
+        return head | {"whole": self._whole[1], "shapes": [list(array.shape) for array in ask.message]}
+
+    def _checked(self, requests: Mapping[int, dict[str, Any]], replies: Mapping[int, Any]) -> dict[int, _Reply]:
+        """Return the replies that are what was asked for, decoded."""
+        good = {}
+        for site, reply in replies.items():
+            try:
+                good[site] = self._decoded(requests[site]["update"]["clients"], reply["update"])
+            except (MessageError, KeyError, TypeError, ValueError, IndexError) as error:
+                self.refuse(site, error if isinstance(error, MessageError) else MessageError(repr(error)))
+        return good
+
+    def _decoded(self, clients: IntArray, part: Mapping[str, Any]) -> _Reply:
+        """Return a site's messages as arrays; raise MessageError for anything that is not what was asked for."""
+        if "diverged" in part:
+            raise MessageError(f"its numbers are no longer finite ({part['diverged']})")
+        shapes = self._prepared.reply_shapes(self._model)
+        frames, bits = part["frames"], np.asarray(part["bits"])
+        if set(frames) != set(shapes) or bits.shape != (len(shapes), len(clients)) or bits.dtype.kind != "i":
+            raise MessageError(f"a reply must have the fields {sorted(shapes)} and bits for {len(clients)} clients")
+        arrays = []
+        for field, (name, shape) in enumerate(shapes.items()):
+            if not isinstance(frames[name], list) or len(frames[name]) != len(clients):
+                raise MessageError(f"a reply must have a message of each of the {len(clients)} clients in {name!r}")
+            lengths = np.array([8 * len(frame) for frame in frames[name]])
+            if ((lengths - bits[field] < 0) | (lengths - bits[field] >= 8)).any():
+                raise MessageError(f"the messages in {name!r} are not as long as the reply says")
+            decoded = self._compressors[name].decode(frames[name], shape, self._model.dtype, self._model.device)
+            arrays.append(shortened(decoded, self.norm_bound))
+        steps, unsolved = (int(number) for number in part["work"])
+        return _Reply(np.asarray(clients), arrays, int(bits.sum()), Work(max(steps, 0), max(unsolved, 0)))
+
+    def _joined(self, ask: Ask, replies: Sequence[_Reply]) -> Arrived:
+        """Return replies of several sites as one, in the order of client numbers."""
+        clients = np.concatenate([reply.clients for reply in replies])
+        order = np.argsort(clients)
+        fields = tuple(self._prepared.reply_shapes(self._model))
+        xp = self._model.xp
+        arrays = [xp.concatenate(parts)[order] for parts in zip(*(reply.arrays for reply in replies), strict=True)]
+        work = Work()
+        for reply in replies:
+            work = work + reply.work
+        return Arrived(clients[order], named("Reply", fields)(*arrays), sum(reply.bits for reply in replies), work)
+
+    def expect(self, ask: Ask | None) -> None:
+        """Say what will be asked next, so that a slow engine can ask it along with something else."""
+        self._next = ask
+        if ask is not None:
+            self._memory = ask.memory
+            self._asked = ask
+
+    def forget_next(self) -> None:
+        """Take back what was said of the next round; replies that came along are kept for it."""
+        self._next = None
+
+    def answers(self, question: Any, memory: Any) -> Array:
+        """Return what all clients certify."""
+        self._memory = memory
+        fields, arrays = list(question._fields), list(question)
+        asked = {
+            site: {"answers": {"fields": fields, "arrays": arrays, "clients": clients} | self._stamps(memory, clients)}
+            for site, clients in enumerate(self.numbers)
+        }
+        replies = self.all_of(asked, {"answers"})
+        return self.rows([replies[site]["answers"]["answers"] for site in range(len(asked))], (2,))
+
+    def remembered(self, memory: Any) -> dict[str, Array]:
+        """Return all that clients remember; only where the server may know it."""
+        self._memory = memory
+        asked = {
+            site: {"memory": {"clients": clients} | self._stamps(memory, clients)}
+            for site, clients in enumerate(self.numbers)
+        }
+        replies = self.all_of(asked, {"memory"})
+        parts = [replies[site]["memory"]["memory"] for site in range(len(asked))]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def rows(self, parts: Sequence[Any], shape: tuple[int, ...]) -> Array:
+        """Return a row for each client, from what sites sent; refuse what is not finite or of the wrong shape."""
+        for site, part in enumerate(parts):
+            array = np.asarray(part)
+            if array.shape != (len(self.numbers[site]), *shape) or not np.isfinite(array).all():
+                raise MessageError(f"{self.names[site]} must send finite numbers of shape {shape} for each client")
+        rows: Array = np.concatenate([np.asarray(part) for part in parts])
+        return rows
+
+    def at(self, x: Array, *, gradients: bool) -> dict[str, Array]:
+        """Return f_i(x) of all clients, and ∇f_i(x) if it is wanted as well."""
+        parts = {"values": (), "gradients": x.shape} if gradients or self.finishing else {"values": ()}
+        replies = self.everyone({part: {"x": x} for part in parts})
+        return {
+            part: self.rows([replies[site][part][part] for site in range(len(self.names))], shape)
+            for part, shape in parts.items()
+        }
+
+
+class _Reply(NamedTuple):
+    """A site's reply, decoded."""
+
+    clients: IntArray
+    arrays: list[Array]
+    bits: int
+    work: Work
+
+
+NO_DRAWS = Draws(0, 0, np.zeros(1, dtype=np.int64))

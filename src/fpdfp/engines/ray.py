@@ -1,0 +1,219 @@
+"""Ray: clients in the actors of a cluster, for a group that shares one.
+
+An actor holds the losses of some clients for the whole run; a round is one request to each actor, and one reply with
+its clients' encoded messages. The server never needs their data: ``load`` runs in the actors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._typing import IntArray
+from fpdfp.engines.crew import Crew
+from fpdfp.engines.remote import RemoteLosses
+from fpdfp.engines.site import Site
+from fpdfp.errors import AbsentError
+from fpdfp.losses.base import Losses
+from fpdfp.problem import Problem
+
+log = logging.getLogger("fpdfp.engines")
+
+
+class Worker:
+    """What runs in an actor: a site, whose losses are loaded when it starts, and again if it is restarted."""
+
+    def __init__(self, source: list[Any], clients: IntArray, threads: int) -> None:
+        import numba
+        import ray
+
+        numba.set_num_threads(max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))
+        found = ray.get(source[0])
+        self.site = Site(found(clients) if callable(found) else found)
+
+    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer a request."""
+        return self.site.handle(request)
+
+    def process(self) -> int:
+        """Return the number of this process."""
+        return os.getpid()
+
+
+class Ray(Crew):
+    """Clients in Ray actors.
+
+    ::
+
+        engine = fpdfp.engines.Ray(load, n_clients=20, actors=4)      # load(clients) returns the losses of some clients
+        with engine:
+            problem = fpdfp.Problem(engine.losses(), penalty, linop)  # their data stays in the actors
+            result = fpdfp.solve(problem, rounds=100, engine=engine)
+
+    or, where the data is in this process already, ``fpdfp.solve(problem, rounds=100, engine=fpdfp.engines.Ray())``,
+    which sends each actor its part, once. Same seed, same participants: the same bits as in one process.
+
+    An actor that dies is restarted by Ray, loads its data again, and is sent what its clients remembered; the round in
+    which it died goes on without it, if there are ``min_clients`` others.
+
+    Parameters
+    ----------
+    load
+        A function of an array of client numbers that returns the losses of those clients, in this order.
+    n_clients
+        How many clients there are, where ``load`` is given.
+    actors
+        How many actors; by default as many as Ray has CPUs, at most one for each client.
+    gpus
+        How many GPUs an actor gets, a fraction if several share one; ``load`` then returns losses that live there.
+    threads
+        How many threads an actor computes with; by default its share of this machine's.
+    deadline, min_clients, patience, norm_bound
+        See :class:`fpdfp.engines.crew.Crew`.
+    address
+        Of a running cluster, as ``ray.init`` takes it; by default the one that is there, or a new one on this machine.
+
+    Notes
+    -----
+    Actors are trusted: what they send is checked, but requests and replies are pickled, as Ray does it. Between
+    organisations take :mod:`fpdfp.flower`.
+    """
+
+    trusted = True
+
+    def __init__(
+        self,
+        load: Callable[[IntArray], Losses] | None = None,
+        n_clients: int | None = None,
+        *,
+        actors: int | None = None,
+        gpus: float = 0.0,
+        threads: int | None = None,
+        deadline: float | None = None,
+        min_clients: int = 1,
+        patience: float = 600.0,
+        norm_bound: float | None = None,
+        address: str | None = None,
+    ) -> None:
+        super().__init__(deadline, min_clients, patience, norm_bound)
+        if load is not None and not callable(load):
+            raise TypeError(f"load must be a function of client numbers, got {type(load).__name__}")
+        if (load is None) != (n_clients is None):
+            raise ValueError("load and n_clients belong together: give both, or neither where the problem has the data")
+        self._load = load
+        self.n_clients = None if n_clients is None else _checks.integer("n_clients", n_clients, at_least=1)
+        self._asked_actors = None if actors is None else _checks.integer("actors", actors, at_least=1)
+        self._gpus = _checks.real("gpus", gpus, at_least=0.0)
+        self._threads = None if threads is None else _checks.integer("threads", threads, at_least=1)
+        self._address = address
+        self.actors: list[Any] = []
+        self._sources: list[Any] = []
+        self._late: dict[int, Any] = {}
+        self._initialised = False
+
+    @property
+    def names(self) -> Sequence[str]:
+        return [f"actor {site}" for site in range(len(self.actors))]
+
+    def __enter__(self) -> Ray:
+        if self._load is not None and not self.actors:
+            assert self.n_clients is not None
+            self._hire(self.n_clients, lambda clients: self._load)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Dismiss the actors."""
+        import ray
+
+        for actor in self.actors:
+            with contextlib.suppress(Exception):
+                ray.kill(actor)
+        self.actors, self._sources, self._late, self._losses = [], [], {}, None
+        self._told.clear()
+        if self._initialised:
+            ray.shutdown()
+            self._initialised = False
+
+    @contextlib.contextmanager
+    def started(self) -> Iterator[None]:
+        if self.actors:
+            yield
+            return
+        with self:
+            yield
+
+    def losses(self) -> RemoteLosses:
+        if self._load is not None:
+            self.__enter__()
+        if not self.actors:
+            raise ValueError("load must be given for losses that are in the actors from the start")
+        return super().losses()
+
+    def attach(self, problem: Problem) -> Problem:
+        losses = problem.losses
+        if isinstance(losses, RemoteLosses):
+            return super().attach(problem)
+        if self._load is not None:
+            raise ValueError("problem must have the losses of the engine (engine.losses()) where load is given")
+        if losses.device != "cpu":
+            raise ValueError("load must be given for losses on a GPU: each actor makes those of its clients")
+        if self.actors:
+            self.close()
+        self._hire(losses.n_clients, losses.part)
+        return Problem(super().losses(), problem.penalty, problem.linop, weights=problem.weights)
+
+    def _hire(self, n_clients: int, source: Callable[[IntArray], Any]) -> None:
+        """Start the actors, each with its share of the clients."""
+        try:
+            import ray
+        except ImportError as error:
+            raise ImportError("engine=Ray() needs Ray: pip install 'fpdfp[ray]'") from error
+        if not ray.is_initialized():
+            quiet: dict[str, Any] = {"include_dashboard": False} if self._address is None else {}
+            ray.init(address=self._address, log_to_driver=False, logging_level=logging.ERROR, **quiet)
+            self._initialised = True
+        cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        count = min(self._asked_actors or cpus, n_clients)
+        threads = self._threads or max(1, (os.cpu_count() or 1) // count)
+        # Fewer CPUs than actors is no reason for actors to wait for ever.
+        options: dict[str, Any] = {"num_cpus": min(1.0, cpus / count), "num_gpus": self._gpus}
+        kind = ray.remote(max_restarts=-1, max_task_retries=0, **options)(Worker)
+        for clients in np.array_split(np.arange(n_clients), count):
+            self._sources.append(ray.put(source(clients)))
+            self.actors.append(kind.remote([self._sources[-1]], clients, threads))
+
+    def post(self, requests: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
+        import ray
+        from ray.exceptions import RayActorError, RayTaskError
+
+        replies: dict[int, Any] = {}
+        sent = {}
+        for site, request in requests.items():
+            late = self._late.pop(site, None)
+            if late is not None:
+                if not ray.wait([late], timeout=0)[0]:
+                    self._late[site] = late
+                    replies[site] = AbsentError("it is still busy with an earlier request")
+                    continue
+                log.info("a late reply of %s is dropped", self.names[site])
+            sent[self.actors[site].handle.remote(request)] = site
+        done, waiting = ray.wait(list(sent), num_returns=len(sent), timeout=deadline) if sent else ([], [])
+        for reference in waiting:
+            self._late[sent[reference]] = reference
+        for reference in done:
+            try:
+                replies[sent[reference]] = ray.get(reference)
+            except RayActorError as error:
+                replies[sent[reference]] = AbsentError(f"its process died ({type(error).__name__})")
+            except RayTaskError as error:
+                raise error.as_instanceof_cause() from None
+        return replies

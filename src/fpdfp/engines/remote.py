@@ -1,0 +1,116 @@
+"""Losses whose data is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fpdfp._typing import Array, IntArray
+from fpdfp.engines.checkpoint import probe
+from fpdfp.engines.crew import Crew
+from fpdfp.errors import MessageError
+from fpdfp.linops.base import LinOp
+from fpdfp.losses.base import Form, Losses
+from fpdfp.rng import Draws
+
+#: How many answers about points are kept.
+KEPT = 4
+
+
+class RemoteLosses(Losses):
+    """Losses whose data is at sites; the server knows what they have told it, and asks them for all else.
+
+    Values and gradients at the point asked for last are kept, since more than one thing may be wanted there.
+    """
+
+    def __init__(self, crew: Crew, facts: Sequence[Mapping[str, Any]]) -> None:
+        self.crew = crew
+        first = facts[0]
+        for name, fact in zip(crew.names, facts, strict=True):
+            for what in ("family", "shape", "dtype", "form", "batches", "hessians"):
+                if fact[what] != first[what]:
+                    raise MessageError(
+                        f"sites must have losses of the same kind: {what} is {fact[what]!r} at {name} and "
+                        f"{first[what]!r} at {crew.names[0]}"
+                    )
+        self._family, self._batches = str(first["family"]), bool(first["batches"])
+        self._form: Form = first["form"]
+        self.shape, self.dtype = tuple(map(int, first["shape"])), np.dtype(first["dtype"])
+        self.sizes = np.concatenate([np.asarray(fact["sizes"], dtype=np.int64) for fact in facts])
+        self._lipschitz: Array = np.concatenate([np.asarray(fact["lipschitz"], dtype=np.float64) for fact in facts])
+        if len(self._lipschitz) != len(self.sizes) or (self.sizes < 1).any() or not (self._lipschitz >= 0).all():
+            raise MessageError("sites must say how many samples each client has, and a Lipschitz constant")
+        self._convexity = min(float(fact["least_convexity"]) for fact in facts)
+        self._has_hessians = bool(first["hessians"])
+        self._constants = tuple(np.asarray(one) for one in first["constants"])
+        ends = np.cumsum([0, *(len(fact["sizes"]) for fact in facts)])
+        crew.numbers = [np.arange(ends[i], ends[i + 1]) for i in range(len(facts))]
+        zero: Array = np.zeros(self.shape, dtype=self.dtype)
+        self._kept: dict[tuple[str, bytes], Array] = {
+            (what, point.tobytes()): crew.rows([fact[name] for fact in facts], shape)
+            for name, what, point, shape in (
+                ("probe", "values", probe(self.shape, self.dtype), ()),
+                ("values", "values", zero, ()),
+                ("gradients", "gradients", zero, self.shape),
+            )
+        }
+
+    def __repr__(self) -> str:
+        return f"{self.family} of {self.n_clients} clients at {len(self.crew.names)} sites"
+
+    @property
+    def family(self) -> str:
+        return self._family
+
+    @property
+    def form(self) -> Form:
+        return self._form
+
+    @property
+    def nearly_convolution(self) -> bool:
+        return self._form == "convolution"
+
+    @property
+    def supports_batches(self) -> bool:
+        return self._batches
+
+    @property
+    def least_convexity(self) -> float:
+        return self._convexity
+
+    def values(self, x: Array, clients: IntArray) -> Array:
+        self.check(x, clients, shared=True)
+        return self._at(x, gradients=False)[clients]
+
+    def gradients(
+        self, x: Array, clients: IntArray, batch_size: int | None = None, draws: Draws | None = None
+    ) -> Array:
+        self.check(x, clients, shared=True)
+        if batch_size is not None:
+            raise ValueError("batch_size must be None: clients whose data is elsewhere draw mini-batches themselves")
+        return self._at(x, gradients=True)[clients]
+
+    def _at(self, x: Array, *, gradients: bool) -> Array:
+        point, what = np.ascontiguousarray(x).tobytes(), "gradients" if gradients else "values"
+        if (what, point) not in self._kept:
+            new = {(part, point): rows for part, rows in self.crew.at(x, gradients=gradients).items()}
+            self._kept = dict([*self._kept.items(), *new.items()][-KEPT:])
+        return self._kept[what, point]
+
+    def lipschitz(self) -> Array:
+        return self._lipschitz
+
+    def lipschitz_in(self, factor: LinOp) -> Array:
+        return self.crew.constants(factor, None)["lipschitz"]
+
+    def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
+        return self.crew.constants(factor, batch_size)["batch_smoothness"]
+
+    def hessians(self, x: Array, clients: IntArray) -> Array | None:
+        # Clients compute with theirs; whether they can is all that a server asks.
+        return np.empty((0, *x.shape, *x.shape)) if self._has_hessians and not len(clients) else None
+
+    def constants(self) -> tuple[Array, ...]:
+        return self._constants

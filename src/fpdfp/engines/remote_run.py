@@ -1,0 +1,144 @@
+"""A run whose clients are elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fpdfp._typing import Array
+from fpdfp.compress import Compressor
+from fpdfp.engines.crew import Ask, Crew
+from fpdfp.engines.downlink import Downlink, full_bits
+from fpdfp.engines.local import DivergenceError, Run, _Round
+from fpdfp.engines.tuples import named
+from fpdfp.errors import AbsentError
+from fpdfp.methods.base import Method
+from fpdfp.problem import Problem
+from fpdfp.rng import choose_clients
+
+
+class RemoteRun(Run):
+    """A run whose clients are at the sites of a crew.
+
+    ``memory`` is what the server knows of what clients remember, with the number of messages that it has confirmed to
+    each (``version``): the fields that depend on decoded messages alone are always those of the clients; the others,
+    where the server may know them at all, are those of the last checkpoint.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        method: Method,
+        compressors: Mapping[str, Compressor],
+        clients_per_round: int,
+        seed: int,
+        state: Any,
+        memory: Any = (),
+        downlink: Downlink | None = None,
+        drop_out: float = 0.0,
+        *,
+        crew: Crew,
+    ) -> None:
+        fields = (*getattr(memory, "_fields", ()), "version")
+        versions = np.zeros(problem.n_clients, dtype=np.int64)
+        known = named("Memory", fields)(*memory, versions)
+        super().__init__(problem, method, compressors, clients_per_round, seed, state, known, downlink, drop_out)
+        self.crew = crew
+        self._rehearsed = False
+        self.start()
+
+    def start(self) -> None:
+        """Tell the sites what is run."""
+        downlink = None if self.downlink is None else self.downlink.compressor
+        self.crew.begin(self.problem, self.method, self.compressors, downlink, self.seed)
+
+    def rehearse(self) -> None:
+        """Do the next round and forget it, where that is quick: a reply that the server does not confirm is nothing."""
+        if not self.crew.slow and not self._rehearsed:
+            self._rehearsed = True
+            super().rehearse()
+
+    def labels(self) -> dict[str, str]:
+        return {"run": self.crew.run_id}
+
+    def resumed(self, labels: Mapping[str, str]) -> None:
+        self.crew.run_id = labels.get("run", self.crew.run_id)
+        self.start()
+
+    @contextlib.contextmanager
+    def evaluating(self, *, last: bool) -> Any:
+        """Within this, sites that do not answer are not waited for; a slow engine asks for what comes next as well."""
+        with self.crew.hurry(), self.asking_ahead(last=last):
+            yield
+
+    @contextlib.contextmanager
+    def asking_ahead(self, *, last: bool) -> Any:
+        """Within this, a slow engine asks for what comes next as well."""
+        if not self.crew.slow:
+            yield
+            return
+        if not last:
+            self.crew.expect(self._ask(self.round)[0])
+        self.crew.finishing = last
+        try:
+            yield
+        finally:
+            self.crew.forget_next()
+            self.crew.finishing = False
+
+    def restore_memory(self, saved: Mapping[str, Array]) -> None:
+        here = self.memory._asdict()
+        self.memory = self.memory._replace(**{name: saved.get(name, array) for name, array in here.items()})
+
+    def memory_to_save(self) -> dict[str, Array]:
+        method, names = self.method, [name for name in self.memory._fields if name != "version"]
+        if self.crew.trusted and set(names) - set(method.shared_memory):
+            with contextlib.suppress(AbsentError):
+                self.memory = self.memory._replace(**self.crew.remembered(self.memory))
+        return dict(self.memory._asdict())
+
+    def _ask(self, k: int) -> tuple[Ask, Any, int, Any]:
+        """Return what is asked of the clients of round k, whom the message went to, its bits, and what is kept."""
+        problem, method = self.problem, self.method
+        chosen = choose_clients(self.seed, k, problem.n_clients, self.clients_per_round)
+        message = method.broadcast(problem.model, self.state)
+        if self.downlink is None:
+            step, kept, bits = None, None, len(chosen) * sum(full_bits(array) for array in message if array.size)
+        else:
+            assert self.kept is not None
+            step = self.downlink.frames(self.kept, message, self.seed, k)
+            message, kept, bits = self.downlink.send(self.kept, message, chosen, self.seed, k)
+        return Ask(k, self._that_answer(chosen, k), self.memory, message, step), chosen, bits, kept
+
+    def _round(self, k: int) -> _Round:
+        started = time.perf_counter()
+        model, method = self.problem.model, self.method
+        ask, chosen, bits_down, kept = self._ask(k)
+        clients, state, work, bits_up = ask.clients, self.state, self.work, 0
+        memory = self._memory_of(clients)
+        if len(clients):
+            clients, sent, bits_up, cost = self.crew.update(ask)
+            memory = self._memory_of(clients)
+            state = method.server_update(model, state, sent, k)
+            shared = {name: getattr(memory, name) for name in method.shared_memory}
+            memory = memory._replace(version=memory.version + 1, **method.remember(model, shared, sent, k))
+            work = work + cost
+            x = method.solution(state)[0]
+            if not math.isfinite(float(np.vdot(x, x))):
+                raise DivergenceError("the iterate is no longer finite")
+        return _Round(
+            clients, chosen, memory, state, work, k + 1, self.bits_up + bits_up, self.bits_down + bits_down,
+            self.seconds + time.perf_counter() - started, kept,
+        )  # fmt: skip
+
+    def _answers(self, question: Any) -> Array:
+        answers: Array = self.crew.answers(question, self.memory)
+        self.bits_up += len(answers) * full_bits(answers[0])
+        self.bits_down += len(answers) * sum(full_bits(array) for array in question)
+        total: Array = answers.sum(axis=0)
+        return total

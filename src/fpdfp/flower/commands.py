@@ -1,0 +1,136 @@
+"""The commands ``fpdfp flower …``: a project, certificates and keys, and a demonstration on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="A federation across organisations.")
+
+SITES = "north,east,south"
+Sites = Annotated[str, typer.Option(help="The names of the sites, with commas between them.")]
+
+
+def _names(sites: str) -> list[str]:
+    return [site.strip() for site in sites.split(",") if site.strip()]
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="The folder to write the project into.")],
+    sites: Sites = SITES,
+    rounds: Annotated[int, typer.Option(min=1, help="Communication rounds of the run.")] = 30,
+    host: Annotated[str, typer.Option(help="The name by which the sites reach the server.")] = "superlink.example",
+) -> None:
+    """Write a project: the app, units for systemd, start scripts, and a README for the server and the sites.
+
+    Example: fpdfp flower init federation --sites north,east,south --host superlink.example
+    """
+    from fpdfp.flower.project import write_project
+
+    try:
+        for path in write_project(folder, sites=_names(sites), rounds=rounds, host=host):
+            typer.echo(path)
+    except (OSError, ValueError) as error:
+        _leave(error)
+    typer.echo(f"read {folder / 'README.md'} next")
+
+
+@app.command("certificates")
+def make_certificates(
+    folder: Annotated[Path, typer.Argument(help="The folder for certificates and keys.")],
+    host: Annotated[list[str], typer.Option(help="A name or address of the server; may be given more than once.")],
+    sites: Sites = SITES,
+    renew: Annotated[bool, typer.Option("--renew", help="Make a new certificate for the server.")] = False,
+) -> None:
+    """Make the authority, the server's certificate and a key pair for each site; keep what is there already.
+
+    Example: fpdfp flower certificates certificates --host superlink.example --sites north,east,south
+    """
+    from fpdfp.flower.certificates import make_all
+
+    # The server speaks to itself, too: its own app and the command flwr.
+    hosts = list(dict.fromkeys([*host, "localhost", "127.0.0.1"]))
+    try:
+        made, kept = make_all(folder, hosts, _names(sites), renew=renew)
+    except (ImportError, OSError, ValueError) as error:
+        _leave(error)
+    for path in made:
+        typer.echo(f"made  {path}")
+    for path in kept:
+        typer.echo(f"kept  {path}")
+    typer.echo(f"{folder / 'superlink'} goes to the server, {folder / 'sites' / 'NAME'} to the site of that name;")
+    typer.echo(f"{folder / 'authority'} stays with you, offline")
+
+
+@app.command()
+def key(
+    site: Annotated[str, typer.Argument(help="The name of your site.")],
+    folder: Annotated[Path, typer.Option(help="Where the pair goes.")] = Path(),
+) -> None:
+    """Make your site's key pair yourself: NAME.key stays with you, NAME.pub goes to whoever runs the federation.
+
+    Example: fpdfp flower key north
+    """
+    from fpdfp.flower.certificates import make_node_key
+
+    try:
+        pair = make_node_key(folder, name=site)
+    except (ImportError, OSError, ValueError) as error:
+        _leave(error)
+    typer.echo(f"{pair.key} stays here, readable by you alone; send {pair.public}")
+
+
+@app.command()
+def nodes(
+    superlink: Annotated[str, typer.Option(help="The server's HOST:PORT, seen from the server itself.")],
+    authority: Annotated[Path, typer.Option(help="The file ca.pem of the federation.")],
+) -> None:
+    """List the nodes whose keys are registered: site, id, and whether it is online.
+
+    Example: fpdfp flower nodes --superlink 127.0.0.1:8000 --authority /etc/fpdfp/superlink/ca.pem
+    """
+    try:
+        from fpdfp.flower.control import Control
+
+        with Control(superlink, authority) as control:
+            for node in control.nodes():
+                typer.echo(f"{node.name:20} {node.node_id:>20} {node.status}")
+    except (ImportError, OSError) as error:
+        _leave(error)
+
+
+@app.command()
+def demo(
+    output: Annotated[
+        Path, typer.Option(help="The folder for the app, the result, certificates and logs; what is in it goes.")
+    ] = Path("flower-demo"),
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Communication rounds of the example, some five seconds each.")
+    ] = 20,
+    sites: Sites = SITES,
+    project: Annotated[
+        Path | None, typer.Option("--app", help="The folder of an app of your own, in place of the example.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=1.0, help="Seconds after which it is given up.")] = 3600.0,
+) -> None:
+    """Start a whole federation on this machine (SuperLink, SuperNodes, TLS, node authentication) and run the app in it.
+
+    Example: fpdfp flower demo --rounds 10
+    """
+    try:
+        from fpdfp.flower.demo import run
+
+        run(output, rounds=rounds, sites=_names(sites), app=project, timeout=timeout)
+    except KeyboardInterrupt:
+        typer.echo("interrupted; everything that was started has been ended", err=True)
+        raise typer.Exit(130) from None
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        _leave(error)
+
+
+def _leave(error: Exception) -> NoReturn:
+    typer.echo(f"{error}", err=True)
+    raise typer.Exit(1) from None

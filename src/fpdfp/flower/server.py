@@ -1,0 +1,293 @@
+"""The server's side: an app that solves a problem whose losses are at the sites."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp.engines.crew import Crew
+from fpdfp.engines.local import Run
+from fpdfp.engines.portable import key_of, portable
+from fpdfp.engines.progress import format_bits
+from fpdfp.engines.result import Result
+from fpdfp.engines.site import Job
+from fpdfp.errors import AbsentError, MessageError
+from fpdfp.flower.records import Envelope, from_record, open_envelope, seal, to_record
+
+if TYPE_CHECKING:
+    from flwr.app import Context
+    from flwr.serverapp import Grid, ServerApp
+
+    from fpdfp.compress import Compressor
+    from fpdfp.methods.base import Method
+    from fpdfp.penalties.base import Penalty
+
+log = logging.getLogger("fpdfp.flower")
+#: Seconds between two looks for replies.
+PAUSE = 0.1
+#: The longest reply before the rounds begin: second moments of 2,000 features, and room to spare.
+LONGEST = 1 << 28
+#: What a reply may be longer than the arrays that it was asked for.
+ROOM = 1 << 20
+
+
+class FlowerCrew(Crew):
+    """Sites that are SuperNodes of a Flower federation.
+
+    A site is known by the name with which its key was registered at SuperLink; where nodes have no such names (in
+    Flower's simulation) they are asked. A request is dropped by SuperLink when the deadline is over, so a node that was
+    away does not work through what nobody waits for.
+
+    Parameters
+    ----------
+    grid
+        Flower's way to the nodes.
+    sites
+        The names of the sites, in the order of their clients' numbers.
+    deadline, min_clients, patience, norm_bound
+        See :class:`fpdfp.engines.crew.Crew`.
+    """
+
+    slow = True
+
+    def __init__(
+        self,
+        grid: Grid,
+        sites: Sequence[str],
+        deadline: float | None = 60.0,
+        min_clients: int = 1,
+        patience: float = 3600.0,
+        norm_bound: float | None = None,
+    ) -> None:
+        super().__init__(deadline, min_clients, patience, norm_bound)
+        self._grid = grid
+        self._sites = list(sites)
+        self._nodes: dict[str, int] = {}
+        self._sequence = 0
+        self._waiting: dict[str, str] = {}
+        self.bytes_up = self.bytes_down = 0
+        self.longest = LONGEST
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self._sites
+
+    def portable(self, value: Any) -> Any:
+        return portable(value)
+
+    def key(self, job: Job) -> str:
+        # A reply is as long as its arrays at full precision, at most, and what is around them; so are gradients.
+        shapes = [job.model.shape, *job.method.reply_shapes(job.model).values()]
+        self.longest = ROOM + 4 * 8 * len(job.numbers) * sum(map(math.prod, shapes))
+        return key_of(job, self.run_id)
+
+    def post(self, requests: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
+        from flwr.app import Message
+
+        until = time.monotonic() + (self.patience if deadline is None else deadline)
+        replies: dict[int, Any] = {}
+        nodes = self._find({self._sites[site] for site in requests})
+        messages, sites = [], []
+        for site, request in requests.items():
+            name = self._sites[site]
+            if name not in nodes:
+                replies[site] = AbsentError("no node of this name is online")
+                continue
+            self._sequence = max(self._sequence + 1, time.time_ns())
+            parcel = seal(Envelope(self.run_id, self._sequence, name, request))
+            self.bytes_down += len(parcel)
+            left = max(1.0, until - time.monotonic())
+            messages.append(Message(to_record(parcel), dst_node_id=nodes[name], message_type="query", ttl=left))
+            sites.append((site, self._sequence))
+        sent = dict(zip(self._grid.push_messages(messages), sites, strict=True)) if messages else {}
+        for message_id, (site, sequence) in self._pull(sent, until):
+            replies[site] = (
+                message_id if isinstance(message_id, Exception) else self._opened(message_id, site, sequence)
+            )
+        return replies
+
+    def _pull(self, sent: dict[str, tuple[int, int]], until: float) -> list[tuple[Any, tuple[int, int]]]:
+        """Return what came back by the deadline, for each of the messages that it answers."""
+        arrived: list[tuple[Any, tuple[int, int]]] = []
+        waiting = dict(sent)
+        while waiting and time.monotonic() < until:
+            for reply in self._grid.pull_messages(list(waiting)):
+                about = waiting.pop(reply.metadata.reply_to_message_id, None)
+                if about is None:
+                    log.warning("a reply to nothing that was asked is dropped")
+                elif reply.has_error():
+                    arrived.append((AbsentError(f"Flower says: {reply.error.reason} (code {reply.error.code})"), about))
+                else:
+                    arrived.append((reply.content, about))
+            time.sleep(PAUSE)
+        return arrived
+
+    def _opened(self, content: Any, site: int, sequence: int) -> Any:
+        """Return a site's reply, or why it is none."""
+        try:
+            parcel = from_record(content, self.longest)
+            self.bytes_up += len(parcel)
+            envelope = open_envelope(parcel)
+            if (envelope.run, envelope.sequence, envelope.site) != (self.run_id, sequence, self._sites[site]):
+                raise MessageError(
+                    f"it is from {envelope.site} about request {envelope.sequence} of run {envelope.run}, not about "
+                    f"request {sequence} of run {self.run_id}"
+                )
+            if "error" in envelope.contents:
+                raise MessageError(str(envelope.contents["error"]))
+            return envelope.contents
+        except MessageError as error:
+            return error
+
+    def _find(self, names: set[str]) -> dict[str, int]:
+        """Return the nodes that are online, by the names of their sites."""
+        online = {str(node.name): int(node.node_id) for node in self._grid.get_nodes() if node.name}
+        if not online.keys() & set(self._sites):
+            return self._ask_names()
+        return {name: online[name] for name in names & online.keys()}
+
+    def _ask_names(self) -> dict[str, int]:
+        """Ask nodes without registered names which sites they are."""
+        from flwr.app import Message
+
+        ids = [node for node in self._grid.get_node_ids() if node not in self._nodes.values()]
+        parcel = seal(Envelope(self.run_id, 0, "*", {"hello": {}}))
+        messages = [Message(to_record(parcel), dst_node_id=node, message_type="query") for node in ids]
+        if messages:
+            for reply in self._grid.send_and_receive(messages, timeout=self.deadline):
+                if not reply.has_error():
+                    name = open_envelope(from_record(reply.content, ROOM)).site
+                    self._nodes.setdefault(name, reply.metadata.src_node_id)
+        return self._nodes
+
+
+def server_app(
+    penalty: Penalty,
+    linop: Any = None,
+    *,
+    sites: Sequence[str],
+    rounds: int = 30,
+    method: Method | None = None,
+    clients_per_round: int | None = None,
+    compressor: Compressor | Mapping[str, Compressor | None] | Literal["auto"] | None = "auto",
+    downlink: Compressor | Literal["auto"] | None = "auto",
+    weights: Any = "samples",
+    seed: int = 0,
+    tol: float | None = None,
+    evaluate_every: int = 1,
+    deadline: float = 60.0,
+    min_clients: int | None = None,
+    patience: float = 3600.0,
+    norm_bound: float | None = None,
+    checkpoint: str | Path | None = None,
+    output: str | Path | None = None,
+    callbacks: Sequence[Callable[[Run], Any]] = (),
+) -> ServerApp:
+    """Return the server's app, which minimises f(x) + g(Bx) with f the mean loss of clients at the sites.
+
+    An exchange over Flower takes seconds, so the default is the method that needs the fewest, and the objective is
+    asked for along with the next round. The state is saved after every round: a server that is killed goes on from
+    there when the app is run again, to the same bits.
+
+    Parameters
+    ----------
+    penalty, linop
+        g and B, as for :class:`fpdfp.Problem`; both must be objects of this package, or matrices, since sites are told
+        about them.
+    sites
+        The names of the sites, which are those of their registered keys.
+    rounds, method, clients_per_round, compressor, downlink, seed, tol, evaluate_every, callbacks
+        As for :func:`fpdfp.solve`.
+    weights
+        As for :class:`fpdfp.Problem`, but ``"samples"`` by default: the pooled loss.
+    deadline
+        Seconds after which a round goes on without the sites that have not answered.
+    min_clients
+        How many clients' replies a round needs; by default more than half.
+    patience
+        Seconds after which a run gives up that still has too few.
+    norm_bound
+        The largest norm that a field of a reply may have; longer ones are shortened. None for no bound.
+    checkpoint
+        The file with the state of the run, with an absolute path; the app goes on from it where it is there.
+    output
+        A ``.npz`` file for x, the dual, the objective and the history.
+
+    Notes
+    -----
+    ``flwr run --run-config`` may set ``rounds``, ``seed``, ``deadline``, ``checkpoint`` and ``output`` for one run,
+    where the app's ``pyproject.toml`` names them.
+    """
+    from flwr.serverapp import ServerApp
+
+    names = [str(site) for site in sites]
+    if not names or len(set(names)) < len(names) or isinstance(sites, str):
+        raise ValueError(f"sites must be different names, at least one, got {sites!r}")
+    given: dict[str, Any] = {
+        "rounds": rounds,
+        "seed": seed,
+        "deadline": deadline,
+        "checkpoint": checkpoint,
+        "output": output,
+    }
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        from fpdfp import Problem, solve
+
+        chosen = given | {name: value for name, value in context.run_config.items() if name in given and value != ""}
+        needed = len(names) // 2 + 1 if min_clients is None else min_clients
+        crew = FlowerCrew(grid, names, float(chosen["deadline"] or deadline), needed, patience, norm_bound)
+        problem = Problem(crew.losses(), penalty, linop, weights=weights)
+        result = solve(
+            problem, method, rounds=int(chosen["rounds"] or rounds), clients_per_round=clients_per_round,
+            compressor=compressor, downlink=downlink, seed=int(chosen["seed"] or 0), tol=tol,
+            evaluate_every=evaluate_every, callbacks=[*callbacks, lambda run: say(run, crew)], engine=crew,
+            checkpoint=chosen["checkpoint"], checkpoint_every=1, resume=bool(chosen["checkpoint"]), progress=False,
+        )  # fmt: skip
+        print(result, flush=True)
+        print(
+            f"messages      {crew.bytes_up} bytes up, {crew.bytes_down} bytes down; {crew.totals.absent} absent, "
+            f"{crew.totals.refused} refused, {crew.totals.healed} healed",
+            flush=True,
+        )
+        if chosen["output"]:
+            write(Path(str(chosen["output"])), result, crew)
+
+    _checks.integer("rounds", rounds, at_least=1)
+    _checks.real("deadline", deadline, positive=True)
+    return app
+
+
+def say(run: Run, crew: FlowerCrew) -> None:
+    """Write a line for a round."""
+    last = run.history.last()
+    objective = f"{last['objective']:.10g}" if last["round"] == run.round else "not evaluated"
+    print(
+        f"round {run.round}: objective {objective}, {format_bits(run.bits_up)} up, {format_bits(run.bits_down)} down, "
+        f"{run.seconds:.1f} s",
+        flush=True,
+    )
+
+
+def write(path: Path, result: Result, crew: FlowerCrew) -> None:
+    """Write the outcome of a run."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    summary = {
+        "status": result.status, "message": result.message, "rounds": result.rounds, "objective": result.objective,
+        "bits_up": result.bits_up, "bits_down": result.bits_down, "bytes_up": crew.bytes_up,
+        "bytes_down": crew.bytes_down, "absent": crew.totals.absent, "refused": crew.totals.refused,
+        "healed": crew.totals.healed, "relative_gap": result.certificate.relative_gap,
+    }  # fmt: skip
+    columns = {f"history/{name}": column for name, column in result.history.items()}
+    arrays: dict[str, Any] = {"x": result.x, "v": result.v, "summary": np.array(json.dumps(summary)), **columns}
+    np.savez(path, **arrays)
