@@ -10,7 +10,7 @@ import numpy as np
 import fpdfp
 from fpdfp.engines.crew import Crew
 from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.portable import portable, request_of
+from fpdfp.engines.portable import job_of, portable, request_of
 from fpdfp.engines.site import Site
 from fpdfp.errors import AbsentError
 
@@ -27,7 +27,14 @@ class Loopback(Crew):
         self.sites = [Site(part) for part in self.parts]
         self.trouble = trouble
         self.requests: list[dict[str, Any]] = []
+        self.up: list[Any] = []
         self.bytes_down = self.bytes_up = 0
+        self.rounds_done = 0
+        #: Whether requests come twice, and whether a site's process lives for one request alone.
+        self.twice = self.reborn = False
+        #: For tests that kill the server.
+        self.quiet = self.dead = False
+        self._jobs_sent: dict[int, Any] = {}
 
     @property
     def names(self) -> Sequence[str]:
@@ -40,15 +47,29 @@ class Loopback(Crew):
         """A site's process dies, and is started again with nothing but its data."""
         self.sites[site] = Site(self.parts[site])
 
+    def _handled(self, site: int, parcel: bytes) -> bytes:
+        tree = unpack(parcel)
+        if self.reborn and self.sites[site].job is not None:
+            kept = unpack(pack(self.sites[site].export()))
+            self.restart(site)
+            self.sites[site].restore(job_of(self._jobs_sent[site]), kept)
+        if "job" in tree:
+            self._jobs_sent[site] = tree["job"]
+        return pack(self.sites[site].handle(request_of(tree)))
+
     def post(self, requests: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
         replies: dict[int, Any] = {}
         for site, request in requests.items():
             parcel = pack(request)
             self.bytes_down += len(parcel)
             self.requests.append(request)
-            reply: bytes | None = pack(self.sites[site].handle(request_of(unpack(parcel))))
+            self.rounds_done = max(self.rounds_done, request.get("update", {}).get("round", 0))
+            reply: bytes | None = self._handled(site, parcel)
             assert reply is not None
+            if self.twice:
+                assert reply == self._handled(site, parcel)
             self.bytes_up += len(reply)
+            self.up.append(unpack(reply))
             if self.trouble is not None:
                 reply = self.trouble(site, request, reply)
             if reply is None:
@@ -56,6 +77,6 @@ class Loopback(Crew):
                 continue
             try:
                 replies[site] = unpack(reply)
-            except fpdfp.MessageError as error:
+            except fpdfp.errors.MessageError as error:
                 replies[site] = error
         return replies

@@ -10,11 +10,37 @@ import pytest
 
 import fpdfp
 from fpdfp.engines import setup
-from fpdfp.engines.ledger import ClientLedger, ServerLedger, Stamp
+from fpdfp.engines.ledger import ClientLedger, Stamp, digest
 from fpdfp.rng import Draws
 from tests import helpers
 
 QUANTIZE = int(fpdfp.rng.Purpose.QUANTIZE)
+
+
+class ServerLedger:
+    """The server's side in its simplest form: a copy of what every client remembers of its messages."""
+
+    def __init__(self, method: Any, model: Any, n_clients: int) -> None:
+        self.method, self.model = method, model
+        memory = method.init_memory(model, n_clients)
+        self.copies = {name: getattr(memory, name) for name in method.shared_memory}
+        self.versions: Any = np.zeros(n_clients, dtype=np.int64)
+
+    def stamp(self, client: int) -> Stamp:
+        """Return what a client's stamp should be."""
+        return Stamp(int(self.versions[client]), digest(copy[client] for copy in self.copies.values()))
+
+    def copy(self, client: int) -> dict[str, Any]:
+        """Return what a client should remember, to be sent to one that does not."""
+        return {name: copy[client].copy() for name, copy in self.copies.items()}
+
+    def confirm(self, client: int, sent: Any, k: int) -> None:
+        """Take note of a client's message of round k, as it was decoded (with a client axis of length one)."""
+        before = {name: copy[client][None] for name, copy in self.copies.items()}
+        after = self.method.remember(self.model, before, sent, k)
+        for name, known in self.copies.items():
+            known[client] = after[name][0]
+        self.versions[client] += 1
 
 
 class Network:
@@ -151,9 +177,3 @@ def test_what_cannot_be_made_up_for_is_seen() -> None:
     assert ledger.stamp() == network.server.stamp(0)
     with pytest.raises(ValueError, match="copy must be that of the server's stamp"):
         ledger.adopt(network.server.copy(0), Stamp(7, b"12345678"))
-
-
-def test_methods_without_such_memory_are_refused() -> None:
-    problem = helpers.fused_regression()
-    with pytest.raises(ValueError, match="method must have memory that the server can follow, got FPDFP"):
-        ServerLedger(fpdfp.FPDFP(0.1), problem.model, 3)

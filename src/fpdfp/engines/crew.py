@@ -8,7 +8,7 @@ import dataclasses
 import logging
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -34,8 +34,10 @@ log = logging.getLogger("fpdfp.engines")
 LOG = 64
 #: How often a site is sent what it lacks: the job, and then what goes with it.
 ATTEMPTS = 3
-#: Seconds before sites that did not answer are asked once more.
-PAUSE = 0.2
+#: What a site may say that it needs.
+NEEDS = {"job", "memory", "model"}
+#: Refuses a site's reply by raising an error.
+Check = Callable[[int, dict[str, Any]], None]
 
 
 class Ask(NamedTuple):
@@ -60,6 +62,13 @@ class Ask(NamedTuple):
     step: list[bytes] | None
 
 
+class Early(NamedTuple):
+    """Replies of a round that came along with something else."""
+
+    round: int
+    replies: dict[int, Any]
+
+
 class Arrived(NamedTuple):
     """What came back in a round: whose replies, as the server decodes them, their bits, and what they cost."""
 
@@ -71,9 +80,8 @@ class Arrived(NamedTuple):
 
 @dataclasses.dataclass
 class Totals:
-    """What was sent to and by sites so far, in bytes of requests and replies, and what went wrong."""
+    """How often replies were refused or did not come, and how often a site was sent what it lacked."""
 
-    requests: int = 0
     refused: int = 0
     absent: int = 0
     healed: int = 0
@@ -102,6 +110,8 @@ class Crew(abc.ABC):
     trusted = False
     #: Whether an exchange takes so long that one is to carry all that can be asked at once.
     slow = False
+    #: Seconds before sites that did not answer are asked once more.
+    pause = 0.2
     #: Whether a run is about to end, and what is asked last may be asked together.
     finishing = False
 
@@ -125,7 +135,7 @@ class Crew(abc.ABC):
         self._told: dict[int, str] = {}
         self._positions: dict[int, int] = {}
         self._steps: list[tuple[int, list[bytes]]] = []
-        self._early: tuple[int, dict[int, Any]] | None = None
+        self._early: Early | None = None
         self._next: Ask | None = None
         self._whole: tuple[Any, list[bytes]] | None = None
         self._hurried = False
@@ -158,10 +168,10 @@ class Crew(abc.ABC):
 
     def losses(self) -> RemoteLosses:
         """Return the losses of all clients; their data stays where it is."""
-        if self._losses is None:
-            replies = self.everyone({"facts": {}})
-            from fpdfp.engines.remote import RemoteLosses
+        from fpdfp.engines.remote import RemoteLosses, check_facts
 
+        if self._losses is None:
+            replies = self.everyone({"facts": {}}, lambda site, reply: check_facts(reply["facts"]))
             self._losses = RemoteLosses(self, [replies[site]["facts"] for site in range(len(self.names))])
         return self._losses
 
@@ -171,37 +181,43 @@ class Crew(abc.ABC):
             raise TypeError(f"problem must have the losses of this engine, got {problem.losses!r}")
         return problem
 
-    def everyone(self, parts: dict[str, Any]) -> dict[int, Any]:
+    def everyone(self, parts: dict[str, Any], check: Check) -> dict[int, Any]:
         """Ask all sites the same, and along with it what comes next, if that was said; wait for all of them."""
         asked = {site: dict(parts) for site in range(len(self.names))}
         coming = self._next if self.slow else None
         if coming is not None:
             for site, part in self._parts(coming).items():
                 asked[site]["update"] = part
-        replies = self.all_of(asked, set(parts))
+        replies = self.collect(asked, check)
         if coming is not None:
-            self._early = coming.round, {site: one for site, one in replies.items() if "update" in one}
-        return replies
+            self._early = Early(coming.round, {site: one for site, one in replies.items() if "update" in one})
+        return self._all(asked, replies)
 
-    def all_of(self, asked: dict[int, dict[str, Any]], parts: set[str]) -> dict[int, Any]:
+    def all_of(self, asked: dict[int, dict[str, Any]], check: Check) -> dict[int, Any]:
         """Ask sites, and wait for all of them."""
-        replies = self.collect(asked, parts)
+        return self._all(asked, self.collect(asked, check))
+
+    def _all(self, asked: Mapping[int, Any], replies: dict[int, Any]) -> dict[int, Any]:
         missing = [self.names[site] for site in asked if site not in replies]
         if missing:
             raise AbsentError(f"{', '.join(missing)} did not answer; {len(replies)} of {len(asked)} sites did")
         return replies
 
-    def collect(self, asked: dict[int, dict[str, Any]], parts: set[str]) -> dict[int, Any]:
+    def collect(self, asked: dict[int, dict[str, Any]], check: Check) -> dict[int, Any]:
         """Ask sites until all have answered, or patience ends; once only where we are in a hurry."""
         replies: dict[int, Any] = {}
         started = time.monotonic()
         while True:
             waiting = {site: request for site, request in asked.items() if site not in replies}
-            answered = self.exchange(waiting, self.deadline if self._hurried else self.patience)
-            replies |= {site: reply for site, reply in answered.items() if parts <= set(reply)}
+            for site, reply in self.exchange(waiting, self.deadline if self._hurried else self.patience).items():
+                try:
+                    check(site, reply)
+                    replies[site] = reply
+                except Exception as error:
+                    self.refuse(site, error)
             if len(replies) == len(asked) or self._hurried or time.monotonic() - started > self.patience:
                 return replies
-            time.sleep(PAUSE)
+            time.sleep(self.pause)
 
     @contextlib.contextmanager
     def hurry(self) -> Iterator[None]:
@@ -229,10 +245,12 @@ class Crew(abc.ABC):
             again = {}
             for site, request in waiting.items():
                 reply = answered.get(site, AbsentError("no reply by the deadline"))
-                if isinstance(reply, Exception) or not isinstance(reply, dict):
+                if isinstance(reply, Exception):
                     self.refuse(site, reply)
+                elif not isinstance(reply, dict):
+                    self.refuse(site, MessageError("it is no dictionary of what was asked"))
                 elif "needs" in reply:
-                    again[site] = self._supplied(site, request, reply)
+                    again[site] = self._supplied(site, request, reply["needs"])
                 else:
                     if "key" in request:
                         self._told[site] = request["key"]
@@ -249,16 +267,17 @@ class Crew(abc.ABC):
             log.warning("%s is absent: %s", self.names[site], why)
         else:
             self.totals.refused += 1
-            log.warning("the reply of %s is refused: %s", self.names[site], why)
+            what = why if isinstance(why, MessageError) else f"it makes no sense ({type(why).__name__}: {why})"
+            log.warning("the reply of %s is refused: %s", self.names[site], what)
 
     def _heading(self, site: int) -> dict[str, Any]:
         """Return which job a request is about, and the job itself for a site that was not told it yet."""
         key = self._keys[site]
         return {"key": key} if self._told.get(site) == key else {"key": key, "job": self._jobs[site]}
 
-    def _supplied(self, site: int, request: dict[str, Any], reply: dict[str, Any]) -> dict[str, Any]:
+    def _supplied(self, site: int, request: dict[str, Any], said: Any) -> dict[str, Any]:
         """Return a request with what the site says it needs."""
-        needs = set(map(str, reply["needs"]))
+        needs = NEEDS & set(map(str, said if isinstance(said, list) else ()))
         log.info("%s needs %s", self.names[site], ", ".join(sorted(needs)))
         self.totals.healed += 1
         if "job" in needs:
@@ -267,7 +286,7 @@ class Crew(abc.ABC):
             part = request.get(name)
             if part is None:
                 continue
-            if "model" in needs and name == "update":
+            if needs & {"model", "job"} and name == "update":
                 self._positions.pop(site, None)
                 request[name] = part = part | {"message": self._message(site, self._asked)}
             if needs & {"memory", "job"}:
@@ -317,19 +336,23 @@ class Crew(abc.ABC):
         if clients[0] == 0:
             jobs = self.jobs(problem, method.asking(problem.losses))
             asked = {site: {"gather": {"job": self.portable(job)}} for site, job in enumerate(jobs)}
-            replies = self.all_of(asked, {"gather"})
+            replies = self.all_of(asked, self._check_gathered)
             parts = [replies[site]["gather"] for site in range(len(self.names))]
             fields = tuple(parts[0]["fields"])
             if any(tuple(part["fields"]) != fields for part in parts):
                 raise MessageError("sites disagree on what is sent once: do all have the same kind of losses?")
             rows = zip(*(part["arrays"] for part in parts), strict=True) if fields else ()
             arrays = [np.concatenate(one) for one in rows]
-            for array in arrays:
-                if len(array) != problem.n_clients or not np.isfinite(array).all():
-                    raise MessageError("what sites send once must have a finite part for each of their clients")
             self._once = named("Once", fields), arrays
         kind, arrays = self._once
         return kind(*(array[clients] for array in arrays)) if arrays else ()
+
+    def _check_gathered(self, site: int, reply: dict[str, Any]) -> None:
+        part = reply["gather"]
+        if part["fields"] and len(part["arrays"]) != len(part["fields"]):
+            raise MessageError("what is sent once must have an array for each field")
+        for array in part["arrays"] if part["fields"] else ():
+            self._check_rows(site, array, array.shape[1:])
 
     def install(self, problem: Problem, method: Method) -> None:
         """Take note of the method that was made of what clients have sent once."""
@@ -342,9 +365,15 @@ class Crew(abc.ABC):
         for site, job in enumerate(jobs):
             what = {"job": self.portable(job)} if known is factor else {"factor": self.portable(factor)}
             asked[site] = {"constants": {"batch_size": batch_size} | what}
-        replies = self.all_of(asked, {"constants"})
+        wanted = ["lipschitz"] * (factor is not None) + ["batch_smoothness"] * (batch_size is not None)
+
+        def check(site: int, reply: dict[str, Any]) -> None:
+            for name in wanted:
+                self._check_rows(site, reply["constants"][name], ())
+
+        replies = self.all_of(asked, check)
         parts = [replies[site]["constants"] for site in range(len(self.names))]
-        return {name: self.rows([part[name] for part in parts], ()) for name in parts[0]}
+        return {name: np.concatenate([part[name] for part in parts]) for name in wanted}
 
     # The rounds.
 
@@ -354,30 +383,35 @@ class Crew(abc.ABC):
         if ask.step is not None:
             self._steps = [*((k, step) for k, step in self._steps if k != ask.round), (ask.round, ask.step)][-LOG:]
         needed = min(self.min_clients, len(ask.clients))
-        early = self._early[1] if self._early is not None and self._early[0] == ask.round else {}
+        early = self._early if self._early is not None and self._early.round == ask.round else None
         self._early = None
         good: dict[int, _Reply] = {}
         requests = {site: {"update": part} for site, part in self._parts(ask).items()}
         started = time.monotonic()
-        asked = {site: request for site, request in requests.items() if site not in early}
-        replies = early | self.exchange(asked, self.deadline)
+        # Who was asked along with something else, and did not answer, is absent already.
+        replies = self.exchange(requests, self.deadline) if early is None else early.replies
         while True:
             good |= self._checked(requests, replies)
             count = sum(len(reply.clients) for reply in good.values())
             if count >= needed:
                 break
-            for reply in replies.values():
-                if "diverged" in reply.get("update", {}):
-                    raise DivergenceError(str(reply["update"]["diverged"]))
+            self._raise_divergence(replies)
             if time.monotonic() - started > self.patience:
                 raise AbsentError(
                     f"round {ask.round + 1}: {count} of {len(ask.clients)} clients have answered within "
                     f"{self.patience:g} s, and {needed} are needed"
                 )
-            time.sleep(PAUSE)
+            time.sleep(self.pause)
             asked = {site: request for site, request in requests.items() if site not in good}
             replies = self.exchange(asked, self.deadline)
-        return self._joined(ask, [good[site] for site in sorted(good)])
+        return self._joined([good[site] for site in sorted(good)])
+
+    def _raise_divergence(self, replies: Mapping[int, Any]) -> None:
+        """Where too few replies can be used, and sites say that their numbers are not finite, that is why."""
+        for reply in replies.values():
+            part = reply.get("update")
+            if isinstance(part, dict) and "diverged" in part:
+                raise DivergenceError(str(part["diverged"]))
 
     def _parts(self, ask: Ask) -> dict[int, dict[str, Any]]:
         """Return what each site of a round is asked."""
@@ -420,8 +454,8 @@ class Crew(abc.ABC):
         for site, reply in replies.items():
             try:
                 good[site] = self._decoded(requests[site]["update"]["clients"], reply["update"])
-            except (MessageError, KeyError, TypeError, ValueError, IndexError) as error:
-                self.refuse(site, error if isinstance(error, MessageError) else MessageError(repr(error)))
+            except Exception as error:
+                self.refuse(site, error)
         return good
 
     def _decoded(self, clients: IntArray, part: Mapping[str, Any]) -> _Reply:
@@ -444,7 +478,7 @@ class Crew(abc.ABC):
         steps, unsolved = (int(number) for number in part["work"])
         return _Reply(np.asarray(clients), arrays, int(bits.sum()), Work(max(steps, 0), max(unsolved, 0)))
 
-    def _joined(self, ask: Ask, replies: Sequence[_Reply]) -> Arrived:
+    def _joined(self, replies: Sequence[_Reply]) -> Arrived:
         """Return replies of several sites as one, in the order of client numbers."""
         clients = np.concatenate([reply.clients for reply in replies])
         order = np.argsort(clients)
@@ -475,8 +509,9 @@ class Crew(abc.ABC):
             site: {"answers": {"fields": fields, "arrays": arrays, "clients": clients} | self._stamps(memory, clients)}
             for site, clients in enumerate(self.numbers)
         }
-        replies = self.all_of(asked, {"answers"})
-        return self.rows([replies[site]["answers"]["answers"] for site in range(len(asked))], (2,))
+        replies = self.all_of(asked, lambda site, reply: self._check_rows(site, reply["answers"]["answers"], (2,)))
+        rows: Array = np.concatenate([replies[site]["answers"]["answers"] for site in range(len(asked))])
+        return rows
 
     def remembered(self, memory: Any) -> dict[str, Array]:
         """Return all that clients remember; only where the server may know it."""
@@ -485,27 +520,36 @@ class Crew(abc.ABC):
             site: {"memory": {"clients": clients} | self._stamps(memory, clients)}
             for site, clients in enumerate(self.numbers)
         }
-        replies = self.all_of(asked, {"memory"})
-        parts = [replies[site]["memory"]["memory"] for site in range(len(asked))]
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        fields = [name for name in memory._fields if name != "version"]
 
-    def rows(self, parts: Sequence[Any], shape: tuple[int, ...]) -> Array:
-        """Return a row for each client, from what sites sent; refuse what is not finite or of the wrong shape."""
-        for site, part in enumerate(parts):
-            array = np.asarray(part)
-            if array.shape != (len(self.numbers[site]), *shape) or not np.isfinite(array).all():
-                raise MessageError(f"{self.names[site]} must send finite numbers of shape {shape} for each client")
-        rows: Array = np.concatenate([np.asarray(part) for part in parts])
-        return rows
+        def check(site: int, reply: dict[str, Any]) -> None:
+            for name in fields:
+                self._check_rows(site, reply["memory"]["memory"][name], getattr(memory, name).shape[1:])
+
+        replies = self.all_of(asked, check)
+        parts = [replies[site]["memory"]["memory"] for site in range(len(asked))]
+        return {name: np.concatenate([part[name] for part in parts]) for name in fields}
+
+    def _check_rows(self, site: int, array: Any, shape: tuple[int, ...]) -> None:
+        """Refuse what is not a row of finite numbers of this shape for each client of a site."""
+        rows = (len(self.numbers[site]), *shape)
+        if not isinstance(array, np.ndarray) or array.shape != rows or array.dtype.kind not in "fib":
+            raise MessageError(f"it must be numbers of shape {rows}, got {getattr(array, 'shape', type(array))}")
+        if not np.isfinite(array).all():
+            raise MessageError("it holds NaN or infinities")
 
     def at(self, x: Array, *, gradients: bool) -> dict[str, Array]:
         """Return f_i(x) of all clients, and ∇f_i(x) if it is wanted as well."""
-        parts = {"values": (), "gradients": x.shape} if gradients or self.finishing else {"values": ()}
-        replies = self.everyone({part: {"x": x} for part in parts})
-        return {
-            part: self.rows([replies[site][part][part] for site in range(len(self.names))], shape)
-            for part, shape in parts.items()
-        }
+        parts: dict[str, tuple[int, ...]] = {"values": ()}
+        if gradients or self.finishing:
+            parts["gradients"] = x.shape
+
+        def check(site: int, reply: dict[str, Any]) -> None:
+            for part, shape in parts.items():
+                self._check_rows(site, reply[part][part], shape)
+
+        replies = self.everyone({part: {"x": x} for part in parts}, check)
+        return {part: np.concatenate([replies[site][part][part] for site in range(len(self.names))]) for part in parts}
 
 
 class _Reply(NamedTuple):

@@ -9,8 +9,8 @@ and whenever the two meet they compare stamps, a version and a digest:
   and the client makes up for it;
 * anything else (a client restored from an old backup, a server restarted from a checkpoint): the server sends its copy.
 
-The server can keep a copy of every client's memory because that depends on decoded messages alone. An engine that
-carries messages over a network uses these classes; the in-process engine has one memory for both sides.
+The server can keep a copy of every client's memory because that depends on decoded messages alone: what a run whose
+clients are elsewhere calls its memory (:mod:`fpdfp.engines.remote_run`). The in-process engine has one memory for both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpdfp._array import to_host
-from fpdfp._typing import Array, IntArray
+from fpdfp._typing import Array
 from fpdfp.engines.tuples import named
 from fpdfp.methods.base import Method
 from fpdfp.problem import Model
@@ -41,49 +41,6 @@ def digest(arrays: Any) -> bytes:
     for array in arrays:
         summary.update(np.ascontiguousarray(to_host(array)).tobytes())
     return summary.digest()
-
-
-class ServerLedger:
-    """The server's side: a copy of what every client remembers of its messages.
-
-    Parameters
-    ----------
-    method
-        The prepared method.
-    model
-        What is public of the problem.
-    n_clients
-        N.
-
-    Examples
-    --------
-    See ``tests/test_ledger.py`` for rounds in which everything that can be lost is lost.
-    """
-
-    def __init__(self, method: Method, model: Model, n_clients: int) -> None:
-        self.method, self.model = method, model
-        memory = method.init_memory(model, n_clients)
-        missing = [name for name in method.shared_memory if name not in getattr(memory, "_fields", ())]
-        if not method.shared_memory or missing:
-            raise ValueError(f"method must have memory that the server can follow, got {type(method).__name__}")
-        self.copies = {name: getattr(memory, name) for name in method.shared_memory}
-        self.versions: IntArray = np.zeros(n_clients, dtype=np.int64)
-
-    def stamp(self, client: int) -> Stamp:
-        """Return what a client's stamp should be."""
-        return Stamp(int(self.versions[client]), digest(copy[client] for copy in self.copies.values()))
-
-    def copy(self, client: int) -> dict[str, Array]:
-        """Return what a client should remember, to be sent to one that does not."""
-        return {name: copy[client].copy() for name, copy in self.copies.items()}
-
-    def confirm(self, client: int, sent: Any, k: int) -> None:
-        """Take note of a client's message of round k, as it was decoded (with a client axis of length one)."""
-        before = {name: copy[client][None] for name, copy in self.copies.items()}
-        after = self.method.remember(self.model, before, sent, k)
-        for name, copy in self.copies.items():
-            copy[client] = after[name][0]
-        self.versions[client] += 1
 
 
 class ClientLedger:

@@ -40,8 +40,6 @@ class RemoteLosses(Losses):
         self.shape, self.dtype = tuple(map(int, first["shape"])), np.dtype(first["dtype"])
         self.sizes = np.concatenate([np.asarray(fact["sizes"], dtype=np.int64) for fact in facts])
         self._lipschitz: Array = np.concatenate([np.asarray(fact["lipschitz"], dtype=np.float64) for fact in facts])
-        if len(self._lipschitz) != len(self.sizes) or (self.sizes < 1).any() or not (self._lipschitz >= 0).all():
-            raise MessageError("sites must say how many samples each client has, and a Lipschitz constant")
         self._convexity = min(float(fact["least_convexity"]) for fact in facts)
         self._has_hessians = bool(first["hessians"])
         self._constants = tuple(np.asarray(one) for one in first["constants"])
@@ -49,11 +47,11 @@ class RemoteLosses(Losses):
         crew.numbers = [np.arange(ends[i], ends[i + 1]) for i in range(len(facts))]
         zero: Array = np.zeros(self.shape, dtype=self.dtype)
         self._kept: dict[tuple[str, bytes], Array] = {
-            (what, point.tobytes()): crew.rows([fact[name] for fact in facts], shape)
-            for name, what, point, shape in (
-                ("probe", "values", probe(self.shape, self.dtype), ()),
-                ("values", "values", zero, ()),
-                ("gradients", "gradients", zero, self.shape),
+            (what, point.tobytes()): np.concatenate([fact[name] for fact in facts])
+            for name, what, point in (
+                ("probe", "values", probe(self.shape, self.dtype)),
+                ("values", "values", zero),
+                ("gradients", "gradients", zero),
             )
         }
 
@@ -114,3 +112,19 @@ class RemoteLosses(Losses):
 
     def constants(self) -> tuple[Array, ...]:
         return self._constants
+
+
+def check_facts(facts: Mapping[str, Any]) -> None:
+    """Refuse what a site says of its losses if it cannot be so."""
+    shape, count = tuple(facts["shape"]), len(facts["sizes"])
+    shapes = {"sizes": (), "lipschitz": (), "probe": (), "values": (), "gradients": shape}
+    for name, rest in shapes.items():
+        array = np.asarray(facts[name])
+        if array.shape != (count, *rest) or (not np.isfinite(array).all() and name != "lipschitz"):
+            raise MessageError(f"{name} must be finite numbers of shape {(count, *rest)}, got {array.shape}")
+    if count < 1 or (facts["sizes"] < 1).any() or facts["sizes"].dtype.kind != "i":
+        raise MessageError("sizes must say of each client how many samples it has")
+    if not (facts["lipschitz"] >= 0).all() or not facts["least_convexity"] >= 0:
+        raise MessageError("lipschitz and least_convexity must be at least 0")
+    if np.dtype(facts["dtype"]) not in (np.float32, np.float64):
+        raise MessageError(f"dtype must be float32 or float64, got {facts['dtype']!r}")

@@ -143,6 +143,11 @@ def _solve(
 ) -> Result:  # fmt: skip
     """Run the rounds in this process, or with the clients of a crew."""
     method, compressor, downlink = automatic.choose(problem, method, compressor, downlink)
+    if crew is not None and not method.traits.restorable:
+        raise ValueError(
+            f"method must be one whose clients can be restored where they are elsewhere, as ShiftedPDFP, got "
+            f"{type(method).__name__}"
+        )
     rounds = _checks.integer("rounds", rounds, at_least=1, at_most=rng.MAX_ROUNDS)
     seed = rng.check_seed(seed)
     n = setup.participants(problem, method, clients_per_round)

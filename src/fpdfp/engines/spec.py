@@ -50,7 +50,7 @@ def dump(value: Any) -> Any:
         return {"tuple": [dump(one) for one in value]}
     if isinstance(value, dict):
         return {"dict": [[dump(name), dump(one)] for name, one in value.items()]}
-    if type(value).__module__.startswith("scipy.sparse"):
+    if type(value).__module__.startswith("scipy.sparse") and hasattr(value, "tocsr"):
         return _sparse(value)
     return _instance(value)
 

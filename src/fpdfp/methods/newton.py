@@ -136,6 +136,7 @@ class NewtonPDFP(Method):
         mini_batches=False,
         needs_unbiased=False,
         needs_hessians=True,
+        restorable=False,
         proved="near the solution, for g = 0: linear whatever the condition number, superlinear in the mean",
         reference="Safaryan et al. 2022",
     )

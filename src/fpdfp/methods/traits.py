@@ -50,6 +50,9 @@ class Traits:
         Whether all data must be in one place.
     strong_convexity
         What strong convexity of f is for: ``"not needed"``, ``"for its rate"``, ``"needed"``.
+    restorable
+        Whether a client that lost what it remembered can go on with what the server knows of it: needed by engines
+        whose clients are other processes.
     with_inner_solve
         What it minimises with an inner solve of the prox of g∘B, where that is more than ``solves``.
     """
@@ -71,4 +74,5 @@ class Traits:
     needs_hessians: bool = False
     needs_one_client: bool = False
     strong_convexity: Literal["not needed", "for its rate", "needed"] = "for its rate"
+    restorable: bool = True
     with_inner_solve: Solves | None = None
