@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test lint format tables bench fuzz reproduce clean
+.PHONY: help setup demo test lint format tables bench soak fuzz reproduce clean
 
 help:
 	@echo "make demo    graph-guided logistic regression among 20 clients: a table and a plot"
@@ -12,6 +12,7 @@ help:
 	@echo "make format  let ruff rewrite the files"
 	@echo "make tables  write docs/methods.md anew from what the methods declare"
 	@echo "make bench   the benchmarks, one after the other"
+	@echo "make soak    long runs on Ray and Flower in which processes are killed"
 	@echo "make fuzz    decode a million damaged messages"
 	@echo "make reproduce  the paper's experiments (a9a, covtype, small CT), into docs/results"
 
@@ -30,7 +31,7 @@ demo: $(VENV)/.runtime
 	$(BIN)/fpdfp demo --output demo-output
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -50,6 +51,10 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.codec
 	$(BIN)/python -m benchmarks.methods
 	$(BIN)/python -m benchmarks.solvers
+	$(BIN)/python -m benchmarks.engines
+
+soak: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.soak
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz --messages 1000000 --jobs 2

@@ -7,7 +7,7 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from fpdfp.engines.site import FULL
 from fpdfp.flower.client import LONGEST, respond
 from fpdfp.flower.records import from_record, open_envelope, seal, to_record
 from fpdfp.rng import Draws
-from tests.helpers import graph_guided
+from tests.helpers import classification, graph_guided
 
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
@@ -74,18 +74,32 @@ def write_app(folder: Path, **options: Any) -> Path:
     return folder
 
 
-def problem() -> fpdfp.Problem:
-    """What is solved, with the data of all sites in one place."""
-    return graph_guided(clients=4, rows=30, d=D, weights="samples")
+def problem(sites: Iterable[str] = tuple(SITES)) -> fpdfp.Problem:
+    """What is solved, with the data of all these sites in one place."""
+    whole = graph_guided(clients=4, rows=30, d=D)
+    clients = np.array([client for site in sites for client in SITES[site]])
+    return fpdfp.Problem(whole.losses.part(clients), whole.penalty, whole.linop, weights="samples")
 
 
-def server_app(**options: Any) -> ServerApp:
+def rows(site: str) -> Any:
+    """The features at a site."""
+    X, _, owner = classification(clients=4, rows=30, d=D)
+    return X[np.isin(owner, SITES[site])]
+
+
+def server_app(sites: Sequence[str] = tuple(SITES), **options: Any) -> ServerApp:
     whole = problem()  # its penalty and its map alone
-    return fpdfp.flower.server_app(whole.penalty, whole.linop, sites=list(SITES), **options)
+
+    def confirmed(run: fpdfp.Run) -> None:
+        print(f"confirmed {run.round}: {run.memory.version.tolist()}", flush=True)
+
+    return fpdfp.flower.server_app(
+        whole.penalty, whole.linop, sites=sites, callbacks=[confirmed], patience=600.0, **options
+    )
 
 
 def load(site: str, config: Mapping[str, Any]) -> Any:
-    return problem().losses.part(np.array(SITES[site]))
+    return problem([site]).losses
 
 
 def client_app() -> ClientApp:
@@ -125,6 +139,7 @@ def told(folder: Path) -> dict[str, str]:
 
 def note(folder: Path, at: int) -> None:
     """Say that round ``at`` is being worked on: −1 before the rounds begin."""
+    folder.mkdir(parents=True, exist_ok=True)
     with (folder / "worked").open("a") as file:
         file.write(f"{at}\n")
 

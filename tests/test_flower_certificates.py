@@ -1,10 +1,13 @@
-"""Certificates, keys and the project of a federation: everything about Flower that needs no running process."""
+"""Certificates, keys, guard and project of a federation: everything about Flower that needs no running process."""
 
 from __future__ import annotations
 
+import asyncio
 import datetime
+import importlib
 import importlib.util
 import os
+import re
 import signal
 import socket
 import ssl
@@ -15,8 +18,8 @@ import threading
 import time
 import tomllib
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pytest
@@ -24,7 +27,8 @@ from typer.testing import CliRunner
 
 pytest.importorskip("cryptography")
 
-from fpdfp.flower import certificates, processes, project
+import fpdfp.flower
+from fpdfp.flower import certificates, demo, guard, processes, project
 from fpdfp.flower.commands import app
 
 
@@ -151,6 +155,119 @@ def test_again_it_adds_sites_and_keeps_the_rest(tmp_path: Path) -> None:
     assert changed == {"server.pem", "server.key"}
 
 
+@pytest.mark.parametrize("renew", [False, True])
+def test_a_key_that_a_site_has_made_itself_is_left_alone(tmp_path: Path, renew: bool) -> None:
+    certificates.make_all(tmp_path, ["localhost"], ["east"])
+    nodes = tmp_path / "superlink" / "nodes"
+    theirs = certificates.make_node_key(tmp_path / "elsewhere", name="north").public.read_bytes()
+    (nodes / "north.pub").write_bytes(theirs)
+    (nodes / "east.pub").write_bytes(theirs)  # a site that was given a key, and has made another one since
+    made = certificates.make_all(tmp_path, ["localhost"], ["north", "east", "south"], renew=renew)
+    assert (nodes / "north.pub").read_bytes() == (nodes / "east.pub").read_bytes() == theirs
+    assert {path.name for path in (tmp_path / "sites" / "north").iterdir()} == {"ca.pem"}
+    assert {nodes / "north.pub", nodes / "east.pub"} <= set(made.kept)
+    server = {"server.key", "server.pem"} if renew else set()
+    assert {path.name for path in made.made} == {"node.key", "node.pub", "south.pub"} | server
+
+
+def test_a_private_key_that_has_gone_to_its_site_is_not_made_again(tmp_path: Path) -> None:
+    certificates.make_all(tmp_path, ["localhost"], ["north"])
+    (tmp_path / "sites" / "north" / "node.key").unlink()
+    before = (tmp_path / "superlink" / "nodes" / "north.pub").read_bytes()
+    assert not certificates.make_all(tmp_path, ["localhost"], ["north"]).made
+    assert (tmp_path / "superlink" / "nodes" / "north.pub").read_bytes() == before
+    assert not (tmp_path / "sites" / "north" / "node.key").exists()
+
+
+def answer_to(app: Any, path: str, client: str | None, headers: list[tuple[bytes, bytes]]) -> int:
+    """The status with which an ASGI app answers a call."""
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    peer = None if client is None else (client, 4711)
+    scope = {"type": "http", "path": path, "scheme": "https", "client": peer, "headers": headers}
+    asyncio.run(app(scope, receive, send))
+    return int(sent[0]["status"])
+
+
+async def welcome(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+CONTROL, FLEET = "/v1/control/start-run", "/v1/fleet/pull-messages"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # uvicorn's, of websockets
+@pytest.mark.parametrize("trusted", [None, "*", "192.0.2.7", "127.0.0.1,192.0.2.0/24"])
+def test_the_guard_believes_no_caller_who_says_where_he_is(
+    monkeypatch: pytest.MonkeyPatch, trusted: str | None
+) -> None:
+    uvicorn = pytest.importorskip("uvicorn")
+    monkeypatch.delenv("FORWARDED_ALLOW_IPS", raising=False)
+    if trusted is not None:
+        monkeypatch.setenv("FORWARDED_ALLOW_IPS", trusted)
+    config = uvicorn.Config(guard.Guard(welcome))  # with what SuperLink leaves at its default
+    config.load()
+    served = config.loaded_app
+    assert type(served).__name__ == "ProxyHeadersMiddleware"  # it is outside of the guard, and called first
+    assert answer_to(served, CONTROL, "127.0.0.1", []) == 200
+    assert answer_to(served, CONTROL, "::1", []) == 200
+    assert answer_to(served, CONTROL, "192.0.2.7", []) == 403
+    assert answer_to(served, CONTROL, None, []) == 403
+    for name in (b"x-forwarded-for", b"x-real-ip", b"forwarded", b"via"):
+        for address in (b"127.0.0.1", b"127.0.0.1, 127.0.0.1", b"[::1]:80", b"192.0.2.9", b""):
+            for client in ("192.0.2.7", "127.0.0.1", None):
+                assert answer_to(served, CONTROL, client, [(name, address)]) == 403
+                assert answer_to(served, FLEET, client, [(name, address)]) == 200
+    assert answer_to(served, "/v1/fleet/register-node", "192.0.2.7", [(b"x-forwarded-for", b"127.0.0.1")]) == 403
+
+
+@pytest.mark.parametrize("trusted", ["*", "192.0.2.7", "127.0.0.1, 192.0.2.7", "0.0.0.0/0", "localhost", "127.0.0.0/7"])
+def test_the_guard_does_not_start_where_proxies_are_trusted(trusted: str) -> None:
+    environment = {**os.environ, "FORWARDED_ALLOW_IPS": trusted}
+    reason = guard.refusal(environment)
+    assert reason is not None
+    assert "FORWARDED_ALLOW_IPS" in reason
+    assert repr(trusted) in reason
+
+
+@pytest.mark.parametrize("trusted", ["", "127.0.0.1", "127.0.0.1, ::1", "127.0.0.0/8"])
+def test_the_guard_starts_where_only_this_machine_is_trusted(trusted: str) -> None:
+    assert guard.refusal({"FORWARDED_ALLOW_IPS": trusted}) is None
+
+
+def test_the_guard_says_why_it_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
+    with pytest.raises(SystemExit, match="FORWARDED_ALLOW_IPS must be unset"):
+        guard.superlink()
+    monkeypatch.delenv("FORWARDED_ALLOW_IPS")
+    monkeypatch.setenv("FLWR_INTERNAL_GRPC_CONTROL_API", "1")
+    with pytest.raises(SystemExit, match="FLWR_INTERNAL_GRPC_CONTROL_API must be unset"):
+        guard.superlink()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Flower's own
+def test_the_guard_is_the_first_that_flower_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("flwr")
+    command = importlib.import_module("flwr.superlink.cli.flower_superlink")
+    extensions = importlib.import_module("flwr.superlink.extensions")
+    main = importlib.import_module("flwr.superlink.main")
+    for name in ("FORWARDED_ALLOW_IPS", *guard.UNGUARDED):
+        monkeypatch.delenv(name, raising=False)
+    asked: list[object] = []
+    monkeypatch.setattr(extensions, "get_middleware", extensions.get_middleware)  # put back afterwards
+    monkeypatch.setattr(command, "flower_superlink", lambda: asked.extend(each.cls for each in main._get_middleware()))
+    guard.superlink()
+    assert asked[0] is guard.Guard
+    assert len(asked) > 1
+
+
 @pytest.mark.parametrize("site", ["", "../north", "north east", 'a"b', "-north", "n" * 65, 3])
 def test_names_of_sites_are_checked(tmp_path: Path, site: Any) -> None:
     with pytest.raises(ValueError, match=r"sites\[0\]"):
@@ -203,6 +320,20 @@ def test_the_project_has_no_placeholder_left_and_its_files_are_sound(tmp_path: P
         assert f"\nExecStart=/etc/fpdfp/start-{unit.removesuffix('.service')}.sh\n" in text
 
 
+def test_instructions_name_files_that_there_are(tmp_path: Path) -> None:
+    project.write_project(tmp_path)
+    guide = Path(__file__).parents[1] / "docs" / "deployment.md"
+    for page in (tmp_path / "README.md", guide):
+        text = page.read_text()
+        named = set(re.findall(r"deploy/[\w.-]+\w", text))
+        assert named == {f"deploy/{path.name}" for path in (tmp_path / "deploy").iterdir()}, page
+        for needed in ("/etc/fpdfp/site/node.key", "/etc/fpdfp/site/ca.pem", "systemctl daemon-reload"):
+            assert needed in text, page
+        assert "sudo -Hu fpdfp deploy/register.sh /etc/fpdfp/superlink.env" in text, page
+    assert "\nCERTIFICATES=/etc/fpdfp/site\n" in (tmp_path / "deploy" / "supernode.env").read_text()
+    assert '"$CERTIFICATES/node.key"' in (tmp_path / "deploy" / "start-supernode.sh").read_text()
+
+
 def test_the_project_is_not_written_over_another(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("mine")
     with pytest.raises(FileExistsError, match=r"README\.md"):
@@ -223,24 +354,43 @@ def test_flower_takes_the_project_for_an_app(tmp_path: Path) -> None:
 
 
 def test_the_sites_of_the_example_hold_each_row_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import fpdfp.flower
-
     monkeypatch.setattr(fpdfp.flower, "client_app", lambda load: load, raising=False)
     project.write_project(tmp_path, sites=["north", "east", "south"])
     module = load_module(tmp_path / "federation" / "client_app.py")
     sizes = []
     for site in ("north", "east", "south"):
-        config = {"site": site, "state": str(tmp_path)}
-        (tmp_path / "example.npy").unlink(missing_ok=True)
-        losses = module.app(site, config)
+        state = tmp_path / site
+        state.mkdir()
+        losses = module.app(site, {"site": site, "state": str(state)})
         assert losses.shape == (31,)
+        assert {path.name for path in state.iterdir()} == {"features.npy", "labels.npy"}
         sizes.append(int(np.sum(losses.sizes)))
     assert sum(sizes) == 569
 
 
-def test_the_server_of_the_example_has_a_graph_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import fpdfp.flower
+@pytest.mark.parametrize("sites", [["alone"], ["north", "east"]])
+def test_the_rows_of_the_example_are_used_where_they_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sites: list[str]
+) -> None:
+    monkeypatch.setattr(fpdfp.flower, "client_app", lambda load: load, raising=False)
+    project.write_project(tmp_path, sites=sites)
+    module = load_module(tmp_path / "federation" / "client_app.py")
+    loaded: list[Any] = []
+    load = np.load
 
+    def remember(*given: Any, **options: Any) -> Any:
+        loaded.append(load(*given, **options))
+        return loaded[-1]
+
+    monkeypatch.setattr(np, "load", remember)
+    losses = module.app(sites[0], {"site": sites[0], "state": str(tmp_path)})
+    assert isinstance(loaded[0], np.memmap)
+    assert np.shares_memory(losses._rows.X, loaded[0])
+    assert losses._rows.X.shape == loaded[0].shape
+    assert np.isfinite(losses.values(np.ones(31), np.array([0]))).all()
+
+
+def test_the_server_of_the_example_has_a_graph_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fpdfp.flower, "server_app", lambda **given: given, raising=False)
     project.write_project(tmp_path, sites=["north", "east"], rounds=7)
     given = load_module(tmp_path / "federation" / "server_app.py").app
@@ -275,6 +425,65 @@ def test_the_demonstration_empties_no_foreign_folder(tmp_path: Path) -> None:
     assert answer.exit_code == 1
     assert "output must be an empty folder" in answer.output
     assert (tmp_path / "mine").exists()
+
+
+class Watched:
+    """In place of a federation of processes: what the demonstration would have run."""
+
+    runs: ClassVar[list[tuple[Path, Any]]] = []
+    address, logs = "127.0.0.1:1", Path("logs")
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        self.runs.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def run(self, app: Path, config: Any) -> int:
+        self.runs.append((app, config))
+        return 1
+
+    def wait(self, *given: Any, **options: Any) -> Any:
+        return SimpleNamespace(bytes_received=0, bytes_sent=0)
+
+
+def test_the_demonstration_gives_rounds_to_an_app_that_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "Federation", Watched)
+    demo.run(tmp_path / "out", rounds=3)
+    assert Watched.runs == [(tmp_path / "out" / "app", {})]  # the template's own has them in its settings
+    assert (
+        tomllib.loads((tmp_path / "out" / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"][
+            "rounds"
+        ]
+        == 3
+    )
+
+    own = tmp_path / "own"
+    project.write_project(own, rounds=30)
+    demo.run(tmp_path / "out", rounds=3, app=own)
+    assert Watched.runs == [(own, {"rounds": 3})]
+    assert "--rounds" not in capsys.readouterr().out
+
+    settings = own / "pyproject.toml"
+    settings.write_text(settings.read_text().replace("rounds = 30\n", ""))
+    demo.run(tmp_path / "out", rounds=3, app=own)
+    assert Watched.runs == [(own, {})]
+    assert "--rounds does not apply" in capsys.readouterr().out
+    settings.write_text("[project]\nname = 'own'\n")
+    assert demo.run_config(own, 3) == {}
+
+
+def test_the_demonstration_does_not_delete_the_app(tmp_path: Path) -> None:
+    own = tmp_path / "out" / "app"
+    project.write_project(own)
+    (tmp_path / "out" / demo.OURS).touch()
+    with pytest.raises(ValueError, match="does not hold the app"):
+        demo.run(tmp_path / "out", app=own)
+    assert (own / "pyproject.toml").exists()
 
 
 def test_a_process_is_ended_with_all_that_it_started(tmp_path: Path) -> None:

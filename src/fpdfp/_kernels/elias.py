@@ -113,6 +113,24 @@ def read_long(kind: Any, words: Any, position: Any, limit: Any) -> Any:
 
 
 @serial
+def read_frequencies(words: Any, limit: Any, first: Any, last: Any, escape: Any, most: Any, frequencies: Any) -> Any:
+    """Read one less than each gamma code into the places first to last, and the escape's; return the end, −1 if none.
+
+    Numbers may be up to ``most``; ``escape`` is −1 where there is none.
+    """
+    position = int64(0)
+    for place in range(first, last + 2):
+        if place == last + 1 and escape < 0:
+            break
+        number, length = read_long(GAMMA, words, position, limit)
+        if length == 0 or number > most + 1:
+            return int64(-1)
+        frequencies[place if place <= last else escape] = number - 1
+        position += length
+    return position
+
+
+@serial
 def sparse_length(kind: Any, levels: Any, table: Any) -> Any:
     """The exact length of the sparse stream, but for its first bit."""
     total = 0

@@ -122,15 +122,12 @@ def _read_model(data: bytes, at: int, model: int, escapes: bool) -> tuple[Array,
     first, last = head[0], head[1]
     if not first <= last < tokens.ESCAPE:
         raise damaged("its model is none")
-    sent = [*range(first, last + 1), *([tokens.ESCAPE] if escapes else [])]
     rest = data[at + 2 : at + 2 + 4 * tokens.TOKENS]
-    words, limit, position = to_words(rest), 8 * len(rest), 0
-    for token in sent:
-        number, length = elias.read_long(elias.GAMMA, words, position, limit)
-        if length == 0 or number > tokens.TOTAL + 1:
-            raise damaged("its model is none")
-        frequencies[token] = number - 1
-        position += length
+    words, limit = to_words(rest), 8 * len(rest)
+    escape = tokens.ESCAPE if escapes else -1
+    position = int(elias.read_frequencies(words, limit, first, last, escape, tokens.TOTAL, frequencies))
+    if position < 0:
+        raise damaged("its model is none")
     used = -(-position // 8)
     check_end(words, position, 8 * used)
     if int(frequencies.sum()) != tokens.TOTAL:

@@ -133,6 +133,7 @@ class Crew(abc.ABC):
         self._jobs: list[Any] = []
         self._keys: list[str] = []
         self._told: dict[int, str] = {}
+        self._lacking: dict[int, set[str]] = {}
         self._positions: dict[int, int] = {}
         self._steps: list[tuple[int, list[bytes]]] = []
         self._early: Early | None = None
@@ -232,7 +233,8 @@ class Crew(abc.ABC):
         """Send requests, give sites what they say they need, and return the replies that can be used."""
         started = time.monotonic()
         replies: dict[int, Any] = {}
-        waiting = dict(asked)
+        # Who lacked something, and could not be given it in time, gets it with the next request.
+        waiting = {site: self._supplied(site, one, self._lacking.get(site, set())) for site, one in asked.items()}
         for _ in range(ATTEMPTS):
             if not waiting:
                 break
@@ -250,8 +252,9 @@ class Crew(abc.ABC):
                 elif not isinstance(reply, dict):
                     self.refuse(site, MessageError("it is no dictionary of what was asked"))
                 elif "needs" in reply:
-                    again[site] = self._supplied(site, request, reply["needs"])
+                    again[site] = self._supplied(site, request, self._needs(site, reply["needs"]))
                 else:
+                    self._lacking.pop(site, None)
                     if "key" in request:
                         self._told[site] = request["key"]
                     replies[site] = reply
@@ -275,11 +278,17 @@ class Crew(abc.ABC):
         key = self._keys[site]
         return {"key": key} if self._told.get(site) == key else {"key": key, "job": self._jobs[site]}
 
-    def _supplied(self, site: int, request: dict[str, Any], said: Any) -> dict[str, Any]:
-        """Return a request with what the site says it needs."""
+    def _needs(self, site: int, said: Any) -> set[str]:
+        """Take note of what a site says it needs."""
         needs = NEEDS & set(map(str, said if isinstance(said, list) else ()))
         log.info("%s needs %s", self.names[site], ", ".join(sorted(needs)))
         self.totals.healed += 1
+        self._lacking[site] = needs
+        return needs
+
+    def _supplied(self, site: int, asked: dict[str, Any], needs: set[str]) -> dict[str, Any]:
+        """Return a request with what the site needs."""
+        request = dict(asked)
         if "job" in needs:
             self._told.pop(site, None)
         for name in ("update", "answers", "memory"):
@@ -330,6 +339,7 @@ class Crew(abc.ABC):
         self._keys = [self.key(job) for job in jobs]
         self._memory = named("Memory", ())()
         self._told, self._positions, self._steps, self._early, self._next = {}, {}, [], None, None
+        self._lacking = {}
 
     def gather(self, problem: Problem, method: Method, clients: IntArray) -> Any:
         """Return what clients send once, before the first round."""

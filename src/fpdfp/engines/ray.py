@@ -132,6 +132,8 @@ class Ray(Crew):
 
     def close(self) -> None:
         """Dismiss the actors."""
+        if not self.actors and not self._initialised:
+            return
         import ray
 
         for actor in self.actors:
@@ -184,8 +186,10 @@ class Ray(Crew):
         cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
         count = min(self._asked_actors or cpus, n_clients)
         threads = self._threads or max(1, (os.cpu_count() or 1) // count)
-        # Fewer CPUs than actors is no reason for actors to wait for ever.
-        options: dict[str, Any] = {"num_cpus": min(1.0, cpus / count), "num_gpus": self._gpus}
+        # Actors that are more than there are free CPUs share them, and do not wait for ever.
+        free = ray.available_resources().get("CPU", 0.0)
+        options: dict[str, Any] = {"num_cpus": 1.0 if free >= count else 0.0, "num_gpus": self._gpus}
+        options["scheduling_strategy"] = "SPREAD"
         kind = ray.remote(max_restarts=-1, max_task_retries=0, **options)(Worker)
         for clients in np.array_split(np.arange(n_clients), count):
             self._sources.append(ray.put(source(clients)))

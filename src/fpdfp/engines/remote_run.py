@@ -49,7 +49,6 @@ class RemoteRun(Run):
         known = named("Memory", fields)(*memory, versions)
         super().__init__(problem, method, compressors, clients_per_round, seed, state, known, downlink, drop_out)
         self.crew = crew
-        self._rehearsed = False
         self.start()
 
     def start(self) -> None:
@@ -59,8 +58,7 @@ class RemoteRun(Run):
 
     def rehearse(self) -> None:
         """Do the next round and forget it, where that is quick: a reply that the server does not confirm is nothing."""
-        if not self.crew.slow and not self._rehearsed:
-            self._rehearsed = True
+        if not self.crew.slow:
             super().rehearse()
 
     def labels(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ The folder that :func:`make_all` fills has one part for each machine, so that no
     sites/NAME/node.pub
 
 A site that would rather not receive its private key makes the pair itself with :func:`make_node_key` and sends the
-public half.
+public half, which is put into ``superlink/nodes`` and stays there as it is.
 """
 
 from __future__ import annotations
@@ -181,7 +181,8 @@ def make_all(folder: Path | str, hosts: Sequence[str], sites: Sequence[str], *, 
     """Make everything that a federation needs, a part of the folder for each machine; keep what is there already.
 
     So a site is added by calling it again with one more name. ``renew`` makes a new certificate for the server, and
-    nothing else anew.
+    nothing else anew. A public key in ``superlink/nodes`` is never written over: a site whose key is there, and whose
+    private key is not in this folder, has made the pair itself and is given none.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -221,12 +222,16 @@ def make_all(folder: Path | str, hosts: Sequence[str], sites: Sequence[str], *, 
 
     for site in sites:
         own = Pair(folder / "sites" / site / "node.key", folder / "sites" / site / "node.pub")
+        known = superlink / "nodes" / f"{site}.pub"
         if own.key.exists() and own.public.exists():
             kept += own
-        else:
+        elif not known.exists():
             made += make_node_key(own.key.parent)
-            made.append(superlink / "nodes" / f"{site}.pub")
-        _write_public(superlink / "nodes" / f"{site}.pub", own.public.read_bytes())
+        if known.exists():
+            kept.append(known)
+        else:
+            _write_public(known, own.public.read_bytes())
+            made.append(known)
         _write_public(own.key.parent / "ca.pem", authority.public.read_bytes())
     _write_public(superlink / "ca.pem", authority.public.read_bytes())
     return Made(tuple(made), tuple(kept))

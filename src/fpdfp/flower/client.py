@@ -79,7 +79,7 @@ def respond(parcel: bytes, config: Config, load: Callable[[str, Config], Losses]
         run, sequence = envelope.run, envelope.sequence
         folder = Path(str(config.get("state", Path.home() / ".fpdfp" / site)))
         with _alone(folder):
-            contents = _answer(envelope, site, folder, lambda: load(site, config))
+            contents = _answer(envelope, site, folder, lambda: _loaded(load, site, config))
     except MessageError as error:
         log.warning("a request is refused: %s", error)
         contents = {"error": str(error)}
@@ -87,8 +87,24 @@ def respond(parcel: bytes, config: Config, load: Callable[[str, Config], Losses]
         log.exception("a request could not be answered")
         contents = {"error": f"{type(error).__name__} at the site; its log says more"}
     reply = seal(Envelope(run, sequence, site, contents))
-    outbox.keep(reply, config)
+    try:
+        outbox.keep(reply, config)
+    except Exception as error:
+        # What was not released, or could not be kept for those who want to see it, does not leave.
+        why = "its reply was not released" if isinstance(error, outbox.RefusedError) else "its reply could not be kept"
+        log.warning("%s: %s", why, error)
+        reply = seal(Envelope(run, sequence, site, {"error": why}))
+        with contextlib.suppress(OSError):
+            outbox.note(reply, config)
     return reply
+
+
+def _loaded(load: Callable[[str, Config], Losses], site: str, config: Config) -> Losses:
+    """Return the site's losses; whatever goes wrong in there is none of the server's business."""
+    try:
+        return load(site, config)
+    except MessageError as error:
+        raise RuntimeError("load has failed") from error
 
 
 def _answer(envelope: Envelope, name: str, folder: Path, load: Callable[[], Losses]) -> dict[str, Any]:
@@ -98,11 +114,11 @@ def _answer(envelope: Envelope, name: str, folder: Path, load: Callable[[], Loss
     if "hello" in envelope.contents:
         return {"hello": {"site": name}}
     kept = folder / "memory.fpdfp"
-    saved = _read(kept)
-    if saved is not None and saved["run"] == envelope.run and envelope.sequence < saved["sequence"]:
+    saved = _read(kept, envelope.run)
+    if saved is not None and envelope.sequence < saved["sequence"]:
         raise MessageError(f"a request is older than one that was answered ({envelope.sequence}, {saved['sequence']})")
     site = Site(load())
-    if saved is not None and saved["job"] is not None:
+    if saved is not None:
         site.restore(job_of(saved["job"]), saved["site"])
     job = envelope.contents.get("job", None if saved is None else saved["job"])
     reply = site.handle(request_of(envelope.contents))
@@ -112,13 +128,14 @@ def _answer(envelope: Envelope, name: str, folder: Path, load: Callable[[], Loss
     return reply
 
 
-def _read(path: Path) -> Any:
-    """Return what was kept; None where there is nothing, or nothing whole: the server then sends what is needed."""
+def _read(path: Path, run: str) -> Any:
+    """Return what was kept of a run; None where there is nothing of it, or nothing whole: the server then sends it."""
     try:
-        return unpack(files.read_sealed(path))
+        saved = unpack(files.read_sealed(path))
+        return saved if saved["run"] == run else None
     except FileNotFoundError:
         return None
-    except (ValueError, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError) as error:
         log.warning("what this site remembered cannot be read (%s): the server is asked for its copy", error)
         return None
 

@@ -1,4 +1,4 @@
-"""The commands ``fpdfp flower …``: a project, certificates and keys, and a demonstration on this machine."""
+"""The commands ``fpdfp flower …``: a project, certificates and keys, what leaves a site, and a demonstration."""
 
 from __future__ import annotations
 
@@ -100,6 +100,54 @@ def nodes(
                 typer.echo(f"{node.name:20} {node.node_id:>20} {node.status}")
     except (ImportError, OSError) as error:
         _leave(error)
+
+
+Kept = Annotated[Path, typer.Argument(help="A file NUMBER.parcel in the site's outbox.")]
+
+
+@app.command()
+def inspect(file: Annotated[Path, typer.Argument(help="A file in the site's outbox.")]) -> None:
+    """Show what leaves a site, or would: every number, text and array in a message, and its bytes.
+
+    Example: fpdfp flower inspect /var/lib/fpdfp/outbox/1763263000000000000.parcel
+    """
+    from fpdfp.flower import outbox
+
+    try:
+        for line in outbox.lines(outbox.read(file)):
+            typer.echo(line)
+    except (OSError, ValueError) as error:
+        _leave(error)
+
+
+@app.command()
+def release(file: Kept) -> None:
+    """Let a message go that waits in a site's outbox.
+
+    Example: fpdfp flower release /var/lib/fpdfp/outbox/1763263000000000000.parcel
+    """
+    from fpdfp.flower import outbox
+
+    try:
+        outbox.release(file)
+    except OSError as error:
+        _leave(error)
+    typer.echo(f"{file} may leave")
+
+
+@app.command()
+def refuse(file: Kept) -> None:
+    """Keep a message from leaving that waits in a site's outbox; the server learns only that it was not released.
+
+    Example: fpdfp flower refuse /var/lib/fpdfp/outbox/1763263000000000000.parcel
+    """
+    from fpdfp.flower import outbox
+
+    try:
+        outbox.refuse(file)
+    except OSError as error:
+        _leave(error)
+    typer.echo(f"{file} stays here")
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,15 +27,25 @@ def run(
     app: Path | None = None,
     timeout: float = 3600.0,
 ) -> Path:
-    """Run the template's app, or another one, in a federation; print its lines; return where the result is."""
+    """Run the template's app, or another one, in a federation; print its lines; return where the result is.
+
+    An app of your own runs for ``rounds`` rounds if its ``pyproject.toml`` names ``rounds`` among its settings.
+    """
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
     output = Path(output).resolve()
+    settings = run_config(app, rounds)
+    if app is not None and Path(app).resolve().is_relative_to(output):
+        raise ValueError(f"output must be a folder that does not hold the app, for what is in it goes; got {output}")
     _clear(output)
     if app is None:
         app = output / "app"
         write_project(app, sites=sites, rounds=rounds, host="localhost")
+    elif settings:
+        console.print(f"{rounds} rounds, in place of what {Path(app) / 'pyproject.toml'} says")
+    else:
+        console.print(f"--rounds does not apply: {Path(app) / 'pyproject.toml'} has no setting of that name")
     state = output / "superlink"
     state.mkdir()
 
@@ -43,7 +54,7 @@ def run(
     environment = {"STATE_DIRECTORY": str(state)}
     with Federation(output / "federation", sites, environment=environment) as federation:
         console.print(f"up at https://{federation.address}; logs in {federation.logs}")
-        run_id = federation.run(app)
+        run_id = federation.run(app, settings)
         console.print(f"run {run_id}")
         status = federation.wait(
             run_id, timeout, show=lambda line: console.print(f"  {COLOURS.sub('', line)}", markup=False)
@@ -59,6 +70,16 @@ def run(
                 console.print(f"x has {np.count_nonzero(x)} of {x.size} coefficients that are not 0")
         console.print(f"result: {result}")
     return result
+
+
+def run_config(app: Path | None, rounds: int) -> dict[str, str | int | float | bool]:
+    """What a run is told beside its app's settings: Flower refuses a setting that the app does not name."""
+    if app is None:
+        return {}
+    settings = tomllib.loads((Path(app) / "pyproject.toml").read_text())
+    for name in ("tool", "flwr", "app", "config"):
+        settings = settings.get(name, {})
+    return {"rounds": rounds} if "rounds" in settings else {}
 
 
 def _clear(output: Path) -> None:

@@ -218,11 +218,13 @@ class Federation:
         keys: certificates.Pair | None = None,
         authority: Path | str | None = None,
         config: Mapping[str, Value] | None = None,
+        superlink: str | None = None,
     ) -> Node:
         """Start a site's SuperNode, without waiting for SuperLink to accept it.
 
         ``keys`` and ``authority`` take the place of the site's own, to see a node refused. A site that is none of the
-        federation's gets a fresh key, which nobody has registered.
+        federation's gets a fresh key, which nobody has registered. ``superlink`` is another way to SuperLink: the
+        ``host:port`` of a proxy.
         """
         certificates.site_name("site", site)
         if keys is None:
@@ -235,7 +237,7 @@ class Federation:
         own = {"site": site, "state": str(state), **self.node_config.get(site, {}), **(config or {})}
         command = [
             program("flower-supernode"),
-            *("--superlink", self.address),
+            *("--superlink", superlink or self.address),
             *("--root-certificates", str(authority if authority is not None else self.authority)),
             *("--auth-supernode-private-key", str(keys.key)),
             *("--host", HOST, "--port", str(port)),

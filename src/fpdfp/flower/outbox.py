@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,37 +15,78 @@ from fpdfp.engines.parcel import unpack
 from fpdfp.errors import MessageError
 from fpdfp.flower.records import open_envelope
 
+#: What the names of files end in: a copy, the mark of one that is held, and a copy of what did not leave.
+KEPT, WAITING, REFUSED = ".parcel", ".waiting", ".refused"
 #: How often a reply that is held looks whether it may go.
 PAUSE = 0.2
 
 
+class RefusedError(Exception):
+    """A reply that was held was refused, or nobody released it in time: it must not leave."""
+
+
 def keep(parcel: bytes, config: Mapping[str, Any]) -> None:
-    """Write what is about to leave into the outbox, if there is one, and wait for its release if it is to be held."""
+    """Write what is about to leave into the outbox, if there is one, and wait for its release if it is to be held.
+
+    Raises RefusedError for a reply that may not leave; its copy then ends in ``.refused``.
+    """
     if not config.get("outbox"):
         return
-    folder = Path(str(config["outbox"]))
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{time.time_ns()}.parcel"
-    path.write_bytes(parcel)
-    until = time.monotonic() + float(config.get("hold", 0.0))
+    path = _write(parcel, config)
     if not config.get("hold"):
         return
-    waiting = path.with_suffix(".waiting")
+    until = time.monotonic() + float(config["hold"])
+    waiting = path.with_suffix(WAITING)
     waiting.touch()
     while waiting.exists():
         if time.monotonic() > until:
-            waiting.unlink(missing_ok=True)
-            path.rename(path.with_suffix(".refused"))
-            raise TimeoutError("nobody has released the reply in time")
+            # Whoever takes the mark away decides: it may have been released at this very moment.
+            with contextlib.suppress(FileNotFoundError):
+                refuse(path)
+            break
         time.sleep(PAUSE)
+    if not path.exists():
+        raise RefusedError("it was not released")
+
+
+def note(parcel: bytes, config: Mapping[str, Any]) -> None:
+    """Write what leaves into the outbox, if there is one, without holding it: it says only that nothing is sent."""
+    if config.get("outbox"):
+        _write(parcel, config)
+
+
+def _write(parcel: bytes, config: Mapping[str, Any]) -> Path:
+    folder = Path(str(config["outbox"]))
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{time.time_ns()}{KEPT}"
+    path.write_bytes(parcel)
+    return path
 
 
 def release(path: Path) -> None:
     """Let a reply go that is held."""
-    waiting = path.with_suffix(".waiting")
-    if not waiting.exists():
-        raise FileNotFoundError(f"{path} is not waiting to be released")
-    waiting.unlink()
+    _decide(path)
+
+
+def refuse(path: Path) -> None:
+    """Keep a reply from leaving that is held; the server is told that it was not released, and nothing else."""
+    refused = path.with_suffix(REFUSED)
+    if path.exists():
+        path.rename(refused)
+    try:
+        _decide(path)
+    except FileNotFoundError:
+        if refused.exists():
+            refused.rename(path)
+        raise
+
+
+def _decide(path: Path) -> None:
+    """Take away the mark of a reply that is held."""
+    try:
+        path.with_suffix(WAITING).unlink()
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} is not waiting to be released") from None
 
 
 def lines(parcel: bytes) -> Iterator[str]:

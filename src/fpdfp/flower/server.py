@@ -71,6 +71,7 @@ class FlowerCrew(Crew):
         self._grid = grid
         self._sites = list(sites)
         self._nodes: dict[str, int] = {}
+        self._named = False
         self._sequence = 0
         self._waiting: dict[str, str] = {}
         self.bytes_up = self.bytes_down = 0
@@ -149,8 +150,12 @@ class FlowerCrew(Crew):
 
     def _find(self, names: set[str]) -> dict[str, int]:
         """Return the nodes that are online, by the names of their sites."""
-        online = {str(node.name): int(node.node_id) for node in self._grid.get_nodes() if node.name}
-        if not online.keys() & set(self._sites):
+        nodes = list(self._grid.get_nodes())
+        online = {str(node.name): int(node.node_id) for node in nodes if node.name}
+        # What SuperLink says counts. A node is asked only where no node has a name: else one that was registered under
+        # another could say that it is a site which happens to be offline.
+        self._named = self._named or bool(online)
+        if not self._named:
             return self._ask_names()
         return {name: online[name] for name in names & online.keys()}
 
@@ -245,9 +250,10 @@ def server_app(
         from fpdfp import Problem, solve
 
         chosen = given | {name: value for name, value in context.run_config.items() if name in given and value != ""}
-        needed = len(names) // 2 + 1 if min_clients is None else min_clients
-        crew = FlowerCrew(grid, names, float(chosen["deadline"] or deadline), needed, patience, norm_bound)
+        crew = FlowerCrew(grid, names, float(chosen["deadline"] or deadline), min_clients or 1, patience, norm_bound)
         problem = Problem(crew.losses(), penalty, linop, weights=weights)
+        if min_clients is None:
+            crew.min_clients = (clients_per_round or problem.n_clients) // 2 + 1
         result = solve(
             problem, method, rounds=int(chosen["rounds"] or rounds), clients_per_round=clients_per_round,
             compressor=compressor, downlink=downlink, seed=int(chosen["seed"] or 0), tol=tol,

@@ -1,0 +1,206 @@
+"""Rounds per second of every engine on one problem: in-process, Ray, Flower's simulation, a Flower deployment.
+
+    python -m benchmarks.engines [--without flower]
+
+The problem is of the size of a9a (26,053 rows of 123 features, 14 of them ones) among 20 clients, who all take part in
+every round: graph-guided logistic regression. In Ray they are in 2 actors; in Flower at 3 sites, in the deployment of
+real processes on this machine with TLS and node authentication. For each engine: rounds per second with FPDFP (20
+levels) and with the default method, and the time to a relative error of 1e-3 of each. Since all engines compute the
+same bits, the rounds to 1e-3 are the same; in-process and with Ray the time is that of a run, with Flower it is the
+rounds times the measured seconds a round. Compression and bytes: what a round of the deployment really sends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import fpdfp
+from benchmarks import _federation as trial
+from benchmarks import _tools
+
+ERROR = 1e-3
+ROOT = Path(__file__).parent.parent
+METHODS = ("FPDFP", "shifted")
+
+
+def options(method: str) -> dict[str, Any]:
+    if method == "FPDFP":
+        return {"method": fpdfp.FPDFP(), "compressor": trial.QUANTIZER}
+    return {}
+
+
+def rate(problem: fpdfp.Problem, method: str, rounds: int, engine: Any = None) -> float:
+    """Rounds per second, without evaluations."""
+    result = fpdfp.solve(problem, rounds=rounds, evaluate_every=rounds, engine=engine, **options(method))
+    return rounds / float(result.history.seconds[-1])
+
+
+def rounds_to(problem: fpdfp.Problem, method: str, best: float, engine: Any = None) -> tuple[int, float]:
+    """The rounds to the error, and the time that they took."""
+
+    def near(run: fpdfp.Run) -> bool:
+        return float(run.history.last()["objective"]) <= best * (1 + ERROR)
+
+    result = fpdfp.solve(problem, rounds=20_000, evaluate_every=1, callbacks=[near], engine=engine, **options(method))
+    if result.status != "stopped":
+        raise RuntimeError(f"{method} did not come to {ERROR:g} in {result.rounds} rounds")
+    return result.rounds, float(result.history.seconds[-1])
+
+
+def simulation(method: str, rounds: int) -> float:
+    """Seconds a round in Flower's simulation, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        trial.plan(Path(folder), method, rounds)
+        program = f"from benchmarks.engines import simulate; simulate({folder!r})"
+        quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "TRIAL_FOLDER": folder}
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=ROOT, env=_environment(quiet), capture_output=True, text=True,
+            check=False, timeout=900,
+        )  # fmt: skip
+        if done.returncode or not (Path(folder) / "result.npz").exists():
+            raise RuntimeError(f"Flower's simulation failed: {done.stderr[-2000:]}")
+        return trial.seconds_a_round(Path(folder))
+
+
+def simulate(folder: str) -> None:
+    """Run the app in Flower's simulation."""
+    from flwr.app import Context, Message
+    from flwr.clientapp import ClientApp
+    from flwr.simulation import run_simulation
+
+    from fpdfp.flower.client import LONGEST, respond
+    from fpdfp.flower.records import from_record, to_record
+
+    app = ClientApp()
+
+    @app.query()
+    def answer(message: Message, context: Context) -> Message:
+        site = trial.SITES[int(context.node_config["partition-id"])]
+        config = {"site": site, "state": f"{folder}/{site}"}
+        reply = respond(from_record(message.content, LONGEST), config, trial.load_site)
+        return Message(to_record(reply), reply_to=message)
+
+    resources: Any = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+    run_simulation(trial.server(), app, num_supernodes=len(trial.SITES), backend_config=resources)
+
+
+def deployment(runs: dict[str, int]) -> dict[str, Any]:
+    """Seconds a round of each method in a deployment, and the bytes of a round."""
+    from fpdfp.flower.federation import Federation
+
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        app = trial.write_app(folder / "app")
+        environment = {"TRIAL_FOLDER": str(folder), "PYTHONPATH": str(ROOT)}
+        with Federation(folder / "federation", trial.SITES, environment=environment) as federation:
+            for method, rounds in runs.items():
+                seen = []
+                # Twice, with different numbers of rounds: what a round sends is the difference.
+                for count in (rounds // 2, rounds):
+                    trial.plan(folder, method, count)
+                    status = federation.wait(federation.run(app), timeout=1800, check=True)
+                    _, summary = trial.result(folder)
+                    seen.append((summary, status.bytes_sent, status.bytes_received))
+                more = rounds - rounds // 2
+                found[method] = {
+                    "seconds": trial.seconds_a_round(folder),
+                    "payload_down": (seen[1][0]["bits_down"] - seen[0][0]["bits_down"]) / 8 / more,
+                    "payload_up": (seen[1][0]["bits_up"] - seen[0][0]["bits_up"]) / 8 / more,
+                    "parcels_down": (seen[1][0]["bytes_down"] - seen[0][0]["bytes_down"]) / more,
+                    "parcels_up": (seen[1][0]["bytes_up"] - seen[0][0]["bytes_up"]) / more,
+                    "flower_down": (seen[1][1] - seen[0][1]) / more,
+                    "flower_up": (seen[1][2] - seen[0][2]) / more,
+                    "objective": summary["objective"],
+                }
+    return found
+
+
+def _environment(others: dict[str, str]) -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": str(ROOT), **others}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument(
+        "--without", choices=["flower", "ray"], action="append", default=[], help="engines to leave out"
+    )
+    parser.add_argument("--rounds", type=int, default=12, help="rounds of each method in Flower")
+    arguments = parser.parse_args()
+
+    problem = trial.problem()
+    best = fpdfp.reference_solution(problem, tol=1e-10).objective
+    rates: dict[str, dict[str, float]] = {}
+    times: dict[str, dict[str, float]] = {}
+    needed: dict[str, int] = {}
+    bytes_: dict[str, Any] = {}
+    missing: list[str] = []
+
+    rates["in-process"], times["in-process"] = {}, {}
+    for method in METHODS:
+        rate(problem, method, 20)
+        rates["in-process"][method] = rate(problem, method, 500)
+        needed[method], times["in-process"][method] = rounds_to(problem, method, best)
+
+    if "ray" not in arguments.without:
+        try:
+            with fpdfp.engines.Ray(trial.load, n_clients=trial.CLIENTS, actors=2) as engine:
+                there = fpdfp.Problem(engine.losses(), trial.penalty(), trial.graph())
+                rates["Ray"], times["Ray"] = {}, {}
+                for method in METHODS:
+                    rate(there, method, 50, engine)
+                    rates["Ray"][method] = rate(there, method, 500, engine)
+                    rounds, times["Ray"][method] = rounds_to(there, method, best, engine)
+                    assert rounds == needed[method], "engines must compute the same bits"
+        except ImportError as error:
+            missing.append(str(error))
+    if "flower" not in arguments.without:
+        try:
+            import flwr  # noqa: F401
+        except ImportError as error:
+            missing.append(f"Flower: {error}")
+        else:
+            for name, seconds in (
+                ("Flower simulation", {method: simulation(method, arguments.rounds) for method in METHODS}),
+                ("Flower deployment", bytes_ := deployment(dict.fromkeys(METHODS, arguments.rounds))),
+            ):
+                each = {
+                    method: float(one["seconds"] if isinstance(one, dict) else one) for method, one in seconds.items()
+                }
+                rates[name] = {method: 1.0 / one for method, one in each.items()}
+                times[name] = {method: needed[method] * one for method, one in each.items()}
+
+    header = ["engine", "rounds/s FPDFP", "rounds/s shifted", "s to 1e-3 FPDFP", "s to 1e-3 shifted"]
+    rows = [
+        [name, *(f"{rates[name][m]:.3g}" for m in METHODS), *(f"{times[name][m]:.3g}" for m in METHODS)]
+        for name in rates
+    ]
+    title = f"20 clients, all in every round; rounds to 1e-3: FPDFP {needed['FPDFP']}, shifted {needed['shifted']}"
+    _tools.show(title, header, rows)
+    if bytes_:
+        header = ["bytes a round, 3 sites", "messages down / up", "parcels down / up", "Flower down / up"]
+        rows = [
+            [m, *(f"{one[f'{what}_down']:.0f} / {one[f'{what}_up']:.0f}" for what in ("payload", "parcels", "flower"))]
+            for m, one in bytes_.items()
+        ]
+        _tools.show("What a round sends", header, rows)
+    for line in missing:
+        print(f"not measured: {line}")
+    ratios = {
+        name: {m: rates["in-process"][m] / rates[name][m] for m in METHODS} for name in rates if name != "in-process"
+    }
+    _tools.finish({
+        "rounds_per_second": rates, "seconds_to_1e-3": times, "rounds_to_1e-3": needed,
+        "slower_than_in_process": ratios, "bytes": bytes_, "missing": missing,
+    })  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

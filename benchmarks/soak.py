@@ -1,0 +1,132 @@
+"""Long runs in which processes are killed: nothing is lost, and the error is that of runs in which none was.
+
+    python -m benchmarks.soak [--only ray|flower]
+
+Ray: 1,000 rounds of the problem of :mod:`benchmarks.engines`, a random worker killed (SIGKILL) every 50 rounds. Flower:
+60 rounds in a deployment of real processes with TLS and node authentication, a node killed and restarted every 10. The
+error at the end is compared with that of runs in one process with other seeds and no deaths: their spread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fpdfp
+from benchmarks import _federation as trial
+from benchmarks import _tools
+from benchmarks.engines import METHODS, ROOT, options
+
+SEEDS = 5
+
+
+def spread(problem: fpdfp.Problem, method: str, rounds: int, best: float) -> tuple[float, float]:
+    """The least and the largest relative error of runs in which nobody dies."""
+    errors = [
+        fpdfp.solve(problem, rounds=rounds, seed=seed, evaluate_every=rounds, **options(method)).objective / best - 1
+        for seed in range(SEEDS)
+    ]
+    return min(errors), max(errors)
+
+
+def with_ray(problem: fpdfp.Problem, best: float, rounds: int, every: int) -> dict[str, Any]:
+    """Runs with Ray, in which a random worker is killed now and then."""
+    import ray
+
+    found = {}
+    chance = np.random.default_rng(0)
+    for method in METHODS:
+        with fpdfp.engines.Ray(trial.load, n_clients=trial.CLIENTS, actors=2, min_clients=5) as engine:
+            there = fpdfp.Problem(engine.losses(), trial.penalty(), trial.graph())
+            deaths: list[int] = []
+
+            def murder(run: fpdfp.Run, engine: Any = engine, deaths: list[int] = deaths) -> None:
+                if run.round % every == 0 and run.round < rounds:
+                    with contextlib.suppress(ray.exceptions.RayError):
+                        victim = int(chance.integers(len(engine.actors)))
+                        os.kill(ray.get(engine.actors[victim].process.remote(), timeout=60), signal.SIGKILL)
+                        deaths.append(run.round)
+
+            started = time.perf_counter()
+            result = fpdfp.solve(
+                there, rounds=rounds, evaluate_every=rounds, callbacks=[murder], engine=engine, **options(method)
+            )
+            found[method] = {
+                "rounds": result.rounds, "deaths": len(deaths), "absent": engine.totals.absent,
+                "healed": engine.totals.healed, "refused": engine.totals.refused,
+                "error": problem.objective(result.x) / best - 1, "spread": spread(problem, method, rounds, best),
+                "seconds": time.perf_counter() - started,
+            }  # fmt: skip
+    return found
+
+
+def with_flower(problem: fpdfp.Problem, best: float, rounds: int, every: int) -> dict[str, Any]:
+    """A run in a Flower deployment, in which nodes are killed and restarted one after the other."""
+    from fpdfp.flower.federation import Federation
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        app = trial.write_app(folder / "app")
+        trial.plan(folder, "shifted", rounds, deadline=25.0)
+        environment = {"TRIAL_FOLDER": str(folder), "PYTHONPATH": str(ROOT)}
+        deaths = 0
+        started = time.perf_counter()
+        with Federation(folder / "federation", trial.SITES, environment=environment) as federation:
+            run = federation.run(app)
+            for number in range(every, rounds, every):
+                federation.wait_for(functools.partial(has_done, folder, number), 1800)
+                victim = trial.SITES[deaths % len(trial.SITES)]
+                federation.kill(victim)
+                federation.restart(victim, at_once=True)
+                deaths += 1
+            federation.wait(run, timeout=3600, check=True)
+        x, summary = trial.result(folder)
+    return {
+        "shifted": {
+            "rounds": summary["rounds"], "deaths": deaths, "absent": summary["absent"], "healed": summary["healed"],
+            "refused": summary["refused"], "error": problem.objective(x) / best - 1,
+            "spread": spread(problem, "shifted", rounds, best), "seconds": time.perf_counter() - started,
+        }
+    }  # fmt: skip
+
+
+def has_done(folder: Path, rounds: int) -> bool:
+    """Whether a federation has done so many rounds."""
+    ticks = folder / "ticks.txt"
+    return ticks.exists() and len(ticks.read_text().splitlines()) >= rounds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--only", choices=["ray", "flower"], help="one engine alone")
+    arguments = parser.parse_args()
+    problem = trial.problem()
+    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+    found: dict[str, Any] = {}
+    if arguments.only != "flower":
+        found["Ray"] = with_ray(problem, best, 1000, 50)
+    if arguments.only != "ray":
+        found["Flower"] = with_flower(problem, best, 60, 10)
+    rows = [
+        [
+            engine, method, str(one["rounds"]), str(one["deaths"]), f"{one['absent']} / {one['healed']}",
+            f"{one['error']:.2e}", f"{one['spread'][0]:.2e} to {one['spread'][1]:.2e}", f"{one['seconds']:.0f}",
+        ]
+        for engine, methods in found.items() for method, one in methods.items()
+    ]  # fmt: skip
+    header = ["engine", "method", "rounds", "killed", "absent / healed", "relative error", "without deaths", "seconds"]
+    _tools.show("Processes killed in long runs", header, rows)
+    _tools.finish(found)
+
+
+if __name__ == "__main__":
+    main()
