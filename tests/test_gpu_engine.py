@@ -228,6 +228,26 @@ def check_checkpoints() -> None:
             assert bool((whole.x == resumed.x).all()), method
 
 
+def check_sites_with_a_gpu() -> None:
+    """Clients elsewhere compute on their GPU; the server has none, and its messages are those of the processor."""
+    import cupy
+
+    from tests.loopback import Loopback
+
+    options: dict[str, Any] = {"rounds": 12, "compressor": fpdfp.QSGD(levels=500), "clients_per_round": 4}
+    for method in (fpdfp.FPDFP(), fpdfp.ShiftedPDFP(), fpdfp.ShiftedPDFP(batch_size=2)):
+        extra = {"downlink": fpdfp.QSGD(levels=50)} if isinstance(method, fpdfp.ShiftedPDFP) else {}
+        here = problem(np)
+        crew = Loopback(problem(cupy), sites=2, patience=60.0)
+        there = fpdfp.Problem(crew.losses(), here.penalty, here.linop)
+        result = fpdfp.solve(there, method, engine=crew, **options, **extra)
+        expected = fpdfp.solve(here, method, **options, **extra).x
+        assert isinstance(result.x, np.ndarray)
+        error = float(np.abs(result.x - expected).max()) / float(np.abs(expected).max())
+        assert error <= CLOSE_QUANTIZED, f"{method}: relative error {error:.2g}"
+        assert (crew.totals.refused, crew.totals.absent) == (0, 0)
+
+
 CHECKS: list[Callable[[], None]] = [
     check_total_variation,
     check_penalties,
@@ -237,6 +257,7 @@ CHECKS: list[Callable[[], None]] = [
     lambda: check_runs(True),
     check_start_and_stop,
     check_checkpoints,
+    check_sites_with_a_gpu,
 ]
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fpdfp._array import to_host
+from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array
 from fpdfp.engines.tuples import named
 from fpdfp.methods.base import Method
@@ -93,7 +93,7 @@ class ClientLedger:
         if digest(copy[name] for name in self.method.shared_memory) != server.digest:
             raise ValueError("copy must be that of the server's stamp: it was damaged on its way")
         if copy:
-            self.memory = self.memory._replace(**{name: array[None].copy() for name, array in copy.items()})
+            self.memory = self._placed({name: array[None].copy() for name, array in copy.items()})
         self.version, self._pending = server.version, None
 
     def export(self) -> dict[str, Any]:
@@ -107,17 +107,20 @@ class ClientLedger:
     def restore(self, saved: Mapping[str, Any], here: Callable[[Array], Array]) -> None:
         """Take over what was exported; ``here`` puts an array where this client computes."""
         self.version = int(saved["version"])
-        self.memory = self._tuple(saved["memory"], here)
+        self.memory = self._placed(saved["memory"])
         pending = saved["pending"]
         self._pending = None
         if pending is not None:
             decoded = pending["decoded"]
             sent = named("Reply", tuple(decoded))(*map(here, decoded.values()))
-            self._pending = self._tuple(pending["memory"], here), sent, int(pending["round"])
+            self._pending = self._placed(pending["memory"]), sent, int(pending["round"])
 
-    def _tuple(self, saved: Mapping[str, Array], here: Callable[[Array], Array]) -> Any:
-        """Return a memory like this method's."""
-        return self.memory._replace(**{name: here(array) for name, array in saved.items()}) if saved else ()
+    def _placed(self, arrays: Mapping[str, Array]) -> Any:
+        """Return a memory with some arrays, each where this method has it: here, or on a GPU."""
+        if not arrays:
+            return self.memory
+        placed = {name: namespace(getattr(self.memory, name)).asarray(array) for name, array in arrays.items()}
+        return self.memory._replace(**placed)
 
 
 def _tree(arrays: Any) -> dict[str, Array]:

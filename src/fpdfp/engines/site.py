@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fpdfp._array import to_host
+from fpdfp._array import namespace, to_host
 from fpdfp._blas import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress import Compressor, Full
@@ -260,8 +260,8 @@ class Site:
         memories = [self.ledgers[i].memory for i in own]
         if not memories or not memories[0]:
             return ()
-        xp = self.losses.xp
-        return type(memories[0])(*(xp.concatenate(parts) for parts in zip(*memories, strict=True)))
+        # Some of it may be on the processor where the rest is on a GPU.
+        return type(memories[0])(*(namespace(parts[0]).concatenate(parts) for parts in zip(*memories, strict=True)))
 
     def _agree(self, ask: Mapping[str, Any], own: IntArray) -> list[int]:
         """Compare what clients remember with the server's stamps, take its copies, and name those that disagree."""
@@ -276,7 +276,7 @@ class Site:
             if str(number) not in copies and not alone:
                 wrong.append(number)
                 continue
-            ledger.adopt({name: self._here(array) for name, array in copies.get(str(number), {}).items()}, stamp)
+            ledger.adopt(copies.get(str(number), {}), stamp)
         return wrong
 
     def _receive(self, ask: Mapping[str, Any]) -> Any:
