@@ -34,6 +34,8 @@ log = logging.getLogger("fpdfp.engines")
 LOG = 64
 #: How often a site is sent what it lacks: the job, and then what goes with it.
 ATTEMPTS = 3
+#: At the end of a run sites are waited for so many deadlines.
+LAST = 3.0
 #: What a site may say that it needs.
 NEEDS = {"job", "memory", "model"}
 #: Refuses a site's reply by raising an error.
@@ -207,10 +209,15 @@ class Crew(abc.ABC):
     def collect(self, asked: dict[int, dict[str, Any]], check: Check) -> dict[int, Any]:
         """Ask sites until all have answered, or patience ends; once only where we are in a hurry."""
         replies: dict[int, Any] = {}
-        started = time.monotonic()
+        started, wait = time.monotonic(), self.deadline
         while True:
             waiting = {site: request for site, request in asked.items() if site not in replies}
-            for site, reply in self.exchange(waiting, self.deadline if self._hurried else self.patience).items():
+            left = max(0.0, self.patience - (time.monotonic() - started))
+            limit = self.deadline if self._hurried else left if wait is None else min(wait, left)
+            # What is asked before the rounds may take longer than a round; but what a process has taken with it when
+            # it died never comes.
+            wait = None if wait is None else 2.0 * wait
+            for site, reply in self.exchange(waiting, limit).items():
                 try:
                     check(site, reply)
                     replies[site] = reply
@@ -219,6 +226,17 @@ class Crew(abc.ABC):
             if len(replies) == len(asked) or self._hurried or time.monotonic() - started > self.patience:
                 return replies
             time.sleep(self.pause)
+
+    @contextlib.contextmanager
+    def ending(self) -> Iterator[None]:
+        """Within this, the run is done, and sites that are gone are not waited for as long as they were before."""
+        patience = self.patience
+        if self.deadline is not None:
+            self.patience = min(patience, LAST * self.deadline)
+        try:
+            yield
+        finally:
+            self.patience = patience
 
     @contextlib.contextmanager
     def hurry(self) -> Iterator[None]:
@@ -343,8 +361,11 @@ class Crew(abc.ABC):
 
     def gather(self, problem: Problem, method: Method, clients: IntArray) -> Any:
         """Return what clients send once, before the first round."""
+        method = method.asking(problem.losses)
+        if not method.gathers:
+            return ()
         if clients[0] == 0:
-            jobs = self.jobs(problem, method.asking(problem.losses))
+            jobs = self.jobs(problem, method)
             asked = {site: {"gather": {"job": self.portable(job)}} for site, job in enumerate(jobs)}
             replies = self.all_of(asked, self._check_gathered)
             parts = [replies[site]["gather"] for site in range(len(self.names))]

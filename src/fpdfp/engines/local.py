@@ -214,6 +214,10 @@ class Run:
         """Return a context for evaluations between rounds, or after the last one."""
         return contextlib.nullcontext()
 
+    def ending(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context for what is asked when the rounds are over."""
+        return contextlib.nullcontext()
+
     def asking_ahead(self, *, last: bool) -> contextlib.AbstractContextManager[None]:
         """Return a context in which an engine may ask clients for more than is wanted yet."""
         return contextlib.nullcontext()

@@ -89,14 +89,15 @@ class Loop:
                 # Kernels are compiled, and the number of threads is chosen, before the clock starts.
                 with threads.fastest(run.rehearse), Bar(plan.rounds, run.round, progress) as bar:
                     ended = self.rounds(interrupt, bar)
-            if run.history.last()["round"] != run.round:
-                try:
-                    self.evaluate()
-                except DivergenceError as error:
-                    ended = self.diverged(str(error))
-                except AbsentError as error:
-                    log.warning("the end is not evaluated: %s", error)
-            return self.result(*(ended or ("finished", f"all {plan.rounds} rounds done")))
+            with run.ending():
+                if run.history.last()["round"] != run.round:
+                    try:
+                        self.evaluate()
+                    except DivergenceError as error:
+                        ended = self.diverged(str(error))
+                    except AbsentError as error:
+                        log.warning("the end is not evaluated: %s", error)
+                return self.result(*(ended or ("finished", f"all {plan.rounds} rounds done")))
 
     def missing_row(self) -> bool:
         """Whether the round done last should have been evaluated and was not: at the start, or after a crash."""

@@ -74,6 +74,9 @@ class RemoteRun(Run):
         with self.crew.hurry(), self.asking_ahead(last=last):
             yield
 
+    def ending(self) -> contextlib.AbstractContextManager[None]:
+        return self.crew.ending()
+
     @contextlib.contextmanager
     def asking_ahead(self, *, last: bool) -> Any:
         """Within this, a slow engine asks for what comes next as well."""

@@ -31,6 +31,14 @@ LONGEST = 1 << 31
 Config = Mapping[str, Any]
 
 
+class OlderError(MessageError):
+    """A request is older than one that was answered."""
+
+    def __init__(self, sequence: int, seen: int) -> None:
+        super().__init__(f"a request is older than one that was answered ({sequence}, {seen})")
+        self.sequence = seen
+
+
 def client_app(load: Callable[[str, Config], Losses]) -> ClientApp:
     """Return a site's app.
 
@@ -80,6 +88,9 @@ def respond(parcel: bytes, config: Config, load: Callable[[str, Config], Losses]
         folder = Path(str(config.get("state", Path.home() / ".fpdfp" / site)))
         with _alone(folder):
             contents = _answer(envelope, site, folder, lambda: _loaded(load, site, config))
+    except OlderError as error:
+        log.warning("a request is refused: %s", error)
+        contents = {"error": str(error), "sequence": error.sequence}
     except MessageError as error:
         log.warning("a request is refused: %s", error)
         contents = {"error": str(error)}
@@ -116,7 +127,9 @@ def _answer(envelope: Envelope, name: str, folder: Path, load: Callable[[], Loss
     kept = folder / "memory.fpdfp"
     saved = _read(kept, envelope.run)
     if saved is not None and envelope.sequence < saved["sequence"]:
-        raise MessageError(f"a request is older than one that was answered ({envelope.sequence}, {saved['sequence']})")
+        raise OlderError(envelope.sequence, int(saved["sequence"]))
+    if "memory" in envelope.contents:
+        raise MessageError("what clients remember of their data does not leave this site")
     site = Site(load())
     if saved is not None:
         site.restore(job_of(saved["job"]), saved["site"])

@@ -35,6 +35,8 @@ log = logging.getLogger("fpdfp.flower")
 PAUSE = 0.1
 #: The longest reply before the rounds begin: second moments of 2,000 features, and room to spare.
 LONGEST = 1 << 28
+#: How far a clock may have gone back, in nanoseconds: a year.
+AHEAD = 365 * 24 * 3600 * 10**9
 #: What a reply may be longer than the arrays that it was asked for.
 ROOM = 1 << 20
 
@@ -57,6 +59,7 @@ class FlowerCrew(Crew):
     """
 
     slow = True
+    pause = 3.0
 
     def __init__(
         self,
@@ -73,7 +76,6 @@ class FlowerCrew(Crew):
         self._nodes: dict[str, int] = {}
         self._named = False
         self._sequence = 0
-        self._waiting: dict[str, str] = {}
         self.bytes_up = self.bytes_down = 0
         self.longest = LONGEST
 
@@ -109,10 +111,8 @@ class FlowerCrew(Crew):
             messages.append(Message(to_record(parcel), dst_node_id=nodes[name], message_type="query", ttl=left))
             sites.append((site, self._sequence))
         sent = dict(zip(self._grid.push_messages(messages), sites, strict=True)) if messages else {}
-        for message_id, (site, sequence) in self._pull(sent, until):
-            replies[site] = (
-                message_id if isinstance(message_id, Exception) else self._opened(message_id, site, sequence)
-            )
+        for found, (site, sequence) in self._pull(sent, until):
+            replies[site] = found if isinstance(found, Exception) else self._opened(found, site, sequence)
         return replies
 
     def _pull(self, sent: dict[str, tuple[int, int]], until: float) -> list[tuple[Any, tuple[int, int]]]:
@@ -143,10 +143,16 @@ class FlowerCrew(Crew):
                     f"request {sequence} of run {self.run_id}"
                 )
             if "error" in envelope.contents:
+                self._catch_up(envelope.contents.get("sequence"))
                 raise MessageError(str(envelope.contents["error"]))
             return envelope.contents
         except MessageError as error:
             return error
+
+    def _catch_up(self, sequence: Any) -> None:
+        """Where a site has seen later requests than this clock gives, go on from there."""
+        if type(sequence) is int and self._sequence < sequence < time.time_ns() + AHEAD:
+            self._sequence = sequence
 
     def _find(self, names: set[str]) -> dict[str, int]:
         """Return the nodes that are online, by the names of their sites."""

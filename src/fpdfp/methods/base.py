@@ -107,6 +107,11 @@ class Method(abc.ABC):
         """Return the method with what it makes of the mean over all clients of what they sent once."""
         return self
 
+    @property
+    def gathers(self) -> bool:
+        """Whether clients send something once, before the first round."""
+        return False
+
     def asking(self, losses: Losses) -> Method:
         """Return the method that says what clients are to send once, given all that is known of everyone's losses."""
         return self

@@ -161,6 +161,10 @@ class NewtonPDFP(Method):
     def has_inner_solve(self) -> bool:
         return True
 
+    @property
+    def gathers(self) -> bool:
+        return True
+
     def gather(self, model: Model, local: LocalLosses) -> Once:
         triangles, slopes = starting_model(model, local)
         return Once(triangles, slopes)

@@ -233,6 +233,10 @@ class ShiftedPDFP(Method):
         name = type(self).__name__
         return name if self.coordinates is None else f"{name}, preconditioner {type(self.coordinates).__name__}"
 
+    @property
+    def gathers(self) -> bool:
+        return isinstance(self.preconditioner, str)
+
     def gather(self, model: Model, local: LocalLosses) -> Any:
         if not isinstance(self.preconditioner, str):
             return ()
