@@ -16,6 +16,7 @@ import argparse
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ def rounds_to(problem: fpdfp.Problem, method: str, best: float, engine: Any = No
 
 def simulation(method: str, rounds: int) -> float:
     """Seconds a round in Flower's simulation, in a process of its own."""
+    say(f"Flower's simulation, {method}")
     with tempfile.TemporaryDirectory() as folder:
         trial.plan(Path(folder), method, rounds)
         program = f"from benchmarks.engines import simulate; simulate({folder!r})"
@@ -103,6 +105,7 @@ def deployment(runs: dict[str, int]) -> dict[str, Any]:
                 seen = []
                 # Twice, with different numbers of rounds: what a round sends is the difference.
                 for count in (rounds // 2, rounds):
+                    say(f"Flower deployment, {method}, {count} rounds")
                     trial.plan(folder, method, count)
                     status = federation.wait(federation.run(app), timeout=1800, check=True)
                     _, summary = trial.result(folder)
@@ -119,6 +122,11 @@ def deployment(runs: dict[str, int]) -> dict[str, Any]:
                     "objective": summary["objective"],
                 }
     return found
+
+
+def say(what: str) -> None:
+    """Say what is measured now."""
+    print(f"{time.strftime('%H:%M:%S')} {what} …", file=sys.stderr, flush=True)
 
 
 def _environment(others: dict[str, str]) -> dict[str, str]:
@@ -144,12 +152,14 @@ def main() -> None:
     missing: list[str] = []
 
     rates["in-process"], times["in-process"] = {}, {}
+    say("in-process")
     for method in METHODS:
         rate(problem, method, 20)
         rates["in-process"][method] = rate(problem, method, 500)
         needed[method], times["in-process"][method] = rounds_to(problem, method, best)
 
     if "ray" not in arguments.without:
+        say("Ray")
         try:
             with fpdfp.engines.Ray(trial.load, n_clients=trial.CLIENTS, actors=2) as engine:
                 there = fpdfp.Problem(engine.losses(), trial.penalty(), trial.graph())

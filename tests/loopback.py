@@ -10,8 +10,8 @@ import numpy as np
 import fpdfp
 from fpdfp.engines.crew import Crew
 from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.portable import job_of, portable, request_of
-from fpdfp.engines.site import Site
+from fpdfp.engines.portable import job_of, key_of, portable, request_of
+from fpdfp.engines.site import Job, Site
 from fpdfp.errors import AbsentError
 
 #: Called with the site's number, the request and the reply as bytes; returns what arrives, None for nothing.
@@ -32,6 +32,8 @@ class Loopback(Crew):
         self.rounds_done = 0
         #: Whether requests come twice, and whether a site's process lives for one request alone.
         self.twice = self.reborn = False
+        #: Whether a request does not arrive.
+        self.deaf: Callable[[int, dict[str, Any]], bool] | None = None
         #: For tests that kill the server.
         self.quiet = self.dead = False
         self._jobs_sent: dict[int, Any] = {}
@@ -42,6 +44,9 @@ class Loopback(Crew):
 
     def portable(self, value: Any) -> Any:
         return portable(value)
+
+    def key(self, job: Job) -> str:
+        return key_of(job, self.run_id)
 
     def restart(self, site: int) -> None:
         """A site's process dies, and is started again with nothing but its data."""
@@ -61,6 +66,9 @@ class Loopback(Crew):
         replies: dict[int, Any] = {}
         for site, request in requests.items():
             parcel = pack(request)
+            if self.deaf is not None and self.deaf(site, request):
+                replies[site] = AbsentError("no reply by the deadline")
+                continue
             self.bytes_down += len(parcel)
             self.requests.append(request)
             self.rounds_done = max(self.rounds_done, request.get("update", {}).get("round", 0))

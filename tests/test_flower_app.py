@@ -517,7 +517,7 @@ def test_a_refused_reply_changes_nothing(configs: dict[str, dict[str, Any]], box
 def test_every_byte_of_a_message_is_shown(crew: Direct, configs: dict[str, dict[str, Any]]) -> None:
     reply = respond(again(update(crew), 10**6), configs["north"], load)
     shown = list(outbox.lines(reply))
-    assert shown[0] == f"{len(reply)} bytes from north: request 1000000 of run run"
+    assert shown[0] == f"{len(reply)} bytes from north: request 1000000 of run {open_envelope(reply).run}"
     at = shown.index("byte by byte:")
     assert bytes.fromhex("".join(line[10:57] for line in shown[at + 1 :])) == reply
     text = "\n".join(shown[:at])
@@ -667,9 +667,9 @@ def test_nodes_without_names_are_asked(grid: type[Grid]) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"run": "another"}, "of run another, not about"),
+        ({"run": "another"}, "of run 'another', not about"),
         ({"sequence": 5}, "about request 5 of run"),
-        ({"site": "east"}, "it is from east"),
+        ({"site": "east"}, "it is from 'east'"),
         ({"contents": {"error": "KeyError at the site"}}, "KeyError at the site"),
     ],
 )

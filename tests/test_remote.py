@@ -594,3 +594,132 @@ def other_shape() -> bytes:
 
 def draws() -> Any:
     return fpdfp.rng.Draws(0, 0, np.zeros(1, dtype=np.int64))
+
+
+class TestReviewed:
+    """What a careful reader found, and must not come back."""
+
+    def test_asking_ahead_and_certificates_with_mini_batches(self) -> None:
+        problem = helpers.graph_guided(clients=6)
+        method = fpdfp.ShiftedPDFP(batch_size=7)
+        options: dict[str, Any] = {"rounds": 40, "tol": 1e-9, "compressor": QSGD}
+        crew, there = away(problem, sites=3)
+        crew.slow = True
+        same(fpdfp.solve(problem, method, **options), fpdfp.solve(there, method, engine=crew, **options))
+        assert crew.totals.healed == 0
+
+    def test_a_model_of_before_the_restart_is_not_taken_for_the_new_one(self, tmp_path: Path) -> None:
+        """The server dies having sent a model, goes on earlier, and one site misses its first message."""
+        problem = helpers.graph_guided(clients=6)
+        options: dict[str, Any] = {"compressor": QSGD, "downlink": fpdfp.QSGD(31, norm="max"), "evaluate_every": 50}
+        path = tmp_path / "run.npz"
+        crew, there = away(problem, sites=3)
+        crew.slow = True
+        fpdfp.solve(there, fpdfp.ShiftedPDFP(), rounds=5, engine=crew, checkpoint=path, **options)
+        saved = path.read_bytes()
+        fpdfp.solve(there, fpdfp.ShiftedPDFP(), rounds=7, engine=crew, checkpoint=path, resume=True, **options)
+        path.write_bytes(saved)
+        again = Loopback(problem, sites=3)
+        again.sites = crew.sites
+        again.deaf = lambda site, request: site == 1 and request.get("update", {}).get("round") == 5
+        there = fpdfp.Problem(again.losses(), problem.penalty, problem.linop)
+        fpdfp.solve(there, fpdfp.ShiftedPDFP(), rounds=9, engine=again, checkpoint=path, resume=True, **options)
+        models = [site.seen.arrays[0] for site in again.sites if site.seen is not None]
+        np.testing.assert_array_equal(models[0], models[1])
+        np.testing.assert_array_equal(models[0], models[2])
+
+    @pytest.mark.parametrize("trusted", [False, True])
+    @pytest.mark.parametrize("at", [3, 4])
+    def test_private_memory_goes_on_after_a_restart(self, tmp_path: Path, trusted: bool, at: int) -> None:
+        problem = helpers.graph_guided(clients=6)
+        method, options = fpdfp.FedMiD(inner=fpdfp.InnerSolve()), {"compressor": QSGD, "rounds": 9}
+        whole = fpdfp.solve(problem, method, **options)
+        path = tmp_path / "run.npz"
+        crew, there = away(problem, sites=3)
+        crew.slow, crew.trusted = not trusted, trusted
+
+        class KilledError(BaseException):
+            pass
+
+        def kill(run: Any) -> None:
+            if run.round == at:
+                raise KilledError
+
+        # With a round asked for ahead, sites are further than the checkpoint when the server dies.
+        with contextlib.suppress(KilledError):
+            fpdfp.solve(there, method, engine=crew, checkpoint=path, checkpoint_every=1, callbacks=[kill], **options)
+        again = Loopback(problem, sites=3)
+        again.slow, again.trusted = not trusted, trusted
+        if not trusted:
+            again.sites = crew.sites
+        there = fpdfp.Problem(again.losses(), problem.penalty, problem.linop)
+        result = fpdfp.solve(there, method, engine=again, checkpoint=path, resume=True, **options)
+        np.testing.assert_array_equal(result.x, whole.x)
+
+    @pytest.mark.parametrize("method", [fpdfp.ShiftedPDFP(), fpdfp.FPDFP()], ids=repr)
+    def test_an_absent_site_does_not_end_a_run_with_a_tolerance(self, method: Any) -> None:
+        problem = helpers.graph_guided(clients=6)
+        crew, there = away(problem, sites=3, deadline=0.05, patience=0.5)
+        crew.trouble = lambda site, request, reply: None if site == 1 and 2 <= crew.rounds_done <= 5 else reply
+        result = fpdfp.solve(there, method, rounds=12, tol=1e-15, engine=crew)
+        assert result.rounds == 12
+
+    def test_numbers_that_are_too_large_are_refused(self) -> None:
+        problem = helpers.graph_guided(clients=6)
+
+        def trouble(site: int, request: dict[str, Any], reply: bytes) -> bytes | None:
+            if site != 1 or request.get("update", {}).get("round") != 2:
+                return reply
+            tree = unpack(reply)
+            full = fpdfp.compress.Full()
+            frames = full.encode(full.quantize(np.full((2, 12), 1e200), fpdfp.rng.Draws(0, 0, np.arange(2)), 16))
+            tree["update"]["frames"]["difference"] = frames
+            tree["update"]["work"] = [2**64, 0]
+            return pack(tree)
+
+        crew, there = away(problem, sites=3, trouble=trouble)
+        result = fpdfp.solve(there, fpdfp.ShiftedPDFP(), rounds=20, engine=crew)
+        assert crew.totals.refused == 1
+        assert np.isfinite(result.objective)
+
+    def test_a_forged_matrix_is_refused(self) -> None:
+        good = spec.dump(fpdfp.linops.aslinop(helpers.graph(6)))
+        for change in ({"_transpose": np.eye(6)}, {"apply": 1}, {"out_shape": {"tuple": [5]}}, {"matrix": 3}):
+            tree = {"class": good["class"], "fields": good["fields"] | change}
+            with pytest.raises(fpdfp.errors.MessageError, match=r"not to be set|makes no sense|is none|another shape"):
+                spec.load(tree)
+        far = dict(good["fields"]["matrix"])
+        far["indices"] = far["indices"] + 1000
+        with pytest.raises(fpdfp.errors.MessageError):
+            spec.load({"class": good["class"], "fields": good["fields"] | {"matrix": far}})
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("family", None), ("form", "cubic"), ("constants", 3), ("sizes", np.array([2**62, 1])),
+            ("gradients", np.full((2, 12), 1e300)), ("least_convexity", -1.0), ("dtype", "<f2"), ("shape", [-12]),
+        ],
+    )  # fmt: skip
+    def test_facts_that_cannot_be_name_the_site(self, name: str, value: Any, caplog: pytest.LogCaptureFixture) -> None:
+        def trouble(site: int, request: dict[str, Any], reply: bytes) -> bytes:
+            tree = unpack(reply)
+            if site == 1:
+                tree["facts"][name] = value
+            return pack(tree)
+
+        crew = Loopback(helpers.graph_guided(clients=4), trouble=trouble, patience=0.05)
+        with pytest.raises(fpdfp.errors.AbsentError, match=r"^site 1 did not answer"):
+            crew.losses()
+        assert "the reply of site 1 is refused" in caplog.text
+
+    def test_repeated_clients_are_refused(self) -> None:
+        problem = helpers.graph_guided(clients=3)
+        site = Site(problem.losses)
+        site.begin(Job(fpdfp.FPDFP(0.1), problem.model, {}, None, np.arange(3), None, 1.0, 5), "key")
+        with pytest.raises(fpdfp.errors.MessageError, match="in the order of their numbers"):
+            site.handle({"key": "key", "update": {"round": 0, "clients": np.zeros(9, dtype=np.int64)}})
+
+    def test_constants_before_any_run(self) -> None:
+        problem = helpers.graph_guided(clients=4)
+        _, there = away(problem)
+        np.testing.assert_array_equal(there.losses.batch_smoothness(3), problem.losses.batch_smoothness(3))

@@ -17,7 +17,7 @@ from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress import Compressor
 from fpdfp.engines.ledger import digest
-from fpdfp.engines.local import DivergenceError
+from fpdfp.engines.local import DivergenceError, StoppedError
 from fpdfp.engines.site import FULL, ROUNDS, Job, shortened
 from fpdfp.engines.tuples import named
 from fpdfp.errors import AbsentError, MessageError
@@ -36,6 +36,8 @@ LOG = 64
 ATTEMPTS = 3
 #: At the end of a run sites are waited for so many deadlines.
 LAST = 3.0
+#: The largest number that a reply may hold, by its bytes: its square is still a number.
+LARGEST = {4: 1e18, 8: 1e150}
 #: What a site may say that it needs.
 NEEDS = {"job", "memory", "model"}
 #: Refuses a site's reply by raising an error.
@@ -62,6 +64,10 @@ class Ask(NamedTuple):
     memory: Any
     message: Any
     step: list[bytes] | None
+
+
+class DivergedError(MessageError):
+    """A site's numbers are no longer of a reasonable size."""
 
 
 class Early(NamedTuple):
@@ -131,6 +137,7 @@ class Crew(abc.ABC):
         self.totals = Totals()
         self.run_id = secrets.token_hex(8)
         self.numbers: list[IntArray] = []
+        self.stopped: Callable[[], bool] = lambda: False
         self._losses: RemoteLosses | None = None
         self._jobs: list[Any] = []
         self._keys: list[str] = []
@@ -142,6 +149,7 @@ class Crew(abc.ABC):
         self._next: Ask | None = None
         self._whole: tuple[Any, list[bytes]] | None = None
         self._hurried = False
+        self._installed: Any = None
 
     # What an engine gives.
 
@@ -186,6 +194,8 @@ class Crew(abc.ABC):
 
     def everyone(self, parts: dict[str, Any], check: Check) -> dict[int, Any]:
         """Ask all sites the same, and along with it what comes next, if that was said; wait for all of them."""
+        if not self.names:
+            raise RuntimeError("the engine has no sites: it was closed, or has not been started")
         asked = {site: dict(parts) for site in range(len(self.names))}
         coming = self._next if self.slow else None
         if coming is not None:
@@ -225,6 +235,8 @@ class Crew(abc.ABC):
                     self.refuse(site, error)
             if len(replies) == len(asked) or self._hurried or time.monotonic() - started > self.patience:
                 return replies
+            if self.stopped():
+                raise StoppedError
             time.sleep(self.pause)
 
     @contextlib.contextmanager
@@ -250,13 +262,14 @@ class Crew(abc.ABC):
     def exchange(self, asked: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
         """Send requests, give sites what they say they need, and return the replies that can be used."""
         started = time.monotonic()
+        deadline = self.patience if deadline is None else deadline
         replies: dict[int, Any] = {}
         # Who lacked something, and could not be given it in time, gets it with the next request.
         waiting = {site: self._supplied(site, one, self._lacking.get(site, set())) for site, one in asked.items()}
         for _ in range(ATTEMPTS):
             if not waiting:
                 break
-            left = None if deadline is None else max(0.0, deadline - (time.monotonic() - started))
+            left = max(0.0, deadline - (time.monotonic() - started))
             waiting = {
                 site: request | (self._heading(site) if ROUNDS & set(request) else {})
                 for site, request in waiting.items()
@@ -323,8 +336,6 @@ class Crew(abc.ABC):
     def _copies(self, clients: Any) -> dict[str, Any]:
         """Return what clients should remember: all of it where the server may know, else what they have sent."""
         shared = self._prepared.shared_memory
-        if not shared:
-            return {}
         names = [name for name in self._memory._fields if name != "version" and (self.trusted or name in shared)]
         return {str(i): {name: getattr(self._memory, name)[i] for name in names} for i in map(int, clients)}
 
@@ -356,6 +367,7 @@ class Crew(abc.ABC):
         self._jobs = [self.portable(job) for job in jobs]
         self._keys = [self.key(job) for job in jobs]
         self._memory = named("Memory", ())()
+        self._epoch = secrets.token_hex(8)
         self._told, self._positions, self._steps, self._early, self._next = {}, {}, [], None, None
         self._lacking = {}
 
@@ -370,8 +382,12 @@ class Crew(abc.ABC):
             replies = self.all_of(asked, self._check_gathered)
             parts = [replies[site]["gather"] for site in range(len(self.names))]
             fields = tuple(parts[0]["fields"])
-            if any(tuple(part["fields"]) != fields for part in parts):
-                raise MessageError("sites disagree on what is sent once: do all have the same kind of losses?")
+            for name, part in zip(self.names, parts, strict=True):
+                shapes = [[array.shape[1:] for array in one["arrays"]] for one in (part, parts[0])] if fields else []
+                if tuple(part["fields"]) != fields or (shapes and shapes[0] != shapes[1]):
+                    raise MessageError(
+                        f"{name} and {self.names[0]} disagree on what is sent once: have they the same kind of losses?"
+                    )
             rows = zip(*(part["arrays"] for part in parts), strict=True) if fields else ()
             arrays = [np.concatenate(one) for one in rows]
             self._once = named("Once", fields), arrays
@@ -391,16 +407,18 @@ class Crew(abc.ABC):
 
     def constants(self, factor: LinOp | None, batch_size: int | None) -> dict[str, Array]:
         """Return what clients know of smoothness, in other coordinates where there is a factor."""
-        known, jobs = self._installed
         asked = {}
-        for site, job in enumerate(jobs):
-            what = {"job": self.portable(job)} if known is factor else {"factor": self.portable(factor)}
+        for site in range(len(self.names)):
+            known = self._installed is not None and self._installed[0] is factor
+            what = {"job": self.portable(self._installed[1][site])} if known else {"factor": self.portable(factor)}
             asked[site] = {"constants": {"batch_size": batch_size} | what}
         wanted = ["lipschitz"] * (factor is not None) + ["batch_smoothness"] * (batch_size is not None)
 
         def check(site: int, reply: dict[str, Any]) -> None:
             for name in wanted:
                 self._check_rows(site, reply["constants"][name], ())
+                if not ((reply["constants"][name] >= 0) & (reply["constants"][name] <= LARGEST[8])).all():
+                    raise MessageError(f"{name} must be at least 0 and not too large")
 
         replies = self.all_of(asked, check)
         parts = [replies[site]["constants"] for site in range(len(self.names))]
@@ -422,11 +440,15 @@ class Crew(abc.ABC):
         # Who was asked along with something else, and did not answer, is absent already.
         replies = self.exchange(requests, self.deadline) if early is None else early.replies
         while True:
-            good |= self._checked(requests, replies)
+            found, diverging = self._checked(requests, replies)
+            good |= found
             count = sum(len(reply.clients) for reply in good.values())
             if count >= needed:
                 break
-            self._raise_divergence(replies)
+            if set(requests) - set(good) <= diverging:
+                raise DivergenceError("a message holds NaN, infinities or numbers that are too large")
+            if self.stopped():
+                raise StoppedError
             if time.monotonic() - started > self.patience:
                 raise AbsentError(
                     f"round {ask.round + 1}: {count} of {len(ask.clients)} clients have answered within "
@@ -436,13 +458,6 @@ class Crew(abc.ABC):
             asked = {site: request for site, request in requests.items() if site not in good}
             replies = self.exchange(asked, self.deadline)
         return self._joined([good[site] for site in sorted(good)])
-
-    def _raise_divergence(self, replies: Mapping[int, Any]) -> None:
-        """Where too few replies can be used, and sites say that their numbers are not finite, that is why."""
-        for reply in replies.values():
-            part = reply.get("update")
-            if isinstance(part, dict) and "diverged" in part:
-                raise DivergenceError(str(part["diverged"]))
 
     def _parts(self, ask: Ask) -> dict[int, dict[str, Any]]:
         """Return what each site of a round is asked."""
@@ -463,7 +478,7 @@ class Crew(abc.ABC):
 
     def _message(self, site: int, ask: Ask) -> dict[str, Any]:
         """Return the server's message to a site: the differences that it lacks, or all of it if that is shorter."""
-        head: dict[str, Any] = {"fields": list(ask.message._fields), "to": ask.round + 1}
+        head: dict[str, Any] = {"fields": list(ask.message._fields), "to": ask.round + 1, "epoch": self._epoch}
         position = self._positions.get(site)
         if ask.step is not None and position is not None and position <= ask.round:
             steps = {k: step for k, step in [*self._steps, (ask.round, ask.step)] if k >= position}
@@ -479,20 +494,24 @@ class Crew(abc.ABC):
             )
         return head | {"whole": self._whole[1], "shapes": [list(array.shape) for array in ask.message]}
 
-    def _checked(self, requests: Mapping[int, dict[str, Any]], replies: Mapping[int, Any]) -> dict[int, _Reply]:
-        """Return the replies that are what was asked for, decoded."""
-        good = {}
+    def _checked(
+        self, requests: Mapping[int, dict[str, Any]], replies: Mapping[int, Any]
+    ) -> tuple[dict[int, _Reply], set[int]]:
+        """Return the replies that are what was asked for, decoded, and the sites whose numbers are none any more."""
+        good, diverging = {}, set()
         for site, reply in replies.items():
             try:
                 good[site] = self._decoded(requests[site]["update"]["clients"], reply["update"])
             except Exception as error:
                 self.refuse(site, error)
-        return good
+                if isinstance(error, DivergedError):
+                    diverging.add(site)
+        return good, diverging
 
     def _decoded(self, clients: IntArray, part: Mapping[str, Any]) -> _Reply:
         """Return a site's messages as arrays; raise MessageError for anything that is not what was asked for."""
         if "diverged" in part:
-            raise MessageError(f"its numbers are no longer finite ({part['diverged']})")
+            raise DivergedError("its numbers are no longer finite")
         shapes = self._prepared.reply_shapes(self._model)
         frames, bits = part["frames"], np.asarray(part["bits"])
         if set(frames) != set(shapes) or bits.shape != (len(shapes), len(clients)) or bits.dtype.kind != "i":
@@ -505,9 +524,17 @@ class Crew(abc.ABC):
             if ((lengths - bits[field] < 0) | (lengths - bits[field] >= 8)).any():
                 raise MessageError(f"the messages in {name!r} are not as long as the reply says")
             decoded = self._compressors[name].decode(frames[name], shape, self._model.dtype, self._model.device)
+            if decoded.size and float(abs(decoded).max()) > LARGEST[decoded.dtype.itemsize]:
+                raise DivergedError(f"the numbers in {name!r} are too large")
             arrays.append(shortened(decoded, self.norm_bound))
-        steps, unsolved = (int(number) for number in part["work"])
-        return _Reply(np.asarray(clients), arrays, int(bits.sum()), Work(max(steps, 0), max(unsolved, 0)))
+        work = part["work"]
+        if (
+            not isinstance(work, list)
+            or len(work) != 2
+            or any(type(n) is not int or not 0 <= n < 1 << 31 for n in work)
+        ):
+            raise MessageError("work must be two counts")
+        return _Reply(np.asarray(clients), arrays, int(bits.sum()), Work(*work))
 
     def _joined(self, replies: Sequence[_Reply]) -> Arrived:
         """Return replies of several sites as one, in the order of client numbers."""

@@ -57,6 +57,7 @@ class ClientLedger:
         self.memory = method.init_memory(model, 1)
         self.version = 0
         self._pending: tuple[Any, Any, int] | None = None
+        self._before: tuple[Any, int] | None = None
 
     def stamp(self) -> Stamp:
         """Return the client's own stamp."""
@@ -73,28 +74,41 @@ class ClientLedger:
         """The server has what was sent: remember it."""
         if self._pending is None:
             raise RuntimeError("nothing was sent that could be confirmed")
+        self._before = self.memory, self.version
         self.memory = self.method.confirm(self.model, *self._pending)
         self.version += 1
         self._pending = None
 
-    def agrees(self, server: Stamp) -> bool:
-        """Compare with the server's stamp, and make up for a lost confirmation; False if a copy is needed."""
+    def agrees(self, server: Stamp, *, forget: bool = True) -> bool:
+        """Compare with the server's stamp, and make up for a lost confirmation; False if a copy is needed.
+
+        A server that was restarted may be one version behind: what the client remembered then is kept for that. With
+        ``forget`` what was sent and is not confirmed is forgotten.
+        """
         if self._pending is not None and server.version == self.version + 1:
-            before, version, pending = self.memory, self.version, self._pending
+            kept = self.memory, self.version, self._pending, self._before
             self.confirmed()
             if self.stamp() == server:
                 return True
-            self.memory, self.version, self._pending = before, version, pending
-        self._pending = None
+            self.memory, self.version, self._pending, self._before = kept
+        if forget:
+            self._pending = None
+        if self._before is not None and server.version == self._before[1]:
+            after = self.memory, self.version
+            self.memory, self.version = self._before
+            if self.stamp() == server:
+                self._before = self._pending = None
+                return True
+            self.memory, self.version = after
         return self.stamp() == server
 
     def adopt(self, copy: dict[str, Array], server: Stamp) -> None:
         """Take the server's copy for what this client remembers of its messages."""
-        if digest(copy[name] for name in self.method.shared_memory) != server.digest:
+        if digest(copy.get(name, ()) for name in self.method.shared_memory) != server.digest:
             raise ValueError("copy must be that of the server's stamp: it was damaged on its way")
         if copy:
-            self.memory = self._placed({name: array[None].copy() for name, array in copy.items()})
-        self.version, self._pending = server.version, None
+            self.memory = self._placed({name: as_rows(array) for name, array in copy.items()})
+        self.version, self._pending, self._before = server.version, None, None
 
     def export(self) -> dict[str, Any]:
         """Return the ledger as a tree of arrays."""
@@ -102,13 +116,15 @@ class ClientLedger:
         if self._pending is not None:
             memory, decoded, k = self._pending
             pending = {"memory": _tree(memory), "decoded": _tree(decoded), "round": k}
-        return {"version": self.version, "memory": _tree(self.memory), "pending": pending}
+        before = None if self._before is None else {"memory": _tree(self._before[0]), "version": self._before[1]}
+        return {"version": self.version, "memory": _tree(self.memory), "pending": pending, "before": before}
 
     def restore(self, saved: Mapping[str, Any], here: Callable[[Array], Array]) -> None:
         """Take over what was exported; ``here`` puts an array where this client computes."""
         self.version = int(saved["version"])
         self.memory = self._placed(saved["memory"])
-        pending = saved["pending"]
+        pending, before = saved["pending"], saved["before"]
+        self._before = None if before is None else (self._placed(before["memory"]), int(before["version"]))
         self._pending = None
         if pending is not None:
             decoded = pending["decoded"]
@@ -121,6 +137,11 @@ class ClientLedger:
             return self.memory
         placed = {name: namespace(getattr(self.memory, name)).asarray(array) for name, array in arrays.items()}
         return self.memory._replace(**placed)
+
+
+def as_rows(array: Any) -> Array:
+    """Return what one client remembers with a client axis; a single number may have come as such."""
+    return array[None].copy() if hasattr(array, "shape") else np.array([array])
 
 
 def _tree(arrays: Any) -> dict[str, Array]:

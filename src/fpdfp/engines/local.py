@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,10 @@ QUANTIZE = int(Purpose.QUANTIZE)
 
 class DivergenceError(ArithmeticError):
     """The iterate, a message or the objective is no longer a finite number of a reasonable size."""
+
+
+class StoppedError(Exception):
+    """The user wants to stop while an engine waits for clients."""
 
 
 class _Round(NamedTuple):
@@ -226,6 +230,9 @@ class Run:
         """Have clients remember what a checkpoint has; what another engine has added to it is not needed here."""
         if self.memory:
             self.memory = back(self.memory, {name: saved[name] for name in self.memory._fields})
+
+    def listen(self, stopped: Callable[[], bool]) -> None:
+        """Be told how to find out that the user wants to stop, for engines that wait."""
 
     def labels(self) -> dict[str, str]:
         """Return what a checkpoint is to say beside what tells runs apart."""

@@ -16,7 +16,7 @@ from fpdfp._typing import Array
 from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines.history import INNER
 from fpdfp.engines.interrupt import Interrupt
-from fpdfp.engines.local import DivergenceError, Run
+from fpdfp.engines.local import DivergenceError, Run, StoppedError
 from fpdfp.engines.progress import Bar
 from fpdfp.engines.result import Result
 from fpdfp.engines.setup import constants_of
@@ -26,6 +26,8 @@ from fpdfp.problem import Certificate, Problem, Residual
 log = logging.getLogger("fpdfp.engines")
 #: An objective this many times that of the start and of zero counts as divergence.
 BLOW_UP = 1e3
+#: How a run ends that the user stops.
+INTERRUPTED = ("interrupted", "stopped by the user; the result so far is kept")
 #: So that zero is at most zero times something.
 TINY = 1e-300
 
@@ -118,21 +120,24 @@ class Loop:
         """Do the rounds; return status and message if they ended early."""
         run, plan = self.run, self.plan
         ended = None
+        run.listen(lambda: interrupt.requested)
         try:
             while run.round < plan.rounds and ended is None:
                 run.advance()
-                due = plan.due(run.round)
+                due = plan.due(run.round) and self.evaluated()
                 gap = None
-                if due and self.evaluated():
+                if due:
                     # Before the checkpoint, since it costs bits.
                     if plan.tol is not None:
-                        gap = run.certify(plan.tol * abs(run.history.last()["objective"]))
+                        gap, due = self.certified(plan.tol)
                     bar.update(run.round, run.history.last()["objective"], run.bits_up)
                 if plan.checkpoint is not None and run.round % plan.checkpoint_every == 0:
                     self.save()
                 ended = self.ended(due, gap, interrupt)
         except DivergenceError as error:
             return self.diverged(str(error))
+        except StoppedError:
+            ended = INTERRUPTED
         except BaseException:
             # A callback failed, or the user insists: what was done is kept.
             if plan.checkpoint is not None:
@@ -153,7 +158,7 @@ class Loop:
         if run.stop_reason is not None:
             return "stopped", run.stop_reason
         if interrupt.requested:
-            return "interrupted", "stopped by the user; the result so far is kept"
+            return INTERRUPTED
         if evaluated and plan.tol is not None:
             # Where the optimum is 0, nothing is small beside it; rounding at the size of the start is as good.
             objective = abs(run.history.last()["objective"])
@@ -161,7 +166,12 @@ class Loop:
             if gap is not None:
                 close = gap <= enough
                 return ("converged", f"the clients certify a relative gap of at most {plan.tol:g}") if close else None
-            certificate = run.problem.certificate(run.x, run.v)
+            try:
+                with run.evaluating(last=True):
+                    certificate = run.problem.certificate(run.x, run.v)
+            except AbsentError as error:
+                log.warning("round %d is not certified: %s", run.round, error)
+                return None
             if certificate.relative_gap is not None and certificate.relative_gap <= enough:
                 return "converged", f"the relative duality gap is at most {plan.tol:g}"
             if certificate.gap is None and self.is_stationary(certificate, plan.tol):
@@ -188,6 +198,14 @@ class Loop:
             return 0.0
         slope = run.problem.gradient(run.x) + run.problem.linop.adjoint(certificate.v)
         return 0.5 * float(np.square(run.method.factor.adjoint(slope)).sum())
+
+    def certified(self, tol: float) -> tuple[float | None, bool]:
+        """Have the clients certify a gap; return it, and whether all have answered."""
+        try:
+            return self.run.certify(tol * abs(self.run.history.last()["objective"])), True
+        except AbsentError as error:
+            log.warning("round %d is not certified: %s", self.run.round, error)
+            return None, False
 
     def evaluated(self) -> bool:
         """Evaluate between rounds; where sites do not answer the round has no row, and the run goes on."""
@@ -241,10 +259,16 @@ class Loop:
         run = self.run
         failed = run.round
         run.state, run.work, run.round, run.bits_up, run.bits_down = self.good
-        constants = constants_of(run.problem, run.method, run.compressors, run.clients_per_round)
-        advice = f"lower the step (it was {run.method.schedule()(max(failed - 1, 0)):.4g}; "
-        advice += f"without noise the largest safe one is {run.method.largest_step(run.problem.model, constants):.4g})"
-        if constants.omega > 0:
+        try:
+            constants = constants_of(run.problem, run.method, run.compressors, run.clients_per_round)
+        except AbsentError:
+            constants = None
+        advice = f"lower the step (it was {run.method.schedule()(max(failed - 1, 0)):.4g}"
+        if constants is not None:
+            largest = run.method.largest_step(run.problem.model, constants)
+            advice += f"; without noise the largest safe one is {largest:.4g}"
+        advice += ")"
+        if constants is not None and constants.omega > 0:
             advice += f", or quantize more finely (the relative variance bound is now {constants.omega:.3g})"
         message = f"{what} by round {failed}; kept the iterate of round {run.round}: {advice}"
         warnings.warn(message, DivergenceWarning, stacklevel=5)

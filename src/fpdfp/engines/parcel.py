@@ -5,7 +5,8 @@ A parcel holds a tree of dictionaries, lists, texts, numbers, bytes and arrays::
     "FPDP"  version  length of the tree (4 bytes)  tree (JSON)  buffers, one after the other  CRC-32 (4 bytes)
 
 In the tree an array is ``{"$": [dtype, shape]}`` and bytes are ``{"$": length}``; their buffers follow in the order of
-the tree. Nothing in a parcel is ever executed, and nothing is allocated that is longer than the parcel itself.
+the tree. Nothing in a parcel is ever executed. Arrays take no more memory than the parcel itself, and the tree, which
+takes some fifty times its length, is short.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ MAGIC, VERSION = b"FPDP", 1
 HEAD, TAIL = struct.Struct("<4sBI"), struct.Struct("<I")
 #: What arrays may hold; all little-endian.
 DTYPES = ("|b1", "|u1", "<i4", "<i8", "<f4", "<f8")
+#: How long a tree may be, without its arrays and bytes.
+TREE = 1 << 22
 #: How deep a tree may be.
 DEPTH = 32
 
@@ -39,6 +42,8 @@ def pack(tree: Any) -> bytes:
     """
     buffers: list[Any] = []
     text = json.dumps(_outline(tree, buffers, 0), allow_nan=False, separators=(",", ":")).encode()
+    if len(text) > TREE:
+        raise ValueError(f"a parcel's tree may have {TREE} bytes, this one has {len(text)}")
     head = HEAD.pack(MAGIC, VERSION, len(text))
     checksum = zlib.crc32(text, zlib.crc32(head))
     for buffer in buffers:
@@ -59,6 +64,8 @@ def unpack(parcel: bytes) -> Any:
     if zlib.crc32(data[: -TAIL.size]) != TAIL.unpack(data[-TAIL.size :])[0]:
         raise MessageError("a parcel is damaged: its checksum is wrong")
     end = HEAD.size + length
+    if length > TREE:
+        raise MessageError(f"a parcel's tree may have {TREE} bytes, this one has {length}")
     if end > len(data) - TAIL.size:
         raise MessageError("a parcel is damaged: its tree is cut off")
     try:
@@ -122,6 +129,9 @@ class _Reader:
         dtype, shape = np.dtype(place[0]), place[1]
         if any(type(n) is not int or n < 0 for n in shape) or len(shape) > DEPTH:
             raise MessageError("a parcel is damaged: the shape of an array makes no sense")
+        # NumPy counts bytes in 63 bits, also of arrays that are empty.
+        if math.prod(max(n, 1) for n in shape) >= 1 << 59:
+            raise MessageError("a parcel is damaged: the shape of an array is too large")
         # A copy, so that arrays are aligned and can be written to.
         return np.frombuffer(self.take(dtype.itemsize * math.prod(shape)), dtype=dtype).reshape(shape).copy()
 

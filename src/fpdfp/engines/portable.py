@@ -9,6 +9,8 @@ from fpdfp.engines import spec
 from fpdfp.engines.parcel import pack
 from fpdfp.engines.site import Job
 from fpdfp.errors import MessageError
+from fpdfp.methods.base import Method
+from fpdfp.problem import Model
 
 
 def portable(value: Any) -> Any:
@@ -38,7 +40,15 @@ def job_of(tree: Any) -> Job:
     """Return the job that was sent."""
     if not isinstance(tree, dict) or set(tree) != set(Job._fields):
         raise MessageError("a request has a job that makes no sense")
-    return Job(**{name: spec.load(one) for name, one in tree.items()})
+    job = Job(**{name: spec.load(one) for name, one in tree.items()})
+    if not isinstance(job.model, Model) or not isinstance(job.method, Method):
+        raise MessageError("a request has a job that makes no sense")
+    try:
+        # Looks at shapes and weights once more.
+        penalty = job.model.penalty.bind(job.model.linop.out_shape)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise MessageError(f"a request has a job that makes no sense: {error}") from error
+    return job._replace(model=job.model._replace(penalty=penalty))
 
 
 def _made(ask: dict[str, Any]) -> dict[str, Any]:

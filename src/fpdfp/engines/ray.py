@@ -29,13 +29,13 @@ log = logging.getLogger("fpdfp.engines")
 class Worker:
     """What runs in an actor: a site, whose losses are loaded when it starts, and again if it is restarted."""
 
-    def __init__(self, source: list[Any], clients: IntArray, threads: int) -> None:
+    def __init__(self, source: Any, clients: IntArray, threads: int) -> None:
         import numba
         import ray
 
         numba.set_num_threads(max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))
-        found = ray.get(source[0])
-        self.site = Site(found(clients) if callable(found) else found)
+        # In a list, a reference is not looked up before the constructor is called, and again when it is called anew.
+        self.site = Site(source(clients) if callable(source) else ray.get(source[0]))
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer a request."""
@@ -124,7 +124,7 @@ class Ray(Crew):
     def __enter__(self) -> Ray:
         if self._load is not None and not self.actors:
             assert self.n_clients is not None
-            self._hire(self.n_clients, lambda clients: self._load)
+            self._hire(self.n_clients)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -173,8 +173,8 @@ class Ray(Crew):
         self._hire(losses.n_clients, losses.part)
         return Problem(super().losses(), problem.penalty, problem.linop, weights=problem.weights)
 
-    def _hire(self, n_clients: int, source: Callable[[IntArray], Any]) -> None:
-        """Start the actors, each with its share of the clients."""
+    def _hire(self, n_clients: int, part: Callable[[IntArray], Losses] | None = None) -> None:
+        """Start the actors, each with its share of the clients, which they load, or of which they are sent a part."""
         try:
             import ray
         except ImportError as error:
@@ -192,12 +192,14 @@ class Ray(Crew):
         options["scheduling_strategy"] = "SPREAD"
         kind = ray.remote(max_restarts=-1, max_task_retries=0, **options)(Worker)
         for clients in np.array_split(np.arange(n_clients), count):
-            self._sources.append(ray.put(source(clients)))
-            self.actors.append(kind.remote([self._sources[-1]], clients, threads))
+            if part is not None:
+                # Kept here, since an actor that is restarted asks for it again.
+                self._sources.append(ray.put(part(clients)))
+            self.actors.append(kind.remote(self._load if part is None else [self._sources[-1]], clients, threads))
 
     def post(self, requests: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
         import ray
-        from ray.exceptions import RayActorError, RayTaskError
+        from ray.exceptions import RayActorError, RayError, RayTaskError
 
         replies: dict[int, Any] = {}
         sent = {}
@@ -217,7 +219,11 @@ class Ray(Crew):
             try:
                 replies[sent[reference]] = ray.get(reference)
             except RayActorError as error:
+                if getattr(error, "_actor_init_failed", False):
+                    raise RuntimeError(f"load failed in {self.names[sent[reference]]}: {error}") from error
                 replies[sent[reference]] = AbsentError(f"its process died ({type(error).__name__})")
             except RayTaskError as error:
                 raise error.as_instanceof_cause() from None
+            except RayError as error:
+                replies[sent[reference]] = AbsentError(f"Ray says: {type(error).__name__}")
         return replies

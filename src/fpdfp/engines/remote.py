@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from fpdfp.linops.base import LinOp
 from fpdfp.losses.base import Form, Losses
 from fpdfp.rng import Draws
 
+#: What a site may claim at most: the samples of a client, and any number.
+LARGEST_SIZE, LARGEST_NUMBER = 1 << 40, 1e150
 #: How many answers about points are kept.
 KEPT = 4
 
@@ -116,15 +118,33 @@ class RemoteLosses(Losses):
 
 def check_facts(facts: Mapping[str, Any]) -> None:
     """Refuse what a site says of its losses if it cannot be so."""
+    kinds = {"family": str, "shape": list, "dtype": str, "form": str, "batches": bool, "hessians": bool}
+    kinds |= {"constants": list, "least_convexity": float}
+    for name, kind in kinds.items():
+        if not isinstance(facts[name], kind):
+            raise MessageError(f"{name} must be a {kind.__name__}")
     shape, count = tuple(facts["shape"]), len(facts["sizes"])
+    if any(type(n) is not int or not 1 <= n <= LARGEST_SIZE for n in shape):
+        raise MessageError("shape must be a list of counts")
     shapes = {"sizes": (), "lipschitz": (), "probe": (), "values": (), "gradients": shape}
     for name, rest in shapes.items():
-        array = np.asarray(facts[name])
-        if array.shape != (count, *rest) or (not np.isfinite(array).all() and name != "lipschitz"):
-            raise MessageError(f"{name} must be finite numbers of shape {(count, *rest)}, got {array.shape}")
-    if count < 1 or (facts["sizes"] < 1).any() or facts["sizes"].dtype.kind != "i":
+        array = facts[name]
+        if not isinstance(array, np.ndarray) or array.shape != (count, *rest) or array.dtype.kind not in "fi":
+            raise MessageError(f"{name} must be numbers of shape {(count, *rest)}")
+        if name != "lipschitz" and not (np.isfinite(array).all() and float(abs(array).max()) <= LARGEST_NUMBER):
+            raise MessageError(f"{name} must be finite, and not too large")
+    if (
+        count < 1
+        or facts["sizes"].dtype.kind != "i"
+        or not ((facts["sizes"] >= 1) & (facts["sizes"] <= LARGEST_SIZE)).all()
+    ):
         raise MessageError("sizes must say of each client how many samples it has")
-    if not (facts["lipschitz"] >= 0).all() or not facts["least_convexity"] >= 0:
-        raise MessageError("lipschitz and least_convexity must be at least 0")
-    if np.dtype(facts["dtype"]) not in (np.float32, np.float64):
-        raise MessageError(f"dtype must be float32 or float64, got {facts['dtype']!r}")
+    lipschitz = facts["lipschitz"]
+    if not ((lipschitz >= 0) & ((lipschitz <= LARGEST_NUMBER) | np.isposinf(lipschitz))).all():
+        raise MessageError("lipschitz must be at least 0")
+    if not 0 <= facts["least_convexity"] <= LARGEST_NUMBER:
+        raise MessageError("least_convexity must be at least 0")
+    if facts["dtype"] not in ("<f4", "<f8") or facts["form"] not in get_args(Form):
+        raise MessageError(f"dtype and form must be known, got {facts['dtype']!a} and {facts['form']!a}")
+    if not all(isinstance(one, np.ndarray) and one.dtype.kind == "f" for one in facts["constants"]):
+        raise MessageError("constants must be arrays")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
+import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,6 +51,8 @@ class RemoteRun(Run):
         known = named("Memory", fields)(*memory, versions)
         super().__init__(problem, method, compressors, clients_per_round, seed, state, known, downlink, drop_out)
         self.crew = crew
+        # Not that of another run on the same sites; a run that is continued has its own.
+        crew.run_id = secrets.token_hex(8)
         self.start()
 
     def start(self) -> None:
@@ -59,7 +63,13 @@ class RemoteRun(Run):
     def rehearse(self) -> None:
         """Do the next round and forget it, where that is quick: a reply that the server does not confirm is nothing."""
         if not self.crew.slow:
-            super().rehearse()
+            totals = dataclasses.replace(self.crew.totals)
+            with contextlib.suppress(AbsentError):
+                super().rehearse()
+            self.crew.totals = totals
+
+    def listen(self, stopped: Callable[[], bool]) -> None:
+        self.crew.stopped = stopped
 
     def labels(self) -> dict[str, str]:
         return {"run": self.crew.run_id}
@@ -99,7 +109,7 @@ class RemoteRun(Run):
     def memory_to_save(self) -> dict[str, Array]:
         method, names = self.method, [name for name in self.memory._fields if name != "version"]
         if self.crew.trusted and set(names) - set(method.shared_memory):
-            with contextlib.suppress(AbsentError):
+            with self.crew.hurry(), contextlib.suppress(AbsentError):
                 self.memory = self.memory._replace(**self.crew.remembered(self.memory))
         return dict(self.memory._asdict())
 
@@ -125,7 +135,11 @@ class RemoteRun(Run):
         if len(clients):
             clients, sent, bits_up, cost = self.crew.update(ask)
             memory = self._memory_of(clients)
-            state = method.server_update(model, state, sent, k)
+            try:
+                state = method.server_update(model, state, sent, k)
+            except (ValueError, ArithmeticError) as error:
+                # LAPACK and others refuse what is no longer finite.
+                raise DivergenceError(f"the server's step failed: {error}") from error
             shared = {name: getattr(memory, name) for name in method.shared_memory}
             memory = memory._replace(version=memory.version + 1, **method.remember(model, shared, sent, k))
             work = work + cost
@@ -138,7 +152,8 @@ class RemoteRun(Run):
         )  # fmt: skip
 
     def _answers(self, question: Any) -> Array:
-        answers: Array = self.crew.answers(question, self.memory)
+        with self.crew.hurry():
+            answers: Array = self.crew.answers(question, self.memory)
         self.bits_up += len(answers) * full_bits(answers[0])
         self.bits_down += len(answers) * sum(full_bits(array) for array in question)
         total: Array = answers.sum(axis=0)

@@ -71,10 +71,11 @@ class Job(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The model that differences refer to, and how many differences are in it."""
+    """The model that differences refer to, how many differences are in it, and since which start of the server."""
 
     arrays: tuple[Array, ...]
     position: int
+    epoch: str
 
 
 class Site:
@@ -177,7 +178,7 @@ class Site:
 
     def answers(self, ask: Mapping[str, Any]) -> dict[str, Any]:
         """What the clients certify of the gap."""
-        wrong = self._agree(ask, self._all)
+        wrong = self._agree(ask, self._all, forget=False)
         if wrong:
             return {"needs": ["memory"], "clients": wrong}
         question = named("Question", tuple(ask["fields"]))(*map(self._here, ask["arrays"]))
@@ -187,7 +188,7 @@ class Site:
 
     def memory(self, ask: Mapping[str, Any]) -> dict[str, Any]:
         """All that the clients remember, for a server that may know it."""
-        wrong = self._agree(ask, self._all)
+        wrong = self._agree(ask, self._all, forget=False)
         if wrong:
             return {"needs": ["memory"], "clients": wrong}
         memory = self._memory(self._all)
@@ -219,7 +220,7 @@ class Site:
 
     def export(self) -> dict[str, Any]:
         """Return all that must outlive this process, but for the job: a tree for a parcel."""
-        seen = None if self.seen is None else {"arrays": list(self.seen.arrays), "position": self.seen.position}
+        seen = None if self.seen is None else self.seen._asdict() | {"arrays": list(self.seen.arrays)}
         return {"key": self.key, "ledgers": [ledger.export() for ledger in self.ledgers], "seen": seen}
 
     def restore(self, job: Job, saved: Mapping[str, Any]) -> None:
@@ -228,7 +229,8 @@ class Site:
         for ledger, kept in zip(self.ledgers, saved["ledgers"], strict=True):
             ledger.restore(kept, self._here)
         if saved["seen"] is not None:
-            self.seen = Seen(tuple(map(self._here, saved["seen"]["arrays"])), int(saved["seen"]["position"]))
+            seen = saved["seen"]
+            self.seen = Seen(tuple(map(self._here, seen["arrays"])), int(seen["position"]), str(seen["epoch"]))
 
     @property
     def _job(self) -> Job:
@@ -251,8 +253,8 @@ class Site:
         """Return the places here of clients that the server names by their numbers."""
         numbers = np.asarray(clients, dtype=np.int64)
         places = np.searchsorted(self._job.numbers, numbers)
-        if not np.isin(numbers, self._job.numbers).all():
-            raise MessageError(f"the server asks for clients {numbers.tolist()}, of whom some are not at this site")
+        if not np.isin(numbers, self._job.numbers).all() or (np.diff(numbers) <= 0).any():
+            raise MessageError("the server must ask for clients of this site, in the order of their numbers")
         return places
 
     def _memory(self, own: IntArray) -> Any:
@@ -263,20 +265,23 @@ class Site:
         # Some of it may be on the processor where the rest is on a GPU.
         return type(memories[0])(*(namespace(parts[0]).concatenate(parts) for parts in zip(*memories, strict=True)))
 
-    def _agree(self, ask: Mapping[str, Any], own: IntArray) -> list[int]:
-        """Compare what clients remember with the server's stamps, take its copies, and name those that disagree."""
+    def _agree(self, ask: Mapping[str, Any], own: IntArray, *, forget: bool = True) -> list[int]:
+        """Compare what clients remember with the server's stamps, take its copies, and name those that disagree.
+
+        What was sent and is not confirmed is forgotten only when a round is asked for: it may have been asked for along
+        with something else, and be confirmed later.
+        """
         wrong = []
         copies = ask.get("copies", {})
-        alone = not self._job.method.shared_memory  # what these clients remember is theirs: nothing is to be compared
         for row, i in enumerate(own):
             ledger, number = self.ledgers[i], int(self._job.numbers[i])
             stamp = Stamp(int(ask["versions"][row]), bytes(ask["digests"][row]))
-            if ledger.agrees(stamp):
+            if ledger.agrees(stamp, forget=forget):
                 continue
-            if str(number) not in copies and not alone:
+            if str(number) not in copies:
                 wrong.append(number)
                 continue
-            ledger.adopt(copies.get(str(number), {}), stamp)
+            ledger.adopt(copies[str(number)], stamp)
         return wrong
 
     def _receive(self, ask: Mapping[str, Any]) -> Any:
@@ -287,11 +292,14 @@ class Site:
             arrays = tuple(
                 self._decoded(FULL, frame, shape) for frame, shape in zip(ask["whole"], ask["shapes"], strict=True)
             )
-            self.seen = Seen(arrays, int(ask["to"]))
+            self.seen = Seen(arrays, int(ask["to"]), str(ask["epoch"]))
             return kind(*arrays)
-        if self.seen is not None and self.seen.position == int(ask["to"]):
+        # A server that was restarted may have gone another way since.
+        if self.seen is None or self.seen.epoch != ask["epoch"]:
+            return None
+        if self.seen.position == int(ask["to"]):
             return kind(*self.seen.arrays)
-        if self.seen is None or self.seen.position != int(ask["from"]) or downlink is None:
+        if self.seen.position != int(ask["from"]) or downlink is None:
             return None
         arrays = self.seen.arrays
         for frames in ask["steps"]:
@@ -299,7 +307,7 @@ class Site:
                 there + downlink.share(there.shape) * self._decoded(downlink.compressor, frame, there.shape)
                 for there, frame in zip(arrays, frames, strict=True)
             )
-        self.seen = Seen(arrays, int(ask["to"]))
+        self.seen = Seen(arrays, int(ask["to"]), self.seen.epoch)
         return kind(*arrays)
 
     def _decoded(self, compressor: Compressor, frame: bytes, shape: Any) -> Array:

@@ -162,6 +162,8 @@ def _solve(
         prepared, compressors, bits_once = setup.prepare(problem, method, compressor, answering, rounds, server_side)
     if plan.checkpoint is not None:
         what = {"method": prepared, "compressor": compressors, "downlink": downlink, "drop_out": drop_out}
+        if crew is not None and crew.norm_bound is not None:
+            what["norm_bound"] = crew.norm_bound
         plan = plan._replace(description=_describe(problem, what, n, seed, start))
     given = (
         problem, prepared, compressors, n, seed, prepared.init(problem.model, start),

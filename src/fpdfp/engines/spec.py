@@ -10,14 +10,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import inspect
 import math
-from types import ModuleType
+import types
 from typing import Any
 
 import numpy as np
 
 from fpdfp.errors import MessageError
+from fpdfp.linops.matrix import Matrix
 
+#: What a class has in the place of attributes that objects must not have of their own.
+COMPUTED = (functools.cached_property, property, types.FunctionType, classmethod, staticmethod)
 #: The parts of the package whose classes may be sent.
 PACKAGES = ("penalties", "linops", "methods", "steps", "compress", "precondition", "problem")
 
@@ -126,12 +130,29 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _made(kind: type, fields: dict[str, Any]) -> Any:
-    if issubclass(kind, tuple):
+    """Make an object of its attributes; what has a constructor of its own fields goes through it, and is checked."""
+    if issubclass(kind, tuple) or dataclasses.is_dataclass(kind):
         return kind(**fields)
     made = object.__new__(kind)
     for name, one in fields.items():
+        # An attribute in the place of a method, or of what is computed from others, would go around all checks.
+        if inspect.getattr_static(kind, name, None).__class__ in COMPUTED:
+            raise MessageError(f"a description of the run sets {name!a} of {kind.__name__}, which is not to be set")
         object.__setattr__(made, name, one)
+    if isinstance(made, Matrix):
+        _check_matrix(made)
     return made
+
+
+def _check_matrix(made: Matrix) -> None:
+    """Refuse a matrix that is none: kernels rely on it."""
+    from scipy.sparse import csr_array
+
+    kind = csr_array if made.sparse else np.ndarray
+    if type(made.matrix) is not kind or made.matrix.ndim != 2 or made.matrix.dtype not in (np.float32, np.float64):
+        raise MessageError("a description of the run has a matrix that is none")
+    if made.matrix.shape != (*made.out_shape, *made.in_shape):
+        raise MessageError("a description of the run has a matrix of another shape than it says")
 
 
 def _may_be_sent(kind: type) -> bool:
@@ -143,7 +164,7 @@ def _class(name: Any) -> type:
     where, _, what = name.partition(":")
     allowed = any(where == f"fpdfp.{one}" or where.startswith(f"fpdfp.{one}.") for one in PACKAGES)
     if allowed and what.isidentifier():
-        module: ModuleType = importlib.import_module(where)
+        module: types.ModuleType = importlib.import_module(where)
         kind = vars(module).get(what)
         if isinstance(kind, type) and kind.__module__ == where:
             return kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
@@ -139,15 +140,17 @@ class FlowerCrew(Crew):
             envelope = open_envelope(parcel)
             if (envelope.run, envelope.sequence, envelope.site) != (self.run_id, sequence, self._sites[site]):
                 raise MessageError(
-                    f"it is from {envelope.site} about request {envelope.sequence} of run {envelope.run}, not about "
-                    f"request {sequence} of run {self.run_id}"
+                    f"it is from {quoted(envelope.site)} about request {envelope.sequence} of run "
+                    f"{quoted(envelope.run)}, not about request {sequence} of run {self.run_id}"
                 )
             if "error" in envelope.contents:
                 self._catch_up(envelope.contents.get("sequence"))
-                raise MessageError(str(envelope.contents["error"]))
+                raise MessageError(quoted(envelope.contents["error"]))
             return envelope.contents
         except MessageError as error:
             return error
+        except Exception as error:
+            return MessageError(f"it cannot be read ({type(error).__name__})")
 
     def _catch_up(self, sequence: Any) -> None:
         """Where a site has seen later requests than this clock gives, go on from there."""
@@ -175,9 +178,15 @@ class FlowerCrew(Crew):
         if messages:
             for reply in self._grid.send_and_receive(messages, timeout=self.deadline):
                 if not reply.has_error():
-                    name = open_envelope(from_record(reply.content, ROOM)).site
-                    self._nodes.setdefault(name, reply.metadata.src_node_id)
+                    with contextlib.suppress(MessageError):
+                        name = open_envelope(from_record(reply.content, ROOM)).site
+                        self._nodes.setdefault(name, reply.metadata.src_node_id)
         return self._nodes
+
+
+def quoted(text: Any) -> str:
+    """Return what a site says as it can stand in a log: one short line."""
+    return ascii(str(text)[:200])
 
 
 def server_app(
@@ -276,7 +285,11 @@ def server_app(
             write(Path(str(chosen["output"])), result, crew)
 
     _checks.integer("rounds", rounds, at_least=1)
-    _checks.real("deadline", deadline, positive=True)
+    for name, value in (("deadline", deadline), ("patience", patience), ("norm_bound", norm_bound)):
+        if value is not None:
+            _checks.real(name, value, positive=True)
+    if min_clients is not None:
+        _checks.integer("min_clients", min_clients, at_least=1)
     return app
 
 
