@@ -41,9 +41,6 @@ publisher = "local"
 serverapp = "trial.server:app"
 clientapp = "trial.client:app"
 
-[tool.flwr.app.config]
-rounds = 10
-output = ""
 """
 
 
