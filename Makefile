@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test lint format tables bench soak fuzz reproduce clean
+.PHONY: help setup demo test test-deployment lint format tables bench soak fuzz reproduce clean
 
 help:
 	@echo "make demo    graph-guided logistic regression among 20 clients: a table and a plot"
 	@echo "make test    set up and run the tests"
+	@echo "make test-deployment  kill real processes of a Flower federation, some eight minutes"
 	@echo "make lint    ruff (format, check) and mypy --strict"
 	@echo "make format  let ruff rewrite the files"
 	@echo "make tables  write docs/methods.md anew from what the methods declare"
@@ -52,6 +53,9 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.methods
 	$(BIN)/python -m benchmarks.solvers
 	$(BIN)/python -m benchmarks.engines
+
+test-deployment: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "deployment or not deployment" tests/test_flower.py
 
 soak: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.soak
