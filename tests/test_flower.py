@@ -314,10 +314,10 @@ def test_a_round_ends_at_its_deadline(troubled: Outcome, trial: Trial) -> None:
 @pytest.mark.deployment
 def test_who_was_killed_takes_part_again(troubled: Outcome, trial: Trial) -> None:
     counts = confirmed(troubled.log)
-    assert counts[7][2] == counts[6][2]
     assert "east is absent" in troubled.log
     assert counts[LONG][0] > counts[5][0]
-    assert counts[LONG][2] > counts[7][2]
+    # It may be back in time for the very round in which it died.
+    assert counts[LONG][2] > counts[6][2]
     assert troubled.summary["healed"] >= 1  # east had forgotten everything
     assert 4 in worked(trial.state("north"))  # north had not
     assert min(one for one in worked(trial.state("east")) if one >= 0) > 5

@@ -30,6 +30,7 @@ pytestmark = [
 ]
 ROOT = Path(__file__).parent.parent
 QSGD = fpdfp.QSGD(7, norm="max")
+# Trouble comes at the 60th gradient: the first forty at most are of rehearsals, by which threads are chosen.
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +100,10 @@ def test_killed_workers_come_back(engine: fpdfp.engines.Ray, caplog: pytest.LogC
     before = engine.totals.healed
 
     def murder(run: fpdfp.Run) -> None:
-        if run.round in (20, 60, 61, 110):
+        if run.round in (20, 61):
             kill(engine, run.round % 2)
 
-    options: dict[str, Any] = {"rounds": 300, "evaluate_every": 100, "compressor": QSGD}
+    options: dict[str, Any] = {"rounds": 250, "evaluate_every": 125, "compressor": QSGD}
     options["downlink"] = fpdfp.QSGD(31, norm="max")
     result = fpdfp.solve(remote(engine), fpdfp.ShiftedPDFP(), engine=engine, callbacks=[murder], **options)
     assert "its process died" in caplog.text
@@ -112,7 +113,7 @@ def test_killed_workers_come_back(engine: fpdfp.engines.Ray, caplog: pytest.LogC
 
 
 def test_a_worker_killed_in_the_middle_of_a_round(cluster: None, tmp_path: Path) -> None:
-    """It kills itself at its third gradient; the round goes on without it, and it comes back for the next."""
+    """It kills itself while it computes; the round goes on without it, and it comes back for the next."""
     problem = whole()
     marker = tmp_path / "killed"
 
@@ -143,7 +144,7 @@ class Treacherous(Part):
 
     def gradients(self, x: Any, clients: Any, batch_size: Any = None, draws: Any = None) -> Any:
         self.calls += 1
-        if self.calls == 8 and 0 in self.chosen and not self.marker.exists():
+        if self.calls == 60 and 0 in self.chosen and not self.marker.exists():
             self.marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return super().gradients(x, clients, batch_size, draws)
@@ -156,7 +157,7 @@ class Slow(Part):
 
     def gradients(self, x: Any, clients: Any, batch_size: Any = None, draws: Any = None) -> Any:
         self.calls += 1
-        if self.calls in (10, 30) and 0 in self.chosen:
+        if self.calls in (60, 120) and 0 in self.chosen:
             time.sleep(3.0)
         return super().gradients(x, clients, batch_size, draws)
 
@@ -169,7 +170,7 @@ class Broken(Part):
     def gradients(self, x: Any, clients: Any, batch_size: Any = None, draws: Any = None) -> Any:
         self.calls += 1
         gradients = super().gradients(x, clients, batch_size, draws)
-        return gradients * np.nan if self.calls in (10, 20) and 0 in self.chosen else gradients
+        return gradients * np.nan if self.calls in (60, 80) and 0 in self.chosen else gradients
 
 
 def test_a_slow_worker_is_not_waited_for(cluster: None, caplog: pytest.LogCaptureFixture) -> None:
