@@ -16,7 +16,7 @@ import numpy as np
 import fpdfp
 import fpdfp.flower
 from fpdfp.compress.wire import parse
-from fpdfp.engines.site import FULL
+from fpdfp.engines.downlink import FULL
 from fpdfp.flower.client import LONGEST, respond
 from fpdfp.flower.records import from_record, open_envelope, seal, to_record
 from fpdfp.rng import Draws

@@ -16,9 +16,10 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress import Compressor
+from fpdfp.engines.downlink import FULL
 from fpdfp.engines.ledger import digest
 from fpdfp.engines.local import DivergenceError, StoppedError
-from fpdfp.engines.site import FULL, ROUNDS, Job, shortened
+from fpdfp.engines.site import ROUNDS, Job, shortened
 from fpdfp.engines.tuples import named
 from fpdfp.errors import AbsentError, MessageError
 from fpdfp.linops.base import LinOp
@@ -548,12 +549,10 @@ class Crew(abc.ABC):
             work = work + reply.work
         return Arrived(clients[order], named("Reply", fields)(*arrays), sum(reply.bits for reply in replies), work)
 
-    def expect(self, ask: Ask | None) -> None:
+    def expect(self, ask: Ask) -> None:
         """Say what will be asked next, so that a slow engine can ask it along with something else."""
-        self._next = ask
-        if ask is not None:
-            self._memory = ask.memory
-            self._asked = ask
+        self._next = self._asked = ask
+        self._memory = ask.memory
 
     def forget_next(self) -> None:
         """Take back what was said of the next round; replies that came along are kept for it."""

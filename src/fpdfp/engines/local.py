@@ -155,23 +155,13 @@ class Run:
     def _round(self, k: int) -> _Round:
         """Do round k, and change nothing."""
         started = time.perf_counter()
-        problem, method = self.problem, self.method
-        chosen = choose_clients(self.seed, k, problem.n_clients, self.clients_per_round)
-        message = method.broadcast(problem.model, self.state)
-        if self.downlink is None:
-            kept, bits_down = None, len(chosen) * sum(full_bits(array) for array in message if array.size)
-        else:
-            assert self.kept is not None
-            message, kept, bits_down = self.downlink.send(self.kept, message, chosen, self.seed, k)
+        chosen, message, kept, bits_down = self._sent(k)
         clients = self._that_answer(chosen, k)
         state, memory, work, bits_up = self.state, self._memory_of(clients), self.work, 0
         if len(clients):
-            draws = Draws(self.seed, k, clients)
-            update = method.client_update(problem.model, problem.local(clients, memory), message, k, draws)
-            sent, bits_up = self._transmit(update.reply, draws)
-            state = method.server_update(problem.model, state, sent, k)
-            memory, work = method.confirm(problem.model, update.memory, sent, k), work + update.work
-            x = method.solution(state)[0]
+            clients, state, memory, cost, bits_up = self._exchanged(k, clients, message, memory)
+            work = work + cost
+            x = self.method.solution(state)[0]
             if not math.isfinite(float(np.vdot(x, x))):
                 raise DivergenceError("the iterate is no longer finite")
         # Absolute values, so that a commit that was cut short can be done once more.
@@ -179,6 +169,24 @@ class Run:
             clients, chosen, memory, state, work, k + 1, self.bits_up + bits_up, self.bits_down + bits_down,
             self.seconds + time.perf_counter() - started, kept,
         )  # fmt: skip
+
+    def _sent(self, k: int) -> tuple[IntArray, Any, Kept | None, int]:
+        """Return who takes part in round k, the message as they get it, what is kept of it, and its bits."""
+        chosen = choose_clients(self.seed, k, self.problem.n_clients, self.clients_per_round)
+        message = self.method.broadcast(self.problem.model, self.state)
+        if self.downlink is None:
+            return chosen, message, None, len(chosen) * sum(full_bits(array) for array in message if array.size)
+        assert self.kept is not None
+        return chosen, *self.downlink.send(self.kept, message, chosen, self.seed, k)
+
+    def _exchanged(self, k: int, clients: IntArray, message: Any, memory: Any) -> tuple[IntArray, Any, Any, Work, int]:
+        """Return who has answered, the state after that, what they remember then, what it cost them, and its bits."""
+        problem, method = self.problem, self.method
+        draws = Draws(self.seed, k, clients)
+        update = method.client_update(problem.model, problem.local(clients, memory), message, k, draws)
+        sent, bits = self._transmit(update.reply, draws)
+        state = method.server_update(problem.model, self.state, sent, k)
+        return clients, state, method.confirm(problem.model, update.memory, sent, k), update.work, bits
 
     def _memory_of(self, clients: IntArray) -> Any:
         """Return what some clients remember."""

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import secrets
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from fpdfp._typing import Array
-from fpdfp.compress import Compressor
+from fpdfp._typing import Array, IntArray
 from fpdfp.engines.crew import Ask, Crew
-from fpdfp.engines.downlink import Downlink, full_bits
-from fpdfp.engines.local import DivergenceError, Run, _Round
+from fpdfp.engines.downlink import full_bits
+from fpdfp.engines.local import DivergenceError, Run
 from fpdfp.engines.tuples import named
 from fpdfp.errors import AbsentError
-from fpdfp.methods.base import Method
-from fpdfp.problem import Problem
-from fpdfp.rng import choose_clients
+from fpdfp.methods.base import Work
 
 
 class RemoteRun(Run):
@@ -32,24 +27,11 @@ class RemoteRun(Run):
     where the server may know them at all, are those of the last checkpoint.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        method: Method,
-        compressors: Mapping[str, Compressor],
-        clients_per_round: int,
-        seed: int,
-        state: Any,
-        memory: Any = (),
-        downlink: Downlink | None = None,
-        drop_out: float = 0.0,
-        *,
-        crew: Crew,
-    ) -> None:
-        fields = (*getattr(memory, "_fields", ()), "version")
-        versions = np.zeros(problem.n_clients, dtype=np.int64)
-        known = named("Memory", fields)(*memory, versions)
-        super().__init__(problem, method, compressors, clients_per_round, seed, state, known, downlink, drop_out)
+    def __init__(self, crew: Crew, *given: Any) -> None:
+        super().__init__(*given)
+        fields = (*getattr(self.memory, "_fields", ()), "version")
+        versions = np.zeros(self.problem.n_clients, dtype=np.int64)
+        self.memory = named("Memory", fields)(*self.memory, versions)
         self.crew = crew
         # Not that of another run on the same sites; a run that is continued has its own.
         crew.run_id = secrets.token_hex(8)
@@ -94,7 +76,8 @@ class RemoteRun(Run):
             yield
             return
         if not last:
-            self.crew.expect(self._ask(self.round)[0])
+            chosen, message, _, _ = self._sent(self.round)
+            self.crew.expect(self._ask(self.round, self._that_answer(chosen, self.round), message))
         self.crew.finishing = last
         try:
             yield
@@ -113,43 +96,27 @@ class RemoteRun(Run):
                 self.memory = self.memory._replace(**self.crew.remembered(self.memory))
         return dict(self.memory._asdict())
 
-    def _ask(self, k: int) -> tuple[Ask, Any, int, Any]:
-        """Return what is asked of the clients of round k, whom the message went to, its bits, and what is kept."""
-        problem, method = self.problem, self.method
-        chosen = choose_clients(self.seed, k, problem.n_clients, self.clients_per_round)
-        message = method.broadcast(problem.model, self.state)
-        if self.downlink is None:
-            step, kept, bits = None, None, len(chosen) * sum(full_bits(array) for array in message if array.size)
-        else:
+    def _ask(self, k: int, clients: IntArray, message: Any) -> Ask:
+        """Return what is asked of the clients of round k."""
+        step = None
+        if self.downlink is not None:
             assert self.kept is not None
-            step = self.downlink.frames(self.kept, message, self.seed, k)
-            message, kept, bits = self.downlink.send(self.kept, message, chosen, self.seed, k)
-        return Ask(k, self._that_answer(chosen, k), self.memory, message, step), chosen, bits, kept
+            wanted = self.method.broadcast(self.problem.model, self.state)
+            step = self.downlink.frames(self.kept, wanted, self.seed, k)
+        return Ask(k, clients, self.memory, message, step)
 
-    def _round(self, k: int) -> _Round:
-        started = time.perf_counter()
+    def _exchanged(self, k: int, clients: IntArray, message: Any, memory: Any) -> tuple[IntArray, Any, Any, Work, int]:
         model, method = self.problem.model, self.method
-        ask, chosen, bits_down, kept = self._ask(k)
-        clients, state, work, bits_up = ask.clients, self.state, self.work, 0
+        clients, sent, bits, cost = self.crew.update(self._ask(k, clients, message))
+        try:
+            state = method.server_update(model, self.state, sent, k)
+        except (ValueError, ArithmeticError) as error:
+            # LAPACK and others refuse what is no longer finite.
+            raise DivergenceError(f"the server's step failed: {error}") from error
         memory = self._memory_of(clients)
-        if len(clients):
-            clients, sent, bits_up, cost = self.crew.update(ask)
-            memory = self._memory_of(clients)
-            try:
-                state = method.server_update(model, state, sent, k)
-            except (ValueError, ArithmeticError) as error:
-                # LAPACK and others refuse what is no longer finite.
-                raise DivergenceError(f"the server's step failed: {error}") from error
-            shared = {name: getattr(memory, name) for name in method.shared_memory}
-            memory = memory._replace(version=memory.version + 1, **method.remember(model, shared, sent, k))
-            work = work + cost
-            x = method.solution(state)[0]
-            if not math.isfinite(float(np.vdot(x, x))):
-                raise DivergenceError("the iterate is no longer finite")
-        return _Round(
-            clients, chosen, memory, state, work, k + 1, self.bits_up + bits_up, self.bits_down + bits_down,
-            self.seconds + time.perf_counter() - started, kept,
-        )  # fmt: skip
+        shared = {name: getattr(memory, name) for name in method.shared_memory}
+        memory = memory._replace(version=memory.version + 1, **method.remember(model, shared, sent, k))
+        return clients, state, memory, cost, bits
 
     def _answers(self, question: Any) -> Array:
         with self.crew.hurry():

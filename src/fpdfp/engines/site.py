@@ -18,22 +18,22 @@ import numpy as np
 from fpdfp._array import namespace, to_host
 from fpdfp._blas import one_thread
 from fpdfp._typing import Array, IntArray
-from fpdfp.compress import Compressor, Full
+from fpdfp.compress import Compressor
 from fpdfp.engines.checkpoint import probe
-from fpdfp.engines.downlink import Downlink
+from fpdfp.engines.downlink import FULL, Downlink
 from fpdfp.engines.ledger import ClientLedger, Stamp
+from fpdfp.engines.local import QUANTIZE
 from fpdfp.engines.tuples import named
 from fpdfp.errors import MessageError
 from fpdfp.losses.base import Losses
 from fpdfp.methods.base import Method
 from fpdfp.problem import LocalLosses, Model
-from fpdfp.rng import Draws, Purpose
+from fpdfp.rng import Draws
 
 #: What a request may ask, in the order in which it is answered.
 PARTS = ("facts", "gather", "constants", "values", "gradients", "answers", "memory", "update")
 #: Those of them for which a site must know the job.
 ROUNDS = {"answers", "memory", "update"}
-QUANTIZE = int(Purpose.QUANTIZE)
 
 
 class Job(NamedTuple):
@@ -313,10 +313,6 @@ class Site:
     def _decoded(self, compressor: Compressor, frame: bytes, shape: Any) -> Array:
         array: Array = compressor.decode([frame], tuple(shape), self.losses.dtype, self.losses.device)[0]
         return array
-
-
-#: What is sent as it is.
-FULL = Full()
 
 
 def shortened(arrays: Array, bound: float | None) -> Array:

@@ -169,7 +169,7 @@ def _solve(
         problem, prepared, compressors, n, seed, prepared.init(problem.model, start),
         prepared.init_memory(problem.model, problem.n_clients), server_side, drop_out,
     )  # fmt: skip
-    run = Run(*given) if crew is None else RemoteRun(*given, crew=crew)
+    run = Run(*given) if crew is None else RemoteRun(crew, *given)
     run.bits_once_up, run.bits_once_down = bits_once
     source = plan.checkpoint if resume is True else Path(resume) if resume else None
     if source is not None and (resume is not True or source.exists()):

@@ -1,8 +1,8 @@
 """Methods, penalties, maps and compressors as trees for parcels, so that a site learns from the server what is run.
 
 A site must not execute what a server sends, so there are no pickles: an object is written as the name of its class and
-its attributes, and only classes of this package that describe a problem or a method are made anew, without calling
-them. What cannot be written so (a function, a class of another package) is an error that names it.
+its attributes, and only classes of this package that describe a problem or a method are made anew. What
+cannot be written so (a function, a class of another package) is an error that names it.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _sparse(matrix: Any) -> dict[str, Any]:
 def _instance(value: Any) -> dict[str, Any]:
     kind = type(value)
     name = f"{kind.__module__}:{kind.__qualname__}"
-    if not _may_be_sent(kind):
+    if not _may_be_sent(kind.__module__):
         raise TypeError(
             f"{value!r} cannot be sent to sites: it is a {kind.__module__}.{kind.__qualname__}, and only numbers, "
             f"arrays, sparse matrices and objects of fpdfp.{', fpdfp.'.join(PACKAGES)} can"
@@ -155,15 +155,15 @@ def _check_matrix(made: Matrix) -> None:
         raise MessageError("a description of the run has a matrix of another shape than it says")
 
 
-def _may_be_sent(kind: type) -> bool:
-    return any(kind.__module__ == f"fpdfp.{one}" or kind.__module__.startswith(f"fpdfp.{one}.") for one in PACKAGES)
+def _may_be_sent(module: str) -> bool:
+    """Whether the classes of a module may be sent."""
+    return any(module == f"fpdfp.{one}" or module.startswith(f"fpdfp.{one}.") for one in PACKAGES)
 
 
 def _class(name: Any) -> type:
     """Return the class of a name, if it is one that may be sent."""
     where, _, what = name.partition(":")
-    allowed = any(where == f"fpdfp.{one}" or where.startswith(f"fpdfp.{one}.") for one in PACKAGES)
-    if allowed and what.isidentifier():
+    if _may_be_sent(where) and what.isidentifier():
         module: types.ModuleType = importlib.import_module(where)
         kind = vars(module).get(what)
         if isinstance(kind, type) and kind.__module__ == where:
