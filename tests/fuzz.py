@@ -254,6 +254,13 @@ def examine(original: Original, message: bytes) -> bool:
     expected = attempt(lambda: original.compressor.decode([message], original.shape, original.dtype))
     if expected is not None:
         check_array(expected, (1, *original.shape), np.dtype(original.dtype))
+    # Several messages are read by other kernels than one alone.
+    pair = [message, original.message] if len(message) % 2 else [original.message, message]
+    both = attempt(lambda: original.compressor.decode(pair, original.shape, original.dtype))
+    if (both is None) != (expected is None):
+        raise AssertionError("together with another message it is read otherwise than alone")
+    if both is not None and not np.array_equal(both[pair.index(message)], expected[0]):
+        raise AssertionError("together with another message it holds other numbers than alone")
     return generic is not None or expected is not None
 
 
@@ -298,7 +305,8 @@ def prepare() -> None:
     """Decode every message as it is, so that kernels are compiled before anything is timed."""
     warnings.simplefilter("error")
     for original in [*corpus()[0], *corpus()[1]]:
-        original.compressor.decode([original.message], original.shape, original.dtype)
+        for count in (1, 2):
+            original.compressor.decode(count * [original.message], original.shape, original.dtype)
 
 
 def run_chunk(task: tuple[int, int, int]) -> Outcome:

@@ -145,6 +145,33 @@ def test_readers_agree(maker: Maker, codec: str, data: st.DataObject) -> None:
     check_messages(compressor, arrays, data.draw(st.integers(0, 2**64 - 1)))
 
 
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("count", [1, 20, 127, 1000, 100_000])
+@pytest.mark.parametrize("block", [None, 7, 512])
+def test_many_messages_at_once_are_those_of_one_after_the_other(codec: str, count: int, block: int | None) -> None:
+    arrays = np.stack([make(kind, (700,), seed) for seed, kind in enumerate(KINDS) if kind not in ("tiny", "steps")])
+    compressor = QSGD(count, block=block, norm="max", codec=codec)
+    quantized = compressor.quantize(arrays, Draws(1, 2, np.arange(len(arrays))), PURPOSE)
+    assert quantized.levels is not None and quantized.scales is not None
+    rows = [
+        compressor.make(quantized.shape, quantized.dtype, levels=levels[None], scales=scales[None])
+        for levels, scales in zip(quantized.levels, quantized.scales, strict=True)
+    ]
+    messages = compressor.encode(quantized)
+    assert messages == [compressor.encode(row)[0] for row in rows]
+    alone = [compressor.decode([message], (700,), np.float64)[0] for message in messages]
+    assert np.array_equal(compressor.decode(messages, (700,), np.float64), alone)
+
+
+def test_one_damaged_message_among_many_is_named() -> None:
+    compressor = QSGD(20)
+    quantized = compressor.quantize(make("normal", (3, 90), 0), Draws(0, 0, np.arange(3)), PURPOSE)
+    messages = compressor.encode(quantized)
+    cut = seal(messages[1][:-9])
+    with pytest.raises(MessageError, match="cut off"):
+        compressor.decode([messages[0], cut, messages[2]], (90,), np.float64)
+
+
 @settings(max_examples=30)
 @given(arrays=client_arrays(largest=6e4), kind=st.sampled_from(["float16", "bfloat16"]), at_random=st.booleans())
 def test_readers_agree_on_half(arrays: Any, kind: str, at_random: bool) -> None:

@@ -13,6 +13,8 @@ import numba
 COMPILING = 30.0
 #: Work that takes longer than this is worth all threads, and too dear to repeat for a trial.
 SURE = 1.0
+#: All threads must be faster than one by this factor: those that wait for work keep cores from other processes.
+MARGIN = 1.1
 #: At most so many trials, and at most so many seconds of them with each number of threads.
 TRIALS, PATIENCE = 15, 0.3
 
@@ -45,8 +47,11 @@ def _choose(work: Callable[[], object], available: int) -> int:
     for _ in range(trials):
         for count, seen in seconds.items():
             numba.set_num_threads(count)
+            # Threads of the trial before wait for more, and take cores meanwhile.
+            work()
             seen.append(_seconds(work))
-    return min(seconds, key=lambda count: statistics.median(seconds[count]))
+    alone, together = statistics.median(seconds[1]), statistics.median(seconds[available])
+    return available if MARGIN * together < alone else 1
 
 
 def _seconds(work: Callable[[], object]) -> float:

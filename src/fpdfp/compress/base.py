@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -124,6 +124,14 @@ class Compressor(abc.ABC):
     def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
         """Read what :meth:`pack` wrote; raise MessageError if it cannot have been written by it."""
 
+    def pack_all(self, quantized: Quantized) -> Iterable[Parts]:
+        """Write every client's message but for its header and checksum, long ones when their turn comes."""
+        return (self.pack(quantized, row) for row in range(_rows(quantized)))
+
+    def unpack_all(self, bodies: Sequence[Body], shape: Shape, dtype: Any, device: str = "cpu") -> list[Quantized]:
+        """Read what :meth:`pack_all` wrote, into one row for each message: in one piece, or in one for each."""
+        return [self.unpack(body, shape, dtype, device) for body in bodies]
+
     @abc.abstractmethod
     def parameters(self, shape: Shape) -> tuple[int, ...]:
         """Return the integers that stand for this compressor in a message about an array of this shape."""
@@ -151,7 +159,7 @@ class Compressor(abc.ABC):
         from fpdfp.compress import wire
 
         self.check_source(quantized)
-        return [wire.encode(self, quantized, row) for row in range(_rows(quantized))]
+        return wire.encode(self, quantized, self.pack_all(quantized))
 
     def decode(self, messages: Sequence[bytes], shape: Shape, dtype: Any, device: str = "cpu") -> Array:
         """Return the arrays of messages that this compressor made of arrays of this shape and dtype.
@@ -178,7 +186,7 @@ class Compressor(abc.ABC):
             raise TypeError("messages must be a list of messages, got one: give [message]")
         if not len(messages):
             return xp.empty((0, *shape), dtype=dtype)
-        parts = [self.unpack(wire.body_as(self, one, shape, dtype), shape, dtype, device) for one in messages]
+        parts = self.unpack_all(wire.bodies_as(self, messages, shape, dtype), shape, dtype, device)
         if len(parts) > 1 and all(part.values is None and part.origin is None for part in parts):
             # Levels of all messages are turned into numbers at once.
             joined = {name: xp.concatenate([getattr(part, name) for part in parts]) for name in ("levels", "scales")}

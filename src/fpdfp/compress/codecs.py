@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +19,8 @@ CODES = {"fixed": 1, "gamma": 2, "omega": 3, "rice": 4, "rans": 5, "ans": 6, "au
 NAMES = {number: name for name, number in CODES.items() if name != "auto"}
 #: Stands in messages without levels.
 NO_CODE = 0
+#: Levels up to which several messages are written and read in one call.
+SHORT = 1 << 14
 
 
 def check(codec: Any) -> str:
@@ -157,6 +161,39 @@ def decode(body: Body, count: int, lowest: int, highest: int) -> Array:
         end = elias.decode(kind, words, limit, lowest, highest, levels)
     check_end(words, end, limit)
     return levels
+
+
+def encode_rows(codec: str, levels: Array, scales: Array, block: int, lowest: int, highest: int) -> list[Body] | None:
+    """Write the levels of several clients' short messages at once; None where it has to be one after the other."""
+    if namespace(levels) is not np or len(levels) < 2 or levels.shape[1] > SHORT or codec == "ans":
+        return None
+    from fpdfp._kernels import streams
+
+    codes, ends = np.empty((2, len(levels)), dtype=np.int64)
+    data = streams.encode_rows(
+        CODES[codec], levels, scales, block, lowest, highest, *tables(), codes, ends
+    ).tobytes()  # fmt: skip
+    starts = [0, *ends.tolist()]
+    return [Body(code, data[a:b]) for code, (a, b) in zip(codes.tolist(), itertools.pairwise(starts), strict=True)]
+
+
+def decode_rows(bodies: Sequence[Body], size: int, block: int, lowest: int, highest: int) -> tuple[Array, Array] | None:
+    """Read the levels and scales of several short messages at once; None where it has to be one after the other.
+
+    That is also where one is damaged: to read it by itself says how.
+    """
+    if len(bodies) < 2 or not 0 < size <= SHORT:
+        return None
+    from fpdfp._kernels import streams
+
+    data = np.frombuffer(b"".join([body.data for body in bodies]), dtype=np.uint8)
+    codes = np.array([body.code for body in bodies])
+    ends = np.cumsum([len(body.data) for body in bodies])
+    levels = np.empty((len(bodies), size), dtype=np.int32)
+    scales = np.empty((len(bodies), -(-size // block)), dtype=np.uint32)
+    if not streams.decode_rows(data, ends, codes, block, lowest, highest, levels, scales):
+        return None
+    return levels, scales.view(np.float32)
 
 
 def to_bytes(words: Array, bits: int) -> memoryview:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -117,6 +117,23 @@ class LevelCompressor(Compressor):
         head = to_host(scales[row]).astype("<f4", copy=False)
         code, pieces = codecs.encode_row(self.codec, levels[row], scales[row], block, *self.bounds)
         return Parts(code, [head.tobytes(), *pieces])
+
+    def pack_all(self, quantized: Quantized) -> Iterable[Parts]:
+        levels, scales = _parts(quantized)
+        block = blocks.length_in(self.block_spec, quantized.shape)
+        streams = codecs.encode_rows(self.codec, levels, scales, block, *self.bounds)
+        if streams is None:
+            return super().pack_all(quantized)
+        heads = scales.astype("<f4", copy=False)
+        return [Parts(code, [head.tobytes(), stream]) for head, (code, stream) in zip(heads, streams, strict=True)]
+
+    def unpack_all(self, bodies: Sequence[Body], shape: Shape, dtype: Any, device: str = "cpu") -> list[Quantized]:
+        block = blocks.length_in(self.block_spec, shape)
+        found = codecs.decode_rows(bodies, math.prod(shape), block, *self.bounds) if device == "cpu" else None
+        if found is None:
+            return super().unpack_all(bodies, shape, dtype, device)
+        levels, scales = found
+        return [self.make(shape, dtype, levels=levels, scales=scales)]
 
     def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
         size = math.prod(shape)

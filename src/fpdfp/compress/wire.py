@@ -10,6 +10,7 @@ import functools
 import math
 import struct
 import zlib
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import namespace
 from fpdfp._typing import Array, Shape
-from fpdfp.compress.base import Body, Compressor, Quantized, damaged
+from fpdfp.compress.base import Body, Compressor, Parts, Quantized, damaged
 from fpdfp.errors import MessageError
 
 MAGIC = b"fp"
@@ -54,31 +55,36 @@ def frame_bits(compressor: Compressor, shape: Shape, dtype: Any) -> int:
     return 8 * (len(_agreed(compressor, tuple(shape), np.dtype(dtype))) + CHECKSUM_BYTES)
 
 
-def encode(compressor: Compressor, quantized: Quantized, row: int) -> bytes:
-    """Return one client's message."""
-    code, pieces = compressor.pack(quantized, row)
-    head = bytearray(_agreed(compressor, quantized.shape, np.dtype(quantized.dtype)))
-    head[CODE_AT] |= code
-    checksum = zlib.crc32(head)
-    for piece in pieces:
-        checksum = zlib.crc32(piece, checksum)
-    return b"".join((head, *pieces, struct.pack("<I", checksum)))
+def encode(compressor: Compressor, quantized: Quantized, clients: Iterable[Parts]) -> list[bytes]:
+    """Return each client's message."""
+    agreed = _agreed(compressor, quantized.shape, np.dtype(quantized.dtype))
+    messages = []
+    for code, pieces in clients:
+        head = bytearray(agreed)
+        head[CODE_AT] |= code
+        checksum = zlib.crc32(head)
+        for piece in pieces:
+            checksum = zlib.crc32(piece, checksum)
+        messages.append(b"".join((head, *pieces, struct.pack("<I", checksum))))
+    return messages
 
 
-def body_as(compressor: Compressor, message: bytes, shape: Shape, dtype: np.dtype[Any]) -> Body:
-    """Return what follows the header of a message that this compressor must have made of such an array."""
-    data = _checked(message)
+def bodies_as(compressor: Compressor, messages: Iterable[bytes], shape: Shape, dtype: np.dtype[Any]) -> list[Body]:
+    """Return what follows the headers of messages that this compressor must have made of such arrays."""
     expected = _agreed(compressor, shape, dtype)
-    found = bytearray(data[: len(expected)])
-    if len(found) > CODE_AT:
-        found[CODE_AT] &= 0xF0
-    if found != expected:
-        seen = parse(data)
-        raise MessageError(
-            f"a message holds {_describe(seen.compressor, seen.shape, seen.dtype)}; "
-            f"expected {_describe(compressor, shape, dtype)}"
-        )
-    return Body(data[CODE_AT] & 15, data[len(expected) : -CHECKSUM_BYTES])
+    before, after, end = expected[:CODE_AT], expected[CODE_AT + 1 :], len(expected)
+    bodies = []
+    for message in messages:
+        data = _checked(message)
+        same = data[:CODE_AT] == before and data[CODE_AT + 1 : end] == after
+        if not same or data[CODE_AT] & 0xF0 != expected[CODE_AT]:
+            seen = parse(data)
+            raise MessageError(
+                f"a message holds {_describe(seen.compressor, seen.shape, seen.dtype)}; "
+                f"expected {_describe(compressor, shape, dtype)}"
+            )
+        bodies.append(Body(data[CODE_AT] & 15, data[end:-CHECKSUM_BYTES]))
+    return bodies
 
 
 def decode(message: bytes, *, limit: int = DEFAULT_LIMIT) -> Array:

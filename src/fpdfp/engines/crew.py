@@ -464,7 +464,8 @@ class Crew(abc.ABC):
         """Return what each site of a round is asked."""
         parts = {}
         for site, numbers in enumerate(self.numbers):
-            clients = ask.clients[np.isin(ask.clients, numbers)]
+            # The clients of a site have consecutive numbers.
+            clients = ask.clients[(ask.clients >= numbers[0]) & (ask.clients <= numbers[-1])]
             if len(clients):
                 part = {"round": ask.round, "message": self._message(site, ask), "clients": clients}
                 parts[site] = part | self._stamps(ask.memory, clients)

@@ -10,12 +10,14 @@ import contextlib
 import logging
 import os
 import pickle
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fpdfp import _checks
+from fpdfp._blas import one_thread
 from fpdfp._typing import IntArray
 from fpdfp.engines.crew import Crew
 from fpdfp.engines.remote import RemoteLosses
@@ -23,6 +25,9 @@ from fpdfp.engines.site import Site
 from fpdfp.errors import AbsentError
 from fpdfp.losses.base import Losses
 from fpdfp.problem import Problem
+
+#: What a round asks.
+PLAIN = frozenset({"key", "update", "values", "gradients", "answers", "memory"})
 
 log = logging.getLogger("fpdfp.engines")
 
@@ -36,6 +41,9 @@ class Worker:
 
         numba.set_num_threads(max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))
         # In a list, a reference is not looked up before the constructor is called, and again when it is called anew.
+        # For good: to set the limit for each request would take longer than some of them.
+        self.blas = one_thread()
+        self.blas.__enter__()
         self.site = Site(source(clients) if callable(source) else ray.get(source[0]))
 
     def handle(self, request: bytes) -> bytes:
@@ -191,6 +199,8 @@ class Ray(Crew):
         free = ray.available_resources().get("CPU", 0.0)
         options: dict[str, Any] = {"num_cpus": 1.0 if free >= count else 0.0, "num_gpus": self._gpus}
         options["scheduling_strategy"] = "SPREAD"
+        # Ray's own record of every call would take longer than some calls.
+        options["enable_task_events"] = False
         kind = ray.remote(max_restarts=-1, max_task_retries=0, **options)(Worker)
         for clients in np.array_split(np.arange(n_clients), count):
             if part is not None:
@@ -212,8 +222,20 @@ class Ray(Crew):
                     replies[site] = AbsentError("it is still busy with an earlier request")
                     continue
                 log.info("a late reply of %s is dropped", self.names[site])
-            sent[self.actors[site].handle.remote(ray.cloudpickle.dumps(request, protocol=5))] = site
-        done, waiting = ray.wait(list(sent), num_returns=len(sent), timeout=deadline) if sent else ([], [])
+            # Problems may have parts that were written in a notebook; the requests of a round are plain data.
+            dumps = pickle.dumps if set(request) <= PLAIN else ray.cloudpickle.dumps
+            sent[self.actors[site].handle.remote(dumps(request, protocol=5))] = site
+        if not sent:
+            return replies
+        started = time.monotonic()
+        try:
+            # Mostly all is well, and this is much sooner done than waiting first and then getting one after the other.
+            return replies | dict(
+                zip(sent.values(), map(pickle.loads, ray.get(list(sent), timeout=deadline)), strict=True)
+            )
+        except RayError:
+            left = None if deadline is None else max(0.0, deadline - (time.monotonic() - started))
+        done, waiting = ray.wait(list(sent), num_returns=len(sent), timeout=left)
         for reference in waiting:
             self._late[sent[reference]] = reference
         for reference in done:

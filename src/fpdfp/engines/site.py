@@ -253,7 +253,8 @@ class Site:
         """Return the places here of clients that the server names by their numbers."""
         numbers = np.asarray(clients, dtype=np.int64)
         places = np.searchsorted(self._job.numbers, numbers)
-        if not np.isin(numbers, self._job.numbers).all() or (np.diff(numbers) <= 0).any():
+        here = self._job.numbers[np.minimum(places, len(self._job.numbers) - 1)]
+        if not np.array_equal(here, numbers) or (numbers[1:] <= numbers[:-1]).any():
             raise MessageError("the server must ask for clients of this site, in the order of their numbers")
         return places
 
