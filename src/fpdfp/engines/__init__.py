@@ -2,8 +2,9 @@
 
 from fpdfp.engines.history import History
 from fpdfp.engines.local import Run
+from fpdfp.engines.observer import Observer
 from fpdfp.engines.ray import Ray
 from fpdfp.engines.result import Result
 from fpdfp.engines.solve import solve
 
-__all__ = ["History", "Ray", "Result", "Run", "solve"]
+__all__ = ["History", "Observer", "Ray", "Result", "Run", "solve"]

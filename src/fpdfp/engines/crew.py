@@ -19,11 +19,12 @@ from fpdfp.compress import Compressor
 from fpdfp.engines.downlink import FULL
 from fpdfp.engines.ledger import digest
 from fpdfp.engines.local import DivergenceError, StoppedError
-from fpdfp.engines.site import ROUNDS, Job, shortened
+from fpdfp.engines.replies import LARGEST, Arrived, DivergedError, Reply, check_rows, decoded, joined
+from fpdfp.engines.site import ROUNDS, Job
 from fpdfp.engines.tuples import named
 from fpdfp.errors import AbsentError, MessageError
 from fpdfp.linops.base import LinOp
-from fpdfp.methods.base import Method, Work
+from fpdfp.methods.base import Method
 from fpdfp.problem import Problem
 from fpdfp.rng import Draws
 
@@ -37,8 +38,6 @@ LOG = 64
 ATTEMPTS = 3
 #: At the end of a run sites are waited for so many deadlines.
 LAST = 3.0
-#: The largest number that a reply may hold, by its bytes: its square is still a number.
-LARGEST = {4: 1e18, 8: 1e150}
 #: What a site may say that it needs.
 NEEDS = {"job", "memory", "model"}
 #: Refuses a site's reply by raising an error.
@@ -67,24 +66,11 @@ class Ask(NamedTuple):
     step: list[bytes] | None
 
 
-class DivergedError(MessageError):
-    """A site's numbers are no longer of a reasonable size."""
-
-
 class Early(NamedTuple):
     """Replies of a round that came along with something else."""
 
     round: int
     replies: dict[int, Any]
-
-
-class Arrived(NamedTuple):
-    """What came back in a round: whose replies, as the server decodes them, their bits, and what they cost."""
-
-    clients: IntArray
-    sent: Any
-    bits: int
-    work: Work
 
 
 @dataclasses.dataclass
@@ -435,7 +421,7 @@ class Crew(abc.ABC):
         needed = min(self.min_clients, len(ask.clients))
         early = self._early if self._early is not None and self._early.round == ask.round else None
         self._early = None
-        good: dict[int, _Reply] = {}
+        good: dict[int, Reply] = {}
         requests = {site: {"update": part} for site, part in self._parts(ask).items()}
         started = time.monotonic()
         # Who was asked along with something else, and did not answer, is absent already.
@@ -458,7 +444,7 @@ class Crew(abc.ABC):
             time.sleep(self.pause)
             asked = {site: request for site, request in requests.items() if site not in good}
             replies = self.exchange(asked, self.deadline)
-        return self._joined([good[site] for site in sorted(good)])
+        return joined([good[site] for site in sorted(good)], self._model.xp)
 
     def _parts(self, ask: Ask) -> dict[int, dict[str, Any]]:
         """Return what each site of a round is asked."""
@@ -498,57 +484,20 @@ class Crew(abc.ABC):
 
     def _checked(
         self, requests: Mapping[int, dict[str, Any]], replies: Mapping[int, Any]
-    ) -> tuple[dict[int, _Reply], set[int]]:
+    ) -> tuple[dict[int, Reply], set[int]]:
         """Return the replies that are what was asked for, decoded, and the sites whose numbers are none any more."""
         good, diverging = {}, set()
         for site, reply in replies.items():
             try:
-                good[site] = self._decoded(requests[site]["update"]["clients"], reply["update"])
+                good[site] = decoded(
+                    reply["update"], requests[site]["update"]["clients"], self._prepared.reply_shapes(self._model),
+                    self._compressors, self._model, self.norm_bound,
+                )  # fmt: skip
             except Exception as error:
                 self.refuse(site, error)
                 if isinstance(error, DivergedError):
                     diverging.add(site)
         return good, diverging
-
-    def _decoded(self, clients: IntArray, part: Mapping[str, Any]) -> _Reply:
-        """Return a site's messages as arrays; raise MessageError for anything that is not what was asked for."""
-        if "diverged" in part:
-            raise DivergedError("its numbers are no longer finite")
-        shapes = self._prepared.reply_shapes(self._model)
-        frames, bits = part["frames"], np.asarray(part["bits"])
-        if set(frames) != set(shapes) or bits.shape != (len(shapes), len(clients)) or bits.dtype.kind != "i":
-            raise MessageError(f"a reply must have the fields {sorted(shapes)} and bits for {len(clients)} clients")
-        arrays = []
-        for field, (name, shape) in enumerate(shapes.items()):
-            if not isinstance(frames[name], list) or len(frames[name]) != len(clients):
-                raise MessageError(f"a reply must have a message of each of the {len(clients)} clients in {name!r}")
-            lengths = np.array([8 * len(frame) for frame in frames[name]])
-            if ((lengths - bits[field] < 0) | (lengths - bits[field] >= 8)).any():
-                raise MessageError(f"the messages in {name!r} are not as long as the reply says")
-            decoded = self._compressors[name].decode(frames[name], shape, self._model.dtype, self._model.device)
-            if decoded.size and float(abs(decoded).max()) > LARGEST[decoded.dtype.itemsize]:
-                raise DivergedError(f"the numbers in {name!r} are too large")
-            arrays.append(shortened(decoded, self.norm_bound))
-        work = part["work"]
-        if (
-            not isinstance(work, list)
-            or len(work) != 2
-            or any(type(n) is not int or not 0 <= n < 1 << 31 for n in work)
-        ):
-            raise MessageError("work must be two counts")
-        return _Reply(np.asarray(clients), arrays, int(bits.sum()), Work(*work))
-
-    def _joined(self, replies: Sequence[_Reply]) -> Arrived:
-        """Return replies of several sites as one, in the order of client numbers."""
-        clients = np.concatenate([reply.clients for reply in replies])
-        order = np.argsort(clients)
-        fields = tuple(self._prepared.reply_shapes(self._model))
-        xp = self._model.xp
-        arrays = [xp.concatenate(parts)[order] for parts in zip(*(reply.arrays for reply in replies), strict=True)]
-        work = Work()
-        for reply in replies:
-            work = work + reply.work
-        return Arrived(clients[order], named("Reply", fields)(*arrays), sum(reply.bits for reply in replies), work)
 
     def expect(self, ask: Ask) -> None:
         """Say what will be asked next, so that a slow engine can ask it along with something else."""
@@ -589,12 +538,7 @@ class Crew(abc.ABC):
         return {name: np.concatenate([part[name] for part in parts]) for name in fields}
 
     def _check_rows(self, site: int, array: Any, shape: tuple[int, ...]) -> None:
-        """Refuse what is not a row of finite numbers of this shape for each client of a site."""
-        rows = (len(self.numbers[site]), *shape)
-        if not isinstance(array, np.ndarray) or array.shape != rows or array.dtype.kind not in "fib":
-            raise MessageError(f"it must be numbers of shape {rows}, got {getattr(array, 'shape', type(array))}")
-        if not np.isfinite(array).all():
-            raise MessageError("it holds NaN or infinities")
+        check_rows(array, (len(self.numbers[site]), *shape))
 
     def at(self, x: Array, *, gradients: bool) -> dict[str, Array]:
         """Return f_i(x) of all clients, and ∇f_i(x) if it is wanted as well."""
@@ -608,15 +552,6 @@ class Crew(abc.ABC):
 
         replies = self.everyone({part: {"x": x} for part in parts}, check)
         return {part: np.concatenate([replies[site][part][part] for site in range(len(self.names))]) for part in parts}
-
-
-class _Reply(NamedTuple):
-    """A site's reply, decoded."""
-
-    clients: IntArray
-    arrays: list[Array]
-    bits: int
-    work: Work
 
 
 NO_DRAWS = Draws(0, 0, np.zeros(1, dtype=np.int64))

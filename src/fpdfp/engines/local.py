@@ -261,7 +261,7 @@ class Run:
         """
         problem, method = self.problem, self.method
         question = method.question(problem.model, self.state)
-        if question is None or problem.losses.least_convexity == 0:
+        if question is None or problem.losses.least_convexity == 0 or not problem.penalty.has_conjugate:
             return None
         if math.isfinite(enough) and method.outlook(problem.model, self.state) > 10.0 * enough:
             return math.inf

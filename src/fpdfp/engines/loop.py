@@ -17,6 +17,7 @@ from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines.history import INNER
 from fpdfp.engines.interrupt import Interrupt
 from fpdfp.engines.local import DivergenceError, Run, StoppedError
+from fpdfp.engines.observer import Observer
 from fpdfp.engines.progress import Bar
 from fpdfp.engines.result import Result
 from fpdfp.engines.setup import constants_of
@@ -56,6 +57,7 @@ class Loop:
     def __init__(self, run: Run, plan: Plan) -> None:
         self.run = run
         self.plan = plan
+        self.observers = [one for one in plan.callbacks if isinstance(one, Observer)]
         self.good = (run.state, run.work, run.round, run.bits_up, run.bits_down)
         with run.asking_ahead(last=run.round >= plan.rounds):
             scale = self.scale()
@@ -79,7 +81,20 @@ class Loop:
         return max(size for size in [*sizes, 1e-300] if math.isfinite(size))
 
     def go(self, progress: bool | None) -> Result:
-        """Do all that is left to do, and return the result."""
+        """Do all that is left to do, tell those who look on, and return the result."""
+        try:
+            for one in self.observers:
+                one.started(self.run, self.plan.rounds)
+            result = self._go(progress)
+            for one in self.observers:
+                one.finished(self.run, result)
+        except BaseException as error:
+            for one in self.observers:
+                one.failed(self.run, error)
+            raise
+        return result
+
+    def _go(self, progress: bool | None) -> Result:
         from fpdfp._kernels import threads
 
         run, plan = self.run, self.plan
@@ -141,7 +156,7 @@ class Loop:
         except BaseException:
             # A callback failed, or the user insists: what was done is kept.
             if plan.checkpoint is not None:
-                with contextlib.suppress(CheckpointError):
+                with contextlib.suppress(CheckpointError, OSError):
                     self.save()
             raise
         if plan.checkpoint is not None:
@@ -240,6 +255,8 @@ class Loop:
             row[name] = float(metric(run.x))
         run.history.append(row)
         self.good = (run.state, run.work, run.round, run.bits_up, run.bits_down)
+        for one in self.observers:
+            one.evaluated(run)
 
     def save(self) -> None:
         """Write a checkpoint."""
@@ -253,6 +270,8 @@ class Loop:
                 run.bits_up, run.bits_down, run.seconds, run.history, self.plan.description | run.labels(),
             ),
         )  # fmt: skip
+        for one in self.observers:
+            one.saved(run)
 
     def diverged(self, what: str) -> tuple[str, str]:
         """Go back to the last good iterate, and say what to lower."""
@@ -271,7 +290,7 @@ class Loop:
         if constants is not None and constants.omega > 0:
             advice += f", or quantize more finely (the relative variance bound is now {constants.omega:.3g})"
         message = f"{what} by round {failed}; kept the iterate of round {run.round}: {advice}"
-        warnings.warn(message, DivergenceWarning, stacklevel=5)
+        warnings.warn(message, DivergenceWarning, stacklevel=7)
         return "diverged", message
 
     def polished(self, x: Array, v: Array | None) -> Array:
@@ -292,7 +311,7 @@ class Loop:
             warnings.warn(
                 f"{unsolved} inner solves ended before they reached their tolerance; allow more steps or a larger one",
                 AccuracyWarning,
-                stacklevel=4,
+                stacklevel=6,
             )
         x, v = run.method.solution(run.state)
         try:
