@@ -33,7 +33,20 @@ HEAVY = (
     "ray",
 )
 #: What a layer may import: itself and everything to its right.
-LAYERS = ("cli", "experiments", "flower", "estimators", "engines", "methods", "precondition", "reference", "problem")
+LAYERS = (
+    "cli",
+    "declarative",
+    "experiments",
+    "report",
+    "runs",
+    "flower",
+    "estimators",
+    "engines",
+    "methods",
+    "precondition",
+    "reference",
+    "problem",
+)
 #: Reconstruction is an application, as the estimators are, though it lives with what it is made of.
 APPLICATIONS = ("ct/reconstruct.py",)
 

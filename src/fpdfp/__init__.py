@@ -14,6 +14,7 @@ from fpdfp import (
     penalties,
     precondition,
     rng,
+    runs,
     steps,
 )
 from fpdfp.compress import QSGD
@@ -89,6 +90,7 @@ __all__ = [
     "precondition",
     "reference_solution",
     "rng",
+    "runs",
     "solve",
     "steps",
 ]

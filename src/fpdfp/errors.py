@@ -29,3 +29,11 @@ class AbsentError(RuntimeError):
 
 class DataSetError(RuntimeError):
     """A data set cannot be found, fetched or read: the message says what to do."""
+
+
+class StorageError(OSError):
+    """A file of a run cannot be written: the message says which, why, and that the old one is intact."""
+
+
+class RunFolderError(ValueError):
+    """A folder is not that of a run, or a file in it is damaged."""

@@ -97,6 +97,11 @@ class LinearModel(Losses):
         """The names of the clients, in the order of client numbers."""
         return self._rows.names
 
+    def targets_of(self, client: int) -> Array:
+        """Return the targets of a client's samples."""
+        first, end = self._rows.offsets[client : client + 2]
+        return self._rows.y[first:end]
+
     def values(self, x: Array, clients: IntArray) -> Array:
         out = np.empty(len(clients), dtype=np.float64)
         x = np.ascontiguousarray(x, dtype=self.dtype)

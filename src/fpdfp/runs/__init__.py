@@ -1,0 +1,7 @@
+"""Runs on disk: one folder each, written as a run goes on, read back with ``load``."""
+
+from fpdfp.runs.model import linear_model
+from fpdfp.runs.recorder import Recorder
+from fpdfp.runs.saved import Best, SavedRun, find, load
+
+__all__ = ["Best", "Recorder", "SavedRun", "find", "linear_model", "load"]

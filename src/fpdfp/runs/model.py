@@ -1,0 +1,45 @@
+"""What a linear model's numbers mean: names of features, the intercept, the graph, the classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fpdfp.datasets.graph import FeatureGraph
+
+
+def linear_model(
+    features: Sequence[str], *, intercept: int | None = None, graph: FeatureGraph | None = None, classes: Any = None
+) -> dict[str, Any]:
+    """Describe a linear model for a :class:`Recorder`.
+
+    Parameters
+    ----------
+    features
+        The names of all columns, the intercept's among them.
+    intercept
+        The number of the column of ones, None if there is none.
+    graph
+        The graph of features, None if there is none. It may have fewer features than there are columns.
+    classes
+        The names of the classes in their order; for logistic losses that of −1, then that of 1.
+
+    Examples
+    --------
+    >>> import fpdfp
+    >>> graph = fpdfp.datasets.as_graph([(0, 1, 0.5)], 2)
+    >>> linear_model(["age", "weight", "one"], intercept=2, graph=graph)
+    {'features': ['age', 'weight', 'one'], 'intercept': 2, 'edges': [[0, 1, 0.5]], 'classes': None}
+    """
+    edges = []
+    if graph is not None:
+        import scipy.sparse
+
+        upper = scipy.sparse.triu(graph.weights, 1).tocoo()
+        edges = [[int(i), int(j), float(weight)] for i, j, weight in zip(upper.row, upper.col, upper.data, strict=True)]
+    return {
+        "features": [str(name) for name in features],
+        "intercept": intercept,
+        "edges": edges,
+        "classes": None if classes is None else [str(name) for name in classes],
+    }

@@ -1,0 +1,288 @@
+"""Writing the folder of a run as it goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import importlib.metadata
+import json
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._array import to_host
+from fpdfp.ct.losses import ProjectionLosses
+from fpdfp.engines.local import Run
+from fpdfp.engines.observer import Observer
+from fpdfp.engines.result import Result
+from fpdfp.engines.solve import solve
+from fpdfp.losses._linear import LinearModel
+from fpdfp.methods.base import Method
+from fpdfp.problem import Certificate, Problem
+from fpdfp.reference import Reference
+from fpdfp.runs import clients, toml, writing
+from fpdfp.runs.saved import Best, load
+
+FORMAT = 1
+#: Writing the best x may take this share of the time; for small x that is no limit.
+SHARE = 0.05
+
+
+class Recorder(Observer):
+    """Writes the folder of a run of ``fpdfp.solve``: what ran, its history, its result, and a checkpoint to go on from.
+
+    Files are whole at any moment, and every evaluation is on disk as soon as it is made.
+
+    Parameters
+    ----------
+    folder
+        Where; it is made if needed.
+    problem
+        What is minimised.
+    name
+        The name of the run in tables and reports; by default that of the folder.
+    config
+        The settings that led to this run, for ``config.toml``; by default what is known of method and problem.
+    reference
+        The minimum F*, where it is known: a number or what ``fpdfp.reference_solution`` returns.
+    model
+        For linear models, what :func:`linear_model` returns; by default features have numbers.
+    truth, voxel
+        For CT, the true volume and the sides of a voxel.
+    history
+        ``"csv"`` or ``"parquet"``, which needs pyarrow.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.LeastSquares(np.eye(4), [4.0, 4.1, 0.0, 0.1], clients=[0, 1, 0, 1], l2=0.1)
+    >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1), fpdfp.linops.Difference(4))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = fpdfp.runs.Recorder(folder, problem, name="small").solve(fpdfp.PDFP(), rounds=10)
+    ...     run = fpdfp.runs.load(folder)
+    ...     print(run, run.history.rows, (run.x == result.x).all())
+    SavedRun('small': finished, 10 rounds) 11 True
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        problem: Problem,
+        *,
+        name: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        reference: float | Reference | None = None,
+        model: Mapping[str, Any] | None = None,
+        truth: Any = None,
+        voxel: Any = 1.0,
+        history: str = "csv",
+    ) -> None:
+        if not isinstance(problem, Problem):
+            raise TypeError(f"problem must be an fpdfp.Problem, got {_checks.kind(problem)}")
+        self.folder = Path(folder)
+        self.problem = problem
+        self.name = self.folder.resolve().name if name is None else str(name)
+        self.config = None if config is None else dict(config)
+        self.reference = reference.objective if isinstance(reference, Reference) else reference
+        if self.reference is not None:
+            self.reference = _checks.real("reference", self.reference)
+        self.form = _checks.choice("history", history, ("csv", "parquet"))
+        if self.form == "parquet":
+            writing.arrow()
+        self.model = None if model is None else dict(model)
+        if model is None and isinstance(problem.losses, LinearModel):
+            features = [f"x{i}" for i in range(problem.losses.n_features)]
+            self.model = {"features": features, "intercept": None, "edges": [], "classes": None}
+        self.truth = None if truth is None else np.asarray(to_host(truth), dtype=np.float32)
+        self.voxel = np.asarray(voxel, dtype=np.float64)
+        self._info: dict[str, Any] = {}
+        self._best: Best | None = None
+        self._best_written = True
+        self._next_best = 0.0
+
+    @property
+    def checkpoint(self) -> Path:
+        """The file to go on from."""
+        return self.folder / "checkpoint.npz"
+
+    def options(self, *, resume: bool = False) -> dict[str, Any]:
+        """Return the arguments of ``fpdfp.solve`` that have this recorder told of everything.
+
+        With ``resume`` the run goes on from the checkpoint in the folder, if there is one. Without it a folder that
+        holds a run already is refused.
+        """
+        if not resume and (self.folder / "run.json").exists():
+            raise FileExistsError(f"{self.folder} holds a run already: give resume=True to go on, or another folder")
+        return {"callbacks": [self], "checkpoint": self.checkpoint, "resume": resume}
+
+    def solve(
+        self, method: Method | None = None, *, resume: bool = False, callbacks: Any = (), **options: Any
+    ) -> Result:
+        """Call ``fpdfp.solve`` with the recorder's problem and options, and with others that are given."""
+        own = self.options(resume=resume) | {"callbacks": [*callbacks, self]}
+        return solve(self.problem, method, **own, **options)
+
+    def started(self, run: Run, rounds: int) -> None:
+        self._clear()
+        self._info = {
+            "format": FORMAT,
+            "name": self.name,
+            "created": self._created(),
+            "ended": None,
+            "status": "running",
+            "message": "",
+            "rounds": run.round,
+            "planned_rounds": rounds,
+            "objective": None,
+            "bits_up": run.bits_up,
+            "bits_down": run.bits_down,
+            "bits_once_up": run.bits_once_up,
+            "bits_once_down": run.bits_once_down,
+            "seconds": run.seconds,
+            "seed": run.seed,
+            "reference": self.reference,
+            "certificate": None,
+            "method": run.method.summary,
+            "messages": list(run.messages),
+            "versions": versions(),
+            "kind": self._kind,
+            "clients": clients.described(self.problem, None if self.model is None else self.model["classes"]),
+            "clients_in_all": self.problem.n_clients,
+        }
+        config = self._known(run, rounds) if self.config is None else self.config
+        writing.write(self.folder / "config.toml", toml.dumps(config).encode())
+        if self.model is not None:
+            writing.write_json(self.folder / "model.json", self.model)
+        if self.truth is not None:
+            writing.write_arrays(self.folder / "truth.npz", {"volume": self.truth, "voxel": self.voxel})
+        self._write(run)
+
+    def evaluated(self, run: Run) -> None:
+        row = run.history.last()
+        if self._best is None or row["objective"] < self._best.objective:
+            self._best = Best(np.array(to_host(run.x)), run.round, float(row["objective"]))
+            self._best_written = False
+        self._write(run)
+        if time.monotonic() >= self._next_best:
+            self._write_best()
+
+    def saved(self, run: Run) -> None:
+        self._write_best()
+        writing.write_arrays(self.folder / "final.npz", {"x": run.x})
+
+    def finished(self, run: Run, result: Result) -> None:
+        self._write_best()
+        writing.write_arrays(self.folder / "final.npz", {"x": result.x, "v": result.v}, flush=True)
+        self._info |= {
+            "objective": result.objective,
+            "certificate": certified(result.certificate),
+            "rounds": result.rounds,
+            "bits_up": result.bits_up,
+            "bits_down": result.bits_down,
+        }
+        self._end(run, result.status, result.message)
+
+    def failed(self, run: Run, error: BaseException) -> None:
+        if not self._info:
+            return
+        interrupted = isinstance(error, KeyboardInterrupt)
+        status = "interrupted" if interrupted else "failed"
+        # The disk may be what failed; the error itself is raised in any case.
+        with contextlib.suppress(OSError):
+            self._end(run, status, "stopped by the user" if interrupted else f"{type(error).__name__}: {error}")
+
+    def _end(self, run: Run, status: str, message: str) -> None:
+        self._info |= {"ended": now(), "status": status, "message": message, "seconds": run.seconds}
+        writing.write_history(self.folder, run.history, self.form, flush=True)
+        writing.write_json(self.folder / "run.json", self._info, flush=True)
+
+    def _write(self, run: Run) -> None:
+        """Bring the table and what is known of the run up to date."""
+        if run.history.rows:
+            self._info["objective"] = run.history.last()["objective"]
+        self._info |= {
+            "rounds": run.round, "bits_up": run.bits_up, "bits_down": run.bits_down, "seconds": run.seconds,
+        }  # fmt: skip
+        writing.write_history(self.folder, run.history, self.form)
+        writing.write_json(self.folder / "run.json", self._info)
+
+    def _write_best(self) -> None:
+        if self._best is None or self._best_written:
+            return
+        began = time.monotonic()
+        writing.write_arrays(self.folder / "best.npz", self._best._asdict())
+        self._best_written = True
+        ended = time.monotonic()
+        self._next_best = ended + (ended - began) / SHARE
+
+    def _clear(self) -> None:
+        """Remove what another run has left, unless this one goes on from its checkpoint."""
+        goes_on = self.checkpoint.exists()
+        if goes_on and (self.folder / "run.json").exists():
+            with contextlib.suppress(ValueError, OSError):
+                self._best = load(self.folder).best
+        if not self.folder.is_dir():
+            return
+        stale = (
+            [] if goes_on else ["final.npz", "best.npz", "model.json", "truth.npz", "history.csv", "history.parquet"]
+        )
+        for file in [*map(self.folder.joinpath, stale), *self.folder.glob(".*.tmp")]:
+            file.unlink(missing_ok=True)
+
+    def _created(self) -> str:
+        """When the run began first."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            if self.checkpoint.exists():
+                return str(json.loads((self.folder / "run.json").read_text())["created"])
+        return now()
+
+    @property
+    def _kind(self) -> str:
+        if isinstance(self.problem.losses, LinearModel):
+            return "linear"
+        return "ct" if isinstance(self.problem.losses, ProjectionLosses) else "other"
+
+    def _known(self, run: Run, rounds: int) -> dict[str, Any]:
+        """What a run's configuration is where nobody has written one."""
+        return {
+            "name": self.name,
+            "problem": repr(self.problem),
+            "method": run.method.summary,
+            "messages": list(run.messages),
+            "run": {
+                "rounds": rounds, "clients_per_round": run.clients_per_round, "seed": run.seed,
+                "drop_out": run.drop_out,
+            },
+        }  # fmt: skip
+
+
+def now() -> str:
+    """The time, in UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def certified(certificate: Certificate) -> dict[str, float | None]:
+    """A certificate in numbers."""
+    return {
+        "gap": certificate.gap,
+        "relative_gap": certificate.relative_gap,
+        "primal": certificate.residual.primal,
+        "dual": certificate.residual.dual,
+        "violation": certificate.violation,
+    }
+
+
+def versions() -> dict[str, str]:
+    """What ran this."""
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for package in ("fpdfp", "numpy", "scipy", "numba"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found

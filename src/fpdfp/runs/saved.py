@@ -1,0 +1,225 @@
+"""Reading the folders of runs."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import json
+import re
+import tomllib
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fpdfp._typing import Array
+from fpdfp.engines.history import INTEGERS, History
+from fpdfp.errors import RunFolderError
+from fpdfp.runs import writing
+
+
+class Best(NamedTuple):
+    """The evaluation with the least objective: its x, its round, its objective."""
+
+    x: Array
+    round: int
+    objective: float
+
+
+class SavedRun:
+    """A run as its folder has it, finished or not; files are read when they are asked for, once.
+
+    Attributes
+    ----------
+    path
+        The folder.
+    info
+        What ``run.json`` has: name, status, totals, certificate, versions, clients.
+    """
+
+    def __init__(self, path: Path, info: dict[str, Any]) -> None:
+        self.path = path
+        self.info = info
+
+    def __repr__(self) -> str:
+        name, status, rounds = (self.info.get(key) for key in ("name", "status", "rounds"))
+        return f"SavedRun({name!r}: {status}, {rounds} rounds)"
+
+    @functools.cached_property
+    def config(self) -> dict[str, Any]:
+        """The settings that the run had; empty where they are not there."""
+        path = self.path / "config.toml"
+        try:
+            return tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (ValueError, OSError) as error:
+            raise _damaged(path, error) from error
+
+    @functools.cached_property
+    def history(self) -> History:
+        """The table of the run; without rows before the first evaluation."""
+        for path, read in ((self.path / "history.csv", _from_csv), (self.path / "history.parquet", _from_parquet)):
+            try:
+                return read(path)
+            except FileNotFoundError:
+                continue
+            except (ValueError, OSError, KeyError, StopIteration) as error:
+                raise _damaged(path, error) from error
+        return History()
+
+    @functools.cached_property
+    def _final(self) -> dict[str, Array]:
+        return _arrays(self.path / "final.npz")
+
+    @property
+    def x(self) -> Array | None:
+        """The x of the end, or of the latest checkpoint, or else the best; None before there is any."""
+        if "x" in self._final:
+            return self._final["x"]
+        return None if self.best is None else self.best.x
+
+    @property
+    def v(self) -> Array | None:
+        """The dual of the end; None while the run goes on."""
+        return self._final.get("v")
+
+    @functools.cached_property
+    def best(self) -> Best | None:
+        """The evaluation with the least objective; None before there is any."""
+        found = _arrays(self.path / "best.npz")
+        if not {"x", "round", "objective"} <= set(found):
+            return None
+        return Best(found["x"], int(found["round"]), float(found["objective"]))
+
+    @functools.cached_property
+    def model(self) -> dict[str, Any] | None:
+        """What the numbers of a linear model mean; None for other kinds."""
+        path = self.path / "model.json"
+        try:
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (ValueError, OSError) as error:
+            raise _damaged(path, error) from error
+        return found
+
+    @functools.cached_property
+    def truth(self) -> Array | None:
+        """The true volume of a CT run; None for other kinds."""
+        return _arrays(self.path / "truth.npz").get("volume")
+
+    @property
+    def voxel(self) -> Array | None:
+        """The sides of a voxel of the true volume."""
+        return _arrays(self.path / "truth.npz").get("voxel")
+
+    def frame(self) -> Any:
+        """Return the history as a pandas data frame, with ``relative_error`` where the minimum is known."""
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError("frames need pandas: pip install pandas") from None
+        table = pandas.DataFrame({name: self.history[name] for name in self.history})
+        reference = self.info.get("reference")
+        if reference:
+            table["relative_error"] = (table["objective"] - reference) / abs(reference)
+        return table
+
+
+def load(path: str | Path) -> SavedRun:
+    """Read the folder of a run.
+
+    Parameters
+    ----------
+    path
+        The folder, or a file in it.
+
+    Raises
+    ------
+    fpdfp.errors.RunFolderError
+        There is no run, or its ``run.json`` is damaged.
+    """
+    folder = Path(path)
+    if folder.is_file():
+        folder = folder.parent
+    file = folder / "run.json"
+    try:
+        info = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise RunFolderError(f"{folder} is not the folder of a run: it has no run.json") from None
+    except (ValueError, OSError) as error:
+        raise _damaged(file, error) from error
+    if not isinstance(info, dict) or info.get("format") != 1:
+        raise RunFolderError(f"{file} is not what this version writes: its format should be 1")
+    return SavedRun(folder, info)
+
+
+def find(paths: str | Path | Iterable[str | Path]) -> list[Path]:
+    """Return the folders of runs under folders, sorted, with 2 before 10; a file counts as its folder.
+
+    Raises
+    ------
+    fpdfp.errors.RunFolderError
+        One of the paths is not there.
+
+    Examples
+    --------
+    >>> find([])
+    []
+    """
+    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    found: set[Path] = set()
+    for one in map(Path, given):
+        if not one.exists():
+            raise RunFolderError(f"there is nothing at {one}")
+        folder = one.parent if one.is_file() else one
+        found |= {file.parent for file in folder.rglob("run.json")}
+    return sorted(found, key=_natural)
+
+
+def _natural(path: Path) -> list[tuple[int, int, str]]:
+    """Order the numbers in names as numbers."""
+    parts = re.split(r"(\d+)", str(path))
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
+
+
+def _damaged(path: Path, error: Exception) -> RunFolderError:
+    return RunFolderError(f"{path} cannot be read: {error}")
+
+
+def _arrays(path: Path) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise _damaged(path, error) from error
+
+
+def _from_csv(path: Path) -> History:
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.reader(file)
+        names = next(reader)
+        rows = list(reader)
+    if any(len(row) != len(names) for row in rows):
+        raise ValueError("a line has more or fewer entries than the first")
+    columns = zip(*rows, strict=True) if rows else ([] for _ in names)
+    return History(
+        {
+            name: [int(entry) if name in INTEGERS else float(entry) for entry in column]
+            for name, column in zip(names, columns, strict=True)
+        }
+    )
+
+
+def _from_parquet(path: Path) -> History:
+    _, parquet = writing.arrow()
+    return History({name: column.to_pylist() for name, column in _columns(parquet.read_table(path))})
+
+
+def _columns(table: Any) -> Iterable[tuple[str, Any]]:
+    return zip(table.column_names, table.columns, strict=True)

@@ -1,0 +1,100 @@
+"""Files of a run folder: whole at any moment, written beside the old one and renamed over it."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import math
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fpdfp._array import to_host
+from fpdfp.engines.files import sync_directory
+from fpdfp.engines.history import History
+from fpdfp.errors import StorageError
+
+
+def write(path: Path, contents: bytes, *, flush: bool = False) -> None:
+    """Write a file so that readers see the old one or the new one; with ``flush`` a power cut does as well."""
+    # Not by mkstemp, whose files are for their owner alone.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(contents)
+            if flush:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(path)
+        if flush:
+            sync_directory(path.parent)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+            raise StorageError(f"{path} could not be written ({reason}); the old files are intact") from error
+        raise
+
+
+def write_json(path: Path, value: Any, *, flush: bool = False) -> None:
+    """Write strict JSON: what is not a finite number becomes null."""
+    text = json.dumps(strict(value), indent=1, ensure_ascii=False, allow_nan=False)
+    write(path, (text + "\n").encode(), flush=flush)
+
+
+def strict(value: Any) -> Any:
+    """Return a value as JSON has it: plain numbers, lists, texts and null.
+
+    >>> strict({"a": float("nan"), "b": (1, 2)})
+    {'a': None, 'b': [1, 2]}
+    """
+    if isinstance(value, Mapping):
+        return {str(name): strict(one) for name, one in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return strict(value.tolist())
+    if isinstance(value, list | tuple):
+        return [strict(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any], *, flush: bool = False) -> None:
+    """Write an ``.npz`` archive."""
+    buffer = io.BytesIO()
+    plain: dict[str, Any] = {name: np.asarray(to_host(array)) for name, array in arrays.items()}
+    np.savez(buffer, **plain)
+    write(path, buffer.getvalue(), flush=flush)
+
+
+def write_history(folder: Path, history: History, form: str, *, flush: bool = False) -> None:
+    """Write the table of a run, as CSV or as Parquet."""
+    if form == "csv":
+        lines = io.StringIO(newline="")
+        writer = csv.writer(lines)
+        writer.writerow(history)
+        writer.writerows(zip(*(history[name].tolist() for name in history), strict=True))
+        write(folder / "history.csv", lines.getvalue().encode(), flush=flush)
+        return
+    pyarrow, parquet = arrow()
+    buffer = io.BytesIO()
+    parquet.write_table(pyarrow.table({name: history[name] for name in history}), buffer)
+    write(folder / "history.parquet", buffer.getvalue(), flush=flush)
+
+
+def arrow() -> tuple[Any, Any]:
+    """Return pyarrow and its part for Parquet files, or say how to get them."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ImportError("Parquet files need pyarrow: pip install 'fpdfp[parquet]'") from None
+    return pyarrow, pyarrow.parquet
