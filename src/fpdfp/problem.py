@@ -13,6 +13,7 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress.base import on_device
 from fpdfp.losses.base import Losses
 from fpdfp.penalties.base import Penalty
+from fpdfp.penalties.convert import as_penalty
 from fpdfp.rng import Draws
 
 #: How many roundings of each number a duality gap allows for.
@@ -132,8 +133,8 @@ class Certificate(NamedTuple):
         f(x) + g(Bx); where g is infinite at Bx, g is taken at the nearest point of its domain, and
         ``violation`` says how far away that is.
     gap
-        A duality gap: F(x) − F* is at most this, up to rounding. None where no strong convexity of f is known, and
-        where Bx is outside the domain of g.
+        A duality gap: F(x) − F* is at most this, up to rounding. None where no strong convexity of f or no conjugate of
+        g is known, and where Bx is outside the domain of g.
     residual
         The residual of Lemma 1.
     violation
@@ -162,7 +163,7 @@ class Problem:
     losses
         The clients' smooth losses, :mod:`fpdfp.losses`. Where they live on a GPU, so do x, v and all messages.
     penalty
-        The non-smooth g, :mod:`fpdfp.penalties`.
+        The non-smooth g: one of :mod:`fpdfp.penalties`, or an operator of PyProximal.
     linop
         B: an array, a sparse matrix, a SciPy ``LinearOperator`` (so PyLops too) or an :mod:`fpdfp.linops` map.
         None means the identity.
@@ -182,12 +183,11 @@ class Problem:
     0.7025
     """
 
-    def __init__(self, losses: Losses, penalty: Penalty, linop: Any = None, *, weights: Any = "uniform") -> None:
+    def __init__(self, losses: Losses, penalty: Any, linop: Any = None, *, weights: Any = "uniform") -> None:
         if not isinstance(losses, Losses):
             raise TypeError(f"losses must be one of fpdfp.losses, got {type(losses).__name__}")
-        if not isinstance(penalty, Penalty):
-            raise TypeError(f"penalty must be one of fpdfp.penalties, got {type(penalty).__name__}")
-        operator = linops.Identity(losses.shape) if linop is None else linops.aslinop(linop)
+        penalty = as_penalty(penalty)
+        operator = linops.Identity(losses.shape) if linop is None else linops.aslinop(linop, in_shape=losses.shape)
         if operator.in_shape != losses.shape:
             raise ValueError(
                 f"linop acts on arrays of shape {operator.in_shape}, but x has shape {losses.shape} by the losses"
@@ -257,6 +257,11 @@ class Problem:
         """A constant with which f is strongly convex for certain; 0 where none is known."""
         return self.losses.strong_convexity(self.weights)
 
+    @property
+    def _has_gap(self) -> bool:
+        """Whether a duality gap can be told."""
+        return self.strong_convexity > 0 and self.penalty.has_conjugate
+
     def smooth_value(self, x: Array) -> float:
         """Return f(x)."""
         return self.losses.value(x, self.weights)
@@ -316,7 +321,7 @@ class Problem:
         return Residual(primal, float(np.linalg.norm(stepped - v)))
 
     def duality_gap(self, x: Array, v: Array) -> float | None:
-        r"""Return an upper bound of F(x) − F*, or None where no strong convexity of f is known.
+        r"""Return an upper bound of F(x) − F*, or None where no strong convexity of f or no conjugate is known.
 
         For f strongly convex with constant μ, every dual point v gives
 
@@ -327,7 +332,7 @@ class Problem:
         """
         x = self._point("x", x, self.model.shape)
         v = self._point("v", v, self.model.dual_shape)
-        return self._gap(x, self.linop.apply(x), v, self.gradient(x)) if self.strong_convexity > 0 else None
+        return self._gap(x, self.linop.apply(x), v, self.gradient(x)) if self._has_gap else None
 
     def _gap(self, x: Array, image: Array, v: Array, gradient: Array) -> float:
         back = self.linop.adjoint(v)
@@ -358,7 +363,7 @@ class Problem:
         start = stepped if v is None else v
         residual = self._residual(start, self.dual_step(x, start, gradient), gradient)
         best, best_v = None, stepped
-        if violation == 0.0 and self.strong_convexity > 0:
+        if violation == 0.0 and self._has_gap:
             candidates = [(self._gap(x, image, point, gradient), point) for point in (start, stepped)]
             best, best_v = min(candidates, key=lambda candidate: candidate[0])
             best, best_v = self._improve_dual(x, image, gradient, best, best_v, dual_steps)

@@ -193,7 +193,7 @@ class _AugmentedLagrangian:
     def error(self, x: Array, v: Array, w: Array, sigma: float, scale: float) -> float:
         """The relative duality gap, or the relative residuals where no gap is known."""
         problem = self.problem
-        if problem.penalty.finite and self.mu > 0:
+        if problem.penalty.finite and problem.penalty.has_conjugate and self.mu > 0:
             gap = problem.duality_gap(x, w)
             assert gap is not None
             return gap / max(abs(problem.objective(x)), 1e-300)

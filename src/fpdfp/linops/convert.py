@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from fpdfp._typing import Shape
 from fpdfp.linops.base import LinOp
 from fpdfp.linops.matrix import Matrix
 from fpdfp.linops.wrapped import Wrapped
 
 
-def aslinop(value: Any, *, name: str = "linop") -> LinOp:
+def aslinop(value: Any, *, name: str = "linop", in_shape: Shape | None = None) -> LinOp:
     """Return a linear map for an array, a sparse matrix, a ``LinearOperator`` or a :class:`LinOp`.
+
+    A PyLops operator whose ``dims`` are ``in_shape``, that of x, acts on arrays of that shape; any other operator acts
+    on vectors.
 
     >>> aslinop([[1.0, -1.0]])
     Matrix((2,) → (1,))
@@ -18,10 +22,19 @@ def aslinop(value: Any, *, name: str = "linop") -> LinOp:
     if isinstance(value, LinOp):
         return value
     if hasattr(value, "matvec") and hasattr(value, "rmatvec") and hasattr(value, "shape"):
-        return Wrapped(value)
-    if hasattr(value, "tocsr") or hasattr(value, "__array__") or isinstance(value, list | tuple):
+        dims, dimsd = (_shape(value, attribute) for attribute in ("dims", "dimsd"))
+        return Wrapped(value, dims, dimsd) if dims is not None and dims == in_shape else Wrapped(value)
+    if any(hasattr(value, attribute) for attribute in ("tocsr", "__array__", "__dlpack__")) or isinstance(
+        value, list | tuple
+    ):
         return Matrix(value, name=name)
     raise TypeError(
         f"{name} must be an array, a sparse matrix, a SciPy LinearOperator or an fpdfp.linops map, "
         f"got {type(value).__name__}"
     )
+
+
+def _shape(operator: Any, attribute: str) -> Shape | None:
+    """Return the shape that a PyLops operator has for its arguments or results, None for other operators."""
+    found = getattr(operator, attribute, None)
+    return None if found is None else tuple(int(length) for length in found)

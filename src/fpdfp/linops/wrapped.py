@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fpdfp._array import namespace
 from fpdfp._typing import Array, Shape
 from fpdfp.linops.base import LinOp
 
@@ -47,10 +48,16 @@ class Wrapped(LinOp):
         return self._each(self.operator.rmatvec, v, self.out_shape, self.in_shape, "v")
 
     def _each(self, product: Any, array: Array, shape: Shape, result_shape: Shape, name: str) -> Array:
-        batch = self.batch_of(array, shape, name)
-        if batch is None:
-            return np.asarray(product(array.ravel())).reshape(result_shape).astype(array.dtype, copy=False)
-        out = np.empty((batch, *result_shape), dtype=array.dtype)
-        for i in range(batch):
-            out[i] = np.asarray(product(array[i].ravel())).reshape(result_shape)
+        if self.batch_of(array, shape, name) is None:
+            return self._one(product, array, result_shape)
+        out: Array = namespace(array).empty((len(array), *result_shape), dtype=array.dtype)
+        for i, row in enumerate(array):
+            out[i] = self._one(product, row, result_shape)
         return out
+
+    def _one(self, product: Any, array: Array, result_shape: Shape) -> Array:
+        result = namespace(array).asarray(product(array.ravel()))
+        if result.dtype.kind == "c":  # as of PyLops' FFT of real arrays, whose own dtype is real
+            raise TypeError(f"a linear map must be real, but {type(self.operator).__name__} gives complex numbers")
+        shaped: Array = result.reshape(result_shape).astype(array.dtype, copy=False)
+        return shaped

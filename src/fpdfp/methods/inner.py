@@ -122,7 +122,16 @@ def dense(model: Model) -> Array | None:
     linop = model.linop
     if model.device != "cpu" or not needs_inner(model) or linop.size_out * linop.size_in**2 > CHEAP:
         return None
-    return as_matrix(linop, np.dtype(np.float64))
+    return as_matrix(linop, np.dtype(np.float64)) if _has_derivative(model) else None
+
+
+def _has_derivative(model: Model) -> bool:
+    """Whether the penalty knows the derivative of its prox; one of the user's own need not."""
+    try:
+        model.penalty.conjugate_prox_derivative(np.zeros(model.dual_shape), 1.0)
+    except NotImplementedError:
+        return False
+    return True
 
 
 class _DualSteps:
@@ -171,7 +180,7 @@ class _DualSteps:
         self.u[todo], self.v[todo] = u, v
         image = model.linop.apply(u)
         reach = to_host(self.reach[0] * norms(u) + self.reach[1] * norms(self.origin[todo] - u))
-        if not model.penalty.finite:
+        if not (model.penalty.finite and model.penalty.has_conjugate):
             # A dual step from v to v⁺ has D(v⁺) − D* ≤ ‖v − v⁺‖‖v − v*‖/σ, and D(v) − D* is at least ‖u − u*‖²/2t. What
             # v* is is not known; from a start at zero dual steps come nearer, so ‖v − v*‖ is taken as ‖v‖ or ‖v⁺‖.
             new = model.penalty.conjugate_prox(v + self.sigma * image, self.sigma)
@@ -207,7 +216,8 @@ class _NewtonSteps(_DualSteps):
         rows = np.square(self.matrix.reshape(len(self.matrix), -1)).sum(axis=0)
         unit = 1.0 / (self.t * float(np.median(rows[rows > 0])))
         # Where there is no gap, what is looked at grows with the root of the error.
-        accuracy = 0.1 * self.inner.tol * (1.0 if model.penalty.finite else self.inner.tol)
+        has_gap = model.penalty.finite and model.penalty.has_conjugate
+        accuracy = 0.1 * self.inner.tol * (1.0 if has_gap else self.inner.tol)
         least = np.inf
         with one_thread():
             for outer in range(MULTIPLIERS):

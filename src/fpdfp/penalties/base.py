@@ -21,6 +21,8 @@ class Penalty(abc.ABC):
 
     #: Whether g is finite everywhere; if not, iterates may violate a constraint before they converge.
     finite: bool = True
+    #: Whether ``conjugate`` gives a value; if not, certificates have residuals and no duality gap.
+    has_conjugate: bool = True
 
     def bind(self, shape: Shape) -> Penalty:
         """Return this penalty ready for arrays of a shape; refuse a shape that it does not fit."""

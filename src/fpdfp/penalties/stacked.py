@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from fpdfp._array import namespace
 from fpdfp._typing import Array, Shape
 from fpdfp.linops.identity import check_shape
 from fpdfp.penalties.base import Penalty
+from fpdfp.penalties.convert import as_penalty
 
 
 class Stacked(Penalty):
@@ -18,7 +20,7 @@ class Stacked(Penalty):
     Parameters
     ----------
     parts
-        The penalties.
+        The penalties, or what :func:`fpdfp.penalties.as_penalty` takes.
     shapes
         The shape that each part's penalty sees: that of the result of the map stacked there.
 
@@ -31,12 +33,16 @@ class Stacked(Penalty):
     array([1., 0., 0., 1.])
     """
 
-    def __init__(self, parts: Sequence[Penalty], shapes: Sequence[int | Shape]) -> None:
+    def __init__(self, parts: Sequence[Any], shapes: Sequence[int | Shape]) -> None:
         if len(parts) == 0 or len(parts) != len(shapes):
             raise ValueError(f"parts and shapes must be as many, at least one; got {len(parts)} and {len(shapes)}")
         self.shapes = tuple(check_shape(shape) for shape in shapes)
-        self.parts = tuple(part.bind(shape) for part, shape in zip(parts, self.shapes, strict=True))
+        self.parts = tuple(
+            as_penalty(part, name=f"parts[{i}]").bind(shape)
+            for i, (part, shape) in enumerate(zip(parts, self.shapes, strict=True))
+        )
         self.finite = all(part.finite for part in self.parts)
+        self.has_conjugate = all(part.has_conjugate for part in self.parts)
         self._edges = np.cumsum([0, *(int(np.prod(shape)) for shape in self.shapes)]).tolist()
 
     def bind(self, shape: Shape) -> Stacked:

@@ -1,0 +1,29 @@
+"""Whatever a user has for g, as a :class:`Penalty`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fpdfp import _checks
+from fpdfp.penalties.base import Penalty
+from fpdfp.penalties.wrapped import Wrapped
+
+
+def as_penalty(value: Any, *, name: str = "penalty") -> Penalty:
+    """Return a penalty for one of this package, or for an object with ``prox(x, tau)`` that is called for its value.
+
+    PyProximal's operators are such objects. :class:`fpdfp.Problem` and :class:`fpdfp.penalties.Stacked` do this
+    themselves.
+
+    >>> from fpdfp.penalties import L1
+    >>> as_penalty(L1(0.5))
+    L1(0.5)
+    """
+    if isinstance(value, Penalty):
+        return value
+    if not isinstance(value, type) and callable(value) and callable(getattr(value, "prox", None)):
+        return Wrapped(value)
+    raise TypeError(
+        f"{name} must be one of fpdfp.penalties, or an object with prox(x, tau) and __call__(x) as PyProximal's, "
+        f"got {_checks.kind(value)}"
+    )

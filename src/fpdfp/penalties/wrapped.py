@@ -1,0 +1,170 @@
+"""Penalties of other packages, such as PyProximal's operators."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+
+from fpdfp._array import namespace
+from fpdfp._typing import Array, Shape
+from fpdfp.penalties.base import Penalty
+
+#: The sizes of the points at which value and prox are compared.
+SIZES = (0.01, 1.0, 100.0)
+#: How far value and prox may disagree, relative to the numbers compared: a prox may be iterative.
+LOOSE = 0.02
+#: And how far a prox may be from the exact one, relative to its size.
+INEXACT = 1e-6
+#: The step of a prox that gives the nearest point of the domain, up to rounding.
+SHORT = 1e-12
+#: How many roundings of a projection leave it inside its set.
+ROUNDINGS = 64
+
+
+class Wrapped(Penalty):
+    """g given by ``prox(x, tau)`` and ``__call__(x)`` of vectors, as PyProximal has them.
+
+    A value may be a number, or True and False for the indicator of a set. The prox of the conjugate is Moreau's. The
+    conjugate itself is not known, so certificates have residuals and no duality gap.
+
+    Parameters
+    ----------
+    operator
+        The object. Its prox must be that of a convex function, and depend on its arguments alone: both are tried at a
+        few points when the shape of Bx is known.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> class HalfSquare:
+    ...     def __call__(self, x):
+    ...         return 0.5 * np.sum(x**2)
+    ...     def prox(self, x, tau):
+    ...         return x / (1 + tau)
+    >>> g = Wrapped(HalfSquare()).bind((2,))
+    >>> g.value(np.array([3.0, 4.0])), g.prox(np.array([3.0, 4.0]), 1.0)
+    (12.5, array([1.5, 2. ]))
+    """
+
+    has_conjugate = False
+
+    def __init__(self, operator: Any) -> None:
+        self.operator = operator
+        self.shape: Shape | None = None
+        #: How far from its set a projection may be, relative to its largest entry.
+        self.accuracy = 0.0
+
+    def bind(self, shape: Shape) -> Wrapped:
+        bound = copy.copy(self)
+        bound.shape = shape
+        bound._examine(shape)
+        return bound
+
+    def value(self, y: Array) -> float:
+        value = self._call(y)
+        if value < math.inf:
+            return value
+        nearest = self.prox(y, SHORT)
+        rounding = ROUNDINGS * float(np.finfo(y.dtype).eps)
+        if float(abs(nearest - y).max()) > max(self.accuracy, rounding) * float(abs(y).max()):
+            return math.inf
+        # By rounding alone the operator says that it is outside. An indicator may say so of its own projections.
+        inside = self._call(nearest)
+        return inside if inside < math.inf else 0.0
+
+    def _call(self, y: Array) -> float:
+        return _number(self.operator(y.ravel().copy()))
+
+    def prox(self, y: Array, t: float) -> Array:
+        if self.shape is None or y.shape == self.shape:
+            return self._one(y, t)
+        rows: Array = namespace(y).stack([self._one(row, t) for row in y]) if len(y) else y.copy()
+        return rows
+
+    def _one(self, y: Array, t: float) -> Array:
+        # A copy, since an operator may work in place.
+        result = namespace(y).asarray(self.operator.prox(y.ravel().copy(), float(t)))
+        if result.dtype.kind not in "fiu" or result.size != y.size:
+            raise TypeError(f"its prox must give {y.size} real numbers, got {result.dtype} of shape {result.shape}")
+        shaped: Array = result.reshape(y.shape).astype(y.dtype, copy=False)
+        return shaped
+
+    def project(self, y: Array) -> Array:
+        return y if self.finite else self.prox(y, SHORT)
+
+    def conjugate(self, v: Array) -> float:
+        raise NotImplementedError(f"the conjugate of {self._name} is not known")
+
+    def _examine(self, shape: Shape) -> None:
+        """Try the operator at a few points, and keep what they tell; or say what is wrong with it."""
+        generator = np.random.default_rng(20240229)
+        points = [size * generator.standard_normal(shape) for size in SIZES]
+        try:
+            proxes = [self._one(point, 1.0) for point in points]
+            again = self._one(points[-1], 1.0)
+            ends = [np.zeros(shape), *points, *proxes]
+            told = [self.operator(end.ravel().copy()) for end in ends]
+            values = [_number(value) for value in told]
+        except Exception as error:
+            raise ValueError(
+                f"penalty: {self._name} cannot be used for Bx of shape {shape}: {type(error).__name__}: {error}"
+            ) from error
+        if not np.array_equal(again, proxes[-1]):
+            raise ValueError(
+                f"penalty: the prox of {self._name} must depend on its arguments alone, but it gave two results for "
+                "one point; a weight that is a function of the number of calls, or a warm start, cannot be used"
+            )
+        for number in range(len(points)):
+            self._compare(number, points, proxes, ends, values)
+        self.finite = not any(_is_truth(value) for value in told) and all(math.isfinite(value) for value in values)
+        if not self.finite:
+            nearest = [self.prox(prox, SHORT) for prox in proxes]
+            moved = [
+                float(abs(one - two).max() / abs(one).max())
+                for one, two in zip(proxes, nearest, strict=True)
+                if one.any()
+            ]
+            self.accuracy = 10.0 * max(moved, default=0.0)
+
+    def _compare(
+        self, number: int, points: list[Array], proxes: list[Array], ends: list[Array], values: list[float]
+    ) -> None:
+        """With p the prox of y for t = 1, y − p is a subgradient at p: g(z) ≥ g(p) + ⟨y − p, z − p⟩ for every z."""
+        point, prox = points[number], proxes[number]
+        start, least = values[1 + number], values[1 + len(points) + number]
+        if least == math.inf:  # an inexact projection
+            least = 0.0
+        for end, value in zip(ends, values, strict=True):
+            slope = float(np.vdot(point - prox, end - prox))
+            sizes = [abs(size) for size in (start, least, value, slope) if math.isfinite(size)]
+            lengths = [float(np.linalg.norm(array)) for array in (prox, end)]
+            slack = LOOSE * max(sizes) + INEXACT * float(np.linalg.norm(point - prox)) * max(lengths)
+            if math.isnan(value) or value < least + slope - slack:
+                raise ValueError(
+                    f"penalty: value and prox of {self._name} are not those of one convex function: where the prox "
+                    f"has a value of {least:.6g}, another point has {value:.6g}, but at least {least + slope:.6g} is "
+                    "possible; for a sum of parts with constraints use fpdfp.penalties.Stacked"
+                )
+
+    @property
+    def _name(self) -> str:
+        kind = type(self.operator)
+        return f"{kind.__module__.split('.')[0]}.{kind.__name__}"
+
+    def _parameters(self) -> str:
+        return self._name
+
+
+def _is_truth(value: Any) -> bool:
+    """Whether a value is that of the indicator of a set: True inside, False outside."""
+    return isinstance(value, bool | np.bool_)
+
+
+def _number(value: Any) -> float:
+    """Return a value as a number: 0 and infinity for True and False."""
+    if _is_truth(value):
+        return 0.0 if value else math.inf
+    return float(value)
