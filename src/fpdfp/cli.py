@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fpdfp.declarative.commands import register as register_experiments
 from fpdfp.flower.commands import app as flower
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
@@ -132,6 +133,9 @@ def reproduce(
     except (DataSetError, OSError, RuntimeError, ValueError) as error:
         typer.echo(f"{error}", err=True)
         raise typer.Exit(1) from None
+
+
+register_experiments(app)
 
 
 def main() -> None:

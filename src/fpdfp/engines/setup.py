@@ -107,7 +107,7 @@ def prepare(
     """Choose compressors for the fields of the reply, and the automatic hyper-parameters."""
     chosen = method.specialise(problem.model)
     check(problem, chosen)
-    compressors = _compressors(chosen, method, problem, compressor)
+    compressors = compressors_of(chosen, method, problem, compressor)
     chosen, bits_once = exchange_once(problem, chosen)
     constants = constants_of(problem, chosen, compressors, n)
     settled = chosen.settle(constants)
@@ -154,7 +154,7 @@ def exchange_once(problem: Problem, method: Method) -> tuple[Method, tuple[int, 
     return installed, (up, down)
 
 
-def _compressors(method: Method, asked: Method, problem: Problem, compressor: Any) -> dict[str, Compressor]:
+def compressors_of(method: Method, asked: Method, problem: Problem, compressor: Any) -> dict[str, Compressor]:
     """Return a compressor for each field of the reply of ``method``, which runs for the one that was asked for."""
     shapes = method.reply_shapes(problem.model)
     fields = list(shapes)

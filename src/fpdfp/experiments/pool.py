@@ -29,13 +29,18 @@ def bar() -> Any:
     return Progress(*columns, console=Console(stderr=True))
 
 
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @contextlib.contextmanager
 def workers(start: Callable[..., None], *arguments: Any, jobs: int | None = None) -> Iterator[Any]:
     """Processes, each with one thread, that are told what to work on by calling ``start``."""
     before = os.environ.get("NUMBA_NUM_THREADS")
     os.environ["NUMBA_NUM_THREADS"] = "1"
     try:
-        pool = multiprocessing.get_context("spawn").Pool(jobs or os.cpu_count(), _begin, (start, arguments))
+        pool = multiprocessing.get_context("spawn").Pool(jobs or cores(), _begin, (start, arguments))
     finally:
         if before is None:
             del os.environ["NUMBA_NUM_THREADS"]

@@ -130,11 +130,12 @@ class Recorder(Observer):
         return solve(self.problem, method, **own, **options)
 
     def started(self, run: Run, rounds: int) -> None:
-        self._clear()
+        goes_on = run.history.rows > 0
+        self._clear(goes_on)
         self._info = {
             "format": FORMAT,
             "name": self.name,
-            "created": self._created(),
+            "created": self._created() if goes_on else now(),
             "ended": None,
             "status": "running",
             "message": "",
@@ -222,9 +223,8 @@ class Recorder(Observer):
         ended = time.monotonic()
         self._next_best = ended + (ended - began) / SHARE
 
-    def _clear(self) -> None:
+    def _clear(self, goes_on: bool) -> None:
         """Remove what another run has left, unless this one goes on from its checkpoint."""
-        goes_on = self.checkpoint.exists()
         if goes_on and (self.folder / "run.json").exists():
             with contextlib.suppress(ValueError, OSError):
                 self._best = load(self.folder).best
@@ -239,8 +239,7 @@ class Recorder(Observer):
     def _created(self) -> str:
         """When the run began first."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            if self.checkpoint.exists():
-                return str(json.loads((self.folder / "run.json").read_text())["created"])
+            return str(json.loads((self.folder / "run.json").read_text())["created"])
         return now()
 
     @property

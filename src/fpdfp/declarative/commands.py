@@ -1,0 +1,157 @@
+"""The commands of declared experiments: init, run, sweep, compare, doctor."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+File = Annotated[Path, typer.Argument(help="The file of settings.")]
+Output = Annotated[Path | None, typer.Option(help="The folder for the runs; runs/NAME by default.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting in place of the file's; may be given more than once."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]
+Live = Annotated[bool, typer.Option("--live", help="Serve a page that shows the runs as they go on.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    for command in (init, run, sweep, compare, doctor):
+        app.command()(command)
+
+
+@contextlib.contextmanager
+def told(hint: str = "") -> Iterator[None]:
+    """Turn errors into one paragraph and an exit code: 2 for bad input and full disks, 130 for Ctrl-C."""
+    from fpdfp.errors import CheckpointError, DataSetError
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted{hint}", err=True)
+        raise typer.Exit(130) from None
+    except (CheckpointError, DataSetError, ImportError, OSError, TypeError, ValueError) as error:
+        typer.echo(" ".join(str(error).split()), err=True)
+        raise typer.Exit(2) from None
+
+
+def init(
+    file: Annotated[Path, typer.Argument(help="The file to write.")] = Path("experiment.toml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write a commented example of an experiment, which runs in seconds and needs no download.
+
+    Example: fpdfp init experiment.toml
+    """
+    with told():
+        from fpdfp.declarative.example import EXAMPLE
+        from fpdfp.runs import writing
+
+        if file.exists() and not force:
+            raise ValueError(f"{file} is there already; --force replaces it")
+        writing.write(file, EXAMPLE.format(name=file.name).encode())
+    typer.echo(f"{file} is written; fpdfp run {file} runs it")
+
+
+def run(
+    file: File,
+    output: Output = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where the same command was interrupted.")] = False,
+    live: Live = False,
+    assignments: Set = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run an experiment that a file declares: all settings and seeds, one after the other.
+
+    Ctrl-C ends it after the round; --resume goes on, to the same bits as if it had not been interrupted.
+
+    Example: fpdfp run experiment.toml --set run.rounds=100
+    """
+    from fpdfp.declarative.sequence import in_turn
+
+    _experiment(in_turn, file, output, assignments, as_json, live, resume=resume, quiet=quiet)
+
+
+def sweep(
+    file: File,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores by default.")] = None,
+    output: Output = None,
+    live: Live = False,
+    assignments: Set = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run all settings and seeds of an experiment side by side, on all cores; the same command goes on.
+
+    Example: fpdfp sweep experiment.toml --jobs 4
+    """
+    from fpdfp.declarative.sequence import side_by_side
+
+    _experiment(side_by_side, file, output, assignments, as_json, live, jobs=jobs, quiet=quiet)
+
+
+def _experiment(
+    runner: Any, file: Path, output: Path | None, assignments: list[str] | None, as_json: bool, live: bool,
+    **options: Any,
+) -> None:  # fmt: skip
+    from fpdfp.declarative.sequence import Outcome
+
+    again = "; the same command with --resume goes on" if "resume" in options else "; the same command goes on"
+    with told(again):
+        outcome: Outcome = runner(file, output, assignments or [], live=live, **options)
+    if as_json:
+        _print_json(outcome.document())
+    else:
+        outcome.show()
+    if outcome.interrupted:
+        typer.echo(f"interrupted; what is done is in {outcome.output}{again}", err=True)
+        raise typer.Exit(130)
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    second: Annotated[Path, typer.Argument(help="The folder of another.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show two runs side by side: what differs in their settings, how near they came and what it cost.
+
+    Example: fpdfp compare runs/breast-cancer/seed-0 runs/other/seed-0
+    """
+    with told():
+        from fpdfp.declarative import comparison
+
+        found = comparison.compare(first, second)
+    if as_json:
+        _print_json(found)
+    else:
+        comparison.show(found)
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Tell what there is on this machine: versions, cores, memory, GPU, optional packages, data sets, a browser.
+
+    Example: fpdfp doctor
+    """
+    from fpdfp.declarative import diagnosis
+
+    found = diagnosis.diagnose()
+    if as_json:
+        _print_json(found)
+    else:
+        diagnosis.show(found)
+
+
+def _print_json(value: Any) -> None:
+    import json
+
+    from fpdfp.runs import writing
+
+    sys.stdout.write(json.dumps(writing.strict(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n")

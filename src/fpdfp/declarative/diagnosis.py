@@ -1,0 +1,133 @@
+"""What there is on this machine, and how to get what is not."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from fpdfp import __version__
+from fpdfp.ct.device import device_name, missing_gpu
+from fpdfp.datasets import _folders
+from fpdfp.datasets.registry import REGISTRY
+
+REQUIRED = ("numpy", "scipy", "scikit-learn", "numba", "rich", "typer", "matplotlib", "pooch")
+#: Packages that some parts need: the module, what it is for, and the command that gets it.
+OPTIONAL = {
+    "cupy": ("runs on a GPU", "pip install cupy-cuda12x"),
+    "ray": ("clients in the actors of a cluster", "pip install 'fpdfp[ray]'"),
+    "flwr": ("federations across organisations", "pip install 'fpdfp[flower]'"),
+    "pyarrow": ("Parquet files", "pip install 'fpdfp[parquet]'"),
+    "constriction": ("another entropy code", "pip install 'fpdfp[entropy]'"),
+    "pandas": ("histories as data frames", "pip install pandas"),
+    "polars": ("Polars frames for the estimators", "pip install polars"),
+    "pylops": ("PyLops operators as B", "pip install pylops"),
+    "pyproximal": ("PyProximal operators as g", "pip install pyproximal"),
+    "tensorboard": ("logs for TensorBoard", "pip install tensorboard"),
+    "mlflow": ("logs for MLflow", "pip install mlflow-skinny"),
+}
+DISTRIBUTIONS = {"cupy": "cupy-cuda12x", "mlflow": "mlflow-skinny"}
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+
+def diagnose() -> dict[str, Any]:
+    """Return everything, for a program."""
+    return {
+        "fpdfp": __version__,
+        "python": {"version": platform.python_version(), "executable": sys.executable},
+        "platform": platform.platform(),
+        "packages": {name: _version(name) for name in REQUIRED},
+        "cores": {"all": os.cpu_count(), "usable": _usable_cores()},
+        "memory_bytes": _memory(),
+        "gpu": _gpu(),
+        "optional": {name: _optional(name) for name in OPTIONAL},
+        "data": _data(),
+        "browser": next(filter(None, map(shutil.which, BROWSERS)), None),
+    }
+
+
+def _version(distribution: str) -> str | None:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(distribution)
+    return None
+
+
+def _optional(module: str) -> dict[str, Any]:
+    what, command = OPTIONAL[module]
+    there = importlib.util.find_spec(module) is not None
+    version = (_version(module) or _version(DISTRIBUTIONS.get(module, module))) if there else None
+    return {"installed": there, "version": version, "for": what, "get": None if there else command}
+
+
+def _usable_cores() -> int | None:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def _memory() -> dict[str, int | None]:
+    """Return the memory of the machine, and what a container may use of it."""
+    try:
+        whole: int | None = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        whole = None
+    limit = None
+    with contextlib.suppress(OSError, ValueError):
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+    return {"all": whole, "limit": limit}
+
+
+def _gpu() -> dict[str, Any]:
+    reason = missing_gpu()
+    if reason is not None:
+        return {"usable": False, "reason": reason}
+    import cupy
+
+    return {"usable": True, "name": device_name(cupy)}
+
+
+def _data() -> dict[str, Any]:
+    """Return where data sets are looked for, and which are there."""
+    folders = [folder for folder in (_folders.data_folder(), _folders.cache_folder()) if folder is not None]
+    found = {}
+    for name, entry in REGISTRY.items():
+        places = [place for folder in folders if (place := _folders.find(folder, entry.file)) is not None]
+        found[name] = str(places[0]) if places else None
+    return {"folders": [str(folder) for folder in folders], "sets": found}
+
+
+def show(found: dict[str, Any]) -> None:
+    """Print it for a person."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(show_header=False, title="fpdfp doctor")
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    memory, gpu = found["memory_bytes"], found["gpu"]
+    table.add_row("fpdfp", found["fpdfp"])
+    table.add_row("Python", f"{found['python']['version']}, {found['python']['executable']}")
+    table.add_row("platform", found["platform"])
+    table.add_row(
+        "packages", ", ".join(f"{name} {version or 'missing'}" for name, version in found["packages"].items())
+    )
+    table.add_row("cores", f"{found['cores']['usable']} of {found['cores']['all']}")
+    limit = "" if memory["limit"] is None else f", of which {_gigabytes(memory['limit'])} may be used"
+    table.add_row("memory", "unknown" if memory["all"] is None else _gigabytes(memory["all"]) + limit)
+    table.add_row("GPU", gpu["name"] if gpu["usable"] else f"none: {gpu['reason']}")
+    for name, one in found["optional"].items():
+        state = one["version"] or "installed" if one["installed"] else f"missing: {one['get']}"
+        table.add_row(name, f"{state} ({one['for']})")
+    table.add_row("data", "\n".join(found["data"]["folders"]))
+    for name, place in found["data"]["sets"].items():
+        table.add_row(f"  {name}", place or "not there; it is downloaded when it is needed")
+    table.add_row("browser", found["browser"] or "none found (Chromium is needed for the tests of the report alone)")
+    Console().print(table, highlight=False)
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB"

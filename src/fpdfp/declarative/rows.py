@@ -1,0 +1,255 @@
+"""Problems on rows of features: a data set, who holds it, a loss, a map and a penalty."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import fpdfp
+from fpdfp import datasets
+from fpdfp._typing import Array
+from fpdfp.datasets import FeatureGraph, feature_graph
+from fpdfp.declarative.build import Built, dealt
+from fpdfp.declarative.document import SettingsError
+from fpdfp.runs import linear_model
+
+#: How near the reference is to the minimum, relative to it.
+TOLERANCE = 1e-10
+
+
+class Rows(NamedTuple):
+    """Rows, their labels as they are, who holds them, and the names of columns and classes."""
+
+    X: Any
+    y: Array
+    site: Array | None
+    names: list[str]
+    classes: list[str] | None
+
+
+def build(settings: dict[str, Any]) -> Built:
+    """Make the problem."""
+    data, loss = settings["data"], settings["loss"]
+    rows = load(data)
+    targets, classes = _targets(rows, loss["kind"])
+    train, test = _parts(len(targets), data)
+    X = rows.X
+    if data["standardize"]:
+        X = _standardized(X, X[train])
+    graph = _graph(settings["operator"], X[train])
+    names, intercept = rows.names, None
+    if data["intercept"]:
+        X, names, intercept = _with_ones(X), [*names, "intercept"], X.shape[1]
+    site = None if rows.site is None else rows.site[train]
+    owners = dealt(settings["split"], len(train), rows.y[train], site)
+    given: dict[str, Any] = {"clients": owners, "l2": loss["l2"]}
+    if settings["split"]["kind"] == "by_column" and site is not None:
+        given["clients"] = site
+    losses: fpdfp.losses.Losses
+    if loss["kind"] == "softmax":
+        assert classes is not None
+        losses = fpdfp.losses.Softmax(X[train], targets[train], n_classes=len(classes), **given)
+    else:
+        kind = fpdfp.losses.Logistic if loss["kind"] == "logistic" else fpdfp.losses.LeastSquares
+        losses = kind(X[train], targets[train], **given)
+    matrix = _matrix(settings["operator"], rows.X.shape[1], len(names), graph)
+    penalty = _penalty(settings["penalty"], settings["operator"], losses.shape, matrix)
+    linop = matrix if matrix is None or len(losses.shape) == 1 else fpdfp.linops.EachRow(matrix, losses.shape[0])
+    problem = fpdfp.Problem(losses, penalty, linop, weights=settings["split"]["weights"])
+    return Built(
+        problem,
+        _metrics(loss["kind"], X[test], targets[test]) if len(test) else {},
+        lambda: fpdfp.reference_solution(problem, tol=TOLERANCE).objective,
+        linear_model(names, intercept=intercept, graph=graph, classes=classes),
+    )
+
+
+def load(data: dict[str, Any]) -> Rows:
+    """Read the rows."""
+    if "file" in data:
+        given = {"n_features": data["features"]} if "features" in data else {}
+        if "label" in data:
+            given = {"target": data["label"], "site": data.get("site"), "drop": data["drop"]}
+            given["categories"] = data["categories"]
+        found = datasets.load(Path(data["file"]), **given)
+    elif data["name"] in ("breast-cancer", "digits"):
+        from sklearn.datasets import load_breast_cancer, load_digits
+
+        bunch = load_digits() if data["name"] == "digits" else load_breast_cancer()
+        classes = [str(name) for name in bunch.target_names]
+        return Rows(bunch.data, bunch.target, None, [str(name) for name in bunch.feature_names], classes)
+    else:
+        found = datasets.load(data["name"], directory=data.get("directory"))
+    names = found.feature_names or [f"x{i}" for i in range(found.X.shape[1])]
+    return Rows(found.X, found.y, found.site, list(names), None)
+
+
+def _targets(rows: Rows, loss: str) -> tuple[Array, list[str] | None]:
+    """Return what the loss is to be given, and the names of the classes."""
+    if loss == "least-squares":
+        if rows.y.dtype.kind not in "fiub":
+            raise SettingsError("loss.kind is 'least-squares', which needs labels that are numbers; these are texts")
+        return rows.y.astype(np.float64), None
+    labels, codes = np.unique(rows.y, return_inverse=True)
+    if loss == "logistic" and len(labels) != 2:
+        raise SettingsError(
+            f"loss.kind is 'logistic', which needs two different labels, but there are {len(labels)}; "
+            "'softmax' is for several classes, 'least-squares' for numbers"
+        )
+    if loss == "softmax" and len(labels) > len(rows.y) // 2:
+        raise SettingsError(f"loss.kind is 'softmax', but {len(labels)} of {len(rows.y)} labels differ: no classes")
+    written = [f"{label:g}" if isinstance(label, float) else str(label) for label in labels.tolist()]
+    classes = rows.classes if rows.classes is not None and len(rows.classes) == len(labels) else written
+    return (np.where(codes == 1, 1.0, -1.0) if loss == "logistic" else codes.astype(np.float64)), classes
+
+
+def _parts(count: int, data: dict[str, Any]) -> tuple[Array, Array]:
+    """Return the numbers of the rows for training and for testing."""
+    kept = round((1.0 - data["test"]) * count)
+    if kept >= count:
+        return np.arange(count), np.arange(0)
+    return datasets.splits.train_test(count, max(kept, 1), seed=data["seed"])
+
+
+def _standardized(X: Array, training: Array) -> Array:
+    """Return columns of mean 0 and variance 1 over the rows for training; constant ones are centred alone."""
+    spread = training.std(axis=0)
+    scaled: Array = (X - training.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    return scaled
+
+
+def _with_ones(X: Any) -> Any:
+    if isinstance(X, np.ndarray):
+        return np.column_stack([X, np.ones(len(X))])
+    import scipy.sparse
+
+    return scipy.sparse.hstack([X, np.ones((X.shape[0], 1))]).tocsr()
+
+
+def _graph(operator: dict[str, Any], X: Any) -> FeatureGraph | None:
+    return feature_graph(X, alpha=operator["alpha"]) if operator["kind"] == "graph" else None
+
+
+def _matrix(operator: dict[str, Any], features: int, columns: int, graph: FeatureGraph | None) -> Any:
+    """Return B as a sparse matrix, None for the identity; it has zeros where the intercept is."""
+    import scipy.sparse
+
+    matrix: Any
+    if operator["kind"] == "identity":
+        if columns == features:
+            return None
+        matrix = scipy.sparse.eye_array(features, format="csr")
+    elif operator["kind"] == "graph":
+        assert graph is not None
+        matrix = graph.stacked(operator["form"]) if operator["stacked"] else graph.structure(operator["form"])
+        if matrix.shape[0] == 0:
+            raise SettingsError("operator.alpha is so large that the graph has no edges; lower it, or stack the graph")
+    elif operator["kind"] == "difference":
+        if features < 2:
+            raise SettingsError("operator.kind is 'difference', which needs at least two features")
+        matrix = scipy.sparse.diags_array(
+            [-np.ones(features - 1), np.ones(features - 1)], offsets=[0, 1], shape=(features - 1, features)
+        ).tocsr()
+    elif operator["kind"] == "gradient":
+        if int(np.prod(operator["shape"])) != features:
+            raise SettingsError(f"operator.shape must have {features} entries, one a feature, got {operator['shape']}")
+        matrix = gradient(operator["shape"])
+    else:
+        matrix = _from_file(Path(operator["file"]))
+        if matrix.shape[1] not in (features, columns):
+            raise SettingsError(
+                f"operator.file must hold a matrix with {features} columns, one a feature, got {matrix.shape}"
+            )
+    matrix = scipy.sparse.csr_array(matrix, dtype=np.float64, copy=True)
+    matrix.resize(matrix.shape[0], columns)
+    return matrix
+
+
+def gradient(shape: list[int]) -> Any:
+    """Return the discrete gradient of images as a matrix: as ``fpdfp.linops.Gradient``, for images as vectors.
+
+    >>> gradient([2]).toarray()
+    array([[-1.,  1.],
+           [ 0.,  0.]])
+    """
+    import scipy.sparse
+
+    parts = []
+    for axis, length in enumerate(shape):
+        below = np.ones(length)
+        below[-1] = 0.0
+        step = scipy.sparse.diags_array([-below, below[:-1]], offsets=[0, 1], shape=(length, length))
+        before, after = int(np.prod(shape[:axis])), int(np.prod(shape[axis + 1 :]))
+        left, right = scipy.sparse.eye_array(before), scipy.sparse.eye_array(after)
+        parts.append(scipy.sparse.kron(scipy.sparse.kron(left, step), right))
+    return scipy.sparse.vstack(parts).tocsr()
+
+
+def _from_file(path: Path) -> Any:
+    """Read a matrix: SciPy's .npz or NumPy's with one array, or Matrix Market."""
+    import scipy.io
+    import scipy.sparse
+
+    try:
+        if path.name.lower().endswith(".npz"):
+            with np.load(path, allow_pickle=False) as archive:
+                if "format" not in archive.files:
+                    arrays = [archive[name] for name in archive.files]
+                    if len(arrays) != 1 or arrays[0].ndim != 2:
+                        raise ValueError("it must hold one matrix, dense or as scipy.sparse.save_npz writes it")
+                    return arrays[0]
+            return scipy.sparse.load_npz(path)
+        return scipy.io.mmread(path)
+    except Exception as error:
+        raise SettingsError(f"operator.file: {path} cannot be read as a matrix: {error}") from error
+
+
+def _penalty(penalty: dict[str, Any], operator: dict[str, Any], shape: Any, matrix: Any) -> fpdfp.penalties.Penalty:
+    kind = penalty["kind"]
+    if kind == "none":
+        return fpdfp.penalties.Zero()
+    if kind == "l1":
+        return fpdfp.penalties.L1(penalty["weight"])
+    if kind == "box":
+        return fpdfp.penalties.Box(penalty["lower"], penalty["upper"])
+    if kind == "non-negative":
+        return fpdfp.penalties.NonNegative()
+    entries = shape[-1] if matrix is None else matrix.shape[0]
+    size = penalty["size"]
+    if size != "automatic":
+        groups = np.arange(entries) // size
+    elif operator["kind"] == "gradient":
+        groups = np.tile(np.arange(int(np.prod(operator["shape"]))), len(operator["shape"]))
+    elif len(shape) == 2:
+        return fpdfp.penalties.GroupL12(penalty["weight"], axis=0)
+    else:
+        raise SettingsError(
+            "penalty.size must say how many successive entries of Bx make a group; it is automatic for images "
+            "(operator.kind 'gradient') and for several classes (loss.kind 'softmax') alone"
+        )
+    if len(shape) == 2:
+        # A group for each class.
+        groups = groups + np.arange(shape[0])[:, None] * (groups.max() + 1)
+    return fpdfp.penalties.GroupL12(penalty["weight"], groups=groups)
+
+
+def _metrics(loss: str, X: Any, targets: Array) -> dict[str, Any]:
+    """Return what is measured on the rows for testing."""
+    if loss == "least-squares":
+        return {"test_loss": lambda x: float(0.5 * np.square(X @ x - targets).mean())}
+    if loss == "logistic":
+        return {
+            "test_loss": lambda x: float(np.logaddexp(0.0, -targets * (X @ x)).mean()),
+            "accuracy": lambda x: float(np.mean((X @ x > 0) == (targets > 0))),
+        }
+    codes = targets.astype(np.int64)
+
+    def test_loss(x: Array) -> float:
+        from scipy.special import logsumexp
+
+        scores = X @ x.T
+        return float((logsumexp(scores, axis=1) - scores[np.arange(len(codes)), codes]).mean())
+
+    return {"test_loss": test_loss, "accuracy": lambda x: float(np.mean((X @ x.T).argmax(axis=1) == codes))}

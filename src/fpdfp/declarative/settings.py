@@ -1,0 +1,288 @@
+"""The settings of an experiment: every section checked, every default filled in, before anything runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fpdfp.declarative import made
+from fpdfp.declarative.document import Document, Key, split_key
+from fpdfp.declarative.table import REQUIRED, Table, shown
+from fpdfp.methods import Method
+from fpdfp.rng import MAX_ROUNDS
+
+SECTIONS = ("data", "split", "loss", "operator", "penalty", "method", "compressor", "downlink", "run")
+#: Data sets that are known by name; the sparse ones cannot be centred.
+NAMED = ("breast-cancer", "digits", "a9a", "covtype")
+SPARSE = ("a9a", "covtype")
+TABLES = (".csv", ".tsv", ".parquet", ".csv.gz", ".csv.xz", ".csv.bz2", ".tsv.gz", ".tsv.xz", ".tsv.bz2")
+SPLITS = ("iid", "by_label", "by_column", "by_quantity", "dirichlet")
+#: Splits that can deal out views, which have no labels.
+SPLITS_OF_VIEWS = ("iid", "by_quantity")
+MOST_SETTINGS = 10_000
+
+#: Checked settings: sections of plain values, all defaults written out.
+Settings = dict[str, Any]
+
+
+class Case(NamedTuple):
+    """One setting of a sweep.
+
+    Attributes
+    ----------
+    label
+        A short name that is good for a folder; empty where nothing is swept.
+    changes
+        The values of the swept keys.
+    settings
+        All settings.
+    """
+
+    label: str
+    changes: dict[str, Any]
+    settings: Settings
+
+
+def read(path: str | Path, assignments: list[str] | None = None) -> list[Case]:
+    """Read a file of settings and check it whole; return the settings of all combinations.
+
+    ``assignments`` are texts KEY=VALUE that go before what the file says.
+    """
+    from fpdfp.declarative.assignments import assigned
+
+    return cases(assigned(Document.read(Path(path)), assignments or []))
+
+
+def cases(document: Document) -> list[Case]:
+    """Return the settings of all combinations of what is swept."""
+    swept = _swept(document)
+    base = document.without("sweep")
+    found: list[Case] = []
+    labels: set[str] = set()
+    for values in itertools.product(*(values for values, _ in swept.values())):
+        changes = dict(zip(swept, values, strict=True))
+        places = {key: place for key, (_, place) in swept.items()}
+        settings = check(base.changed(changes, places))
+        label = _label(changes)
+        if label in labels:
+            label = f"setting-{len(found) + 1}"
+        labels.add(label)
+        found.append(Case(label, {".".join(key): value for key, value in changes.items()}, settings))
+    return found
+
+
+def _swept(document: Document) -> dict[Key, tuple[list[Any], str]]:
+    """Return the values of each key that is swept, and where they are given."""
+    table = document.data.get("sweep", {})
+    if not isinstance(table, dict):
+        document.fail(("sweep",), f"sweep must be a section, [sweep], got {shown(table)}")
+    found: dict[Key, tuple[list[Any], str]] = {}
+    _flatten(document, ("sweep",), (), table, found)
+    count = 1
+    for values, _ in found.values():
+        count *= len(values)
+    if count > MOST_SETTINGS:
+        document.fail(("sweep",), f"[sweep] has {count} combinations; at most {MOST_SETTINGS} are accepted")
+    return found
+
+
+def _flatten(document: Document, at: Key, key: Key, table: Any, found: dict[Key, tuple[list[Any], str]]) -> None:
+    for name, values in table.items():
+        here, longer = (*at, name), (*key, *split_key(name))
+        if isinstance(values, dict):
+            _flatten(document, here, longer, values, found)
+            continue
+        written = ".".join(longer)
+        if not isinstance(values, list) or not values:
+            document.fail(here, f"sweep.{written} must be a list of the values to try, got {shown(values)}")
+        if longer[0] not in (*SECTIONS, "name") or longer == ("run", "seeds") or longer == ("name",):
+            other = "; give run.seeds in [run]" if longer == ("run", "seeds") else f": one of {', '.join(SECTIONS)}"
+            document.fail(here, f"sweep: {written!r} must be a key of a section that can be swept{other}")
+        found[longer] = (values, document.place(here))
+
+
+def _label(changes: dict[Key, Any]) -> str:
+    parts = []
+    for key, value in changes.items():
+        text = str(value.get("kind", "table")) if isinstance(value, dict) else _short(value)
+        name = key[-2] if key[-1] == "kind" and len(key) > 1 else key[-1]
+        parts.append(f"{name}={text}")
+    return re.sub(r"[^A-Za-z0-9._=,+-]+", "_", ",".join(parts))[:120]
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def check(document: Document) -> Settings:
+    """Check a document without sweeps; return all settings."""
+    top = Table(document, (), document.data)
+    top.accept(["name", *SECTIONS, "sweep"], what="section or key")
+    tables = {name: Table(document, (name,), document.data.get(name, {})) for name in SECTIONS}
+    name = top.text("name", document.path.stem)
+    if not name.strip():
+        top.fail("name", "must not be empty")
+    kind = tables["data"].text("kind", "table", ["table", "ct"])
+    if kind == "ct":
+        if "operator" in document.data:
+            document.fail(("operator",), '[operator] is for tables: with data.kind = "ct" it follows from the penalty')
+        _ct(tables)
+    else:
+        _rows(tables)
+    method = made.check(tables["method"], made.METHODS, ("automatic",))
+    for messages in ("compressor", "downlink"):
+        made.check(tables[messages], made.COMPRESSORS, ("automatic", "none"))
+    _run(tables["run"], kind, tables, method)
+    return {"name": name, **{key: table.resolved for key, table in tables.items() if table.resolved}}
+
+
+def _rows(tables: dict[str, Table]) -> None:
+    """Check the sections of an experiment on rows of features."""
+    data = tables["data"]
+    if "file" in data.values and "name" in data.values:
+        data.fail("file", "cannot be given beside data.name: the rows come from one of them")
+    common = ["kind", "test", "standardize", "intercept", "seed"]
+    sparse = False
+    if "file" in data.values:
+        table = data.text("file").lower().endswith(TABLES)
+        own = ["label", "site", "drop", "categories"] if table else ["features"]
+        data.accept(["file", *own, *common])
+        data.file("file")
+        sparse = not table
+        if table:
+            data.text("label")
+            if "site" in data.values:
+                data.text("site")
+            data.texts("drop", [])
+            data.text("categories", "error", ["error", "onehot"])
+        elif "features" in data.values:
+            data.integer("features", at_least=1)
+    else:
+        data.accept(["name", "file", "directory", *common])
+        sparse = data.text("name", REQUIRED, NAMED) in SPARSE
+        if "directory" in data.values:
+            if not sparse:
+                data.fail("directory", f"is for {' and '.join(SPARSE)}, which may lie in a folder")
+            data.file("directory", folder=True)
+    data.real("test", 0.2, at_least=0.0, below=1.0)
+    if data.flag("standardize", not sparse) and sparse:
+        data.fail("standardize", "must be false for sparse rows, which centring would fill")
+    data.flag("intercept", True)
+    data.integer("seed", 0)
+    _split(tables["split"], SPLITS, data)
+    loss = tables["loss"]
+    loss.accept(["kind", "l2"])
+    loss.text("kind", "logistic", ["logistic", "least-squares", "softmax"])
+    loss.real("l2", 1e-3, at_least=0.0)
+    _operator(tables["operator"], data)
+    _penalty(tables["penalty"], ("l1", "group", "box", "non-negative", "none"))
+
+
+def _ct(tables: dict[str, Table]) -> None:
+    """Check the sections of an experiment on a scan."""
+    data = tables["data"]
+    data.accept(["kind", "phantom", "volume", "shape", "detector", "views", "noise", "seed", "device"])
+    if "volume" in data.values:
+        if "phantom" in data.values:
+            data.fail("phantom", "cannot be given beside data.volume: the truth is one of them")
+        data.file("volume")
+    else:
+        data.text("phantom", "thorax", ["thorax", "shepp-logan"])
+    nx, _, nz = data.integers("shape", [32, 32, 8], at_least=2, length=3)
+    data.integers("detector", [3 * nx // 2, max(2 * nz, 4)], at_least=2, length=2)
+    data.integer("views", 60, at_least=1)
+    data.real("noise", 0.1, at_least=0.0)
+    data.integer("seed", 0)
+    data.text("device", "cpu", ["cpu", "cuda", "auto"])
+    _split(tables["split"], SPLITS_OF_VIEWS, None)
+    loss = tables["loss"]
+    loss.accept(["kind", "l2"])
+    loss.text("kind", "least-squares", ["least-squares"])
+    loss.real("l2", 0.0, at_least=0.0)
+    _penalty(tables["penalty"], ("tv", "non-negative", "box", "none"))
+
+
+def _split(split: Table, kinds: tuple[str, ...], data: Table | None) -> None:
+    if isinstance(split.values.get("kind"), str):
+        split.values = {**split.values, "kind": split.values["kind"].replace("-", "_")}
+    kind = split.text("kind", "iid", kinds)
+    own = {"by_column": [], "iid": ["clients", "seed"], "by_label": ["clients"]}.get(
+        kind, ["clients", "concentration", "at_least", "seed"]
+    )
+    split.accept(["kind", *own] if data is None else ["kind", *own, "weights"])
+    if kind == "by_column" and (data is None or "site" not in data.values):
+        split.fail("kind", "is 'by_column', which needs data.site: the column of the file that says who holds a row")
+    if "clients" in own:
+        split.integer("clients", 10, at_least=1)
+    if "concentration" in own:
+        split.real("concentration", 0.5, above=0.0)
+        split.integer("at_least", 1, at_least=1)
+    if "seed" in own:
+        split.integer("seed", 0)
+    if data is not None:
+        split.text("weights", "uniform", ["uniform", "samples"])
+
+
+def _operator(operator: Table, data: Table) -> None:
+    kind = operator.text("kind", "identity", ["identity", "graph", "difference", "gradient", "file"])
+    own = {"graph": ["alpha", "stacked", "form"], "gradient": ["shape"], "file": ["file"]}.get(kind, [])
+    operator.accept(["kind", *own])
+    if kind == "graph":
+        operator.real("alpha", 0.1, above=0.0)
+        operator.flag("stacked", True)
+        operator.text("form", "weights", ["weights", "differences"])
+    elif kind == "gradient":
+        default = [8, 8] if data.values.get("name") == "digits" else REQUIRED
+        if len(operator.integers("shape", default, at_least=1)) > 3:
+            operator.fail("shape", "must have one, two or three lengths")
+    elif kind == "file":
+        operator.file("file", endings=(".npz", ".mtx", ".mtx.gz"))
+
+
+def _penalty(penalty: Table, kinds: tuple[str, ...]) -> None:
+    kind = penalty.text("kind", kinds[0], kinds)
+    own = {"l1": ["weight"], "tv": ["weight"], "group": ["weight", "size"], "box": ["lower", "upper"]}.get(kind, [])
+    penalty.accept(["kind", *own])
+    if "weight" in own:
+        penalty.real("weight", 1e-3, at_least=0.0)
+    if kind == "group":
+        penalty.integer_or("size", "automatic", "automatic", at_least=1)
+    if kind == "box":
+        lower = penalty.real("lower", float("-inf"), finite=False)
+        if penalty.real("upper", float("inf"), finite=False) < lower:
+            penalty.fail("upper", f"must be at least penalty.lower, {lower:g}")
+
+
+def _run(run: Table, kind: str, tables: dict[str, Table], method: Any) -> None:
+    run.accept(
+        [
+            "rounds", "clients_per_round", "seeds", "tol", "evaluate_every", "drop_out", "reference", "engine",
+            "history",
+        ]
+    )  # fmt: skip
+    run.integer("rounds", 100, at_least=1, at_most=MAX_ROUNDS)
+    per_round = run.integer_or("clients_per_round", "all", "all", at_least=1)
+    clients = tables["split"].resolved.get("clients")
+    if isinstance(per_round, int) and clients is not None and per_round > clients:
+        run.fail("clients_per_round", f"must be at most split.clients, {clients}, got {per_round}")
+    seeds = run.integers("seeds", [0], at_least=0)
+    if len(set(seeds)) < len(seeds):
+        run.fail("seeds", f"must be different from each other, got {shown(seeds)}")
+    run.real("tol", 0.0, at_least=0.0)
+    run.integer_or("evaluate_every", "automatic", "automatic", at_least=1)
+    run.real("drop_out", 0.0, at_least=0.0, below=1.0)
+    has_reference = kind == "table" or (
+        tables["penalty"].resolved["kind"] == "tv" and tables["loss"].resolved["l2"] == 0
+    )
+    if run.flag("reference", kind == "table") and not has_reference:
+        run.fail("reference", "must be false: for scans it is known for total variation without a ridge alone")
+    engine = run.text("engine", "local", ["local", "ray"])
+    if engine == "ray" and importlib.util.find_spec("ray") is None:
+        run.fail("engine", "is 'ray', which is not installed: pip install 'fpdfp[ray]'")
+    if engine == "ray" and isinstance(method, Method) and not method.traits.restorable:
+        run.fail("engine", f"must be 'local' for {type(method).__name__}")
+    if run.text("history", "csv", ["csv", "parquet"]) == "parquet" and importlib.util.find_spec("pyarrow") is None:
+        run.fail("history", "is 'parquet', which needs pyarrow: pip install 'fpdfp[parquet]'")
