@@ -1,0 +1,143 @@
+"""One run as the page wants it: plain texts, numbers and lists, whatever its folder holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fpdfp._typing import Array
+from fpdfp.engines.history import COLUMNS, INNER, History
+from fpdfp.errors import RunFolderError
+from fpdfp.report.model import model_of
+from fpdfp.runs import SavedRun, load
+
+#: So many evaluations are drawn; of more, every second or third and so on.
+MOST_ROWS = 2000
+#: So many clients are drawn; of more, some of all sizes.
+MOST_CLIENTS = 400
+TOTALS = ("rounds", "planned_rounds", "bits_up", "bits_down", "bits_once_up", "bits_once_down", "seconds", "seed")
+CERTIFICATE = ("gap", "relative_gap", "primal", "dual", "violation")
+
+T = TypeVar("T")
+
+
+def described(folder: Path) -> dict[str, Any]:
+    """Read a run folder; what is missing or damaged is null, and ``trouble`` says so."""
+    trouble: list[str] = []
+    run = _tried(lambda: load(folder), trouble)
+    if run is None:
+        run = SavedRun(folder, {})
+    info = run.info
+    history = _tried(lambda: run.history, trouble) or History()
+    columns = _columns(history)
+    reference, objective = number(info.get("reference")), number(info.get("objective"))
+    if objective is None and columns["objective"]:
+        objective = columns["objective"][-1]
+    metrics = [name for name in columns if name not in {*COLUMNS, *INNER}]
+    step = max(1, math.ceil(history.rows / MOST_ROWS))
+    return {
+        "name": text(info.get("name")) or folder.resolve().name,
+        "kind": text(info.get("kind")),
+        "status": text(info.get("status")) or "unknown",
+        "message": text(info.get("message")),
+        "method": text(info.get("method")),
+        "messages": [text(one) for one in listed(info.get("messages"))],
+        "created": text(info.get("created")),
+        "ended": text(info.get("ended")),
+        "objective": objective,
+        "reference": reference,
+        "error": _relative(objective, reference),
+        **{name: number(info.get(name)) for name in TOTALS},
+        "certificate": _certificate(info.get("certificate")),
+        "versions": {str(name): text(version) for name, version in _mapping(info.get("versions")).items()},
+        "clients": _clients(info),
+        "columns": {
+            **{name: columns[name] for name in ("round", "objective", "bits_up", "bits_down", "seconds", *metrics)},
+            "error": [_relative(value, reference) for value in columns["objective"]],
+        },
+        "metrics": metrics,
+        "evaluations": history.rows,
+        "every": step,
+        "model": _tried(lambda: model_of(run), trouble),
+        "trouble": trouble,
+    }
+
+
+def number(value: Any) -> float | int | None:
+    """Return a finite number as it is, and None for anything else.
+
+    >>> number(2.5), number("2.5"), number(float("nan")), number(True)
+    (2.5, None, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return value
+
+
+def text(value: Any) -> str:
+    """Return a text as it is, and an empty one for anything else; surrogates have no place in UTF-8."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
+
+def listed(value: Any) -> list[Any]:
+    """Return a list as it is, and an empty one for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _tried(read: Callable[[], T], trouble: list[str]) -> T | None:
+    try:
+        return read()
+    except (RunFolderError, ImportError, ValueError) as error:
+        trouble.append(text(str(error)))
+        return None
+
+
+def _columns(history: History) -> dict[str, list[float | int | None]]:
+    """The table, thinned where it is long; first and last row are kept."""
+    rows = history.rows
+    step = max(1, math.ceil(rows / MOST_ROWS))
+    kept = np.unique(np.append(np.arange(0, rows, step), rows - 1)) if rows else np.arange(0)
+    return {name: _numbers(history[name], kept) for name in history if len(history[name]) == rows}
+
+
+def _numbers(values: Array, kept: Array) -> list[float | int | None]:
+    return [number(value) for value in values[kept].tolist()]
+
+
+def _relative(objective: float | None, reference: float | None) -> float | None:
+    if objective is None or not reference:
+        return None
+    return number((objective - reference) / abs(reference))
+
+
+def _certificate(found: Any) -> dict[str, float | None] | None:
+    return {name: number(found.get(name)) for name in CERTIFICATE} if isinstance(found, dict) else None
+
+
+def _clients(info: dict[str, Any]) -> dict[str, Any] | None:
+    """Who holds what: names, samples and labels of the clients, in columns."""
+    clients = [client for client in listed(info.get("clients")) if isinstance(client, dict)]
+    if not clients:
+        return None
+    described = len(clients)
+    if described > MOST_CLIENTS:
+        by_size = sorted(range(described), key=lambda i: number(clients[i].get("samples")) or 0)
+        chosen = {by_size[i] for i in np.linspace(0, described - 1, MOST_CLIENTS).astype(int).tolist()}
+        clients = [clients[i] for i in sorted(chosen)]
+    labels = sorted({str(label) for client in clients for label in _mapping(client.get("labels"))})
+    return {
+        "names": [text(client.get("name")) or str(i) for i, client in enumerate(clients)],
+        "samples": [number(client.get("samples")) or 0 for client in clients],
+        "shares": [number(client.get("share")) for client in clients],
+        "labels": labels,
+        "counts": [[number(_mapping(client.get("labels")).get(label)) or 0 for label in labels] for client in clients],
+        "of": number(info.get("clients_in_all")) or described,
+    }

@@ -1,0 +1,74 @@
+// All curves: one chart for each quantity, one choice of what they are drawn against, one legend.
+class Curves {
+  constructor() {
+    this.against = "round";
+    this.xLog = false;
+    this.once = false;
+    this.off = new Set();
+    this.zooms = new Map();
+    this.charts = new Map();
+    this.legendKey = "";
+    const change = (set) => (value) => { set(value); this.draw(); };
+    this.onceBox = el("label", {}, el("input", { type: "checkbox", onchange: (event) => { this.once = event.target.checked; this.draw(); } }), "with what is sent once");
+    byId("curve-controls").append(
+      segments("Against", Object.entries(AGAINST).map(([key, { label }]) => [key, label]), this.against, change((value) => { this.against = value; })),
+      segments("Horizontal axis", [["false", "linear"], ["true", "log"]], "false", change((value) => { this.xLog = value === "true"; })),
+      this.onceBox);
+  }
+
+  update(runs, series) {
+    this.series = series.filter((one) => one.runs.some((run) => run.columns.round.length));
+    this.runs = runs;
+    byId("curves").hidden = this.series.length === 0;
+    const metrics = [...new Set(runs.flatMap((run) => run.metrics))];
+    const wanted = [];
+    if (runs.some((run) => run.columns.error.some(isNumber))) {
+      wanted.push({ key: "error", title: "Relative error of the objective, (F(x) \u2212 F*) / |F*|", short: "relative error", log: true });
+    }
+    wanted.push({ key: "objective", title: "Objective, F(x)", short: "objective", log: false });
+    for (const name of metrics) wanted.push({ key: name, title: capital(words(name)), short: words(name), log: name === "violation" });
+    wanted.forEach((what, place) => {
+      what.wide = place === 0 || (place === wanted.length - 1 && wanted.length % 2 === 0);
+      what.say = (value) => figure(value, 6);
+      if (!this.charts.has(what.key)) this.charts.set(what.key, new Chart(what, this.zooms));
+    });
+    for (const [key, chart] of this.charts) {
+      if (!wanted.some((what) => what.key === key)) { chart.node.remove(); this.charts.delete(key); }
+    }
+    wanted.forEach((what) => {
+      const { node } = this.charts.get(what.key);
+      node.classList.toggle("wide", what.wide);
+      this.charts.get(what.key).what.wide = what.wide;
+      if (!node.isConnected) byId("charts").append(node);
+    });
+    this.legend();
+    this.draw();
+  }
+
+  // The buttons are made anew only where the series are others: whoever is on one stays there.
+  legend() {
+    const key = JSON.stringify(this.series.map((one) => one.full));
+    if (key === this.legendKey) return;
+    this.legendKey = key;
+    byId("legend").replaceChildren(...this.series.map((one) => {
+      const button = el("button", { type: "button", "aria-pressed": String(!this.off.has(one.key)), "data-series": one.label, onclick: () => {
+        if (!this.off.delete(one.key)) this.off.add(one.key);
+        button.setAttribute("aria-pressed", String(!this.off.has(one.key)));
+        this.draw();
+      } }, swatch(one), el("span", {}, one.full));
+      return button;
+    }));
+  }
+
+  draw() {
+    const against = AGAINST[this.against];
+    const shown = this.series.filter((one) => !this.off.has(one.key));
+    const inBits = this.against.startsWith("bits");
+    this.onceBox.hidden = !inBits || !this.runs.some((run) => run.bits_once_up || run.bits_once_down);
+    for (const [key, chart] of this.charts) {
+      const lines = shown.flatMap((one) => one.runs.filter((run) => run.columns[key]).map((run) => (
+        { series: one, run, x: against.of(run, this.once), y: run.columns[key] })));
+      chart.update(against, this.against, this.xLog, shown, lines);
+    }
+  }
+}

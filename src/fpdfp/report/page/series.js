@@ -1,0 +1,68 @@
+// Runs that differ in their seed alone are one series.
+const COLOURS = 8;
+const DASHES = [null, "9 5", "3 4"];
+const MARKS = ["M-4 0A4 4 0 1 0 4 0A4 4 0 1 0-4 0Z", "M-3.6-3.6H3.6V3.6H-3.6Z", "M0-4.8L4.6 3.6H-4.6Z",
+  "M0-5L5 0L0 5L-5 0Z", "M0 4.8L4.6-3.6H-4.6Z"];
+
+function seriesOf(runs) {
+  const found = new Map();
+  for (const run of runs) {
+    const key = JSON.stringify([run.name, run.method, run.messages, run.planned_rounds, run.kind]);
+    if (!found.has(key)) found.set(key, { key, label: run.name, runs: [], place: found.size });
+    found.get(key).runs.push(run);
+  }
+  const series = [...found.values()];
+  for (const detail of [(one) => one.runs[0].method.split(",")[0], (one) => one.runs[0].id]) {
+    const labels = series.map((one) => one.label);
+    series.forEach((one, place) => {
+      const same = labels.filter((label) => label === labels[place]).length > 1;
+      if (same && detail(one) && !one.label.includes(detail(one))) one.label += ` (${detail(one)})`;
+    });
+  }
+  for (const one of series) {
+    one.colour = `c${one.place % COLOURS}`;
+    one.dash = DASHES[Math.floor(one.place / COLOURS) % DASHES.length];
+    one.mark = MARKS[one.place % MARKS.length];
+    one.full = one.runs.length > 1 ? `${one.label}, ${one.runs.length} seeds` : one.label;
+  }
+  return series;
+}
+
+function swatch(one) {
+  return svg("svg", { class: `swatch ${one.colour}`, viewBox: "0 0 26 12", "aria-hidden": "true" },
+    svg("line", { x1: 1, x2: 25, y1: 6, y2: 6, "stroke-dasharray": one.dash }),
+    svg("path", { d: one.mark, transform: "translate(13 6)" }));
+}
+
+// What a chart can be drawn against.
+const AGAINST = {
+  round: { label: "Rounds", axis: "rounds", of: (run) => run.columns.round, tick: (value) => figure(value), say: (value) => figure(value) },
+  bits: { label: "Bits", axis: "bits, up and down", tick: (value) => bits(value), say: (value) => bits(value),
+    of: (run, once) => sums(run, ["bits_up", "bits_down"], once ? ["bits_once_up", "bits_once_down"] : []) },
+  bits_up: { label: "Bits up", axis: "bits that clients send", tick: (value) => bits(value), say: (value) => bits(value),
+    of: (run, once) => sums(run, ["bits_up"], once ? ["bits_once_up"] : []) },
+  seconds: { label: "Seconds", axis: "seconds", of: (run) => run.columns.seconds, tick: (value) => figure(value), say: (value) => duration(value) },
+};
+
+function sums(run, columns, totals) {
+  const extra = totals.reduce((sum, name) => sum + (run[name] || 0), 0);
+  return run.columns.round.map((_, i) => columns.reduce((sum, name) => sum + (run.columns[name][i] ?? NaN), extra));
+}
+
+function median(values) {
+  const good = values.filter(isNumber).sort((a, b) => a - b);
+  if (good.length === 0) return null;
+  const half = good.length >> 1;
+  return good.length % 2 ? good[half] : (good[half - 1] + good[half]) / 2;
+}
+
+// The curve in the middle of several seeds, as far as all of them have got; null where they were evaluated differently.
+function middle(lines) {
+  const length = Math.min(...lines.map((line) => line.x.length));
+  const rounds = lines[0].run.columns.round;
+  for (const line of lines) {
+    for (let i = 0; i < length; i++) if (line.run.columns.round[i] !== rounds[i]) return null;
+  }
+  const at = (name) => Array.from({ length }, (_, i) => median(lines.map((line) => line[name][i])));
+  return { x: at("x"), y: at("y") };
+}
