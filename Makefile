@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test test-deployment lint format tables bench soak fuzz reproduce clean
+.PHONY: help setup demo docs gallery test test-deployment lint format tables bench soak fuzz reproduce clean
 
 help:
 	@echo "make demo    graph-guided logistic regression among 20 clients: a table and a plot"
@@ -12,6 +12,8 @@ help:
 	@echo "make lint    ruff (format, check) and mypy --strict"
 	@echo "make format  let ruff rewrite the files"
 	@echo "make tables  write docs/methods.md anew from what the methods declare"
+	@echo "make docs    the documentation as a site, into site/; warnings are errors"
+	@echo "make gallery run the examples and write docs/gallery anew"
 	@echo "make bench   the benchmarks, one after the other"
 	@echo "make soak    long runs on Ray and Flower in which processes are killed"
 	@echo "make fuzz    decode a million damaged messages"
@@ -46,6 +48,17 @@ format: $(VENV)/.dev
 tables: $(VENV)/.runtime
 	$(BIN)/python -m fpdfp.methods.table > docs/methods.md
 
+$(VENV)/.docs: $(VENV)/.runtime
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "the site is in site/: open site/index.html"
+
+gallery: $(VENV)/.runtime
+	$(BIN)/python -m tools.gallery
+
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.simulation
 	$(BIN)/python -m benchmarks.growth
@@ -69,5 +82,5 @@ reproduce: $(VENV)/.runtime
 	$(BIN)/fpdfp reproduce ct --size small --output docs/results/ct/small
 
 clean:
-	rm -rf $(VENV) build dist demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

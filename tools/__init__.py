@@ -1,0 +1,1 @@
+"""What makes the documentation: the site and the gallery. No part of the package."""

@@ -1,0 +1,1 @@
+"""What ``mkdocs.yml`` uses to build the site."""

@@ -1,0 +1,46 @@
+"""Docstrings as Markdown: the roles, formulas and headings of reStructuredText that this package's docstrings have."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from typing import Any
+
+import griffe
+from latex2mathml.converter import convert
+
+ROLE = re.compile(r":(?:class|func|meth|mod|attr|data|exc):`~?([^`]+)`")
+INLINE = re.compile(r":math:`([^`]+)`")
+#: A formula goes on over the lines that are indented deeper than its first.
+BLOCK = re.compile(r"^([ ]*)\.\. math::[ ]*(.*(?:\n\1[ ]+\S.*)*)", re.MULTILINE)
+#: Sections of numpydoc that griffe leaves as text; as Markdown they would be headings of the page.
+SECTION = re.compile(r"^(References|Notes|See Also)\n-{3,}$", re.MULTILINE)
+LITERAL = re.compile(r"^([ ]*)::$|::$", re.MULTILINE)
+
+
+def formula(latex: str, display: str) -> str:
+    """Return a formula as MathML, which browsers draw by themselves: no script, no fonts from elsewhere."""
+    one_line = " ".join(latex.split()).replace(r"\mathrm{", r"\operatorname{")
+    return convert(one_line, display=display)
+
+
+def markdown(text: str) -> str:
+    """Return a docstring's text as Markdown.
+
+    >>> markdown("Of :class:`~fpdfp.QSGD`, as follows::")
+    'Of `fpdfp.QSGD`, as follows:'
+    """
+    text = BLOCK.sub(lambda found: f"{found[1]}<p>{formula(found[2], 'block')}</p>", text)
+    text = INLINE.sub(lambda found: formula(found[1], "inline"), text)
+    text = ROLE.sub(r"`\1`", text)
+    text = SECTION.sub(r"**\1**\n", text)
+    return LITERAL.sub(lambda found: "" if found[1] is not None else ":", text)
+
+
+class ReStructuredText(griffe.Extension):
+    """Rewrites every docstring before it is parsed."""
+
+    def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        """Rewrite the docstring of an object that was found."""
+        if obj.docstring is not None:
+            obj.docstring.value = markdown(textwrap.dedent(obj.docstring.value))
