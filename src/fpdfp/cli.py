@@ -10,6 +10,7 @@ import typer
 
 from fpdfp.declarative.commands import register as register_experiments
 from fpdfp.flower.commands import app as flower
+from fpdfp.report.commands import register as register_reports
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
 app.add_typer(flower, name="flower")
@@ -136,6 +137,7 @@ def reproduce(
 
 
 register_experiments(app)
+register_reports(app)
 
 
 def main() -> None:
