@@ -70,22 +70,26 @@ def _first(run: SavedRun, minimum: float, error: float) -> dict[str, Any] | None
 def show(found: dict[str, Any]) -> None:
     """Print tables."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     console, (first, second) = Console(), found["runs"]
     titles = [str(run["name"]) for run in (first, second)]
     if titles[0] == titles[1]:
         titles = [str(run["folder"]) for run in (first, second)]
-    outcome = Table("", *titles, title="outcome")
+
+    def titled(first_column: str, title: str) -> Table:
+        return Table(first_column, *(Column(title, overflow="fold") for title in titles), title=title)
+
+    outcome = titled("", "outcome")
     for name in dict.fromkeys([*first, *second]):
         if name not in ("folder", "name"):
             outcome.add_row(name.replace("_", " "), *(_shown(name, run.get(name)) for run in (first, second)))
     console.print(outcome)
-    settings = Table("setting", *titles, title="what differs in the settings")
+    settings = titled("setting", "what differs in the settings")
     for key, values in found["settings"].items():
         settings.add_row(key, *("" if value is None else results.short(value) for value in values))
     console.print(settings if found["settings"] else "the settings are the same")
-    reached = Table("relative error", *titles, title="when it was reached")
+    reached = titled("relative error", "when it was reached")
     for row in found["reached"]:
         reached.add_row(f"{row['relative_error']:.0e}", *map(_when, row["runs"]))
     if found["reached"]:
@@ -97,11 +101,10 @@ def _shown(name: str, value: Any) -> str:
         return value or ""
     if name.startswith("bits_"):
         return format_bits(value)
-    return f"{value:.8g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _when(reached: dict[str, Any] | None) -> str:
     if reached is None:
         return "not"
-    bits = format_bits(reached["bits_up"])
-    return f"{reached['rounds']} rounds, {bits} up, {reached['seconds']:.2f} s"
+    return f"{reached['rounds']} rounds, {format_bits(reached['bits_up'])} up"

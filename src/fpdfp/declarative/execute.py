@@ -38,7 +38,7 @@ class Job(NamedTuple):
     @property
     def name(self) -> str:
         """What the run is called in tables and reports."""
-        parts = [self.case.label or self.case.settings["name"]]
+        parts = [self.case.label.replace(",", ", ") or self.case.settings["name"]]
         if len(self.case.settings["run"]["seeds"]) > 1:
             parts.append(f"seed {self.seed}")
         return ", ".join(parts)

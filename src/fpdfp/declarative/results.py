@@ -63,33 +63,35 @@ def table(title: str, lines: Sequence[dict[str, Any]]) -> Any:
     from rich.table import Table
 
     metrics = list(dict.fromkeys(name for line in lines for name in line if name not in PLAIN))
-    names = ["status", "rounds", "objective", "relative error", *metrics, "bits up", "bits down", "seconds"]
-    cells = [_cells(line, metrics) for line in lines]
     if len(lines) <= FEW:
+        names = ["status", "rounds", "objective", "relative error", *metrics, "bits up", "bits down", "seconds"]
+        cells = [_cells(line, names) for line in lines]
         found = Table("", *(str(line["name"]) for line in lines), title=title)
         for name, *row in zip(names, *cells, strict=True):
             found.add_row(name.replace("_", " "), *row)
         return found
+    # What fits on a line; results.csv has the rest.
+    names = ["status", "rounds", "objective", "relative error", *(set(metrics) & {"accuracy", "psnr"}), "bits up"]
     found = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    found.add_column("run", overflow="fold")
+    found.add_column("run", overflow="fold", min_width=16)
     for name in names:
-        found.add_column(name.replace("_", " ").replace(" ", "\n"), justify="right", no_wrap=True)
-    for line, row in zip(lines, cells, strict=True):
-        found.add_row(str(line["name"]), *row)
+        found.add_column(name.replace(" ", "\n"), justify="right")
+    for line in lines:
+        found.add_row(str(line["name"]), *_cells(line, names))
     return found
 
 
-def _cells(line: dict[str, Any], metrics: Sequence[str]) -> list[str]:
-    return [
-        line["status"],
-        str(line["rounds"]),
-        number(line["objective"], ".6g"),
-        number(line["relative_error"], ".1e"),
-        *(number(line.get(name), ".4g") for name in metrics),
-        format_bits(line["bits_up"]),
-        format_bits(line["bits_down"]),
-        number(line["seconds"], ".2f"),
-    ]
+def _cells(line: dict[str, Any], names: Sequence[str]) -> list[str]:
+    known = {
+        "status": line["status"],
+        "rounds": str(line["rounds"]),
+        "objective": number(line["objective"], ".6g"),
+        "relative error": number(line["relative_error"], ".1e"),
+        "bits up": format_bits(line["bits_up"]),
+        "bits down": format_bits(line["bits_down"]),
+        "seconds": number(line["seconds"], ".2f"),
+    }
+    return [known[name] if name in known else number(line.get(name), ".4g") for name in names]
 
 
 def number(value: float | None, form: str) -> str:
