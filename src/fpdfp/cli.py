@@ -39,7 +39,7 @@ def demo(
     rounds: Annotated[int, typer.Option(min=1, help="Communication rounds of each run.")] = 4000,
     seed: Annotated[int, typer.Option(min=0, help="The seed of split, clients and quantizer.")] = 0,
 ) -> None:
-    """Graph-guided logistic regression among 20 clients: a table and a plot.
+    """Graph-guided logistic regression among 20 clients: a table, a plot and a page to look at.
 
     Example: fpdfp demo --output demo-output
     """
@@ -55,6 +55,7 @@ class Experiment(enum.StrEnum):
     COVTYPE = "covtype"
     BREAST_CANCER = "breast-cancer"
     CT = "ct"
+    ALL = "all"
 
 
 class Size(enum.StrEnum):
@@ -82,10 +83,16 @@ def refuse(options: dict[str, object], experiment: str) -> None:
 @app.command()
 def reproduce(
     experiment: Annotated[
-        Experiment, typer.Argument(help="A data set (breast-cancer comes with scikit-learn), or ct: no data needed.")
+        Experiment,
+        typer.Argument(
+            help="A data set (breast-cancer comes with scikit-learn), ct (no data needed), or all: a9a, covtype and ct."
+        ),
     ],
     output: Annotated[
-        Path | None, typer.Option(help="The folder for results; reproduced/NAME by default, reproduced/ct/SIZE for ct.")
+        Path | None,
+        typer.Option(
+            help="The folder for results; reproduced/NAME by default, reproduced/ct/SIZE for ct, reproduced for all."
+        ),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="A folder with the data; by default $FPDFP_DATA, else it is downloaded.")
@@ -114,20 +121,30 @@ def reproduce(
     Example: fpdfp reproduce a9a --output reproduced/a9a
 
     Example: fpdfp reproduce ct --size small
+
+    Example: fpdfp reproduce all
     """
     from fpdfp.errors import DataSetError
 
-    folder = output or Path("reproduced") / experiment.value / (size.value if experiment is Experiment.CT else "")
+    if experiment is Experiment.CT:
+        refuse({"--seeds": seeds, "--jobs": jobs, "--data": data}, "ct")
+    all_of_them = experiment is Experiment.ALL
+    wanted = (Experiment.A9A, Experiment.COVTYPE, Experiment.CT) if all_of_them else (experiment,)
+    folder = output or Path("reproduced")
     try:
-        if experiment is Experiment.CT:
-            refuse({"--seeds": seeds, "--jobs": jobs, "--data": data}, "ct")
-            from fpdfp.experiments import ct
+        for one in wanted:
+            if output is None or all_of_them:
+                folder = (output or Path("reproduced")) / one.value / (size.value if one is Experiment.CT else "")
+            if one is Experiment.CT:
+                from fpdfp.experiments import ct
 
-            ct.reproduce(size.value, folder, volume=volume, device=device.value, rounds=rounds, tune_at=tune_at.value)
-        else:
-            from fpdfp.experiments.reproduce import reproduce as run
+                ct.reproduce(
+                    size.value, folder, volume=volume, device=device.value, rounds=rounds, tune_at=tune_at.value
+                )
+            else:
+                from fpdfp.experiments.reproduce import reproduce as run
 
-            run(experiment.value, folder, data=data, rounds=rounds, seeds=seeds, jobs=jobs)
+                run(one.value, folder, data=data, rounds=rounds, seeds=seeds, jobs=jobs)
     except KeyboardInterrupt:
         typer.echo(f"interrupted; what is done is in {folder}, and the same command goes on", err=True)
         raise typer.Exit(130) from None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +13,7 @@ import numpy as np
 import fpdfp
 from fpdfp.datasets import FeatureGraph, feature_graph
 from fpdfp.engines.progress import format_bits
+from fpdfp.runs import Recorder, linear_model
 
 CLIENTS = 20
 CLIENTS_PER_ROUND = 10
@@ -35,6 +38,13 @@ class Setting(NamedTuple):
     graph: FeatureGraph
     test_features: Any
     test_labels: Any
+    names: list[str]
+    classes: list[str]
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """What the numbers of x mean."""
+        return linear_model([*self.names, "intercept"], intercept=30, graph=self.graph, classes=self.classes)
 
     def accuracy(self, x: Any) -> float:
         """The share of test samples that x classifies rightly."""
@@ -45,7 +55,8 @@ def setting(seed: int) -> Setting:
     """Breast-cancer samples of scikit-learn, standardised, dealt out to 20 clients; a fifth kept for testing."""
     from sklearn.datasets import load_breast_cancer
 
-    features, labels = load_breast_cancer(return_X_y=True)
+    found = load_breast_cancer()
+    features, labels = found.data, found.target
     order = np.random.default_rng(seed).permutation(len(labels))
     features, labels = features[order], labels[order]
     cut = int(0.8 * len(labels))
@@ -57,13 +68,16 @@ def setting(seed: int) -> Setting:
     B = graph.stacked()
     B.resize(B.shape[0], features.shape[1])
     problem = fpdfp.Problem(losses, fpdfp.penalties.L1(WEIGHT), B)
-    return Setting(problem, graph, features[cut:], labels[cut:])
+    names, classes = ([str(name) for name in given] for given in (found.feature_names, found.target_names))
+    return Setting(problem, graph, features[cut:], labels[cut:], names, classes)
 
 
 def run(output: Path, rounds: int = 4000, seed: int = 0, progress: bool | None = None) -> dict[str, Any]:
-    """Run the demonstration, print its table and write ``demo.png`` and ``demo.json`` into a folder."""
+    """Run the demonstration, print its table, and write its runs, a report, a plot and the numbers into a folder."""
     from rich.console import Console
     from rich.table import Table
+
+    from fpdfp import report
 
     console = Console()
     chosen = setting(seed)
@@ -80,9 +94,14 @@ def run(output: Path, rounds: int = 4000, seed: int = 0, progress: bool | None =
     for name in ("rounds", "bits up", "objective", "relative error", "test accuracy"):
         table.add_column(name, justify="right")
     runs: dict[str, Any] = {}
+    folders: list[Path] = []
     for name, arguments in RUNS.items():
-        result = fpdfp.solve(
-            problem,
+        folder = output / "runs" / folder_of(name)
+        if (folder / "run.json").exists():
+            shutil.rmtree(folder)
+        recorder = Recorder(folder, problem, name=name, reference=best, model=chosen.model)
+        folders.append(folder)
+        result = recorder.solve(
             rounds=min(rounds, FEW) if name == AUTOMATIC else rounds,
             clients_per_round=CLIENTS_PER_ROUND,
             seed=seed,
@@ -110,8 +129,21 @@ def run(output: Path, rounds: int = 4000, seed: int = 0, progress: bool | None =
     summary = {"reference": best.objective, "relative_gap": best.certificate.relative_gap, "runs": runs}
     (output / "demo.json").write_text(json.dumps(summary))
     plot(output / "demo.png", runs)
-    console.print(f"plot: {output / 'demo.png'}, numbers: {output / 'demo.json'}")
+    page = report.write(folders, output / "report.html", title="Graph-guided logistic regression")
+    console.print(
+        f"plot: {output / 'demo.png'}, numbers: {output / 'demo.json'}, runs: {output / 'runs'}", soft_wrap=True
+    )
+    console.print(f"report: {page}, to be opened in a browser", soft_wrap=True)
     return summary
+
+
+def folder_of(name: str) -> str:
+    """Return the name of a run's folder.
+
+    >>> folder_of("FPDFP, s = 5")
+    'fpdfp-s-5'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def plot(path: Path, runs: dict[str, Any]) -> None:
