@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 RunFolders = Annotated[
-    list[Path], typer.Argument(help="Folders of runs, or folders that hold some.", metavar="RUNS...")
+    list[Path], typer.Argument(help="Folders of runs, or folders that hold some.")
 ]
 
 
