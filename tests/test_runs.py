@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import json
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp.errors import RunFolderError
+from fpdfp.errors import RunFolderError, StorageError
 from fpdfp.runs import Recorder, find, linear_model, load, toml, writing
 from tests import helpers
 
@@ -189,7 +188,7 @@ def test_a_ct_run_keeps_its_truth(tmp_path: Path) -> None:
     truth = np.ones((8, 8, 4))
     losses = fpdfp.ct.ProjectionLosses(fpdfp.ct.XRayTransform(scan).apply(truth), scan, clients=[0, 1] * 3, l2=0.1)
     problem = fpdfp.Problem(losses, fpdfp.penalties.GroupL12(0.01, axis=0), fpdfp.linops.Gradient((8, 8, 4)))
-    Recorder(tmp_path, problem, truth=truth, voxel=0.5).solve(rounds=2)
+    Recorder(tmp_path, problem, truth=truth, voxel=0.5).solve(fpdfp.FPDFP(), rounds=2)
     run = load(tmp_path)
     assert run.info["kind"] == "ct"
     assert run.model is None
@@ -250,31 +249,22 @@ def test_what_is_no_run_or_damaged_is_told(tmp_path: Path) -> None:
             read()
 
 
-def test_a_full_disk_leaves_the_old_files(tmp_path: Path) -> None:
-    program = """
-import resource, sys
-import fpdfp
-from fpdfp.runs import Recorder
-from tests import helpers
-def fill(run):
-    if run.round == 5:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
-try:
-    Recorder(sys.argv[1], helpers.graph_guided(clients=6)).solve(
-        fpdfp.FPDFP(), rounds=20, evaluate_every=1, checkpoint_every=50, callbacks=[fill]
-    )
-except fpdfp.errors.StorageError as error:
-    print(error)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True,
-        cwd=Path(__file__).parent.parent,
-    )  # fmt: skip
-    assert "history.csv could not be written" in done.stdout
-    assert "the old files are intact" in done.stdout
-    run = load(tmp_path)
-    assert run.history.round.tolist() == [0, 1, 2, 3, 4, 5]
+def test_a_full_disk_leaves_the_old_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace = Path.replace
+
+    def full(self: Path, target: Any) -> Path:
+        if target == tmp_path / "history.csv" and target.exists() and len(target.read_text().splitlines()) == 7:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(StorageError, match=r"history\.csv could not be written .* the old files are intact"):
+        Recorder(tmp_path, helpers.graph_guided(clients=6)).solve(fpdfp.FPDFP(), rounds=20, evaluate_every=1)
+    assert load(tmp_path).history.round.tolist() == [0, 1, 2, 3, 4, 5]
     assert not list(tmp_path.glob(".*"))
+    monkeypatch.undo()
+    Recorder(tmp_path, helpers.graph_guided(clients=6)).solve(fpdfp.FPDFP(), rounds=20, evaluate_every=1, resume=True)
+    assert load(tmp_path).history.rows == 21
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ kind = "automatic"       # what clients send: "none", or one of fpdfp.compress, 
 kind = "automatic"       # what the server sends, likewise
 
 [run]
-rounds = 60
+rounds = 100
 clients_per_round = 10   # or "all"
 seeds = [0]
 tol = 1e-6               # stop at this relative duality gap; 0 runs all rounds

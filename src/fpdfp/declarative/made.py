@@ -11,7 +11,7 @@ from typing import Any
 
 from fpdfp import compress, methods, steps
 from fpdfp.compress import Compressor
-from fpdfp.declarative.table import Table
+from fpdfp.declarative.table import REQUIRED, Table
 from fpdfp.methods import InnerSolve, Method
 
 
@@ -45,7 +45,7 @@ def check(table: Table, classes: Mapping[str, type], words: tuple[str, ...]) -> 
 
     A word is returned as it is.
     """
-    kind = table.text("kind", words[0], [*words, *classes] if words else list(classes))
+    kind = table.text("kind", words[0] if words else REQUIRED, [*words, *classes])
     if kind in words:
         table.accept(["kind"])
         return kind

@@ -12,6 +12,7 @@ from fpdfp.declarative import build, execute, results
 from fpdfp.declarative.document import SettingsError
 from fpdfp.declarative.execute import Job
 from fpdfp.declarative.settings import Case, read
+from fpdfp.errors import AccuracyWarning, DivergenceWarning, StepTooLargeWarning
 
 
 class Outcome(NamedTuple):
@@ -166,5 +167,7 @@ def _told_warnings() -> Iterator[None]:
     import typer
 
     with warnings.catch_warnings():
+        for kind in (AccuracyWarning, DivergenceWarning, StepTooLargeWarning):
+            warnings.simplefilter("always", kind)
         warnings.showwarning = lambda message, *_, **__: typer.echo(f"warning: {message}", err=True)
         yield
