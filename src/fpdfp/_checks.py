@@ -10,6 +10,9 @@ import numpy as np
 
 from fpdfp._typing import Array, Shape
 
+#: The devices of DLPack whose memory the processor can read: its own, and what is pinned for CUDA or for ROCm.
+HOST_MEMORY = (1, 3, 11)
+
 
 def integer(name: str, value: Any, *, at_least: int, at_most: int | None = None) -> int:
     """Return ``value`` as an int in the given range, or say why it is none."""
@@ -94,23 +97,53 @@ def finite(name: str, array: Array) -> Array:
     return array
 
 
+def host_array(name: str, value: Any) -> Array:
+    """Return ``value`` as an array of NumPy: anything that NumPy takes, and tensors that offer DLPack alone."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} must not be a masked array: fill in or leave out what is masked")
+    if getattr(value, "requires_grad", False) is True:
+        raise TypeError(f"{name} must not be a tensor that requires a gradient: give .detach()")
+    if is_on_gpu(value):
+        raise TypeError(
+            f"{name} must be in the memory of the processor, got {_article(value)} on the GPU: give a copy, .get() of "
+            "CuPy or .cpu() of PyTorch"
+        )
+    try:
+        if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray) and not hasattr(value, "__array__"):
+            return np.from_dlpack(value)
+        return np.asarray(value)
+    except (ValueError, TypeError, RuntimeError, BufferError) as error:
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(f"{name} cannot be made into an array: {error}") from None
+
+
+def is_on_gpu(value: Any) -> bool:
+    """Whether an array or a tensor is in the memory of another device."""
+    if isinstance(value, np.ndarray | np.generic | list | tuple | int | float):
+        return False
+    if hasattr(value, "__cuda_array_interface__"):
+        return True
+    return hasattr(value, "__dlpack_device__") and int(value.__dlpack_device__()[0]) not in HOST_MEMORY
+
+
+def _article(value: Any) -> str:
+    """Say what kind of array it is."""
+    name = type(value).__name__
+    return "an array" if name == "ndarray" else f"a {name}"
+
+
 def float_array(name: str, value: Any, *, shape: Shape | None = None, dtype: Any = None, xp: Any = np) -> Array:
     """Return ``value`` as a finite C-ordered float array, of the given shape and dtype where asked.
 
     ``xp`` is NumPy, or CuPy for an array on the GPU, to which others are copied.
     """
-    if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name} must not be a masked array: fill in or leave out what is masked")
-    on_gpu = hasattr(value, "__cuda_array_interface__")
-    if xp is np and on_gpu:
-        raise TypeError(f"{name} must be in the memory of the processor, got an array on the GPU: give a copy, .get()")
-    if xp is not np and not on_gpu:
+    if xp is np:
+        array = host_array(name, value)
+    elif is_on_gpu(value):
+        array = _device_array(name, value, xp)
+    else:
         there: Array = xp.asarray(float_array(name, value, shape=shape, dtype=dtype))
         return there
-    try:
-        array = xp.asarray(value)
-    except ValueError as error:
-        raise ValueError(f"{name} cannot be made into an array: {error}") from None
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
     if dtype is None:
@@ -119,6 +152,23 @@ def float_array(name: str, value: Any, *, shape: Shape | None = None, dtype: Any
     if shape is not None and array.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
     return finite(name, array)
+
+
+def _device_array(name: str, value: Any, xp: Any) -> Array:
+    """Return an array or a tensor on the GPU as one of CuPy, in the memory where it is."""
+    if getattr(value, "requires_grad", False) is True:
+        raise TypeError(f"{name} must not be a tensor that requires a gradient: give .detach()")
+    there = hasattr(value, "__cuda_array_interface__")
+    array: Array = xp.asarray(value) if there else xp.from_dlpack(value)
+    return array
+
+
+def sparse_matrix(name: str, value: Any) -> None:
+    """Refuse a sparse matrix that is on the GPU, or does not hold real numbers."""
+    if type(value).__module__.startswith("cupyx"):
+        raise TypeError(f"{name} must be in the memory of the processor, got a matrix on the GPU: give a copy, .get()")
+    if value.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must hold real numbers, got dtype {value.dtype}")
 
 
 def sparse_indices(name: str, matrix: Any) -> None:
@@ -131,9 +181,9 @@ def sparse_indices(name: str, matrix: Any) -> None:
 
 def labels(name: str, value: Any) -> tuple[Array, Array]:
     """Return the distinct labels in sorted order and the number of each entry's label; refuse missing ones."""
-    array = np.asarray(value)
+    array = host_array(name, value)
     if array.dtype.kind == "O":
-        missing = any(label is None or label != label for label in array.ravel())  # NaN
+        missing = any(_is_missing(label) for label in array.ravel())
     else:
         missing = bool(array.dtype.kind in "fcmM" and (array != array).any())  # NaN, NaT
     if missing or (array.dtype.kind == "f" and not np.isfinite(array).all()):
@@ -143,3 +193,11 @@ def labels(name: str, value: Any) -> tuple[Array, Array]:
     except TypeError as error:
         raise TypeError(f"{name} must be of one kind that can be sorted: {error}") from None
     return names, codes.reshape(array.shape).astype(np.int64)
+
+
+def _is_missing(label: Any) -> bool:
+    """Whether a label is None, NaN, NaT or pandas' NA, which does not even say whether it differs from itself."""
+    try:
+        return label is None or bool(label != label)
+    except TypeError:
+        return True

@@ -17,6 +17,7 @@ from fpdfp.datasets import FeatureGraph, Moments, as_graph, feature_graph
 from fpdfp.datasets.graph import FORMS, Form
 from fpdfp.engines import Result, solve
 from fpdfp.engines.downlink import full_bits
+from fpdfp.estimators import tables
 from fpdfp.estimators.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
 from fpdfp.problem import Problem
 
@@ -114,7 +115,7 @@ class FederatedLinearModel(BaseEstimator):
         if groups is None:
             self.sites_ = np.array([0])
             return np.zeros(rows, dtype=np.int64)
-        labels = np.asarray(groups)
+        labels = _checks.host_array("groups", groups)
         if labels.shape != (rows,):
             raise ValueError(f"groups must name the site of each of the {rows} rows of X, got shape {labels.shape}")
         self.sites_, owner = _checks.labels("groups", labels)
@@ -224,6 +225,6 @@ class FederatedLinearModel(BaseEstimator):
     def _scores(self, X: Any) -> Array:
         """Return Xw + b, a column for each row of ``coef_``."""
         check_is_fitted(self)
-        rows = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        rows = validate_data(self, tables.rows(X), accept_sparse="csr", dtype=np.float64, reset=False)
         scores: Array = rows @ np.atleast_2d(self.coef_).T + self.intercept_
         return scores

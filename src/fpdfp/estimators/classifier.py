@@ -10,6 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.estimators import tables
 from fpdfp.estimators.base import FederatedLinearModel
 from fpdfp.losses import Logistic, Losses, Softmax
 
@@ -103,7 +104,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     def fit(self, X: Any, y: Any, groups: Any = None) -> FederatedLogisticRegression:
         """Fit the model to rows X with classes y, of which ``groups`` says at which site they are."""
         self._check_parameters()
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
+        X, y = validate_data(self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:

@@ -9,6 +9,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.estimators import tables
 from fpdfp.estimators.base import FederatedLinearModel
 from fpdfp.losses import LeastSquares, Losses
 
@@ -36,7 +37,9 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinearModel):
     def fit(self, X: Any, y: Any, groups: Any = None) -> FederatedLinearRegression:
         """Fit the model to rows X with targets y, of which ``groups`` says at which site they are."""
         self._check_parameters()
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
+        X, y = validate_data(
+            self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64, y_numeric=True
+        )
 
         def losses(rows: Any, owner: IntArray, ridge: Array) -> Losses:
             return LeastSquares(rows, y.astype(np.float64), clients=owner, l2=ridge)

@@ -27,6 +27,7 @@ class Matrix(LinOp):
         if hasattr(matrix, "tocsr"):
             import scipy.sparse
 
+            _checks.sparse_matrix(name, matrix)
             self.sparse = True
             self.matrix = scipy.sparse.csr_array(matrix, dtype=_float(matrix.dtype), copy=True)
             _checks.sparse_indices(name, self.matrix)
@@ -59,8 +60,6 @@ class Matrix(LinOp):
 
 
 def _float(dtype: Any) -> Any:
-    if dtype.kind not in "fiub":
-        raise TypeError(f"a matrix must hold real numbers, got dtype {dtype}")
     return dtype if dtype in (np.float32, np.float64) else np.float64
 
 

@@ -57,7 +57,7 @@ class Wrapped(LinOp):
 
     def _one(self, product: Any, array: Array, result_shape: Shape) -> Array:
         result = namespace(array).asarray(product(array.ravel()))
-        if result.dtype.kind == "c":  # as of PyLops' FFT of real arrays, whose own dtype is real
+        if result.dtype.kind == "c":  # whatever it says of its dtype
             raise TypeError(f"a linear map must be real, but {type(self.operator).__name__} gives complex numbers")
         shaped: Array = result.reshape(result_shape).astype(array.dtype, copy=False)
         return shaped

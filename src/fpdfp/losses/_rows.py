@@ -79,8 +79,7 @@ def _matrix(name: str, value: Any) -> Any:
         return array
     import scipy.sparse
 
-    if value.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must hold real numbers, got dtype {value.dtype}")
+    _checks.sparse_matrix(name, value)
     dtype = value.dtype if value.dtype in (np.float32, np.float64) else np.float64
     matrix = scipy.sparse.csr_array(value, dtype=dtype)
     _nonempty(name, matrix.shape)
@@ -103,7 +102,7 @@ def _client_numbers(clients: Any, n_rows: int, n_clients: int | None) -> tuple[I
         if n_clients not in (None, 1):
             raise ValueError("n_clients needs clients: which client holds each row")
         return np.zeros(n_rows, dtype=np.int64), np.array([0])
-    labels = np.asarray(clients)
+    labels = _checks.host_array("clients", clients)
     if labels.shape != (n_rows,):
         raise ValueError(f"clients must have one entry for each of the {n_rows} rows of X, got shape {labels.shape}")
     if n_clients is None:

@@ -20,7 +20,7 @@ LOOSE = 0.02
 INEXACT = 1e-6
 #: The step of a prox that gives the nearest point of the domain, up to rounding.
 SHORT = 1e-12
-#: How many roundings of a projection leave it inside its set.
+#: How many roundings of a number are none of the operator's faults.
 ROUNDINGS = 64
 
 
@@ -141,7 +141,8 @@ class Wrapped(Penalty):
             slope = float(np.vdot(point - prox, end - prox))
             sizes = [abs(size) for size in (start, least, value, slope) if math.isfinite(size)]
             lengths = [float(np.linalg.norm(array)) for array in (prox, end)]
-            slack = LOOSE * max(sizes) + INEXACT * float(np.linalg.norm(point - prox)) * max(lengths)
+            rounding = ROUNDINGS * float(np.finfo(np.float64).eps) * float(np.linalg.norm(point))
+            slack = LOOSE * max(sizes) + (INEXACT * float(np.linalg.norm(point - prox)) + rounding) * max(lengths)
             if math.isnan(value) or value < least + slope - slack:
                 raise ValueError(
                     f"penalty: value and prox of {self._name} are not those of one convex function: where the prox "
