@@ -261,7 +261,7 @@ def direct_ssim(a: Any, b: Any, peak: float) -> float:
             vp, vq = (weights * (p - mp) ** 2).sum(), (weights * (q - mq) ** 2).sum()
             covariance = (weights * (p - mp) * (q - mq)).sum()
             total += (2 * mp * mq + c1) * (2 * covariance + c2) / ((mp**2 + mq**2 + c1) * (vp + vq + c2))
-    return total / a.size
+    return float(total / a.size)
 
 
 def test_ssim_is_its_definition(rng: np.random.Generator) -> None:

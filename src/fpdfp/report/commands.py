@@ -7,9 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-RunFolders = Annotated[
-    list[Path], typer.Argument(help="Folders of runs, or folders that hold some.")
-]
+RunFolders = Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold some.")]
 
 
 def register(app: typer.Typer) -> None:

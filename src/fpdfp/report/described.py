@@ -105,7 +105,8 @@ def _columns(history: History) -> dict[str, list[float | int | None]]:
     rows = history.rows
     step = max(1, math.ceil(rows / MOST_ROWS))
     kept = np.unique(np.append(np.arange(0, rows, step), rows - 1)) if rows else np.arange(0)
-    return {name: _numbers(history[name], kept) for name in history if len(history[name]) == rows}
+    whole = {name: _numbers(history[name], kept) for name in history if len(history[name]) == rows}
+    return {name: whole.get(name, [None] * len(kept)) for name in (*COLUMNS, *whole)}
 
 
 def _numbers(values: Array, kept: Array) -> list[float | int | None]:

@@ -21,6 +21,7 @@ from fpdfp.report.reader import Reader, strict_json
 PATIENCE = 30.0
 HEADERS = {
     "Cache-Control": "no-cache",
+    "Connection": "close",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
@@ -88,26 +89,29 @@ class Handler(BaseHTTPRequestHandler):
         if not self.server.knows(self.headers.get("Host")):
             self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this server does not go by that name")
             return
-        path = self.path.partition("?")[0]
         board = self.server.board
-        if path == "/":
-            self._send(board.page(), "text/html; charset=utf-8")
-        elif path == "/data.json":
-            self._send(board.data(), "application/json")
-        elif path == "/volumes.json":
-            self._send(board.volumes(), "application/json")
-        else:
+        known = {
+            "/": (board.page, "text/html; charset=utf-8"),
+            "/data.json": (board.data, "application/json"),
+            "/volumes.json": (board.volumes, "application/json"),
+        }.get(self.path.partition("?")[0])
+        if known is None:
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
+            return
+        make, kind = known
+        try:
+            body = make()
+        except Exception:
+            # Whatever is wrong with the files of now may be right a second later: the page asks again.
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "the runs cannot be read just now")
+            return
+        self._send(body, kind)
 
     def _not_allowed(self) -> None:
         self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "this server can only be read", {"Allow": "GET, HEAD"})
 
     def _refuse(self, status: HTTPStatus, why: str, headers: dict[str, str] | None = None) -> None:
-        # What was sent along has not been read, so the connection is of no more use.
-        self.close_connection = True
-        self._write(
-            status, f"{why}\n".encode(), {"Content-Type": "text/plain", "Connection": "close", **(headers or {})}
-        )
+        self._write(status, f"{why}\n".encode(), {"Content-Type": "text/plain", **(headers or {})})
 
     def _send(self, body: bytes, kind: str) -> None:
         tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
@@ -119,6 +123,8 @@ class Handler(BaseHTTPRequestHandler):
     def _write(self, status: HTTPStatus, body: bytes | None, headers: dict[str, str]) -> None:
         try:
             self.send_response(status)
+            # One request a connection: whoever closes the page's server is rid of everyone.
+            self.close_connection = True
             rules = f"{policy(live=True)}; frame-ancestors 'none'"
             for name, value in {**HEADERS, "Content-Security-Policy": rules, **headers}.items():
                 self.send_header(name, value)
@@ -128,7 +134,7 @@ class Handler(BaseHTTPRequestHandler):
             if body is not None and self.command != "HEAD":
                 self.wfile.write(body)
         except (ConnectionError, TimeoutError):
-            self.close_connection = True
+            pass
 
 
 class Server(ThreadingHTTPServer):

@@ -220,7 +220,7 @@ class Chart {
       start = null;
     });
     this.plot.addEventListener("pointercancel", () => { start = null; this.show(null); });
-    this.plot.addEventListener("pointerleave", () => { if (!start) this.show(null); });
+    this.plot.addEventListener("pointerleave", (event) => { if (!start && event.pointerType !== "touch") this.show(null); });
     this.plot.addEventListener("dblclick", () => this.reset());
     this.plot.addEventListener("keydown", (event) => { if (this.key(event.key)) event.preventDefault(); });
     this.plot.addEventListener("blur", () => this.show(null));
