@@ -51,6 +51,13 @@ def commands(page: Path) -> Iterator[list[str]]:
             yield words
 
 
+def console(block: Block) -> Iterator[tuple[list[str], str]]:
+    """Yield the commands of a session in a terminal, each with what it prints as far as it is shown."""
+    for part in block.text.split("$ ")[1:]:
+        command, _, output = part.partition("\n")
+        yield shlex.split(command), output
+
+
 def compare(output: str, printed: str) -> None:
     """Words must agree, and numbers up to what the processor's rounding does to a noisy run."""
     expected, found = output.strip().splitlines(), printed.strip().splitlines()

@@ -12,15 +12,16 @@ from pathlib import Path
 import click
 import pytest
 import typer.main
+from typer.testing import CliRunner
 
 from fpdfp.cli import app
-from tests.pages import DOCS, LINK, PAGES, ROOT, WRITTEN, blocks, commands, compare
+from tests.pages import DOCS, LINK, PAGES, ROOT, WRITTEN, blocks, commands, compare, console
 
 #: What a block needs that a reader has anyway is in a comment of the page, which readers do not see.
 SETUP = re.compile(r"<!-- setup\n(.*?)-->", re.DOTALL)
 #: Pages that show what an example prints.
 EXAMPLES = {"hospitals": DOCS / "estimators.md", "tomography": DOCS / "ct.md"}
-RUNNABLE = [page for page in WRITTEN if any(block.language == "python" for block in blocks(page))]
+RUNNABLE = [page for page in WRITTEN if any(block.language in ("python", "console") for block in blocks(page))]
 
 
 def name(page: Path) -> str:
@@ -53,6 +54,14 @@ def test_the_code_of_a_page_prints_what_it_says(page: Path, tmp_path: Path, monk
             printed = stream.getvalue()
         elif block.language == "text" and is_output(page, index):
             compare(block.text, printed)
+        elif block.language == "toml":
+            Path(block.text.splitlines()[0].removeprefix("# ")).write_text(block.text)
+        elif block.language == "console":
+            for words, output in console(block):
+                done = CliRunner().invoke(app, words[1:])
+                assert done.exit_code == 0, done.output
+                if output:
+                    compare(output, done.output)
 
 
 def test_what_is_printed_is_compared_wherever_it_is_shown() -> None:
