@@ -6,9 +6,35 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import fpdfp
 from fpdfp.experiments import ct_setting, demo
 from fpdfp.runs import Recorder, linear_model
+
+
+def small(folder: Path, runs: Mapping[str, Mapping[str, Any]], seeds: tuple[int, ...] = (0,)) -> Path:
+    """Record runs of a problem that is solved at once: 40 features in a ring, 160 samples at 8 clients."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.standard_normal((160, 40)), np.ones(160)])
+    truth = np.where(np.arange(41) % 10 < 4, 1.0, 0.0)
+    y = np.where(X @ truth + rng.standard_normal(160) > 0, 1.0, -1.0)
+    graph = fpdfp.datasets.as_graph([(i, (i + 1) % 40, 1.0) for i in range(40)], 40)
+    losses = fpdfp.losses.Logistic(X, y, clients=np.arange(160) % 8, l2=1e-2)
+    B = graph.stacked()
+    B.resize(B.shape[0], 41)
+    problem = fpdfp.Problem(losses, fpdfp.penalties.L1(1e-2), B)
+    best = fpdfp.reference_solution(problem)
+    names = [*(f"feature {i}" for i in range(40)), "intercept"]
+    model = linear_model(names, intercept=40, graph=graph, classes=["no", "yes"])
+    for name, arguments in runs.items():
+        for seed in seeds:
+            recorder = Recorder(
+                folder / f"{len(list(folder.iterdir()))}", problem, name=name, reference=best, model=model
+            )
+            metrics = {"accuracy": lambda x: float(np.mean((X @ x > 0) == (y > 0)))}
+            recorder.solve(clients_per_round=4, seed=seed, metrics=metrics, progress=False, **arguments)
+    return folder
 
 
 def graph_guided(folder: Path, runs: Mapping[str, Mapping[str, Any]], seeds: tuple[int, ...] = (0,)) -> Path:
