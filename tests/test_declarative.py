@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,11 @@ from typer.testing import CliRunner
 
 import fpdfp
 from fpdfp.cli import app
-from fpdfp.declarative import build, comparison, diagnosis, made, rows
+from fpdfp.declarative import build, comparison, diagnosis, execute, made, rows
 from fpdfp.declarative.document import Document, SettingsError
 from fpdfp.declarative.example import EXAMPLE
 from fpdfp.declarative.settings import Case, read
-from fpdfp.runs import load, toml
+from fpdfp.runs import load, toml, writing
 
 SMALL = """
 name = "small"
@@ -424,6 +426,29 @@ class TestRuns:
         assert [final.stat().st_mtime_ns for final in finals] == times
         with (output / "results.csv").open() as table:
             assert [line["method.kind"] for line in csv.DictReader(table)] == ["FPDFP", "automatic"]
+
+    def test_ctrl_c_ends_a_sweep_and_what_was_running_says_so(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The processes themselves are ended; here one of them has left a run that is not done."""
+        file, output = written(tmp_path), tmp_path / "out"
+
+        class Interrupted:
+            def imap_unordered(self, work: Any, jobs: list[execute.Job]) -> Iterator[Any]:
+                writing.write_json(jobs[0].folder / "run.json", {"format": 1, "status": "running"})
+                writing.write(jobs[0].folder / "config.toml", toml.dumps(jobs[0].settings).encode())
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr("fpdfp.experiments.pool.workers", lambda *_, **__: contextlib.nullcontext(Interrupted()))
+        done = invoke("sweep", file, "--output", output, "--quiet", "--json")
+        assert done.exit_code == 130
+        assert json.loads(done.stdout)["status"] == "interrupted"
+        assert "the same command goes on" in done.stderr
+        assert load(output / "seed-0").info["status"] == "interrupted"
+        monkeypatch.undo()
+        again = invoke("run", file, "--output", output, "--quiet", "--resume")
+        assert again.exit_code == 0, again.output
+        assert load(output / "seed-0").info["status"] == "finished"
 
     def test_a_run_that_diverges_is_told(self, tmp_path: Path) -> None:
         changes = ["method.kind=FPDFP", "method.step=1e6"]

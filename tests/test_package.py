@@ -38,6 +38,7 @@ LAYERS = (
     "declarative",
     "experiments",
     "report",
+    "loggers",
     "runs",
     "flower",
     "estimators",
@@ -93,6 +94,10 @@ def test_the_demonstration(tmp_path: Path) -> None:
     for word in ("automatic", "bits up", "FPDFP, s = 20", "FPDFP, exact"):
         assert word in done.output
     assert (tmp_path / "out" / "demo.png").read_bytes().startswith(b"\x89PNG")
+    assert "<html" in (tmp_path / "out" / "report.html").read_text()
+    saved = [fpdfp.runs.load(folder) for folder in fpdfp.runs.find(tmp_path / "out")]
+    assert {run.info["name"] for run in saved} == {"automatic", "FPDFP, s = 5", "FPDFP, s = 20", "FPDFP, exact"}
+    assert all(run.model is not None and run.model["edges"] and run.info["reference"] for run in saved)
     runs = json.loads((tmp_path / "out" / "demo.json").read_text())["runs"]
     assert list(runs) == ["automatic", "FPDFP, s = 5", "FPDFP, s = 20", "FPDFP, exact"]
     bits = [run["bits_up"][-1] for run in runs.values()]

@@ -102,10 +102,10 @@ def _experiment(
     runner: Any, file: Path, output: Path | None, assignments: list[str] | None, as_json: bool, live: bool,
     **options: Any,
 ) -> None:  # fmt: skip
-    from fpdfp.declarative.sequence import Outcome
+    from fpdfp.declarative.sequence import Outcome, told_warnings
 
     again = "; the same command with --resume goes on" if "resume" in options else "; the same command goes on"
-    with told(again):
+    with told(again), told_warnings():
         outcome: Outcome = runner(file, output, assignments or [], live=live, **options)
     if as_json:
         _print_json(outcome.document())

@@ -16,6 +16,7 @@ from fpdfp.declarative.settings import Case, Settings
 from fpdfp.engines.history import RESERVED
 from fpdfp.errors import RunFolderError
 from fpdfp.runs import Recorder, SavedRun, load, writing
+from fpdfp.runs.recorder import now
 
 #: Runs that have ended so are not done again.
 DONE = ("finished", "converged", "stopped", "diverged")
@@ -109,6 +110,14 @@ def run(job: Job, progress: bool | None) -> dict[str, Any]:
     )
     recorder.solve(resume=True, seed=job.seed, metrics=built.metrics, progress=progress, **options)
     return line(job)
+
+
+def mark_interrupted(job: Job) -> None:
+    """Say of a run whose process was ended that it is interrupted."""
+    saved = _saved(job.folder)
+    if saved is not None and saved.info["status"] == "running":
+        ended = {"status": "interrupted", "message": "stopped by the user", "ended": now()}
+        writing.write_json(job.folder / "run.json", saved.info | ended)
 
 
 def reference_of(job: Job) -> float:

@@ -65,7 +65,7 @@ def in_turn(
     todo = _checked(cases, folder)
     lines: list[dict[str, Any]] = []
     interrupted = False
-    with _page(folder, live), _told_warnings():
+    with _page(folder, live):
         for job in todo:
             line = execute.run(job, False if quiet else None)
             lines.append(line)
@@ -101,6 +101,9 @@ def side_by_side(
                         bar.update(task, advance=1)
             except KeyboardInterrupt:
                 interrupted = True
+    if interrupted:
+        for job in left:
+            execute.mark_interrupted(job)
     return Outcome(name, folder, _write(folder, todo, found), len(todo), interrupted)
 
 
@@ -116,7 +119,7 @@ def _nothing() -> None:
 
 
 def _work(job: Job) -> tuple[Path, dict[str, Any]]:
-    with _told_warnings():
+    with told_warnings():
         return job.folder, execute.run(job, progress=False)
 
 
@@ -162,7 +165,7 @@ def _page(folder: Path, live: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _told_warnings() -> Iterator[None]:
+def told_warnings() -> Iterator[None]:
     """Have warnings told in a line each."""
     import typer
 
