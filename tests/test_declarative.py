@@ -361,6 +361,19 @@ class TestRuns:
         assert [run["seed"] for run in json.loads(same.stdout)["runs"]] == [0, 1]
         assert (done / "seed-0/run.json").read_bytes() == before
 
+    def test_a_run_can_have_more_rounds_later(self, tmp_path: Path) -> None:
+        file = written(tmp_path, SMALL + "evaluate_every = 3\n")
+        for output, changes in (
+            ("parts", []),
+            ("parts", ["--set", "run.rounds=20"]),
+            ("whole", ["--set", "run.rounds=20"]),
+        ):
+            done = invoke("run", file, "--output", tmp_path / output, "--quiet", "--resume", *changes)
+            assert done.exit_code == 0, done.output
+        parts, whole = (tmp_path / name / "seed-0" for name in ("parts", "whole"))
+        assert load(parts).info["rounds"] == load(parts).config["run"]["rounds"] == 20
+        assert (parts / "final.npz").read_bytes() == (whole / "final.npz").read_bytes()
+
     def test_init_does_not_overwrite(self, tmp_path: Path) -> None:
         file = written(tmp_path, "mine")
         assert invoke("init", file).exit_code == 2

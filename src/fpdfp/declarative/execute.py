@@ -55,18 +55,23 @@ def jobs(cases: Iterable[Case], output: Path) -> list[Job]:
 
 
 def is_done(job: Job) -> bool:
-    """Whether a run has ended; one with other settings is refused."""
+    """Whether a run has ended; one with other settings is refused, but it may have more rounds now."""
     saved = _saved(job.folder)
     if saved is None:
         return False
     different = differences(saved.config, job.settings)
+    old, new = different.get("run.rounds", (0, 0))
+    longer = isinstance(old, int) and old < new
+    if longer:
+        del different["run.rounds"]
     if different:
-        old, new = next(iter(different.values()))
+        key, (old, new) = next(iter(different.items()))
         raise SettingsError(
-            f"{job.folder} holds a run with other settings: {next(iter(different))} was {old!r} and is now {new!r}; "
+            f"{job.folder} holds a run with other settings: {key} was {old!r} and is now {new!r}; "
             "give another folder with --output"
         )
-    return saved.info["status"] in DONE
+    status = saved.info["status"]
+    return status in DONE and not (longer and status == "finished")
 
 
 def holds_results(output: Path) -> bool:
