@@ -1,0 +1,55 @@
+"""A run and its end as names with values, for loggers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from fpdfp.engines import Result, Run
+from fpdfp.engines.checkpoint import describe
+
+
+def parameters(run: Run, rounds: int) -> dict[str, str | int | float]:
+    """Return what is run: the problem, the method with every hyper-parameter, messages, participation and seed."""
+    problem, method = run.problem, run.method
+    up, down = run.messages
+    found: dict[str, str | int | float] = {
+        "losses": repr(problem.losses),
+        "penalty": repr(problem.penalty),
+        "linop": repr(problem.linop),
+        "clients": problem.n_clients,
+        "clients_per_round": run.clients_per_round,
+        "messages_up": up,
+        "messages_down": down,
+        "drop_out": run.drop_out,
+        "seed": run.seed,
+        "rounds": rounds,
+        "method": type(method).__name__,
+    }
+    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(method) if dataclasses.is_dataclass(method) else ()
+    # What is not shown is made from what is.
+    return found | {f"method.{one.name}": _plain(getattr(method, one.name)) for one in fields if one.repr}
+
+
+def _plain(value: Any) -> str | int | float:
+    return value if type(value) in (int, float, str) else describe(value)
+
+
+def outcome(result: Result) -> dict[str, float]:
+    """Return the numbers of a run's end: objective, certificate and bits; those that are not known are left out."""
+    certificate = result.certificate
+    found = {
+        "objective": result.objective,
+        "gap": certificate.gap,
+        "relative_gap": certificate.relative_gap,
+        "residual_primal": certificate.residual.primal,
+        "residual_dual": certificate.residual.dual,
+        "violation": certificate.violation,
+        "rounds": result.rounds,
+        "bits_up": result.bits_up,
+        "bits_down": result.bits_down,
+        "bits_once_up": result.bits_once_up,
+        "bits_once_down": result.bits_once_down,
+    }
+    return {name: float(value) for name, value in found.items() if value is not None and math.isfinite(value)}
