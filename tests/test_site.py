@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ import pytest
 import fpdfp
 from tests.pages import DOCS, ROOT
 
-mkdocs = pytest.importorskip("mkdocs")
+pytest.importorskip("mkdocs")
 pytest.importorskip("mkdocstrings_handlers.python")
 
 MODULES = (
@@ -25,18 +28,17 @@ ELSEWHERE = re.compile(r"""<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|hre
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from mkdocs.commands.build import build
-    from mkdocs.config import load_config
-
     folder = tmp_path_factory.mktemp("site")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NO_MKDOCS_2_WARNING", "1")
-        # Strict: a warning, such as a link that leads nowhere, ends the build.
-        build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True))
+    # Strict: a warning, such as a link that leads nowhere, ends the build.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
     return folder
 
 
-@pytest.mark.filterwarnings("default")
 def test_every_page_is_on_the_site(site: Path) -> None:
     for page in DOCS.rglob("*.md"):
         assert (site / page.relative_to(DOCS)).with_suffix(".html").exists(), page
@@ -44,7 +46,6 @@ def test_every_page_is_on_the_site(site: Path) -> None:
         assert (site / f"{name}.html").exists()
 
 
-@pytest.mark.filterwarnings("default")
 def test_the_site_asks_no_other_host(site: Path) -> None:
     for page in site.rglob("*.html"):
         assert not ELSEWHERE.findall(page.read_text()), page
@@ -52,7 +53,6 @@ def test_the_site_asks_no_other_host(site: Path) -> None:
         assert "url(http" not in sheet.read_text(), sheet
 
 
-@pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", MODULES)
 def test_the_reference_has_every_public_name(site: Path, name: str) -> None:
     module = importlib.import_module(f"fpdfp.{name}")
@@ -64,10 +64,10 @@ def test_the_reference_has_every_public_name(site: Path, name: str) -> None:
     ]
     for one in public:
         if not inspect.ismodule(getattr(module, one)):
-            assert f'id="fpdfp.{name}.{one}"' in text, one
+            # A function that has the name of its file is listed there.
+            assert re.search(rf'id="fpdfp\.{re.escape(name)}\.({one}\.)?{one}"', text), one
 
 
-@pytest.mark.filterwarnings("default")
 def test_the_reference_has_every_public_name_of_the_package(site: Path) -> None:
     text = "".join(page.read_text() for page in (site / "reference").glob("*.html"))
     for name in fpdfp.__all__:
@@ -76,7 +76,6 @@ def test_the_reference_has_every_public_name_of_the_package(site: Path) -> None:
             assert re.search(rf'id="fpdfp\.(\w+\.)?{name}"', text), name
 
 
-@pytest.mark.filterwarnings("default")
 def test_formulas_of_docstrings_are_drawn_and_roles_resolved(site: Path) -> None:
     for page in (site / "reference").glob("*.html"):
         text = page.read_text()
