@@ -24,7 +24,7 @@ MODEL: dict[str, dict[str, Any]] = {
     },
     "FPDFP, exact": {"method": fpdfp.FPDFP(), "rounds": 1500},
 }
-CT: dict[str, dict[str, Any]] = {"automatic": {"rounds": 30}, "FPDFP": {"method": fpdfp.FPDFP(), "rounds": 30}}
+CT: dict[str, dict[str, Any]] = {"automatic": {"rounds": 20}, "FPDFP": {"method": fpdfp.FPDFP(), "rounds": 20}}
 MARGIN = 14
 
 

@@ -142,11 +142,20 @@ def test_the_model_leaves_the_intercept_out_and_counts_zeros(recorded: Path) -> 
     model = described(recorded)["model"]
     x = load(recorded).x
     assert x is not None
-    assert model["values"] == [x[:4].tolist()]
+    assert model["values"] == [pytest.approx(x[:4], abs=1e-8 * np.abs(x).max())]
     assert model["intercepts"] == [x[4]]
-    assert model["zeros"] == [np.count_nonzero(x[:4] == 0)]
+    assert model["zeros"] == [np.count_nonzero(np.abs(x[:4]) <= 1e-8 * np.abs(x).max())]
     assert sorted(model["edges"]) == [[0, 1, 0.5], [1, 3, -0.25]]
     assert sorted(model["order"]) == [0, 1, 2, 3]
+
+
+def test_coefficients_that_are_negligible_count_as_zero(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "small", kind="linear")
+    np.savez(folder / "final.npz", x=np.array([2.0, 1e-9, -1e-12, 1e-6]))
+    (folder / "model.json").write_text(json.dumps({"features": list("abcd"), "edges": [], "intercept": None}))
+    model = described(folder)["model"]
+    assert model["values"] == [[2.0, 0.0, 0.0, 1e-6]]
+    assert model["zeros"] == [2]
 
 
 def test_neighbours_are_near_on_the_circle_and_loners_last() -> None:
@@ -200,6 +209,21 @@ def test_what_is_missing_or_damaged_is_said_and_the_rest_is_shown(tmp_path: Path
     assert runs["wrong"]["objective"] == 1.5
     assert runs["wrong"]["seconds"] is None
     assert runs["wrong"]["certificate"] is None
+
+
+def test_a_page_does_not_tell_where_the_folders_were(tmp_path: Path) -> None:
+    (folder_of(tmp_path / "one") / "history.csv").write_text("round\n1,2\n")
+    text = fpdfp.report.write(tmp_path, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "history.csv cannot be read" in text
+    assert str(tmp_path) not in text
+
+
+def test_runs_are_in_the_order_of_their_beginning_and_seeds_share_a_name(tmp_path: Path) -> None:
+    folder_of(tmp_path / "a", name="b, seed 3", seed=3, created="2026-01-02T00:00:00+00:00")
+    folder_of(tmp_path / "b", name="b, seed 4", seed=4, created="2026-01-01T00:00:00+00:00")
+    folder_of(tmp_path / "c", name="c, seed 4", seed=5, created="2025-01-01T00:00:00+00:00")
+    runs = data_of(fpdfp.report.write(tmp_path, tmp_path / "report.html"))["runs"]
+    assert [(run["name"], run["seed"]) for run in runs] == [("c, seed 4", 5), ("b", 4), ("b", 3)]
 
 
 def test_what_is_not_finite_is_null(tmp_path: Path) -> None:

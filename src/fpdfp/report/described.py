@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,7 +41,8 @@ def described(folder: Path) -> dict[str, Any]:
     metrics = [name for name in columns if name not in {*COLUMNS, *INNER}]
     step = max(1, math.ceil(history.rows / MOST_ROWS))
     return {
-        "name": text(info.get("name")) or folder.resolve().name,
+        # Seeds of one setting are one series, and have one name.
+        "name": text(info.get("name")).removesuffix(f", seed {info.get('seed')}") or folder.resolve().name,
         "kind": text(info.get("kind")),
         "status": text(info.get("status")) or "unknown",
         "message": text(info.get("message")),
@@ -63,7 +65,8 @@ def described(folder: Path) -> dict[str, Any]:
         "evaluations": history.rows,
         "every": step,
         "model": _tried(lambda: model_of(run), trouble),
-        "trouble": trouble,
+        # Where the folder is on this machine is nobody else's business.
+        "trouble": [one.replace(f"{folder}{os.sep}", "") for one in trouble],
     }
 
 

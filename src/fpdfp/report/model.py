@@ -12,6 +12,8 @@ from fpdfp.runs import SavedRun
 #: So many features are listed, those with the largest coefficients, and so many edges drawn, the heaviest.
 MOST_FEATURES = 400
 MOST_EDGES = 2000
+#: What is so small beside the largest coefficient counts as zero: iterates come near it and do not reach it.
+NEGLIGIBLE = 1e-8
 
 
 def model_of(run: SavedRun) -> dict[str, Any] | None:
@@ -24,6 +26,7 @@ def model_of(run: SavedRun) -> dict[str, Any] | None:
         raise ValueError(f"{run.path / 'model.json'} names other features than x has")
     # A row for each class; binary and least-squares models have one.
     rows = np.where(np.isfinite(x), x, 0.0).reshape(-1, len(features))
+    rows[np.abs(rows) <= NEGLIGIBLE * np.abs(rows).max()] = 0.0
     kept = _columns(rows, model.get("intercept"))
     places = {int(feature): place for place, feature in enumerate(kept)}
     edges = _edges(model.get("edges"), places)

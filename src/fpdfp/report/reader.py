@@ -57,6 +57,8 @@ class Reader:
                 federations.append(clients)
             place = None if clients is None else federations.index(clients)
             runs.append({**known, "id": identity, "clients": None, "federation": place})
+        # In the order in which they began: one that begins later does not change the colours of the others.
+        runs.sort(key=lambda run: run["created"] or "later")
         return {"title": self.title, "runs": runs, "federations": federations}
 
     def volumes(self, folders: dict[Path, str]) -> dict[str, Any]:

@@ -58,8 +58,8 @@ class Model {
     if (!width || !this.model || this.model.edges.length === 0) return;
     const { features, edges, order } = this.model, { values } = this, n = features.length;
     const size = Math.min(width, 640), named = n <= 60;
-    const letters = size < 420 ? 12 : 22, font = Math.max(8, Math.min(size < 420 ? 10.5 : 12.5, (size * 2.1) / Math.max(n, 12)));
-    const longest = named ? Math.max(...features.map((name) => Math.min(name.length, letters))) * font * 0.58 : 0;
+    const letters = size < 420 ? 12 : 18, font = Math.max(8, Math.min(size < 420 ? 10.5 : 11.5, (size * 2.1) / Math.max(n, 12)));
+    const longest = named ? Math.max(...features.map((name) => Math.min(name.length, letters))) * font * 0.56 : 0;
     const radius = Math.max(60, size / 2 - longest - 20);
     const place = new Map(order.map((feature, i) => [feature, (2 * Math.PI * i) / n - Math.PI / 2]));
     const at = (feature, r) => [Math.cos(place.get(feature)) * r, Math.sin(place.get(feature)) * r];
@@ -126,7 +126,7 @@ class Model {
         el("span", { class: "track", "aria-hidden": "true" }, el("i", { class: kind, style: { width: half, [kind === "positive" ? "left" : "right"]: "50%" } })),
         el("span", { class: "value" }, figure(values[i], 3)));
     });
-    const summary = [`${figure(zeros)} of ${count(of, "coefficient is", "coefficients are")} zero`];
+    const summary = [`${figure(zeros)} of ${count(of, "coefficient is", "coefficients are")} zero, to within ${power(-8)} of the largest`];
     if (isNumber(intercept)) summary.push(`intercept ${figure(intercept, 4)}`);
     if (of > features.length) summary.push(`the ${features.length} largest are here`);
     const button = order.length > few ? el("button", { type: "button", class: "small", "aria-expanded": String(this.all), onclick: () => { this.all = !this.all; this.list(); byId("coefficients").querySelector("button").focus(); } },

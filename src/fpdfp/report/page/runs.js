@@ -1,6 +1,11 @@
 // The table of runs: a row for each, or one for all seeds of a series.
 const STATUS = { running: "running", converged: "good", finished: "good", stopped: "warn", interrupted: "warn", diverged: "bad", failed: "bad" };
 
+const TITLES = {
+  "Relative error": "(F(x) \u2212 F*) / |F*|", "Bits up": "sent by all clients in all rounds", "Bits down": "sent by the server in all rounds",
+  Time: "that the rounds took, without evaluations", Certificate: "the relative duality gap, and the residual of the optimality conditions, primal and dual",
+};
+
 class RunsTable {
   constructor() {
     this.each = false;
@@ -24,7 +29,7 @@ class RunsTable {
     const known = this.runs.some((run) => isNumber(run.error));
     const head = ["Run", "Method", "Status", "Rounds", "Objective", ...(known ? ["Relative error"] : []), "Bits up", "Bits down", "Time", "Certificate"];
     byId("runs-table").replaceChildren(el("caption", { class: "hidden-text" }, "Runs with their results"),
-      el("thead", {}, el("tr", {}, ...head.map((text, i) => el("th", { scope: "col", class: i > 2 ? "number" : null }, text)))),
+      el("thead", {}, el("tr", {}, ...head.map((text, i) => el("th", { scope: "col", class: i > 2 ? "number" : null, title: TITLES[text] }, text)))),
       el("tbody", {}, ...groups.map(([one, runs]) => row(one, runs, known))));
   }
 }
@@ -66,10 +71,10 @@ function messagesText(messages) {
 
 function certificateText(runs) {
   const of = (name) => median(runs.map((run) => run.certificate && run.certificate[name]));
-  const residual = isNumber(of("primal")) ? `residual ${figure(of("primal"), 2)} and ${figure(of("dual"), 2)}` : "";
+  const residual = isNumber(of("primal")) ? `residual ${figure(of("primal"), 2)}, ${figure(of("dual"), 2)}` : "";
   const violation = of("violation") > 0 ? `violation ${figure(of("violation"), 2)}` : "";
   const rest = [residual, violation].filter(Boolean).join("; ");
-  return isNumber(of("relative_gap")) ? [`relative gap ${figure(of("relative_gap"), 2)}`, rest] : [rest || "\u2013", ""];
+  return isNumber(of("relative_gap")) ? [`gap ${figure(of("relative_gap"), 2)}`, rest] : [rest || "\u2013", ""];
 }
 
 function troubles(runs) {

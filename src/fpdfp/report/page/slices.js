@@ -96,7 +96,8 @@ class Slices {
   }
 
   update(found, runs) {
-    const good = found ? found.runs.filter((one) => runs.some((run) => run.id === one.run)) : [];
+    const place = (one) => runs.findIndex((run) => run.id === one.run);
+    const good = found ? found.runs.filter((one) => place(one) >= 0).sort((a, b) => place(a) - place(b)) : [];
     byId("slices").hidden = good.length === 0;
     if (good.length === 0) return;
     this.found = found;
