@@ -35,7 +35,8 @@ class Board:
 
     def __init__(self, paths: Iterable[str | Path], title: str) -> None:
         self._reader = Reader(paths, title)
-        self._lock = threading.Lock()
+        # Large volumes take seconds: the numbers do not wait for them.
+        self._reading, self._packing = threading.Lock(), threading.Lock()
         self._volumes: tuple[str, bytes] | None = None
 
     def page(self) -> bytes:
@@ -45,7 +46,7 @@ class Board:
 
     def data(self) -> bytes:
         """The numbers of the runs of now, and which version the volumes have."""
-        with self._lock:
+        with self._reading:
             folders = self._reader.folders()
             data = self._reader.runs(folders)
             data |= {"live": True, "images": self._reader.images_version(folders)}
@@ -53,7 +54,7 @@ class Board:
 
     def volumes(self) -> bytes:
         """The volumes of now."""
-        with self._lock:
+        with self._packing:
             folders = self._reader.folders()
             version = self._reader.images_version(folders)
             if self._volumes is None or self._volumes[0] != version:
