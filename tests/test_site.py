@@ -20,7 +20,7 @@ pytest.importorskip("mkdocstrings_handlers.python")
 
 MODULES = (
     "losses", "penalties", "linops", "methods", "compress", "steps", "precondition", "datasets", "datasets.splits",
-    "ct", "ct.phantoms", "estimators", "flower", "errors", "rng", "runs",
+    "ct", "ct.phantoms", "estimators", "flower", "errors", "rng", "runs", "report", "loggers",
 )  # fmt: skip
 #: What a page of the site may load is on the site itself.
 ELSEWHERE = re.compile(r"""<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^"'\s>]+""")
