@@ -101,8 +101,7 @@ def host_array(name: str, value: Any) -> Array:
     """Return ``value`` as an array of NumPy: anything that NumPy takes, and tensors that offer DLPack alone."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} must not be a masked array: fill in or leave out what is masked")
-    if getattr(value, "requires_grad", False) is True:
-        raise TypeError(f"{name} must not be a tensor that requires a gradient: give .detach()")
+    _refuse_gradient(name, value)
     if is_on_gpu(value):
         raise TypeError(
             f"{name} must be in the memory of the processor, got {_article(value)} on the GPU: give a copy, .get() of "
@@ -115,6 +114,12 @@ def host_array(name: str, value: Any) -> Array:
     except (ValueError, TypeError, RuntimeError, BufferError) as error:
         kind = ValueError if isinstance(error, ValueError) else TypeError
         raise kind(f"{name} cannot be made into an array: {error}") from None
+
+
+def _refuse_gradient(name: str, value: Any) -> None:
+    """Refuse a tensor that is part of a computation; of one on the GPU even to ask where it is would be an error."""
+    if getattr(value, "requires_grad", False) is True:
+        raise TypeError(f"{name} must not be a tensor that requires a gradient: give .detach()")
 
 
 def is_on_gpu(value: Any) -> bool:
@@ -137,10 +142,11 @@ def float_array(name: str, value: Any, *, shape: Shape | None = None, dtype: Any
 
     ``xp`` is NumPy, or CuPy for an array on the GPU, to which others are copied.
     """
+    _refuse_gradient(name, value)
     if xp is np:
         array = host_array(name, value)
     elif is_on_gpu(value):
-        array = _device_array(name, value, xp)
+        array = _device_array(value, xp)
     else:
         there: Array = xp.asarray(float_array(name, value, shape=shape, dtype=dtype))
         return there
@@ -154,10 +160,8 @@ def float_array(name: str, value: Any, *, shape: Shape | None = None, dtype: Any
     return finite(name, array)
 
 
-def _device_array(name: str, value: Any, xp: Any) -> Array:
+def _device_array(value: Any, xp: Any) -> Array:
     """Return an array or a tensor on the GPU as one of CuPy, in the memory where it is."""
-    if getattr(value, "requires_grad", False) is True:
-        raise TypeError(f"{name} must not be a tensor that requires a gradient: give .detach()")
     there = hasattr(value, "__cuda_array_interface__")
     array: Array = xp.asarray(value) if there else xp.from_dlpack(value)
     return array
