@@ -1,52 +1,54 @@
 """Federated composite optimisation: minimise f(x) + g(Bx) where the data behind f stays with its owners."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fpdfp import (
-    compress,
-    ct,
-    datasets,
-    engines,
-    errors,
-    linops,
-    loggers,
-    losses,
-    methods,
-    penalties,
-    precondition,
-    report,
-    rng,
-    runs,
-    steps,
-)
-from fpdfp.compress import QSGD
-from fpdfp.engines import History, Result, Run, solve
-from fpdfp.methods import (
-    FPDFP,
-    PDFP,
-    SPDFP,
-    ChambollePock,
-    CondatVu,
-    ErrorFeedbackPDFP,
-    FastFedDualAvg,
-    FedAvg,
-    FedDualAvg,
-    FedMiD,
-    FedPAQ,
-    FedProx,
-    FedSGD,
-    FPDFPIdentity,
-    InnerSolve,
-    NewtonPDFP,
-    RandProx,
-    ShiftedPDFP,
-)
-from fpdfp.problem import Certificate, Problem, Residual
-from fpdfp.reference import Reference, reference_solution
+from fpdfp._lazy import attach
 
 if TYPE_CHECKING:
-    from fpdfp import estimators
+    from fpdfp import (
+        compress,
+        ct,
+        datasets,
+        engines,
+        errors,
+        estimators,
+        linops,
+        loggers,
+        losses,
+        methods,
+        penalties,
+        precondition,
+        report,
+        rng,
+        runs,
+        steps,
+    )
+    from fpdfp.compress import QSGD
+    from fpdfp.engines import History, Result, Run
+    from fpdfp.engines.solve import solve
     from fpdfp.estimators import FederatedLinearRegression, FederatedLogisticRegression
+    from fpdfp.methods import (
+        FPDFP,
+        PDFP,
+        SPDFP,
+        ChambollePock,
+        CondatVu,
+        ErrorFeedbackPDFP,
+        FastFedDualAvg,
+        FedAvg,
+        FedDualAvg,
+        FedMiD,
+        FedPAQ,
+        FedProx,
+        FedSGD,
+        FPDFPIdentity,
+        InnerSolve,
+        NewtonPDFP,
+        RandProx,
+        ShiftedPDFP,
+    )
+    from fpdfp.problem import Certificate, Problem, Residual
+    from fpdfp.reference import Reference, reference_solution
 
 __version__ = "0.1.0"
 
@@ -99,18 +101,20 @@ __all__ = [
     "steps",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    # The estimators need scikit-learn, which takes a second to load: they come when they are asked for.
-    if name == "estimators" or name.startswith("Federated"):
-        import importlib
-
-        module = importlib.import_module("fpdfp.estimators")
-        if name == "estimators":
-            return module
-        if name in module.__all__:
-            return getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = attach(
+    __name__,
+    {
+        "": "compress ct datasets engines errors estimators linops loggers losses methods penalties precondition "
+        "problem reference report rng runs steps",
+        "compress": "QSGD",
+        "engines": "History Result Run solve",
+        "estimators": "FederatedLinearRegression FederatedLogisticRegression",
+        "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedAvg FedDualAvg "
+        "FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP RandProx SPDFP ShiftedPDFP",
+        "problem": "Certificate Problem Residual",
+        "reference": "Reference reference_solution",
+    },
+)
 
 
 def __dir__() -> list[str]:

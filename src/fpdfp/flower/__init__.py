@@ -11,7 +11,14 @@ A site writes one function that returns its loss; everything else is here::
 says how to run one between organisations.
 """
 
-from fpdfp.flower.client import client_app
-from fpdfp.flower.server import server_app
+from typing import TYPE_CHECKING
+
+from fpdfp._lazy import attach
+
+if TYPE_CHECKING:
+    from fpdfp.flower.client import client_app
+    from fpdfp.flower.server import server_app
 
 __all__ = ["client_app", "server_app"]
+
+__getattr__ = attach(__name__, {"client": "client_app", "server": "server_app"})
