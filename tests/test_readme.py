@@ -109,3 +109,21 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+FIGURE = re.compile(r"(?<![\w.])\d[\d,]*\.\d+(?:e[-+]?\d+)?|(?<![\w.])\d+e-\d+")
+
+
+@pytest.mark.parametrize("page", [DOCS / "results" / "index.md", DOCS / "choosing.md"], ids=name)
+def test_figures_that_are_collected_are_on_the_pages_that_they_come_from(page: Path) -> None:
+    sources = [
+        ROOT / "README.md", DOCS / "engines.md", DOCS / "results" / "bits.md", DOCS / "results" / "methods-a9a.md",
+        *(DOCS / "results").rglob("claims.md"),
+    ]  # fmt: skip
+    known = {number(found) for source in sources for found in FIGURE.findall(source.read_text())}
+    missing = [found for found in FIGURE.findall(page.read_text()) if number(found) not in known]
+    assert missing == []
+
+
+def number(text: str) -> float:
+    return float(text.replace(",", ""))
