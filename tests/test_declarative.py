@@ -149,19 +149,24 @@ class TestMistakes:
         text = 'name = """\nrounds = 1\n[run]\n"""\n[data]\nname = "digits"\n[run]\nrounds = 0\n'
         assert ", line 8: " in error_of(tmp_path, text)
 
-    def test_what_fits_no_problem_is_refused_before_anything_is_written(self, tmp_path: Path) -> None:
-        for change, words in (
-            ("method.kind=FedAvg", "penalty must be Zero()"),
-            ("data.name=digits", "needs two different labels, but there are 10"),
-            ("split.clients=1000", "n_clients must leave a row for every client"),
-            ("penalty.kind=group", "penalty.size must say"),
-        ):
-            output = tmp_path / "out" / change
-            done = invoke("run", written(tmp_path), "--output", output, "--set", change, "--quiet")
-            assert done.exit_code == 2, done.output
-            assert words in done.output
-            assert len(done.output.strip().splitlines()) == 1
-            assert not output.exists()
+    @pytest.mark.parametrize(
+        ("change", "place", "words"),
+        [
+            ("method.kind=FedAvg", "experiment.toml: ", "penalty must be Zero() for FedAvg"),
+            ("data.name=digits", "experiment.toml, line 10: ", "needs two different labels, but there are 10"),
+            ("split.clients=1000", "--set split.clients=1000: ", "n_clients must leave a row for every client"),
+            ("penalty.kind=group", "experiment.toml: ", "penalty.size must say"),
+        ],
+    )
+    def test_what_fits_no_problem_is_refused_before_anything_is_written(
+        self, tmp_path: Path, change: str, place: str, words: str
+    ) -> None:
+        done = invoke("run", written(tmp_path), "--output", tmp_path / "out", "--set", change, "--quiet")
+        assert done.exit_code == 2, done.output
+        assert place in done.output
+        assert words in done.output
+        assert len(done.output.strip().splitlines()) == 1
+        assert not (tmp_path / "out").exists()
 
 
 class TestSettings:
@@ -402,7 +407,7 @@ class TestRuns:
     def test_a_scan(self, tmp_path: Path) -> None:
         text = (
             '[data]\nkind = "ct"\nphantom = "shepp-logan"\nshape = [8, 8, 4]\nviews = 8\n[split]\nclients = 4\n'
-            "[run]\nrounds = 5\nreference = true\n"
+            '[method]\nkind = "FPDFP"\n[run]\nrounds = 5\nreference = true\n'
         )
         result = invoke("run", written(tmp_path, text), "--output", tmp_path / "out", "--json", "--quiet")
         assert result.exit_code == 0, result.output

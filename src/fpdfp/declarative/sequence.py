@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,8 +12,31 @@ from typing import Any, NamedTuple
 from fpdfp.declarative import build, execute, results
 from fpdfp.declarative.document import SettingsError
 from fpdfp.declarative.execute import Job
-from fpdfp.declarative.settings import Case, read
+from fpdfp.declarative.settings import SECTIONS, Case, read
 from fpdfp.errors import AccuracyWarning, DivergenceWarning, StepTooLargeWarning
+
+#: Where arguments of the library come from: the first word of its errors, and the setting.
+ABOUT = {
+    "n_clients": ("split", "clients"),
+    "at_least": ("split", "at_least"),
+    "column": ("split", "kind"),
+    "target": ("data", "label"),
+    "site": ("data", "site"),
+    "drop": ("data", "drop"),
+    "categories": ("data", "categories"),
+    "n_features": ("data", "features"),
+    "path": ("data", "volume"),
+    "y": ("data",),
+    "X": ("data",),
+    "losses": ("loss",),
+    "linop": ("operator",),
+    "problem": ("method", "kind"),
+    "clients_per_round": ("run", "clients_per_round"),
+    "drop_out": ("run", "drop_out"),
+    "batch_size": ("method", "batch_size"),
+    "local_steps": ("method", "local_steps"),
+    "strong_convexity": ("loss", "l2"),
+}
 
 
 class Outcome(NamedTuple):
@@ -143,9 +167,18 @@ def _checked(cases: Sequence[Case], folder: Path) -> list[Job]:
         try:
             build.check_fit(case.settings)
         except (TypeError, ValueError) as error:
-            raise SettingsError(f"{case.label or case.settings['name']}: {error}") from error
+            raise located(error, case) from error
     folder.mkdir(parents=True, exist_ok=True)
     return todo
+
+
+def located(error: Exception, case: Case) -> SettingsError:
+    """Return an error of the library as one about the settings: with the place of what it is about, if it says so."""
+    message = str(error)
+    about = re.match(r"[\w.]+", message)
+    word = "" if about is None else about[0]
+    key = tuple(word.split(".")) if word.split(".")[0] in SECTIONS else ABOUT.get(word, ())
+    return SettingsError(f"{case.document.place(key)}: {message}")
 
 
 @contextlib.contextmanager

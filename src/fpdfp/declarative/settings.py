@@ -39,11 +39,14 @@ class Case(NamedTuple):
         The values of the swept keys.
     settings
         All settings.
+    document
+        The file with these values, which knows where each is.
     """
 
     label: str
     changes: dict[str, Any]
     settings: Settings
+    document: Document
 
 
 def read(path: str | Path, assignments: list[str] | None = None) -> list[Case]:
@@ -65,12 +68,13 @@ def cases(document: Document) -> list[Case]:
     for values in itertools.product(*(values for values, _ in swept.values())):
         changes = dict(zip(swept, values, strict=True))
         places = {key: place for key, (_, place) in swept.items()}
-        settings = check(base.changed(changes, places))
+        changed = base.changed(changes, places)
+        settings = check(changed)
         label = _label(changes)
         if label in labels:
             label = f"setting-{len(found) + 1}"
         labels.add(label)
-        found.append(Case(label, {".".join(key): value for key, value in changes.items()}, settings))
+        found.append(Case(label, {".".join(key): value for key, value in changes.items()}, settings, changed))
     return found
 
 
