@@ -16,6 +16,7 @@ import scipy.sparse.linalg
 import sklearn
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -235,8 +236,10 @@ def test_what_needs_more_than_a_prox_says_so() -> None:
     assert problem.duality_gap(np.zeros(FEATURES), np.zeros(FEATURES)) is None
     with pytest.raises(NotImplementedError, match=r"the conjugate of pyproximal.L1 is not known"):
         problem.penalty.conjugate(np.zeros(FEATURES))
-    with pytest.raises(ValueError, match="Wrapped has no subgradient"):
+    with pytest.raises(ValueError, match=r"pyproximal.L1 has no subgradient that is known here, only a prox"):
         fpdfp.solve(problem, fpdfp.FedAvg(step=0.1, penalty="subgradient"), rounds=2)
+    with pytest.raises(NotImplementedError, match=r"pyproximal.L1 has no derivative of its prox that is known here"):
+        fpdfp.reference_solution(problem)
 
 
 @given(
@@ -250,6 +253,22 @@ def test_proxes_and_moreau_agree_with_pyproximal_everywhere(weight: float, t: fl
     size = max(1.0, np.abs(point).max(), weight * t)
     np.testing.assert_allclose(theirs.prox(point, t), ours.prox(point, t), atol=1e-14 * size)
     np.testing.assert_allclose(theirs.conjugate_prox(point, t), ours.conjugate_prox(point, t), atol=1e-13 * size)
+
+
+@given(
+    matrix=arrays(np.float64, st.tuples(st.integers(1, 5), st.integers(1, 5)), elements=st.floats(-1e3, 1e3)),
+    clients=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+def test_every_way_to_give_a_matrix_gives_the_same_map(matrix: Any, clients: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    x, v = (generator.standard_normal((clients, length)) for length in matrix.shape[::-1])
+    given = (matrix, scipy.sparse.coo_matrix(matrix), Tensor(matrix), pylops.MatrixMult(matrix), matrix.tolist())
+    size = 1.0 + np.abs(matrix).sum() * max(np.abs(x).max(), np.abs(v).max())
+    for one in map(linops.aslinop, given):
+        np.testing.assert_allclose(one.apply(x), x @ matrix.T, atol=1e-13 * size)
+        np.testing.assert_allclose(one.adjoint(v), v @ matrix, atol=1e-13 * size)
+        assert one.squared_norm >= np.linalg.norm(matrix, 2) ** 2 * (1 - 1e-9)
 
 
 # SciPy's sparse matrices

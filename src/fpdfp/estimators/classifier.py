@@ -84,6 +84,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
 
     Notes
     -----
+    X may be an array, a sparse matrix, or a table of pandas or Polars, whose columns then have to hold numbers.
+
     ``groups`` of ``fit`` says which site holds each row; without it there is one site. In cross-validation
     scikit-learn hands ``groups`` to the splitter; to have it handed on to the estimator as well, enable metadata
     routing and call ``set_fit_request(groups=True)``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,12 @@ class Wrapped(Penalty):
 
     def conjugate(self, v: Array) -> float:
         raise NotImplementedError(f"the conjugate of {self._name} is not known")
+
+    def subgradient(self, y: Array) -> Array:
+        raise NotImplementedError(f"{self._name} has no subgradient that is known here, only a prox")
+
+    def conjugate_prox_derivative(self, y: Array, sigma: float) -> Callable[[Array], Array]:
+        raise NotImplementedError(f"{self._name} has no derivative of its prox that is known here")
 
     def _examine(self, shape: Shape) -> None:
         """Try the operator at a few points, and keep what they tell; or say what is wrong with it."""
