@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import typer
+
 from fpdfp.declarative import build, execute, results
 from fpdfp.declarative.document import SettingsError
 from fpdfp.declarative.execute import Job
@@ -90,7 +92,9 @@ def in_turn(
     lines: list[dict[str, Any]] = []
     interrupted = False
     with _page(folder, live):
-        for job in todo:
+        for number, job in enumerate(todo, 1):
+            if not quiet and len(todo) > 1:
+                typer.echo(f"run {number} of {len(todo)}: {job.name}", err=True)
             line = execute.run(job, False if quiet else None)
             lines.append(line)
             if line["status"] == "interrupted":
@@ -187,8 +191,6 @@ def _page(folder: Path, live: bool) -> Iterator[None]:
     if not live:
         yield
         return
-    import typer
-
     from fpdfp.report.live import serve
 
     with serve([folder]) as page:
@@ -200,8 +202,6 @@ def _page(folder: Path, live: bool) -> Iterator[None]:
 @contextlib.contextmanager
 def told_warnings() -> Iterator[None]:
     """Have warnings told in a line each."""
-    import typer
-
     with warnings.catch_warnings():
         for kind in (AccuracyWarning, DivergenceWarning, StepTooLargeWarning):
             warnings.simplefilter("always", kind)
