@@ -21,11 +21,23 @@ from tests.pages import DOCS, LINK, PAGES, ROOT, WRITTEN, blocks, commands, comp
 SETUP = re.compile(r"<!-- setup\n(.*?)-->", re.DOTALL)
 #: Pages that show what an example prints.
 EXAMPLES = {"hospitals": DOCS / "estimators.md", "tomography": DOCS / "ct.md"}
-RUNNABLE = [page for page in WRITTEN if any(block.language in ("python", "console") for block in blocks(page))]
 
 
 def name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
+
+
+def python(page: Path) -> str:
+    return "\n".join(block.text for block in blocks(page) if block.language == "python")
+
+
+#: A cluster of Ray is for a process of its own, and one at a time.
+RAY = [page for page in WRITTEN if "engines.Ray(" in python(page)]
+RUNNABLE = [
+    page
+    for page in WRITTEN
+    if page not in RAY and any(block.language in ("python", "console") for block in blocks(page))
+]
 
 
 def is_output(page: Path, index: int) -> bool:
@@ -62,6 +74,19 @@ def test_the_code_of_a_page_prints_what_it_says(page: Path, tmp_path: Path, monk
                 assert done.exit_code == 0, done.output
                 if output:
                     compare(output, done.output)
+
+
+@pytest.mark.xdist_group("ray")
+@pytest.mark.parametrize("page", RAY, ids=name)
+def test_the_code_of_a_page_with_a_cluster_runs(page: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    program = tmp_path / "page.py"
+    program.write_text("\n".join([*SETUP.findall(page.read_text()), python(page), "print(result.status)"]))
+    done = subprocess.run(
+        [sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "finished"
 
 
 def test_what_is_printed_is_compared_wherever_it_is_shown() -> None:
