@@ -550,6 +550,9 @@ def test_watch_serves_until_it_is_interrupted(tmp_path: Path) -> None:
             assert strictly(Answer(url, "/data.json").body.decode())["runs"][0]["name"] == "one"
         finally:
             process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        try:
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 0
     assert errors.strip() == "closed"
