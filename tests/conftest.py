@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # before NumPy and Numba are loaded: workers share the cores
     for variable in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -21,6 +22,28 @@ from hypothesis import settings
 # The same examples every time: a failure in CI can be seen again anywhere.
 settings.register_profile("fpdfp", deadline=None, derandomize=True, max_examples=40, database=None)
 settings.load_profile("fpdfp")
+
+#: Files whose tests share what is dear to make (a federation, a cluster, a browser, a site, experiments), and tests
+#: that belong to one of them: with several test processes they stay in one.
+TOGETHER = {
+    "test_ct_experiment.py", "test_declarative.py", "test_flower.py", "test_ray.py", "test_reconstruct.py",
+    "test_report.py", "test_report_browser.py", "test_reproduce.py", "test_site.py",
+}  # fmt: skip
+BESIDE = {"test_the_code_of_a_page_with_a_cluster_runs": "tests/test_ray.py"}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Deal tests out one by one, but for those that belong together."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file, _, test = nodeid.partition("::")
+            return BESIDE.get(test.partition("[")[0], file if Path(file).name in TOGETHER else nodeid)
+
+    return Together(config, log)
+
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

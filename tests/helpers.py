@@ -75,6 +75,14 @@ def reaches(
     return done.status == "stopped"
 
 
+def long(values: Any, too_long: bool) -> Any:
+    """Return the values of a test's parameters, marked where it takes too long for every change."""
+    import pytest
+
+    many = values if isinstance(values, tuple) else (values,)
+    return pytest.param(*many, marks=[pytest.mark.long] if too_long else [])
+
+
 def zoo() -> dict[str, fpdfp.Problem]:
     """One problem of every kind."""
     X, y, owner = classification()

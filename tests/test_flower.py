@@ -31,7 +31,7 @@ from tests.flower_trial import SEED, SITES, worked, write_app
 from tests.relay import Relay
 
 # One federation for all of them: with pytest-xdist they need --dist loadgroup.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[1]
 ROUNDS = 3

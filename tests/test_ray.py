@@ -23,7 +23,6 @@ from tests import helpers
 
 ray = pytest.importorskip("ray")
 pytestmark = [
-    pytest.mark.xdist_group("ray"),
     # Ray leaves sockets and files of its own to the garbage collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore:Tip. In future versions of Ray:FutureWarning"),

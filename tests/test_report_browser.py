@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 REASON = missing()
-# One browser for all: with several test processes they stay in one.
-pytestmark = [pytest.mark.skipif(REASON is not None, reason=REASON or ""), pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.skipif(REASON is not None, reason=REASON or "")
 ARTEFACTS = Path(__file__).parent / "artefacts"
 EVIL = "<img src=x onerror=alert(1)></script>"
 

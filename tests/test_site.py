@@ -17,8 +17,6 @@ from tests.pages import DOCS, ROOT
 
 pytest.importorskip("mkdocs")
 pytest.importorskip("mkdocstrings_handlers.python")
-#: The site is built once.
-pytestmark = pytest.mark.xdist_group("site")
 
 MODULES = (
     "losses", "penalties", "linops", "methods", "compress", "steps", "precondition", "datasets", "datasets.splits",

@@ -251,6 +251,16 @@ def test_steps_that_a_client_alone_cannot_take_are_warned_of(kind: Any) -> None:
 ZOO = helpers.zoo()
 
 
+#: What takes some 20 seconds each.
+LONG = {
+    ("FedDualAvg", "TV and non-negative"),
+    ("FastFedDualAvg", "TV and non-negative"),
+    ("RandProx", "TV and non-negative"),
+    ("NewtonPDFP", "non-negative"),
+    ("NewtonPDFP", "box"),
+}
+
+
 def taken(kind: Any, problem: fpdfp.Problem) -> bool:
     """Whether a method can minimise a problem in some way."""
     if kind.traits.needs_one_client:
@@ -262,7 +272,15 @@ def taken(kind: Any, problem: fpdfp.Problem) -> bool:
     return "B" in (kind.traits.with_inner_solve or kind.traits.solves) or problem.linop.is_identity
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in METHODS for name in ZOO if taken(kind, ZOO[name])])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        helpers.long((kind, name), (kind.__name__, name) in LONG)
+        for kind in METHODS
+        for name in ZOO
+        if taken(kind, ZOO[name])
+    ],
+)
 def test_nothing_set_is_stable_with_all_kinds_of_noise(kind: Any, name: str) -> None:
     """With automatic steps no method diverges on any problem that it takes, and each makes good progress."""
     problem, traits = ZOO[name], kind.traits

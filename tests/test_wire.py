@@ -152,7 +152,8 @@ def test_many_messages_at_once_are_those_of_one_after_the_other(codec: str, coun
     arrays = np.stack([make(kind, (700,), seed) for seed, kind in enumerate(KINDS) if kind not in ("tiny", "steps")])
     compressor = QSGD(count, block=block, norm="max", codec=codec)
     quantized = compressor.quantize(arrays, Draws(1, 2, np.arange(len(arrays))), PURPOSE)
-    assert quantized.levels is not None and quantized.scales is not None
+    assert quantized.levels is not None
+    assert quantized.scales is not None
     rows = [
         compressor.make(quantized.shape, quantized.dtype, levels=levels[None], scales=scales[None])
         for levels, scales in zip(quantized.levels, quantized.scales, strict=True)
