@@ -20,7 +20,7 @@ from fpdfp.datasets.registry import REGISTRY
 REQUIRED = ("numpy", "scipy", "scikit-learn", "numba", "rich", "typer", "matplotlib", "pooch")
 #: Packages that some parts need: the module, what it is for, and the command that gets it.
 OPTIONAL = {
-    "cupy": ("runs on a GPU", "pip install cupy-cuda12x"),
+    "cupy": ("runs on a GPU", "pip install 'fpdfp[cuda12]', or cuda13"),
     "ray": ("clients in the actors of a cluster", "pip install 'fpdfp[ray]'"),
     "flwr": ("federations across organisations", "pip install 'fpdfp[flower]'"),
     "pyarrow": ("Parquet files", "pip install 'fpdfp[parquet]'"),
