@@ -30,7 +30,10 @@ def main_options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
     ] = False,
 ) -> None:
-    """Federated composite optimisation: minimise f(x) + g(Bx) where the data behind f stays with its owners."""
+    """Federated composite optimisation: minimise f(x) + g(Bx) where the data behind f stays with its owners.
+
+    Example: fpdfp init experiment.toml, then fpdfp run experiment.toml, then fpdfp report runs
+    """
 
 
 @app.command()
