@@ -17,6 +17,7 @@ from fpdfp.engines.history import RESERVED
 from fpdfp.errors import RunFolderError
 from fpdfp.runs import Recorder, SavedRun, load, writing
 from fpdfp.runs.recorder import now
+from fpdfp.runs.saved import relative_error
 
 #: Runs that have ended so are not done again.
 DONE = ("finished", "converged", "stopped", "diverged")
@@ -146,10 +147,7 @@ def line(job: Job) -> dict[str, Any]:
 def summary(saved: SavedRun) -> dict[str, Any]:
     """Return a run in numbers: how it ended, how near it came, what that cost, and its metrics at the end."""
     info, history = saved.info, saved.history
-    reference = info.get("reference")
-    error = None
-    if reference and info["objective"] is not None:
-        error = (info["objective"] - reference) / abs(reference)
+    error = relative_error(info["objective"], info.get("reference"))
     certificate = info.get("certificate") or {}
     metrics = {name: float(history[name][-1]) for name in history if name not in RESERVED and history.rows}
     return {

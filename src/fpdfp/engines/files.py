@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
+import secrets
 from pathlib import Path
 
 #: Bytes of the digest at the end of a file.
 SEAL = 32
 
 
-def write_sealed(path: Path, contents: bytes) -> None:
-    """Write a file so that a crash leaves the old one or the new one; raise OSError and leave the old one."""
+def write_whole(path: Path, *pieces: bytes, flush: bool = False, private: bool = False) -> None:
+    """Write a file so that readers see the old one or the new one; raise OSError and leave the old one.
+
+    With ``flush`` a crash leaves one of them as well. A ``private`` file is for its owner alone.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(contents)
-            file.write(hashlib.sha256(contents).digest())
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
+            file.writelines(pieces)
+            if flush:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
+    if flush:
+        sync_directory(path.parent)
+
+
+def write_sealed(path: Path, contents: bytes) -> None:
+    """Write a file with a digest at its end, so that a crash leaves the old one or the new one."""
+    write_whole(path, contents, hashlib.sha256(contents).digest(), flush=True, private=True)
 
 
 def read_sealed(path: Path) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -82,9 +83,14 @@ class History(Mapping[str, Array]):
     def __repr__(self) -> str:
         return f"History({self.rows} rows: {', '.join(self)})"
 
+    def as_csv(self) -> str:
+        """Return the table as CSV with a header line."""
+        lines = io.StringIO(newline="")
+        writer = csv.writer(lines)
+        writer.writerow(self)
+        writer.writerows(zip(*(self[name].tolist() for name in self), strict=True))
+        return lines.getvalue()
+
     def to_csv(self, path: str | Path) -> None:
         """Write the table as a CSV file with a header line."""
-        with Path(path).open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(self)
-            writer.writerows(zip(*self._columns.values(), strict=True))
+        Path(path).write_text(self.as_csv(), newline="")

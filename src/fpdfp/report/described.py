@@ -15,6 +15,7 @@ from fpdfp.engines.history import COLUMNS, INNER, History
 from fpdfp.errors import RunFolderError
 from fpdfp.report.model import model_of
 from fpdfp.runs import SavedRun, load
+from fpdfp.runs.saved import relative_error
 
 #: So many evaluations are drawn; of more, every second or third and so on.
 MOST_ROWS = 2000
@@ -52,14 +53,14 @@ def described(folder: Path) -> dict[str, Any]:
         "ended": text(info.get("ended")),
         "objective": objective,
         "reference": reference,
-        "error": _relative(objective, reference),
+        "error": number(relative_error(objective, reference)),
         **{name: number(info.get(name)) for name in TOTALS},
         "certificate": _certificate(info.get("certificate")),
         "versions": {str(name): text(version) for name, version in _mapping(info.get("versions")).items()},
         "clients": _clients(info),
         "columns": {
             **{name: columns[name] for name in ("round", "objective", "bits_up", "bits_down", "seconds", *metrics)},
-            "error": [_relative(value, reference) for value in columns["objective"]],
+            "error": [number(relative_error(value, reference)) for value in columns["objective"]],
         },
         "metrics": metrics,
         "evaluations": history.rows,
@@ -114,12 +115,6 @@ def _columns(history: History) -> dict[str, list[float | int | None]]:
 
 def _numbers(values: Array, kept: Array) -> list[float | int | None]:
     return [number(value) for value in values[kept].tolist()]
-
-
-def _relative(objective: float | None, reference: float | None) -> float | None:
-    if objective is None or not reference:
-        return None
-    return number((objective - reference) / abs(reference))
 
 
 def _certificate(found: Any) -> dict[str, float | None] | None:

@@ -28,6 +28,17 @@ class Best(NamedTuple):
     objective: float
 
 
+def relative_error(objective: float | None, reference: float | None) -> float | None:
+    """Return (F − F*)/|F*|; None where one of them is not known, or F* is 0.
+
+    >>> relative_error(1.5, 1.0)
+    0.5
+    """
+    if objective is None or not reference:
+        return None
+    return (objective - reference) / abs(reference)
+
+
 class SavedRun:
     """A run as its folder has it, finished or not; files are read when they are asked for, once.
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import csv
 import io
 import json
 import math
-import os
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,32 +12,19 @@ from typing import Any
 import numpy as np
 
 from fpdfp._array import to_host
-from fpdfp.engines.files import sync_directory
+from fpdfp.engines import files
+from fpdfp.engines.checkpoint import archived
 from fpdfp.engines.history import History
 from fpdfp.errors import StorageError
 
 
 def write(path: Path, contents: bytes, *, flush: bool = False) -> None:
     """Write a file so that readers see the old one or the new one; with ``flush`` a power cut does as well."""
-    # Not by mkstemp, whose files are for their owner alone.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(contents)
-            if flush:
-                file.flush()
-                os.fsync(file.fileno())
-        temporary.replace(path)
-        if flush:
-            sync_directory(path.parent)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, OSError):
-            reason = error.strerror or str(error)
-            raise StorageError(f"{path} could not be written ({reason}); the old files are intact") from error
-        raise
+        files.write_whole(path, contents, flush=flush)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(f"{path} could not be written ({reason}); the old files are intact") from error
 
 
 def write_json(path: Path, value: Any, *, flush: bool = False) -> None:
@@ -69,20 +52,14 @@ def strict(value: Any) -> Any:
 
 def write_arrays(path: Path, arrays: Mapping[str, Any], *, flush: bool = False) -> None:
     """Write an ``.npz`` archive."""
-    buffer = io.BytesIO()
-    plain: dict[str, Any] = {name: np.asarray(to_host(array)) for name, array in arrays.items()}
-    np.savez(buffer, **plain)
-    write(path, buffer.getvalue(), flush=flush)
+    plain = {name: np.asarray(to_host(array)) for name, array in arrays.items()}
+    write(path, archived(plain), flush=flush)
 
 
 def write_history(folder: Path, history: History, form: str, *, flush: bool = False) -> None:
     """Write the table of a run, as CSV or as Parquet."""
     if form == "csv":
-        lines = io.StringIO(newline="")
-        writer = csv.writer(lines)
-        writer.writerow(history)
-        writer.writerows(zip(*(history[name].tolist() for name in history), strict=True))
-        write(folder / "history.csv", lines.getvalue().encode(), flush=flush)
+        write(folder / "history.csv", history.as_csv().encode(), flush=flush)
         return
     pyarrow, parquet = arrow()
     buffer = io.BytesIO()
