@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import math
+import operator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fpdfp import _checks, linops
-from fpdfp._array import beside, namespace
+from fpdfp._array import beside, namespace, to_host
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.bounds import Bound, Feasibility, Search, SmoothDuals
 from fpdfp.compress.base import on_device
 from fpdfp.losses.base import Losses
 from fpdfp.penalties.base import Penalty
@@ -18,6 +21,8 @@ from fpdfp.rng import Draws
 
 #: How many roundings of each number a duality gap allows for.
 ROUNDINGS = 64
+#: So that nothing is divided by 0.
+TINY = 1e-300
 
 
 class Model(NamedTuple):
@@ -133,14 +138,16 @@ class Certificate(NamedTuple):
         f(x) + g(Bx); where g is infinite at Bx, g is taken at the nearest point of its domain, and
         ``violation`` says how far away that is.
     gap
-        A duality gap: F(x) − F* is at most this, up to rounding. None where no strong convexity of f or no conjugate of
-        g is known, and where Bx is outside the domain of g.
+        A duality gap: F(x) − F* is at most this, up to rounding; with a violation, that of ``objective``. None where no
+        bound is known.
     residual
         The residual of Lemma 1.
     violation
         The largest distance of an entry of Bx from the domain of g.
     v
         The dual point that gives the gap.
+    scale
+        What the gap is compared with: |F(x)|, or the objective at 0 times machine epsilon where that is more.
     """
 
     objective: float
@@ -148,11 +155,12 @@ class Certificate(NamedTuple):
     residual: Residual
     violation: float
     v: Array
+    scale: float
 
     @property
     def relative_gap(self) -> float | None:
-        """The gap divided by max(|F(x)|, tiny)."""
-        return None if self.gap is None else self.gap / max(abs(self.objective), 1e-300)
+        """The gap divided by ``scale``."""
+        return None if self.gap is None else self.gap / self.scale
 
 
 class Problem:
@@ -257,11 +265,6 @@ class Problem:
         """A constant with which f is strongly convex for certain; 0 where none is known."""
         return self.losses.strong_convexity(self.weights)
 
-    @property
-    def _has_gap(self) -> bool:
-        """Whether a duality gap can be told."""
-        return self.strong_convexity > 0 and self.penalty.has_conjugate
-
     def smooth_value(self, x: Array) -> float:
         """Return f(x)."""
         return self.losses.value(x, self.weights)
@@ -321,35 +324,32 @@ class Problem:
         return Residual(primal, float(np.linalg.norm(stepped - v)))
 
     def duality_gap(self, x: Array, v: Array) -> float | None:
-        r"""Return an upper bound of F(x) − F*, or None where no strong convexity of f or no conjugate is known.
+        """Return an upper bound of F(x) − F* from the dual points that x and v give, or None where none is known.
 
-        For f strongly convex with constant μ, every dual point v gives
-
-        .. math:: F(x) - F^* \le g(Bx) + g^*(v) - \langle Bx, v\rangle + \frac{1}{2μ}\|\nabla f(x) + B^T v\|^2 ,
-
-        and for f = h + μ/2 ‖·‖² with h a mean of functions of linear forms the right side is the
-        Fenchel–Rockafellar gap at the dual point that x itself gives. An allowance for rounding is added.
+        See :meth:`certificate`, which also looks for a better v.
         """
-        x = self._point("x", x, self.model.shape)
-        v = self._point("v", v, self.model.dual_shape)
-        return self._gap(x, self.linop.apply(x), v, self.gradient(x)) if self._has_gap else None
+        gap = self.certificate(x, v, dual_steps=0).gap
+        return gap
 
-    def _gap(self, x: Array, image: Array, v: Array, gradient: Array) -> float:
-        back = self.linop.adjoint(v)
-        mismatch = float(np.linalg.norm(gradient + back))
-        # The terms cancel at the optimum, and so do the parts of the gradient. What rounding can hide there is
-        # added: an estimate from the sizes of what was summed, generous, but not a proof.
-        unit = self.model.rounding
-        sizes = float(np.linalg.norm(x)) * float(self.lipschitz.mean()), float(np.linalg.norm(back))
-        mismatch += unit * (sum(sizes) + float(np.linalg.norm(gradient)))
-        return self.model.fenchel_gap(image, v) + mismatch**2 / (2 * self.strong_convexity)
-
-    def certificate(self, x: Array, v: Array | None = None, *, dual_steps: int | None = None) -> Certificate:
+    def certificate(
+        self, x: Array, v: Array | None = None, *, dual_steps: int | None = None, thorough: bool = True
+    ) -> Certificate:
         """Say how far x is from optimal.
 
-        The gap depends on the dual point: from v (or from zero) it is improved by accelerated dual steps
-        for x as it is, which need one gradient of f and no more of the data, and the best is kept. By default
-        100 steps are taken, fewer where the dual is so large that they would take long.
+        The gap is a bound of F(x) − F* by weak duality, see `fpdfp/bounds.py`: exact up to rounding for linear models
+        (logistic, least squares, softmax), with a ridge or without. Other losses need a ridge (``strong_convexity``),
+        or a lower bound and a g(Bx) that sees every direction. Where there is no bound, the gap is None.
+
+        Parameters
+        ----------
+        x, v
+            The point, and a dual point, if there is one.
+        dual_steps
+            Where every coordinate has a ridge, v is improved by so many accelerated dual steps for x as it is, which
+            need no more of the data; by default 100, fewer where the dual is large.
+        thorough
+            Whether to look at the Hessian of f, where the bound without it is not known to be the best and it is
+            large.
         """
         if dual_steps is None:
             dual_steps = min(100, max(5, 10**8 // self.linop.size_out))
@@ -362,31 +362,37 @@ class Problem:
         stepped = self.dual_step(x, v, gradient)
         start = stepped if v is None else v
         residual = self._residual(start, self.dual_step(x, start, gradient), gradient)
-        best, best_v = None, stepped
-        if violation == 0.0 and self._has_gap:
-            candidates = [(self._gap(x, image, point, gradient), point) for point in (start, stepped)]
-            best, best_v = min(candidates, key=lambda candidate: candidate[0])
-            best, best_v = self._improve_dual(x, image, gradient, best, best_v, dual_steps)
-        return Certificate(objective, best, residual, violation, best_v)
+        best = Bound(math.inf, stepped)
+        if self.penalty.has_conjugate and math.isfinite(objective):
+            best = self._bound(x, image, gradient, (start, stepped), dual_steps, thorough)
+        gap = best.gap if math.isfinite(best.gap) else None
+        scale = max(abs(objective), self.least_scale, TINY)
+        return Certificate(objective, gap, residual, violation, self.model.xp.asarray(best.v, dtype=x.dtype), scale)
 
-    def _improve_dual(
-        self, x: Array, image: Array, gradient: Array, gap: float, v: Array, steps: int
-    ) -> tuple[float, Array]:
-        """Minimise the gap over v, g*(v) − ⟨Bx, v⟩ + ‖∇f + Bᵀv‖²/2μ, by accelerated proximal gradient steps."""
-        mu = self.strong_convexity
-        sigma = mu * self.model.largest_lambda
-        best, best_v = gap, v
-        momentum, previous, point = 1.0, v, v
-        for _ in range(steps):
-            slope = self.linop.apply(gradient + self.linop.adjoint(point)) / mu - image
-            current = self.penalty.conjugate_prox(point - sigma * slope, sigma)
-            following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
-            point = current + (momentum - 1) / following * (current - previous)
-            momentum, previous = following, current
-            value = self._gap(x, image, current, gradient)
-            if value < best:
-                best, best_v = value, current
-        return best, best_v
+    @functools.cached_property
+    def least_scale(self) -> float:
+        """What gaps are compared with where the objective is smaller: the objective at 0 times machine epsilon."""
+        zero: Array = self.model.xp.zeros(self.model.shape, dtype=self.model.dtype)
+        value = abs(self.evaluate(zero)[0])
+        return float(np.finfo(np.float64).eps) * value if math.isfinite(value) else 0.0
+
+    @functools.cached_property
+    def _feasibility(self) -> Feasibility:
+        return Feasibility(self.model)
+
+    def _bound(
+        self, x: Array, image: Array, gradient: Array, points: tuple[Array, ...], steps: int, thorough: bool
+    ) -> Bound:
+        """Return the smallest bound that is found from some dual points."""
+        x, image, gradient = to_host(x), to_host(image), to_host(gradient)
+        duals = self.losses.dual_points(x, self.weights) or SmoothDuals(self.losses, x, self.weights, gradient)
+        nearest = image if self.penalty.finite else self.penalty.project(image)
+        search = Search(self.model, self._feasibility, duals, x, image, nearest)
+        wide = [to_host(point).astype(np.float64) for point in points]
+        bounds = list(search.bounds(wide, thorough=thorough)) or [Bound(math.inf, wide[-1])]
+        if not search.free.any():
+            bounds.append(search.improve(min(bounds, key=operator.itemgetter(0)).v, steps))
+        return min(bounds, key=operator.itemgetter(0))
 
 
 def _weights(weights: Any, losses: Losses) -> Array:

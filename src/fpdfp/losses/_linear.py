@@ -15,6 +15,7 @@ from fpdfp.linops.base import LinOp
 from fpdfp.linops.diagonal import Diagonal
 from fpdfp.linops.rows import EachRow
 from fpdfp.losses import _rows
+from fpdfp.losses._duals import RowDuals
 from fpdfp.losses.base import Form, Losses, checked_draws
 from fpdfp.rng import Draws, Purpose
 
@@ -38,6 +39,7 @@ class LinearModel(Losses):
 
     #: A bound of the Hessian of the loss of one row in its linear forms: at most this times the identity.
     curvature: ClassVar[float]
+    lower_bound = 0.0
 
     def __init__(self, X: Any, y: Any, clients: Any = None, l2: Any = 0.0, n_clients: int | None = None) -> None:
         self._rows = _rows.collect(X, self._targets(y), clients, n_clients)
@@ -261,6 +263,32 @@ class LinearModel(Losses):
 
     def _row_weights(self, weights: Array) -> Array:
         return np.repeat(weights / self.sizes, self.sizes)
+
+    def _column_norms(self, weights: Array) -> Array:
+        """The root of Σ_j c_j a_jk² for each feature k, with c_j the weight of row j."""
+        X, scale = self._rows.X, self._row_weights(weights)
+        if self._rows.sparse:
+            squares = X.power(2).T @ scale
+        else:
+            starts = range(0, len(X), ROWS)
+            squares = sum(scale[i : i + ROWS] @ np.square(X[i : i + ROWS], dtype=np.float64) for i in starts)
+        norms: Array = np.sqrt(squares)
+        return norms
+
+    def dual_points(self, x: Array, weights: Array) -> RowDuals:
+        return RowDuals(self, x, weights)
+
+    def _slopes(self, z: Array, y: Array) -> Array:
+        """The derivative of the loss of each row in its linear forms."""
+        raise NotImplementedError
+
+    def _curve(self, z: Array, change: Array) -> Array:
+        """The second derivative of the loss of each row, times a change of its linear forms."""
+        raise NotImplementedError
+
+    def _young_gaps(self, z: Array, y: Array, change: Array | None, scale: float) -> Array:
+        """φ(z) + φ*(θ) − zθ of each row at θ = scale (φ'(z) − change), infinite outside the domain of φ*."""
+        raise NotImplementedError
 
 
 def _check_ridge(l2: Any, n_features: int) -> float | Array:

@@ -48,7 +48,7 @@ class PooledRows:
 
     def gradient(self, x: Array) -> Array:
         """Return ∇f(x)."""
-        slopes = self._weights * self._losses._slope(self._linear_forms(x), self._y)
+        slopes = self._weights * self._losses._slopes(self._linear_forms(x), self._y)
         gradient: Array = self._X.T @ slopes + self._ridge * x
         return gradient
 

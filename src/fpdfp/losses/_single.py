@@ -54,9 +54,8 @@ class SingleForm(LinearModel):
         """φ at each row."""
         raise NotImplementedError
 
-    def _slope(self, z: Array, y: Array) -> Array:
-        """The derivative of φ at each row."""
-        raise NotImplementedError
+    def _curve(self, z: Array, change: Array) -> Array:
+        return self._second_derivative(z) * change
 
     def _second_derivative(self, z: Array) -> Array:
         """The second derivative of φ at each row."""

@@ -15,6 +15,7 @@ from fpdfp.linops.base import LinOp
 from fpdfp.rng import Draws
 
 if TYPE_CHECKING:
+    from fpdfp.losses._duals import DualPoints
     from fpdfp.semismooth import Smooth
 
 #: What is known of the form of losses: functions of linear forms of x, quadratic ones of them, or nearly a convolution.
@@ -45,6 +46,8 @@ class Losses(abc.ABC):
     dtype: np.dtype[np.floating]
     sizes: IntArray
     device: str = "cpu"
+    #: A number that no f_i is below, without its ridge; −∞ where none is known.
+    lower_bound: float = -np.inf
 
     @property
     def n_clients(self) -> int:
@@ -182,6 +185,10 @@ class Losses(abc.ABC):
 
         For solvers with all data in one place; see :class:`fpdfp.semismooth.Smooth`.
         """
+        return None
+
+    def dual_points(self, x: Array, weights: Array) -> DualPoints | None:
+        """Return the dual points of Σ w_i f_i near x, from which a duality gap is computed; None if there are none."""
         return None
 
     def hessian_product(self, x: Array, direction: Array, weights: Array) -> Array:

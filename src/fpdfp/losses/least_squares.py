@@ -69,8 +69,13 @@ class LeastSquares(SingleForm):
         losses: Array = 0.5 * (z - y) ** 2
         return losses
 
-    def _slope(self, z: Array, y: Array) -> Array:
+    def _slopes(self, z: Array, y: Array) -> Array:
         return z - y
 
     def _second_derivative(self, z: Array) -> Array:
         return np.ones_like(z)
+
+    def _young_gaps(self, z: Array, y: Array, change: Array | None, scale: float) -> Array:
+        moved = (scale - 1.0) * (z - y) - (0.0 if change is None else scale * change)
+        gaps: Array = 0.5 * np.square(moved)
+        return gaps

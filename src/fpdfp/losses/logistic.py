@@ -8,6 +8,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array
+from fpdfp.losses._duals import kullback_leibler
 from fpdfp.losses._single import SingleForm
 
 
@@ -62,7 +63,7 @@ class Logistic(SingleForm):
         losses: Array = -log_expit(y * z)
         return losses
 
-    def _slope(self, z: Array, y: Array) -> Array:
+    def _slopes(self, z: Array, y: Array) -> Array:
         from scipy.special import expit
 
         slopes: Array = -y * expit(-y * z)
@@ -74,3 +75,11 @@ class Logistic(SingleForm):
         probability = expit(z)
         curvature: Array = probability * (1.0 - probability)
         return curvature
+
+    def _young_gaps(self, z: Array, y: Array, change: Array | None, scale: float) -> Array:
+        # θ = −y p with p the probability of the other class: φ + φ* − zθ is the divergence of the new p from p.
+        from scipy.special import expit
+
+        probability, opposite = expit(-y * z), expit(y * z)
+        moved = (scale - 1.0) * probability + (0.0 if change is None else scale * y * change)
+        return kullback_leibler(moved, probability) + kullback_leibler(-moved, opposite)

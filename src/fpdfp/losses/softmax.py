@@ -9,6 +9,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array
+from fpdfp.losses._duals import kullback_leibler
 from fpdfp.losses._linear import DENSE_HESSIAN, LinearModel
 
 
@@ -96,17 +97,42 @@ class Softmax(LinearModel):
 
     def hessian_product(self, x: Array, direction: Array, weights: Array) -> Array:
         X, probabilities = self._rows.X, self._probabilities(x)
-        change = probabilities * (X @ direction.T)
-        change -= probabilities * change.sum(axis=1, keepdims=True)
+        change = _covariance(probabilities, X @ direction.T)
         product: Array = (X.T @ (self._row_weights(weights)[:, None] * change)).T
         return product + float(weights.sum()) * self._ridge * direction
 
     def _probabilities(self, x: Array) -> Array:
         """The probability of each class at each row."""
-        from scipy.special import softmax
+        return _softmax(self._rows.X @ x.T.astype(np.float64))
 
-        probabilities: Array = softmax(self._rows.X @ x.T.astype(np.float64), axis=1)
-        return probabilities
+    def _slopes(self, z: Array, y: Array) -> Array:
+        slopes = _softmax(z)
+        slopes[np.arange(len(z)), y.astype(np.int64)] -= 1.0
+        return slopes
+
+    def _curve(self, z: Array, change: Array) -> Array:
+        return _covariance(_softmax(z), change)
+
+    def _young_gaps(self, z: Array, y: Array, change: Array | None, scale: float) -> Array:
+        # θ is what the probabilities p have more than the class of the row: φ + φ* − ⟨z, θ⟩ is the divergence from p.
+        moved = (scale - 1.0) * self._slopes(z, y) - (0.0 if change is None else scale * change)
+        gaps: Array = kullback_leibler(moved, _softmax(z)).sum(axis=1)
+        return gaps
+
+
+def _softmax(z: Array) -> Array:
+    """The probability of each class, given the linear forms of rows."""
+    from scipy.special import softmax
+
+    probabilities: Array = softmax(z, axis=1)
+    return probabilities
+
+
+def _covariance(probabilities: Array, change: Array) -> Array:
+    """(diag(p) − ppᵀ) times a change of the linear forms, for each row."""
+    weighted = probabilities * change
+    product: Array = weighted - probabilities * weighted.sum(axis=1, keepdims=True)
+    return product
 
 
 def _count_classes(labels: Array, n_classes: int | None) -> int:

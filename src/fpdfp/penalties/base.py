@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable
 from typing import Any
 
 from fpdfp._typing import Array, Shape
+
+#: Halvings of the interval in which the scale of a dual point is looked for.
+HALVINGS = 52
 
 
 class Penalty(abc.ABC):
@@ -42,6 +46,19 @@ class Penalty(abc.ABC):
 
         A point is in the domain if it is so up to rounding.
         """
+
+    def conjugate_scale(self, v: Array) -> float:
+        """Return the largest s ≤ 1 with s v in the domain of g*, up to rounding; 0 is in it where g is bounded below.
+
+        The default halves an interval; nothing is known of the domain but that it is convex.
+        """
+        if math.isfinite(self.conjugate(v)):
+            return 1.0
+        inside, outside = 0.0, 1.0
+        for _ in range(HALVINGS):
+            middle = 0.5 * (inside + outside)
+            inside, outside = (middle, outside) if math.isfinite(self.conjugate(middle * v)) else (inside, middle)
+        return inside
 
     def conjugate_prox(self, y: Array, sigma: float) -> Array:
         """Return argmin_u g*(u) + ‖u − y‖²/2σ."""

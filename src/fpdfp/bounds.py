@@ -1,0 +1,293 @@
+r"""Bounds of F(x) − F*: what ``Problem.certificate`` rests on.
+
+Let f = h + ½ Σ R_j x_j² with h(x) = Σ c_j φ(a_jᵀx). For every dual point (θ, v) with
+
+    q + Bᵀv = 0 wherever R is 0,    q = Aᵀcθ,
+
+weak duality (Fenchel and Rockafellar) bounds F(x) − F* by a sum of terms that are at least 0, so that nothing cancels:
+
+    Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j)  +  Σ_{R_k > 0} (q + Rx + Bᵀv)_k² / 2R_k  +  g(Bx) + g*(v) − ⟨Bx, v⟩,    z = Ax.
+
+With a ridge on every coordinate θ = φ'(z) and any v will do. Without one a dual point is made feasible in three ways:
+
+* by a direction d, θ = φ'(z) − φ''(z) Ad: a Newton step in the dual, along what g∘B does not see (an intercept, the
+  constants of a total variation), or along all of x where the Hessian is definite;
+* by v ← v − w with Bᵀw = q + Rx + Bᵀv;
+* by scaling, (sθ, sv), until sv is in the domain of g*, as is usual for the lasso.
+
+Each bound holds up to the rounding of sums, for which an estimate is added. The smallest counts.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from fpdfp._typing import Array
+from fpdfp.linops.base import LinOp
+from fpdfp.losses.base import Losses
+from fpdfp.penalties.base import Penalty
+
+#: Up to this size of x, and of B as a dense matrix, what g∘B does not see is found from that matrix.
+DENSE_COLUMNS, DENSE_ENTRIES = 1000, 1 << 22
+#: Steps of LSMR for larger ones, and the most entries of Bx for which they are taken.
+LSMR_STEPS, LSMR_ENTRIES = 2000, 10**6
+#: Singular values below this part of the largest are taken for 0.
+RANK = 1e-10
+#: What is left of q + Bᵀv may be so many times the rounding of a sum.
+LEFT = 32
+EPS = float(np.finfo(np.float64).eps)
+
+
+class Space(Protocol):
+    """What is public of a problem: :class:`fpdfp.problem.Model`."""
+
+    @property
+    def penalty(self) -> Penalty:
+        """The penalty g."""
+
+    @property
+    def linop(self) -> LinOp:
+        """The linear map B."""
+
+
+class Bound(NamedTuple):
+    """A bound of F(x) − F*, and the v of its dual point."""
+
+    gap: float
+    v: Array
+
+
+class SmoothDuals:
+    """What is known of losses without rows: a gradient, perhaps a ridge, and a number that f is not below."""
+
+    def __init__(self, losses: Losses, x: Array, weights: Array, gradient: Array) -> None:
+        total = float(weights.sum())
+        self._x, self._losses, self._weights = x.astype(np.float64), losses, weights
+        self.ridge = np.full(losses.shape, losses.least_convexity * total)
+        self._gradient = gradient.astype(np.float64) - self.ridge * self._x
+        self._lipschitz = float((weights * losses.lipschitz()).sum())
+        self._eps = float(np.finfo(losses.dtype).eps)
+
+    def gradient(self, direction: Array | None = None) -> Array:
+        """Return the gradient of h; there are no other dual points."""
+        return self._gradient
+
+    def gap(self, direction: Array | None, scale: float) -> float:
+        """Return (1 − s)(h(x) − inf h), at least h(x) + h*(s∇h(x)) − s⟨x, ∇h(x)⟩ since h* is convex."""
+        if scale == 1.0:
+            return 0.0
+        value = self._losses.value(self._x.astype(self._losses.dtype), self._weights)
+        value -= 0.5 * float((self.ridge * np.square(self._x)).sum())
+        return (1.0 - scale) * (value - float(self._weights.sum()) * self._losses.lower_bound)
+
+    def rounding(self) -> Array:
+        """Return LEFT units of the last place of gradients of this size, of x and of the gradient at 0."""
+        size = np.linalg.norm(self._gradient) + self._lipschitz * np.linalg.norm(self._x)
+        sizes: Array = np.full(self._x.shape, LEFT * self._eps * float(size) / self._x.size**0.5)
+        return sizes
+
+    is_cheap = False
+
+    def curvature(self, direction: Array) -> Array:
+        """Not known."""
+        raise NotImplementedError
+
+    def hessian(self) -> Array | None:
+        """Return None: it is not known."""
+        return None
+
+
+class Feasibility:
+    """Finds w with Bᵀw = r, and the directions that g(B·) does not see: those in which g∘B is constant."""
+
+    def __init__(self, model: Space) -> None:
+        linop = model.linop
+        self.linop = linop
+        probe = np.full(linop.out_shape, 1e30)
+        # Where the dual is 0 for every point far away, its domain is {0}: g does not depend on that entry.
+        unseen = (model.penalty.conjugate_prox(probe, 1.0) == 0) & (model.penalty.conjugate_prox(-probe, 1.0) == 0)
+        self.seen = np.where(unseen, 0.0, 1.0)
+
+    @property
+    def within_reach(self) -> bool:
+        """Whether w can be found in a reasonable time."""
+        return self.linop.is_identity or self._spectrum is not None or self.linop.size_out <= LSMR_ENTRIES
+
+    @functools.cached_property
+    def _spectrum(self) -> tuple[Array, Array, Array] | None:
+        """Bᵀ with the entries that g sees, and the eigenvalues and eigenvectors of its Gram matrix; None if large."""
+        from fpdfp.semismooth import as_matrix
+
+        linop = self.linop
+        if linop.size_in > DENSE_COLUMNS or linop.size_in * linop.size_out > DENSE_ENTRIES:
+            return None
+        rows = as_matrix(linop, np.dtype(np.float64)).reshape(linop.size_in, -1) * self.seen.ravel()
+        values, vectors = np.linalg.eigh(rows @ rows.T)
+        return rows, values, vectors
+
+    @functools.cached_property
+    def kernel(self) -> Array:
+        """Directions that g∘B does not see, one a row; for a large B only entries and constants are found."""
+        linop = self.linop
+        if linop.is_identity:
+            entries = np.flatnonzero(self.seen == 0)
+            kernel: Array = np.zeros((len(entries), linop.size_in))
+            kernel[np.arange(len(entries)), entries] = 1.0
+        elif self._spectrum is not None:
+            _, values, vectors = self._spectrum
+            kernel = vectors[:, values <= RANK**2 * max(float(values[-1]), 1e-300)].T
+        else:
+            constant = np.full(linop.in_shape, linop.size_in**-0.5)
+            image = self.seen * linop.apply(constant)
+            kernel = constant.reshape(1, -1) if float(np.abs(image).max()) <= 1e-12 else np.zeros((0, linop.size_in))
+        return kernel.reshape(-1, *linop.in_shape)
+
+    def solve(self, r: Array) -> Array:
+        """Return a small w with Bᵀw = r, as far as there is one."""
+        if self.linop.is_identity:
+            return self.seen * r
+        if self._spectrum is None:
+            return self._iterate(r)
+        rows, values, vectors = self._spectrum
+        there = values > RANK**2 * max(float(values[-1]), 1e-300)
+        inverse = np.where(there, 1.0 / np.where(there, values, 1.0), 0.0)
+        w = np.zeros(rows.shape[1])
+        for _ in range(2):  # the second time for what rounding has left
+            w += rows.T @ (vectors @ (inverse * (vectors.T @ (r.ravel() - rows @ w))))
+        return w.reshape(self.linop.out_shape)
+
+    def _iterate(self, r: Array) -> Array:
+        from scipy.sparse.linalg import LinearOperator, lsmr
+
+        linop, seen = self.linop, self.seen
+        adjoint = LinearOperator(
+            (linop.size_in, linop.size_out),
+            matvec=lambda w: linop.adjoint(seen * w.reshape(linop.out_shape)).ravel(),
+            rmatvec=lambda u: (seen * linop.apply(u.reshape(linop.in_shape))).ravel(),
+            dtype=np.float64,
+        )
+        w: Any = lsmr(adjoint, r.ravel(), atol=1e-15, btol=1e-15, conlim=0, maxiter=LSMR_STEPS)[0]
+        return seen * w.reshape(linop.out_shape)
+
+
+class Search:
+    """Looks for the smallest bound at a point x.
+
+    Parameters
+    ----------
+    model
+        What is public of the problem.
+    feasibility
+        That of the model.
+    duals
+        The dual points of f near x.
+    x, image, nearest
+        The point, Bx, and the point of the domain of g nearest to Bx.
+    """
+
+    def __init__(self, model: Space, feasibility: Feasibility, duals: Any, x: Array, image: Array, nearest: Array):
+        self.model, self.feasibility, self.duals = model, feasibility, duals
+        self.x, self.image = x.astype(np.float64), image.astype(np.float64)
+        self.value = model.penalty.value(nearest)
+        self.free = duals.ridge == 0
+        self.rounding = duals.rounding()
+        self.slope = duals.gradient()
+
+    def bound(self, v: Array, *, direction: Array | None = None, whole: bool = False) -> Bound:
+        """Return the bound at the dual point of v and a direction.
+
+        v is moved so that Bᵀv fits wherever there is no ridge, or with ``whole`` everywhere.
+        """
+        penalty, linop, duals = self.model.penalty, self.model.linop, self.duals
+        q = self.slope if direction is None else duals.gradient(direction)
+        rest = q + duals.ridge * self.x + linop.adjoint(v)
+        moved = np.ones_like(self.free) if whole else self.free
+        if moved.any():
+            v = v - self.feasibility.solve(np.where(moved, rest, 0.0))
+        scale = penalty.conjugate_scale(self._inflate(v) if moved.any() else v)
+        v = scale * v
+        back = linop.adjoint(v)
+        rest = np.abs(scale * q + duals.ridge * self.x + back)
+        allowed = self.rounding + EPS * (np.abs(q) + np.abs(back))
+        if not (rest <= LEFT * allowed)[self.free].all():
+            return Bound(np.inf, v)
+        ridge = np.where(self.free, 1.0, duals.ridge)
+        quadratic = float(np.where(self.free, 0.0, np.square(rest + allowed) / (2.0 * ridge)).sum())
+        terms = (self.value, penalty.conjugate(v), -float(np.vdot(self.image, v)))
+        young = abs(sum(terms)) + 8 * EPS * sum(map(abs, terms)) + float((allowed * np.abs(self.x))[self.free].sum())
+        return Bound(duals.gap(direction, scale) + quadratic + young, v)
+
+    def _inflate(self, v: Array) -> Array:
+        """Return v as large as rounding may have made it where B is the identity."""
+        return v + np.sign(v) * self.rounding * self.feasibility.seen if self.model.linop.is_identity else v
+
+    def bounds(self, points: Sequence[Array], *, thorough: bool) -> Iterator[Bound]:
+        """Yield bounds, those that cost least first; ``thorough`` allows those that cost most."""
+        if not self.free.any():
+            yield from map(self.bound, points)
+        if self.feasibility.within_reach:
+            direction = self.unseen_step()
+            points = points[:1] if self.model.linop.is_identity else points
+            for point in points:
+                if self.free.any():
+                    yield self.bound(point, direction=direction)
+                yield self.bound(point, direction=direction, whole=True)
+        if thorough or self.duals.is_cheap:
+            for point in points:
+                step = self.newton(point)
+                if step is not None:
+                    yield self.bound(point, direction=step)
+
+    def unseen_step(self) -> Array | None:
+        """Return a Newton step along what g∘B does not see, None where there is nothing, or no way to take it."""
+        kernel = self.feasibility.kernel
+        if not len(kernel) or isinstance(self.duals, SmoothDuals):
+            return None
+        slope = self.slope + self.duals.ridge * self.x
+        flat = kernel.reshape(len(kernel), -1)
+        curved = np.stack([(self.duals.curvature(one) + self.duals.ridge * one).ravel() for one in kernel])
+        steps = np.linalg.pinv(flat @ curved.T, rcond=1e-13, hermitian=True) @ (flat @ slope.ravel())
+        direction: Array = np.tensordot(steps, kernel, axes=1)
+        return direction
+
+    def newton(self, v: Array) -> Array | None:
+        """Return the Newton step along all of x, None where the Hessian is not definite or too large."""
+        from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+        hessian = self.duals.hessian()
+        if hessian is None:
+            return None
+        hessian[np.diag_indices_from(hessian)] += self.duals.ridge.ravel()
+        rest = self.slope + self.duals.ridge * self.x + self.model.linop.adjoint(v)
+        # Scaled to a diagonal of ones, since features may have very different units.
+        roots = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
+        try:
+            factor = cho_factor(hessian / np.outer(roots, roots))
+        except LinAlgError:
+            return None
+        step: Array = (cho_solve(factor, rest.ravel() / roots) / roots).reshape(rest.shape)
+        return step if np.isfinite(step).all() else None
+
+    def improve(self, v: Array, steps: int) -> Bound:
+        """Minimise the bound over v where every coordinate has a ridge, by accelerated proximal gradient steps.
+
+        It is g*(v) − ⟨Bx, v⟩ + Σ (∇f + Bᵀv)_k²/2R_k, and so many terms that do not depend on v.
+        """
+        penalty, linop, ridge = self.model.penalty, self.model.linop, self.duals.ridge
+        gradient = self.slope + ridge * self.x
+        sigma = float(ridge.min()) / linop.squared_norm if linop.squared_norm > 0 else 1.0
+        best = Bound(np.inf, v)
+        momentum, previous, point = 1.0, v, v
+        for _ in range(steps):
+            slope = linop.apply((gradient + linop.adjoint(point)) / ridge) - self.image
+            current = penalty.conjugate_prox(point - sigma * slope, sigma)
+            following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+            point = current + (momentum - 1) / following * (current - previous)
+            momentum, previous = following, current
+            found = self.bound(current)
+            best = found if found.gap < best.gap else best
+        return best

@@ -1,0 +1,130 @@
+"""Dual points of linear models: what a bound of F(x) − F* is computed from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from fpdfp._typing import Array
+
+if TYPE_CHECKING:
+    from fpdfp.losses._linear import LinearModel
+
+#: How many roundings a sum over rows allows for, relative to the sum of the terms' sizes.
+ROUNDINGS = 8
+#: Rows of single precision that are widened at a time.
+ROWS = 1 << 14
+#: Up to so many multiplications a Hessian is formed whenever a bound is looked for.
+CHEAP_HESSIAN = 10**8
+
+
+class DualPoints(Protocol):
+    r"""Dual points of f = h + ½ Σ R_j x_j² near a point x, with h(x) = Σ c_j φ(a_jᵀx).
+
+    A direction d and a scale s give θ = s (φ'(z) − φ''(z) Ad) at the linear forms z = Ax. With d = 0 and s = 1 it is
+    the dual point of x itself.
+    """
+
+    #: R, with the shape of x.
+    ridge: Array
+    #: Whether the Hessian takes so little time that it may be formed whenever a bound is looked for.
+    is_cheap: bool
+
+    def gradient(self, direction: Array | None = None) -> Array:
+        """Return Aᵀcθ with s = 1: the gradient of h at x where there is no direction."""
+
+    def gap(self, direction: Array | None, scale: float) -> float:
+        """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j), at least 0; infinity where θ is outside the domain of φ*."""
+
+    def rounding(self) -> Array:
+        """Return what rounding may have done to each entry of the gradient, at most, by an estimate."""
+
+    def curvature(self, direction: Array) -> Array:
+        """Return the Hessian of h at x times a direction."""
+
+    def hessian(self) -> Array | None:
+        """Return the Hessian of h at x as a matrix, None where there is none."""
+
+
+class RowDuals:
+    """The dual points of a model with rows of samples, in double precision whatever the rows are in."""
+
+    def __init__(self, losses: LinearModel, x: Array, weights: Array) -> None:
+        self._losses = losses
+        self._X, self._y = losses._rows.X, losses._rows.y.astype(np.float64)
+        self._x = x.astype(np.float64)
+        self._weights = losses._row_weights(weights)
+        self._client_weights = weights
+        self.ridge = np.broadcast_to(float(weights.sum()) * losses._ridge, losses.shape)
+        self._forms = self._times(self._x)
+        self.is_cheap = len(self._y) * self._x.size**2 <= CHEAP_HESSIAN
+
+    def _times(self, x: Array) -> Array:
+        """Return the linear forms of x, with a column for each class where x has rows."""
+        wide = x.T
+        if self._losses._rows.sparse or self._X.dtype == np.float64:
+            product: Array = self._X @ wide
+            return product
+        starts = range(0, len(self._X), ROWS)
+        return np.concatenate([self._X[i : i + ROWS].astype(np.float64) @ wide for i in starts])
+
+    def _back(self, slopes: Array) -> Array:
+        """Return Aᵀ slopes, in the shape of x."""
+        if self._losses._rows.sparse or self._X.dtype == np.float64:
+            product: Array = self._X.T @ slopes
+            return product.T
+        starts = range(0, len(self._X), ROWS)
+        total = sum(self._X[i : i + ROWS].astype(np.float64).T @ slopes[i : i + ROWS] for i in starts)
+        return np.asarray(total).T
+
+    def _weigh(self, values: Array) -> Array:
+        weighed: Array = (self._weights * values.T).T
+        return weighed
+
+    def gradient(self, direction: Array | None = None) -> Array:
+        """Return Aᵀcθ with s = 1."""
+        slopes = self._losses._slopes(self._forms, self._y)
+        if direction is not None:
+            slopes = slopes - self._losses._curve(self._forms, self._times(direction))
+        return self._back(self._weigh(slopes))
+
+    def gap(self, direction: Array | None, scale: float) -> float:
+        """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j)."""
+        if direction is None and scale == 1.0:
+            return 0.0
+        change = None if direction is None else self._losses._curve(self._forms, self._times(direction))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gaps = self._losses._young_gaps(self._forms, self._y, change, scale)
+        total = float((self._weights * gaps).sum())
+        return total if np.isfinite(total) else np.inf
+
+    def rounding(self) -> Array:
+        """Return ROUNDINGS units of the last place of Σ_j |c_j a_jk θ_j|, by the inequality of Cauchy and Schwarz."""
+        slopes = self._losses._slopes(self._forms, self._y)
+        sizes = np.sqrt(np.square(slopes).T @ self._weights)
+        columns = self._losses._column_norms(self._client_weights)
+        return ROUNDINGS * float(np.finfo(np.float64).eps) * np.multiply.outer(sizes, columns)
+
+    def curvature(self, direction: Array) -> Array:
+        """Return the Hessian of h at x times a direction."""
+        return self._back(self._weigh(self._losses._curve(self._forms, self._times(direction))))
+
+    def hessian(self) -> Array | None:
+        """Return the Hessian of h at x as a matrix, None where it would be too large."""
+        matrix = self._losses.hessian(self._x, self._client_weights)
+        if matrix is not None:
+            matrix[np.diag_indices_from(matrix)] -= self.ridge.ravel()
+        return matrix
+
+
+def kullback_leibler(change: Array, before: Array) -> Array:
+    """Return (p + δ) log((p + δ)/p) for probabilities p and changes δ, with 0 log 0 = 0; infinite where p + δ < 0.
+
+    >>> kullback_leibler(np.array([0.5, -0.5]), np.array([0.5, 0.5])).round(4)
+    array([0.6931, 0.    ])
+    """
+    after = before + change
+    ratio = np.where(before > 0, change / np.where(before > 0, before, 1.0), np.where(change > 0, np.inf, 0.0))
+    terms: Any = after * np.log1p(np.maximum(ratio, -1.0))
+    return np.where(after > 0, terms, np.where(after < 0, np.inf, 0.0))
