@@ -100,12 +100,12 @@ def test_identity_lasso_in_closed_form() -> None:
     np.testing.assert_allclose(best.x, [2.5, 0.0, 0.0, -1.5], atol=1e-9)
 
 
-def test_without_strong_convexity_the_residual_is_the_certificate() -> None:
+def test_without_strong_convexity_there_is_a_gap_too() -> None:
     X, y, owner = helpers.classification(rows=4, clients=2, d=20)
     problem = fpdfp.Problem(fpdfp.losses.LeastSquares(X, y, clients=owner), fpdfp.penalties.L1(0.1))
     best = fpdfp.reference_solution(problem, tol=1e-10)
     assert best.converged
-    assert best.certificate.gap is None
+    assert best.certificate.relative_gap <= 1e-10
     assert best.certificate.residual.norm < 1e-8
     other = cvxpy_objective(problem, X, y, owner, 0.0, lambda cp, x: (0.1 * cp.norm1(x), []))
     assert best.objective == pytest.approx(other, rel=1e-8)
@@ -117,6 +117,28 @@ def test_conjugate_gradients_reach_what_factorisation_reaches(name: str, monkeyp
     monkeypatch.setattr(reference, "DENSE_COLUMNS", 0)
     iterative = fpdfp.reference_solution(helpers.zoo()[name], tol=1e-10)
     assert iterative.objective == pytest.approx(dense.objective, rel=1e-9)
+
+
+@pytest.mark.parametrize("mean", [10.0, 1000.0])
+def test_features_far_from_zero_without_a_ridge(mean: float) -> None:
+    rng = np.random.default_rng(3)
+    X, y = rng.standard_normal((120, 20)) + mean, np.where(rng.random(120) < 0.5, 1.0, -1.0)
+    problem = fpdfp.Problem(fpdfp.losses.Logistic(X, y), fpdfp.penalties.L1(1e-3))
+    best = fpdfp.reference_solution(problem, tol=1e-9)
+    assert best.converged
+    other = cvxpy_objective(problem, X, y, np.zeros(120, dtype=int), 0.0, lambda cp, x: (1e-3 * cp.norm1(x), []))
+    assert best.objective <= other * (1 + 1e-7)
+
+
+def test_losses_without_a_bound_are_stationary_and_not_converged() -> None:
+    losses = fpdfp.losses.Custom(
+        value=lambda i, x: float(np.logaddexp(x, -x).sum()),
+        gradient=lambda i, x: np.tanh(x),
+        n_clients=1, shape=(3,), lipschitz=1.0,
+    )  # fmt: skip
+    best = fpdfp.reference_solution(fpdfp.Problem(losses, fpdfp.penalties.Zero()), x0=np.ones(3))
+    assert (best.converged, best.stationary) == (False, True)
+    assert best.certificate.gap is None
 
 
 def test_an_unreachable_tolerance_is_told() -> None:

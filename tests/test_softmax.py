@@ -230,7 +230,7 @@ def test_the_flat_direction_is_no_trouble(size: int | None, monkeypatch: pytest.
     best = fpdfp.reference_solution(fpdfp.Problem(Softmax(X, y, clients=owner), penalties.Zero()), tol=1e-10)
     assert best.converged
     assert best.certificate.residual.norm < 1e-9
-    np.testing.assert_allclose(best.x.sum(axis=0), 0.0, atol=1e-9)  # started at zero, it stays there
+    np.testing.assert_allclose(best.x.sum(axis=0), 0.0, atol=1e-6)  # started at zero, it stays there
 
 
 @pytest.mark.parametrize("sparse", [False, True])

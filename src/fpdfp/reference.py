@@ -34,7 +34,7 @@ DENSE_ENTRIES = 1 << 23
 SMALL = 512
 GROWTH = 3.0
 #: Outer steps without halving the error after which rounding is taken to be the limit.
-PATIENCE = 8
+PATIENCE = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,9 @@ class Reference:
     certificate
         Duality gap where one is known, and the residual of Lemma 1.
     converged
-        Whether the tolerance was reached.
+        Whether the duality gap is at most the tolerance.
+    stationary
+        Whether no duality gap is known for the problem, and the residual is at most the tolerance.
     newton_steps
         Newton steps in all.
     seconds
@@ -63,6 +65,7 @@ class Reference:
     objective: float
     certificate: Certificate
     converged: bool
+    stationary: bool
     newton_steps: int
     seconds: float
 
@@ -81,8 +84,9 @@ def reference_solution(problem: Problem, tol: float = 1e-10, x0: Any = None) -> 
         What to minimise; its penalty must know the derivative of its prox, as all of
         :mod:`fpdfp.penalties` do.
     tol
-        The relative duality gap to reach; where no strong convexity of f is known, and where g has constraints,
-        the residual ‖∇f(x) + Bᵀv‖ relative to ‖∇f(0)‖, and ‖Bx − y‖ relative to ‖Bx‖, with y in the domain of g.
+        The relative duality gap to reach. Where no gap is known (:meth:`Problem.certificate` says when), the residual
+        ‖∇f(x) + Bᵀv‖ relative to ‖∇f(0)‖, and ‖Bx − y‖ relative to ‖Bx‖, with y in the domain of g: a small residual
+        does not bound the distance to the minimum.
     x0
         Where to start; zero by default.
 
@@ -122,8 +126,9 @@ class _AugmentedLagrangian:
         self.newton_steps = 0
         self.smooth: Smooth = problem.losses.pooled(problem.weights) or _SmoothPart(problem)
         linop = problem.linop
-        #: Where f may be flat, x is held near the last x, less and less: the proximal method of multipliers.
-        self.proximity = 0.0 if self.mu > 0 else 1e-2 * float(problem.lipschitz.mean())
+        #: Where f may be flat, x is held near the last x, less and less: the proximal method of multipliers. Beside
+        #: features of very different sizes, L says nothing of the curvature that matters: so very little of it.
+        self.proximity = 0.0 if self.mu > 0 else 1e-8 * float(problem.lipschitz.mean())
         self.matrix: Array | None = None
         if linop.size_in <= DENSE_COLUMNS and linop.size_in * linop.size_out <= DENSE_ENTRIES:
             self.matrix = as_matrix(linop, problem.model.dtype)
@@ -148,15 +153,17 @@ class _AugmentedLagrangian:
             sigma *= GROWTH
         x, v = best
         certificate = problem.certificate(x, v, dual_steps=0)
-        converged = best_error <= self.tol
-        if not converged:
+        reached = best_error <= self.tol
+        if not reached:
+            what = "residual" if certificate.gap is None else "duality gap"
             warnings.warn(
-                f"reference_solution reached {best_error:.2g} instead of tol={self.tol:g}",
+                f"reference_solution reached a relative {what} of {best_error:.2g} instead of tol={self.tol:g}",
                 AccuracyWarning,
                 stacklevel=3,
             )
+        converged, stationary = reached and certificate.gap is not None, reached and certificate.gap is None
         seconds = time.perf_counter() - started
-        return Reference(x, v, certificate.objective, certificate, converged, self.newton_steps, seconds)
+        return Reference(x, v, certificate.objective, certificate, converged, stationary, self.newton_steps, seconds)
 
     def start(self, x: Array, scale: float) -> tuple[Array, float]:
         """Return a first point and a σ that suits the sizes of v and Bx.
@@ -191,16 +198,15 @@ class _AugmentedLagrangian:
         return 0.5 * self.tol * scale
 
     def error(self, x: Array, v: Array, w: Array, sigma: float, scale: float) -> float:
-        """The relative duality gap, or the relative residuals where no gap is known."""
+        """The relative duality gap and the relative violation; where no gap is known, the relative residuals."""
         problem = self.problem
-        if problem.penalty.finite and problem.penalty.has_conjugate and self.mu > 0:
-            gap = problem.duality_gap(x, w)
-            assert gap is not None
-            return gap / max(abs(problem.objective(x)), 1e-300)
+        certificate = problem.certificate(x, w, dual_steps=0)
+        size = max(float(np.linalg.norm(problem.linop.apply(x))), 1e-8)
+        if certificate.relative_gap is not None:
+            return max(certificate.relative_gap, certificate.violation / size)
         stationarity = float(np.linalg.norm(problem.gradient(x) + problem.linop.adjoint(w))) / scale
         # Bx and the y that minimises the augmented Lagrangian differ by (w − v)/σ.
-        mismatch = float(np.linalg.norm(w - v)) / sigma
-        return max(stationarity, mismatch / max(float(np.linalg.norm(problem.linop.apply(x))), 1e-8))
+        return max(stationarity, float(np.linalg.norm(w - v)) / sigma / size)
 
 
 class _SmoothPart:

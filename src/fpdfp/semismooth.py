@@ -23,6 +23,8 @@ from fpdfp.linops.base import LinOp
 from fpdfp.penalties.base import Penalty
 
 MAX_NEWTON = 100
+#: Steps of conjugate gradients for one direction.
+MAX_CONJUGATE = 2000
 #: What rounding can do to a sum, relative to its terms.
 ROUNDING, TINY = 1e-13, 1e-300
 #: Newton steps without progress after which the rest is taken for rounding.
@@ -161,7 +163,7 @@ def _conjugate_gradients(product: Callable[[Array], Array], right: Array) -> Arr
     direction = residual
     square = float(np.vdot(residual, residual))
     target = square * min(0.1, square**0.5) ** 2
-    for _ in range(10 * right.size):
+    for _ in range(min(10 * right.size, MAX_CONJUGATE)):
         image = product(direction)
         curvature = float(np.vdot(direction, image))
         if curvature <= 0:

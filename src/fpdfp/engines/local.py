@@ -16,7 +16,7 @@ from fpdfp.compress import Compressor, Full
 from fpdfp.engines.downlink import Downlink, Kept, full_bits
 from fpdfp.engines.history import History
 from fpdfp.methods.base import Method, Work
-from fpdfp.problem import Problem
+from fpdfp.problem import TINY, Certificate, Problem
 from fpdfp.rng import Draws, Purpose, choose_clients
 
 #: A plain integer, since arithmetic with an enumeration is slow.
@@ -44,6 +44,22 @@ class _Round(NamedTuple):
     bits_down: int
     seconds: float
     kept: Kept | None
+
+
+class Certified(NamedTuple):
+    """What clients have certified: a bound of F(x) − F*, F(x), what the bound is compared with, and x as it was sent."""
+
+    gap: float
+    objective: float
+    scale: float
+    x: Array
+
+    def refine(self, certificate: Certificate) -> Certificate:
+        """Return a certificate of this x, or of one made from it, with this bound where it is the smaller one."""
+        gap = self.gap + max(certificate.objective - self.objective, 0.0)
+        if certificate.gap is not None and certificate.gap <= gap:
+            return certificate
+        return certificate._replace(gap=gap)
 
 
 class Run:
@@ -106,6 +122,8 @@ class Run:
         self.seconds = 0.0
         self.history = History()
         self.stop_reason: str | None = None
+        #: How the run has ended, where it has reached its tolerance or can get no further, for a checkpoint.
+        self.ended = ""
         self._pending: _Round | None = None
 
     @property
@@ -244,29 +262,55 @@ class Run:
 
     def labels(self) -> dict[str, str]:
         """Return what a checkpoint is to say beside what tells runs apart."""
-        return {}
+        return {"ended": self.ended}
 
     def resumed(self, labels: Mapping[str, str]) -> None:
         """Take note of what a checkpoint says beside what tells runs apart."""
+        self.ended = labels.get("ended", "")
 
     def memory_to_save(self) -> dict[str, Array]:
         """Return what clients remember, for a checkpoint."""
         return dict(self.memory._asdict()) if self.memory else {}
 
-    def certify(self, enough: float = math.inf) -> float | None:
-        """Have every client send its part of a duality gap, count the bits, and return the gap relative to F(x).
+    @property
+    def asks_freely(self) -> bool:
+        """Whether asking the clients something between rounds is no dearer than asking it along with a round."""
+        return True
 
-        None where the method or the problem has no such certificate. Where the server itself sees that the gap will not
-        be at most ``enough``, by a factor of ten, nobody is asked, and it is infinite.
+    @property
+    def scale(self) -> float:
+        """What a gap is compared with, from the objective that was evaluated last."""
+        return max(abs(self.history.last()["objective"]), self.problem.least_scale, TINY)
+
+    @property
+    def foresees(self) -> bool:
+        """Whether the server itself can tell when a look at the gap is not worth while."""
+        return self.method.can_certify and (self._is_certifiable or self.problem.linop.is_identity)
+
+    @property
+    def _is_certifiable(self) -> bool:
+        return self.problem.losses.least_convexity > 0 and self.problem.penalty.has_conjugate
+
+    def outlook(self) -> float:
+        """What the server expects of the gap, from what it knows itself; 0 where it knows nothing."""
+        return self.method.outlook(self.problem.model, self.state, self.scale) if self.foresees else 0.0
+
+    def certify(self, *, fine: bool = False) -> Certified | None:
+        """Have every client send its part of a duality gap, and count the bits.
+
+        The question is sent in single precision, and what that changes is added to the gap; with ``fine``, in that of
+        x. None where the method or the problem has no such certificate.
         """
-        problem, method = self.problem, self.method
-        question = method.question(problem.model, self.state)
-        if question is None or problem.losses.least_convexity == 0 or not problem.penalty.has_conjugate:
+        if not (self.method.can_certify and self._is_certifiable):
             return None
-        if math.isfinite(enough) and method.outlook(problem.model, self.state) > 10.0 * enough:
-            return math.inf
-        value, gap = method.conclude(problem.model, self.state, self._answers(question) / problem.n_clients)
-        return None if gap is None else gap / max(abs(value), 1e-300)
+        problem, method = self.problem, self.method
+        question = method.question(problem.model, self.state, fine=fine)
+        answers = self._answers(question) / problem.n_clients
+        value, gap = method.conclude(problem.model, self.state, question, answers)
+        if gap is None:
+            return None
+        x = problem.model.xp.asarray(question.x, dtype=problem.model.dtype)
+        return Certified(gap, value, max(abs(value), problem.least_scale, TINY), x)
 
 
 def back(fresh: Any, saved: Mapping[str, Array]) -> Any:

@@ -21,6 +21,7 @@ from fpdfp.engines.observer import Observer
 from fpdfp.engines.progress import Bar
 from fpdfp.engines.result import Result
 from fpdfp.engines.setup import constants_of
+from fpdfp.engines.stopping import Ending, Stopping
 from fpdfp.errors import AbsentError, AccuracyWarning, CheckpointError, DivergenceWarning
 from fpdfp.problem import Certificate, Problem, Residual
 
@@ -28,7 +29,7 @@ log = logging.getLogger("fpdfp.engines")
 #: An objective this many times that of the start and of zero counts as divergence.
 BLOW_UP = 1e3
 #: How a run ends that the user stops.
-INTERRUPTED = ("interrupted", "stopped by the user; the result so far is kept")
+INTERRUPTED = Ending("interrupted", "stopped by the user; the result so far is kept")
 #: So that zero is at most zero times something.
 TINY = 1e-300
 
@@ -60,8 +61,8 @@ class Loop:
         self.observers = [one for one in plan.callbacks if isinstance(one, Observer)]
         self.good = (run.state, run.work, run.round, run.bits_up, run.bits_down)
         with run.asking_ahead(last=run.round >= plan.rounds):
-            scale = self.scale()
-        self.limit, self.rounding = BLOW_UP * scale, 64 * float(np.finfo(np.float64).eps) * scale
+            self.limit = BLOW_UP * self.scale()
+        self.stopping = None if plan.tol is None else Stopping(run, plan.tol, self.slope)
 
     def scale(self) -> float:
         """A size that the objective should not exceed by far: that at zero and at the start, and what a step gains."""
@@ -98,11 +99,12 @@ class Loop:
         from fpdfp._kernels import threads
 
         run, plan = self.run, self.plan
-        ended = None
+        # A run that is resumed may have reached its tolerance before.
+        ended = None if self.stopping is None else self.stopping.recall(run.ended)
         with Interrupt() as interrupt:
             if self.missing_row():
                 self.evaluate_start()
-            if run.round < plan.rounds:
+            if run.round < plan.rounds and ended is None:
                 # Kernels are compiled, and the number of threads is chosen, before the clock starts.
                 with threads.fastest(run.rehearse), Bar(plan.rounds, run.round, progress) as bar:
                     ended = self.rounds(interrupt, bar)
@@ -114,7 +116,7 @@ class Loop:
                         ended = self.diverged(str(error))
                     except AbsentError as error:
                         log.warning("the end is not evaluated: %s", error)
-                return self.result(*(ended or ("finished", f"all {plan.rounds} rounds done")))
+                return self.result(ended or Ending("finished", f"all {plan.rounds} rounds done"))
 
     def missing_row(self) -> bool:
         """Whether the round done last should have been evaluated and was not: at the start, or after a crash."""
@@ -131,7 +133,7 @@ class Loop:
                 f"x0 must be a point where the objective is finite, got {objective:g}; look at x0 and at the losses"
             ) from None
 
-    def rounds(self, interrupt: Interrupt, bar: Bar) -> tuple[str, str] | None:
+    def rounds(self, interrupt: Interrupt, bar: Bar) -> Ending | None:
         """Do the rounds; return status and message if they ended early."""
         run, plan = self.run, self.plan
         ended = None
@@ -139,16 +141,11 @@ class Loop:
         try:
             while run.round < plan.rounds and ended is None:
                 run.advance()
-                due = plan.due(run.round) and self.evaluated()
-                gap = None
-                if due:
-                    # Before the checkpoint, since it costs bits.
-                    if plan.tol is not None:
-                        gap, due = self.certified(plan.tol)
+                if plan.due(run.round) and self.evaluated():
                     bar.update(run.round, run.history.last()["objective"], run.bits_up)
+                ended = self.ended(interrupt)  # before the checkpoint, since looking costs bits
                 if plan.checkpoint is not None and run.round % plan.checkpoint_every == 0:
                     self.save()
-                ended = self.ended(due, gap, interrupt)
         except DivergenceError as error:
             return self.diverged(str(error))
         except StoppedError:
@@ -163,64 +160,23 @@ class Loop:
             self.save()
         return ended
 
-    def ended(self, evaluated: bool, gap: float | None, interrupt: Interrupt) -> tuple[str, str] | None:
-        """Say whether the run is to end before its last round, and why; ``gap`` is what the clients have certified."""
-        run, plan = self.run, self.plan
-        for callback in plan.callbacks:
+    def ended(self, interrupt: Interrupt) -> Ending | None:
+        """Say whether the run is to end before its last round, and why."""
+        run = self.run
+        for callback in self.plan.callbacks:
             outcome = callback(run)
             if isinstance(outcome, bool | np.bool_) and outcome and run.stop_reason is None:
                 run.stop()
         if run.stop_reason is not None:
-            return "stopped", run.stop_reason
+            return Ending("stopped", run.stop_reason)
         if interrupt.requested:
             return INTERRUPTED
-        if evaluated and plan.tol is not None:
-            # Where the optimum is 0, nothing is small beside it; rounding at the size of the start is as good.
-            objective = abs(run.history.last()["objective"])
-            enough = max(plan.tol, self.rounding / max(objective, TINY))
-            if gap is not None:
-                close = gap <= enough
-                return ("converged", f"the clients certify a relative gap of at most {plan.tol:g}") if close else None
-            try:
-                with run.evaluating(last=True):
-                    certificate = run.problem.certificate(run.x, run.v)
-            except AbsentError as error:
-                log.warning("round %d is not certified: %s", run.round, error)
-                return None
-            if certificate.relative_gap is not None and certificate.relative_gap <= enough:
-                return "converged", f"the relative duality gap is at most {plan.tol:g}"
-            if certificate.gap is None and self.is_stationary(certificate, plan.tol):
-                return "converged", f"the relative residual of Lemma 1 is at most {plan.tol:g}"
-        return None
-
-    def is_stationary(self, certificate: Certificate, tol: float) -> bool:
-        """Whether the residual is small beside gradients and duals, and the violation beside what Bx is."""
-        problem = self.run.problem
-        image = problem.linop.apply(self.run.x)
-        # An error of the dual is one of the gradient, Bᵀv; beside the dual alone it would never be small where v* = 0.
-        dual = max(float(np.linalg.norm(certificate.v)), self.slope * problem.model.largest_lambda**0.5, TINY)
-        return (
-            certificate.residual.primal <= tol * self.slope
-            and certificate.residual.dual <= tol * dual
-            and certificate.violation <= tol * max(float(np.abs(image).max()), TINY)
-            and self.decrement(certificate) <= tol * max(abs(certificate.objective), self.rounding)
-        )
-
-    def decrement(self, certificate: Certificate) -> float:
-        """About what a step in the method's coordinates would gain; beside one steep feature any residual is small."""
-        run = self.run
-        if run.method.factor is None:
-            return 0.0
-        slope = run.problem.gradient(run.x) + run.problem.linop.adjoint(certificate.v)
-        return 0.5 * float(np.square(run.method.factor.adjoint(slope)).sum())
-
-    def certified(self, tol: float) -> tuple[float | None, bool]:
-        """Have the clients certify a gap; return it, and whether all have answered."""
-        try:
-            return self.run.certify(tol * abs(self.run.history.last()["objective"])), True
-        except AbsentError as error:
-            log.warning("round %d is not certified: %s", self.run.round, error)
-            return None, False
+        if self.stopping is None or not (run.asks_freely or self.plan.due(run.round)):
+            return None
+        ending = self.stopping.look(last=run.round == self.plan.rounds)
+        if ending is not None:
+            run.ended = self.stopping.describe(ending)
+        return ending
 
     def evaluated(self) -> bool:
         """Evaluate between rounds; where sites do not answer the round has no row, and the run goes on."""
@@ -273,7 +229,7 @@ class Loop:
         for one in self.observers:
             one.saved(run)
 
-    def diverged(self, what: str) -> tuple[str, str]:
+    def diverged(self, what: str) -> Ending:
         """Go back to the last good iterate, and say what to lower."""
         run = self.run
         failed = run.round
@@ -291,7 +247,7 @@ class Loop:
             advice += f", or quantize more finely (the relative variance bound is now {constants.omega:.3g})"
         message = f"{what} by round {failed}; kept the iterate of round {run.round}: {advice}"
         warnings.warn(message, DivergenceWarning, stacklevel=7)
-        return "diverged", message
+        return Ending("diverged", message)
 
     def polished(self, x: Array, v: Array | None) -> Array:
         """Return x after a prox with its own dual, where that is no worse: other coordinates leave zeros at 1e-12."""
@@ -303,7 +259,7 @@ class Loop:
         before, after = run.problem.evaluate(x), run.problem.evaluate(near)
         return near if after[0] <= before[0] * (1 + 1e-12) and after[1] <= before[1] else x
 
-    def result(self, status: str, message: str) -> Result:
+    def result(self, ending: Ending) -> Result:
         """Say how it ended, and how far from the optimum."""
         run = self.run
         unsolved = (run.work + run.method.server_work(run.state)).unsolved
@@ -314,20 +270,24 @@ class Loop:
                 stacklevel=6,
             )
         x, v = run.method.solution(run.state)
+        if ending.certified is not None:
+            x = ending.certified.x  # as it was sent to be certified
         try:
             x = self.polished(x, v)
             certificate = run.problem.certificate(x, v)
+            if ending.certified is not None:
+                certificate = ending.certified.refine(certificate)
         except AbsentError as error:
             log.warning("nothing is certified: %s", error)
             unknown = run.problem.model.xp.zeros(run.problem.model.dual_shape, dtype=x.dtype) if v is None else v
-            certificate = Certificate(math.nan, None, Residual(math.nan, math.nan), math.nan, unknown)
+            certificate = Certificate(math.nan, None, Residual(math.nan, math.nan), math.nan, unknown, math.nan)
         return Result(
             x=x,
             v=certificate.v if v is None else v,
             objective=certificate.objective,
             history=run.history,
-            status=status,
-            message=message,
+            status=ending.status,
+            message=ending.message,
             rounds=run.round,
             bits_up=run.bits_up,
             bits_down=run.bits_down,

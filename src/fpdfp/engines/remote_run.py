@@ -50,13 +50,18 @@ class RemoteRun(Run):
                 super().rehearse()
             self.crew.totals = totals
 
+    @property
+    def asks_freely(self) -> bool:
+        return not self.crew.slow
+
     def listen(self, stopped: Callable[[], bool]) -> None:
         self.crew.stopped = stopped
 
     def labels(self) -> dict[str, str]:
-        return {"run": self.crew.run_id}
+        return super().labels() | {"run": self.crew.run_id}
 
     def resumed(self, labels: Mapping[str, str]) -> None:
+        super().resumed(labels)
         self.crew.run_id = labels.get("run", self.crew.run_id)
         self.start()
 

@@ -24,8 +24,10 @@ class Result:
     history
         The table of the run.
     status
-        ``"finished"`` (all rounds done), ``"converged"`` (``tol`` reached), ``"stopped"`` (by a callback),
-        ``"interrupted"`` (Ctrl-C) or ``"diverged"``.
+        ``"converged"``: F(x) − F* is at most ``tol`` times ``certificate.scale``, by a duality gap. ``"stationary"``:
+        the residual is at most ``tol``, and no bound of F(x) − F* is known. ``"rounding"``: the objective no longer
+        changes, and its gap is above ``tol``. ``"finished"``: all rounds done. ``"stopped"`` by a callback,
+        ``"interrupted"`` by Ctrl-C, or ``"diverged"``.
     message
         The status in a sentence.
     rounds

@@ -82,11 +82,13 @@ def solve(
     callbacks
         Functions called after every round with the :class:`fpdfp.Run`; one that returns True ends it.
     tol
-        Stop when the relative duality gap is at most this; where no gap is known, when the residual of Lemma 1 is,
-        beside the gradient at the start or at zero and beside the dual, and the violation of constraints beside Bx.
-        Checked at evaluations. With methods that can (the shifted ones, where every f_i is strongly convex) the clients
-        certify the gap themselves, by two numbers each, as they would in a deployment, and those messages are counted;
-        with others the simulation looks at all data.
+        Stop with the status ``"converged"`` when a bound of F(x) − F* is at most ``tol`` times max(|F(x)|, ε F(0)), ε
+        the machine epsilon: a duality gap, see :meth:`Problem.certificate`. Where no bound is known for a problem, stop
+        with ``"stationary"`` when the residual of Lemma 1 is at most ``tol`` beside the gradient at the start or at
+        zero, which says nothing of F(x) − F*. Where rounding allows no more, stop with ``"rounding"``.
+        With methods that can (the shifted ones, where every f_i is strongly convex) clients certify the gap by two
+        numbers each, as they would in a deployment, and those messages are counted; otherwise the gap is computed from
+        sums over clients. When to ask does not depend on ``rounds``.
     checkpoint
         A file to write the state of the run to, every ``checkpoint_every`` rounds (by default about 20 times
         a run), on Ctrl-C and at the end.

@@ -196,13 +196,20 @@ class FederatedLinearModel(BaseEstimator):
             progress=self.progress,
         )
         if self.tol is not None and result.status not in ("converged", "diverged"):
-            warnings.warn(
-                f"{type(self).__name__} did not reach tol={self.tol:g} in {result.rounds} rounds ({result.status}); "
-                "allow more rounds or a larger tol, or scale the features (standardize=True)",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+            warnings.warn(self._shortfall(result), ConvergenceWarning, stacklevel=4)
         return result
+
+    def _shortfall(self, result: Result) -> str:
+        """Say how far a run is from the tolerance, and what may help."""
+        gap = result.certificate.relative_gap
+        reached = "no bound is known" if gap is None else f"the relative duality gap is {gap:.2g}"
+        advice = ["allow more rounds or a larger tol"] if result.status == "finished" else []
+        advice += [] if self.standardize else ["scale the features (standardize=True)"]
+        hint = f"; {', or '.join(advice)}" if advice else ""
+        return (
+            f"{type(self).__name__} is not known to have reached tol={self.tol:g} after {result.rounds} rounds "
+            f"({result.status}; {reached}){hint}"
+        )
 
     def _keep(self, result: Result, moments: list[Moments]) -> None:
         """Keep what the run tells, and count what was sent before it as well."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 #: How many roundings a sum over rows allows for, relative to the sum of the terms' sizes.
 ROUNDINGS = 8
+EPS = float(np.finfo(np.float64).eps)
 #: Rows of single precision that are widened at a time.
 ROWS = 1 << 14
 #: Up to so many multiplications a Hessian is formed whenever a bound is looked for.
@@ -58,6 +59,7 @@ class RowDuals:
         self._client_weights = weights
         self.ridge = np.broadcast_to(float(weights.sum()) * losses._ridge, losses.shape)
         self._forms = self._times(self._x)
+        self._column_norms = losses._column_norms(weights)
         self.is_cheap = len(self._y) * self._x.size**2 <= CHEAP_HESSIAN
 
     def _times(self, x: Array) -> Array:
@@ -91,20 +93,22 @@ class RowDuals:
 
     def gap(self, direction: Array | None, scale: float) -> float:
         """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j)."""
+        # The linear forms are rounded themselves, and so is what θ is to fit.
+        error = ROUNDINGS * EPS * float((self._column_norms * np.abs(self._x)).sum())
+        rounding = 0.5 * self._losses.curvature * error**2
         if direction is None and scale == 1.0:
-            return 0.0
+            return rounding
         change = None if direction is None else self._losses._curve(self._forms, self._times(direction))
         with np.errstate(divide="ignore", invalid="ignore"):
             gaps = self._losses._young_gaps(self._forms, self._y, change, scale)
         total = float((self._weights * gaps).sum())
-        return total if np.isfinite(total) else np.inf
+        return total + rounding if np.isfinite(total) else np.inf
 
     def rounding(self) -> Array:
         """Return ROUNDINGS units of the last place of Σ_j |c_j a_jk θ_j|, by the inequality of Cauchy and Schwarz."""
         slopes = self._losses._slopes(self._forms, self._y)
         sizes = np.sqrt(np.square(slopes).T @ self._weights)
-        columns = self._losses._column_norms(self._client_weights)
-        return ROUNDINGS * float(np.finfo(np.float64).eps) * np.multiply.outer(sizes, columns)
+        return ROUNDINGS * EPS * np.multiply.outer(sizes, self._column_norms)
 
     def curvature(self, direction: Array) -> Array:
         """Return the Hessian of h at x times a direction."""

@@ -188,20 +188,31 @@ class Method(abc.ABC):
     def solution(self, state: Any) -> tuple[Array, Array | None]:
         """Return x and the dual v that a state stands for; None for v where the method keeps none."""
 
-    def question(self, model: Model, state: Any) -> Any:
-        """Return what the server sends to everyone to have a duality gap certified, None if the method cannot."""
-        return None
+    @property
+    def can_certify(self) -> bool:
+        """Whether clients can certify a duality gap with what they remember: ``question``, ``answer``, ``conclude``."""
+        return False
 
-    def outlook(self, model: Model, state: Any) -> float:
-        """Return what the server expects of the gap, from what it knows itself: it need not ask while this is large."""
+    def question(self, model: Model, state: Any, *, fine: bool) -> Any:
+        """Return what the server sends to everyone to have a duality gap certified, x first.
+
+        In single precision, or with ``fine`` in that of the model.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no certificate of its own")
+
+    def outlook(self, model: Model, state: Any, scale: float) -> float:
+        """Return what the server expects of the gap, from what it knows itself: it need not ask while this is large.
+
+        ``scale`` is about the size of the objective.
+        """
         return 0.0
 
     def answer(self, model: Model, local: LocalLosses, question: Any) -> Array:
         """Return two numbers for each client: N w_i f_i(x), and its part of the gap."""
         raise NotImplementedError(f"{type(self).__name__} has no certificate of its own")
 
-    def conclude(self, model: Model, state: Any, answers: Array) -> tuple[float, float | None]:
-        """Return F(x) and an upper bound of F(x) − F*, from the mean of all clients' answers."""
+    def conclude(self, model: Model, state: Any, question: Any, answers: Array) -> tuple[float, float | None]:
+        """Return F(x) and an upper bound of F(x) − F* for the x of the question, from the mean of the answers."""
         raise NotImplementedError(f"{type(self).__name__} has no certificate of its own")
 
     def server_work(self, state: Any) -> Work:

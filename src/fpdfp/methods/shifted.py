@@ -394,19 +394,36 @@ class ShiftedPDFP(Method):
         """Return ĝ, from the mean shift before and after the round and the mean difference that was sent."""
         return before + difference
 
-    def question(self, model: Model, state: State) -> Question:
-        x, v = self.solution(state)
-        assert v is not None
-        lack = self.plain(state.shift) + model.linop.adjoint(v)
-        drift = state.drift if self.factor is None else state.drift * self.stretch
-        return Question(x, lack, drift)
+    @property
+    def can_certify(self) -> bool:
+        return True
 
-    def outlook(self, model: Model, state: State) -> float:
-        """The gap with the last estimate for the gradient, as if all clients had the same mismatch."""
+    def question(self, model: Model, state: State, *, fine: bool) -> Question:
+        x = self.solution(state)[0]
+        drift = state.drift if self.factor is None else state.drift * self.stretch
+        dtype = model.dtype if fine else np.float32
+        return Question(x.astype(dtype), self.lack(model, state).astype(dtype), drift)
+
+    def lack(self, model: Model, state: State) -> Array:
+        """What the mean of the shifts lacks to be −Bᵀv."""
         v = self.solution(state)[1]
         assert v is not None
-        mismatch = self.plain(state.slope) + model.linop.adjoint(v)
-        return float(np.vdot(mismatch, mismatch)) / (2.0 * self.convexity) if self.convexity else 0.0
+        lack: Array = self.plain(state.shift) + model.linop.adjoint(v)
+        return lack
+
+    def outlook(self, model: Model, state: State, scale: float) -> float:
+        """The gap with the last estimate for the gradient: by strong convexity, and for B = I by scaling the dual."""
+        x, v = self.solution(state)
+        assert v is not None
+        slope = self.plain(state.slope)
+        mismatch = slope + model.linop.adjoint(v)
+        gap = float(np.vdot(mismatch, mismatch)) / (2.0 * self.convexity) if self.convexity else np.inf
+        if model.linop.is_identity:
+            dual = np.where(v == 0, np.where(model.penalty.conjugate_prox(-slope, 1.0) == 0, 0.0, -slope), -slope)
+            share = model.penalty.conjugate_scale(dual)
+            terms = model.penalty.value(x) + model.penalty.conjugate(share * dual) - share * float(np.vdot(x, dual))
+            gap = min(gap, (1.0 - share) * scale + max(terms, 0.0))
+        return gap
 
     def answer(self, model: Model, local: LocalLosses, question: Question) -> Array:
         """N w_i f_i(x), and ‖∇f_i(x) − p_i‖²/2μ_i with p_i the shift less what all shifts lack.
@@ -421,15 +438,23 @@ class ShiftedPDFP(Method):
         mismatch = mismatch + float(question.drift[0])
         return np.stack([local.values(question.x), mismatch**2 / (2.0 * local.least_convexities())], axis=1)
 
-    def conclude(self, model: Model, state: State, answers: Array) -> tuple[float, float | None]:
-        """F(x), and g(Bx) + g*(v) − ⟨Bx, v⟩ + the mean of the clients' parts."""
-        x, v = self.solution(state)
+    def conclude(
+        self, model: Model, state: State, question: Question, answers: Array
+    ) -> tuple[float, float | None]:
+        """F(x), and g(Bx) + g*(v) − ⟨Bx, v⟩ + the mean of the clients' parts.
+
+        The p_i have the mean −Bᵀv but for an error e from rounding the question. Clients could take it on by their
+        weights: then the mean of their parts is at most (√M + ‖e‖/√2μ)², with M that of what they have sent.
+        """
+        v = self.solution(state)[1]
         assert v is not None
-        image = model.linop.apply(x)
+        image = model.linop.apply(question.x.astype(model.dtype))
         value = model.penalty.value(image)
         if not np.isfinite(value):
             return np.inf, None
-        return float(answers[0]) + value, model.fenchel_gap(image, v) + float(answers[1])
+        error = float(np.linalg.norm(question.lack.astype(np.float64) - self.lack(model, state)))
+        part = (math.sqrt(float(answers[1])) + error / math.sqrt(2.0 * self.convexity)) ** 2
+        return float(answers[0]) + value, model.fenchel_gap(image, v) + part
 
     @property
     def stretch(self) -> float:

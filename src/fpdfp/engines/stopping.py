@@ -1,0 +1,182 @@
+"""When a run with ``tol`` ends: at a bound of F(x) − F*, and at nothing else under the name of convergence."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from fpdfp._typing import Array
+from fpdfp.engines.local import Certified, Run
+from fpdfp.errors import AbsentError
+from fpdfp.problem import TINY, Certificate
+
+log = logging.getLogger("fpdfp.engines")
+#: Rounds between looks that ask clients grow with this factor: a run ends at most so much later than it could.
+PATIENCE = 1.1
+#: A look is thorough, which may take long, when there are so many times the rounds of the last thorough one.
+THOROUGH = 1.5
+#: Where the server has an estimate of its own, the round of the first look without it.
+FIRST = 50
+#: Below this tolerance questions are sent in full precision.
+FINE = 1e-8
+#: An objective that changes by less than so many units of the last place has come to rest.
+RESTING = 16
+#: What comes to rest is watched for so many times the rounds, and for at least so many rounds.
+WATCH, AT_LEAST = 1.5, 20
+
+
+class Ending(NamedTuple):
+    """How a run ends: its status, a sentence, and the bound that it rests on, if clients have certified one."""
+
+    status: str
+    message: str
+    certified: Certified | None = None
+
+
+class Stopping:
+    """Looks from time to time whether the tolerance has been reached.
+
+    A look asks something of all clients, so there are few. Where the server can tell from what it knows itself that the
+    gap is still large (``Method.outlook``), nobody is asked; otherwise the rounds between looks grow geometrically.
+
+    Parameters
+    ----------
+    run
+        The run.
+    tol
+        The relative duality gap to reach.
+    slope
+        The length of the gradient at the start or at 0, beside which residuals are small.
+    """
+
+    def __init__(self, run: Run, tol: float, slope: float) -> None:
+        self.run, self.tol, self.slope = run, tol, slope
+        self.next_round = run.round + 1
+        self.next_thorough = run.round + (FIRST if run.foresees else 1)
+        self.outlook = math.inf
+        #: A round, the objective there and the gap: where the run was when it was last seen to make progress.
+        self.progress = (run.round, math.inf, math.inf)
+
+    def look(self, *, last: bool) -> Ending | None:
+        """Return how the run ends, None if it goes on; ``last`` says that there are no more rounds."""
+        run = self.run
+        if not last and not self.is_due():
+            return None
+        try:
+            with run.evaluating(last=True):
+                return self._look(last)
+        except AbsentError as error:
+            log.warning("round %d is not certified: %s", run.round, error)
+            return None
+
+    def describe(self, ending: Ending) -> str:
+        """Return how the run ended as a text, for a checkpoint."""
+        certified = None if ending.certified is None else ending.certified[:3]
+        return json.dumps([ending.status, ending.message, self.tol, certified])
+
+    def recall(self, text: str) -> Ending | None:
+        """Return how a run that is resumed has ended, None if it has not, or if it is to go on to a smaller tolerance."""
+        if not text:
+            return None
+        status, message, tol, numbers = json.loads(text)
+        if tol > self.tol:
+            return None
+        certified = None
+        if numbers is not None:
+            x = self.run.method.question(self.run.problem.model, self.run.state, fine=tol < FINE).x
+            certified = Certified(*numbers, x.astype(self.run.problem.model.dtype))
+        return Ending(status, message, certified)
+
+    def is_due(self) -> bool:
+        """Whether to ask the clients after this round."""
+        run = self.run
+        if run.round >= self.next_thorough or (run.round >= self.next_round and not run.foresees):
+            return True
+        return run.foresees and self._is_promising()
+
+    def _is_promising(self) -> bool:
+        """Whether the server's own estimate of the gap has come down, also below what it was when it was too good."""
+        return self.run.outlook() <= min(10.0 * self.tol * self.run.scale, self.outlook)
+
+    def _look(self, last: bool) -> Ending | None:
+        run = self.run
+        thorough = last or run.round >= self.next_thorough
+        self.next_round = max(run.round + 1, math.ceil(PATIENCE * run.round))
+        if thorough:
+            self.next_thorough = math.ceil(THOROUGH * run.round)
+        certified = run.certify(fine=self.tol < FINE) if last or self._is_promising() else None
+        if certified is not None:
+            if certified.gap <= self.tol * certified.scale:
+                return Ending("converged", self._sentence(certified.gap / certified.scale), certified)
+            self._learn(certified.gap / certified.scale)
+            if not thorough:
+                return None
+        certificate = run.problem.certificate(run.x, run.v, thorough=thorough)
+        if certificate.relative_gap is not None:
+            self._learn(certificate.relative_gap)
+        return self._judge(certificate)
+
+    def _learn(self, gap: float) -> None:
+        """Have the server's estimate come down by about what the gap is too large, before the next look."""
+        self.outlook = self.run.outlook() * min((self.tol / max(gap, TINY)) ** 0.5, 0.9)
+
+    def _judge(self, certificate: Certificate) -> Ending | None:
+        gap, size = certificate.relative_gap, self._image_size()
+        if gap is None:
+            if not self._is_stationary(certificate, size):
+                return None
+            return Ending(
+                "stationary",
+                f"the relative residual of the optimality condition is at most {self.tol:g}; no bound of F(x) − F* is "
+                "known for this problem, so how far x is from optimal is not known",
+            )
+        if gap <= self.tol and certificate.violation <= self.tol * size:
+            return Ending("converged", self._sentence(gap))
+        return self._rests(certificate.objective, gap)
+
+    def _sentence(self, gap: float) -> str:
+        return f"the relative duality gap is {gap:.2g}, at most tol={self.tol:g}"
+
+    def _rests(self, objective: float, gap: float) -> Ending | None:
+        """End where neither the objective nor the gap changes any more: rounding is then all that is left."""
+        run = self.run
+        since, before, least = self.progress
+        unit = float(np.finfo(run.problem.model.dtype).eps) * max(abs(objective), run.problem.least_scale)
+        if abs(objective - before) > RESTING * unit or gap < 0.5 * least:
+            self.progress = (run.round, objective, min(gap, least))
+            return None
+        if run.round < max(WATCH * since, since + AT_LEAST):
+            return None
+        dtype = np.dtype(run.problem.model.dtype).name
+        return Ending(
+            "rounding",
+            f"the objective no longer changes in {dtype}, and its relative duality gap is {gap:.2g}: tol={self.tol:g} "
+            "cannot be shown to be reached in this precision",
+        )
+
+    def _image_size(self) -> float:
+        return max(float(np.abs(self.run.problem.linop.apply(self.run.x)).max()), TINY)
+
+    def _is_stationary(self, certificate: Certificate, size: float) -> bool:
+        """Whether the residual is small beside gradients and duals, and the violation beside what Bx is."""
+        problem, tol = self.run.problem, self.tol
+        # An error of the dual is one of the gradient, Bᵀv; beside the dual alone it would never be small where v* = 0.
+        dual = max(float(np.linalg.norm(certificate.v)), self.slope * problem.model.largest_lambda**0.5, TINY)
+        return (
+            certificate.residual.primal <= tol * self.slope
+            and certificate.residual.dual <= tol * dual
+            and certificate.violation <= tol * size
+            and self._decrement(certificate.v) <= tol * certificate.scale
+        )
+
+    def _decrement(self, v: Array) -> float:
+        """About what a step in the method's coordinates would gain; beside one steep feature any residual is small."""
+        run = self.run
+        if run.method.factor is None:
+            return 0.0
+        slope = run.problem.gradient(run.x) + run.problem.linop.adjoint(v)
+        return 0.5 * float(np.square(run.method.factor.adjoint(slope)).sum())
