@@ -14,7 +14,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.engines import checkpoint as checkpoints
-from fpdfp.engines.history import INNER
+from fpdfp.engines.history import INNER, SENT
 from fpdfp.engines.interrupt import Interrupt
 from fpdfp.engines.local import DivergenceError, Run, StoppedError
 from fpdfp.engines.observer import Observer
@@ -58,8 +58,8 @@ class Loop:
         self.run = run
         self.plan = plan
         self.observers = [one for one in plan.callbacks if isinstance(one, Observer)]
-        self.good = (run.state, run.work, run.round, run.bits_up, run.bits_down)
-        with run.asking_ahead(last=run.round >= plan.rounds):
+        self.good = (run.state, run.work, run.round, run.traffic["rounds"])
+        with run.asking_ahead(last=run.round >= plan.rounds), run.meter.counting("upkeep" if run.round else "facts"):
             scale = self.scale()
         self.limit, self.rounding = BLOW_UP * scale, 64 * float(np.finfo(np.float64).eps) * scale
 
@@ -99,14 +99,14 @@ class Loop:
 
         run, plan = self.run, self.plan
         ended = None
-        with Interrupt() as interrupt:
+        with Interrupt() as interrupt, run.meter.counting("certificate"):
             if self.missing_row():
                 self.evaluate_start()
             if run.round < plan.rounds:
                 # Kernels are compiled, and the number of threads is chosen, before the clock starts.
                 with threads.fastest(run.rehearse), Bar(plan.rounds, run.round, progress) as bar:
                     ended = self.rounds(interrupt, bar)
-            with run.ending():
+            with run.ending(), run.meter.counting("end"):
                 if run.history.last()["round"] != run.round:
                     try:
                         self.evaluate()
@@ -142,10 +142,10 @@ class Loop:
                 due = plan.due(run.round) and self.evaluated()
                 gap = None
                 if due:
-                    # Before the checkpoint, since it costs bits.
+                    # Before the checkpoint, which is to have its bits.
                     if plan.tol is not None:
                         gap, due = self.certified(plan.tol)
-                    bar.update(run.round, run.history.last()["objective"], run.bits_up)
+                    bar.update(run.round, run.history.last()["objective"], run.traffic.up)
                 if plan.checkpoint is not None and run.round % plan.checkpoint_every == 0:
                     self.save()
                 ended = self.ended(due, gap, interrupt)
@@ -235,14 +235,16 @@ class Loop:
     def evaluate(self) -> None:
         """Record a row of the history; raise DivergenceError if the iterate is no good any more."""
         run = self.run
-        objective, violation = run.problem.evaluate(run.x)
+        with run.meter.counting("evaluation"):
+            objective, violation = run.problem.evaluate(run.x)
         if not math.isfinite(objective) or objective > self.limit:
             raise DivergenceError(f"the objective grew to {objective:.3g}")
+        traffic = run.traffic
+        sent = (traffic.up, traffic.down, *traffic["evaluation"], *traffic["rounds"])
         row: dict[str, float] = {
             "round": run.round,
             "objective": objective,
-            "bits_up": run.bits_up,
-            "bits_down": run.bits_down,
+            **dict(zip(SENT, sent, strict=True)),
             "step": run.method.schedule()(max(run.round - 1, 0)),
             "seconds": run.seconds,
         }
@@ -254,7 +256,7 @@ class Loop:
         for name, metric in self.plan.metrics.items():
             row[name] = float(metric(run.x))
         run.history.append(row)
-        self.good = (run.state, run.work, run.round, run.bits_up, run.bits_down)
+        self.good = (run.state, run.work, run.round, run.traffic["rounds"])
         for one in self.observers:
             one.evaluated(run)
 
@@ -267,7 +269,7 @@ class Loop:
             self.plan.checkpoint,
             checkpoints.Checkpoint(
                 run.round, run.state._asdict(), run.memory_to_save(), run.kept, tuple(run.work),
-                run.bits_up, run.bits_down, run.seconds, run.history, self.plan.description | run.labels(),
+                run.traffic, run.seconds, run.history, self.plan.description | run.labels(),
             ),
         )  # fmt: skip
         for one in self.observers:
@@ -277,7 +279,8 @@ class Loop:
         """Go back to the last good iterate, and say what to lower."""
         run = self.run
         failed = run.round
-        run.state, run.work, run.round, run.bits_up, run.bits_down = self.good
+        run.state, run.work, run.round, sent = self.good
+        run.meter.traffic = run.meter.traffic.undone(sent)
         try:
             constants = constants_of(run.problem, run.method, run.compressors, run.clients_per_round)
         except AbsentError:
@@ -329,11 +332,8 @@ class Loop:
             status=status,
             message=message,
             rounds=run.round,
-            bits_up=run.bits_up,
-            bits_down=run.bits_down,
+            traffic=run.traffic,
             certificate=certificate,
-            bits_once_up=run.bits_once_up,
-            bits_once_down=run.bits_once_down,
             method=run.method,
             messages=run.messages,
         )
