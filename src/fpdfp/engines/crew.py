@@ -278,12 +278,12 @@ class Crew(abc.ABC):
         for attempt in range(ATTEMPTS):
             if not waiting:
                 break
-            self._wasted((), list(waiting.values()) if attempt else ())
             left = max(0.0, deadline - (time.monotonic() - started))
             waiting = {
                 site: request | (self._heading(site) if ROUNDS & set(request) else {})
                 for site, request in waiting.items()
             }
+            self._wasted((), list(waiting.values()) if attempt else ())
             answered = self.post(waiting, left)
             again = {}
             for site, request in waiting.items():
@@ -416,24 +416,23 @@ class Crew(abc.ABC):
         """Take note of the method that was made of what clients have sent once."""
         self._installed = method.factor, self.jobs(problem, method, model=without_map(problem.model))
 
-    def constants(self, factor: LinOp | None, batch_size: int | None) -> dict[str, Array]:
-        """Return what clients know of smoothness, in other coordinates where there is a factor."""
+    def constants(self, factor: LinOp | None, batch_size: int | None) -> Array:
+        """Return the Lipschitz constants in other coordinates, or what mini-batches of a size add to them."""
         asked = {}
         for site in range(len(self.names)):
             known = self._installed is not None and self._installed[0] is factor
             what = {"job": self.portable(self._installed[1][site])} if known else {"factor": self.portable(factor)}
             asked[site] = {"constants": {"batch_size": batch_size} | what}
-        wanted = ["lipschitz"] * (factor is not None) + ["batch_smoothness"] * (batch_size is not None)
 
         def check(site: int, reply: dict[str, Any]) -> None:
-            for name in wanted:
-                self._check_rows(site, reply["constants"][name], ())
-                if not ((reply["constants"][name] >= 0) & (reply["constants"][name] <= LARGEST[8])).all():
-                    raise MessageError(f"{name} must be at least 0 and not too large")
+            found = reply["constants"]["constants"]
+            self._check_rows(site, found, ())
+            if not ((found >= 0) & (found <= LARGEST[8])).all():
+                raise MessageError("constants must be at least 0 and not too large")
 
         replies = self.all_of(asked, check)
-        parts = [replies[site]["constants"] for site in range(len(self.names))]
-        return {name: np.concatenate([part[name] for part in parts]) for name in wanted}
+        rows: Array = np.concatenate([replies[site]["constants"]["constants"] for site in range(len(self.names))])
+        return rows
 
     # The rounds.
 

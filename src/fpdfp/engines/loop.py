@@ -59,7 +59,7 @@ class Loop:
         self.plan = plan
         self.observers = [one for one in plan.callbacks if isinstance(one, Observer)]
         self.good = (run.state, run.work, run.round, run.traffic["rounds"])
-        with run.asking_ahead(last=run.round >= plan.rounds), run.meter.counting("upkeep" if run.round else "facts"):
+        with run.asking_ahead(last=run.round >= plan.rounds), run.meter.counting(None if run.round else "facts"):
             scale = self.scale()
         self.limit, self.rounding = BLOW_UP * scale, 64 * float(np.finfo(np.float64).eps) * scale
 
@@ -239,12 +239,11 @@ class Loop:
             objective, violation = run.problem.evaluate(run.x)
         if not math.isfinite(objective) or objective > self.limit:
             raise DivergenceError(f"the objective grew to {objective:.3g}")
-        traffic = run.traffic
-        sent = (traffic.up, traffic.down, *traffic["evaluation"], *traffic["rounds"])
+        sent = run.traffic.totals
         row: dict[str, float] = {
             "round": run.round,
             "objective": objective,
-            **dict(zip(SENT, sent, strict=True)),
+            **{name: sent[name] for name in SENT},
             "step": run.method.schedule()(max(run.round - 1, 0)),
             "seconds": run.seconds,
         }

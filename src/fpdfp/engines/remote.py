@@ -101,10 +101,10 @@ class RemoteLosses(Losses):
         return self._lipschitz
 
     def lipschitz_in(self, factor: LinOp) -> Array:
-        return self.crew.constants(factor, None)["lipschitz"]
+        return self.crew.constants(factor, None)
 
     def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
-        return self.crew.constants(factor, batch_size)["batch_smoothness"]
+        return self.crew.constants(factor, batch_size)
 
     def hessians(self, x: Array, clients: IntArray) -> Array | None:
         # Clients compute with theirs; whether they can is all that a server asks.

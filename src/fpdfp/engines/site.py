@@ -158,14 +158,13 @@ class Site:
         return {"fields": list(sent._fields), "arrays": [to_host(array) for array in sent]} if sent else {"fields": []}
 
     def constants(self, ask: Mapping[str, Any]) -> dict[str, Any]:
-        """Lipschitz constants in the method's coordinates, and what mini-batches add to them."""
+        """Lipschitz constants in the method's coordinates, or what mini-batches add to them."""
         factor = ask["factor"] if "factor" in ask else self._fitting(ask["job"]).method.factor
-        out: dict[str, Any] = {}
-        if factor is not None:
-            out["lipschitz"] = self.losses.lipschitz_in(factor)
         if ask.get("batch_size") is not None:
-            out["batch_smoothness"] = self.losses.batch_smoothness(int(ask["batch_size"]), factor)
-        return out
+            return {"constants": self.losses.batch_smoothness(int(ask["batch_size"]), factor)}
+        if factor is None:
+            raise MessageError("Lipschitz constants are asked for in other coordinates, and there are none")
+        return {"constants": self.losses.lipschitz_in(factor)}
 
     def at(self, ask: Mapping[str, Any]) -> dict[str, Any]:
         """f_i(x), ∇f_i(x) or both, as losses give them."""

@@ -252,5 +252,5 @@ def _restore(run: Run, saved: checkpoints.Checkpoint, plan: Plan, source: Path) 
         xp = run.problem.model.xp
         run.kept = run.kept._replace(message=tuple(xp.asarray(array) for array in run.kept.message))
     run.round = saved.round
-    run.meter.traffic = saved.traffic.resumed(run.meter.traffic)
+    run.meter.traffic = saved.traffic
     run.seconds, run.history = saved.seconds, saved.history

@@ -1,9 +1,9 @@
 """What a run sends: bits up and down, by kind.
 
 A client is counted as a site of its own, and a message as what it holds: numbers, with the header and the checksum of
-its frame (:mod:`fpdfp.compress.wire`). A run in one process counts what a deployment would send, by the same formulas.
-Not counted are the envelopes around messages (names of fields, numbers of rounds, versions and digests), which depend
-on the engine.
+its frame (:mod:`fpdfp.compress.wire`). A run in one process counts what a deployment would send, by the same formulas,
+and a run that was resumed counts as one that was not interrupted. Not counted are the envelopes around messages (names
+of fields, numbers of rounds, versions and digests), which depend on the engine.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KINDS: dict[str, str] = {
     "evaluation": "x and the clients' values, for the history alone; evaluate_every says how often",
     "certificate": "what tol asks of the clients",
     "end": "gradients and values for the certificate of the result",
-    "upkeep": "sent again, or not used: after losses, a divergence or a resumption",
+    "upkeep": "sent again or not used: lost replies, rounds that were taken back, copies for sites and checkpoints",
 }
 #: How many answers about points a server keeps.
 KEPT = 4
@@ -101,6 +101,13 @@ class Traffic(Mapping[str, Bits]):
         """All that the server has sent."""
         return sum(bits.down for bits in self._bits.values())
 
+    @property
+    def totals(self) -> dict[str, int]:
+        """What tables show: everything, what evaluations have of it, the rounds, and what was sent once."""
+        shown = {"evaluation": self["evaluation"], "bits": self["rounds"], "bits_once": self["preconditioner"]}
+        both = {"total": Bits(self.up, self.down), **shown}
+        return {f"{name}_{way}": getattr(bits, way) for name, bits in both.items() for way in ("up", "down")}
+
     def plus(self, kind: Kind, up: int, down: int) -> Traffic:
         """Return the traffic with more of a kind."""
         return self.having(kind, Bits(self[kind].up + up, self[kind].down + down))
@@ -113,10 +120,6 @@ class Traffic(Mapping[str, Bits]):
         """Return the traffic when the rounds are taken back to what they had sent before."""
         lost = self["rounds"]
         return self.having("rounds", rounds).plus("upkeep", lost.up - rounds.up, lost.down - rounds.down)
-
-    def resumed(self, now: Traffic) -> Traffic:
-        """Return the traffic of a checkpoint when what ``now`` has was sent to go on from there."""
-        return self.plus("upkeep", now.up, now.down)
 
 
 class Answers(Generic[T]):
@@ -173,7 +176,7 @@ class Meter:
         self.traffic = Traffic()
         self.together = False
         self._n_clients = losses.n_clients
-        self._kind: Kind = "facts"
+        self._kind: Kind | None = "facts"
         zero = digest([np.zeros(losses.shape, dtype=losses.dtype)])
         self._known: Answers[None] = Answers({("values", zero): None})
 
@@ -187,8 +190,8 @@ class Meter:
         self.count("facts", self._n_clients * up, self._n_clients * public_bits(model))
 
     @contextlib.contextmanager
-    def counting(self, kind: Kind) -> Iterator[None]:
-        """Within this, questions to the losses are of this kind."""
+    def counting(self, kind: Kind | None) -> Iterator[None]:
+        """Within this, questions to the losses are of this kind; None for what was counted before a resumption."""
         before, self._kind = self._kind, kind
         try:
             yield
@@ -202,6 +205,8 @@ class Meter:
         if not parts:
             return
         self._known.keep(point, dict.fromkeys(parts))
+        if self._kind is None:
+            return
         self.count(self._kind, n * plain_bits((), FLOAT) if "values" in parts else 0, n * full_bits(x))
         if "gradients" in parts:
             # Those that come along with a row of the history are for the end.
