@@ -108,8 +108,8 @@ def test_a_slow_engine_asks_for_a_round_along_with_the_objective() -> None:
     crew.slow = True
     crew.requests.clear()
     fpdfp.solve(there, rounds=10, engine=crew)
-    # What is asked once, the constants, the gradient at zero along with the first round, a value after a first step, then
-    # one exchange for each round, the last of them for the certificate.
+    # What is asked once, the constants, the gradient at zero along with the first round, a value after a first step,
+    # then one exchange for each round, the last of them for the certificate.
     assert len(crew.requests) == 2 * (2 + 2 + 10)
 
 

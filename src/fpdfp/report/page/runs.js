@@ -49,8 +49,8 @@ function row(one, runs, known) {
     cell("Rounds", figure(of("rounds")), going),
     cell("Objective", figure(of("objective"), 7)),
     known ? cell("Relative error", figure(of("error"), 3)) : null,
-    cell("Total bits up", bits(of("total_up")), parts("up")),
-    cell("Total bits down", bits(of("total_down")), parts("down")),
+    cell("Total bits up", bits(of("total_up")), parts("up"), "number bits"),
+    cell("Total bits down", bits(of("total_down")), parts("down"), "number bits"),
     cell("Time", duration(of("seconds"))),
     cell("Certificate", ...certificateText(runs), "number certificate"));
 }
