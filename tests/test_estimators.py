@@ -163,7 +163,7 @@ def test_the_graph_is_learned_without_moving_rows() -> None:
     pooled = fpdfp.datasets.feature_graph(X, alpha=0.2)
     np.testing.assert_allclose(model.graph_.weights.toarray(), pooled.weights.toarray(), atol=1e-6)
     numbers = 1 + 30 + 30 * 31 // 2
-    sent = model.bits_up_ - model.result_.bits_up - model.result_.bits_once_up
+    sent = model.bits_up_ - model.result_.total_up
     assert 3 * 64 * numbers <= sent <= 3 * (64 * numbers + 200)
 
 
@@ -204,8 +204,8 @@ def test_what_it_tells_of_the_run() -> None:
     X, y, site = data("three classes")
     model = estimator_of("three classes", "l1").fit(X, y, groups=site)
     assert model.n_iter_ == model.result_.rounds == model.history_["round"][-1]
-    assert model.bits_up_ == model.result_.bits_up + model.result_.bits_once_up > 0
-    assert model.bits_down_ > 0
+    assert model.bits_up_ == model.result_.total_up > 0
+    assert model.bits_down_ == model.result_.total_down > 0
     assert model.coef_.shape == (3, 4)
     assert model.intercept_.shape == (3,)
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)

@@ -196,7 +196,7 @@ def test_nothing_can_be_read_on_the_wire(calm: Calm) -> None:
     # The same search finds them all where nothing is encrypted.
     plain = b"".join(calm.sent)
     assert all(needle in plain for needle in ours | {MAGIC + bytes([VERSION]), b"north"})
-    request = seal(Envelope("run", 1, "north", {"values": {"x": calm.outcome.arrays["x"]}, "rows": b"".join(data)}))
+    request = seal(Envelope("run", 1, "north", {"at": {"x": calm.outcome.arrays["x"]}, "rows": b"".join(data)}))
     assert all(needle in request for needle in x | data)
 
 

@@ -133,7 +133,7 @@ def test_sites_behind_parcels_give_the_same_bits(configs: dict[str, dict[str, An
     there = fpdfp.solve(fpdfp.Problem(crew.losses(), whole.penalty, whole.linop), rounds=4, engine=crew)
     here = fpdfp.solve(whole, rounds=4)
     assert there.x.tobytes() == here.x.tobytes()
-    assert (there.bits_up, there.bits_down) == (here.bits_up, here.bits_down)
+    assert there.traffic == here.traffic
 
 
 def test_the_same_request_has_the_same_reply(crew: Direct, configs: dict[str, dict[str, Any]]) -> None:
@@ -211,9 +211,11 @@ def test_a_job_of_another_size_is_refused(crew: Direct, configs: dict[str, dict[
         {"update": {}, "key": "k"},
         {"gather": {"job": {"class": "os:system"}}},
         {"constants": {"factor": {"class": "subprocess:Popen", "fields": {}}}},
-        {"values": {"x": "text"}},
-        {"values": {"x": np.zeros(7)}},
-        {"values": {"x": np.full(6, np.nan)}},
+        {"at": {"x": "text", "parts": ["values"]}},
+        {"at": {"x": np.zeros(7), "parts": ["values"]}},
+        {"at": {"x": np.full(6, np.nan), "parts": ["values"]}},
+        {"at": {"x": np.zeros(6), "parts": ["data"]}},
+        {"at": {"x": np.zeros(6), "parts": 3}},
         {"update": 3},
         {"facts": {}, "key": [], "job": []},
     ],
@@ -223,9 +225,9 @@ def test_requests_that_make_no_sense_are_errors(
 ) -> None:
     before = memory(configs["north"]).read_bytes()
     reply = said(respond(seal(Envelope("run", 10**6, "north", contents)), configs["north"], load))
-    assert set(reply) <= {"error", "needs", "values"}
+    assert set(reply) <= {"error", "needs", "at"}
     # A reply of numbers is one only where a site can tell nothing wrong from the request.
-    assert "values" not in reply or contents == {"values": {"x": contents["values"]["x"]}}
+    assert "at" not in reply or contents["at"]["parts"] == ["values"]
     assert memory(configs["north"]).read_bytes() == before or "error" not in reply
 
 

@@ -14,11 +14,12 @@ import pytest
 
 import fpdfp
 from fpdfp import loggers
+from fpdfp.engines.history import SENT
 
 # Before MLflow is loaded: tests tell nobody of themselves, and its plain files are enough for them.
 os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}
 
-COLUMNS = {"objective", "bits_up", "bits_down", "step", "seconds", "size"}
+COLUMNS = {"objective", *SENT, "step", "seconds", "size"}
 
 
 def problem() -> fpdfp.Problem:
@@ -125,6 +126,7 @@ PROGRAM = """
 import os, sys, time
 import numpy as np, fpdfp
 from fpdfp import loggers
+from fpdfp.engines.history import SENT
 losses = fpdfp.losses.LeastSquares(np.eye(4), np.arange(4.0), clients=[0, 1, 0, 1])
 def told(run):
     if run.round == 3:
@@ -176,6 +178,7 @@ def test_mlflow_reads_the_history_the_parameters_and_the_certificate(client: Any
         assert read == list(zip(result.history["round"].tolist(), result.history[name].tolist(), strict=True))
     assert run.data.metrics["end.relative_gap"] == result.certificate.relative_gap
     assert run.data.metrics["end.bits_up"] == result.bits_up
+    assert run.data.metrics["end.total_up"] == result.total_up
     assert run.data.params["method"] == "FPDFP"
     assert run.data.params["seed"] == "0"
     assert run.data.tags["fpdfp.status"] == "finished"

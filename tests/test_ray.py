@@ -66,7 +66,7 @@ def remote(engine: fpdfp.engines.Ray) -> fpdfp.Problem:
 def same(one: fpdfp.Result, other: fpdfp.Result) -> None:
     np.testing.assert_array_equal(one.x, other.x)
     np.testing.assert_array_equal(one.v, other.v)
-    assert (one.bits_up, one.bits_down, one.bits_once_up) == (other.bits_up, other.bits_down, other.bits_once_up)
+    assert one.traffic == other.traffic
 
 
 @pytest.mark.parametrize(

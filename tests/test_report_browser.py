@@ -154,7 +154,8 @@ def test_axes_can_be_chosen(visit: Open, model_page: Path) -> None:
     seen = [paths_of(page)]
     assert "rounds" in (chart.locator(".plot > svg").text_content() or "")
     controls = page.locator("#curve-controls")
-    for label, axis in (("Bits", "bits, up and down"), ("Bits up", "bits that clients send"), ("Seconds", "seconds")):
+    total, up = ("Total bits", "all bits, up and down"), ("Total bits up", "all bits that clients send")
+    for label, axis in (total, up, ("Seconds", "seconds")):
         controls.get_by_role("button", name=label, exact=True).click()
         assert axis in (chart.locator(".plot > svg").text_content() or "")
         seen.append(paths_of(page))
@@ -163,9 +164,9 @@ def test_axes_can_be_chosen(visit: Open, model_page: Path) -> None:
     chart.get_by_role("button", name="linear").click()
     seen.append(paths_of(page))
     assert len({tuple(paths) for paths in seen}) == len(seen)
-    controls.get_by_role("button", name="Bits", exact=True).click()
+    controls.get_by_role("button", name="Total bits", exact=True).click()
     without = paths_of(page)
-    page.get_by_label("with what is sent once").check()
+    page.get_by_label("with what drawing these curves sends").check()
     assert paths_of(page) != without
 
 
@@ -199,7 +200,7 @@ def test_hovering_tells_the_nearest_point(visit: Open, model_page: Path) -> None
     assert tip.is_hidden()
     plot.hover(position={"x": 300, "y": 150})
     text = tip.inner_text()
-    for word in ("relative error", "round", "bits up", "seed"):
+    for word in ("relative error", "round", "total bits up", "seed"):
         assert word in text
     page.mouse.move(5, 5)
     assert tip.is_hidden()
@@ -389,7 +390,7 @@ def test_the_live_page_follows_a_run_and_keeps_what_was_chosen(visit: Open, mode
             grown(tmp_path / "runs" / name, model_runs / "0", 5)
         page.locator("#legend button").nth(1).wait_for()
         page.locator("#legend button").nth(1).click()
-        page.locator("#curve-controls").get_by_role("button", name="Bits up").click()
+        page.locator("#curve-controls").get_by_role("button", name="Total bits up").click()
         plot = page.locator('[data-chart="objective"] .plot')
         plot.focus()
         page.keyboard.press("+")

@@ -41,6 +41,8 @@ def test_a_folder_has_what_the_run_had(tmp_path: Path) -> None:
     assert (info["format"], info["name"], info["status"], info["seed"]) == (1, "first", "finished", 3)
     assert info["rounds"] == info["planned_rounds"] == ROUNDS
     assert info["bits_up"] == result.bits_up
+    assert (info["total_up"], info["total_down"]) == (result.total_up, result.total_down)
+    assert fpdfp.engines.traffic.Traffic(info["traffic"]) == result.traffic
     assert info["objective"] == result.objective
     assert info["certificate"]["gap"] == result.certificate.gap
     assert info["kind"] == "linear"

@@ -200,7 +200,7 @@ def test_what_is_sent_once_is_counted_apart() -> None:
     assert moments.bits_once_up == 5 * (32 * 78 + frame)
     assert moments.bits_once_down == 5 * (32 * 78 + frame)
     assert moments.bits_up == plain.bits_up
-    assert "once          12.9 kbit up, 12.9 kbit down" in str(moments)
+    assert "  preconditioner  12.9 kbit up, 12.9 kbit down" in str(moments)
     diagonal = fpdfp.solve(problem, ShiftedPDFP(preconditioner="diagonal"), rounds=3)
     assert diagonal.bits_once_up == 5 * (32 * 12 + frame)
     given = fpdfp.solve(problem, ShiftedPDFP(preconditioner=precondition.Scaling(np.ones(12))), rounds=3)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import operator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -163,6 +164,16 @@ class Certificate(NamedTuple):
         return None if self.gap is None else self.gap / self.scale
 
 
+class Meter(Protocol):
+    """Is told what was asked of clients."""
+
+    def asked(self, x: Array, *, gradients: bool = False) -> None:
+        """Take note of a point at which values, or gradients, were asked for."""
+
+    def constant(self) -> None:
+        """Take note of a constant that each client was asked for."""
+
+
 class Problem:
     r"""Minimise :math:`f(x) + g(Bx)`, :math:`f = \sum_i w_i f_i` over clients i.
 
@@ -190,6 +201,9 @@ class Problem:
     >>> problem.objective(np.ones(3))
     0.7025
     """
+
+    #: What counts the messages of a run.
+    meter: Meter | None = None
 
     def __init__(self, losses: Losses, penalty: Any, linop: Any = None, *, weights: Any = "uniform") -> None:
         if not isinstance(losses, Losses):
@@ -229,6 +243,13 @@ class Problem:
         scaling: Array = self.n_clients * self.weights
         return None if np.allclose(scaling, 1.0, rtol=1e-14, atol=0.0) else scaling
 
+    def metered(self, meter: Meter) -> Problem:
+        """Return the same problem for one run, whose messages are counted."""
+        _ = self.scaling, self.total_weight, self.lipschitz, self.strong_convexity  # found once for all runs
+        copied = copy.copy(self)
+        copied.meter = meter
+        return copied
+
     def local(self, clients: IntArray, memory: Any = ()) -> LocalLosses:
         """Return what the given clients know."""
         return LocalLosses(self.losses, clients, self.scaling, memory, self.total_weight)
@@ -246,7 +267,10 @@ class Problem:
 
     def lipschitz_in(self, factor: linops.LinOp) -> Array:
         """Like ``lipschitz``, for u ↦ Sᵀ∇f_i(Su) with S the factor of a preconditioner."""
-        return self._scaled(self.losses.lipschitz_in(factor))
+        constants = self.losses.lipschitz_in(factor)
+        if self.meter is not None:
+            self.meter.constant()
+        return self._scaled(constants)
 
     def batch_smoothness(self, batch_size: int | None, factor: linops.LinOp | None = None) -> float:
         """What mini-batches add to the smoothness of a client's gradient in the mean square, at most.
@@ -255,7 +279,10 @@ class Problem:
         """
         if batch_size is None:
             return 0.0
-        return float(self._scaled(self.losses.batch_smoothness(batch_size, factor)).max())
+        constants = self.losses.batch_smoothness(batch_size, factor)
+        if self.meter is not None:
+            self.meter.constant()
+        return float(self._scaled(constants).max())
 
     def _scaled(self, constants: Array) -> Array:
         return constants if self.scaling is None else self.scaling * constants
@@ -267,11 +294,17 @@ class Problem:
 
     def smooth_value(self, x: Array) -> float:
         """Return f(x)."""
-        return self.losses.value(x, self.weights)
+        value = self.losses.value(x, self.weights)
+        if self.meter is not None:
+            self.meter.asked(x)
+        return value
 
     def gradient(self, x: Array) -> Array:
         """Return ∇f(x)."""
-        return self.losses.gradient(x, self.weights)
+        gradient = self.losses.gradient(x, self.weights)
+        if self.meter is not None:
+            self.meter.asked(x, gradients=True)
+        return gradient
 
     def objective(self, x: Array) -> float:
         """Return F(x) = f(x) + g(Bx); infinity where Bx is outside the domain of g."""

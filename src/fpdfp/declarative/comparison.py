@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp.declarative import execute, results
+from fpdfp.engines.history import SENT
 from fpdfp.engines.progress import format_bits
 from fpdfp.errors import RunFolderError
 from fpdfp.runs import SavedRun, find, load
@@ -60,11 +61,8 @@ def _first(run: SavedRun, minimum: float, error: float) -> dict[str, Any] | None
     if not near.size:
         return None
     row = int(near[0])
-    bits = int(history.bits_up[row]), int(history.bits_down[row])
-    return {
-        "rounds": int(history.round[row]), "bits_up": bits[0], "bits_down": bits[1],
-        "seconds": float(history.seconds[row]),
-    }  # fmt: skip
+    sent = {name: int(history[name][row]) for name in SENT}
+    return {"rounds": int(history.round[row]), **sent, "seconds": float(history.seconds[row])}
 
 
 def show(found: dict[str, Any]) -> None:
@@ -89,7 +87,7 @@ def show(found: dict[str, Any]) -> None:
     for key, values in found["settings"].items():
         settings.add_row(key, *("" if value is None else results.short(value) for value in values))
     console.print(settings if found["settings"] else "the settings are the same")
-    reached = titled("relative error", "when it was reached")
+    reached = titled("relative error", "when it was reached, with all bits but those of evaluations")
     for row in found["reached"]:
         reached.add_row(f"{row['relative_error']:.0e}", *map(_when, row["runs"]))
     if found["reached"]:
@@ -99,7 +97,7 @@ def show(found: dict[str, Any]) -> None:
 def _shown(name: str, value: Any) -> str:
     if value is None or isinstance(value, str):
         return value or ""
-    if name.startswith("bits_"):
+    if name.endswith(("_up", "_down")):
         return format_bits(value)
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
@@ -107,4 +105,5 @@ def _shown(name: str, value: Any) -> str:
 def _when(reached: dict[str, Any] | None) -> str:
     if reached is None:
         return "not"
-    return f"{reached['rounds']} rounds, {format_bits(reached['bits_up'])} up"
+    up, down = (reached[f"total_{way}"] - reached[f"evaluation_{way}"] for way in ("up", "down"))
+    return f"{reached['rounds']} rounds, {format_bits(up)} up, {format_bits(down)} down"

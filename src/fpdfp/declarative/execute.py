@@ -14,6 +14,7 @@ from fpdfp.declarative.build import build, how, problem_key
 from fpdfp.declarative.document import SettingsError
 from fpdfp.declarative.settings import Case, Settings
 from fpdfp.engines.history import RESERVED
+from fpdfp.engines.traffic import Traffic
 from fpdfp.errors import RunFolderError
 from fpdfp.runs import Recorder, SavedRun, load, writing
 from fpdfp.runs.recorder import now
@@ -159,10 +160,7 @@ def summary(saved: SavedRun) -> dict[str, Any]:
         "relative_error": error,
         "relative_gap": certificate.get("relative_gap"),
         **metrics,
-        "bits_up": info["bits_up"],
-        "bits_down": info["bits_down"],
-        "bits_once_up": info["bits_once_up"],
-        "bits_once_down": info["bits_once_down"],
+        **{name: info[name] for name in Traffic().totals},
         "seconds": info["seconds"],
     }
 

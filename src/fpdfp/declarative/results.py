@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from fpdfp.engines.progress import format_bits
+from fpdfp.engines.traffic import Traffic
 from fpdfp.runs import writing
 
 #: Columns of a line that are not metrics.
 PLAIN = (
-    "folder", "setting", "name", "seed", "status", "rounds", "objective", "relative_error", "relative_gap", "bits_up",
-    "bits_down", "bits_once_up", "bits_once_down", "seconds",
+    "folder", "setting", "name", "seed", "status", "rounds", "objective", "relative_error", "relative_gap",
+    *Traffic().totals, "seconds",
 )  # fmt: skip
 #: Up to so many runs each have a column of their own.
 FEW = 3
@@ -64,14 +65,25 @@ def table(title: str, lines: Sequence[dict[str, Any]]) -> Any:
 
     metrics = list(dict.fromkeys(name for line in lines for name in line if name not in PLAIN))
     if len(lines) <= FEW:
-        names = ["status", "rounds", "objective", "relative error", *metrics, "bits up", "bits down", "seconds"]
+        names = [
+            "status",
+            "rounds",
+            "objective",
+            "relative error",
+            *metrics,
+            "total up",
+            "total down",
+            "evaluation up",
+            "evaluation down",
+            "seconds",
+        ]
         cells = [_cells(line, names) for line in lines]
         found = Table("", *(str(line["name"]) for line in lines), title=title)
         for name, *row in zip(names, *cells, strict=True):
             found.add_row(name.replace("_", " "), *row)
         return found
     # What fits on a line; results.csv has the rest.
-    names = ["status", "rounds", "objective", "relative error", *(set(metrics) & {"accuracy", "psnr"}), "bits up"]
+    names = ["status", "rounds", "objective", "relative error", *(set(metrics) & {"accuracy", "psnr"}), "total up"]
     found = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     found.add_column("run", overflow="fold", min_width=16)
     for name in names:
@@ -87,8 +99,7 @@ def _cells(line: dict[str, Any], names: Sequence[str]) -> list[str]:
         "rounds": str(line["rounds"]),
         "objective": number(line["objective"], ".6g"),
         "relative error": number(line["relative_error"], ".1e"),
-        "bits up": format_bits(line["bits_up"]),
-        "bits down": format_bits(line["bits_down"]),
+        **{name.replace("_", " "): format_bits(line[name]) for name in Traffic().totals},
         "seconds": number(line["seconds"], ".2f"),
     }
     return [known[name] if name in known else number(line.get(name), ".4g") for name in names]

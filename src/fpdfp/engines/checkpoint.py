@@ -27,11 +27,12 @@ from fpdfp._typing import Array, Shape
 from fpdfp.engines import files
 from fpdfp.engines.downlink import Kept
 from fpdfp.engines.history import History
+from fpdfp.engines.traffic import Traffic
 from fpdfp.errors import CheckpointError
 from fpdfp.problem import Problem
 from fpdfp.steps import Schedule
 
-FORMAT = 3
+FORMAT = 4
 
 
 class Checkpoint(NamedTuple):
@@ -42,8 +43,7 @@ class Checkpoint(NamedTuple):
     memory: dict[str, Array]
     kept: Kept | None
     work: tuple[int, ...]
-    bits_up: int
-    bits_down: int
+    traffic: Traffic
     seconds: float
     history: History
     description: dict[str, str]
@@ -55,8 +55,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         "format": FORMAT,
         "round": checkpoint.round,
         "work": checkpoint.work,
-        "bits_up": checkpoint.bits_up,
-        "bits_down": checkpoint.bits_down,
+        "traffic": dict(checkpoint.traffic),
         "seconds": checkpoint.seconds,
         "description": checkpoint.description,
         "columns": list(checkpoint.history),
@@ -115,8 +114,7 @@ def load(path: Path) -> Checkpoint:
             memory=_under("memory/", contents),
             kept=_kept(contents),
             work=tuple(map(int, meta["work"])),
-            bits_up=int(meta["bits_up"]),
-            bits_down=int(meta["bits_down"]),
+            traffic=Traffic(meta["traffic"]),
             seconds=float(meta["seconds"]),
             history=History({name: contents[f"history/{name}"].tolist() for name in meta["columns"]}),
             description=dict(meta["description"]),

@@ -19,13 +19,16 @@ from fpdfp.compress import Compressor
 from fpdfp.engines.downlink import FULL
 from fpdfp.engines.ledger import digest
 from fpdfp.engines.local import DivergenceError, StoppedError
+from fpdfp.engines.parcel import payload
 from fpdfp.engines.replies import LARGEST, Arrived, DivergedError, Reply, check_rows, decoded, joined
 from fpdfp.engines.site import ROUNDS, Job
+from fpdfp.engines.traffic import NOTHING, Bits
 from fpdfp.engines.tuples import named
 from fpdfp.errors import AbsentError, MessageError
-from fpdfp.linops.base import LinOp
+from fpdfp.linops import Identity, LinOp
 from fpdfp.methods.base import Method
-from fpdfp.problem import Problem
+from fpdfp.penalties.zero import Zero
+from fpdfp.problem import Model, Problem
 from fpdfp.rng import Draws
 
 if TYPE_CHECKING:
@@ -71,6 +74,7 @@ class Early(NamedTuple):
 
     round: int
     replies: dict[int, Any]
+    asked: list[Any]
 
 
 @dataclasses.dataclass
@@ -137,6 +141,8 @@ class Crew(abc.ABC):
         self._whole: tuple[Any, list[bytes]] | None = None
         self._hurried = False
         self._installed: Any = None
+        #: The bits of what was sent again, of replies that were of no use, and of copies for checkpoints.
+        self.upkeep = NOTHING
 
     # What an engine gives.
 
@@ -190,7 +196,9 @@ class Crew(abc.ABC):
                 asked[site]["update"] = part
         replies = self.collect(asked, check)
         if coming is not None:
-            self._early = Early(coming.round, {site: one for site, one in replies.items() if "update" in one})
+            early = {site: one for site, one in replies.items() if "update" in one}
+            self._early = Early(coming.round, early, [one["update"] for one in asked.values() if "update" in one])
+            self._next = None  # asked for once
         return self._all(asked, replies)
 
     def all_of(self, asked: dict[int, dict[str, Any]], check: Check) -> dict[int, Any]:
@@ -200,8 +208,20 @@ class Crew(abc.ABC):
     def _all(self, asked: Mapping[int, Any], replies: dict[int, Any]) -> dict[int, Any]:
         missing = [self.names[site] for site in asked if site not in replies]
         if missing:
+            rest = [{**one, "update": None} for one in (*replies.values(), *asked.values())]
+            self._wasted(rest[: len(replies)], rest[len(replies) :])
             raise AbsentError(f"{', '.join(missing)} did not answer; {len(replies)} of {len(asked)} sites did")
         return replies
+
+    def _wasted(self, up: Any, down: Any) -> None:
+        """Count what came from sites, and what was sent to them, beside what a run without trouble sends."""
+        self.upkeep = Bits(self.upkeep.up + payload(up), self.upkeep.down + payload(down))
+
+    def drop_early(self) -> None:
+        """Forget a round that was asked for ahead and is not done."""
+        if self._early is not None:
+            self._wasted([reply["update"] for reply in self._early.replies.values()], self._early.asked)
+            self._early = None
 
     def collect(self, asked: dict[int, dict[str, Any]], check: Check) -> dict[int, Any]:
         """Ask sites until all have answered, or patience ends; once only where we are in a hurry."""
@@ -219,12 +239,14 @@ class Crew(abc.ABC):
                     check(site, reply)
                     replies[site] = reply
                 except Exception as error:
+                    self._wasted(reply, ())
                     self.refuse(site, error)
             if len(replies) == len(asked) or self._hurried or time.monotonic() - started > self.patience:
                 return replies
             if self.stopped():
                 raise StoppedError
             time.sleep(self.pause)
+            self._wasted((), [request for site, request in asked.items() if site not in replies])
 
     @contextlib.contextmanager
     def ending(self) -> Iterator[None]:
@@ -253,7 +275,7 @@ class Crew(abc.ABC):
         replies: dict[int, Any] = {}
         # Who lacked something, and could not be given it in time, gets it with the next request.
         waiting = {site: self._supplied(site, one, self._lacking.get(site, set())) for site, one in asked.items()}
-        for _ in range(ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             if not waiting:
                 break
             left = max(0.0, deadline - (time.monotonic() - started))
@@ -261,6 +283,7 @@ class Crew(abc.ABC):
                 site: request | (self._heading(site) if ROUNDS & set(request) else {})
                 for site, request in waiting.items()
             }
+            self._wasted((), list(waiting.values()) if attempt else ())
             answered = self.post(waiting, left)
             again = {}
             for site, request in waiting.items():
@@ -330,11 +353,12 @@ class Crew(abc.ABC):
 
     def jobs(self, problem: Problem, method: Method, **others: Any) -> list[Job]:
         """Return what each site must know of a run, or of what is asked before it."""
-        known = {"compressors": {}, "downlink": None, "seed": 0, "norm_bound": self.norm_bound} | others
+        known: dict[str, Any] = {"compressors": {}, "downlink": None, "seed": 0, "model": problem.model}
+        known |= {"norm_bound": self.norm_bound} | others
         scaling = problem.scaling
         return [
             Job(
-                method=method.for_clients(), model=problem.model, numbers=numbers, total=problem.total_weight,
+                method=method.for_clients(), numbers=numbers, total=problem.total_weight,
                 scaling=None if scaling is None else scaling[numbers], **known,
             )
             for numbers in self.numbers
@@ -364,7 +388,7 @@ class Crew(abc.ABC):
         if not method.gathers:
             return ()
         if clients[0] == 0:
-            jobs = self.jobs(problem, method)
+            jobs = self.jobs(problem, method, model=without_map(problem.model))
             asked = {site: {"gather": {"job": self.portable(job)}} for site, job in enumerate(jobs)}
             replies = self.all_of(asked, self._check_gathered)
             parts = [replies[site]["gather"] for site in range(len(self.names))]
@@ -390,26 +414,25 @@ class Crew(abc.ABC):
 
     def install(self, problem: Problem, method: Method) -> None:
         """Take note of the method that was made of what clients have sent once."""
-        self._installed = method.factor, self.jobs(problem, method)
+        self._installed = method.factor, self.jobs(problem, method, model=without_map(problem.model))
 
-    def constants(self, factor: LinOp | None, batch_size: int | None) -> dict[str, Array]:
-        """Return what clients know of smoothness, in other coordinates where there is a factor."""
+    def constants(self, factor: LinOp | None, batch_size: int | None) -> Array:
+        """Return the Lipschitz constants in other coordinates, or what mini-batches of a size add to them."""
         asked = {}
         for site in range(len(self.names)):
             known = self._installed is not None and self._installed[0] is factor
             what = {"job": self.portable(self._installed[1][site])} if known else {"factor": self.portable(factor)}
             asked[site] = {"constants": {"batch_size": batch_size} | what}
-        wanted = ["lipschitz"] * (factor is not None) + ["batch_smoothness"] * (batch_size is not None)
 
         def check(site: int, reply: dict[str, Any]) -> None:
-            for name in wanted:
-                self._check_rows(site, reply["constants"][name], ())
-                if not ((reply["constants"][name] >= 0) & (reply["constants"][name] <= LARGEST[8])).all():
-                    raise MessageError(f"{name} must be at least 0 and not too large")
+            found = reply["constants"]["constants"]
+            self._check_rows(site, found, ())
+            if not ((found >= 0) & (found <= LARGEST[8])).all():
+                raise MessageError("constants must be at least 0 and not too large")
 
         replies = self.all_of(asked, check)
-        parts = [replies[site]["constants"] for site in range(len(self.names))]
-        return {name: np.concatenate([part[name] for part in parts]) for name in wanted}
+        rows: Array = np.concatenate([replies[site]["constants"]["constants"] for site in range(len(self.names))])
+        return rows
 
     # The rounds.
 
@@ -443,6 +466,7 @@ class Crew(abc.ABC):
                 )
             time.sleep(self.pause)
             asked = {site: request for site, request in requests.items() if site not in good}
+            self._wasted((), list(asked.values()))
             replies = self.exchange(asked, self.deadline)
         return joined([good[site] for site in sorted(good)], self._model.xp)
 
@@ -494,6 +518,7 @@ class Crew(abc.ABC):
                     self._compressors, self._model, self.norm_bound,
                 )  # fmt: skip
             except Exception as error:
+                self._wasted(reply, ())
                 self.refuse(site, error)
                 if isinstance(error, DivergedError):
                     diverging.add(site)
@@ -535,23 +560,27 @@ class Crew(abc.ABC):
 
         replies = self.all_of(asked, check)
         parts = [replies[site]["memory"]["memory"] for site in range(len(asked))]
+        self._wasted(parts, ())
         return {name: np.concatenate([part[name] for part in parts]) for name in fields}
 
     def _check_rows(self, site: int, array: Any, shape: tuple[int, ...]) -> None:
         check_rows(array, (len(self.numbers[site]), *shape))
 
-    def at(self, x: Array, *, gradients: bool) -> dict[str, Array]:
-        """Return f_i(x) of all clients, and ∇f_i(x) if it is wanted as well."""
-        parts: dict[str, tuple[int, ...]] = {"values": ()}
-        if gradients or self.finishing:
-            parts["gradients"] = x.shape
+    def at(self, x: Array, parts: Sequence[str]) -> dict[str, Array]:
+        """Return f_i(x) of all clients (``"values"``), ∇f_i(x) (``"gradients"``), or both."""
+        shapes = {"values": (), "gradients": x.shape}
 
         def check(site: int, reply: dict[str, Any]) -> None:
-            for part, shape in parts.items():
-                self._check_rows(site, reply[part][part], shape)
+            for part in parts:
+                self._check_rows(site, reply["at"][part], shapes[part])
 
-        replies = self.everyone({part: {"x": x} for part in parts}, check)
-        return {part: np.concatenate([replies[site][part][part] for site in range(len(self.names))]) for part in parts}
+        replies = self.everyone({"at": {"x": x, "parts": list(parts)}}, check)
+        return {part: np.concatenate([replies[site]["at"][part] for site in range(len(self.names))]) for part in parts}
+
+
+def without_map(model: Model) -> Model:
+    """Return what is asked before the rounds needs of a model: without g and B, which sites are told once."""
+    return model._replace(penalty=Zero().bind(model.shape), linop=Identity(model.shape))
 
 
 NO_DRAWS = Draws(0, 0, np.zeros(1, dtype=np.int64))

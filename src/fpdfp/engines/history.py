@@ -12,21 +12,25 @@ import numpy as np
 
 from fpdfp._typing import Array
 
-COLUMNS = ("round", "objective", "bits_up", "bits_down", "step", "seconds")
+#: What was sent so far: all of it, what evaluations have to do with it, and the rounds alone.
+SENT = ("total_up", "total_down", "evaluation_up", "evaluation_down", "bits_up", "bits_down")
+COLUMNS = ("round", "objective", *SENT, "step", "seconds")
 #: The columns of methods that solve problems inside a round.
 INNER = ("inner_clients", "inner_server", "inner_unsolved")
 #: The names that metrics cannot have.
 RESERVED = frozenset({*COLUMNS, *INNER, "violation"})
-INTEGERS = frozenset({"round", "bits_up", "bits_down", *INNER})
+INTEGERS = frozenset({"round", *SENT, *INNER})
 
 
 class History(Mapping[str, Array]):
     """The table of a run: a row for each evaluation, a column for each quantity.
 
-    ``round`` is the number of rounds done; ``bits_up`` and ``bits_down`` are totals over clients and rounds
-    so far; ``step`` is the step of the last round done; ``seconds`` is the time that the rounds took, without
-    evaluations. Where g is infinite at Bx, ``objective`` takes g at the nearest point of its domain, and
-    ``violation`` is the largest distance of an entry of Bx from there. Where a method solves problems inside a round,
+    ``round`` is the number of rounds done. ``total_up`` and ``total_down`` are all bits that were sent so far, by all
+    clients and to them; ``evaluation_up`` and ``evaluation_down`` are what evaluations have taken of them, which a run
+    without a history would not send; ``bits_up`` and ``bits_down`` are those of the rounds alone. ``step`` is the step
+    of the last round done; ``seconds`` is the time that the rounds took, without evaluations. Where g is infinite at
+    Bx, ``objective`` takes g at the nearest point of its domain, and ``violation`` is the largest distance of an entry
+    of Bx from there. Where a method solves problems inside a round,
     ``inner_clients`` and ``inner_server`` are the steps that this took all clients and the server so far, and
     ``inner_unsolved`` counts the solves that did not reach their tolerance. Any metric that was asked for has a column
     of its own.
@@ -34,13 +38,13 @@ class History(Mapping[str, Array]):
     Columns are arrays, by key or by name:
 
     >>> history = History()
-    >>> history.append({"round": 0, "objective": 1.5, "bits_up": 0, "bits_down": 0, "step": 0.1, "seconds": 0.0})
+    >>> history.append(dict.fromkeys(history, 0) | {"objective": 1.5, "step": 0.1})
     >>> history.objective
     array([1.5])
     >>> history["round"]
     array([0])
     >>> len(history), history.rows
-    (6, 1)
+    (10, 1)
     """
 
     def __init__(self, columns: Mapping[str, Any] | None = None) -> None:

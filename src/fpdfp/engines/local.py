@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.compress import Compressor, Full
 from fpdfp.engines.downlink import Downlink, Kept, full_bits
 from fpdfp.engines.history import History
+from fpdfp.engines.traffic import Bits, Meter, Traffic
 from fpdfp.methods.base import Method, Work
 from fpdfp.problem import TINY, Certificate, Problem
 from fpdfp.rng import Draws, Purpose, choose_clients
@@ -40,8 +41,7 @@ class _Round(NamedTuple):
     state: Any
     work: Work
     round: int
-    bits_up: int
-    bits_down: int
+    bits: Bits
     seconds: float
     kept: Kept | None
 
@@ -77,10 +77,10 @@ class Run:
         What clients keep between rounds, a named tuple of arrays with a leading client axis; empty for most methods.
     work
         What inner solves have cost the clients so far.
+    traffic
+        All bits that were sent so far, by kind: a :class:`fpdfp.engines.traffic.Traffic`.
     bits_up, bits_down
-        Totals so far.
-    bits_once_up, bits_once_down
-        What was sent once, before the first round, and is not in the totals.
+        Those of the rounds.
     kept
         What both sides know of the server's messages, where those are compressed.
     seconds
@@ -100,7 +100,9 @@ class Run:
         memory: Any = (),
         downlink: Downlink | None = None,
         drop_out: float = 0.0,
+        meter: Meter | None = None,
     ) -> None:
+        self.meter = Meter(problem.losses) if meter is None else meter
         self.problem = problem
         self.method = method
         self.compressors = dict(compressors)
@@ -115,16 +117,27 @@ class Run:
             self.kept = downlink.start(method.broadcast(problem.model, state), problem.n_clients)
         self.work = Work()
         self.round = 0
-        self.bits_up = 0
-        self.bits_down = 0
-        self.bits_once_up = 0
-        self.bits_once_down = 0
         self.seconds = 0.0
         self.history = History()
         self.stop_reason: str | None = None
         #: How the run has ended, where it has reached its tolerance or can get no further, for a checkpoint.
         self.ended = ""
         self._pending: _Round | None = None
+
+    @property
+    def traffic(self) -> Traffic:
+        """All that was sent so far."""
+        return self.meter.traffic
+
+    @property
+    def bits_up(self) -> int:
+        """What clients have sent in the rounds."""
+        return self.traffic["rounds"].up
+
+    @property
+    def bits_down(self) -> int:
+        """What the server has sent in the rounds."""
+        return self.traffic["rounds"].down
 
     @property
     def x(self) -> Array:
@@ -161,7 +174,8 @@ class Run:
             kept[done.clients] = new
         if done.kept is not None:
             done.kept.seen[done.chosen] = done.kept.sent
-        _, _, _, self.state, self.work, self.round, self.bits_up, self.bits_down, self.seconds, self.kept = done
+        _, _, _, self.state, self.work, self.round, bits, self.seconds, self.kept = done
+        self.meter.traffic = self.meter.traffic.having("rounds", bits)
         self._pending = None
 
     def rehearse(self) -> None:
@@ -184,7 +198,7 @@ class Run:
                 raise DivergenceError("the iterate is no longer finite")
         # Absolute values, so that a commit that was cut short can be done once more.
         return _Round(
-            clients, chosen, memory, state, work, k + 1, self.bits_up + bits_up, self.bits_down + bits_down,
+            clients, chosen, memory, state, work, k + 1, Bits(self.bits_up + bits_up, self.bits_down + bits_down),
             self.seconds + time.perf_counter() - started, kept,
         )  # fmt: skip
 
@@ -235,22 +249,31 @@ class Run:
         for clients in self.problem.losses.chunks():
             local = self.problem.local(clients, self._memory_of(clients))
             answers = self.method.answer(self.problem.model, local, question)
-            self.bits_up += len(clients) * full_bits(answers[0])
-            self.bits_down += len(clients) * sum(full_bits(array) for array in question)
+            self._count_answers(answers, question)
             total += answers.sum(axis=0)
         return total
 
+    def _count_answers(self, answers: Array, question: Any) -> None:
+        """Count a question to some clients, and their answers."""
+        down = sum(full_bits(array) for array in question)
+        self.meter.count("certificate", len(answers) * full_bits(answers[0]), len(answers) * down)
+
     def evaluating(self, *, last: bool) -> contextlib.AbstractContextManager[None]:
         """Return a context for evaluations between rounds, or after the last one."""
-        return contextlib.nullcontext()
+        return self.asking_ahead(last=last)
 
     def ending(self) -> contextlib.AbstractContextManager[None]:
         """Return a context for what is asked when the rounds are over."""
         return contextlib.nullcontext()
 
-    def asking_ahead(self, *, last: bool) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which an engine may ask clients for more than is wanted yet."""
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def asking_ahead(self, *, last: bool) -> Iterator[None]:
+        """Within this, an engine may ask clients for more than is wanted yet; ``last``: for gradients with values."""
+        self.meter.together = last
+        try:
+            yield
+        finally:
+            self.meter.together = False
 
     def restore_memory(self, saved: Mapping[str, Array]) -> None:
         """Have clients remember what a checkpoint has; what another engine has added to it is not needed here."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.engines import checkpoint as checkpoints
-from fpdfp.engines.history import INNER
+from fpdfp.engines.history import INNER, SENT
 from fpdfp.engines.interrupt import Interrupt
 from fpdfp.engines.local import DivergenceError, Run, StoppedError
 from fpdfp.engines.observer import Observer
@@ -59,8 +59,8 @@ class Loop:
         self.run = run
         self.plan = plan
         self.observers = [one for one in plan.callbacks if isinstance(one, Observer)]
-        self.good = (run.state, run.work, run.round, run.bits_up, run.bits_down)
-        with run.asking_ahead(last=run.round >= plan.rounds):
+        self.good = (run.state, run.work, run.round, run.traffic["rounds"])
+        with run.asking_ahead(last=run.round >= plan.rounds), run.meter.counting(None if run.round else "facts"):
             self.limit = BLOW_UP * self.scale()
         self.stopping = None if plan.tol is None else Stopping(run, plan.tol, self.slope)
 
@@ -101,14 +101,14 @@ class Loop:
         run, plan = self.run, self.plan
         # A run that is resumed may have reached its tolerance before.
         ended = None if self.stopping is None else self.stopping.recall(run.ended)
-        with Interrupt() as interrupt:
+        with Interrupt() as interrupt, run.meter.counting("certificate"):
             if self.missing_row():
                 self.evaluate_start()
             if run.round < plan.rounds and ended is None:
                 # Kernels are compiled, and the number of threads is chosen, before the clock starts.
                 with threads.fastest(run.rehearse), Bar(plan.rounds, run.round, progress) as bar:
                     ended = self.rounds(interrupt, bar)
-            with run.ending():
+            with run.ending(), run.meter.counting("end"):
                 if run.history.last()["round"] != run.round:
                     try:
                         self.evaluate()
@@ -142,8 +142,8 @@ class Loop:
             while run.round < plan.rounds and ended is None:
                 run.advance()
                 if plan.due(run.round) and self.evaluated():
-                    bar.update(run.round, run.history.last()["objective"], run.bits_up)
-                ended = self.ended(interrupt)  # before the checkpoint, since looking costs bits
+                    bar.update(run.round, run.history.last()["objective"], run.traffic.up)
+                ended = self.ended(interrupt)  # before the checkpoint, which is to have its bits
                 if plan.checkpoint is not None and run.round % plan.checkpoint_every == 0:
                     self.save()
         except DivergenceError as error:
@@ -191,14 +191,15 @@ class Loop:
     def evaluate(self) -> None:
         """Record a row of the history; raise DivergenceError if the iterate is no good any more."""
         run = self.run
-        objective, violation = run.problem.evaluate(run.x)
+        with run.meter.counting("evaluation"):
+            objective, violation = run.problem.evaluate(run.x)
         if not math.isfinite(objective) or objective > self.limit:
             raise DivergenceError(f"the objective grew to {objective:.3g}")
+        sent = run.traffic.totals
         row: dict[str, float] = {
             "round": run.round,
             "objective": objective,
-            "bits_up": run.bits_up,
-            "bits_down": run.bits_down,
+            **{name: sent[name] for name in SENT},
             "step": run.method.schedule()(max(run.round - 1, 0)),
             "seconds": run.seconds,
         }
@@ -210,7 +211,7 @@ class Loop:
         for name, metric in self.plan.metrics.items():
             row[name] = float(metric(run.x))
         run.history.append(row)
-        self.good = (run.state, run.work, run.round, run.bits_up, run.bits_down)
+        self.good = (run.state, run.work, run.round, run.traffic["rounds"])
         for one in self.observers:
             one.evaluated(run)
 
@@ -223,7 +224,7 @@ class Loop:
             self.plan.checkpoint,
             checkpoints.Checkpoint(
                 run.round, run.state._asdict(), run.memory_to_save(), run.kept, tuple(run.work),
-                run.bits_up, run.bits_down, run.seconds, run.history, self.plan.description | run.labels(),
+                run.traffic, run.seconds, run.history, self.plan.description | run.labels(),
             ),
         )  # fmt: skip
         for one in self.observers:
@@ -233,7 +234,8 @@ class Loop:
         """Go back to the last good iterate, and say what to lower."""
         run = self.run
         failed = run.round
-        run.state, run.work, run.round, run.bits_up, run.bits_down = self.good
+        run.state, run.work, run.round, sent = self.good
+        run.meter.traffic = run.meter.traffic.undone(sent)
         try:
             constants = constants_of(run.problem, run.method, run.compressors, run.clients_per_round)
         except AbsentError:
@@ -289,11 +291,8 @@ class Loop:
             status=ending.status,
             message=ending.message,
             rounds=run.round,
-            bits_up=run.bits_up,
-            bits_down=run.bits_down,
+            traffic=run.traffic,
             certificate=certificate,
-            bits_once_up=run.bits_once_up,
-            bits_once_down=run.bits_once_down,
             method=run.method,
             messages=run.messages,
         )

@@ -27,7 +27,7 @@ from fpdfp.losses.base import Losses
 from fpdfp.problem import Problem
 
 #: What a round asks.
-PLAIN = frozenset({"key", "update", "values", "gradients", "answers", "memory"})
+PLAIN = frozenset({"key", "update", "at", "answers", "memory"})
 
 log = logging.getLogger("fpdfp.engines")
 

@@ -10,6 +10,8 @@ import numpy as np
 from fpdfp._typing import Array, IntArray
 from fpdfp.engines.checkpoint import probe
 from fpdfp.engines.crew import Crew
+from fpdfp.engines.ledger import digest
+from fpdfp.engines.traffic import Answers
 from fpdfp.errors import MessageError
 from fpdfp.linops.base import LinOp
 from fpdfp.losses.base import Form, Losses
@@ -17,8 +19,6 @@ from fpdfp.rng import Draws
 
 #: What a site may claim at most: the samples of a client, and any number.
 LARGEST_SIZE, LARGEST_NUMBER = 1 << 40, 1e150
-#: How many answers about points are kept.
-KEPT = 4
 
 
 class RemoteLosses(Losses):
@@ -47,15 +47,13 @@ class RemoteLosses(Losses):
         self._constants = tuple(np.asarray(one) for one in first["constants"])
         ends = np.cumsum([0, *(len(fact["sizes"]) for fact in facts)])
         crew.numbers = [np.arange(ends[i], ends[i + 1]) for i in range(len(facts))]
-        zero: Array = np.zeros(self.shape, dtype=self.dtype)
-        self._kept: dict[tuple[str, bytes], Array] = {
-            (what, point.tobytes()): np.concatenate([fact[name] for fact in facts])
-            for name, what, point in (
-                ("probe", "values", probe(self.shape, self.dtype)),
-                ("values", "values", zero),
-                ("gradients", "gradients", zero),
-            )
-        }
+        points = {"probe": probe(self.shape, self.dtype), "values": np.zeros(self.shape, dtype=self.dtype)}
+        self.answers: Answers[Array] = Answers(
+            {
+                ("values", digest([point])): np.concatenate([fact[name] for fact in facts])
+                for name, point in points.items()
+            }
+        )
 
     def __repr__(self) -> str:
         return f"{self.family} of {self.n_clients} clients at {len(self.crew.names)} sites"
@@ -93,20 +91,20 @@ class RemoteLosses(Losses):
         return self._at(x, gradients=True)[clients]
 
     def _at(self, x: Array, *, gradients: bool) -> Array:
-        point, what = np.ascontiguousarray(x).tobytes(), "gradients" if gradients else "values"
-        if (what, point) not in self._kept:
-            new = {(part, point): rows for part, rows in self.crew.at(x, gradients=gradients).items()}
-            self._kept = dict([*self._kept.items(), *new.items()][-KEPT:])
-        return self._kept[what, point]
+        point = digest([x])
+        parts = self.answers.lacking(point, gradients=gradients, together=self.crew.finishing)
+        if parts:
+            self.answers.keep(point, self.crew.at(x, parts))
+        return self.answers["gradients" if gradients else "values", point]
 
     def lipschitz(self) -> Array:
         return self._lipschitz
 
     def lipschitz_in(self, factor: LinOp) -> Array:
-        return self.crew.constants(factor, None)["lipschitz"]
+        return self.crew.constants(factor, None)
 
     def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
-        return self.crew.constants(factor, batch_size)["batch_smoothness"]
+        return self.crew.constants(factor, batch_size)
 
     def hessians(self, x: Array, clients: IntArray) -> Array | None:
         # Clients compute with theirs; whether they can is all that a server asks.
@@ -126,7 +124,7 @@ def check_facts(facts: Mapping[str, Any]) -> None:
     shape, count = tuple(facts["shape"]), len(facts["sizes"])
     if any(type(n) is not int or not 1 <= n <= LARGEST_SIZE for n in shape):
         raise MessageError("shape must be a list of counts")
-    shapes = {"sizes": (), "lipschitz": (), "probe": (), "values": (), "gradients": shape}
+    shapes = {"sizes": (), "lipschitz": (), "probe": (), "values": ()}
     for name, rest in shapes.items():
         array = facts[name]
         if not isinstance(array, np.ndarray) or array.shape != (count, *rest) or array.dtype.kind not in "fi":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,8 +11,8 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.engines.crew import Ask, Crew
-from fpdfp.engines.downlink import full_bits
 from fpdfp.engines.local import DivergenceError, Run
+from fpdfp.engines.traffic import NOTHING, Traffic
 from fpdfp.engines.tuples import named
 from fpdfp.errors import AbsentError
 from fpdfp.methods.base import Work
@@ -33,6 +32,8 @@ class RemoteRun(Run):
         versions = np.zeros(self.problem.n_clients, dtype=np.int64)
         self.memory = named("Memory", fields)(*self.memory, versions)
         self.crew = crew
+        crew.upkeep = NOTHING
+        self.problem.losses.answers.forget()  # type: ignore[attr-defined]
         # Not that of another run on the same sites; a run that is continued has its own.
         crew.run_id = secrets.token_hex(8)
         self.start()
@@ -42,13 +43,12 @@ class RemoteRun(Run):
         downlink = None if self.downlink is None else self.downlink.compressor
         self.crew.begin(self.problem, self.method, self.compressors, downlink, self.seed)
 
+    @property
+    def traffic(self) -> Traffic:
+        return self.meter.traffic.plus("upkeep", *self.crew.upkeep)
+
     def rehearse(self) -> None:
-        """Do the next round and forget it, where that is quick: a reply that the server does not confirm is nothing."""
-        if not self.crew.slow:
-            totals = dataclasses.replace(self.crew.totals)
-            with contextlib.suppress(AbsentError):
-                super().rehearse()
-            self.crew.totals = totals
+        """Do nothing: what sites do not need is not asked of them."""
 
     @property
     def asks_freely(self) -> bool:
@@ -72,20 +72,19 @@ class RemoteRun(Run):
             yield
 
     def ending(self) -> contextlib.AbstractContextManager[None]:
+        self.crew.drop_early()
         return self.crew.ending()
 
     @contextlib.contextmanager
     def asking_ahead(self, *, last: bool) -> Any:
         """Within this, a slow engine asks for what comes next as well."""
-        if not self.crew.slow:
-            yield
-            return
-        if not last:
+        if self.crew.slow and not last:
             chosen, message, _, _ = self._sent(self.round)
             self.crew.expect(self._ask(self.round, self._that_answer(chosen, self.round), message))
         self.crew.finishing = last
         try:
-            yield
+            with super().asking_ahead(last=last):
+                yield
         finally:
             self.crew.forget_next()
             self.crew.finishing = False
@@ -126,7 +125,6 @@ class RemoteRun(Run):
     def _answers(self, question: Any) -> Array:
         with self.crew.hurry():
             answers: Array = self.crew.answers(question, self.memory)
-        self.bits_up += len(answers) * full_bits(answers[0])
-        self.bits_down += len(answers) * sum(full_bits(array) for array in question)
+        self._count_answers(answers, question)
         total: Array = answers.sum(axis=0)
         return total

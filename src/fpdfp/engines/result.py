@@ -6,7 +6,7 @@ import dataclasses
 
 from fpdfp._typing import Array
 from fpdfp.engines.history import History
-from fpdfp.engines.progress import format_bits
+from fpdfp.engines.traffic import Traffic
 from fpdfp.methods.base import Method
 from fpdfp.problem import Certificate
 
@@ -32,10 +32,15 @@ class Result:
         The status in a sentence.
     rounds
         The rounds that led to x.
+    traffic
+        All bits that clients and server sent, by kind of message (``print(result.traffic)``; the kinds are in
+        :mod:`fpdfp.engines.traffic`).
+    total_up, total_down
+        Those of all kinds together.
     bits_up, bits_down
-        Bits that clients and server sent in all rounds.
+        Those of the rounds alone.
     bits_once_up, bits_once_down
-        Bits that they sent once, before the first round.
+        Those of what was sent once for a preconditioner.
     method
         The method that ran, with everything that was chosen for it.
     messages
@@ -51,13 +56,40 @@ class Result:
     status: str
     message: str
     rounds: int
-    bits_up: int
-    bits_down: int
+    traffic: Traffic
     certificate: Certificate
-    bits_once_up: int = 0
-    bits_once_down: int = 0
     method: Method | None = None
     messages: tuple[str, ...] = ()
+
+    @property
+    def total_up(self) -> int:
+        """All bits that clients sent."""
+        return self.traffic.up
+
+    @property
+    def total_down(self) -> int:
+        """All bits that the server sent."""
+        return self.traffic.down
+
+    @property
+    def bits_up(self) -> int:
+        """Bits that clients sent in the rounds."""
+        return self.traffic["rounds"].up
+
+    @property
+    def bits_down(self) -> int:
+        """Bits that the server sent in the rounds."""
+        return self.traffic["rounds"].down
+
+    @property
+    def bits_once_up(self) -> int:
+        """Bits that clients sent once, for a preconditioner."""
+        return self.traffic["preconditioner"].up
+
+    @property
+    def bits_once_down(self) -> int:
+        """Bits that the server sent once: the preconditioner."""
+        return self.traffic["preconditioner"].down
 
     def __str__(self) -> str:
         certificate = self.certificate
@@ -66,10 +98,8 @@ class Result:
             *([] if self.method is None else [f"method        {self.method.summary}"]),
             *(f"{name:14}{one}" for name, one in zip(("messages up", "and down"), self.messages, strict=False)),
             f"objective     {self.objective:.10g}",
-            f"bits          {format_bits(self.bits_up)} up, {format_bits(self.bits_down)} down",
+            str(self.traffic),
         ]
-        if self.bits_once_up or self.bits_once_down:
-            lines.append(f"once          {format_bits(self.bits_once_up)} up, {format_bits(self.bits_once_down)} down")
         if certificate.relative_gap is None:
             lines.append("duality gap   not known")
         else:

@@ -1,7 +1,7 @@
 """What a site does: it holds some clients' losses, answers the server's requests, and keeps what clients remember.
 
-A request is a dictionary with a part for each thing that is asked (``facts``, ``gather``, ``constants``, ``values``,
-``gradients``, ``update``, ``answers``, ``memory``), and so is the reply. The requests of any engine are the same: Ray
+A request is a dictionary with a part for each thing that is asked (``facts``, ``gather``, ``constants``, ``at``,
+``update``, ``answers``, ``memory``), and so is the reply. The requests of any engine are the same: Ray
 hands them to an actor, Flower sends them over a network. A request that comes twice has the same reply, since all
 randomness is a function of seed, round and client, and a client's memory changes only when the server has confirmed
 what was sent (:mod:`fpdfp.engines.ledger`). What a site lacks to answer (the description of the run, a memory that
@@ -31,7 +31,7 @@ from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 
 #: What a request may ask, in the order in which it is answered.
-PARTS = ("facts", "gather", "constants", "values", "gradients", "answers", "memory", "update")
+PARTS = ("facts", "gather", "constants", "at", "answers", "memory", "update")
 #: Those of them for which a site must know the job.
 ROUNDS = {"answers", "memory", "update"}
 
@@ -148,7 +148,6 @@ class Site:
             "constants": [np.asarray(one, dtype=np.float64) for one in losses.constants()],
             "probe": losses.values(self._here(probe(losses.shape, losses.dtype)), self._all),
             "values": losses.values(zero, self._all),
-            "gradients": to_host(losses.gradients(zero, self._all)),
         }
 
     def gather(self, ask: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,22 +158,21 @@ class Site:
         return {"fields": list(sent._fields), "arrays": [to_host(array) for array in sent]} if sent else {"fields": []}
 
     def constants(self, ask: Mapping[str, Any]) -> dict[str, Any]:
-        """Lipschitz constants in the method's coordinates, and what mini-batches add to them."""
+        """Lipschitz constants in the method's coordinates, or what mini-batches add to them."""
         factor = ask["factor"] if "factor" in ask else self._fitting(ask["job"]).method.factor
-        out: dict[str, Any] = {}
-        if factor is not None:
-            out["lipschitz"] = self.losses.lipschitz_in(factor)
         if ask.get("batch_size") is not None:
-            out["batch_smoothness"] = self.losses.batch_smoothness(int(ask["batch_size"]), factor)
-        return out
+            return {"constants": self.losses.batch_smoothness(int(ask["batch_size"]), factor)}
+        if factor is None:
+            raise MessageError("Lipschitz constants are asked for in other coordinates, and there are none")
+        return {"constants": self.losses.lipschitz_in(factor)}
 
-    def values(self, ask: Mapping[str, Any]) -> dict[str, Any]:
-        """f_i(x), as losses give it."""
-        return {"values": self.losses.values(self._here(ask["x"]), self._all)}
-
-    def gradients(self, ask: Mapping[str, Any]) -> dict[str, Any]:
-        """∇f_i(x), as losses give it."""
-        return {"gradients": to_host(self.losses.gradients(self._here(ask["x"]), self._all))}
+    def at(self, ask: Mapping[str, Any]) -> dict[str, Any]:
+        """f_i(x), ∇f_i(x) or both, as losses give them."""
+        x, parts = self._here(ask["x"]), ask["parts"]
+        given = {"values": self.losses.values, "gradients": self.losses.gradients}
+        if not isinstance(parts, list) or not set(parts) <= set(given):
+            raise MessageError(f"parts must be of {sorted(given)}")
+        return {part: to_host(given[part](x, self._all)) for part in parts}
 
     def answers(self, ask: Mapping[str, Any]) -> dict[str, Any]:
         """What the clients certify of the gap."""

@@ -19,6 +19,7 @@ from fpdfp.engines.loop import Loop, Plan
 from fpdfp.engines.remote import RemoteLosses
 from fpdfp.engines.remote_run import RemoteRun
 from fpdfp.engines.result import Result
+from fpdfp.engines.traffic import Meter
 from fpdfp.errors import CheckpointError
 from fpdfp.methods.base import Method, Work
 from fpdfp.problem import Problem
@@ -55,7 +56,7 @@ def solve(
         How: one of :mod:`fpdfp.methods`. By default what is known to need the fewest rounds:
         :class:`fpdfp.ShiftedPDFP` with a preconditioner (second moments for linear models of up to 1,000 features,
         their diagonal beyond, a Fourier transform for images where it helps), for which every client sends something
-        once, counted in ``bits_once_up``: d(d + 1)/2 numbers for second moments.
+        once, counted in ``traffic["preconditioner"]``: d(d + 1)/2 numbers for second moments.
     rounds
         How many communication rounds.
     clients_per_round
@@ -75,8 +76,9 @@ def solve(
     x0
         Where to start; zero by default. Where the losses live on a GPU, an array here is copied there.
     evaluate_every
-        Rounds between evaluations of the objective, which are off the method's clock, or the rounds after which to
-        evaluate (the start and the end always are); by default there are about 200 evaluations.
+        Rounds between evaluations of the objective, or the rounds after which to evaluate (the start and the end always
+        are); by default there are about 200 evaluations. They are off the method's clock, and what clients and server
+        send for them is counted apart, in ``traffic["evaluation"]``.
     metrics
         Functions of x to record at every evaluation, by name; x is a CuPy array where the losses live on a GPU.
     callbacks
@@ -160,8 +162,12 @@ def _solve(
     # Steps are chosen for those who are expected to answer.
     answering = max(1, int(n * (1.0 - drop_out)))
     # With one thread BLAS rounds the same way on any number of cores, and so do constants and preconditioners.
+    meter = Meter(problem.losses)
     with one_thread():
+        problem = problem.metered(meter)
+        meter.count_facts(problem.losses, problem.model)
         prepared, compressors, bits_once = setup.prepare(problem, method, compressor, answering, rounds, server_side)
+    meter.count("preconditioner", *bits_once)
     if plan.checkpoint is not None:
         what = {"method": prepared, "compressor": compressors, "downlink": downlink, "drop_out": drop_out}
         if crew is not None and crew.norm_bound is not None:
@@ -169,10 +175,9 @@ def _solve(
         plan = plan._replace(description=_describe(problem, what, n, seed, start))
     given = (
         problem, prepared, compressors, n, seed, prepared.init(problem.model, start),
-        prepared.init_memory(problem.model, problem.n_clients), server_side, drop_out,
+        prepared.init_memory(problem.model, problem.n_clients), server_side, drop_out, meter,
     )  # fmt: skip
     run = Run(*given) if crew is None else RemoteRun(crew, *given)
-    run.bits_once_up, run.bits_once_down = bits_once
     source = plan.checkpoint if resume is True else Path(resume) if resume else None
     if source is not None and (resume is not True or source.exists()):
         _restore(run, checkpoints.load(source), plan, source)
@@ -249,5 +254,5 @@ def _restore(run: Run, saved: checkpoints.Checkpoint, plan: Plan, source: Path) 
         xp = run.problem.model.xp
         run.kept = run.kept._replace(message=tuple(xp.asarray(array) for array in run.kept.message))
     run.round = saved.round
-    run.bits_up, run.bits_down, run.seconds = saved.bits_up, saved.bits_down, saved.seconds
-    run.history = saved.history
+    run.meter.traffic = saved.traffic
+    run.seconds, run.history = saved.seconds, saved.history

@@ -218,8 +218,8 @@ class FederatedLinearModel(BaseEstimator):
         self.result_ = result
         self.history_ = result.history
         self.n_iter_ = result.rounds
-        self.bits_up_ = result.bits_up + result.bits_once_up + numbers
-        self.bits_down_ = result.bits_down + result.bits_once_down + standard
+        self.bits_up_ = result.total_up + numbers
+        self.bits_down_ = result.total_down + standard
 
     def _taken_back(self, x: Array, prepared: Prepared) -> Array:
         """Return the model for features as they were given."""

@@ -277,7 +277,7 @@ def server_app(
         )  # fmt: skip
         print(result, flush=True)
         print(
-            f"messages      {crew.bytes_up} bytes up, {crew.bytes_down} bytes down; {crew.totals.absent} absent, "
+            f"parcels       {crew.bytes_up} bytes up, {crew.bytes_down} bytes down; {crew.totals.absent} absent, "
             f"{crew.totals.refused} refused, {crew.totals.healed} healed",
             flush=True,
         )
@@ -295,10 +295,10 @@ def server_app(
 
 def say(run: Run, crew: FlowerCrew) -> None:
     """Write a line for a round."""
-    last = run.history.last()
+    last, sent = run.history.last(), run.traffic
     objective = f"{last['objective']:.10g}" if last["round"] == run.round else "not evaluated"
     print(
-        f"round {run.round}: objective {objective}, {format_bits(run.bits_up)} up, {format_bits(run.bits_down)} down, "
+        f"round {run.round}: objective {objective}, {format_bits(sent.up)} up, {format_bits(sent.down)} down in all, "
         f"{run.seconds:.1f} s",
         flush=True,
     )
@@ -309,7 +309,7 @@ def write(path: Path, result: Result, crew: FlowerCrew) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     summary = {
         "status": result.status, "message": result.message, "rounds": result.rounds, "objective": result.objective,
-        "bits_up": result.bits_up, "bits_down": result.bits_down, "bytes_up": crew.bytes_up,
+        **result.traffic.totals, "traffic": dict(result.traffic), "bytes_up": crew.bytes_up,
         "bytes_down": crew.bytes_down, "absent": crew.totals.absent, "refused": crew.totals.refused,
         "healed": crew.totals.healed, "relative_gap": result.certificate.relative_gap,
     }  # fmt: skip

@@ -39,7 +39,7 @@ def _plain(value: Any) -> str | int | float:
 def outcome(result: Result) -> dict[str, float]:
     """Return the numbers of a run's end: objective, certificate and bits; those that are not known are left out."""
     certificate = result.certificate
-    found = {
+    found: dict[str, float | None] = {
         "objective": result.objective,
         "gap": certificate.gap,
         "relative_gap": certificate.relative_gap,
@@ -47,9 +47,6 @@ def outcome(result: Result) -> dict[str, float]:
         "residual_dual": certificate.residual.dual,
         "violation": certificate.violation,
         "rounds": result.rounds,
-        "bits_up": result.bits_up,
-        "bits_down": result.bits_down,
-        "bits_once_up": result.bits_once_up,
-        "bits_once_down": result.bits_once_down,
+        **result.traffic.totals,
     }
     return {name: float(value) for name, value in found.items() if value is not None and math.isfinite(value)}

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.engines.history import COLUMNS, INNER, History
+from fpdfp.engines.history import COLUMNS, INNER, SENT, History
+from fpdfp.engines.traffic import KINDS, Traffic
 from fpdfp.errors import RunFolderError
 from fpdfp.report.model import model_of
 from fpdfp.runs import SavedRun, load
@@ -21,7 +22,7 @@ from fpdfp.runs.saved import relative_error
 MOST_ROWS = 2000
 #: So many clients are drawn; of more, some of all sizes.
 MOST_CLIENTS = 400
-TOTALS = ("rounds", "planned_rounds", "bits_up", "bits_down", "bits_once_up", "bits_once_down", "seconds", "seed")
+TOTALS = ("rounds", "planned_rounds", *Traffic().totals, "seconds", "seed")
 CERTIFICATE = ("gap", "relative_gap", "primal", "dual", "violation")
 
 T = TypeVar("T")
@@ -55,11 +56,12 @@ def described(folder: Path) -> dict[str, Any]:
         "reference": reference,
         "error": number(relative_error(objective, reference)),
         **{name: number(info.get(name)) for name in TOTALS},
+        "traffic": _traffic(info.get("traffic")),
         "certificate": _certificate(info.get("certificate")),
         "versions": {str(name): text(version) for name, version in _mapping(info.get("versions")).items()},
         "clients": _clients(info),
         "columns": {
-            **{name: columns[name] for name in ("round", "objective", "bits_up", "bits_down", "seconds", *metrics)},
+            **{name: columns[name] for name in ("round", "objective", *SENT, "seconds", *metrics)},
             "error": [number(relative_error(value, reference)) for value in columns["objective"]],
         },
         "metrics": metrics,
@@ -115,6 +117,16 @@ def _columns(history: History) -> dict[str, list[float | int | None]]:
 
 def _numbers(values: Array, kept: Array) -> list[float | int | None]:
     return [number(value) for value in values[kept].tolist()]
+
+
+def _traffic(found: Any) -> list[dict[str, Any]]:
+    """What was sent, a line for each kind of message of which there was any."""
+    lines = []
+    for kind, meaning in KINDS.items():
+        up, down = ([*map(number, listed(_mapping(found).get(kind))), None, None])[:2]
+        if up or down:
+            lines.append({"kind": kind, "meaning": meaning, "up": up, "down": down})
+    return lines
 
 
 def _certificate(found: Any) -> dict[str, float | None] | None:

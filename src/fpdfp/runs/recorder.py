@@ -21,6 +21,7 @@ from fpdfp.engines.local import Run
 from fpdfp.engines.observer import Observer
 from fpdfp.engines.result import Result
 from fpdfp.engines.solve import solve
+from fpdfp.engines.traffic import Traffic
 from fpdfp.losses._linear import LinearModel
 from fpdfp.methods.base import Method
 from fpdfp.problem import Certificate, Problem
@@ -142,10 +143,7 @@ class Recorder(Observer):
             "rounds": run.round,
             "planned_rounds": rounds,
             "objective": None,
-            "bits_up": run.bits_up,
-            "bits_down": run.bits_down,
-            "bits_once_up": run.bits_once_up,
-            "bits_once_down": run.bits_once_down,
+            **sent(run.traffic),
             "seconds": run.seconds,
             "seed": run.seed,
             "reference": self.reference,
@@ -185,8 +183,7 @@ class Recorder(Observer):
             "objective": result.objective,
             "certificate": certified(result.certificate),
             "rounds": result.rounds,
-            "bits_up": result.bits_up,
-            "bits_down": result.bits_down,
+            **sent(result.traffic),
         }
         self._end(run, result.status, result.message)
 
@@ -208,9 +205,7 @@ class Recorder(Observer):
         """Bring the table and what is known of the run up to date."""
         if run.history.rows:
             self._info["objective"] = run.history.last()["objective"]
-        self._info |= {
-            "rounds": run.round, "bits_up": run.bits_up, "bits_down": run.bits_down, "seconds": run.seconds,
-        }  # fmt: skip
+        self._info |= {"rounds": run.round, **sent(run.traffic), "seconds": run.seconds}
         writing.write_history(self.folder, run.history, self.form)
         writing.write_json(self.folder / "run.json", self._info)
 
@@ -265,6 +260,11 @@ class Recorder(Observer):
 def now() -> str:
     """The time, in UTC."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def sent(traffic: Traffic) -> dict[str, Any]:
+    """Return the bits of a run as ``run.json`` has them: totals, and a line for each kind of message."""
+    return {**traffic.totals, "traffic": {kind: list(bits) for kind, bits in traffic.items()}}
 
 
 def certified(certificate: Certificate) -> dict[str, float | None]:

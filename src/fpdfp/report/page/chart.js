@@ -181,8 +181,8 @@ class Chart {
       svg("line", { class: "cross", x1: box.left, x2: box.right, y1: y, y2: y }),
       svg("circle", { class: `spot ${series.colour}`, cx: x, cy: y, r: 5 }));
     const facts = [[this.what.short || this.what.title, this.what.say(line.y[i])], ["round", figure(run.columns.round[i])]];
-    const up = run.columns.bits_up[i], down = run.columns.bits_down[i];
-    facts.push(["bits up", bits(up)], ["bits down", bits(down)], ["time", duration(run.columns.seconds[i])]);
+    const up = run.columns.total_up[i], down = run.columns.total_down[i];
+    facts.push(["total bits up", bits(up)], ["total bits down", bits(down)], ["time", duration(run.columns.seconds[i])]);
     const name = series.runs.length > 1 ? `${series.label}, seed ${figure(run.seed)}` : series.label;
     this.tip.replaceChildren(el("b", {}, swatch(series), name),
       el("dl", {}, ...facts.flatMap(([term, text]) => [el("dt", {}, term), el("dd", {}, text)])));

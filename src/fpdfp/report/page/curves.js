@@ -3,17 +3,17 @@ class Curves {
   constructor() {
     this.against = "round";
     this.xLog = false;
-    this.once = false;
+    this.evaluations = false;
     this.off = new Set();
     this.zooms = new Map();
     this.charts = new Map();
     this.legendKey = "";
     const change = (set) => (value) => { set(value); this.draw(); };
-    this.onceBox = el("label", {}, el("input", { type: "checkbox", onchange: (event) => { this.once = event.target.checked; this.draw(); } }), "with what is sent once");
+    this.evaluationBox = el("label", {}, el("input", { type: "checkbox", onchange: (event) => { this.evaluations = event.target.checked; this.draw(); } }), "with what drawing these curves sends");
     byId("curve-controls").append(
       segments("Against", Object.entries(AGAINST).map(([key, { label }]) => [key, label]), this.against, change((value) => { this.against = value; })),
       segments("Horizontal axis", [["false", "linear"], ["true", "log"]], "false", change((value) => { this.xLog = value === "true"; })),
-      this.onceBox);
+      this.evaluationBox);
   }
 
   update(runs, series) {
@@ -64,10 +64,10 @@ class Curves {
     const against = AGAINST[this.against];
     const shown = this.series.filter((one) => !this.off.has(one.key));
     const inBits = this.against.startsWith("bits");
-    this.onceBox.hidden = !inBits || !this.runs.some((run) => run.bits_once_up || run.bits_once_down);
+    this.evaluationBox.hidden = !inBits || !this.runs.some((run) => run.evaluation_up || run.evaluation_down);
     for (const [key, chart] of this.charts) {
       const lines = shown.flatMap((one) => one.runs.filter((run) => run.columns[key]).map((run) => (
-        { series: one, run, x: against.of(run, this.once), y: run.columns[key] })));
+        { series: one, run, x: against.of(run, this.evaluations), y: run.columns[key] })));
       chart.update(against, this.against, this.xLog, shown, lines);
     }
   }

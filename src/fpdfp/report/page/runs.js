@@ -2,7 +2,7 @@
 const STATUS = { running: "running", converged: "good", finished: "good", stopped: "warn", interrupted: "warn", diverged: "bad", failed: "bad" };
 
 const TITLES = {
-  "Relative error": "(F(x) \u2212 F*) / |F*|", "Bits up": "sent by all clients in all rounds", "Bits down": "sent by the server in all rounds",
+  "Relative error": "(F(x) \u2212 F*) / |F*|", "Total bits up": "all that all clients sent, of every kind", "Total bits down": "all that the server sent, of every kind",
   Time: "that the rounds took, without evaluations", Certificate: "the relative duality gap, and the residual of the optimality conditions, primal and dual",
 };
 
@@ -27,7 +27,7 @@ class RunsTable {
     this.button.setAttribute("aria-pressed", String(this.each));
     const groups = this.each ? this.runs.map((run) => [this.series.find((one) => one.runs.includes(run)), [run]]) : this.series.map((one) => [one, one.runs]);
     const known = this.runs.some((run) => isNumber(run.error));
-    const head = ["Run", "Method", "Status", "Rounds", "Objective", ...(known ? ["Relative error"] : []), "Bits up", "Bits down", "Time", "Certificate"];
+    const head = ["Run", "Method", "Status", "Rounds", "Objective", ...(known ? ["Relative error"] : []), "Total bits up", "Total bits down", "Time", "Certificate"];
     byId("runs-table").replaceChildren(el("caption", { class: "hidden-text" }, "Runs with their results"),
       el("thead", {}, el("tr", {}, ...head.map((text, i) => el("th", { scope: "col", class: i > 2 ? "number" : null, title: TITLES[text] }, text)))),
       el("tbody", {}, ...groups.map(([one, runs]) => row(one, runs, known))));
@@ -38,8 +38,8 @@ function row(one, runs, known) {
   const cell = (name, main, sub, kind = "number") =>
     el("td", { class: kind, "data-name": name }, el("span", {}, main, sub ? el("span", { class: "sub" }, sub) : null));
   const of = (name) => median(runs.map((run) => run[name]));
-  const once = (value) => (value ? `once ${bits(value)}` : "");
   const [run] = runs, several = runs.length > 1;
+  const parts = (way) => (several ? "" : run.traffic.filter((line) => line[way]).map((line) => `${line.kind} ${bits(line[way])}`).join(", "));
   const seeds = several ? `median of ${runs.length} seeds` : isNumber(run.seed) ? `seed ${run.seed}` : "";
   const going = runs.some((other) => other.status === "running") && run.planned_rounds ? `of ${figure(run.planned_rounds)}` : "";
   return el("tr", { "data-run": run.id },
@@ -49,8 +49,8 @@ function row(one, runs, known) {
     cell("Rounds", figure(of("rounds")), going),
     cell("Objective", figure(of("objective"), 7)),
     known ? cell("Relative error", figure(of("error"), 3)) : null,
-    cell("Bits up", bits(of("bits_up")), once(of("bits_once_up"))),
-    cell("Bits down", bits(of("bits_down")), once(of("bits_once_down"))),
+    cell("Total bits up", bits(of("total_up")), parts("up"), "number bits"),
+    cell("Total bits down", bits(of("total_down")), parts("down"), "number bits"),
     cell("Time", duration(of("seconds"))),
     cell("Certificate", ...certificateText(runs), "number certificate"));
 }

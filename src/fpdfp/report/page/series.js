@@ -37,16 +37,16 @@ function swatch(one) {
 // What a chart can be drawn against.
 const AGAINST = {
   round: { label: "Rounds", axis: "rounds", of: (run) => run.columns.round, tick: (value) => figure(value), say: (value) => figure(value) },
-  bits: { label: "Bits", axis: "bits, up and down", tick: (value) => bits(value), say: (value) => bits(value),
-    of: (run, once) => sums(run, ["bits_up", "bits_down"], once ? ["bits_once_up", "bits_once_down"] : []) },
-  bits_up: { label: "Bits up", axis: "bits that clients send", tick: (value) => bits(value), say: (value) => bits(value),
-    of: (run, once) => sums(run, ["bits_up"], once ? ["bits_once_up"] : []) },
+  bits: { label: "Total bits", axis: "all bits, up and down", tick: (value) => bits(value), say: (value) => bits(value),
+    of: (run, all) => sums(run, ["total_up", "total_down"], all ? [] : ["evaluation_up", "evaluation_down"]) },
+  bits_up: { label: "Total bits up", axis: "all bits that clients send", tick: (value) => bits(value), say: (value) => bits(value),
+    of: (run, all) => sums(run, ["total_up"], all ? [] : ["evaluation_up"]) },
   seconds: { label: "Seconds", axis: "seconds", of: (run) => run.columns.seconds, tick: (value) => figure(value), say: (value) => duration(value) },
 };
 
-function sums(run, columns, totals) {
-  const extra = totals.reduce((sum, name) => sum + (run[name] || 0), 0);
-  return run.columns.round.map((_, i) => columns.reduce((sum, name) => sum + (run.columns[name][i] ?? NaN), extra));
+function sums(run, columns, without) {
+  const at = (names, i) => names.reduce((sum, name) => sum + (run.columns[name][i] ?? NaN), 0);
+  return run.columns.round.map((_, i) => at(columns, i) - at(without, i));
 }
 
 function median(values) {

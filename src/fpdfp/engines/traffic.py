@@ -1,0 +1,228 @@
+"""What a run sends: bits up and down, by kind.
+
+A client is counted as a site of its own, and a message as what it holds: numbers, with the header and the checksum of
+its frame (:mod:`fpdfp.compress.wire`). A run in one process counts what a deployment would send, by the same formulas,
+and a run that was resumed counts as one that was not interrupted. Not counted are the envelopes around messages (names
+of fields, numbers of rounds, versions and digests), which depend on the engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Generic, Literal, NamedTuple, TypeVar
+
+import numpy as np
+
+from fpdfp._typing import Array
+from fpdfp.compress.plain import plain_bits
+from fpdfp.engines import spec
+from fpdfp.engines.downlink import full_bits
+from fpdfp.engines.ledger import digest
+from fpdfp.engines.parcel import payload
+from fpdfp.engines.progress import format_bits
+from fpdfp.losses.base import Losses
+from fpdfp.problem import Model
+
+Kind = Literal["rounds", "preconditioner", "facts", "evaluation", "certificate", "end", "upkeep"]
+#: The kinds of messages, and what is sent in each.
+KINDS: dict[str, str] = {
+    "rounds": "the server's messages and the clients' replies of all rounds",
+    "preconditioner": "sent once: what a preconditioner is made of, and the preconditioner",
+    "facts": "before the first round: sizes, constants, values and gradients at the start; the arrays of g and B",
+    "evaluation": "x and the clients' values, for the history alone; evaluate_every says how often",
+    "certificate": "what tol asks of the clients",
+    "end": "gradients and values for the certificate of the result",
+    "upkeep": "sent again or not used: lost replies, rounds that were taken back, copies for sites and checkpoints",
+}
+#: How many answers about points a server keeps.
+KEPT = 4
+#: What each client says of its losses: its size, Lipschitz and convexity constants, and its values at two points.
+FACTS = 5
+
+FLOAT = np.dtype(np.float64)
+T = TypeVar("T")
+
+
+class Bits(NamedTuple):
+    """Bits that clients have sent (up) and that the server has sent (down)."""
+
+    up: int
+    down: int
+
+
+NOTHING = Bits(0, 0)
+
+
+class Traffic(Mapping[str, Bits]):
+    """The bits of a run by kind of message, all clients together.
+
+    >>> traffic = Traffic().plus("rounds", 1000, 2000).plus("end", 64, 0)
+    >>> traffic["rounds"].down, traffic["facts"].up
+    (2000, 0)
+    >>> traffic.up, traffic.down
+    (1064, 2000)
+    >>> print(traffic)
+    total bits    1.06 kbit up, 2 kbit down
+      rounds          1 kbit up, 2 kbit down
+      end             64 bit up, 0 bit down
+    """
+
+    def __init__(self, bits: Mapping[str, Iterable[int]] | None = None) -> None:
+        given = dict(bits or {})
+        self._bits = {kind: Bits(*map(int, given.pop(kind, NOTHING))) for kind in KINDS}
+        if given:
+            raise ValueError(f"traffic: kinds are {', '.join(KINDS)}, got {', '.join(given)}")
+
+    def __getitem__(self, kind: str) -> Bits:
+        return self._bits[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._bits)
+
+    def __len__(self) -> int:
+        return len(self._bits)
+
+    def __repr__(self) -> str:
+        return f"Traffic({ {kind: tuple(bits) for kind, bits in self._bits.items() if any(bits)} })"
+
+    def __str__(self) -> str:
+        sent = {kind: bits for kind, bits in self.items() if any(bits)}
+        rows = [f"  {kind:<15} {format_bits(bits.up)} up, {format_bits(bits.down)} down" for kind, bits in sent.items()]
+        return "\n".join([f"total bits    {format_bits(self.up)} up, {format_bits(self.down)} down", *rows])
+
+    @property
+    def up(self) -> int:
+        """All that clients have sent."""
+        return sum(bits.up for bits in self._bits.values())
+
+    @property
+    def down(self) -> int:
+        """All that the server has sent."""
+        return sum(bits.down for bits in self._bits.values())
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """What tables show: everything, what evaluations have of it, the rounds, and what was sent once."""
+        shown = {"evaluation": self["evaluation"], "bits": self["rounds"], "bits_once": self["preconditioner"]}
+        both = {"total": Bits(self.up, self.down), **shown}
+        return {f"{name}_{way}": getattr(bits, way) for name, bits in both.items() for way in ("up", "down")}
+
+    def plus(self, kind: Kind, up: int, down: int) -> Traffic:
+        """Return the traffic with more of a kind."""
+        return self.having(kind, Bits(self[kind].up + up, self[kind].down + down))
+
+    def having(self, kind: Kind, bits: Bits) -> Traffic:
+        """Return the traffic with other bits of a kind."""
+        return Traffic({**self._bits, kind: bits})
+
+    def undone(self, rounds: Bits) -> Traffic:
+        """Return the traffic when the rounds are taken back to what they had sent before."""
+        lost = self["rounds"]
+        return self.having("rounds", rounds).plus("upkeep", lost.up - rounds.up, lost.down - rounds.down)
+
+
+class Answers(Generic[T]):
+    """What a server keeps of what it was told about points: the latest answers, and for good what came with the facts.
+
+    Keys are ``("values", point)`` and ``("gradients", point)``, a point being told by its digest.
+    """
+
+    def __init__(self, facts: dict[tuple[str, bytes], T]) -> None:
+        self._facts = facts
+        self._latest: dict[tuple[str, bytes], T] = {}
+
+    def lacking(self, point: bytes, *, gradients: bool, together: bool) -> tuple[str, ...]:
+        """Return what has to be asked where values, or gradients, are wanted.
+
+        ``together`` asks for gradients along with values that have to be asked for in any case.
+        """
+        if self._knows("gradients" if gradients else "values", point):
+            return ()
+        parts = ("values", "gradients") if gradients or together else ("values",)
+        return tuple(part for part in parts if not self._knows(part, point))
+
+    def _knows(self, part: str, point: bytes) -> bool:
+        return (part, point) in self._latest or (part, point) in self._facts
+
+    def __getitem__(self, key: tuple[str, bytes]) -> T:
+        return self._latest[key] if key in self._latest else self._facts[key]
+
+    def keep(self, point: bytes, answers: Mapping[str, T]) -> None:
+        """Keep answers about a point, and forget the oldest ones."""
+        new = {(part, point): answer for part, answer in answers.items()}
+        self._latest = dict([*self._latest.items(), *new.items()][-KEPT:])
+
+    def forget(self) -> None:
+        """Keep the facts alone: another run begins."""
+        self._latest = {}
+
+
+class Meter:
+    """Counts what a run sends.
+
+    A :class:`fpdfp.Problem` says which points the losses were asked about (:meth:`asked`), and that clients were asked
+    for a constant (:meth:`constant`).
+
+    Attributes
+    ----------
+    traffic
+        All that was sent so far.
+    together
+        Whether gradients are asked for along with values, since both are needed: at the end of a run.
+    """
+
+    def __init__(self, losses: Losses) -> None:
+        self.traffic = Traffic()
+        self.together = False
+        self._n_clients = losses.n_clients
+        self._kind: Kind | None = "facts"
+        zero = digest([np.zeros(losses.shape, dtype=losses.dtype)])
+        self._known: Answers[None] = Answers({("values", zero): None})
+
+    def count(self, kind: Kind, up: int, down: int) -> None:
+        """Count bits that all clients together have sent, and were sent."""
+        self.traffic = self.traffic.plus(kind, up, down)
+
+    def count_facts(self, losses: Losses, model: Model) -> None:
+        """Count what clients say of their losses before anything else, and what they are told of the problem."""
+        up = plain_bits((FACTS,), FLOAT) + sum(plain_bits(np.shape(one), FLOAT) for one in losses.constants())
+        self.count("facts", self._n_clients * up, self._n_clients * public_bits(model))
+
+    @contextlib.contextmanager
+    def counting(self, kind: Kind | None) -> Iterator[None]:
+        """Within this, questions to the losses are of this kind; None for what was counted before a resumption."""
+        before, self._kind = self._kind, kind
+        try:
+            yield
+        finally:
+            self._kind = before
+
+    def asked(self, x: Array, *, gradients: bool = False) -> None:
+        """Count a point for all clients, and their values or gradients there, unless the server has kept those."""
+        point, n = digest([x]), self._n_clients
+        parts = self._known.lacking(point, gradients=gradients, together=self.together)
+        if not parts:
+            return
+        self._known.keep(point, dict.fromkeys(parts))
+        if self._kind is None:
+            return
+        self.count(self._kind, n * plain_bits((), FLOAT) if "values" in parts else 0, n * full_bits(x))
+        if "gradients" in parts:
+            # Those that come along with a row of the history are for the end.
+            self.count("end" if self._kind == "evaluation" else self._kind, n * full_bits(x), 0)
+
+    def constant(self) -> None:
+        """Count a constant of each client."""
+        self.count("facts", self._n_clients * plain_bits((), FLOAT), 0)
+
+
+def public_bits(model: Model) -> int:
+    """Return the bits of the arrays of g and B, which clients are told.
+
+    Zero where these cannot be described without code (:mod:`fpdfp.engines.spec`): sites have them already.
+    """
+    try:
+        return payload([spec.dump(model.penalty), spec.dump(model.linop)])
+    except TypeError:
+        return 0
