@@ -21,8 +21,8 @@ Each bound holds up to the rounding of sums, for which an estimate is added. The
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from fpdfp._typing import Array
 from fpdfp.linops.base import LinOp
 from fpdfp.losses.base import Losses
 from fpdfp.penalties.base import Penalty
+
+if TYPE_CHECKING:
+    from fpdfp.losses._duals import DualPoints
 
 #: Up to this size of x, and of B as a dense matrix, what g∘B does not see is found from that matrix.
 DENSE_COLUMNS, DENSE_ENTRIES = 1000, 1 << 22
@@ -89,8 +92,6 @@ class SmoothDuals:
         size = np.linalg.norm(self._gradient) + self._lipschitz * np.linalg.norm(self._x)
         sizes: Array = np.full(self._x.shape, LEFT * self._eps * float(size) / self._x.size**0.5)
         return sizes
-
-    is_cheap = False
 
     def curvature(self, direction: Array) -> Array:
         """Not known."""
@@ -225,8 +226,32 @@ class Search:
         """Return v as large as rounding may have made it where B is the identity."""
         return v + np.sign(v) * self.rounding * self.feasibility.seen if self.model.linop.is_identity else v
 
-    def bounds(self, points: Sequence[Array], *, thorough: bool) -> Iterator[Bound]:
-        """Yield bounds, those that cost least first; ``thorough`` allows those that cost most."""
+    def best(self, points: Sequence[Array], steps: int, *, thorough: bool) -> Bound:
+        """Return the smallest bound from some dual points.
+
+        The Hessian, which is many numbers to send, is looked at only where nothing else gives a bound, or with
+        ``thorough``.
+        """
+        bounds = [Bound(np.inf, points[-1]), *self.bounds(points)]
+        if not self.free.any():
+            bounds.append(self.improve(min(bounds, key=_gap).v, steps))
+        if thorough or not np.isfinite(min(map(_gap, bounds))):
+            bounds += self.newton_bounds(points)
+        return min(bounds, key=_gap)
+
+    def newton_bounds(self, points: Sequence[Array]) -> Iterator[Bound]:
+        """Yield the bounds after Newton steps along all of x, where the Hessian is definite."""
+        hessian = self.duals.hessian()
+        if hessian is None:
+            return
+        hessian[np.diag_indices_from(hessian)] += self.duals.ridge.ravel()
+        for point in points:
+            step = self.newton(hessian, point)
+            if step is not None:
+                yield self.bound(point, direction=step)
+
+    def bounds(self, points: Sequence[Array]) -> Iterator[Bound]:
+        """Yield the bounds that need no Hessian."""
         if not self.free.any():
             yield from map(self.bound, points)
         if self.feasibility.within_reach:
@@ -236,11 +261,6 @@ class Search:
                 if self.free.any():
                     yield self.bound(point, direction=direction)
                 yield self.bound(point, direction=direction, whole=True)
-        if thorough or self.duals.is_cheap:
-            for point in points:
-                step = self.newton(point)
-                if step is not None:
-                    yield self.bound(point, direction=step)
 
     def unseen_step(self) -> Array | None:
         """Return a Newton step along what g∘B does not see, None where there is nothing, or no way to take it."""
@@ -254,14 +274,10 @@ class Search:
         direction: Array = np.tensordot(steps, kernel, axes=1)
         return direction
 
-    def newton(self, v: Array) -> Array | None:
-        """Return the Newton step along all of x, None where the Hessian is not definite or too large."""
+    def newton(self, hessian: Array, v: Array) -> Array | None:
+        """Return the Newton step along all of x, None where the Hessian is not definite."""
         from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-        hessian = self.duals.hessian()
-        if hessian is None:
-            return None
-        hessian[np.diag_indices_from(hessian)] += self.duals.ridge.ravel()
         rest = self.slope + self.duals.ridge * self.x + self.model.linop.adjoint(v)
         # Scaled to a diagonal of ones, since features may have very different units.
         roots = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
@@ -291,3 +307,50 @@ class Search:
             found = self.bound(current)
             best = found if found.gap < best.gap else best
         return best
+
+
+def _gap(bound: Bound) -> float:
+    return bound.gap
+
+
+class Metered:
+    """Dual points that tell how many numbers each client sends for them, and is sent.
+
+    Parameters
+    ----------
+    duals
+        The dual points.
+    sent
+        Is told the numbers up and down.
+    """
+
+    def __init__(self, duals: DualPoints, sent: Callable[[int, int], None]) -> None:
+        self._duals, self._sent, self.ridge = duals, sent, duals.ridge
+
+    def gradient(self, direction: Array | None = None) -> Array:
+        """Return a gradient: one number for each entry, up, and for a direction down."""
+        size = self.ridge.size
+        self._sent(size, 0 if direction is None else size)
+        return self._duals.gradient(direction)
+
+    def gap(self, direction: Array | None, scale: float) -> float:
+        """Return a gap: one number up, and the scale down."""
+        if direction is not None or scale != 1.0:
+            self._sent(1, 1)
+        return self._duals.gap(direction, scale)
+
+    def rounding(self) -> Array:
+        """Return what rounding may do: the sizes of slopes and of columns, up."""
+        self._sent(self.ridge.shape[-1] + self.ridge.size // self.ridge.shape[-1], 0)
+        return self._duals.rounding()
+
+    def curvature(self, direction: Array) -> Array:
+        """Return a product: a direction down, a gradient up."""
+        self._sent(self.ridge.size, self.ridge.size)
+        return self._duals.curvature(direction)
+
+    def hessian(self) -> Array | None:
+        """Return the Hessian: its lower triangle up."""
+        matrix = self._duals.hessian()
+        self._sent(0 if matrix is None else len(matrix) * (len(matrix) + 1) // 2, 0)
+        return matrix

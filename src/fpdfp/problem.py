@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import math
-import operator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from fpdfp import _checks, linops
 from fpdfp._array import beside, namespace, to_host
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.bounds import Bound, Feasibility, Search, SmoothDuals
+from fpdfp.bounds import Bound, Feasibility, Metered, Search, SmoothDuals
 from fpdfp.compress.base import on_device
 from fpdfp.losses.base import Losses
 from fpdfp.penalties.base import Penalty
@@ -172,6 +171,9 @@ class Meter(Protocol):
 
     def constant(self) -> None:
         """Take note of a constant that each client was asked for."""
+
+    def numbers(self, up: int, down: int) -> None:
+        """Take note of numbers that each client has sent, and was sent."""
 
 
 class Problem:
@@ -389,8 +391,7 @@ class Problem:
             Where every coordinate has a ridge, v is improved by so many accelerated dual steps for x as it is, which
             need no more of the data; by default 100, fewer where the dual is large.
         thorough
-            Whether to look at the Hessian of f, where the bound without it is not known to be the best and it is
-            large.
+            Whether to look at the Hessian of f, if clients can give it, also where there is a bound without it.
         """
         if dual_steps is None:
             dual_steps = min(100, max(5, 10**8 // self.linop.size_out))
@@ -405,7 +406,8 @@ class Problem:
         residual = self._residual(start, self.dual_step(x, start, gradient), gradient)
         best = Bound(math.inf, stepped)
         if self.penalty.has_conjugate and math.isfinite(objective):
-            best = self._bound(x, image, gradient, (start, stepped), dual_steps, thorough)
+            points = [to_host(point).astype(np.float64) for point in (start, stepped)]
+            best = self._search(x, image, gradient).best(points, dual_steps, thorough=thorough)
         gap = best.gap if math.isfinite(best.gap) else None
         scale = max(abs(objective), self.least_scale, TINY)
         return Certificate(objective, gap, residual, violation, self.model.xp.asarray(best.v, dtype=x.dtype), scale)
@@ -421,20 +423,13 @@ class Problem:
     def _feasibility(self) -> Feasibility:
         return Feasibility(self.model)
 
-    def _bound(
-        self, x: Array, image: Array, gradient: Array, points: tuple[Array, ...], steps: int, thorough: bool
-    ) -> Bound:
-        """Return the smallest bound that is found from some dual points."""
-        search = self._search(x, image, gradient)
-        wide = [to_host(point).astype(np.float64) for point in points]
-        bounds = list(search.bounds(wide, thorough=thorough)) or [Bound(math.inf, wide[-1])]
-        if not search.free.any():
-            bounds.append(search.improve(min(bounds, key=operator.itemgetter(0)).v, steps))
-        return min(bounds, key=operator.itemgetter(0))
-
     def _search(self, x: Array, image: Array, gradient: Array) -> Search:
         x, image, gradient = to_host(x), to_host(image), to_host(gradient)
-        duals = self.losses.dual_points(x, self.weights) or SmoothDuals(self.losses, x, self.weights, gradient)
+        duals: Any = self.losses.dual_points(x, self.weights)
+        if duals is None:
+            duals = SmoothDuals(self.losses, x, self.weights, gradient)
+        elif self.meter is not None:
+            duals = Metered(duals, self.meter.numbers)
         nearest = image if self.penalty.finite else self.penalty.project(image)
         return Search(self.model, self._feasibility, duals, x, image, nearest)
 

@@ -577,6 +577,21 @@ class Crew(abc.ABC):
         replies = self.everyone({"at": {"x": x, "parts": list(parts)}}, check)
         return {part: np.concatenate([replies[site]["at"][part] for site in range(len(self.names))]) for part in parts}
 
+    def duals(self, ask: Mapping[str, Any], weights: Array, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+        """Return the sums over sites of what is asked of dual points; infinite where one is."""
+
+        def check(site: int, reply: dict[str, Any]) -> None:
+            for name, shape in shapes.items():
+                check_rows(reply["duals"][name], shape)
+
+        asked = {site: {"duals": {**ask, "weights": weights[numbers]}} for site, numbers in enumerate(self.numbers)}
+        replies = self.all_of(asked, check)
+        parts = [replies[site]["duals"] for site in range(len(self.names))]
+        sums = {name: np.sum([part[name] for part in parts], axis=0) for name in shapes}
+        if "gap" in shapes and any(float(part["gap"]) < 0 for part in parts):
+            sums["gap"] = np.array(np.inf)
+        return sums
+
 
 def without_map(model: Model) -> Model:
     """Return what is asked before the rounds needs of a model: without g and B, which sites are told once."""

@@ -276,7 +276,7 @@ class Loop:
             x = ending.certified.x  # as it was sent to be certified
         try:
             x = self.polished(x, v)
-            certificate = run.problem.certificate(x, v)
+            certificate = run.problem.certificate(x, v, thorough=False)
             if ending.certified is not None:
                 certificate = ending.certified.refine(certificate)
         except AbsentError as error:

@@ -113,6 +113,11 @@ class RemoteLosses(Losses):
     def constants(self) -> tuple[Array, ...]:
         return self._constants
 
+    def dual_points(self, x: Array, weights: Array) -> Any:
+        from fpdfp.engines.remote_duals import CURVATURES, RemoteDuals
+
+        return RemoteDuals(self.crew, self, x, weights) if self.family in CURVATURES else None
+
 
 def check_facts(facts: Mapping[str, Any]) -> None:
     """Refuse what a site says of its losses if it cannot be so."""

@@ -31,7 +31,7 @@ from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 
 #: What a request may ask, in the order in which it is answered.
-PARTS = ("facts", "gather", "constants", "at", "answers", "memory", "update")
+PARTS = ("facts", "gather", "constants", "at", "duals", "answers", "memory", "update")
 #: Those of them for which a site must know the job.
 ROUNDS = {"answers", "memory", "update"}
 
@@ -173,6 +173,12 @@ class Site:
         if not isinstance(parts, list) or not set(parts) <= set(given):
             raise MessageError(f"parts must be of {sorted(given)}")
         return {part: to_host(given[part](x, self._all)) for part in parts}
+
+    def duals(self, ask: Mapping[str, Any]) -> dict[str, Any]:
+        """What a bound of F(x) − F* is computed from, summed over the site's clients."""
+        from fpdfp.engines.remote_duals import answer
+
+        return answer(self.losses, ask)
 
     def answers(self, ask: Mapping[str, Any]) -> dict[str, Any]:
         """What the clients certify of the gap."""

@@ -17,7 +17,7 @@ from fpdfp.problem import TINY, Certificate
 log = logging.getLogger("fpdfp.engines")
 #: Rounds between looks that ask clients grow with this factor: a run ends at most so much later than it could.
 PATIENCE = 1.1
-#: A look is thorough, which may take long, when there are so many times the rounds of the last thorough one.
+#: The same for looks that more is sent for than the two numbers of each client.
 THOROUGH = 1.5
 #: Where the server has an estimate of its own, the round of the first look without it.
 FIRST = 50
@@ -115,7 +115,7 @@ class Stopping:
             self._learn(certified.gap / certified.scale)
             if not thorough:
                 return None
-        certificate = run.problem.certificate(run.x, run.v, thorough=thorough)
+        certificate = run.problem.certificate(run.x, run.v, thorough=False)
         if certificate.relative_gap is not None:
             self._learn(certificate.relative_gap)
         return self._judge(certificate)

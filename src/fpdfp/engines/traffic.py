@@ -212,6 +212,12 @@ class Meter:
             # Those that come along with a row of the history are for the end.
             self.count("end" if self._kind == "evaluation" else self._kind, n * full_bits(x), 0)
 
+    def numbers(self, up: int, down: int) -> None:
+        """Count numbers of each client, a message each way where there are some."""
+        if self._kind is not None:
+            both = [self._n_clients * plain_bits((count,), FLOAT) if count else 0 for count in (up, down)]
+            self.count(self._kind, both[0], both[1])
+
     def constant(self) -> None:
         """Count a constant of each client."""
         self.count("facts", self._n_clients * plain_bits((), FLOAT), 0)

@@ -16,8 +16,6 @@ ROUNDINGS = 8
 EPS = float(np.finfo(np.float64).eps)
 #: Rows of single precision that are widened at a time.
 ROWS = 1 << 14
-#: Up to so many multiplications a Hessian is formed whenever a bound is looked for.
-CHEAP_HESSIAN = 10**8
 
 
 class DualPoints(Protocol):
@@ -29,8 +27,6 @@ class DualPoints(Protocol):
 
     #: R, with the shape of x.
     ridge: Array
-    #: Whether the Hessian takes so little time that it may be formed whenever a bound is looked for.
-    is_cheap: bool
 
     def gradient(self, direction: Array | None = None) -> Array:
         """Return Aᵀcθ with s = 1: the gradient of h at x where there is no direction."""
@@ -59,8 +55,7 @@ class RowDuals:
         self._client_weights = weights
         self.ridge = np.broadcast_to(float(weights.sum()) * losses._ridge, losses.shape)
         self._forms = self._times(self._x)
-        self._column_norms = losses._column_norms(weights)
-        self.is_cheap = len(self._y) * self._x.size**2 <= CHEAP_HESSIAN
+        self.columns = losses._column_squares(weights)
 
     def _times(self, x: Array) -> Array:
         """Return the linear forms of x, with a column for each class where x has rows."""
@@ -93,9 +88,7 @@ class RowDuals:
 
     def gap(self, direction: Array | None, scale: float) -> float:
         """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j)."""
-        # The linear forms are rounded themselves, and so is what θ is to fit.
-        error = ROUNDINGS * EPS * float((self._column_norms * np.abs(self._x)).sum())
-        rounding = 0.5 * self._losses.curvature * error**2
+        rounding = form_rounding(self._losses.curvature, self.columns, self._x)
         if direction is None and scale == 1.0:
             return rounding
         change = None if direction is None else self._losses._curve(self._forms, self._times(direction))
@@ -105,10 +98,13 @@ class RowDuals:
         return total + rounding if np.isfinite(total) else np.inf
 
     def rounding(self) -> Array:
-        """Return ROUNDINGS units of the last place of Σ_j |c_j a_jk θ_j|, by the inequality of Cauchy and Schwarz."""
-        slopes = self._losses._slopes(self._forms, self._y)
-        sizes = np.sqrt(np.square(slopes).T @ self._weights)
-        return ROUNDINGS * EPS * np.multiply.outer(sizes, self._column_norms)
+        """Return what rounding may have done to each entry of the gradient."""
+        return sum_rounding(self.sizes(), self.columns)
+
+    def sizes(self) -> Array:
+        """Return Σ_j c_j φ'(z_j)², for each class where there are some."""
+        sizes: Array = np.square(self._losses._slopes(self._forms, self._y)).T @ self._weights
+        return sizes
 
     def curvature(self, direction: Array) -> Array:
         """Return the Hessian of h at x times a direction."""
@@ -120,6 +116,20 @@ class RowDuals:
         if matrix is not None:
             matrix[np.diag_indices_from(matrix)] -= self.ridge.ravel()
         return matrix
+
+
+def sum_rounding(sizes: Array, columns: Array) -> Array:
+    """Return ROUNDINGS units of the last place of Σ_j |c_j a_jk θ_j|, by the inequality of Cauchy and Schwarz.
+
+    ``sizes`` are Σ_j c_j θ_j², and ``columns`` are Σ_j c_j a_jk².
+    """
+    return ROUNDINGS * EPS * np.multiply.outer(np.sqrt(sizes), np.sqrt(columns))
+
+
+def form_rounding(curvature: float, columns: Array, x: Array) -> float:
+    """Return what the rounding of the linear forms themselves adds to a gap, since θ is made of rounded ones."""
+    error = ROUNDINGS * EPS * float((np.sqrt(columns) * np.abs(x)).sum())
+    return 0.5 * curvature * error**2
 
 
 def kullback_leibler(change: Array, before: Array) -> Array:

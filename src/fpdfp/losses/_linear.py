@@ -49,6 +49,7 @@ class LinearModel(Losses):
         self.shape = (self.n_features,)
         self.dtype = self._rows.X.dtype
         self.sizes = np.diff(self._rows.offsets)
+        self._squares: tuple[bytes, Array] | None = None
 
     def __repr__(self) -> str:
         least, most = float(self._ridge.min()), float(self._ridge.max())
@@ -65,6 +66,7 @@ class LinearModel(Losses):
         made = copy.copy(self)
         for kept in ("_kernels", "_lipschitz"):
             vars(made).pop(kept, None)
+        made._squares = None
         made.sizes = self.sizes[clients]
         ends = np.concatenate([[0], np.cumsum(made.sizes)]).astype(np.int64)
         made._rows = _rows.Rows(X[some], y[some], ends, names[clients])
@@ -264,16 +266,19 @@ class LinearModel(Losses):
     def _row_weights(self, weights: Array) -> Array:
         return np.repeat(weights / self.sizes, self.sizes)
 
-    def _column_norms(self, weights: Array) -> Array:
-        """The root of Σ_j c_j a_jk² for each feature k, with c_j the weight of row j."""
-        X, scale = self._rows.X, self._row_weights(weights)
-        if self._rows.sparse:
-            squares = X.power(2).T @ scale
-        else:
-            starts = range(0, len(X), ROWS)
-            squares = sum(scale[i : i + ROWS] @ np.square(X[i : i + ROWS], dtype=np.float64) for i in starts)
-        norms: Array = np.sqrt(squares)
-        return norms
+    def _column_squares(self, weights: Array) -> Array:
+        """Σ_j c_j a_jk² for each feature k, with c_j the weight of row j; kept, since it is asked for again."""
+        key = weights.tobytes()
+        if self._squares is None or self._squares[0] != key:
+            X, scale = self._rows.X, self._row_weights(weights)
+            if self._rows.sparse:
+                squares = X.power(2).T @ scale
+            else:
+                starts = range(0, len(X), ROWS)
+                squares = sum(scale[i : i + ROWS] @ np.square(X[i : i + ROWS], dtype=np.float64) for i in starts)
+            self._squares = key, squares
+        kept: Array = self._squares[1]
+        return kept
 
     def dual_points(self, x: Array, weights: Array) -> RowDuals:
         return RowDuals(self, x, weights)

@@ -438,9 +438,7 @@ class ShiftedPDFP(Method):
         mismatch = mismatch + float(question.drift[0])
         return np.stack([local.values(question.x), mismatch**2 / (2.0 * local.least_convexities())], axis=1)
 
-    def conclude(
-        self, model: Model, state: State, question: Question, answers: Array
-    ) -> tuple[float, float | None]:
+    def conclude(self, model: Model, state: State, question: Question, answers: Array) -> tuple[float, float | None]:
         """F(x), and g(Bx) + g*(v) − ⟨Bx, v⟩ + the mean of the clients' parts.
 
         The p_i have the mean −Bᵀv but for an error e from rounding the question. Clients could take it on by their

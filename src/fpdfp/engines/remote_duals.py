@@ -1,0 +1,95 @@
+"""Dual points of losses whose data is at sites: sums of what sites compute of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fpdfp._typing import Array, Shape
+from fpdfp.engines.crew import Crew
+from fpdfp.errors import MessageError
+from fpdfp.losses._duals import RowDuals, form_rounding, sum_rounding
+from fpdfp.losses._linear import DENSE_HESSIAN
+from fpdfp.losses.base import Losses
+
+#: The curvature of the loss of a row, for the families whose sites can be asked.
+CURVATURES = {"Logistic": 0.25, "LeastSquares": 1.0, "Softmax": 0.5}
+
+
+def answer(losses: Losses, ask: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a site's part of what is asked of the dual points near x."""
+    weights, part = np.asarray(ask["weights"], dtype=np.float64), ask["part"]
+    x, direction = (None if ask[name] is None else np.asarray(ask[name], np.float64) for name in ("x", "direction"))
+    for name, array in (("x", x), ("direction", direction)):
+        if array is not None and array.shape != losses.shape:
+            raise MessageError(f"{name} must have shape {losses.shape}, got {array.shape}")
+    if weights.shape != (losses.n_clients,) or x is None:
+        raise MessageError("a question about dual points must have a point, and a weight for each client")
+    duals = losses.dual_points(x, weights)
+    if not isinstance(duals, RowDuals):
+        raise MessageError(f"{losses.family} has no dual points")
+    if part == "start":
+        return {"gradient": duals.gradient(), "sizes": np.asarray(duals.sizes()), "columns": duals.columns}
+    if part == "gradient":
+        return {"gradient": duals.gradient(direction)}
+    if part == "curvature" and direction is not None:
+        return {"curvature": duals.curvature(direction)}
+    if part == "gap":
+        gap = duals.gap(direction, float(ask["scale"]))
+        return {"gap": np.array(gap if np.isfinite(gap) else -1.0)}  # messages hold finite numbers
+    if part == "hessian":
+        matrix = duals.hessian()
+        return {} if matrix is None else {"hessian": matrix}
+    raise MessageError("a question about dual points is one for start, gradient, curvature, gap or hessian")
+
+
+class RemoteDuals:
+    """The dual points near x, from sums over sites (:class:`fpdfp.losses._duals.DualPoints`)."""
+
+    def __init__(self, crew: Crew, losses: Losses, x: Array, weights: Array) -> None:
+        self._crew, self._losses, self._x, self._weights = crew, losses, x, weights
+        self.ridge = np.broadcast_to(
+            float(weights.sum()) * (losses.constants()[0] if losses.constants() else losses.least_convexity),
+            losses.shape,
+        )
+        per_class = losses.shape[:-1]
+        features = losses.shape[-1:]
+        found = self._ask("start", {"gradient": losses.shape, "sizes": per_class, "columns": features})
+        self._gradient, self._sizes, self._columns = found["gradient"], found["sizes"], found["columns"]
+
+    def _ask(self, part: str, shapes: Mapping[str, Shape], direction: Array | None = None, scale: float = 1.0) -> Any:
+        ask = {"x": self._x, "part": part, "direction": direction, "scale": scale}
+        return self._crew.duals(ask, self._weights, shapes)
+
+    def gradient(self, direction: Array | None = None) -> Array:
+        """Return Aᵀcθ with s = 1."""
+        if direction is None:
+            return self._gradient
+        found: Array = self._ask("gradient", {"gradient": self._losses.shape}, direction)["gradient"]
+        return found
+
+    def gap(self, direction: Array | None, scale: float) -> float:
+        """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j)."""
+        rounding = form_rounding(CURVATURES[self._losses.family], self._columns, self._x)
+        if direction is None and scale == 1.0:
+            return rounding
+        return float(self._ask("gap", {"gap": ()}, direction, scale)["gap"]) + rounding
+
+    def rounding(self) -> Array:
+        """Return what rounding may have done to each entry of the gradient."""
+        return sum_rounding(self._sizes, self._columns)
+
+    def curvature(self, direction: Array) -> Array:
+        """Return the Hessian of h at x times a direction."""
+        found: Array = self._ask("curvature", {"curvature": self._losses.shape}, direction)["curvature"]
+        return found
+
+    def hessian(self) -> Array | None:
+        """Return the Hessian of h at x as a matrix, None where it would be too large."""
+        size = self._x.size
+        if size > DENSE_HESSIAN:
+            return None
+        found: Array = self._ask("hessian", {"hessian": (size, size)})["hessian"]
+        return found
