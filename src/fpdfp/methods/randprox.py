@@ -9,8 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fpdfp import _checks, steps
+from fpdfp._array import to_host
 from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import MAX_LOCAL_STEPS, check_hyper_parameters, mean
+from fpdfp.methods._common import MAX_LOCAL_STEPS, check_hyper_parameters, mean, norms
 from fpdfp.methods.base import Method, Update, Work
 from fpdfp.methods.inner import InnerSolve, needs_inner, prox
 from fpdfp.methods.traits import Traits
@@ -19,8 +20,10 @@ from fpdfp.rng import Draws
 
 #: How near to its prox the server goes, relative to ‖y − u‖.
 TOLERANCE = 1e-2
-#: Local steps make a client's mistake smaller than this share of where it began.
-LOCAL_ACCURACY = 0.05
+#: What γτ(1 + ζ + ω/n) lacks to 1, and which part of the curvature of f makes up for mistakes of local solves.
+MARGIN, SHARE = 0.1, 0.5
+#: An automatic γ is that of a condition number of at most this.
+CONDITION = 1000.0
 
 
 class State(NamedTuple):
@@ -123,6 +126,7 @@ class RandProx(Method):
     step: steps.Step = "auto"
     local_steps: int | None = None  # type: ignore[assignment]
     dual_steps: int = 300
+    accuracy: float | None = dataclasses.field(default=None, repr=False)
     tau: float | None = dataclasses.field(default=None, repr=False)
     ridge: float = dataclasses.field(default=0.0, repr=False)
     local_step: float | None = dataclasses.field(default=None, repr=False)
@@ -144,22 +148,26 @@ class RandProx(Method):
         zeta = (count - n) / (n * (count - 1)) if count > 1 else 0.0
         spread = 1.0 + zeta + omega / n
         overall = (1.0 + omega) * count / n
-        automatic = 10.0 / smoothness
-        if ridge > 0:
-            automatic = math.sqrt(2.0 / (ridge * smoothness * overall * spread))
+        # As much contraction by the ridge as by the dual steps.
+        curvature = max(ridge, smoothness / CONDITION)
+        automatic = math.sqrt((1.0 - MARGIN) * (1.0 - SHARE / 2.0) / (curvature * smoothness * overall * spread))
         if self.local_steps is not None:
             # So few steps solve problems of so small a condition number only.
             automatic = min(automatic, max(0.25, (self.local_steps / 3.0) ** 2) / (smoothness * spread))
         step = steps.resolve_constant(self.step, automatic)
-        tau = 1.0 / (step(0) * spread)
-        condition = (smoothness + tau) / tau
-        local_steps = self.local_steps
+        tau = (1.0 - MARGIN) / (step(0) * spread)
+        accuracy, local_steps = None, self.local_steps
         if local_steps is None:
-            local_steps = min(MAX_LOCAL_STEPS, math.ceil(math.sqrt(condition) * math.log(1.0 / LOCAL_ACCURACY)))
+            # In exact arithmetic so many steps always suffice.
+            condition = (smoothness + tau) / tau
+            accuracy = math.sqrt(MARGIN * SHARE * tau / smoothness)
+            enough = math.sqrt(condition) * math.log(8.0 * condition**3 / accuracy**2)
+            local_steps = min(MAX_LOCAL_STEPS, math.ceil(enough))
         return dataclasses.replace(
             self,
             step=step,
             local_steps=local_steps,
+            accuracy=accuracy,
             tau=tau,
             ridge=ridge,
             local_step=1.0 / (smoothness + tau),
@@ -184,21 +192,39 @@ class RandProx(Method):
         return Message(state.x)
 
     def client_update(self, model: Model, local: LocalLosses, message: Message, k: int, draws: Draws) -> Update:
-        """Accelerated gradient steps with the constant momentum of a strongly convex problem."""
+        """Accelerated gradient steps with the constant momentum of a strongly convex problem, until they suffice."""
         assert self.tau is not None
         assert self.local_step is not None
         assert self.local_steps is not None
-        controls = local.memory.control
         root = math.sqrt(self.tau * self.local_step)
         momentum = (1.0 - root) / (1.0 + root)
-        y = np.repeat(message.x[None], len(local.clients), axis=0)
-        point = y
-        for _ in range(self.local_steps):
-            slope = self.slopes(local, point) - controls + self.tau * (point - message.x)
-            after = (point - self.local_step * slope).astype(model.dtype, copy=False)
-            y, point = after, after + momentum * (after - y)
-        difference = (self.slopes(local, y) - controls).astype(model.dtype, copy=False)
-        return Update(Reply(difference), local.memory)
+        controls = local.memory.control
+        differences = np.empty_like(controls, dtype=model.dtype)
+        active = np.arange(len(local.clients))
+        y = point = np.repeat(message.x[None], len(active), axis=0)
+        for step in range(self.local_steps + 1):
+            last = step == self.local_steps
+            at = y if last else point
+            slopes = self.slopes(local._replace(clients=local.clients[active]), at)
+            difference = slopes - controls[active]
+            slope = difference + self.tau * (at - message.x)
+            going = np.zeros(len(active), dtype=bool) if last else self.unsolved(slope, difference, slopes, at)
+            differences[active[~going]] = difference[~going].astype(model.dtype, copy=False)
+            if not going.any():
+                break
+            after = (point[going] - self.local_step * slope[going]).astype(model.dtype, copy=False)
+            y, point, active = after, after + momentum * (after - y[going]), active[going]
+        return Update(Reply(differences), local.memory)
+
+    def unsolved(self, slope: Array, difference: Array, slopes: Array, at: Array) -> Array:
+        """Say for which clients ‖∇φ_i(y)‖ exceeds its share of ‖∇f_i(y) − u_i‖, and what rounding allows."""
+        assert self.local_step is not None
+        if self.accuracy is None:
+            return np.ones(len(slope), dtype=bool)
+        sizes = norms(slopes) + norms(at) / self.local_step
+        rounding = 4.0 * float(np.finfo(slope.dtype).eps) * sizes
+        unsolved: Array = to_host(norms(slope) > self.accuracy * norms(difference) + rounding)
+        return unsolved
 
     def slopes(self, local: LocalLosses, y: Array) -> Array:
         """The gradients of N w_i f_i without the ridge that the server has."""
