@@ -72,21 +72,23 @@ class RandProx(Method):
     It is RandProx (Condat and Richtárik) for min g̃(x) + mean of f_i(x_i), x_i = x, whose random dual step is who takes
     part and what Q does; ProxSkip and Scaffnew are other members of its family, and 5GCS is this one without Q.
 
-    What is proved: for f_i convex and L-smooth, γτ(1 + ζ + ω/n) ≤ 1 with ζ = (N − n)/(n(N − 1)), α = 1/(1 + ω), exact
-    local solves, the exact prox and a ridge μ, linear convergence, with O((√(κ(1 + ω')) + ω') log 1/ε) rounds, κ = L/μ,
-    ω' = (1 + ω)N/n − 1, for γ² = 2/(μL(1 + ω')(1 + ζ + ω/n)), which is what ``"auto"`` takes. For inexact local solves
-    it is proved where Q is exact (5GCS). Without a ridge nothing is proved, and ``"auto"`` takes γ = 10/L.
+    What is proved: for f_i convex and L-smooth, γτ(1 + ζ + ω/n) < 1 with ζ = (N − n)/(n(N − 1)), α = 1/(1 + ω), the
+    exact prox and exact messages of the server, and local solves whose error is small relative to what they change, the
+    distance to the solution does not grow in the mean, whatever γ is. With a ridge μ convergence is linear, with
+    O((√(κ(1 + ω')) + ω') log 1/ε) rounds, κ = L/μ, ω' = (1 + ω)N/n − 1, for the best γ. The proof is in
+    ``docs/theory.md``. ``"auto"`` takes that γ for a condition number κ of at most 1,000. Nothing is proved for
+    ``local_steps`` that are given, for inexact proxes, or with a compressed downlink.
 
     Parameters
     ----------
     step
         γ: a number or ``"auto"``.
     local_steps
-        Accelerated gradient steps of a client in a round; by default so many that they make its mistake twenty times
-        smaller. Fewer make an automatic γ smaller.
+        Accelerated gradient steps of a client in a round; by default as many as the theory asks for, which the client
+        sees from its gradients. Fewer make an automatic γ smaller.
     dual_steps
         The most dual steps that the server takes in a round.
-    tau, ridge, local_step, shift_step, n_clients
+    accuracy, tau, ridge, local_step, shift_step, n_clients
         Filled in by ``solve``.
 
     References
@@ -116,7 +118,7 @@ class RandProx(Method):
         downlink=True,
         mini_batches=False,
         local_steps=True,
-        proved="linear for f with a ridge, local solves and prox exact; O(√κ) rounds for everyone and exact messages",
+        proved="linear for f with a ridge and the exact prox; O(√κ) rounds for everyone, exact messages and the best γ",
         reference="Condat and Richtárik 2023; Grudzień, Malinovsky and Richtárik 2023",
     )
     batch_size: ClassVar[None] = None  # type: ignore[misc]
