@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp import ShiftedPDFP
+from fpdfp import ShiftedPDFP, compress, linops, losses, penalties
 from fpdfp.precondition import exchange
 from tests import helpers
 
@@ -81,3 +81,88 @@ def test_it_never_diverges(name: str, n: int) -> None:
     objective, violation = problem.evaluate(result.x)
     assert abs(objective - best) <= 1e-5 * max(1.0, abs(best))
     assert violation <= 1e-3
+
+
+INNER = fpdfp.InnerSolve()
+#: All methods, with the hyper-parameters that they need.
+METHODS: dict[str, Any] = {
+    "FPDFP": fpdfp.FPDFP(),
+    "FPDFP, local steps": fpdfp.FPDFP(local_steps=3),
+    "shifted": ShiftedPDFP(),
+    "shifted, no momentum": ShiftedPDFP(momentum=False),
+    "shifted, preconditioner": ShiftedPDFP(preconditioner="auto"),
+    "error feedback": fpdfp.ErrorFeedbackPDFP(),
+    "RandProx": fpdfp.RandProx(),
+    "RandProx, three local steps": fpdfp.RandProx(local_steps=3),
+    "Newton": fpdfp.NewtonPDFP(),
+    "FedSGD": fpdfp.FedSGD(),
+    "FedAvg": fpdfp.FedAvg(local_steps=5),
+    "FedAvg, plain": fpdfp.FedAvg(local_steps=5, averaging="plain"),
+    "FedPAQ": fpdfp.FedPAQ(local_steps=5),
+    "FedProx": fpdfp.FedProx(rho=1.0, local_steps=5),
+    "FedMiD": fpdfp.FedMiD(local_steps=3, inner=INNER),
+    "FedDualAvg": fpdfp.FedDualAvg(local_steps=3, inner=INNER),
+    "FastFedDualAvg": fpdfp.FastFedDualAvg(local_steps=3, inner=INNER),
+    "PDFP": fpdfp.PDFP(),
+    "SPDFP": fpdfp.SPDFP(batch_size=3),
+    "Condat-Vu": fpdfp.CondatVu(),
+    "Chambolle-Pock": fpdfp.ChambollePock(),
+}
+
+
+def draw(seed: int, smooth: bool, one_client: bool, strongly_convex: bool) -> tuple[fpdfp.Problem, Any]:
+    """A convex problem and a start: columns, rows and clients of any size, ridges from none to 1."""
+    generator = np.random.default_rng(seed)
+    clients = 1 if one_client else int(generator.choice([1, 2, 5]))
+    d, rows = int(generator.choice([2, 6])), int(generator.choice([3, 20]))
+    scale, spread, target = 10.0 ** generator.uniform([-4, 0, -4], [4, 2, 4])
+    owner = np.repeat(np.arange(clients), rows)
+    X = generator.standard_normal((clients * rows, d)) * np.geomspace(1, spread, d) * scale
+    if generator.random() < 0.5:
+        X *= (10.0 ** generator.uniform(-1.5, 1.5, clients))[owner, None]
+    ridge = float(generator.choice([0.0, 1e-9, 1e-6, 1e-3, 1.0][strongly_convex:]) * generator.choice([1.0, scale**2]))
+    y = generator.standard_normal(len(X))
+    if generator.random() < 0.5:
+        f: Any = losses.LeastSquares(X, target * y, clients=owner, l2=ridge)
+    else:
+        f, target = losses.Logistic(X, np.where(y > np.median(y), 1, -1), clients=owner, l2=ridge), 1.0
+    g = penalties.L1(float(generator.choice([0.0, 1e-3, 1e-1])) * scale * target)
+    B = linops.Identity(d) if generator.random() < 0.5 else linops.Difference(d)
+    x0 = None if generator.random() < 0.5 else 10.0 ** generator.uniform(-3, 3) * generator.standard_normal(d)
+    weights: Any = generator.choice(["uniform", "samples"])
+    return fpdfp.Problem(f, penalties.Zero() if smooth else g, None if smooth else B, weights=str(weights)), x0
+
+
+def assert_no_divergence(problem: fpdfp.Problem, method: Any, x0: Any = None, **arguments: Any) -> None:
+    """Divergence is a warning, and that an error."""
+    result = fpdfp.solve(problem, method, rounds=60, x0=x0, evaluate_every=20, **arguments)
+    start = problem.objective(np.zeros(problem.model.shape) if x0 is None else x0)
+    assert result.status != "diverged"
+    assert result.objective <= 1.5 * start
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_automatic_steps_do_not_diverge_on_convex_problems(name: str) -> None:
+    method = METHODS[name]
+    traits = method.traits
+    for seed in range(8):
+        strongly_convex = traits.strong_convexity == "needed"
+        problem, x0 = draw(seed, method.solves == "f", traits.needs_one_client, strongly_convex)
+        # Newton steps far from the solution are not safe, and are not said to be.
+        x0 = None if traits.needs_hessians else x0
+        assert_no_divergence(problem, method, x0)
+        if not traits.partial_participation:
+            continue
+        quantizer = fpdfp.QSGD(2, norm="max") if traits.needs_unbiased else compress.TopK(1)
+        if not traits.compression or traits.needs_hessians:
+            quantizer = None  # type: ignore[assignment]
+        some = max(1, problem.n_clients // 2)
+        assert_no_divergence(problem, method, x0, clients_per_round=some, compressor=quantizer, seed=seed)
+
+
+@pytest.mark.parametrize("l2", [0.0, 1e-9, 1e-6, 1e-2])
+@pytest.mark.parametrize("name", ["RandProx", "shifted", "error feedback", "PDFP"])
+def test_a_tiny_ridge_does_no_harm(name: str, l2: float) -> None:
+    X, y, owner = helpers.classification()
+    squares = losses.LeastSquares(X * np.geomspace(1.0, 30.0, 12), y, clients=owner, l2=l2)
+    assert_no_divergence(fpdfp.Problem(squares, penalties.L1(0.05)), METHODS[name])

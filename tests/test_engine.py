@@ -713,6 +713,7 @@ def test_the_automatic_step_follows_clients_noise_and_participation() -> None:
             "least_convexity": 0.0,
             "unbiased": True,
             "client_spread": 10.0,
+            "lipschitz_rms": 10.0,
         }
         return fpdfp.steps.Constants(**(base | changes))
 

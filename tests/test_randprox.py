@@ -35,7 +35,7 @@ def test_it_is_the_rule_of_its_docstring() -> None:
     b = [X[owner == i].T @ y[owner == i] / 40 for i in range(5)]
     omega = quantizer.omega(12)
     assert alpha == pytest.approx(1 / (1 + omega))
-    assert gamma * tau == pytest.approx(1 / (1 + 3 / 8 + omega / 2))
+    assert gamma * tau == pytest.approx(0.9 / (1 + 3 / 8 + omega / 2))
     x, u, u_mean = np.zeros(12), np.zeros((5, 12)), np.zeros(12)
     for k, (ours, _) in enumerate(seen):
         clients = fpdfp.rng.choose_clients(4, k, 5, 2)

@@ -107,6 +107,8 @@ class Constants(NamedTuple):
     ----------
     lipschitz_mean, lipschitz_max
         Mean and maximum of the clients' Lipschitz constants.
+    lipschitz_rms
+        Root mean square of the clients' Lipschitz constants.
     strong_convexity
         μ, or 0 where none is known.
     n_clients, clients_per_round
@@ -141,6 +143,7 @@ class Constants(NamedTuple):
     least_convexity: float
     unbiased: bool
     client_spread: float
+    lipschitz_rms: float
     downlink_omega: float = 0.0
 
     @property

@@ -205,6 +205,7 @@ def constants_of(problem: Problem, method: Method, compressors: Mapping[str, Com
         batch_smoothness=round_up(problem.batch_smoothness(method.batch_size, method.factor)),
         own_lipschitz_max=round_up(problem.total_weight * float(problem.losses.lipschitz().max())),
         client_spread=round_up(float((lipschitz**2).mean()) / mean if 0 < mean < np.inf else mean),
+        lipschitz_rms=round_up(float(np.sqrt((lipschitz**2).mean()))),
         unbiased=all(one.unbiased for one in compressors.values()),
         least_convexity=round_down(problem.total_weight * problem.losses.least_convexity),
         typical_omega=max((one.typical_omega(shapes[name]) for name, one in compressors.items()), default=0.0),

@@ -27,10 +27,11 @@ class ErrorFeedbackPDFP(ShiftedPDFP):
     C may be top-k, kept signs, or rounding to nearest: all that is asked is ‖C(x) − x‖² ≤ (1 − a)‖x‖² with some a > 0
     (in the mean, where C draws). What is not sent in a round stays in ∇f_i − h_i and is sent later.
 
-    What is proved: without momentum and with everyone, for γ ≤ 1/(L + L̃ r/(1 − r)), r = √(1 − a), L̃ the root mean
-    square of the clients' constants, and the exact prox, convergence at the rate of proximal gradient descent, linear
-    under the Polyak–Łojasiewicz condition (EF21 and its proximal form). ``"auto"`` takes that step with a n/N for a,
-    and L for L̃. Nothing is proved with that, with momentum, or with inexact proxes.
+    What is proved, without momentum, with full gradients, exact messages of the server and the exact prox of g∘B, for f
+    convex and r = √(1 − a n/N), L̃ the root mean square of the clients' constants: E[F(x_k)] stays bounded for
+    γ ≤ 1/(L + L̃ r/(1 − r)), and for γ ≤ 1/(L + √2 L̃ r/(1 − r)) and f strongly convex with μ convergence is linear with
+    the factor max(1 − γμ, (1 + r)/2). The proof is in ``docs/theory.md``. ``"auto"`` takes the second of these steps,
+    with a bound of L. Nothing is proved with momentum, mini-batches, inexact proxes, or a compressed downlink.
 
     Parameters
     ----------
@@ -61,7 +62,7 @@ class ErrorFeedbackPDFP(ShiftedPDFP):
         ShiftedPDFP.traits,
         title="PDFP on the server, biased messages with error feedback",
         needs_unbiased=False,
-        proved="without momentum, with everyone and the exact prox: linear for f strongly convex",
+        proved="without momentum, with the exact prox: linear for f strongly convex",
         reference="Richtárik, Sokolov and Fatkhullin 2021; Fatkhullin et al. 2021",
     )
 
@@ -82,10 +83,10 @@ class ErrorFeedbackPDFP(ShiftedPDFP):
         return prepared
 
     def noisy_smoothness(self, constants: steps.Constants) -> float:
-        """L(1 + r/(1 − r)) with r² = 1 − a n/N, and what mini-batches add."""
+        """L + √2 L̃ r/(1 − r) with r² = 1 − a n/N, and what mini-batches and the downlink add."""
         share = (1.0 - constants.omega) * constants.clients_per_round / constants.n_clients
         r = math.sqrt(1.0 - share)
-        smoothness = (constants.lipschitz_mean or 1.0) / (1.0 - r)
+        smoothness = (constants.lipschitz_mean or 1.0) + math.sqrt(2.0) * constants.lipschitz_rms * r / (1.0 - r)
         smoothness += 2.0 * constants.batch_smoothness / constants.clients_per_round
         return smoothness * (1.0 + 2.0 * constants.downlink_omega)
 

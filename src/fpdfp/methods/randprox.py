@@ -9,8 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fpdfp import _checks, steps
+from fpdfp._array import to_host
 from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import MAX_LOCAL_STEPS, check_hyper_parameters, mean
+from fpdfp.methods._common import MAX_LOCAL_STEPS, check_hyper_parameters, mean, norms
 from fpdfp.methods.base import Method, Update, Work
 from fpdfp.methods.inner import InnerSolve, needs_inner, prox
 from fpdfp.methods.traits import Traits
@@ -19,8 +20,10 @@ from fpdfp.rng import Draws
 
 #: How near to its prox the server goes, relative to ‖y − u‖.
 TOLERANCE = 1e-2
-#: Local steps make a client's mistake smaller than this share of where it began.
-LOCAL_ACCURACY = 0.05
+#: What γτ(1 + ζ + ω/n) lacks to 1, and which part of the curvature of f makes up for mistakes of local solves.
+MARGIN, SHARE = 0.1, 0.5
+#: An automatic γ is that of a condition number of at most this.
+CONDITION = 1000.0
 
 
 class State(NamedTuple):
@@ -69,21 +72,23 @@ class RandProx(Method):
     It is RandProx (Condat and Richtárik) for min g̃(x) + mean of f_i(x_i), x_i = x, whose random dual step is who takes
     part and what Q does; ProxSkip and Scaffnew are other members of its family, and 5GCS is this one without Q.
 
-    What is proved: for f_i convex and L-smooth, γτ(1 + ζ + ω/n) ≤ 1 with ζ = (N − n)/(n(N − 1)), α = 1/(1 + ω), exact
-    local solves, the exact prox and a ridge μ, linear convergence, with O((√(κ(1 + ω')) + ω') log 1/ε) rounds, κ = L/μ,
-    ω' = (1 + ω)N/n − 1, for γ² = 2/(μL(1 + ω')(1 + ζ + ω/n)), which is what ``"auto"`` takes. For inexact local solves
-    it is proved where Q is exact (5GCS). Without a ridge nothing is proved, and ``"auto"`` takes γ = 10/L.
+    What is proved: for f_i convex and L-smooth, γτ(1 + ζ + ω/n) < 1 with ζ = (N − n)/(n(N − 1)), α = 1/(1 + ω), the
+    exact prox and exact messages of the server, and local solves whose error is small relative to what they change, the
+    distance to the solution does not grow in the mean, whatever γ is. With a ridge μ convergence is linear, with
+    O((√(κ(1 + ω')) + ω') log 1/ε) rounds, κ = L/μ, ω' = (1 + ω)N/n − 1, for the best γ. The proof is in
+    ``docs/theory.md``. ``"auto"`` takes that γ for a condition number κ of at most 1,000. Nothing is proved for
+    ``local_steps`` that are given, for inexact proxes, or with a compressed downlink.
 
     Parameters
     ----------
     step
         γ: a number or ``"auto"``.
     local_steps
-        Accelerated gradient steps of a client in a round; by default so many that they make its mistake twenty times
-        smaller. Fewer make an automatic γ smaller.
+        Accelerated gradient steps of a client in a round; by default as many as the theory asks for, which the client
+        sees from its gradients. Fewer make an automatic γ smaller.
     dual_steps
         The most dual steps that the server takes in a round.
-    tau, ridge, local_step, shift_step, n_clients
+    accuracy, tau, ridge, local_step, shift_step, n_clients
         Filled in by ``solve``.
 
     References
@@ -113,7 +118,7 @@ class RandProx(Method):
         downlink=True,
         mini_batches=False,
         local_steps=True,
-        proved="linear for f with a ridge, local solves and prox exact; O(√κ) rounds for everyone and exact messages",
+        proved="linear for f with a ridge and the exact prox; O(√κ) rounds for everyone, exact messages and the best γ",
         reference="Condat and Richtárik 2023; Grudzień, Malinovsky and Richtárik 2023",
     )
     batch_size: ClassVar[None] = None  # type: ignore[misc]
@@ -123,6 +128,7 @@ class RandProx(Method):
     step: steps.Step = "auto"
     local_steps: int | None = None  # type: ignore[assignment]
     dual_steps: int = 300
+    accuracy: float | None = dataclasses.field(default=None, repr=False)
     tau: float | None = dataclasses.field(default=None, repr=False)
     ridge: float = dataclasses.field(default=0.0, repr=False)
     local_step: float | None = dataclasses.field(default=None, repr=False)
@@ -144,22 +150,26 @@ class RandProx(Method):
         zeta = (count - n) / (n * (count - 1)) if count > 1 else 0.0
         spread = 1.0 + zeta + omega / n
         overall = (1.0 + omega) * count / n
-        automatic = 10.0 / smoothness
-        if ridge > 0:
-            automatic = math.sqrt(2.0 / (ridge * smoothness * overall * spread))
+        # As much contraction by the ridge as by the dual steps.
+        curvature = max(ridge, smoothness / CONDITION)
+        automatic = math.sqrt((1.0 - MARGIN) * (1.0 - SHARE / 2.0) / (curvature * smoothness * overall * spread))
         if self.local_steps is not None:
             # So few steps solve problems of so small a condition number only.
             automatic = min(automatic, max(0.25, (self.local_steps / 3.0) ** 2) / (smoothness * spread))
         step = steps.resolve_constant(self.step, automatic)
-        tau = 1.0 / (step(0) * spread)
-        condition = (smoothness + tau) / tau
-        local_steps = self.local_steps
+        tau = (1.0 - MARGIN) / (step(0) * spread)
+        accuracy, local_steps = None, self.local_steps
         if local_steps is None:
-            local_steps = min(MAX_LOCAL_STEPS, math.ceil(math.sqrt(condition) * math.log(1.0 / LOCAL_ACCURACY)))
+            # In exact arithmetic so many steps always suffice.
+            condition = (smoothness + tau) / tau
+            accuracy = math.sqrt(MARGIN * SHARE * tau / smoothness)
+            enough = math.sqrt(condition) * math.log(8.0 * condition**3 / accuracy**2)
+            local_steps = min(MAX_LOCAL_STEPS, math.ceil(enough))
         return dataclasses.replace(
             self,
             step=step,
             local_steps=local_steps,
+            accuracy=accuracy,
             tau=tau,
             ridge=ridge,
             local_step=1.0 / (smoothness + tau),
@@ -184,21 +194,39 @@ class RandProx(Method):
         return Message(state.x)
 
     def client_update(self, model: Model, local: LocalLosses, message: Message, k: int, draws: Draws) -> Update:
-        """Accelerated gradient steps with the constant momentum of a strongly convex problem."""
+        """Accelerated gradient steps with the constant momentum of a strongly convex problem, until they suffice."""
         assert self.tau is not None
         assert self.local_step is not None
         assert self.local_steps is not None
-        controls = local.memory.control
         root = math.sqrt(self.tau * self.local_step)
         momentum = (1.0 - root) / (1.0 + root)
-        y = np.repeat(message.x[None], len(local.clients), axis=0)
-        point = y
-        for _ in range(self.local_steps):
-            slope = self.slopes(local, point) - controls + self.tau * (point - message.x)
-            after = (point - self.local_step * slope).astype(model.dtype, copy=False)
-            y, point = after, after + momentum * (after - y)
-        difference = (self.slopes(local, y) - controls).astype(model.dtype, copy=False)
-        return Update(Reply(difference), local.memory)
+        controls = local.memory.control
+        differences = np.empty_like(controls, dtype=model.dtype)
+        active = np.arange(len(local.clients))
+        y = point = np.repeat(message.x[None], len(active), axis=0)
+        for step in range(self.local_steps + 1):
+            last = step == self.local_steps
+            at = y if last else point
+            slopes = self.slopes(local._replace(clients=local.clients[active]), at)
+            difference = slopes - controls[active]
+            slope = difference + self.tau * (at - message.x)
+            going = np.zeros(len(active), dtype=bool) if last else self.unsolved(slope, difference, slopes, at)
+            differences[active[~going]] = difference[~going].astype(model.dtype, copy=False)
+            if not going.any():
+                break
+            after = (point[going] - self.local_step * slope[going]).astype(model.dtype, copy=False)
+            y, point, active = after, after + momentum * (after - y[going]), active[going]
+        return Update(Reply(differences), local.memory)
+
+    def unsolved(self, slope: Array, difference: Array, slopes: Array, at: Array) -> Array:
+        """Say for which clients ‖∇φ_i(y)‖ exceeds its share of ‖∇f_i(y) − u_i‖, and what rounding allows."""
+        assert self.local_step is not None
+        if self.accuracy is None:
+            return np.ones(len(slope), dtype=bool)
+        sizes = norms(slopes) + norms(at) / self.local_step
+        rounding = 4.0 * float(np.finfo(slope.dtype).eps) * sizes
+        unsolved: Array = to_host(norms(slope) > self.accuracy * norms(difference) + rounding)
+        return unsolved
 
     def slopes(self, local: LocalLosses, y: Array) -> Array:
         """The gradients of N w_i f_i without the ridge that the server has."""
