@@ -16,34 +16,14 @@ from fpdfp.errors import DataWarning
 FEW = 10
 #: Words of a column's name that say that it identifies something.
 IDENTIFYING = frozenset(
-    [
-        "id",
-        "ids",
-        "uid",
-        "pid",
-        "eid",
-        "sid",
-        "rid",
-        "uuid",
-        "guid",
-        "mrn",
-        "ssn",
-        "identifier",
-        "patid",
-        "patientid",
-        "subjid",
-        "usubjid",
-        "subjectid",
-        "personid",
-        "caseid",
-        "recordid",
-        "sampleid",
-        "userid",
-    ]
+    {
+        *("id", "ids", "uid", "pid", "eid", "sid", "rid", "uuid", "guid", "mrn", "ssn", "identifier", "patid"),
+        *("patientid", "subjid", "usubjid", "subjectid", "personid", "caseid", "recordid", "sampleid", "userid"),
+    }
 )
 #: Words of the name of a column that may count upwards row by row and be a measurement nevertheless.
 COUNTING = frozenset(
-    ["year", "month", "week", "day", "hour", "minute", "second", "time", "date", "age", "dose", "step"]
+    {"year", "month", "week", "day", "hour", "minute", "second", "time", "date", "age", "dose", "step"}
 )
 
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
