@@ -62,7 +62,7 @@ def build(settings: dict[str, Any]) -> Built:
         problem,
         _metrics(loss["kind"], X[test], targets[test]) if len(test) else {},
         lambda: fpdfp.reference_solution(problem, tol=TOLERANCE).objective,
-        linear_model(names, intercept=intercept, graph=graph, classes=classes),
+        linear_model(names, intercept=intercept, graph=graph, classes=classes, standardized=bool(data["standardize"])),
     )
 
 

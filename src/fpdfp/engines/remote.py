@@ -47,6 +47,14 @@ class RemoteLosses(Losses):
         self._constants = tuple(np.asarray(one) for one in first["constants"])
         ends = np.cumsum([0, *(len(fact["sizes"]) for fact in facts)])
         crew.numbers = [np.arange(ends[i], ends[i + 1]) for i in range(len(facts))]
+        #: The site of each client, with the client's number there where the site has several.
+        self.client_names = np.array(
+            [
+                name if len(fact["sizes"]) == 1 else f"{name}, {i}"
+                for name, fact in zip(crew.names, facts, strict=True)
+                for i in range(len(fact["sizes"]))
+            ]
+        )
         zero: Array = np.zeros(self.shape, dtype=self.dtype)
         self._kept: dict[tuple[str, bytes], Array] = {
             (what, point.tobytes()): np.concatenate([fact[name] for fact in facts])

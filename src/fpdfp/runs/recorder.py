@@ -17,6 +17,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp.ct.losses import ProjectionLosses
+from fpdfp.engines.checkpoint import fingerprint
 from fpdfp.engines.local import Run
 from fpdfp.engines.observer import Observer
 from fpdfp.engines.result import Result
@@ -26,6 +27,7 @@ from fpdfp.methods.base import Method
 from fpdfp.problem import Certificate, Problem
 from fpdfp.reference import Reference
 from fpdfp.runs import clients, toml, writing
+from fpdfp.runs.model import linear_model
 from fpdfp.runs.saved import Best, load
 
 FORMAT = 1
@@ -99,7 +101,7 @@ class Recorder(Observer):
         self.model = None if model is None else dict(model)
         if model is None and isinstance(problem.losses, LinearModel):
             features = [f"x{i}" for i in range(problem.losses.n_features)]
-            self.model = {"features": features, "intercept": None, "edges": [], "classes": None}
+            self.model = linear_model(features)
         self.truth = None if truth is None else np.asarray(to_host(truth), dtype=np.float32)
         self.voxel = np.asarray(voxel, dtype=np.float64)
         self._info: dict[str, Any] = {}
@@ -154,6 +156,7 @@ class Recorder(Observer):
             "messages": list(run.messages),
             "versions": versions(),
             "kind": self._kind,
+            "problem": fingerprint(self.problem),
             "clients": clients.described(self.problem, None if self.model is None else self.model["classes"]),
             "clients_in_all": self.problem.n_clients,
         }
