@@ -53,7 +53,8 @@ class Recorder(Observer):
     reference
         The minimum F*, where it is known: a number or what ``fpdfp.reference_solution`` returns.
     model
-        For linear models, what :func:`linear_model` returns; by default features have numbers.
+        For linear models, what :func:`linear_model` returns; by default features have the names that the losses
+        know, or numbers.
     truth, voxel
         For CT, the true volume and the sides of a voxel.
     history
@@ -100,8 +101,8 @@ class Recorder(Observer):
             writing.arrow()
         self.model = None if model is None else dict(model)
         if model is None and isinstance(problem.losses, LinearModel):
-            features = [f"x{i}" for i in range(problem.losses.n_features)]
-            self.model = linear_model(features)
+            named = problem.losses.feature_names
+            self.model = linear_model(named or [f"x{i}" for i in range(problem.losses.n_features)])
         self.truth = None if truth is None else np.asarray(to_host(truth), dtype=np.float32)
         self.voxel = np.asarray(voxel, dtype=np.float64)
         self._info: dict[str, Any] = {}
