@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from fpdfp.datasets import _csv, _download, _parquet, _parsed, _table, registry
 from fpdfp.datasets.dataset import DataSet
 from fpdfp.datasets.loading import load
-from fpdfp.errors import DataSetError
+from fpdfp.errors import DataSetError, DataWarning
 
 LIBSVM = b"2 1:0.5 3:1\n# a comment\n\n1 2:-2e1 # another, qid:1\n2\n"
 CSV = "age,smokes,job,ward,ill\n34,true,nurse,A,no\n51,False,clerk,B,yes\n47,TRUE,nurse,B,no\n"
@@ -343,6 +343,91 @@ def test_columns_of_names_are_no_categories(tmp_path: Path, monkeypatch: pytest.
     path = write(tmp_path / "rows.csv", "id,y\n" + "".join(f"n{i},t{i}\n" for i in range(5)))
     with pytest.raises(ValueError, match="column 'id' holds more than 3 distinct texts, too many"):
         load(path, target="y", categories="onehot")
+
+
+def table(path: Path, columns: dict[str, Any]) -> Path:
+    lines = [",".join([*columns, "y"])] + [
+        ",".join([*map(str, row), str(i % 2)]) for i, row in enumerate(zip(*columns.values(), strict=True))
+    ]
+    return write(path, "\n".join(lines) + "\n")
+
+
+DAYS = [f"2023-{i % 12 + 1:02d}-{i % 28 + 1:02d}" for i in range(60)]
+NO_CATEGORIES: dict[str, tuple[str, list[str], str]] = {
+    "identifiers": ("patient", [f"P{i:05d}" for i in range(60)], "has a different value in every row, as identifiers"),
+    "two visits each": ("patient", [f"P{i // 2}" for i in range(60)], "has 30 distinct values in 60 rows, as identi"),
+    "few rows": ("Patient_ID", [f"P{i}" for i in range(6)], "has a different value in every row, as identifiers"),
+    "dates": ("admitted", DAYS, "holds dates"),
+    "dates of some days": (
+        "admitted",
+        [f"{i % 15 + 1}.3.2024" for i in range(60)],
+        r"holds dates \(15 distinct ones in",
+    ),
+    "times": ("seen", [f"{day}T{i % 24}:05:00Z" for i, day in enumerate(DAYS)], "holds dates"),
+    "words": ("seen", [f"{i % 28 + 1} Mar 20{i % 20 + 10}" for i in range(60)], "holds dates"),
+    "American": ("seen", [f"12/{i % 28 + 1}/{i % 20 + 2000}" for i in range(60)], "holds dates"),
+}
+
+
+@pytest.mark.parametrize(("name", "values", "why"), NO_CATEGORIES.values(), ids=list(NO_CATEGORIES))
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_identifiers_and_dates_are_no_categories(
+    name: str, values: list[str], why: str, kind: str, tmp_path: Path
+) -> None:
+    if kind == "csv":
+        path = table(tmp_path / "rows.csv", {"age": range(0, 2 * len(values), 2), name: values})
+    else:
+        columns = {"age": list(range(0, 2 * len(values), 2)), name: values, "y": [0.0, 1.0] * (len(values) // 2)}
+        path = parquet(tmp_path / "rows.parquet", columns)
+    for categories in ("onehot", "error"):
+        with pytest.raises(ValueError, match=f"column '{name}' ({why})") as caught:
+            load(path, target="y", categories=categories)
+        assert ("onehot" in str(caught.value)) == (categories == "onehot")
+        assert f"drop=('{name}',)" in str(caught.value)
+        assert ("days since" in str(caught.value)) == ("dates" in why)
+    assert load(path, target="y", drop=(name,)).feature_names == ("age",)
+
+
+def test_ordinary_categories_are_kept(tmp_path: Path) -> None:
+    columns = {
+        "ward": [f"ward {i % 12}" for i in range(60)],
+        "wave": [("2020-01-01", "2021-01-01", "2022-01-01")[i % 3] for i in range(60)],
+        "site_id": [f"S{i % 20}" for i in range(60)],
+        "version": [f"1.{i % 4}.{i % 3}" for i in range(60)],
+    }
+    data = load(table(tmp_path / "rows.csv", columns), target="y", categories="onehot")
+    assert data.X.shape[1] == 12 + 3 + 20 + 12
+
+
+def test_dates_of_parquet_are_named(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    path = parquet(tmp_path / "rows.parquet", {"when": pyarrow.array([0, 1], pyarrow.date32()), "y": [0, 1]})
+    with pytest.raises(ValueError, match=r"column 'when' holds dates or times \(its type is date32.*days since"):
+        load(path, target="y")
+
+
+NUMBERS: dict[str, tuple[list[int], str | None]] = {
+    "patient_id": ([i * 7919 % 100_003 for i in range(60)], "looks like an identifier"),
+    "PatientID": ([5000 + i // 3 for i in range(60)], "looks like an identifier"),
+    "Unnamed: 0": (list(range(60)), "counts the rows"),
+    "admitted": ([20230100 + 100 * (i % 12) + i % 28 + 1 for i in range(60)], r"looks like dates \(20230101\)"),
+    "year": (list(range(1950, 2010)), None),
+    "cells": ([19_876_543 + 1_234_567 * (i * 37 % 60) for i in range(60)], None),
+    "group_id": ([i % 5 for i in range(60)], None),
+    "steroid": ([i * 7919 % 100_003 for i in range(60)], None),
+    "rank": ([i * 37 % 60 for i in range(60)], None),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_that_identify_are_warned_of(name: str, tmp_path: Path) -> None:
+    values, why = NUMBERS[name]
+    path = table(tmp_path / "rows.csv", {"age": [i % 50 + 0.5 for i in range(60)], name: values})
+    if why is None:
+        load(path, target="y")
+    else:
+        with pytest.warns(DataWarning, match=f"column '{name}' {why}, and is used as a number"):
+            load(path, target="y")
 
 
 def test_long_lists_of_columns_are_cut(tmp_path: Path) -> None:

@@ -353,7 +353,7 @@ BAD: list[tuple[Any, str]] = [
 
 def custom(gradient: Any = lambda i, x: x, **changes: Any) -> Custom:
     arguments = {"n_clients": 2, "shape": 2, "lipschitz": 1.0} | changes
-    return Custom(lambda i, x: 0.0, gradient, **arguments)
+    return Custom(lambda i, x: 0.5 * float(x @ x), gradient, **arguments)
 
 
 def broken_csr() -> Any:

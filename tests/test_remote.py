@@ -554,6 +554,42 @@ class TestMistakes:
         with pytest.raises(fpdfp.errors.MessageError, match=r"shape is \[5\] at site 1 and \[12\] at site 0"):
             crew.losses()
 
+    @pytest.mark.parametrize(
+        ("names", "message"),
+        [
+            (["dose", "age", "sex"], "site 1 has them in another order than site 0; they differ at the columns 0, 1"),
+            (["age", "dose", "gender"], "site 1 has them with other names than site 0; they differ at the columns 2 "),
+            (None, "site 0 names its features, but site 1 does not"),
+        ],
+    )
+    def test_sites_whose_features_differ_by_name(self, names: list[str] | None, message: str) -> None:
+        X, y = np.random.default_rng(0).standard_normal((8, 3)), np.tile([0.0, 1.0], 4)
+        owners = np.arange(8) // 4
+        ours = fpdfp.losses.Logistic(X, y, clients=owners, feature_names=["age", "dose", "sex"])
+        crew = Loopback(fpdfp.Problem(ours, fpdfp.penalties.L1(0.1)))
+        crew.losses()
+        crew = Loopback(fpdfp.Problem(ours, fpdfp.penalties.L1(0.1)))
+        crew.sites[1] = Site(fpdfp.losses.Logistic(X[4:], y[4:], feature_names=names))
+        with pytest.raises(fpdfp.errors.MessageError, match=f"same features in the same order: {re.escape(message)}"):
+            crew.losses()
+
+    def test_features_without_names_are_not_compared(self, caplog: pytest.LogCaptureFixture) -> None:
+        Loopback(helpers.graph_guided(clients=2)).losses()
+        assert "no site names its features" in caplog.text
+
+    def test_names_of_features_are_those_of_a_table(self) -> None:
+        pandas = pytest.importorskip("pandas")
+        table = pandas.DataFrame({"age": [1.0, 2.0], "dose": [3.0, 4.0]})
+        assert fpdfp.losses.Logistic(table, [0, 1]).feature_names == ("age", "dose")
+        assert fpdfp.losses.Softmax(table, [0, 1]).part(np.array([0])).feature_names == ("age", "dose")
+        assert fpdfp.losses.Logistic(np.eye(2), [0, 1]).feature_names is None
+        with pytest.raises(ValueError, match="feature_names must be one name for each of the 2 features, got 3"):
+            fpdfp.losses.LeastSquares(np.eye(2), [0, 1], feature_names=["a", "b", "c"])
+
+    def test_clients_have_the_names_of_their_sites(self) -> None:
+        names = Loopback(helpers.graph_guided(clients=3)).losses().client_names
+        assert names.tolist() == ["site 0, 0", "site 0, 1", "site 1"]
+
     def test_facts_that_cannot_be(self) -> None:
         problem = helpers.graph_guided(clients=4)
 

@@ -222,12 +222,86 @@ def test_a_page_does_not_tell_where_the_folders_were(tmp_path: Path) -> None:
     assert str(tmp_path) not in text
 
 
-def test_runs_are_in_the_order_of_their_beginning_and_seeds_share_a_name(tmp_path: Path) -> None:
-    folder_of(tmp_path / "a", name="b, seed 3", seed=3, created="2026-01-02T00:00:00+00:00")
-    folder_of(tmp_path / "b", name="b, seed 4", seed=4, created="2026-01-01T00:00:00+00:00")
-    folder_of(tmp_path / "c", name="c, seed 4", seed=5, created="2025-01-01T00:00:00+00:00")
+def test_runs_are_in_the_order_of_their_folders_with_numbers_as_numbers(tmp_path: Path) -> None:
+    for weight in ("0.5", "10", "0.05", "1e-3", "2"):
+        folder_of(tmp_path / f"weight={weight}" / "seed-0", created=f"2026-01-01T00:00:{60 - len(weight)}+00:00")
     runs = data_of(fpdfp.report.write(tmp_path, tmp_path / "report.html"))["runs"]
-    assert [(run["name"], run["seed"]) for run in runs] == [("c, seed 4", 5), ("b", 4), ("b", 3)]
+    assert [run["id"].split("/")[0].split("=")[1] for run in runs] == ["1e-3", "0.05", "0.5", "2", "10"]
+
+
+def written(folder: Path, config: str, **info: Any) -> Path:
+    folder_of(folder, **{"name": "study", "seed": 0, "history": HISTORY, **info})
+    (folder / "config.toml").write_text(config)
+    return folder
+
+
+CONFIG = "name = 'study'\n[data]\nname = 'a9a'\n[run]\nrounds = 5\nseeds = [{seed}]\n"
+
+
+def test_runs_that_differ_in_the_seed_alone_are_one_series(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        name = f"study, seed {seed}"
+        written(tmp_path / "a" / f"seed-{seed}", CONFIG.format(seed=seed), seed=seed, name=name, problem="1")
+    one, two = data_of(fpdfp.report.write(tmp_path / "a", tmp_path / "report.html"))["runs"]
+    assert one["series"] == two["series"]
+    assert one["name"] == two["name"] == "study"
+
+
+@pytest.mark.parametrize(
+    ("config", "info"),
+    [
+        (CONFIG, {"problem": "2"}),
+        (CONFIG.replace("a9a", "covtype"), {"problem": "1"}),
+        (CONFIG.replace("rounds = 5", "rounds = 5\ntol = 0.1"), {"problem": "1"}),
+        (CONFIG, {"problem": "1", "clients": [{"name": "A", "samples": 3}]}),
+        (CONFIG, {"problem": "1", "method": "PDFP"}),
+    ],
+    ids=["problem", "data", "settings", "clients", "method"],
+)
+def test_runs_of_other_experiments_are_other_series(tmp_path: Path, config: str, info: dict[str, Any]) -> None:
+    written(tmp_path / "seed-0", CONFIG.format(seed=0), problem="1")
+    written(tmp_path / "seed-1", config.format(seed=1), seed=1, **info)
+    one, two = data_of(fpdfp.report.write(tmp_path, tmp_path / "report.html"))["runs"]
+    assert one["series"] != two["series"]
+
+
+def test_runs_in_other_folders_are_other_series(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        written(tmp_path / name / "seed-0", CONFIG.format(seed=0), problem="1")
+    one, two = data_of(fpdfp.report.write(tmp_path, tmp_path / "report.html"))["runs"]
+    assert one["series"] != two["series"]
+
+
+def test_data_that_differ_make_other_problems(tmp_path: Path) -> None:
+    for name, factor in (("a", 1.0), ("b", 1.0), ("c", 1.01)):
+        losses = fpdfp.losses.Logistic(factor * np.eye(4), [1.0, -1.0, 1.0, -1.0], clients=[0, 0, 1, 1])
+        Recorder(tmp_path / name, fpdfp.Problem(losses, fpdfp.penalties.L1(0.1)), name="same").solve(rounds=2)
+    a, b, c = (described(tmp_path / name)["series"] for name in "abc")
+    assert a == b != c
+
+
+def test_settings_metrics_classes_and_units_are_kept(tmp_path: Path) -> None:
+    rows = [f"{i % 7 + 0.5},{'north' if i % 2 else 'south'},{'sick' if i % 7 > 3 else 'healthy'}" for i in range(60)]
+    (tmp_path / "rows.csv").write_text("age,hospital,ill\n" + "\n".join(rows) + "\n")
+    (tmp_path / "study.toml").write_text(
+        "name = 'study'\n[data]\nfile = 'rows.csv'\nlabel = 'ill'\nsite = 'hospital'\ntest = 0.2\n"
+        "standardize = true\n[split]\nkind = 'by_column'\n[loss]\nkind = 'logistic'\nl2 = 0.1\n"
+        "[run]\nrounds = 3\n"
+    )
+    result = CliRunner().invoke(app, ["run", str(tmp_path / "study.toml"), "--output", str(tmp_path / "runs")])
+    assert result.exit_code == 0, result.output
+    data = data_of(fpdfp.report.write(tmp_path / "runs", tmp_path / "report.html"))
+    (run,) = data["runs"]
+    assert run["settings"]["loss.l2"] == "0.1"
+    assert run["settings"]["data.standardize"] == "true"
+    assert "run.seeds" not in run["settings"]
+    assert run["settings"]["data.file"] == "rows.csv"
+    assert str(tmp_path) not in (tmp_path / "report.html").read_text()
+    assert set(run["ends"]) == {"test_loss", "accuracy"}
+    assert run["ends"]["accuracy"] == load(tmp_path / "runs" / "seed-0").history["accuracy"][-1]
+    assert run["model"]["between"] == ["healthy", "sick"]
+    assert run["model"]["standardized"] is True
+    assert data["federations"][0]["names"] == ["north", "south"]
 
 
 def test_what_is_not_finite_is_null(tmp_path: Path) -> None:

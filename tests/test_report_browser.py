@@ -154,6 +154,7 @@ def test_axes_can_be_chosen(visit: Open, model_page: Path) -> None:
     seen = [paths_of(page)]
     assert "rounds" in (chart.locator(".plot > svg").text_content() or "")
     controls = page.locator("#curve-controls")
+    controls.get_by_role("button", name="linear").click()
     total, up = ("Total bits", "all bits, up and down"), ("Total bits up", "all bits that clients send")
     for label, axis in (total, up, ("Seconds", "seconds")):
         controls.get_by_role("button", name=label, exact=True).click()
@@ -168,6 +169,66 @@ def test_axes_can_be_chosen(visit: Open, model_page: Path) -> None:
     without = paths_of(page)
     page.get_by_label("with what drawing these curves sends").check()
     assert paths_of(page) != without
+
+
+def ticks_of(page: Page, chart: str = "objective") -> list[str]:
+    """The texts below the horizontal axis, without its name."""
+    found: list[str] = page.eval_on_selector_all(
+        f'[data-chart="{chart}"] .plot > svg text[text-anchor=middle]', "nodes => nodes.map(node => node.textContent)"
+    )
+    return found[:-1]
+
+
+def lengths(folder: Path, *rounds: int) -> Path:
+    for number in rounds:
+        run = folder / f"rounds={number}" / "seed-0"
+        run.mkdir(parents=True)
+        (run / "run.json").write_text(json.dumps({"format": 1, "name": f"{number} rounds", "status": "finished"}))
+        rows = [f"{k},{1 / (k + 1)},{k},{k},0.1,{k}" for k in range(number + 1)]
+        (run / "history.csv").write_text("round,objective,bits_up,bits_down,step,seconds\n" + "\n".join(rows) + "\n")
+    return fpdfp.report.write(folder, folder / "report.html")
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 5, 40])
+def test_rounds_are_counted_in_whole_numbers(visit: Open, tmp_path: Path, rounds: int) -> None:
+    page = visit(lengths(tmp_path, rounds))
+    shown = [float(text.replace(",", "")) for text in ticks_of(page)]
+    assert shown == sorted(set(shown))
+    assert len(shown) >= 2
+    assert all(tick == int(tick) for tick in shown)
+    page.locator("#curve-controls").get_by_role("button", name="log").click()
+    assert all("." not in text for text in ticks_of(page))
+
+
+def test_a_very_long_run_does_not_squash_the_others(visit: Open, tmp_path: Path) -> None:
+    page = visit(lengths(tmp_path, 20, 30, 1000))
+    controls, why = page.locator("#curve-controls"), page.locator("#axis-reason")
+    assert controls.get_by_role("button", name="log").get_attribute("aria-pressed") == "true"
+    assert "33 times as far" in why.inner_text()
+    first = page.eval_on_selector('[data-chart="objective"] path.curve', "node => node.getBBox().width")
+    whole = page.eval_on_selector('[data-chart="objective"] rect.hit', "node => node.getBBox().width")
+    assert first > 0.3 * whole
+    controls.get_by_role("button", name="linear").click()
+    assert why.is_hidden()
+    assert page.eval_on_selector('[data-chart="objective"] path.curve', "node => node.getBBox().width") < 0.05 * whole
+
+
+def test_runs_of_like_length_are_on_a_linear_axis(visit: Open, tmp_path: Path) -> None:
+    page = visit(lengths(tmp_path, 20, 40, 100))
+    pressed = page.locator("#curve-controls").get_by_role("button", name="linear").get_attribute("aria-pressed")
+    assert pressed == "true"
+    assert page.locator("#axis-reason").is_hidden()
+
+
+def test_settings_that_differ_and_those_that_all_share(visit: Open, tmp_path: Path) -> None:
+    path = lengths(tmp_path, 2, 3)
+    for number in (2, 3):
+        config = f"name = 'n'\n[loss]\nl2 = 0.5\n[run]\nrounds = {number}\nseeds = [0]\n"
+        (tmp_path / f"rounds={number}" / "seed-0" / "config.toml").write_text(config)
+    page = visit(fpdfp.report.write(tmp_path, path))
+    assert page.locator("#settings-differ thead th").all_inner_texts() == ["Run", "run.rounds"]
+    assert page.locator("#settings-differ td").all_inner_texts() == ["2", "3"]
+    assert page.locator("#settings-same tbody tr").all_inner_texts() == ["loss.l2\t0.5"]
 
 
 def test_dragging_zooms_and_a_double_click_resets(visit: Open, model_page: Path) -> None:

@@ -7,6 +7,10 @@ class StepTooLargeWarning(UserWarning):
     """A step size or λ exceeds the largest value for which convergence is known."""
 
 
+class DataWarning(UserWarning):
+    """Data look as if they were not what they are used as."""
+
+
 class DivergenceWarning(RuntimeWarning):
     """The iterates grew without bound; the run was stopped and the last good iterate kept."""
 

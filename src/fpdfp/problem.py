@@ -12,6 +12,7 @@ import numpy as np
 from fpdfp import _checks, linops
 from fpdfp._array import beside, namespace, to_host
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp._verify import verify_problem
 from fpdfp.bounds import Bound, Feasibility, Metered, Search, SmoothDuals
 from fpdfp.compress.base import on_device
 from fpdfp.losses.base import Losses
@@ -191,6 +192,10 @@ class Problem:
     weights
         ``"uniform"``: w_i = 1/N, a plain mean over clients. ``"samples"``: w_i = n_i/Σn, the pooled loss.
         Or an array with a positive weight for each client, used as it is.
+    check
+        Whether to test, at a few random points, a penalty, losses or a linear map that are not of this package: prox
+        and conjugate against value, gradients against differences of values, the adjoint against the map. What does
+        not agree raises a ValueError.
 
     Examples
     --------
@@ -207,7 +212,9 @@ class Problem:
     #: What counts the messages of a run.
     meter: Meter | None = None
 
-    def __init__(self, losses: Losses, penalty: Any, linop: Any = None, *, weights: Any = "uniform") -> None:
+    def __init__(
+        self, losses: Losses, penalty: Any, linop: Any = None, *, weights: Any = "uniform", check: bool = True
+    ) -> None:
         if not isinstance(losses, Losses):
             raise TypeError(f"losses must be one of fpdfp.losses, got {type(losses).__name__}")
         penalty = as_penalty(penalty)
@@ -218,6 +225,8 @@ class Problem:
             )
         self.losses = losses
         self.model = Model(penalty.bind(operator.out_shape), operator, losses.shape, losses.dtype, losses.device)
+        if check:
+            verify_problem(losses, self.model.penalty, operator)
         self._weighting = weights if isinstance(weights, str) else "given"
         self.weights = _weights(weights, losses)
 

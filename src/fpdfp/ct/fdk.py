@@ -15,6 +15,7 @@ from fpdfp._array import namespace
 from fpdfp._typing import Array
 from fpdfp.ct.circle import Circle, circle, coverage, redundancy
 from fpdfp.ct.geometry import ConeBeam
+from fpdfp.ct.plausible import check_shape, warn_of_projections
 from fpdfp.errors import AccuracyWarning
 
 Window = Literal["ram-lak", "shepp-logan", "cosine", "hamming", "hann"]
@@ -64,8 +65,15 @@ def fdk(projections: Any, geometry: ConeBeam, *, window: Window = "ram-lak") -> 
     if not isinstance(geometry, ConeBeam):
         raise TypeError(f"geometry must be a fpdfp.ct.ConeBeam, got {_checks.kind(geometry)}")
     _checks.choice("window", window, WINDOWS)
-    found = circle(geometry)
-    xp, data = _checked(projections, geometry)
+    check_shape(projections, geometry)
+    data = _checked(projections, geometry)
+    warn_of_projections(data, geometry)
+    return filtered(data, geometry, window)
+
+
+def filtered(data: Array, geometry: ConeBeam, window: Window = "ram-lak") -> Array:
+    """Do what :func:`fdk` does with projections that were checked."""
+    xp, found = namespace(data), circle(geometry)
     nu, nv = geometry.detector
     columns = found.offset[0] + (np.arange(nu) - 0.5 * (nu - 1)) * found.pitch[0]
     rows = found.offset[1] + (np.arange(nv) - 0.5 * (nv - 1)) * found.pitch[1]
@@ -87,9 +95,9 @@ def fdk(projections: Any, geometry: ConeBeam, *, window: Window = "ram-lak") -> 
     return out
 
 
-def _checked(projections: Any, geometry: ConeBeam) -> tuple[ModuleType, Array]:
+def _checked(projections: Any, geometry: ConeBeam) -> Array:
     if not hasattr(projections, "get"):
-        return np, _checks.float_array("projections", projections, shape=geometry.data_shape)
+        return _checks.float_array("projections", projections, shape=geometry.data_shape)
     xp = namespace(projections)
     if projections.shape != geometry.data_shape:
         raise ValueError(f"projections must have shape {geometry.data_shape}, got {projections.shape}")
@@ -97,7 +105,8 @@ def _checked(projections: Any, geometry: ConeBeam) -> tuple[ModuleType, Array]:
         raise TypeError(f"projections must be float32 or float64, got {projections.dtype}")
     if not bool(xp.isfinite(projections).all()):
         raise ValueError("projections must be finite, but some of them are NaN or infinite")
-    return xp, projections
+    checked: Array = projections
+    return checked
 
 
 def _view_weights(geometry: ConeBeam, found: Circle, columns: Array) -> Array:
@@ -109,7 +118,7 @@ def _view_weights(geometry: ConeBeam, found: Circle, columns: Array) -> Array:
             "geometry: the panel does not see the axis, or hardly: lines through the volume are in no view, and the "
             "reconstruction will be wrong near the axis, if not everywhere",
             AccuracyWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     fans = np.arctan2(found.turn * columns, found.distance)
     edge = np.abs(found.offset[0] + geometry.shadow()[..., 0] * found.pitch[0]).max()
@@ -121,7 +130,7 @@ def _view_weights(geometry: ConeBeam, found: Circle, columns: Array) -> Array:
                 f"geometry: its angles cover {math.degrees(covered.arc):.0f}°, but {math.degrees(enough):.0f}° are "
                 "needed to see every line through the volume; the reconstruction will have streaks",
                 AccuracyWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
     return covered.shares[:, None] * redundancy(covered, found.angles, fans, needed)
 
@@ -181,8 +190,8 @@ def _convolved(xp: ModuleType, views: Array, size: int, response: Array) -> Arra
         fft, threads = xp.fft, {}
     spectra = fft.rfft(views, size, axis=1, **threads)
     spectra *= response[:, None]
-    filtered: Array = xp.ascontiguousarray(fft.irfft(spectra, size, axis=1, **threads)[:, : views.shape[1]])
-    return filtered
+    whole: Array = xp.ascontiguousarray(fft.irfft(spectra, size, axis=1, **threads)[:, : views.shape[1]])
+    return whole
 
 
 def _back_projection(xp: ModuleType) -> Callable[[Array, Array, Array], None]:

@@ -118,13 +118,14 @@ class ConeBeam:
         *,
         views: int | None = None,
         angles: Any = None,
-        arc: float = 2 * math.pi,
+        arc: float | None = None,
         source: float,
         panel: float,
         voxel: float | Triple = 1.0,
         pixel: tuple[float, float] | float | Literal["fit"] = "fit",
         offset: tuple[float, float] = (0.0, 0.0),
         centre: Triple = (0.0, 0.0, 0.0),
+        unit: Literal["radians", "degrees"] | None = None,
     ) -> ConeBeam:
         """Return a scan on a circle around the z axis.
 
@@ -133,9 +134,13 @@ class ConeBeam:
         volume, detector, voxel, centre
             As above.
         views, arc
-            So many views, evenly spread over an arc, 2π by default: ``angles = arc · k/views``.
+            So many views, evenly spread over an arc, a full turn by default: ``angles = arc · k/views``.
         angles
-            The angles themselves, in radians, instead.
+            The angles themselves instead.
+        unit
+            The unit of ``angles`` and ``arc``: ``"radians"`` or ``"degrees"``. None, the default, means radians, and
+            refuses what looks like degrees: more than two turns with less than 20 views each, or some 24 turns and
+            more with less than 126 views each.
         source
             The distance from the source to the axis.
         panel
@@ -154,7 +159,7 @@ class ConeBeam:
         array([[20. ,  0. ,  0. ],
                [ 1.4, 19.9,  0. ]])
         """
-        angle = _angles(views, angles, arc)
+        angle = _angles(views, angles, arc, unit, turns=False)
         return cls._around(volume, detector, angle, np.zeros(len(angle)), source, panel, voxel, pixel, offset, centre)
 
     @classmethod
@@ -165,7 +170,7 @@ class ConeBeam:
         *,
         views: int | None = None,
         angles: Any = None,
-        arc: float = 4 * math.pi,
+        arc: float | None = None,
         pitch: float,
         source: float,
         panel: float,
@@ -173,15 +178,19 @@ class ConeBeam:
         pixel: tuple[float, float] | float | Literal["fit"] = "fit",
         offset: tuple[float, float] = (0.0, 0.0),
         centre: Triple = (0.0, 0.0, 0.0),
+        unit: Literal["radians", "degrees"] | None = None,
     ) -> ConeBeam:
         """Return a scan on a helix: with each turn source and panel rise by ``pitch``, through z = 0 half-way.
+
+        Two turns by default; parameters are as those of :meth:`circular`. With ``unit=None`` what looks like degrees is
+        refused: some 24 turns and more with less than 126 views each.
 
         >>> import fpdfp
         >>> scan = fpdfp.ct.ConeBeam.helical((8, 8, 8), (9, 9), views=5, pitch=4.0, source=30.0, panel=45.0)
         >>> scan.sources[:, 2]
         array([-3.2, -1.6,  0. ,  1.6,  3.2])
         """
-        angle = _angles(views, angles, arc)
+        angle = _angles(views, angles, arc, unit, turns=True)
         pitch = _checks.real("pitch", pitch)
         heights = pitch * (angle - 0.5 * (angle[0] + angle[-1])) / (2 * math.pi)
         return cls._around(volume, detector, angle, heights, source, panel, voxel, pixel, offset, centre)
@@ -293,7 +302,21 @@ def _pair(name: str, value: Any) -> tuple[Any, Any]:
     return parts[0], parts[1]
 
 
-def _angles(views: Any, angles: Any, arc: Any) -> Array:
+def _angles(views: Any, angles: Any, arc: Any, unit: Any, *, turns: bool) -> Array:
+    """Return angles in radians; ``turns`` says whether many turns are usual."""
+    from fpdfp.ct.plausible import check_radians
+
+    if unit is not None:
+        _checks.choice("unit", unit, ("radians", "degrees"))
+    if arc is None:
+        arc = (4 if turns else 2) * (180.0 if unit == "degrees" else math.pi)
+    given = _given_angles(views, angles, arc)
+    if unit is None:
+        check_radians("angles" if views is None else "views and arc", given, turns=turns)
+    return np.radians(given) if unit == "degrees" else given
+
+
+def _given_angles(views: Any, angles: Any, arc: Any) -> Array:
     if (views is None) == (angles is None):
         raise ValueError("give either views or angles")
     if angles is None:

@@ -12,6 +12,7 @@ from fpdfp import _checks
 from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, IntArray
 from fpdfp.ct.geometry import ConeBeam
+from fpdfp.ct.plausible import check_shape, warn_of_projections
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.linops.base import LinOp
 from fpdfp.linops.norm import largest_eigenvalue_bound, positive_norm_bound
@@ -79,9 +80,11 @@ class ProjectionLosses(Losses):
         self.geometry = geometry
         on_gpu = hasattr(projections, "__cuda_array_interface__")
         self.device = "cuda" if on_gpu else "cpu"
+        check_shape(projections, geometry)
         self._data = _checks.float_array(
             "projections", projections, shape=geometry.data_shape, dtype=np.float32, xp=self.xp
         )
+        warn_of_projections(self._data, geometry)
         self.client_names, self._views = _dealt(clients, geometry.n_views)
         self.shape, self.dtype = geometry.volume, np.dtype(np.float32)
         self.sizes = np.array([len(views) for views in self._views], dtype=np.int64)

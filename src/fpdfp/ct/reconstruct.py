@@ -17,8 +17,9 @@ from fpdfp import _checks
 from fpdfp._array import namespace
 from fpdfp._typing import Array
 from fpdfp.ct.device import module_for, moved
-from fpdfp.ct.fdk import fdk
+from fpdfp.ct.fdk import filtered
 from fpdfp.ct.geometry import ConeBeam
+from fpdfp.ct.plausible import check_shape, warn_of_projections
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.engines.interrupt import Interrupt
 from fpdfp.engines.progress import Bar
@@ -106,7 +107,8 @@ def reconstruct(
     Parameters
     ----------
     projections
-        Line integrals, an array of shape ``geometry.data_shape`` of NumPy or CuPy, float32 or float64.
+        Line integrals, an array of shape ``geometry.data_shape`` of NumPy or CuPy, float32 or float64. What looks like
+        counts, or as if columns and rows were swapped, gives a :class:`fpdfp.errors.DataWarning`.
     geometry
         The scan.
     tv
@@ -149,7 +151,9 @@ def reconstruct(
         raise TypeError(f"geometry must be a fpdfp.ct.ConeBeam, got {_checks.kind(geometry)}")
     on_gpu = hasattr(projections, "__cuda_array_interface__")
     here = namespace(projections) if on_gpu else np
+    check_shape(projections, geometry)
     data = _checks.float_array("projections", projections, shape=geometry.data_shape, xp=here)
+    warn_of_projections(data, geometry)
     weight = _checks.real("tv", tv, at_least=0.0)
     nonnegative = _checks.flag("nonnegative", nonnegative)
     most = _checks.integer("iterations", iterations, at_least=1)
@@ -221,7 +225,7 @@ class _Solver:
 
     def _start(self, geometry: ConeBeam) -> Array:
         try:
-            start = fdk(self.data, geometry)
+            start = filtered(self.data, geometry)
         except ValueError as reason:
             _log.warning("starting from zero instead of a filtered back-projection: %s", reason)
             start = self.xp.zeros(geometry.volume, dtype=self.data.dtype)

@@ -78,7 +78,7 @@ def _fill(path: Path, reader: Any, choice: Choice, kinds: dict[int, Kind]) -> Ta
                 block[j] = numbers
                 continue
             if j in columns.features and choice.categories == "error":
-                raise _table.refuse_text(path, columns.names[j], _example(lines, j))
+                raise _table.refuse_text(path, columns.names[j], _example(lines, j), lines.columns[j])
             if kinds[j] != "text":
                 kinds[j] = "text"
                 raise _FoundTextError

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.datasets import _table
+from fpdfp.datasets import _identifiers, _table
 from fpdfp.datasets._table import Choice, Kind, Table
 from fpdfp.errors import DataSetError
 
@@ -57,11 +57,14 @@ def _fill(path: Path, file: Any, choice: Choice) -> Table:
     schema = file.schema_arrow
     columns = _table.choose(path, schema.names, choice)
     kinds = {j: _kind(path, schema.field(j)) for j in columns.wanted}
+    rows = max(VALUES // len(columns.wanted), 1)
     for j in columns.features:
         if kinds[j] == "text" and choice.categories == "error":
-            raise _table.refuse_text(path, columns.names[j], f"its type is {schema.field(j).type}")
+            name = columns.names[j]
+            seen = next(file.iter_batches(batch_size=rows, columns=[name]), None)
+            texts = [] if seen is None else [text for text in seen.column(0).to_pylist() if text is not None]
+            raise _table.refuse_text(path, name, f"its type is {schema.field(j).type}", texts)
     table = Table(path, columns, kinds)
-    rows = max(VALUES // len(columns.wanted), 1)
     start = 0
     for batch in file.iter_batches(batch_size=rows, columns=[columns.names[j] for j in columns.wanted]):
         block: dict[int, Array] = {}
@@ -90,6 +93,9 @@ def _kind(path: Path, field: Any) -> Kind:
     numbers = (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal, types.is_null)
     if any(test(kind) for test in numbers):
         return "number"
+    if types.is_temporal(kind):
+        advice = _identifiers.advice(field.name, "holds dates")
+        raise ValueError(f"{path}: column {field.name!r} holds dates or times (its type is {field.type}): {advice}")
     raise ValueError(
         f"{path}: column {field.name!r} has type {field.type}, but numbers, booleans and text are accepted; "
         f"drop=({field.name!r},) leaves it out"

@@ -19,7 +19,7 @@ from fpdfp.datasets._folders import cache_folder
 from fpdfp.datasets.dataset import DataSet
 
 #: Raised when what is kept changes, so that files of other versions are not read.
-FORMAT = 1
+FORMAT = 2
 #: Files of fewer bytes are read anew each time: that takes no longer, and the cache stays tidy.
 SMALL = 1 << 16
 

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array
+from fpdfp.datasets import _identifiers
 from fpdfp.errors import DataSetError
 
 Kind = Literal["number", "boolean", "text"]
@@ -63,8 +64,19 @@ def choose(path: Path, names: Sequence[str], choice: Choice) -> Columns:
     )
 
 
-def refuse_text(path: Path, name: str, example: str) -> ValueError:
-    """Return the error for a column of features that holds text."""
+def refuse_text(path: Path, name: str, example: str, seen: Sequence[str] = ()) -> ValueError:
+    """Return the error for a column of features that holds text, of which some values may be known."""
+    texts = {text.strip() for text in seen}
+    why = _identifiers.reason(name, texts, len(seen)) if seen else None
+    if why is None and _identifiers.are_dates(texts):
+        why = "holds dates"
+    if why is None and _identifiers.identifies(name):
+        why = "has the name of an identifier"
+    if why is not None:
+        return ValueError(
+            f"{path}: column {name!r} {why} ({example}), but features must be numbers: "
+            + _identifiers.advice(name, why)
+        )
     return ValueError(
         f"{path}: column {name!r} holds text ({example}), but features must be numbers: "
         f'categories="onehot" makes 0/1 columns of it, drop=({name!r},) leaves it out'
@@ -151,6 +163,12 @@ class Table:
             starts[j] = len(names)
             name = self._columns.names[j]
             if j in self._categories:
+                why = _identifiers.reason(name, self._codes[j], self._rows)
+                if why is not None:
+                    raise ValueError(
+                        f'{self._path}: column {name!r} {why}, so categories="onehot" does not apply to it: '
+                        + _identifiers.advice(name, why)
+                    )
                 orders[j] = sorted(self._codes[j])
                 names += [f"{name}={value}" for value in orders[j]]
             else:

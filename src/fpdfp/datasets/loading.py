@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp.datasets import _csv, _download, _folders, _libsvm, _packed, _parquet, _parsed
+from fpdfp.datasets import _csv, _download, _folders, _identifiers, _libsvm, _packed, _parquet, _parsed
 from fpdfp.datasets._table import Choice
 from fpdfp.datasets.dataset import DataSet
 from fpdfp.datasets.registry import REGISTRY, Registered
@@ -66,7 +66,8 @@ def load(
         Columns of a table to leave out.
     categories
         What to do with columns of text among the features: ``"error"`` refuses them; ``"onehot"`` makes a 0/1 column
-        named ``"column=value"`` of every value, in sorted order, up to 10,000 of a column.
+        named ``"column=value"`` of every value, in sorted order, up to 10,000 of a column. Columns of dates, and those
+        with at least half as many distinct values as rows (identifiers, names), are refused by name.
     n_features
         The number of features of a LIBSVM file; by default the largest index in it.
     download
@@ -80,6 +81,11 @@ def load(
         The data set cannot be found, fetched or read.
     ValueError, TypeError
         An argument is wrong, or does not fit the file.
+
+    Warns
+    -----
+    fpdfp.errors.DataWarning
+        A column of whole numbers counts the rows, is named like an identifier, or looks like dates (20240301).
 
     Examples
     --------
@@ -239,7 +245,10 @@ def _from_table(path: Path, form: str, choice: Choice) -> DataSet:
         return DataSet(name, X, y, sites, names, str(path))
 
     name = _name(path)
-    return _parsed.through(path, {"format": form, **choice._asdict(), "drop": sorted(choice.drop)}, name, read)
+    data = _parsed.through(path, {"format": form, **choice._asdict(), "drop": sorted(choice.drop)}, name, read)
+    assert data.feature_names is not None
+    _identifiers.warn_of_numbers(path, data.feature_names, data.X)
+    return data
 
 
 def _name(path: Path) -> str:

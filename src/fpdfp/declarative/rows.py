@@ -44,7 +44,7 @@ def build(settings: dict[str, Any]) -> Built:
         X, names, intercept = _with_ones(X), [*names, "intercept"], X.shape[1]
     site = None if rows.site is None else rows.site[train]
     owners = dealt(settings["split"], len(train), rows.y[train], site)
-    given: dict[str, Any] = {"clients": owners, "l2": loss["l2"]}
+    given: dict[str, Any] = {"clients": owners, "l2": loss["l2"], "feature_names": names}
     if settings["split"]["kind"] == "by_column" and site is not None:
         given["clients"] = site
     losses: fpdfp.losses.Losses
@@ -62,7 +62,7 @@ def build(settings: dict[str, Any]) -> Built:
         problem,
         _metrics(loss["kind"], X[test], targets[test]) if len(test) else {},
         lambda: fpdfp.reference_solution(problem, tol=TOLERANCE).objective,
-        linear_model(names, intercept=intercept, graph=graph, classes=classes),
+        linear_model(names, intercept=intercept, graph=graph, classes=classes, standardized=bool(data["standardize"])),
     )
 
 

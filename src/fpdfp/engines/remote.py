@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
@@ -19,6 +20,7 @@ from fpdfp.rng import Draws
 
 #: What a site may claim at most: the samples of a client, and any number.
 LARGEST_SIZE, LARGEST_NUMBER = 1 << 40, 1e150
+log = logging.getLogger("fpdfp.engines")
 
 
 class RemoteLosses(Losses):
@@ -37,6 +39,7 @@ class RemoteLosses(Losses):
                         f"sites must have losses of the same kind: {what} is {fact[what]!r} at {name} and "
                         f"{first[what]!r} at {crew.names[0]}"
                     )
+        _compare_features(crew.names, [fact["features"] for fact in facts])
         self._family, self._batches = str(first["family"]), bool(first["batches"])
         self._form: Form = first["form"]
         self.shape, self.dtype = tuple(map(int, first["shape"])), np.dtype(first["dtype"])
@@ -47,6 +50,14 @@ class RemoteLosses(Losses):
         self._constants = tuple(np.asarray(one) for one in first["constants"])
         ends = np.cumsum([0, *(len(fact["sizes"]) for fact in facts)])
         crew.numbers = [np.arange(ends[i], ends[i + 1]) for i in range(len(facts))]
+        #: The site of each client, with the client's number there where the site has several.
+        self.client_names = np.array(
+            [
+                name if len(fact["sizes"]) == 1 else f"{name}, {i}"
+                for name, fact in zip(crew.names, facts, strict=True)
+                for i in range(len(fact["sizes"]))
+            ]
+        )
         points = {"probe": probe(self.shape, self.dtype), "values": np.zeros(self.shape, dtype=self.dtype)}
         self.answers: Answers[Array] = Answers(
             {
@@ -119,6 +130,26 @@ class RemoteLosses(Losses):
         return RemoteDuals(self.crew, self, x, weights) if self.family in CURVATURES else None
 
 
+def _compare_features(sites: Sequence[str], features: Sequence[IntArray]) -> None:
+    """Refuse sites whose features have other names, or stand in another order."""
+    if not any(len(one) for one in features):
+        log.warning(
+            "no site names its features (feature_names= of its losses): that columns are the same is not checked"
+        )
+    for site, found in zip(sites, features, strict=True):
+        wanted = "sites must have the same features in the same order"
+        if len(found) != len(features[0]):
+            named, unnamed = (site, sites[0]) if len(found) else (sites[0], site)
+            raise MessageError(f"{wanted}: {named} names its features, but {unnamed} does not (feature_names=)")
+        different = np.flatnonzero(found != features[0])
+        if different.size:
+            order = "in another order" if np.array_equal(np.sort(found), np.sort(features[0])) else "with other names"
+            shown = ", ".join(map(str, different[:10])) + (", …" if different.size > 10 else "")
+            raise MessageError(
+                f"{wanted}: {site} has them {order} than {sites[0]}; they differ at the columns {shown} (from 0)"
+            )
+
+
 def check_facts(facts: Mapping[str, Any]) -> None:
     """Refuse what a site says of its losses if it cannot be so."""
     kinds = {"family": str, "shape": list, "dtype": str, "form": str, "batches": bool, "hessians": bool}
@@ -149,5 +180,8 @@ def check_facts(facts: Mapping[str, Any]) -> None:
         raise MessageError("least_convexity must be at least 0")
     if facts["dtype"] not in ("<f4", "<f8") or facts["form"] not in get_args(Form):
         raise MessageError(f"dtype and form must be known, got {facts['dtype']!a} and {facts['form']!a}")
+    features = facts["features"]
+    if not isinstance(features, np.ndarray) or features.dtype != np.int64 or features.shape not in ((0,), shape[-1:]):
+        raise MessageError("features must be a digest of the name of each feature, or empty")
     if not all(isinstance(one, np.ndarray) and one.dtype.kind == "f" for one in facts["constants"]):
         raise MessageError("constants must be arrays")

@@ -10,7 +10,8 @@ agrees with the server's copy, the model that differences refer to) it names und
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,16 @@ from fpdfp.rng import Draws
 PARTS = ("facts", "gather", "constants", "at", "duals", "answers", "memory", "update")
 #: Those of them for which a site must know the job.
 ROUNDS = {"answers", "memory", "update"}
+
+
+def name_digests(names: Sequence[str] | None) -> IntArray:
+    """Return a digest of each feature's name, by which sites are compared; none where there are no names.
+
+    >>> name_digests(["age", "dose"]).shape, name_digests(None).shape
+    ((2,), (0,))
+    """
+    found = [hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).digest() for name in names or ()]
+    return np.frombuffer(b"".join(found), dtype="<i8").astype(np.int64)
 
 
 class Job(NamedTuple):
@@ -145,6 +156,7 @@ class Site:
             "form": losses.form,
             "batches": losses.supports_batches,
             "hessians": losses.hessians(zero, np.arange(0)) is not None,
+            "features": name_digests(losses.feature_names),
             "constants": [np.asarray(one, dtype=np.float64) for one in losses.constants()],
             "probe": losses.values(self._here(probe(losses.shape, losses.dtype)), self._all),
             "values": losses.values(zero, self._all),

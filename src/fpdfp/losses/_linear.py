@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -41,7 +41,16 @@ class LinearModel(Losses):
     curvature: ClassVar[float]
     lower_bound = 0.0
 
-    def __init__(self, X: Any, y: Any, clients: Any = None, l2: Any = 0.0, n_clients: int | None = None) -> None:
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        clients: Any = None,
+        l2: Any = 0.0,
+        n_clients: int | None = None,
+        *,
+        feature_names: Sequence[str] | None = None,
+    ) -> None:
         self._rows = _rows.collect(X, self._targets(y), clients, n_clients)
         self.n_features = int(self._rows.X.shape[1])
         self.l2 = _check_ridge(l2, self.n_features)
@@ -50,6 +59,7 @@ class LinearModel(Losses):
         self.dtype = self._rows.X.dtype
         self.sizes = np.diff(self._rows.offsets)
         self._squares: tuple[bytes, Array] | None = None
+        self.feature_names = _names(feature_names, X, self.n_features)
 
     def __repr__(self) -> str:
         least, most = float(self._ridge.min()), float(self._ridge.max())
@@ -294,6 +304,17 @@ class LinearModel(Losses):
     def _young_gaps(self, z: Array, y: Array, change: Array | None, scale: float) -> Array:
         """φ(z) + φ*(θ) − zθ of each row at θ = scale (φ'(z) − change), infinite outside the domain of φ*."""
         raise NotImplementedError
+
+
+def _names(given: Any, X: Any, n_features: int) -> tuple[str, ...] | None:
+    """Return the names of the features: those given, or else those of a table's columns."""
+    found = getattr(X, "columns", None) if given is None else given
+    if found is None:
+        return None
+    names = tuple(map(str, found))
+    if isinstance(found, str) or len(names) != n_features:
+        raise ValueError(f"feature_names must be one name for each of the {n_features} features, got {len(names)}")
+    return names
 
 
 def _check_ridge(l2: Any, n_features: int) -> float | Array:

@@ -19,6 +19,7 @@ class Part(Losses):
         self.whole, self.chosen = whole, np.asarray(clients, dtype=np.int64)
         self.shape, self.dtype, self.device = whole.shape, whole.dtype, whole.device
         self.sizes = whole.sizes[self.chosen]
+        self.feature_names = whole.feature_names
 
     def __repr__(self) -> str:
         return f"{self.n_clients} of the clients of {self.whole!r}"

@@ -40,12 +40,15 @@ class Losses(abc.ABC):
         The number of samples of each client.
     device
         Where points and gradients are: ``"cpu"``, or ``"cuda"`` for CuPy arrays on the GPU.
+    feature_names
+        The names of the features, along the last axis of x, None if they have none. Sites must agree on them.
     """
 
     shape: Shape
     dtype: np.dtype[np.floating]
     sizes: IntArray
     device: str = "cpu"
+    feature_names: tuple[str, ...] | None = None
     #: A number that no f_i is below, without its ridge; −∞ where none is known.
     lower_bound: float = -np.inf
 

@@ -37,6 +37,9 @@ class Custom(Losses):
         The number of samples of each client, if ``gradient`` can use a part of them.
     dtype
         The dtype of x.
+    check
+        Whether to compare, at a few random points, the gradients of the first and the last client with differences of
+        their values, and with the constants given. What does not agree raises a ValueError.
 
     Examples
     --------
@@ -64,6 +67,7 @@ class Custom(Losses):
         strong_convexity: float = 0.0,
         sizes: Any = None,
         dtype: Any = np.float64,
+        check: bool = True,
     ) -> None:
         for name, function in (("value", value), ("gradient", gradient)):
             if not callable(function):
@@ -88,6 +92,10 @@ class Custom(Losses):
             self.sizes = np.ones(count, dtype=np.int64)
         self._value = value
         self._gradient = gradient
+        if check:
+            from fpdfp._verify import verify_losses
+
+            verify_losses(self)
 
     def __repr__(self) -> str:
         return f"Custom({self.n_clients} clients, x of shape {self.shape})"

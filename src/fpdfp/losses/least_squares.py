@@ -31,6 +31,8 @@ class LeastSquares(SingleForm):
         The weight of the ridge: a number, or one for each feature (0 for an intercept, for instance).
     n_clients
         If given, ``clients`` must be integers below it, and each must hold a row.
+    feature_names
+        The names of the columns; by default those of a table. Sites of one federation must agree on them.
 
     Examples
     --------

@@ -36,6 +36,8 @@ class OperatorLeastSquares(Losses):
         The weight of the ridge.
     scale
         ``"mean"`` over a client's data, or ``"sum"``.
+    check
+        Whether to compare ⟨A_i x, v⟩ with ⟨x, A_iᵀv⟩ at random points, for operators that are not of this package.
 
     Examples
     --------
@@ -47,7 +49,15 @@ class OperatorLeastSquares(Losses):
     array([1., 1.])
     """
 
-    def __init__(self, operators: Sequence[Any], data: Sequence[Any], l2: float = 0.0, scale: str = "mean") -> None:
+    def __init__(
+        self,
+        operators: Sequence[Any],
+        data: Sequence[Any],
+        l2: float = 0.0,
+        scale: str = "mean",
+        *,
+        check: bool = True,
+    ) -> None:
         if len(operators) == 0:
             raise ValueError("operators must hold one operator for each client, got none")
         if len(operators) != len(data):
@@ -66,6 +76,11 @@ class OperatorLeastSquares(Losses):
             for i, (part, operator) in enumerate(zip(data, self._operators, strict=True))
         ]
         self.dtype = np.result_type(*(part.dtype for part in self._data))
+        if check:
+            from fpdfp._verify import verify_adjoint
+
+            for i, operator in enumerate(self._operators):
+                verify_adjoint(f"operators[{i}]", operator, self.dtype)
         self.sizes = np.array([part.size for part in self._data], dtype=np.int64)
         self.l2 = _checks.real("l2", l2, at_least=0.0)
         mean = _checks.choice("scale", scale, ("mean", "sum")) == "mean"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,8 @@ class Softmax(LinearModel):
         The weight of the ridge: a number, or one for each feature (0 for an intercept, for instance).
     n_clients
         If given, ``clients`` must be integers below it, and each must hold a row.
+    feature_names
+        The names of the columns; by default those of a table. Sites of one federation must agree on them.
     n_classes
         The number of classes; by default as many as ``y`` has. Needed where a class has no rows.
 
@@ -66,8 +68,10 @@ class Softmax(LinearModel):
         l2: Any = 0.0,
         n_clients: int | None = None,
         n_classes: int | None = None,
+        *,
+        feature_names: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(X, y, clients, l2, n_clients)
+        super().__init__(X, y, clients, l2, n_clients, feature_names=feature_names)
         self.n_classes = _count_classes(self._rows.y, n_classes)
         self.shape = (self.n_classes, self.n_features)
 

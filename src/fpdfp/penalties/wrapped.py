@@ -13,8 +13,8 @@ from fpdfp._array import namespace
 from fpdfp._typing import Array, Shape
 from fpdfp.penalties.base import Penalty
 
-#: The sizes of the points at which value and prox are compared.
-SIZES = (0.01, 1.0, 100.0)
+#: The sizes of the points at which value and prox are compared, and the steps of the prox.
+SIZES_AND_STEPS = ((0.01, 0.02), (1.0, 1.0), (100.0, 3.0))
 #: How far value and prox may disagree, relative to the numbers compared: a prox may be iterative.
 LOOSE = 0.02
 #: And how far a prox may be from the exact one, relative to its size.
@@ -108,10 +108,11 @@ class Wrapped(Penalty):
     def _examine(self, shape: Shape) -> None:
         """Try the operator at a few points, and keep what they tell; or say what is wrong with it."""
         generator = np.random.default_rng(20240229)
-        points = [size * generator.standard_normal(shape) for size in SIZES]
+        points = [size * generator.standard_normal(shape) for size, _ in SIZES_AND_STEPS]
+        steps = [step for _, step in SIZES_AND_STEPS]
         try:
-            proxes = [self._one(point, 1.0) for point in points]
-            again = self._one(points[-1], 1.0)
+            proxes = [self._one(point, step) for point, step in zip(points, steps, strict=True)]
+            again = self._one(points[-1], steps[-1])
             ends = [np.zeros(shape), *points, *proxes]
             told = [self.operator(end.ravel().copy()) for end in ends]
             values = [_number(value) for value in told]
@@ -125,7 +126,7 @@ class Wrapped(Penalty):
                 "one point; a weight that is a function of the number of calls, or a warm start, cannot be used"
             )
         for number in range(len(points)):
-            self._compare(number, points, proxes, ends, values)
+            self._compare(number, steps[number], points, proxes, ends, values)
         self.finite = not any(_is_truth(value) for value in told) and all(math.isfinite(value) for value in values)
         if not self.finite:
             nearest = [self.prox(prox, SHORT) for prox in proxes]
@@ -137,19 +138,26 @@ class Wrapped(Penalty):
             self.accuracy = 10.0 * max(moved, default=0.0)
 
     def _compare(
-        self, number: int, points: list[Array], proxes: list[Array], ends: list[Array], values: list[float]
+        self,
+        number: int,
+        step: float,
+        points: list[Array],
+        proxes: list[Array],
+        ends: list[Array],
+        values: list[float],
     ) -> None:
-        """With p the prox of y for t = 1, y − p is a subgradient at p: g(z) ≥ g(p) + ⟨y − p, z − p⟩ for every z."""
+        """With p the prox of y, v = (y − p)/t is a subgradient at p: g(z) ≥ g(p) + ⟨v, z − p⟩ for every z."""
         point, prox = points[number], proxes[number]
+        subgradient = (point - prox) / step
         start, least = values[1 + number], values[1 + len(points) + number]
         if least == math.inf:  # an inexact projection
             least = 0.0
         for end, value in zip(ends, values, strict=True):
-            slope = float(np.vdot(point - prox, end - prox))
+            slope = float(np.vdot(subgradient, end - prox))
             sizes = [abs(size) for size in (start, least, value, slope) if math.isfinite(size)]
             lengths = [float(np.linalg.norm(array)) for array in (prox, end)]
-            rounding = ROUNDINGS * float(np.finfo(np.float64).eps) * float(np.linalg.norm(point))
-            slack = LOOSE * max(sizes) + (INEXACT * float(np.linalg.norm(point - prox)) + rounding) * max(lengths)
+            rounding = ROUNDINGS * float(np.finfo(np.float64).eps) * float(np.linalg.norm(point)) / step
+            slack = LOOSE * max(sizes) + (INEXACT * float(np.linalg.norm(subgradient)) + rounding) * max(lengths)
             if math.isnan(value) or value < least + slope - slack:
                 raise ValueError(
                     f"penalty: value and prox of {self._name} are not those of one convex function: where the prox "

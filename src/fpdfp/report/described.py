@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 from collections.abc import Callable
@@ -42,9 +44,13 @@ def described(folder: Path) -> dict[str, Any]:
         objective = columns["objective"][-1]
     metrics = [name for name in columns if name not in {*COLUMNS, *INNER}]
     step = max(1, math.ceil(history.rows / MOST_ROWS))
+    # Seeds of one setting are one series, and have one name.
+    name = text(info.get("name")).removesuffix(f", seed {info.get('seed')}") or folder.resolve().name
+    settings = _settings(_tried(lambda: run.config, trouble) or {})
     return {
-        # Seeds of one setting are one series, and have one name.
-        "name": text(info.get("name")).removesuffix(f", seed {info.get('seed')}") or folder.resolve().name,
+        "name": name,
+        "series": _series(folder, name, info, settings),
+        "settings": {key: _shown(value) for key, value in settings.items()},
         "kind": text(info.get("kind")),
         "status": text(info.get("status")) or "unknown",
         "message": text(info.get("message")),
@@ -57,6 +63,7 @@ def described(folder: Path) -> dict[str, Any]:
         "error": number(relative_error(objective, reference)),
         **{name: number(info.get(name)) for name in TOTALS},
         "traffic": _traffic(info.get("traffic")),
+        "ends": {metric: columns[metric][-1] for metric in metrics if columns[metric]},
         "certificate": _certificate(info.get("certificate")),
         "versions": {str(name): text(version) for name, version in _mapping(info.get("versions")).items()},
         "clients": _clients(info),
@@ -71,6 +78,35 @@ def described(folder: Path) -> dict[str, Any]:
         # Where the folder is on this machine is nobody else's business.
         "trouble": [one.replace(f"{folder}{os.sep}", "") for one in trouble],
     }
+
+
+def _settings(config: dict[str, Any], before: str = "") -> dict[str, Any]:
+    """Return settings by dotted keys, all but the seed and the name."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            found |= _settings(value, f"{before}{key}.")
+        elif f"{before}{key}" not in ("name", "run.seed", "run.seeds"):
+            found[f"{before}{key}"] = value
+    return found
+
+
+def _series(folder: Path, name: str, info: dict[str, Any], settings: dict[str, Any]) -> str:
+    """Return a digest of all but the seed: runs are seeds of one series where folder, problem and settings agree."""
+    known = {key: info.get(key) for key in ("method", "messages", "planned_rounds", "kind", "problem", "clients")}
+    whole = [str(folder.resolve().parent), name, known, settings]
+    return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _shown(value: Any) -> str:
+    """Write a setting; of the path of a file its name, since where it is on this machine is nobody else's business."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value)) or "none"
+    if isinstance(value, str) and Path(value).is_absolute():
+        return text(Path(value).name)
+    return f"{value:g}" if isinstance(value, float) else text(str(value))
 
 
 def number(value: Any) -> float | int | None:

@@ -12,8 +12,8 @@ from typing import Any
 from fpdfp.report.reader import strict_json
 
 SCRIPTS = (
-    "dom.js", "format.js", "scales.js", "series.js", "chart.js", "runs.js", "curves.js", "clients.js", "model.js",
-    "slices.js", "main.js",
+    "dom.js", "format.js", "scales.js", "series.js", "chart.js", "runs.js", "curves.js", "settings.js", "clients.js",
+    "model.js", "slices.js", "main.js",
 )  # fmt: skip
 
 

@@ -39,6 +39,9 @@ def model_of(run: SavedRun) -> dict[str, Any] | None:
         "of": len(features) - len(_intercept(model, len(features))),
         "intercepts": rows[:, _intercept(model, len(features))].ravel().tolist(),
         "classes": names if len(names) == len(rows) else [str(i) for i in range(len(rows))] if len(rows) > 1 else [],
+        # What a single row tells apart: the class of negative values, and that of positive ones.
+        "between": names if len(rows) == 1 and len(names) == 2 else [],
+        "standardized": model.get("standardized") if isinstance(model.get("standardized"), bool) else None,
         "edges": edges,
         "edges_in_all": len(_valid(model.get("edges"), len(features))),
         "order": circle_order(len(kept), edges),

@@ -13,6 +13,7 @@ from fpdfp.errors import RunFolderError
 from fpdfp.report.described import described
 from fpdfp.report.pictures import Volumes, packed, volumes_of
 from fpdfp.runs import find, load
+from fpdfp.runs.saved import natural
 
 SMALL = ("run.json", "history.csv", "history.parquet", "model.json", "final.npz", "best.npz")
 LARGE = ("run.json", "truth.npz", "final.npz", "best.npz")
@@ -44,6 +45,7 @@ class Reader:
             # One that is not there yet, or not any more, has no runs.
             with contextlib.suppress(RunFolderError, OSError):
                 found += [folder for folder in find(path) if folder not in found]
+        found.sort(key=natural)
         return dict(zip(found, identities(found), strict=True))
 
     def runs(self, folders: dict[Path, str]) -> dict[str, Any]:
@@ -57,8 +59,6 @@ class Reader:
                 federations.append(clients)
             place = None if clients is None else federations.index(clients)
             runs.append({**known, "id": identity, "clients": None, "federation": place})
-        # In the order in which they began: one that begins later does not change the colours of the others.
-        runs.sort(key=lambda run: run["created"] or "later")
         return {"title": self.title, "runs": runs, "federations": federations}
 
     def volumes(self, folders: dict[Path, str]) -> dict[str, Any]:

@@ -9,7 +9,12 @@ from fpdfp.datasets.graph import FeatureGraph
 
 
 def linear_model(
-    features: Sequence[str], *, intercept: int | None = None, graph: FeatureGraph | None = None, classes: Any = None
+    features: Sequence[str],
+    *,
+    intercept: int | None = None,
+    graph: FeatureGraph | None = None,
+    classes: Any = None,
+    standardized: bool | None = None,
 ) -> dict[str, Any]:
     """Describe a linear model for a :class:`Recorder`.
 
@@ -23,13 +28,16 @@ def linear_model(
         The graph of features, None if there is none. It may have fewer features than there are columns.
     classes
         The names of the classes in their order; for logistic losses that of −1, then that of 1.
+    standardized
+        Whether coefficients are per standard deviation of their features, or per unit; None if unknown.
 
     Examples
     --------
     >>> import fpdfp
     >>> graph = fpdfp.datasets.as_graph([(0, 1, 0.5)], 2)
-    >>> linear_model(["age", "weight", "one"], intercept=2, graph=graph)
-    {'features': ['age', 'weight', 'one'], 'intercept': 2, 'edges': [[0, 1, 0.5]], 'classes': None}
+    >>> described = linear_model(["age", "weight", "one"], intercept=2, graph=graph)
+    >>> described["features"], described["edges"]
+    (['age', 'weight', 'one'], [[0, 1, 0.5]])
     """
     edges = []
     if graph is not None:
@@ -42,4 +50,5 @@ def linear_model(
         "intercept": intercept,
         "edges": edges,
         "classes": None if classes is None else [str(name) for name in classes],
+        "standardized": standardized,
     }

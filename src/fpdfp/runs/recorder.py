@@ -17,6 +17,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp.ct.losses import ProjectionLosses
+from fpdfp.engines.checkpoint import fingerprint
 from fpdfp.engines.local import Run
 from fpdfp.engines.observer import Observer
 from fpdfp.engines.result import Result
@@ -27,6 +28,7 @@ from fpdfp.methods.base import Method
 from fpdfp.problem import Certificate, Problem
 from fpdfp.reference import Reference
 from fpdfp.runs import clients, toml, writing
+from fpdfp.runs.model import linear_model
 from fpdfp.runs.saved import Best, load
 
 FORMAT = 1
@@ -52,7 +54,8 @@ class Recorder(Observer):
     reference
         The minimum F*, where it is known: a number or what ``fpdfp.reference_solution`` returns.
     model
-        For linear models, what :func:`linear_model` returns; by default features have numbers.
+        For linear models, what :func:`linear_model` returns; by default features have the names that the losses
+        know, or numbers.
     truth, voxel
         For CT, the true volume and the sides of a voxel.
     history
@@ -99,8 +102,8 @@ class Recorder(Observer):
             writing.arrow()
         self.model = None if model is None else dict(model)
         if model is None and isinstance(problem.losses, LinearModel):
-            features = [f"x{i}" for i in range(problem.losses.n_features)]
-            self.model = {"features": features, "intercept": None, "edges": [], "classes": None}
+            named = problem.losses.feature_names
+            self.model = linear_model(named or [f"x{i}" for i in range(problem.losses.n_features)])
         self.truth = None if truth is None else np.asarray(to_host(truth), dtype=np.float32)
         self.voxel = np.asarray(voxel, dtype=np.float64)
         self._info: dict[str, Any] = {}
@@ -152,6 +155,7 @@ class Recorder(Observer):
             "messages": list(run.messages),
             "versions": versions(),
             "kind": self._kind,
+            "problem": fingerprint(self.problem),
             "clients": clients.described(self.problem, None if self.model is None else self.model["classes"]),
             "clients_in_all": self.problem.n_clients,
         }

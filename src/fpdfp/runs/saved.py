@@ -188,13 +188,17 @@ def find(paths: str | Path | Iterable[str | Path]) -> list[Path]:
             raise RunFolderError(f"there is nothing at {one}")
         folder = one.parent if one.is_file() else one
         found |= {file.parent for file in folder.rglob("run.json")}
-    return sorted(found, key=_natural)
+    return sorted(found, key=natural)
 
 
-def _natural(path: Path) -> list[tuple[int, int, str]]:
-    """Order the numbers in names as numbers."""
-    parts = re.split(r"(\d+)", str(path))
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
+def natural(path: Path) -> list[tuple[int, float, str]]:
+    """Return what orders the numbers in names as numbers: 1e-3 before 0.05 before 0.5 before 2 before 10.
+
+    >>> sorted(map(Path, ["l2=10", "l2=0.05", "l2=1e-3", "l2=2", "l2=0.5"]), key=natural)
+    [PosixPath('l2=1e-3'), PosixPath('l2=0.05'), PosixPath('l2=0.5'), PosixPath('l2=2'), PosixPath('l2=10')]
+    """
+    parts = re.split(r"((?<![\w.])-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])|\d+)", str(path))
+    return [(0, float(part), "") if i % 2 else (1, 0.0, part) for i, part in enumerate(parts)]
 
 
 def _damaged(path: Path, error: Exception) -> RunFolderError:

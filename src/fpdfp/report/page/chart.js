@@ -98,7 +98,7 @@ class Chart {
     }
     const room = this.against === AGAINST.bits || this.against === AGAINST.bits_up ? 88 : 64;
     let rightmost = -Infinity;
-    for (const value of ticks(x0, x1, (box.right - box.left) / room, this.xLog)) {
+    for (const value of ticks(x0, x1, (box.right - box.left) / room, this.xLog, this.against.whole)) {
       const x = this.sx(value);
       nodes.push(svg("line", { class: "grid", x1: x, x2: x, y1: box.top, y2: box.bottom }));
       const half = this.against.tick(value).length * 3.4;

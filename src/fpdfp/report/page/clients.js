@@ -30,12 +30,12 @@ class Clients {
     byId("clients").hidden = federations.length === 0;
     if (federations.length === 0) return;
     this.chosen = Math.min(this.chosen, federations.length - 1);
-    const text = JSON.stringify([federations.map((one) => one.samples), this.chosen]);
+    const text = JSON.stringify([federations.map((one) => [one.names, one.samples]), runs.map((run) => run.label), this.chosen]);
     if (this.seen === text) return;
     this.seen = text;
     this.federations = federations;
     this.units = federations.map((_, place) => (runs.some((run) => run.federation === place && run.kind === "ct") ? ["view", "views"] : ["sample", "samples"]));
-    const named = (place) => [...new Set(runs.filter((run) => run.federation === place).map((run) => run.name))].join(", ");
+    const named = (place) => [...new Set(runs.filter((run) => run.federation === place).map((run) => run.label))].join(", ");
     this.controls(federations.map((_, place) => [String(place), cut(named(place), 60)]));
     this.choose(this.chosen);
   }
@@ -90,7 +90,7 @@ class Clients {
         base += size;
       });
       nodes.push(group);
-      if (i % every === 0) nodes.push(svg("text", { x: left + (i + 0.5) * step, y: bottom + 16, "text-anchor": "middle" }, cut(name, 10)));
+      if (i % every === 0) nodes.push(svg("text", { x: left + (i + 0.5) * step, y: bottom + 16, "text-anchor": "middle" }, cut(name, Math.max(10, Math.floor((step * every) / 7)))));
     });
     nodes.push(svg("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }),
       svg("text", { x: (left + right) / 2, y: height - 3, "text-anchor": "middle" }, "clients"));

@@ -2,7 +2,7 @@
 class Curves {
   constructor() {
     this.against = "round";
-    this.xLog = false;
+    this.xLog = null; // as it fits, until the reader chooses
     this.evaluations = false;
     this.off = new Set();
     this.zooms = new Map();
@@ -12,8 +12,8 @@ class Curves {
     this.evaluationBox = el("label", {}, el("input", { type: "checkbox", onchange: (event) => { this.evaluations = event.target.checked; this.draw(); } }), "with what drawing these curves sends");
     byId("curve-controls").append(
       segments("Against", Object.entries(AGAINST).map(([key, { label }]) => [key, label]), this.against, change((value) => { this.against = value; })),
-      segments("Horizontal axis", [["false", "linear"], ["true", "log"]], "false", change((value) => { this.xLog = value === "true"; })),
-      this.evaluationBox);
+      this.axisChoice = segments("Horizontal axis", [["false", "linear"], ["true", "log"]], "false", change((value) => { this.xLog = value === "true"; })),
+      this.evaluationBox, this.why = el("span", { class: "muted", id: "axis-reason", hidden: true }));
   }
 
   update(runs, series) {
@@ -65,10 +65,22 @@ class Curves {
     const shown = this.series.filter((one) => !this.off.has(one.key));
     const inBits = this.against.startsWith("bits");
     this.evaluationBox.hidden = !inBits || !this.runs.some((run) => run.evaluation_up || run.evaluation_down);
+    const fits = longest(shown.flatMap((one) => one.runs), (run) => against.of(run, this.evaluations));
+    const xLog = this.xLog ?? fits.uneven;
+    this.axisChoice.press(xLog);
+    this.why.hidden = !(xLog && this.xLog === null);
+    this.why.textContent = `The horizontal axis is logarithmic, since the longest run goes ${figure(fits.times, 2)} times as far as half of them; the start, at 0, is not on it.`;
     for (const [key, chart] of this.charts) {
       const lines = shown.flatMap((one) => one.runs.filter((run) => run.columns[key]).map((run) => (
         { series: one, run, x: against.of(run, this.evaluations), y: run.columns[key] })));
-      chart.update(against, this.against, this.xLog, shown, lines);
+      chart.update(against, this.against, xLog, shown, lines);
     }
   }
+}
+
+// Whether the longest of several runs would leave no room for half of them.
+function longest(runs, along) {
+  const ends = runs.map((run) => along(run).filter(isNumber).at(-1)).filter((end) => end > 0).sort((a, b) => a - b);
+  const times = ends.length > 1 ? ends.at(-1) / ends[(ends.length - 1) >> 1] : 1;
+  return { times, uneven: times >= 8 };
 }

@@ -1,11 +1,11 @@
 // The whole page, from what is in it or from what the live server says.
 const POLL = 1000;
 const initial = JSON.parse(byId("data").textContent);
-const runsTable = new RunsTable(), curves = new Curves(), clients = new Clients(), model = new Model(), slices = new Slices();
+const runsTable = new RunsTable(), curves = new Curves(), settings = new Settings(), clients = new Clients(), model = new Model(), slices = new Slices();
 let volumes = JSON.parse(byId("volumes").textContent), volumesVersion = "";
 
 function render(data) {
-  const { runs } = data, series = seriesOf(runs);
+  const { runs } = data, series = seriesOf(runs, data.live);
   byId("runs").hidden = runs.length === 0;
   byId("waiting").hidden = runs.length > 0;
   byId("waiting").textContent = data.live ? "There is no run yet. This page shows it as soon as it begins." : "There are no runs.";
@@ -15,6 +15,7 @@ function render(data) {
   const going = runs.filter((run) => run.status === "running").length;
   byId("summary").textContent = [count(runs.length, "run", "runs"), going ? `${going} going on` : "", begun.length ? moment(begun[0]) : ""].filter(Boolean).join(" \u00b7 ");
   curves.update(runs, series);
+  settings.update(series);
   model.update(runs);
   clients.update(data.federations, runs);
   const versions = runs.map((run) => run.versions).find((one) => Object.keys(one).length) || {};

@@ -25,7 +25,7 @@ class Model {
     byId("model").hidden = models.length === 0;
     if (models.length === 0) return;
     const run = models.find((one) => one.id === this.run) || models[0];
-    const text = JSON.stringify([models.map((one) => [one.id, one.name, one.seed]), run.id, run.model]);
+    const text = JSON.stringify([models.map((one) => [one.id, one.label, one.seed]), run.id, run.model]);
     if (this.seen === text) return;
     this.seen = text;
     this.models = models;
@@ -37,7 +37,7 @@ class Model {
     this.run = id;
     this.model = run.model;
     this.row = Math.min(this.row, this.model.values.length - 1);
-    const label = (one) => (isNumber(one.seed) && this.models.filter((other) => other.name === one.name).length > 1 ? `${one.name}, seed ${one.seed}` : one.name);
+    const label = (one) => (isNumber(one.seed) && this.models.filter((other) => other.label === one.label).length > 1 ? `${one.label}, seed ${one.seed}` : one.label);
     byId("model-controls").replaceChildren(...[
       this.models.length > 1 ? picker("Run", this.models.map((one) => [one.id, label(one)]), id, (value) => this.choose(value)) : null,
       this.model.values.length > 1 ? picker("Class", this.model.classes.map((name, i) => [String(i), name]), String(this.row), (value) => { this.row = Number(value); this.fill(); }) : null].filter(Boolean));
@@ -127,10 +127,13 @@ class Model {
         el("span", { class: "value" }, figure(values[i], 3)));
     });
     const summary = [`${figure(zeros)} of ${count(of, "coefficient is", "coefficients are")} zero, to within ${power(-8)} of the largest`];
+    if (this.model.standardized !== null) summary.push(`${this.model.standardized ? "per standard deviation" : "per unit"} of each feature`);
     if (isNumber(intercept)) summary.push(`intercept ${figure(intercept, 4)}`);
     if (of > features.length) summary.push(`the ${features.length} largest are here`);
     const button = order.length > few ? el("button", { type: "button", class: "small", "aria-expanded": String(this.all), onclick: () => { this.all = !this.all; this.list(); byId("coefficients").querySelector("button").focus(); } },
       this.all ? "Show fewer" : `Show all ${order.length}`) : null;
-    byId("coefficients").replaceChildren(el("p", { class: "muted" }, `${summary.join("; ")}.`), el("ul", { class: "coefficients", "aria-label": "Coefficients, the largest first" }, ...rows), button ?? "");
+    const [negative, positive] = this.model.between;
+    const between = positive === undefined ? "" : el("p", {}, "Values above 0 speak for ", el("b", {}, positive), ", values below 0 for ", el("b", {}, negative), ".");
+    byId("coefficients").replaceChildren(between, el("p", { class: "muted" }, `${summary.join("; ")}.`), el("ul", { class: "coefficients", "aria-label": "Coefficients, the largest first" }, ...rows), button ?? "");
   }
 }

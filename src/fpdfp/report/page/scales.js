@@ -21,8 +21,10 @@ function padded(low, high, log, air) {
   return [low - air * (high - low), high + air * (high - low)];
 }
 
-function ticks(low, high, wanted, log) {
-  return log ? logTicks(low, high, wanted) : linearTicks(low, high, wanted);
+// whole: for what is counted, there is nothing between two whole numbers.
+function ticks(low, high, wanted, log, whole = false) {
+  if (!whole) return log ? logTicks(low, high, wanted) : linearTicks(low, high, wanted);
+  return log ? logTicks(low, high, wanted).filter(Number.isInteger) : linearTicks(low, high, Math.min(wanted, high - low));
 }
 
 function linearTicks(low, high, wanted) {

@@ -132,7 +132,7 @@ class Slices {
     this.panels.classList.toggle("single", !this.truth);
     this.knobs.error.label.hidden = !this.truth;
     this.quality.hidden = this.numbers.hidden = !this.truth;
-    const label = ({ info }) => (isNumber(info.seed) && this.runs.filter((another) => another.info.name === info.name).length > 1 ? `${info.name}, seed ${info.seed}` : info.name);
+    const label = ({ info }) => (isNumber(info.seed) && this.runs.filter((another) => another.info.label === info.label).length > 1 ? `${info.label}, seed ${info.seed}` : info.label);
     if (other || this.offered !== this.runs.map(label).join()) {
       this.offered = this.runs.map(label).join();
       this.axisChoice = segments("Axis", AXES.map(({ name }, i) => [String(i), name]).reverse(), String(this.axis), (value) => { this.axis = Number(value); this.slice = null; this.turn(); });
