@@ -24,7 +24,8 @@ def problems() -> dict[str, fpdfp.Problem]:
             fpdfp.penalties.L1(0.1), fpdfp.linops.Difference(12),
         ),
         "softmax": fpdfp.Problem(
-            fpdfp.losses.Softmax(wide, np.arange(len(y)) % 3, clients=owner), fpdfp.penalties.L1(np.tile(weights, (3, 1)))
+            fpdfp.losses.Softmax(wide, np.arange(len(y)) % 3, clients=owner),
+            fpdfp.penalties.L1(np.tile(weights, (3, 1))),
         ),
         "smooth": fpdfp.Problem(fpdfp.losses.Logistic(X, y, clients=owner), fpdfp.penalties.Zero()),
         "ridge": helpers.graph_guided(),

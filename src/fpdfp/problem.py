@@ -372,7 +372,8 @@ class Problem:
 
         Where f = h + ½ Σ R_j x_j² has a ridge R_j > 0 in every coordinate,
 
-        .. math:: F(x) - F^* \le g(Bx) + g^*(v) - \langle Bx, v\rangle + \sum_j \frac{(\nabla f(x) + B^T v)_j^2}{2 R_j} ;
+        .. math:: F(x) - F^* \le g(Bx) + g^*(v) - \langle Bx, v\rangle
+                  + \sum_j \frac{(\nabla f(x) + B^T v)_j^2}{2 R_j} ;
 
         elsewhere v is first made feasible. :meth:`certificate` looks for the smallest bound. An allowance for rounding
         is added.

@@ -47,7 +47,7 @@ class _Round(NamedTuple):
 
 
 class Certified(NamedTuple):
-    """What clients have certified: a bound of F(x) − F*, F(x), what the bound is compared with, and x as it was sent."""
+    """What clients have certified: a bound of F(x) − F*, F(x), what that is compared with, and x as it was sent."""
 
     gap: float
     objective: float

@@ -79,7 +79,7 @@ class Stopping:
         return json.dumps([ending.status, ending.message, self.tol, certified])
 
     def recall(self, text: str) -> Ending | None:
-        """Return how a run that is resumed has ended, None if it has not, or if it is to go on to a smaller tolerance."""
+        """Return how a run that is resumed has ended, None if it has not, or is to go on to a smaller tolerance."""
         if not text:
             return None
         status, message, tol, numbers = json.loads(text)

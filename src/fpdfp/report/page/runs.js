@@ -1,5 +1,5 @@
 // The table of runs: a row for each, or one for all seeds of a series.
-const STATUS = { running: "running", converged: "good", finished: "good", stopped: "warn", interrupted: "warn", diverged: "bad", failed: "bad" };
+const STATUS = { running: "running", converged: "good", finished: "good", stationary: "warn", rounding: "warn", stopped: "warn", interrupted: "warn", diverged: "bad", failed: "bad" };
 
 const MOST_METRICS = 6;
 const TITLES = {
