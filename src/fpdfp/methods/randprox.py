@@ -10,7 +10,8 @@ import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import MAX_LOCAL_STEPS, check_hyper_parameters, mean
+from fpdfp.methods import _local_solve
+from fpdfp.methods._common import check_hyper_parameters, mean
 from fpdfp.methods.base import Method, Update, Work
 from fpdfp.methods.inner import InnerSolve, needs_inner, prox
 from fpdfp.methods.traits import Traits
@@ -19,8 +20,6 @@ from fpdfp.rng import Draws
 
 #: How near to its prox the server goes, relative to ‖y − u‖.
 TOLERANCE = 1e-2
-#: Local steps make a client's mistake smaller than this share of where it began.
-LOCAL_ACCURACY = 0.05
 
 
 class State(NamedTuple):
@@ -152,10 +151,7 @@ class RandProx(Method):
             automatic = min(automatic, max(0.25, (self.local_steps / 3.0) ** 2) / (smoothness * spread))
         step = steps.resolve_constant(self.step, automatic)
         tau = 1.0 / (step(0) * spread)
-        condition = (smoothness + tau) / tau
-        local_steps = self.local_steps
-        if local_steps is None:
-            local_steps = min(MAX_LOCAL_STEPS, math.ceil(math.sqrt(condition) * math.log(1.0 / LOCAL_ACCURACY)))
+        local_steps = self.local_steps or _local_solve.steps_needed(smoothness, tau)
         return dataclasses.replace(
             self,
             step=step,
@@ -184,19 +180,16 @@ class RandProx(Method):
         return Message(state.x)
 
     def client_update(self, model: Model, local: LocalLosses, message: Message, k: int, draws: Draws) -> Update:
-        """Accelerated gradient steps with the constant momentum of a strongly convex problem."""
         assert self.tau is not None
         assert self.local_step is not None
         assert self.local_steps is not None
-        controls = local.memory.control
-        root = math.sqrt(self.tau * self.local_step)
-        momentum = (1.0 - root) / (1.0 + root)
-        y = np.repeat(message.x[None], len(local.clients), axis=0)
-        point = y
-        for _ in range(self.local_steps):
-            slope = self.slopes(local, point) - controls + self.tau * (point - message.x)
-            after = (point - self.local_step * slope).astype(model.dtype, copy=False)
-            y, point = after, after + momentum * (after - y)
+        tau, controls = self.tau, local.memory.control
+
+        def slopes(y: Array) -> Array:
+            slope: Array = self.slopes(local, y) - controls + tau * (y - message.x)
+            return slope
+
+        y = _local_solve.minimise(slopes, message.x, len(local.clients), self.local_steps, self.local_step, tau)
         difference = (self.slopes(local, y) - controls).astype(model.dtype, copy=False)
         return Update(Reply(difference), local.memory)
 
