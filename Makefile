@@ -65,6 +65,8 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.growth
 	$(BIN)/python -m benchmarks.codec
 	$(BIN)/python -m benchmarks.methods
+	$(BIN)/python -m benchmarks.ablation
+	$(BIN)/python -m benchmarks.heterogeneity
 	$(BIN)/python -m benchmarks.solvers
 	$(BIN)/python -m benchmarks.engines
 

@@ -36,6 +36,9 @@ METHODS: dict[str, tuple[Any, dict[str, Any]]] = {
     "error feedback": (fpdfp.ErrorFeedbackPDFP(), {"compressor": fpdfp.compress.TopK(3)}),
     "inner solves": (fpdfp.FedMiD(inner=fpdfp.InnerSolve()), {"compressor": QSGD}),
     "FedDualAvg": (fpdfp.FedDualAvg(inner=fpdfp.InnerSolve()), {}),
+    "FedDR": (fpdfp.FedDR(inner=fpdfp.InnerSolve()), {"clients_per_round": 3}),
+    "SCAFFOLD": (fpdfp.Scaffold(local_steps=3, penalty="subgradient"), {"clients_per_round": 3, "drop_out": 0.2}),
+    "FedADMM": (fpdfp.FedADMM(local_steps=3, penalty="subgradient"), {"clients_per_round": 3}),
     "drop-outs": (fpdfp.ShiftedPDFP(), {"compressor": QSGD, "drop_out": 0.3}),
 }
 

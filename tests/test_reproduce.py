@@ -112,6 +112,20 @@ def test_without_data_it_says_where_to_put_it(tmp_path: Path) -> None:
     assert "a9a" in done.output
 
 
+def test_rows_can_be_dealt_out_in_other_ways() -> None:
+    """The smaller the concentration, the more clients differ; the pooled problem is the same."""
+    made = setting(TASKS["breast-cancer"])
+    x = np.linspace(-0.1, 0.1, made.problem.model.shape[0])
+    spreads = []
+    for split in ("dirichlet 10", "dirichlet 0.1", "label"):
+        problem = made.dealt(split)
+        assert problem.objective(x) == pytest.approx(made.problem.objective(x), rel=1e-12)
+        own = problem.losses.gradients(x, np.arange(problem.n_clients))
+        spreads.append(float(problem.weights @ np.square(own - problem.gradient(x)).sum(axis=1)))
+    assert spreads == sorted(spreads)
+    np.testing.assert_array_equal(made.dealt("iid").losses.sizes, made.problem.losses.sizes)
+
+
 def test_evaluations_are_dense_at_first() -> None:
     at = evaluations(3000)
     assert at[:5] == [1, 2, 3, 4, 5]

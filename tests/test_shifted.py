@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,17 @@ def test_at_a_constant_step_it_has_no_floor(compressor: compress.Compressor, n: 
     """F(x) − F* to 1e-10 relative on a strongly convex problem, whoever takes part and however it is sent."""
     problem, method = helpers.fused_regression(spread=0.3), ShiftedPDFP(momentum=momentum)
     assert helpers.reaches(problem, method, 20_000, clients_per_round=n, compressor=compressor)
+
+
+def test_without_shifts_gradients_are_sent_and_there_is_a_floor() -> None:
+    """α = 0: with everyone and exact messages it is PDFP, with a quantizer it stops short."""
+    problem = helpers.graph_guided()
+    plain = ShiftedPDFP(0.4, dual_steps=1, momentum=False, shift_step=0.0)
+    for (x, _), (expected, _) in zip(iterates(problem, plain, 30), iterates(problem, fpdfp.PDFP(0.4), 30), strict=True):
+        np.testing.assert_allclose(x, expected, atol=1e-13)
+    assert not helpers.reaches(problem, plain, 2000, compressor=fpdfp.QSGD(3), error=1e-6)
+    shifted = dataclasses.replace(plain, shift_step=None)
+    assert helpers.reaches(problem, shifted, 2000, compressor=fpdfp.QSGD(3), error=1e-6)
 
 
 BIASED = [
@@ -226,7 +238,7 @@ def test_badly_scaled_features_take_few_rounds_with_moments() -> None:
     [
         (lambda: ShiftedPDFP(dual_steps=0), ValueError, "dual_steps must be an integer of at least 1"),
         (lambda: ShiftedPDFP(shift_step=1.5), ValueError, "shift_step must be at most 1"),
-        (lambda: ShiftedPDFP(shift_step=0.0), ValueError, "shift_step must be a finite number greater than 0"),
+        (lambda: ShiftedPDFP(shift_step=-0.1), ValueError, "shift_step must be a finite number greater than 0"),
         (lambda: ShiftedPDFP(momentum=0.9), TypeError, "momentum must be True or False"),
         (
             lambda: ShiftedPDFP(preconditioner="hessian"),

@@ -57,7 +57,7 @@ def test_numbers_up_are_those_declared(kind: Any) -> None:
     shapes = make(kind).reply_shapes(problem.model)
     assert tuple(shapes) == kind.traits.sends
     sizes = [int(np.prod(shape)) for shape in shapes.values()]
-    assert sum(sizes) == {"d": d, "d + m": d + m, "d(d + 3)/2": d * (d + 3) // 2}[kind.traits.uplink]
+    assert sum(sizes) == {"d": d, "2d": 2 * d, "d + m": d + m, "d(d + 3)/2": d * (d + 3) // 2}[kind.traits.uplink]
     result = fpdfp.solve(problem, make(kind), rounds=2)
     assert result.bits_up == 2 * problem.n_clients * (64 * sum(sizes) + 80 * len(sizes))
 
@@ -113,7 +113,9 @@ def test_what_it_cannot_minimise_is_refused(kind: Any) -> None:
         assert fpdfp.solve(graph, make(kind, inner=fpdfp.InnerSolve()), rounds=2).rounds == 2
 
 
-@pytest.mark.parametrize("kind", [fpdfp.FedSGD, fpdfp.FedAvg, fpdfp.FedPAQ, fpdfp.FedProx])
+@pytest.mark.parametrize(
+    "kind", [fpdfp.FedSGD, fpdfp.FedAvg, fpdfp.FedPAQ, fpdfp.FedProx, fpdfp.Scaffold, fpdfp.FedADMM]
+)
 def test_subgradients_minimise_the_composite_objective_and_ignoring_does_not(kind: Any) -> None:
     problem = helpers.graph_guided(clients=5, weight=0.1)
     best = fpdfp.reference_solution(problem).objective
@@ -234,7 +236,11 @@ def test_fast_feddualavg_needs_strong_convexity() -> None:
         fpdfp.solve(problem, fpdfp.FastFedDualAvg(strong_convexity=100.0), rounds=2)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in METHODS if kind.traits.local_steps and kind is not fpdfp.RandProx])
+#: Their step is that of a prox, and any is safe.
+PROXIMAL_STEP = (fpdfp.RandProx, fpdfp.FedDR)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in METHODS if kind.traits.local_steps and kind not in PROXIMAL_STEP])
 def test_steps_that_a_client_alone_cannot_take_are_warned_of(kind: Any) -> None:
     """2/L for the mean of the clients is too much for the client with the largest L_i, if it goes on alone."""
     generator = np.random.default_rng(0)

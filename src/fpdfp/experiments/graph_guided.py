@@ -75,6 +75,12 @@ class Setting(NamedTuple):
         losses = fpdfp.losses.Logistic(self.features, self.labels, l2=self.task.weight)
         return fpdfp.Problem(losses, self.problem.penalty, self.problem.linop)
 
+    def dealt(self, split: str) -> fpdfp.Problem:
+        """The same problem with the rows dealt out in another way."""
+        owner = deal(self.labels, self.task.clients, split)
+        losses = fpdfp.losses.Logistic(self.features, self.labels, clients=owner, l2=self.task.weight)
+        return fpdfp.Problem(losses, self.problem.penalty, self.problem.linop, weights="samples")
+
     def margins(self, x: Array) -> Array:
         """b_j s_jᵀx over the test rows."""
         margins: Array = self.test_labels * (self.test_features @ x)
@@ -100,18 +106,26 @@ def rows_of(name: str, directory: Any = None) -> tuple[Any, Array]:
     return (X - X.mean(axis=0)) / X.std(axis=0), np.where(y > 0, 1.0, -1.0)
 
 
-def setting(task: Task, directory: Any = None, split: str = "iid") -> Setting:
-    """Load the data, split it, find the graph, deal the training rows out.
+def deal(labels: Array, clients: int, split: str) -> Array:
+    """Return who holds each of some rows that are in random order.
 
-    ``split`` deals rows out at random (``"iid"``) or sorted by label (``"label"``): then most clients have rows of one
-    class alone.
+    ``split`` deals them out in equal shares at random (``"iid"``) or sorted by label (``"label"``: then most clients
+    have rows of one class alone), or in shares of every label that are drawn from a Dirichlet distribution
+    (``"dirichlet 0.3"``: the smaller the number, the more clients differ, in size as well).
     """
+    if split == "iid":
+        return np.arange(len(labels)) % clients
+    if split == "label":
+        return datasets.splits.by_label(labels, clients)
+    return datasets.splits.dirichlet(labels, clients, float(split.removeprefix("dirichlet ")))
+
+
+def setting(task: Task, directory: Any = None, split: str = "iid") -> Setting:
+    """Load the data, split it, find the graph, deal the training rows out as :func:`deal` does."""
     X, y = rows_of(task.name, directory)
     train, test = datasets.splits.train_test(len(y), task.training, seed=0)
     graph = feature_graph(X[train], alpha=task.alpha)
-    # In turn is at random, since the permutation of the split has mixed the rows.
-    in_turn = np.arange(len(train)) % task.clients
-    owner = in_turn if split == "iid" else datasets.splits.by_label(y[train], task.clients)
+    owner = deal(y[train], task.clients, split)
     losses = fpdfp.losses.Logistic(X[train], y[train], clients=owner, l2=task.weight)
     problem = fpdfp.Problem(losses, fpdfp.penalties.L1(task.weight), graph.stacked(), weights="samples")
     return Setting(task, problem, graph, X[train], y[train], X[test], y[test])

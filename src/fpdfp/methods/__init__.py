@@ -3,9 +3,12 @@
 from fpdfp.methods.base import Method, Update, Work
 from fpdfp.methods.chambolle_pock import ChambollePock
 from fpdfp.methods.condat_vu import CondatVu
+from fpdfp.methods.decoupled_prox import FedDecoupledProx
 from fpdfp.methods.error_feedback import ErrorFeedbackPDFP
 from fpdfp.methods.fast_feddualavg import FastFedDualAvg
+from fpdfp.methods.fedadmm import FedADMM
 from fpdfp.methods.fedavg import FedAvg
+from fpdfp.methods.feddr import FedDR
 from fpdfp.methods.feddualavg import FedDualAvg
 from fpdfp.methods.fedmid import FedMiD
 from fpdfp.methods.fedpaq import FedPAQ
@@ -17,20 +20,26 @@ from fpdfp.methods.inner import InnerSolve
 from fpdfp.methods.newton import NewtonPDFP
 from fpdfp.methods.pdfp import PDFP
 from fpdfp.methods.randprox import RandProx
+from fpdfp.methods.scaffold import Scaffold
 from fpdfp.methods.shifted import ShiftedPDFP
 from fpdfp.methods.spdfp import SPDFP
+from fpdfp.methods.svrg_pdfp import SVRGPDFP
 from fpdfp.methods.traits import Traits
 
 __all__ = [
     "FPDFP",
     "PDFP",
     "SPDFP",
+    "SVRGPDFP",
     "ChambollePock",
     "CondatVu",
     "ErrorFeedbackPDFP",
     "FPDFPIdentity",
     "FastFedDualAvg",
+    "FedADMM",
     "FedAvg",
+    "FedDR",
+    "FedDecoupledProx",
     "FedDualAvg",
     "FedMiD",
     "FedPAQ",
@@ -40,6 +49,7 @@ __all__ = [
     "Method",
     "NewtonPDFP",
     "RandProx",
+    "Scaffold",
     "ShiftedPDFP",
     "Traits",
     "Update",

@@ -31,6 +31,11 @@ class FedAvg(LocalSGD):
     sum W count as w_i/W, with W f_i for f_i.) It minimises f alone, and sends whole models: for compressed differences
     see :class:`FedPAQ`.
 
+    McMahan et al. divide by the weights of those who take part, Σ_S w_i x_i,τ / Σ_S w_i. For everyone, or for equal
+    weights, that is the same. Otherwise it is not Σ w_i x_i,τ on average over draws (with n = 1 all clients would count
+    alike), so that the method would minimise another mean of the f_i; what is here is right on average, and the server
+    need not be told the weights.
+
     What is proved: with τ = 1 it is stochastic gradient descent. For τ > 1 and clients that differ, its fixed point
     at a constant step is not the minimiser; for f strongly convex and steps of the order of 1/k,
     E f(x_k) − f* = O(τ²/k) (X. Li et al., "On the convergence of FedAvg on non-IID data", ICLR 2020).

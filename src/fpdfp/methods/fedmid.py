@@ -45,7 +45,7 @@ class FedMiD(ProximalForm):
                          and with server_prox, x_k+1 = prox_{η γ_k τ g∘B}( x_k + η (1/n) Σ_S Q(x_i,τ − x_k) )
 
     The mean of sparse models is dense: the "curse of primal averaging". With ``server_prox`` the server takes a mirror
-    step too, as Yuan et al. write the algorithm; it then applies g twice.
+    step too, as Yuan et al. write the algorithm; it then applies g twice: for one client and τ = 1 it minimises f + 2g.
 
     Where B is not the identity, ``inner`` says how exactly the prox of g∘B is computed, by dual steps that start where
     the client's last ones ended; without it such a problem is refused. The history counts the dual steps.

@@ -144,7 +144,8 @@ class ShiftedPDFP(Method):
     momentum
         Whether to use momentum.
     shift_step
-        α; by default 1/(1 + ω̂) for the compressor's typical error ω̂, and at most 1.5/(1 + ω) for its bound ω.
+        α; by default 1/(1 + ω̂) for the compressor's typical error ω̂, and at most 1.5/(1 + ω) for its bound ω. With 0
+        shifts are not learned, and compressed gradients are sent: then a constant step stops short of the solution.
     batch_size
         How many samples a client uses when it does not compute the full gradient; None for all, always.
     refresh
@@ -214,9 +215,13 @@ class ShiftedPDFP(Method):
                 f"preconditioner must be one of {', '.join(map(repr, exchange.KINDS))}, a preconditioner of "
                 f"fpdfp.precondition or None, got {_checks.kind(self.preconditioner)}"
             )
-        for name in ("shift_step", "refresh"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, _checks.share(name, getattr(self, name)))
+        if self.shift_step != 0:  # 0 is for gradients that are sent as they are
+            self._check_share("shift_step")
+        self._check_share("refresh")
+
+    def _check_share(self, name: str) -> None:
+        if getattr(self, name) is not None:
+            object.__setattr__(self, name, _checks.share(name, getattr(self, name)))
 
     def check(self, model: Model) -> None:
         super().check(model)

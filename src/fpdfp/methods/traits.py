@@ -60,7 +60,7 @@ class Traits:
     title: str
     solves: Solves
     sends: tuple[str, ...]
-    uplink: Literal["d", "d + m", "d(d + 3)/2"]
+    uplink: Literal["d", "2d", "d + m", "d(d + 3)/2"]
     proved: str
     reference: str
     partial_participation: bool = True

@@ -1,0 +1,102 @@
+"""How much methods suffer where clients differ: one problem, its rows dealt out in six ways.
+
+    python -m benchmarks.heterogeneity
+
+Graph-guided logistic regression on a9a (in --data, $FPDFP_DATA or ../shared/data; breast-cancer data of scikit-learn
+where it is not there), N = 100 clients, n = 20 in a round. Rows are dealt out in equal shares at random (iid), in
+shares of every label that are drawn from a Dirichlet distribution with concentration 10, 1, 0.3 and 0.1 (the smaller,
+the more clients differ, in size as well), and sorted by label. Weights are by samples, so that the problem and its
+optimum are the same for all. `default` is `fpdfp.solve` with nothing given; the others are tuned anew for each way of
+dealing by the one rule of `benchmarks/_tuning.py`, and run with three other seeds. Runs that are done are kept in
+--output, and a second call goes on there. The page is written to --page.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import _contenders, _tools, _tuning
+from benchmarks._contenders import CONTENDERS, PER_ROUND, Cell
+from benchmarks._problems import DATA, N, Setting
+from fpdfp.experiments import pool
+
+SPLITS = ("iid", "dirichlet 10", "dirichlet 1", "dirichlet 0.3", "dirichlet 0.1", "label")
+RIVALS = ("FedPAQ (∂), τ = 5", "SCAFFOLD (∂), τ = 5", "FedDR", "RandProx")
+TARGETS = (1e-2, 1e-3)
+SEEDS = (1, 2, 3)
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "heterogeneity.md"
+
+Results = dict[str, dict[str, dict[float, Cell | None]]]
+
+
+def differ(where: Setting) -> tuple[float, float]:
+    """How clients differ: the largest number of rows over the mean one, and the spread of their gradients at zero."""
+    losses = where.federated.losses
+    share = N * float(losses.sizes.max()) / float(losses.sizes.sum())
+    clients = np.arange(N)
+    own = losses.gradients(np.zeros(losses.shape), clients)
+    mean = where.federated.gradient(np.zeros(losses.shape))
+    spread = float(np.sqrt(where.federated.weights @ np.square(own - mean).sum(axis=1)) / np.linalg.norm(mean))
+    return share, spread
+
+
+INTRODUCTION = """# Clients that differ
+
+Made by `python -m benchmarks.heterogeneity`, whose help says what is run and how it is tuned: graph-guided logistic
+regression on {name}, N = {clients} clients, n = {n} in a round, at most {rounds:,} rounds, the same rows dealt out in
+six ways. Rounds (the median of {seeds} seeds, and their range) · bits up and down together, all that is sent once
+included.
+"""
+
+
+def page(name: str, facts: dict[str, tuple[float, float]], results: Results, rounds: int) -> str:
+    """Write the page."""
+    words = INTRODUCTION.format(name=name, clients=N, n=PER_ROUND, rounds=rounds, seeds=len(SEEDS))
+    parts = [words, "How much they differ:\n"]
+    header = ["rows", "largest client over the mean", "spread of ∇f_i(0) over ‖∇f(0)‖"]
+    parts.append(_contenders.markdown(header, [[s, f"{a:.1f}", f"{b:.2f}"] for s, (a, b) in facts.items()]))
+    for target in TARGETS:
+        parts.append(f"## To a relative error of {target:g}\n")
+        rows = [
+            [name, *(str(one[name][target] or "not reached") for one in results.values())]
+            for name in next(iter(results.values()))
+        ]
+        parts.append(_contenders.markdown(["method", *results], rows))
+    return "\n".join(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/output"))
+    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--rounds", type=_tuning.positive, default=1000)
+    parser.add_argument("--jobs", type=_tuning.positive, default=None, help="processes; by default one for each core")
+    parser.add_argument("--rivals", nargs="*", choices=list(CONTENDERS), default=list(RIVALS), metavar="METHOD")
+    arguments = parser.parse_args()
+    results: Results = {}
+    facts: dict[str, tuple[float, float]] = {}
+    try:
+        with (
+            pool.bar() as bar,
+            pool.workers(_contenders.start_worker, arguments.data, jobs=arguments.jobs) as processes,
+        ):
+            scores = _contenders.open_scores(arguments.output, "methods", processes, bar)
+            for split in SPLITS:
+                where = _contenders.setting(arguments.data, split)
+                comparison = _contenders.Comparison(where, split, scores, arguments.rounds)
+                facts[split] = differ(where)
+                names = ("default", "FPDFP", *arguments.rivals)
+                results[split] = {name: _contenders.measure(comparison, name, SEEDS) for name in names}
+    except KeyboardInterrupt:
+        raise SystemExit(f"interrupted; what is done is in {arguments.output}, and the same command goes on") from None
+    name = _contenders.setting(arguments.data, "iid").name
+    arguments.page.write_text(page(name, facts, results, arguments.rounds))
+    _tools.finish({"problem": name, "page": str(arguments.page)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""FedDecoupledProx: Zhang, Hu and Johansson's method for composite problems whose clients differ."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from fpdfp import steps
+from fpdfp._array import beside
+from fpdfp._typing import Array, Shape
+from fpdfp.methods._common import check_hyper_parameters, mean
+from fpdfp.methods._forms import ProximalForm
+from fpdfp.methods.base import Update, Work
+from fpdfp.methods.inner import InnerSolve, check_inner, needs_inner, prox
+from fpdfp.methods.traits import Traits
+from fpdfp.problem import LocalLosses, Model
+from fpdfp.rng import Draws
+
+
+class State(NamedTuple):
+    """The point x̄ before the prox, P(x̄), the dual point of that prox, and what the server's proxes cost."""
+
+    before: Array
+    x: Array
+    v: Array
+    work: Array
+
+
+class Message(NamedTuple):
+    """What the server sends: x̄, and the dual point of its prox (empty for B = I)."""
+
+    before: Array
+    v: Array
+
+
+class Reply(NamedTuple):
+    """What a client sends: how far its steps led without the prox, ẑ_i,τ − P(x̄)."""
+
+    z: Array
+
+
+class Memory(NamedTuple):
+    """What a client keeps: P(x̄) and the mean of its gradients in the last round, and whether there was one."""
+
+    x: Array
+    slope: Array
+    known: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class FedDecoupledProx(ProximalForm):
+    """Local proximal steps without drift: clients send points before the prox, and follow the mean gradient.
+
+    ::
+
+        server:          sends x̄_k to all clients
+        client i:        ẑ_i,0 = z_i,0 = P(x̄_k),   then for t = 0, …, τ − 1
+                         ẑ_i,t+1 = ẑ_i,t − γ (∇̃f_i(z_i,t) + c_i),   z_i,t+1 = prox_{(t + 1)γ g∘B}( ẑ_i,t+1 )
+                         sends ẑ_i,τ
+        server:          x̄_k+1 = P(x̄_k) + η (mean of ẑ_i,τ − P(x̄_k))
+        client i:        c_i = (P(x̄_k) − x̄_k+1)/ηγτ − (1/τ) Σ_t ∇̃f_i(z_i,t),   once it has x̄_k+1
+
+    with P = prox_{ηγτ g∘B} and c_i = 0 at first. The iterate is P(x̄_k). The c_i have the mean 0, so that x̄_k+1 is
+    P(x̄_k) less ηγτ times the mean of all gradients, and at the solution every ẑ_i,t is x* − tγ∇f(x*), whose prox is x*:
+    neither local steps nor differences between clients move it. The paper has no name for the method.
+
+    Where B is not the identity, ``inner`` says how exactly the prox of g∘B is computed, by dual steps that start from
+    the dual point of P(x̄_k), which the server sends (m more numbers down); without it such a problem is refused.
+
+    What is proved: for f_i smooth, f strongly convex, everyone and γτη below a small constant over L, linear
+    convergence to the solution, with mini-batches to a neighbourhood of it (Zhang, Hu and Johansson 2024). ``"auto"``
+    takes γ = 1/(2τL_max max(1, η)), and 1/L for τ = 1, larger than the paper's constants allow.
+
+    Parameters
+    ----------
+    step
+        γ: a number or ``"auto"``.
+    local_steps
+        τ.
+    batch_size
+        The size of the mini-batches; None uses all samples.
+    server_step
+        η.
+    inner
+        How exactly the prox of g∘B is computed where B is not the identity; None refuses such a B.
+
+    References
+    ----------
+    J. Zhang, J. Hu and M. Johansson, "Composite federated learning with heterogeneous data", ICASSP (2024),
+    arXiv:2309.01795, Algorithm 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.LeastSquares(np.eye(4), [4.0, 4.1, 0.0, 0.1], clients=[0, 1, 0, 1], l2=0.1)
+    >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1))
+    >>> fpdfp.solve(problem, fpdfp.FedDecoupledProx(local_steps=5), rounds=300).x.round(2)
+    array([2.57, 2.64, 0.  , 0.  ])
+    """
+
+    traits: ClassVar[Traits] = Traits(
+        title="local proximal steps with drift correction, means before the prox",
+        solves="f + g",
+        sends=("z",),
+        uplink="d",
+        partial_participation=False,
+        compression=False,
+        local_steps=True,
+        with_inner_solve="f + g∘B",
+        proved="linear for f strongly convex, full gradients and small steps, whatever the clients' differences",
+        reference="Zhang, Hu and Johansson 2024",
+        restorable=False,
+    )
+
+    step: steps.Step = "auto"
+    local_steps: int = 1
+    batch_size: int | None = None
+    server_step: float = 1.0
+    inner: InnerSolve | None = None
+
+    def __post_init__(self) -> None:
+        check_hyper_parameters(self, constant_step=True)
+        check_inner(self.inner)
+
+    def prepare(self, model: Model, constants: steps.Constants) -> FedDecoupledProx:
+        smoothness = (
+            2.0 * self.local_steps * constants.lipschitz_max if self.local_steps > 1 else constants.lipschitz_mean
+        )
+        smoothness = max(1.0, self.server_step) * (
+            (smoothness + 2.0 * self.local_steps * constants.batch_smoothness) or 1.0
+        )
+        step = steps.resolve_constant(self.step, 1.0 / smoothness)
+        return dataclasses.replace(self, step=step, inner=self.inner if needs_inner(model) else None)
+
+    @property
+    def reach(self) -> float:
+        """ηγτ, the parameter of P."""
+        return self.server_step * self.schedule()(0) * self.local_steps
+
+    def reply_shapes(self, model: Model) -> dict[str, Shape]:
+        return {"z": model.shape}
+
+    def init(self, model: Model, x0: Array) -> State:
+        return State(x0, x0, self.dual_points(model, 1), np.zeros(2, dtype=np.int64))
+
+    def init_memory(self, model: Model, n_clients: int) -> Memory:
+        zeros = model.xp.zeros((n_clients, *model.shape), dtype=model.dtype)
+        return Memory(zeros, zeros.copy(), np.zeros(n_clients, dtype=bool))
+
+    def broadcast(self, model: Model, state: State) -> Message:
+        return Message(state.before, state.v[0])
+
+    def client_update(self, model: Model, local: LocalLosses, message: Message, k: int, draws: Draws) -> Update:
+        gamma, work, memory, rows = self.schedule()(0), Work(), local.memory, len(local.clients)
+        x = self.after(model, message) if k > 0 else message.before
+        known = beside(memory.known.reshape(-1, *[1] * x.ndim), x)
+        correction = np.where(known, (memory.x - message.before) / self.reach - memory.slope, 0.0).astype(model.dtype)
+        z = moved = np.repeat(x[None], rows, axis=0)
+        v, total = np.repeat(message.v[None], rows, axis=0), np.zeros_like(z)
+        for t in range(self.local_steps):
+            gradients = local.gradients(z, self.batch_size, draws._replace(step=t))
+            total, moved = total + gradients, moved - gamma * (gradients + correction)
+            if t + 1 < self.local_steps:
+                z, v, cost = prox(model, moved, (t + 1) * gamma, v, self.inner)
+                work += cost
+        kept = Memory(np.repeat(x[None], rows, axis=0), total / self.local_steps, np.ones(rows, dtype=bool))
+        return Update(Reply(moved - x), kept, work)
+
+    def after(self, model: Model, message: Message) -> Array:
+        """Return P(x̄), to the last bit what the server has."""
+        if self.has_inner_solve:
+            after: Array = message.before - self.reach * model.linop.adjoint(message.v)
+        else:
+            (after,) = prox(model, message.before[None], self.reach, message.v[None]).u
+        return after
+
+    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
+        before = state.x + self.server_step * mean(reply.z)
+        _, v, work = prox(model, before[None], self.reach, state.v, self.inner)
+        return State(before, self.after(model, Message(before, v[0])), v, state.work + np.array(work))

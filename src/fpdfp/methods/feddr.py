@@ -1,0 +1,177 @@
+"""FedDR, randomized Douglas–Rachford splitting."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from fpdfp import _checks, steps
+from fpdfp._typing import Array, Shape
+from fpdfp.methods import _local_solve
+from fpdfp.methods._common import check_hyper_parameters, mean
+from fpdfp.methods._forms import Primal, ProximalForm
+from fpdfp.methods.base import Update
+from fpdfp.methods.inner import InnerSolve, check_inner, needs_inner, prox
+from fpdfp.methods.traits import Traits
+from fpdfp.problem import LocalLosses, Model
+from fpdfp.rng import Draws
+
+
+class State(NamedTuple):
+    """The model x̄, the mean x̃ of all clients' reflected points, the dual point of the last prox, and its cost."""
+
+    x: Array
+    total: Array
+    v: Array
+    work: Array
+
+
+class Reply(NamedTuple):
+    """What a client sends: the change of its reflected point."""
+
+    reflected: Array
+
+
+class Memory(NamedTuple):
+    """What a client keeps: y_i − αx_i, and its reflected point x̂_i = 2x_i − y_i, which the server follows."""
+
+    offset: Array
+    reflected: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class FedDR(ProximalForm):
+    """Douglas–Rachford splitting over clients, some of which take part in a round; the prox of g on the server.
+
+    ::
+
+        server:          sends x̄_k to n clients S, drawn uniformly
+        client i in S:   y_i ← y_i + α (x̄_k − x_i),   x_i ← prox_{ηf_i}( y_i ),   x̂_i⁺ = 2x_i − y_i
+                         sends x̂_i⁺ − x̂_i;   x̂_i ← x̂_i⁺
+        server:          x̃_k+1 = x̃_k + (1/N) Σ_S (x̂_i⁺ − x̂_i),   x̄_k+1 = prox_{ηg∘B}( x̃_k+1 )
+
+    The prox of f_i is computed by accelerated gradient steps from x̄_k, where it is at the solution. Before they take
+    part, clients have x_i = y_i = x̂_i = 0, and x̄_0 = x0: with α = 1 a client's first y_i is what the server sent.
+
+    Where B is not the identity, ``inner`` says how exactly the server computes the prox of g∘B; without it such a
+    problem is refused. The history counts the dual steps.
+
+    What is proved: for f_i smooth and η < 1/L small enough, convex or not, and local solves whose errors can be summed,
+    the mean square of the gradient mapping is O(1/k) (Tran-Dinh et al. 2021, Theorem 3.1); for f_i convex, everyone and
+    exact solves, convergence for every η > 0 and 0 < α < 2, as of all Douglas–Rachford splitting. ``"auto"`` takes
+    η = 1/√(μL_max) for f with a ridge μ, 10/L_max without.
+
+    Parameters
+    ----------
+    step
+        η: a number or ``"auto"``.
+    relaxation
+        α, above 0 and below 2.
+    local_steps
+        Accelerated gradient steps of a client in a round; by default so many that they make its mistake twenty times
+        smaller.
+    inner
+        How exactly the prox of g∘B is computed where B is not the identity; None refuses such a B.
+    smoothness, n_clients
+        Filled in by ``solve``.
+
+    References
+    ----------
+    Q. Tran-Dinh, N. H. Pham, D. T. Phan and L. M. Nguyen, "FedDR: randomized Douglas–Rachford splitting algorithms for
+    nonconvex federated composite optimization", NeurIPS (2021), Algorithm 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.LeastSquares(np.eye(4), [4.0, 4.1, 0.0, 0.1], clients=[0, 1, 0, 1], l2=0.1)
+    >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1))
+    >>> fpdfp.solve(problem, fpdfp.FedDR(), rounds=200, clients_per_round=1).x.round(2)
+    array([2.57, 2.64, 0.  , 0.  ])
+    """
+
+    traits: ClassVar[Traits] = Traits(
+        title="Douglas–Rachford splitting, local solves, prox on the server",
+        solves="f + g",
+        sends=("reflected",),
+        uplink="d",
+        compression=False,
+        mini_batches=False,
+        local_steps=True,
+        with_inner_solve="f + g∘B",
+        strong_convexity="not needed",
+        proved="O(1/k) for the gradient mapping, f convex or not, small η, local errors that can be summed",
+        reference="Tran-Dinh et al. 2021",
+    )
+    batch_size: ClassVar[None] = None  # type: ignore[misc]
+    shared_memory: ClassVar[tuple[str, ...]] = ("reflected",)
+
+    step: steps.Step = "auto"
+    relaxation: float = 1.0
+    local_steps: int | None = None  # type: ignore[assignment]
+    inner: InnerSolve | None = None
+    smoothness: float | None = dataclasses.field(default=None, repr=False)
+    n_clients: int | None = dataclasses.field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        check_hyper_parameters(self, constant_step=True)
+        check_inner(self.inner)
+        relaxation = _checks.real("relaxation", self.relaxation, positive=True)
+        if relaxation >= 2:
+            raise ValueError(f"relaxation must be above 0 and below 2, got {relaxation:g}")
+        object.__setattr__(self, "relaxation", relaxation)
+
+    def prepare(self, model: Model, constants: steps.Constants) -> FedDR:
+        smoothness, ridge = constants.lipschitz_max or 1.0, constants.least_convexity
+        step = steps.resolve_constant(self.step, 1.0 / math.sqrt(ridge * smoothness) if ridge else 10.0 / smoothness)
+        count = self.local_steps or _local_solve.steps_needed(smoothness, 1.0 / step.gamma)
+        return dataclasses.replace(
+            self, step=step, local_steps=count, inner=self.inner if needs_inner(model) else None,
+            smoothness=smoothness, n_clients=constants.n_clients,
+        )  # fmt: skip
+
+    def largest_step(self, model: Model, constants: steps.Constants) -> float:
+        return math.inf
+
+    def reply_shapes(self, model: Model) -> dict[str, Shape]:
+        return {"reflected": model.shape}
+
+    def init(self, model: Model, x0: Array) -> State:
+        return State(x0, np.zeros_like(x0, dtype=np.float64), self.dual_points(model, 1), np.zeros(2, dtype=np.int64))
+
+    def init_memory(self, model: Model, n_clients: int) -> Memory:
+        zeros = model.xp.zeros((n_clients, *model.shape), dtype=np.float64)
+        return Memory(zeros, zeros.copy())
+
+    def broadcast(self, model: Model, state: State) -> Primal:
+        return Primal(state.x)
+
+    def client_update(self, model: Model, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
+        assert self.smoothness is not None
+        assert self.local_steps is not None
+        eta = self.schedule()(0)
+        y = (local.memory.offset + self.relaxation * message.x).astype(model.dtype, copy=False)
+
+        def slopes(x: Array) -> Array:
+            slope: Array = local.gradients(x) + (x - y) / eta
+            return slope
+
+        x = _local_solve.minimise(
+            slopes, message.x, len(y), self.local_steps, 1.0 / (self.smoothness + 1.0 / eta), 1.0 / eta
+        )
+        reflected = (2.0 * x - y - local.memory.reflected).astype(model.dtype, copy=False)
+        offset = (y - self.relaxation * x).astype(np.float64)
+        return Update(Reply(reflected), Memory(offset, local.memory.reflected))
+
+    def remember(self, model: Model, shared: dict[str, Array], sent: Reply, k: int) -> dict[str, Array]:
+        return {"reflected": shared["reflected"] + sent.reflected.astype(np.float64)}
+
+    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
+        assert self.n_clients is not None
+        total = state.total + len(reply.reflected) / self.n_clients * mean(reply.reflected.astype(np.float64))
+        y = total.astype(model.dtype, copy=False)
+        (x,), v, work = prox(model, y[None], self.schedule()(0), state.v, self.inner)
+        return State(x, total, v, state.work + np.array(work))

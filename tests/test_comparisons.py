@@ -1,0 +1,79 @@
+"""The comparisons of the results pages: nobody is left out, and a part taken away is one part."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+from benchmarks import _contenders, ablation
+from benchmarks._tuning import Choice, Totals
+
+import fpdfp
+from fpdfp import methods
+from tests import helpers
+
+STEP = fpdfp.steps.Constant(0.1)
+
+
+def test_every_method_is_in_the_table() -> None:
+    public = {kind for kind in vars(methods).values() if isinstance(kind, type) and issubclass(kind, methods.Method)}
+    run = {type(one.make(STEP)) for one in _contenders.CONTENDERS.values()} - {type(None)}
+    # FPDFP runs as FPDFPIdentity where B is the identity, which it is not there.
+    assert run == public - {methods.Method, methods.FPDFPIdentity}
+
+
+@pytest.mark.parametrize("name", _contenders.CONTENDERS)
+def test_a_contender_has_the_grid_that_it_can_take(name: str) -> None:
+    contender, grid = _contenders.CONTENDERS[name], _contenders.grid_of(name)
+    method = contender.make(STEP)
+    if not contender.tuned:
+        assert grid == [_contenders.UNTUNED]
+        return
+    compresses = method.traits.compression
+    assert len(grid) == 8 * (3 if contender.falling else 1) * (3 if compresses else 1)
+    assert all((one.levels is not None) == compresses for one in grid)
+    assert contender.everyone or contender.central or method.traits.partial_participation
+    if contender.falling:
+        contender.make(fpdfp.steps.Decreasing(0.1, 0.01))
+
+
+def reached(rounds: float | None) -> Totals:
+    one = None if rounds is None else {"round": rounds, "bits_up": 1000.0 * rounds, "bits_down": 0.0, "seconds": 0.0}
+    return {"0.01": one}
+
+
+def test_seeds_that_do_not_get_there_count_as_slowest() -> None:
+    choice = Choice(1.0, 0.0, None)
+    some = _contenders.cell([reached(7.0), reached(None), reached(5.0)], 0.01, choice)
+    assert some is not None
+    assert (some.rounds.median, some.rounds.least, some.rounds.largest) == (7.0, 5.0, math.inf)
+    assert str(some) == "7 (5 to never) · 7 kbit (5 kbit to never)"
+    assert _contenders.cell([reached(7.0), reached(None), reached(None)], 0.01, choice) is None
+    assert str(_contenders.cell([reached(7.0)], 0.01, choice)) == "7 · 7 kbit"
+
+
+def test_an_ablation_takes_one_part_away() -> None:
+    problem = helpers.graph_guided(clients=25)
+    cases = ablation.cases(problem)
+    default = cases.pop("default")
+    proved = cases.pop("the proved form")
+
+    def parts(case: Any) -> dict[str, Any]:
+        method = {field.name: getattr(case.method, field.name) for field in dataclasses.fields(case.method)}
+        return {**method, "compressor": case.compressor, "downlink": case.downlink}
+
+    whole = parts(default)
+    for case in cases.values():
+        assert sum(whole[name] != value for name, value in parts(case).items()) == 1
+    omega = default.compressor.omega(problem.model.shape)
+    assert proved.method.shift_step == pytest.approx(1 / (1 + omega))
+    bound = float(problem.lipschitz.max()) * (1 + 6 * ((1 + omega) * 25 / 20 - 1) / 25)
+    assert proved.method.step == pytest.approx(1 / bound)
+    assert (proved.method.momentum, proved.method.preconditioner, proved.downlink) == (False, None, None)
+    for case in (default, proved, *cases.values()):
+        result = fpdfp.solve(
+            problem, case.method, rounds=2, clients_per_round=20, compressor=case.compressor, downlink=case.downlink
+        )
+        assert result.rounds == 2
