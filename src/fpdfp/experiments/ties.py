@@ -6,6 +6,7 @@ clients, and what it does to both cases cancels in their difference.
 
 from __future__ import annotations
 
+import enum
 import math
 from typing import NamedTuple
 
@@ -29,7 +30,8 @@ class Comparison(NamedTuple):
         The tie zone: half the width of the 95 % confidence interval of that mean (Student's t over the paired
         differences). Infinite for a single seed, which tells nothing about a spread.
     spread
-        By how much one run differs from the next: the larger of the two cases' standard deviations over seeds.
+        By how much one run differs from the next: the larger of the two cases' standard deviations over seeds. Not a
+        number for a single seed.
     seeds
         How many seeds there are.
     """
@@ -56,12 +58,12 @@ class Comparison(NamedTuple):
 
     @property
     def alike(self) -> bool:
-        """Whether single runs cannot tell the cases apart: tied, or a difference within the spread of runs.
+        """Whether single runs cannot tell the cases apart: the difference is within the spread of runs.
 
-        With many seeds even an unimportant difference is more than the tie zone; one that is smaller than what another
-        seed changes is of no account to somebody who runs either case once.
+        With many seeds even an unimportant difference is more than the tie zone, and with few seeds an important one is
+        less. One that is smaller than what another seed changes is of no account to somebody who runs either case once.
         """
-        return self.tied or abs(self.difference) <= self.spread
+        return abs(self.difference) <= self.spread
 
 
 def compare(these: Array, those: Array) -> Comparison:
@@ -82,7 +84,7 @@ def compare(these: Array, those: Array) -> Comparison:
     if not all(finite):
         return Comparison(0.0 if finite[0] == finite[1] else math.inf if finite[1] else -math.inf, 0.0, 0.0, seeds)
     if seeds == 1:
-        return Comparison(float(these[0] - those[0]), math.inf, math.inf, seeds)
+        return Comparison(float(these[0] - those[0]), math.inf, math.nan, seeds)
     return Comparison(
         float(np.mean(these - those)),
         zone(these - those),
@@ -100,3 +102,54 @@ def zone(differences: Array) -> float:
     count = len(differences)
     quantile = scipy.special.stdtrit(count - 1, 0.5 + CONFIDENCE / 2)
     return float(quantile * np.std(differences, ddof=1) / math.sqrt(count))
+
+
+class Outcome(enum.StrEnum):
+    """What becomes of one case against another at a horizon, where less is better."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    TIED = "tied"
+    TOGETHER = "falling together"
+
+
+def decide(found: Comparison, fall: float = 0.0) -> Outcome:
+    """Decide a comparison at a horizon.
+
+    ``fall`` is by how much the cases fall over the last tenth of the rounds (the larger of the two, see
+    :func:`measure_fall`). A difference that is no more than this is one of a few rounds, whatever the tie zone: the
+    cases fall together, and the horizon decides nothing. Where the fall is within the tie zone the cases are flat, as
+    far as the seeds can tell, and a difference within the zone is a tie.
+
+    >>> decide(Comparison(-3.0, 1.0, 1.0, 5)), decide(Comparison(-3.0, 1.0, 1.0, 5), fall=4.0)
+    (<Outcome.BETTER: 'better'>, <Outcome.TOGETHER: 'falling together'>)
+    """
+    if abs(found.difference) <= max(found.zone, abs(fall)):
+        return Outcome.TOGETHER if abs(fall) > found.zone else Outcome.TIED
+    return Outcome.BETTER if found.difference < 0 else Outcome.WORSE
+
+
+def judge_better(outcome: Outcome) -> str:
+    """The verdict on the claim that the first case is better."""
+    return {
+        Outcome.BETTER: "confirmed", Outcome.WORSE: "refuted", Outcome.TIED: "tied", Outcome.TOGETHER: "undecided",
+    }[outcome]  # fmt: skip
+
+
+def judge_as_good(found: Comparison, outcome: Outcome) -> str:
+    """The verdict on the claim that the first case is as good as the second.
+
+    It is if it is better, or if single runs cannot tell the two apart. A tie beyond that says that there are too few
+    seeds.
+    """
+    if outcome is Outcome.TOGETHER:
+        return "undecided"
+    if outcome is Outcome.BETTER or found.alike:
+        return "confirmed"
+    return "refuted" if outcome is Outcome.WORSE else "undecided"
+
+
+def measure_fall(before: Array, after: Array) -> float:
+    """By how much a value fell, in the mean over seeds; 0 where the seeds cannot tell, or where it is infinite."""
+    found = compare(before, after)
+    return 0.0 if found.tied or not math.isfinite(found.difference) else found.difference
