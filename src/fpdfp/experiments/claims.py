@@ -296,10 +296,12 @@ def compared(
         verdicts[column] = verdict(found, outcome)
         falling = f", fall in the last tenth {show(fall)}" if fall else ""
         texts.append(
-            f"{title} {show(values[0].mean())} to {show(values[1].mean())} (tie zone {show(found.zone)}, spread of "
+            f"{title} {show(values[0].mean())} and {show(values[1].mean())} (tie zone {show(found.zone)}, spread of "
             f"runs {show(found.spread)}{falling}), {outcome}"
         )
-    return Judged(verdicts["error"], verdicts["test_error"], f"Of {name(one)} to {name(other)}: {'; '.join(texts)}.")
+    return Judged(
+        verdicts["error"], verdicts["test_error"], f"Comparing {name(one)} with {name(other)}: {'; '.join(texts)}."
+    )
 
 
 def ended(one: Line, column: str, horizon: float | None = None) -> Array:
