@@ -143,9 +143,10 @@ def finest_is_as_good_as_exact(lines: Lines, task: Task, horizon: float | None) 
 
 
 def coarsest_is_worse(lines: Lines, task: Task, horizon: float | None) -> Judged:
-    """Few levels end at a higher objective than exact messages."""
+    """Few levels end at a higher objective than exact messages; the claim is on the objective alone."""
     coarse, exact = lines[Case(task.per_round, LEVELS[0])], lines[Case(task.per_round, None)]
-    return better(exact, coarse, levels_of, horizon)
+    judged = better(exact, coarse, levels_of, horizon)
+    return judged._replace(accuracy=judged.objective)
 
 
 def few_are_less_accurate(lines: Lines, task: Task, horizon: float | None) -> Judged:

@@ -58,7 +58,8 @@ the tie zone, half the width of its {confidence:g} % confidence interval (Studen
 more than what either case falls in the last tenth of the rounds; where it is less than that fall, the cases still fall
 together, and the horizon decides nothing (*undecided*). *Tied* means that the cases are flat and within the tie zone.
 *As good as* means better, or a difference below the standard deviation of single runs over seeds; a tie beyond that is
-undecided, for want of seeds. Accuracies are judged in the same way, as the share of the test rows that are wrong.
+undecided, for want of seeds. Accuracies are judged in the same way, as the share of the test rows that are wrong. At
+{confidence:g} % one in twenty ties is taken for a difference by chance, so that a single odd verdict means little.
 
 What changed: in an earlier version of this page each case had a step of its own, "as good as" meant a relative error
 at most 10 % larger, and there was one horizon, 3,000 rounds for a9a and 2,000 for covtype. Cases with different steps
