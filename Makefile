@@ -18,7 +18,7 @@ help:
 	@echo "make bench   the benchmarks, one after the other"
 	@echo "make soak    long runs on Ray and Flower in which processes are killed"
 	@echo "make fuzz    decode a million damaged messages"
-	@echo "make reproduce  the paper's experiments (a9a, covtype, small CT), into docs/results"
+	@echo "make reproduce  the paper's experiments (a9a, covtype, small CT) and theorems, into docs/results"
 
 $(VENV)/.runtime: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -86,6 +86,7 @@ reproduce: $(VENV)/.runtime
 	$(BIN)/fpdfp reproduce a9a --output docs/results/a9a
 	$(BIN)/fpdfp reproduce covtype --output docs/results/covtype
 	$(BIN)/fpdfp reproduce ct --size small --output docs/results/ct/small
+	$(BIN)/fpdfp reproduce theory --output docs/results/theory
 
 clean:
 	rm -rf $(VENV) build dist site demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis

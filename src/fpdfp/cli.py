@@ -58,6 +58,7 @@ class Experiment(enum.StrEnum):
     COVTYPE = "covtype"
     BREAST_CANCER = "breast-cancer"
     CT = "ct"
+    THEORY = "theory"
     ALL = "all"
 
 
@@ -88,7 +89,8 @@ def reproduce(
     experiment: Annotated[
         Experiment,
         typer.Argument(
-            help="A data set (breast-cancer comes with scikit-learn), ct (no data needed), or all: a9a, covtype and ct."
+            help="A data set (breast-cancer comes with scikit-learn), ct or theory (no data needed), or all: a9a, "
+            "covtype, ct and theory."
         ),
     ],
     output: Annotated[
@@ -118,12 +120,14 @@ def reproduce(
 ) -> None:
     """The paper's experiments, their figures and what becomes of its claims.
 
-    The first is graph-guided logistic regression (a9a, covtype, breast-cancer), the second cone-beam CT (ct).
-    Interrupted with Ctrl-C, the same command goes on.
+    The first is graph-guided logistic regression (a9a, covtype, breast-cancer), the second cone-beam CT (ct); theory
+    holds Theorems 1 and 2 against what is measured. Interrupted with Ctrl-C, the same command goes on.
 
     Example: fpdfp reproduce a9a --output reproduced/a9a
 
     Example: fpdfp reproduce ct --size small
+
+    Example: fpdfp reproduce theory
 
     Example: fpdfp reproduce all
     """
@@ -131,8 +135,11 @@ def reproduce(
 
     if experiment is Experiment.CT:
         refuse({"--seeds": seeds, "--jobs": jobs, "--data": data}, "ct")
+    if experiment is Experiment.THEORY:
+        refuse({"--jobs": jobs, "--data": data}, "theory")
     all_of_them = experiment is Experiment.ALL
-    wanted = (Experiment.A9A, Experiment.COVTYPE, Experiment.CT) if all_of_them else (experiment,)
+    every_one = (Experiment.A9A, Experiment.COVTYPE, Experiment.CT, Experiment.THEORY)
+    wanted = every_one if all_of_them else (experiment,)
     folder = output or Path("reproduced")
     try:
         for one in wanted:
@@ -144,6 +151,11 @@ def reproduce(
                 ct.reproduce(
                     size.value, folder, volume=volume, device=device.value, rounds=rounds, tune_at=tune_at.value
                 )
+            elif one is Experiment.THEORY:
+                from fpdfp.experiments import theory_page
+
+                given = {} if all_of_them else {"rounds": rounds, "seeds": seeds}
+                theory_page.reproduce(folder, **{name: value for name, value in given.items() if value is not None})
             else:
                 from fpdfp.experiments.reproduce import reproduce as run
 

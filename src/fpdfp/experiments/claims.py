@@ -1,112 +1,320 @@
-"""What the paper claims of its first experiment, and what our runs say to it."""
+"""What the paper claims of its first experiment, and what our runs say to it.
+
+Cases are compared on the objective (its relative error) and on the test accuracy, seed by seed, with the tie zone of
+:mod:`fpdfp.experiments.ties`; and with one step for all cases. Where cases were also tuned each for itself, that is
+judged too, and said beside the verdict.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from fpdfp._typing import Array
 from fpdfp.engines.progress import format_bits
+from fpdfp.experiments import ties
 from fpdfp.experiments.graph_guided import Task
-from fpdfp.experiments.runs import AUTOMATIC, FIXED_LEVELS, LEVELS, Case, Line
+from fpdfp.experiments.runs import (
+    AUTOMATIC,
+    FIXED_LEVELS,
+    GAMMAS,
+    LEVELS,
+    SWEPT,
+    Case,
+    Findings,
+    Line,
+    Sweep,
+    at_the_end,
+    horizons,
+    reference,
+)  # fmt: skip
 
-#: "As good as" means a relative error at most so much larger, and an accuracy at most so much lower.
-MUCH, POINTS = 0.1, 0.001
-#: "At first": after these shares of the rounds.
-EARLY = (0.003, 0.01, 0.03)
+#: "At first": after these rounds.
+EARLY = (10, 30, 100)
+#: A run does not converge if it diverges, or keeps more than this part of its error at the start.
+CONVERGED = 0.1
 
 Lines = Mapping[Case, Line]
 
 
 class Claim(NamedTuple):
-    """A claim of the paper, the verdict of the runs, and the numbers that it rests on."""
+    """A claim of the paper, the verdict of the runs, and the numbers that it rests on.
+
+    ``own`` is the verdict where each case is tuned for itself, if there is one.
+    """
 
     claim: str
     verdict: str
     numbers: str
+    own: str = ""
 
 
-def judge(lines: Lines, task: Task) -> list[Claim]:
+class Judged(NamedTuple):
+    """Verdicts on the objective and on the test accuracy, and the numbers that they rest on."""
+
+    objective: str
+    accuracy: str
+    numbers: str
+
+    @property
+    def verdict(self) -> str:
+        """Both in words."""
+        if self.objective == self.accuracy:
+            return self.objective
+        return f"{self.objective} on the objective, {self.accuracy} on the accuracy"
+
+
+def judge(found: Findings) -> list[Claim]:
     """Return every claim with its verdict."""
+    task = found.task
+    n, few = task.per_round, task.participation[0]
+    claims = [
+        twice(found, f"A larger s gives a better solution (n = {n}).", finer_is_better),
+        twice(found, f"s = {FIXED_LEVELS} is as good as no quantization (n = {n}).", finest_is_as_good_as_exact),
+        faster(found, f"A smaller s converges faster at first (s = {LEVELS[0]} against exact, n = {n}).",
+               Case(n, LEVELS[0]), Case(n, None)),
+        twice(found, f"A smaller s ends at a higher objective (s = {LEVELS[0]} against exact, n = {n}).",
+              coarsest_is_worse),
+        faster(found, f"A small n converges faster at first (n = {few} against everyone, s = {FIXED_LEVELS}).",
+               Case(few, FIXED_LEVELS), Case(task.clients, FIXED_LEVELS)),
+        twice(found, f"A small n ends at a less accurate solution (n = {few}, s = {FIXED_LEVELS}).",
+              few_are_less_accurate),
+        twice(found, f"n = {n} is about as good as everyone (s = {FIXED_LEVELS}).", some_are_as_good_as_all),
+    ]  # fmt: skip
+    if found.sweep.errors:
+        claims += [larger_steps(found.sweep), small_levels_fail(found)]
+    return [*claims, bits_are_saved(found.lines, task), beyond(found.lines)]
+
+
+def by_horizon(found: Findings) -> list[dict[str, Any]]:
+    """Return the relative errors of all cases at several horizons, and the verdicts there, with the common step."""
+    theirs = [one for one in found.lines.values() if one.case.method != AUTOMATIC]
+    task = found.task
+    names = {"n": task.per_round, "few": task.participation[0], "s": FIXED_LEVELS, "coarse": LEVELS[0]}
     return [
-        finer_is_better(lines, task),
-        finest_is_as_good_as_exact(lines, task),
-        few_are_faster_at_first(lines, task),
-        few_are_less_accurate(lines, task),
-        some_are_as_good_as_all(lines, task),
-        bits_are_saved(lines, task),
-        beyond(lines, task),
+        {
+            "rounds": horizon,
+            "error": {one.case.label: middle(ended(one, "error", horizon)) for one in theirs},
+            "verdicts": {
+                name.format(**names): judged(found.lines, task, horizon).verdict for name, judged in COMPARED.items()
+            },
+        }
+        for horizon in horizons(int(theirs[0].rounds[-1]))
     ]
 
 
-def finer_is_better(lines: Lines, task: Task) -> Claim:
-    """Larger s, better solution."""
+def twice(found: Findings, claim: str, judged: Callable[[Lines, Task, float | None], Judged]) -> Claim:
+    """Judge a claim with the common step, and beside it with each case tuned for itself."""
+    common = judged(found.lines, found.task, None)
+    if not found.own:
+        return Claim(claim, common.verdict, common.numbers)
+    own = judged(found.own, found.task, None)
+    same = own.numbers == common.numbers
+    numbers = f"{common.numbers} Each tuned for itself: {'the same steps.' if same else own.numbers}"
+    return Claim(claim, common.verdict, numbers, own.verdict)
+
+
+def finer_is_better(lines: Lines, task: Task, horizon: float | None) -> Judged:
+    """Larger s, better solution: the coarsest against the finest, and all neighbours."""
     ladder = [lines[Case(task.per_round, levels)] for levels in LEVELS if levels is not None]
-    steps = [worse(coarse, fine) for coarse, fine in itertools.pairwise(ladder)]
-    verdict = "confirmed" if all(steps) else "confirmed in part" if worse(ladder[0], ladder[-1]) else "refuted"
-    return Claim(
-        f"A larger s gives a better solution (n = {task.per_round}).", verdict,
-        f"relative error at the end: {listed(ladder, levels_of, ended)}; "
-        + "; ".join(f"{levels_of(fine)} is better than {levels_of(coarse)} for {count_worse(coarse, fine)}"
-                    for coarse, fine in itertools.pairwise(ladder)) + ".",
-    )  # fmt: skip
+    whole = better(ladder[-1], ladder[0], levels_of, horizon)
+    steps = [better(fine, coarse, levels_of, horizon) for coarse, fine in itertools.pairwise(ladder)]
+
+    def verdict(of_whole: str, of_steps: list[str]) -> str:
+        all_of_them = all(one == "confirmed" for one in of_steps)
+        return of_whole if of_whole != "confirmed" or all_of_them else "confirmed in part"
+
+    return Judged(
+        verdict(whole.objective, [one.objective for one in steps]),
+        verdict(whole.accuracy, [one.accuracy for one in steps]),
+        " ".join(one.numbers for one in (whole, *steps)),
+    )
 
 
-def finest_is_as_good_as_exact(lines: Lines, task: Task) -> Claim:
+def finest_is_as_good_as_exact(lines: Lines, task: Task, horizon: float | None) -> Judged:
     """Twenty levels are as good as no quantization."""
     quantized, exact = lines[Case(task.per_round, FIXED_LEVELS)], lines[Case(task.per_round, None)]
-    return Claim(
-        f"s = {FIXED_LEVELS} is as good as no quantization (n = {task.per_round}).",
-        verdict_of(as_good(quantized, exact)),
-        f"{compared(quantized, exact, levels_of)}; {FIXED_LEVELS} levels send "
-        f"{share(quantized, exact):.1f} % of the bits of exact messages.",
-    )
+    judged = as_good(quantized, exact, levels_of, horizon)
+    sent = f" {FIXED_LEVELS} levels send {share(quantized, exact):.1f} % of the bits of exact messages."
+    return judged._replace(numbers=judged.numbers + sent)
 
 
-def few_are_faster_at_first(lines: Lines, task: Task) -> Claim:
-    """Small n converges faster at first."""
+def coarsest_is_worse(lines: Lines, task: Task, horizon: float | None) -> Judged:
+    """Few levels end at a higher objective than exact messages; the claim is on the objective alone."""
+    coarse, exact = lines[Case(task.per_round, LEVELS[0])], lines[Case(task.per_round, None)]
+    judged = better(exact, coarse, levels_of, horizon)
+    return judged._replace(accuracy=judged.objective)
+
+
+def few_are_less_accurate(lines: Lines, task: Task, horizon: float | None) -> Judged:
+    """Small n ends less accurate: everyone is better."""
     few, everyone = (lines[Case(n, FIXED_LEVELS)] for n in (task.participation[0], task.clients))
-    texts, by_rounds, by_bits = [], [], []
-    for part in EARLY:
-        at = int(np.searchsorted(everyone.rounds, max(1, part * everyone.rounds[-1])))
-        bits = everyone.bits_up[0, at]
-        there = int(np.searchsorted(few.bits_up[0], bits, side="right")) - 1
-        by_rounds.append(mostly_less(few.error[:, at], everyone.error[:, at]))
-        by_bits.append(mostly_less(few.error[:, there], everyone.error[:, at]))
+    return better(everyone, few, clients_of, horizon)
+
+
+def some_are_as_good_as_all(lines: Lines, task: Task, horizon: float | None) -> Judged:
+    """Some clients are about as good as everyone."""
+    some, everyone = (lines[Case(n, FIXED_LEVELS)] for n in (task.per_round, task.clients))
+    judged = as_good(some, everyone, clients_of, horizon)
+    return judged._replace(numbers=f"{judged.numbers} Bits: {share(some, everyone):.1f} % of those of everyone.")
+
+
+#: What is judged at every horizon.
+COMPARED: dict[str, Callable[[Lines, Task, float | None], Judged]] = {
+    "a larger s is better": finer_is_better,
+    "s = {s} as good as exact": finest_is_as_good_as_exact,
+    "s = {coarse} ends higher than exact": coarsest_is_worse,
+    "n = {few} less accurate": few_are_less_accurate,
+    "n = {n} as good as everyone": some_are_as_good_as_all,
+}
+
+
+def faster(found: Findings, claim: str, small: Case, large: Case) -> Claim:
+    """Judge whether a case is ahead of another in its first rounds, and for the same bits."""
+    texts, outcomes = [], list[tuple[ties.Outcome, ties.Outcome]]()
+    one, other = found.lines[small], found.lines[large]
+    for rounds in EARLY:
+        at = min(int(np.searchsorted(other.rounds, rounds)), len(other.rounds) - 1)
+        bits = middle(other.bits_up[:, at])
+        there = int(np.searchsorted(np.median(one.bits_up, axis=0), bits, side="right")) - 1
+        in_rounds = ties.compare(one.error[:, at], other.error[:, at])
+        in_bits = ties.compare(one.error[:, there], other.error[:, at])
+        outcomes.append((ties.decide(in_rounds), ties.decide(in_bits)))
         texts.append(
-            f"after {everyone.rounds[at]:.0f} rounds {middle(few.error[:, at]):.3g} with n = {few.case.n}, "
-            f"{middle(everyone.error[:, at]):.3g} with everyone; for the {format_bits(bits)} that everyone has sent "
-            f"then, n = {few.case.n} has {middle(few.error[:, there]):.3g}"
-        )
-    verdict = "confirmed" if all(by_rounds) else "refuted against rounds"
-    if not all(by_rounds):
-        verdict += (
-            ", confirmed against bits" if all(by_bits) else ", in part against bits" if any(by_bits) else " and bits"
+            f"after {other.rounds[at]:.0f} rounds {one.error[:, at].mean():.3g} against "
+            f"{other.error[:, at].mean():.3g} (tie zone {in_rounds.zone:.1g}); for the {format_bits(bits)} that the "
+            f"other has sent then, {one.error[:, there].mean():.3g}"
         )
     return Claim(
-        f"A small n converges faster at first (s = {FIXED_LEVELS}).", verdict, f"relative error: {'; '.join(texts)}."
-    )
-
-
-def few_are_less_accurate(lines: Lines, task: Task) -> Claim:
-    """Small n ends less accurate."""
-    few, everyone = (lines[Case(n, FIXED_LEVELS)] for n in (task.participation[0], task.clients))
-    return Claim(
-        f"A small n ends at a less accurate solution (s = {FIXED_LEVELS}).", verdict_of(worse(few, everyone)),
-        f"{compared(few, everyone, clients_of)}.",
+        claim, f"{summed_up([each[0] for each in outcomes])} against rounds, "
+        f"{summed_up([each[1] for each in outcomes])} against bits", f"Relative error: {'; '.join(texts)}.",
     )  # fmt: skip
 
 
-def some_are_as_good_as_all(lines: Lines, task: Task) -> Claim:
-    """Some clients are about as good as everyone."""
-    some, everyone = (lines[Case(n, FIXED_LEVELS)] for n in (task.per_round, task.clients))
+def summed_up(outcomes: Sequence[ties.Outcome]) -> str:
+    """The verdict on the claim that a case is better at several points."""
+    verdicts = [ties.judge_better(one) for one in outcomes]
+    if "confirmed" in verdicts and "refuted" not in verdicts:
+        return "confirmed" if set(verdicts) == {"confirmed"} else "confirmed in part"
+    if "refuted" in verdicts:
+        return "mixed" if "confirmed" in verdicts else "refuted"
+    return "tied"
+
+
+def larger_steps(sweep: Sweep) -> Claim:
+    """A larger s allows a larger step: with few levels the step that is best for exact messages costs accuracy."""
+    largest = sweep.best(None)
+
+    def verdict(levels: int | None) -> str:
+        best = sweep.best(levels)
+        lost = ties.compare(sweep.errors[levels, largest], sweep.errors[levels, best])
+        if best >= largest:
+            return "undecided" if largest == GAMMAS[-1] else "refuted"
+        return "confirmed" if lost.more else "tied"
+
+    verdicts = {levels: verdict(levels) for levels in SWEPT if levels is not None}
+    words = [
+        f"{word} for s = {', '.join(str(levels) for levels, one in verdicts.items() if one == word)}"
+        for word in dict.fromkeys(verdicts.values())
+    ]
     return Claim(
-        f"n = {task.per_round} is about as good as everyone (s = {FIXED_LEVELS}).",
-        verdict_of(as_good(some, everyone)),
-        f"{compared(some, everyone, clients_of)}; bits: {share(some, everyone):.1f} % of those of everyone.",
+        "A larger s allows a larger step.",
+        words[0].split(" for ")[0] if len(words) == 1 else ", ".join(words),
+        "Best γ0, of the grid, and the largest at which no seed diverges, in units of 1/L: "
+        + ", ".join(f"{named(levels)} {sweep.best(levels):g} and {stable(sweep, levels):g}" for levels in SWEPT)
+        + f". The step that is best for exact messages, {largest:g}/L, against each one's own best: "
+        + "; ".join(f"{named(levels)} {sweep.errors[levels, largest].mean():.3g} against "
+                    f"{sweep.errors[levels, sweep.best(levels)].mean():.3g} (tie zone {lost_zone(sweep, levels):.1g})"
+                    for levels in SWEPT if levels is not None) + ".",
+    )  # fmt: skip
+
+
+def small_levels_fail(found: Findings) -> Claim:
+    """Too few levels do not converge."""
+    coarse, sweep = SWEPT[0], found.sweep
+    start = float(found.lines[reference(found.task)].error[0, 0])
+    common = found.lines[reference(found.task)].step
+    assert common is not None
+    own = sweep.best(coarse)
+
+    def converges(gamma: float) -> bool:
+        return bool((sweep.errors[coarse, gamma] < CONVERGED * start).all())
+
+    verdict = (
+        "refuted" if converges(common.gamma)
+        else "confirmed with the common step, refuted with its own" if converges(own) else "confirmed"
+    )  # fmt: skip
+    return Claim(
+        f"With too few levels the method does not converge (s = {coarse}).", verdict,
+        f"Relative error at the end: {named(coarse)} {sweep.errors[coarse, common.gamma].mean():.3g} with the common "
+        f"γ0 = {common.gamma:g}/L, {sweep.errors[coarse, own].mean():.3g} with its best, {own:g}/L; exact messages "
+        f"{sweep.errors[None, common.gamma].mean():.3g}. At the start it is {start:.3g}; to converge means here "
+        f"to end below {CONVERGED * start:.2g}.",
+    )  # fmt: skip
+
+
+def stable(sweep: Sweep, levels: int | None) -> float:
+    """The largest γ0 up to which no seed diverges."""
+    finite = [gamma for gamma in GAMMAS if np.isfinite(sweep.errors[levels, gamma]).all()]
+    return max(finite, default=0.0)
+
+
+def lost_zone(sweep: Sweep, levels: int | None) -> float:
+    """The tie zone of the best step for exact messages against the best step."""
+    return ties.compare(sweep.errors[levels, sweep.best(None)], sweep.errors[levels, sweep.best(levels)]).zone
+
+
+def better(one: Line, other: Line, name: Callable[[Line], str], horizon: float | None) -> Judged:
+    """Judge the claim that one case is better than another."""
+    return compared(one, other, name, horizon, lambda found, outcome: ties.judge_better(outcome))
+
+
+def as_good(one: Line, other: Line, name: Callable[[Line], str], horizon: float | None) -> Judged:
+    """Judge the claim that one case is as good as another."""
+    return compared(one, other, name, horizon, ties.judge_as_good)
+
+
+def compared(
+    one: Line,
+    other: Line,
+    name: Callable[[Line], str],
+    horizon: float | None,
+    verdict: Callable[[ties.Comparison, ties.Outcome], str],
+) -> Judged:
+    """Judge two cases at a horizon on the objective and on the accuracy."""
+    verdicts, texts = dict[str, str](), []
+    for column, title, show in (
+        ("error", "relative error", "{:.3e}".format),
+        ("test_error", "test error", "{:.2%}".format),
+    ):
+        values = ended(one, column, horizon), ended(other, column, horizon)
+        found = ties.compare(*values)
+        fall = max(fallen(one, column, horizon), fallen(other, column, horizon), key=abs)
+        outcome = ties.decide(found, fall)
+        verdicts[column] = verdict(found, outcome)
+        falling = f", fall in the last tenth {show(fall)}" if fall else ""
+        texts.append(
+            f"{title} {show(values[0].mean())} and {show(values[1].mean())} (tie zone {show(found.zone)}, spread of "
+            f"runs {show(found.spread)}{falling}), {outcome}"
+        )
+    return Judged(
+        verdicts["error"], verdicts["test_error"], f"Comparing {name(one)} with {name(other)}: {'; '.join(texts)}."
     )
+
+
+def ended(one: Line, column: str, horizon: float | None = None) -> Array:
+    """A column at the end of a run, or at a horizon, for each seed."""
+    found: Array = at_the_end(one.rounds, getattr(one, column), horizon)
+    return found
+
+
+def fallen(one: Line, column: str, horizon: float | None) -> float:
+    """By how much a column falls over the last tenth of the rounds."""
+    last = float(one.rounds[-1]) if horizon is None else horizon
+    return ties.measure_fall(ended(one, column, 0.9 * last), ended(one, column, last))
 
 
 def bits_are_saved(lines: Lines, task: Task) -> Claim:
@@ -123,11 +331,11 @@ def bits_are_saved(lines: Lines, task: Task) -> Claim:
     return Claim(
         "Bits grow with the rounds in proportion; fitting levels and participation need few of them.",
         verdict_of(saved and all(proportional(one) for one in ours)),
-        f"bits up a round: {a_round}. Bits up to a relative error of {target:.2g}, which all reach: {each}.",
+        f"Bits up a round: {a_round}. Bits up to a relative error of {target:.2g}, which all reach: {each}.",
     )
 
 
-def beyond(lines: Lines, task: Task) -> Claim:
+def beyond(lines: Lines) -> Claim:
     """What the automatic method needs for the least error that FPDFP reaches."""
     theirs = [one for one in lines.values() if one.case.method != AUTOMATIC]
     best = min(theirs, key=lambda one: middle(one.ended))
@@ -137,48 +345,17 @@ def beyond(lines: Lines, task: Task) -> Claim:
         if one.case.method == AUTOMATIC:
             at = first(one, target)
             texts.append(
-                f"{one.case.label}: {one.rounds[at]:.0f} rounds and {format_bits(bits_to(one, target))} up, "
-                f"and {format_bits(one.once_up)} once; after {one.rounds[-1]:.0f} rounds "
+                f"{one.case.label}: {one.rounds[at]:.0f} rounds and {format_bits(bits_to(one, target) + one.once_up)} "
+                f"up in all, {format_bits(one.once_up)} of them once; after {one.rounds[-1]:.0f} rounds "
                 f"{middle(one.error[:, -1]):.1e}"
                 if at is not None
                 else f"{one.case.label}: not reached"
             )
     return Claim(
-        "Beyond the paper: what `fpdfp.solve` needs with nothing given and nothing tuned.", "measured",
-        f"the least relative error of FPDFP is {target:.2e} ({best.case.label}, {best.rounds[-1]:.0f} rounds, "
+        "Beyond the paper: what `fpdfp.solve` needs with its default settings.", "measured",
+        f"The least relative error of FPDFP is {target:.2e} ({best.case.label}, {best.rounds[-1]:.0f} rounds, "
         f"{format_bits(middle(best.bits_up[:, -1]))} up). To that error: {'; '.join(texts)}.",
     )  # fmt: skip
-
-
-def worse(one: Line, other: Line) -> bool:
-    """Whether one ends with a larger error than another, in the median and for most seeds."""
-    return mostly_less(other.ended, one.ended)
-
-
-def mostly_less(these: np.ndarray, those: np.ndarray) -> bool:
-    """Whether these are less than those, in the median and for most seeds."""
-    return middle(these) < middle(those) and bool((these < those).mean() > 0.5)
-
-
-def count_worse(one: Line, other: Line) -> str:
-    """For how many seeds one ends with a larger error than another."""
-    return f"{np.count_nonzero(one.ended > other.ended)} of {len(one.error)} seeds"
-
-
-def as_good(one: Line, other: Line) -> bool:
-    """Whether one ends about as well as another."""
-    accuracies = middle(one.accuracy[:, -1]), middle(other.accuracy[:, -1])
-    errors = middle(one.ended), middle(other.ended)
-    close = np.isfinite(errors[0]) and errors[0] <= (1 + MUCH) * errors[1]
-    return bool(close and accuracies[0] >= accuracies[1] - POINTS)
-
-
-def compared(one: Line, other: Line, name: Callable[[Line], str]) -> str:
-    """Errors, test losses and accuracies at the end."""
-    both = (one, other)
-    losses = ", ".join(f"{name(line)}: {middle(line.test_loss[:, -1]):.5f}" for line in both)
-    accuracies = ", ".join(f"{name(line)}: {100 * middle(line.accuracy[:, -1]):.2f} %" for line in both)
-    return f"relative error at the end: {listed(both, name, ended)}; test loss {losses}; test accuracy {accuracies}"
 
 
 def proportional(one: Line) -> bool:
@@ -205,24 +382,19 @@ def bits_to(one: Line, target: float) -> float:
     return np.inf if at is None else middle(one.bits_up[:, at])
 
 
-def middle(values: np.ndarray) -> float:
+def middle(values: Array) -> float:
     """The median over seeds."""
     return float(np.median(values))
 
 
-def ended(line: Line) -> str:
-    """The error at the end: the median and the range."""
-    return f"{middle(line.ended):.3e} ({line.ended.min():.3e} to {line.ended.max():.3e})"
-
-
-def listed(some: Sequence[Line], name: Callable[[Line], str], what: Callable[[Line], str]) -> str:
-    """Something of several lines in a row."""
-    return ", ".join(f"{name(one)}: {what(one)}" for one in some)
+def named(levels: int | None) -> str:
+    """A number of levels."""
+    return "exact" if levels is None else f"s = {levels}"
 
 
 def levels_of(line: Line) -> str:
     """The levels of a line."""
-    return "exact" if line.case.levels is None else f"s = {line.case.levels}"
+    return named(line.case.levels)
 
 
 def clients_of(line: Line) -> str:

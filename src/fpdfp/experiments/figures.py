@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.experiments.claims import clients_of, levels_of
+from fpdfp.experiments.claims import EARLY, clients_of, levels_of, named
 from fpdfp.experiments.graph_guided import Task
-from fpdfp.experiments.runs import AUTOMATIC, FIXED_LEVELS, LEVELS, Case, Line
+from fpdfp.experiments.runs import AUTOMATIC, FIXED_LEVELS, GAMMAS, LEVELS, SWEPT, Case, Findings, Line, Sweep
 
-Lines = Mapping[Case, Line]
 #: Text in SVG files stays text, and the same picture is the same file.
 SETTINGS: Any = {"svg.fonttype": "none", "svg.hashsalt": "fpdfp", "font.size": 9}
 #: Errors below this are within the certificate of the optimum.
@@ -21,21 +20,24 @@ FLOOR = 1e-9
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#ccbb44")
 
 
-def draw(lines: Lines, task: Task, folder: Path) -> list[str]:
+def draw(found: Findings, folder: Path) -> list[str]:
     """Draw all figures into a folder, as PNG and SVG; return their names."""
     from matplotlib import rc_context
 
+    task, lines = found.task, found.lines
     by_levels = [lines[Case(task.per_round, levels)] for levels in LEVELS]
     by_clients = [lines[Case(n, FIXED_LEVELS)] for n in task.participation]
+    automatic = [one for one in lines.values() if one.case.method == AUTOMATIC]
     with rc_context(SETTINGS):
         figures = {
             "levels": training_and_test(by_levels, levels_of, f"{task.name}, n = {task.per_round}"),
             "participation": training_and_test(by_clients, clients_of, f"{task.name}, s = {FIXED_LEVELS}"),
-            "bits": bits_and_rounds(by_levels, by_clients, task),
-            "against-bits": against_bits(
-                by_levels, [one for one in lines.values() if one.case.method == AUTOMATIC], task
-            ),
+            "first-rounds": first_rounds(by_levels, by_clients, task),
         }
+        if found.sweep.errors:
+            figures["steps"] = steps_and_levels(found.sweep, task)
+        figures["bits"] = bits_and_rounds(by_levels, by_clients, task)
+        figures["against-bits"] = against_bits(by_levels, automatic, task)
         for name, figure in figures.items():
             figure.savefig(folder / f"{name}.png", dpi=110, metadata={"Software": None})
             figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
@@ -67,6 +69,40 @@ def training_and_test(lines: Sequence[Line], name: Any, title: str) -> Any:
     loss.set(yscale="log", xscale="log", ylabel="test loss", title="test loss")
     accuracy.set(xscale="log", ylabel="accuracy (%)", title="test accuracy")
     finish((training, loss, accuracy), "round")
+    return figure
+
+
+def first_rounds(by_levels: Sequence[Line], by_clients: Sequence[Line], task: Task) -> Any:
+    """The relative error at first, against rounds and against bits, for levels and for participation."""
+    figure, panels = figure_of(4, width=3.2)
+    for (rounds, bits), lines, name, title in (
+        (panels[:2], by_levels, levels_of, f"{task.name}, n = {task.per_round}"),
+        (panels[2:], by_clients, clients_of, f"{task.name}, s = {FIXED_LEVELS}"),
+    ):
+        for line, colour in zip(lines, COLOURS, strict=False):
+            at = (line.rounds > 0) & (line.rounds <= 2 * EARLY[-1])
+            band(rounds, line.rounds[at], line.error[:, at], name(line), colour)
+            band(bits, np.median(line.bits_up, axis=0)[at], line.error[:, at], name(line), colour)
+        for axes, label in ((rounds, "round"), (bits, "bits sent by clients")):
+            axes.set(xscale="log", yscale="log", ylabel="(F(x) − F*) / F*", title=title)
+            finish((axes,), label)
+    return figure
+
+
+def steps_and_levels(sweep: Sweep, task: Task) -> Any:
+    """The relative error at the end against γ0, for numbers of levels; steps at which a seed diverges are left out."""
+    figure, (axes,) = figure_of(1, width=5.5)
+    for levels, colour in zip(SWEPT, ("#222222", "#66ccee", *COLOURS), strict=False):
+        kept = [gamma for gamma in GAMMAS if np.isfinite(sweep.errors[levels, gamma]).all()]
+        if kept:
+            errors = np.stack([sweep.errors[levels, gamma] for gamma in kept], axis=1)
+            band(axes, np.array(kept), errors, named(levels), colour, "o-")
+    axes.set(
+        xscale="log", yscale="log", ylabel="(F(x) − F*) / F* at the end", title=f"{task.name}, n = {task.per_round}"
+    )
+    axes.set_xticks(GAMMAS, [f"{gamma:g}" for gamma in GAMMAS], minor=False)
+    axes.minorticks_off()
+    finish((axes,), "γ0 in units of 1/L")
     return figure
 
 

@@ -39,6 +39,9 @@ class Task(NamedTuple):
         The penalty of the graphical lasso.
     rounds, seeds
         Rounds of FPDFP, and how many seeds are run beside those of the tuning.
+    studies
+        Whether there are also runs with each case tuned for itself, and with every step of the grid for every number of
+        levels; they multiply the cost.
     """
 
     name: str
@@ -50,11 +53,12 @@ class Task(NamedTuple):
     alpha: float
     rounds: int
     seeds: int
+    studies: bool = True
 
 
 TASKS = {
-    "a9a": Task("a9a", 26_053, 100, 20, (10, 20, 50, 100), 1e-5, 0.02, 3000, 5),
-    "covtype": Task("covtype", 464_809, 100, 20, (5, 20, 50, 100), 1e-5, 0.02, 2000, 3),
+    "a9a": Task("a9a", 26_053, 100, 20, (10, 20, 50, 100), 1e-5, 0.02, 4000, 5),
+    "covtype": Task("covtype", 464_809, 100, 20, (5, 20, 50, 100), 1e-5, 0.02, 16_000, 3, studies=False),
     "breast-cancer": Task("breast-cancer", 455, 20, 10, (2, 5, 10, 20), 1e-3, 0.1, 500, 5),
 }
 

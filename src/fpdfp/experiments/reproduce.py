@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,18 +21,26 @@ from fpdfp.experiments.runs import (
     FIRST_STAGE,
     GAMMAS,
     LAST,
+    SWEEP,
+    SWEPT,
     TUNING_SEEDS,
     Bench,
     Case,
+    Findings,
     Line,
+    Step,
+    Sweep,
     automatic_cases,
     cases,
     line,
+    reference,
     start_worker,
     work,
 )
 
 TOLERANCE = 1e-9
+#: A case, its step and its rounds.
+Planned: TypeAlias = tuple[Case, Step | None, int]
 
 
 def reproduce(
@@ -63,13 +73,23 @@ def reproduce(
     clock.lap("optimum")
     with pool.bar() as bar, pool.workers(start_worker, task, data, jobs=jobs) as processes:
         bench = Bench(where, pool.Scores(folder / "runs.jsonl", processes, work, bar), folder)
-        steps = {case: bench.tune(case, rounds) for case in cases(task)}
-        clock.lap("tuning of FPDFP")
-        lines = measured(bench, task, steps, rounds, seeds, best["objective"])
+        common = bench.tune(reference(task), rounds)
+        clock.lap("tuning of the common step")
+        plan: list[Planned] = [(case, common, rounds) for case in cases(task)]
+        plan += [(case, None, min(FEW, rounds)) for case in automatic_cases(task)]
+        lines = measure(bench, plan, seeds, best["objective"])
         clock.lap("runs")
-    summary = results(where, best, lines, rounds, seeds)
+        own, sweep = dict[Case, Line](), Sweep({})
+        if task.studies:
+            steps = {case: bench.tune(case, rounds) for case in cases(task)}
+            own = measure(bench, [(case, step, rounds) for case, step in steps.items()], seeds, best["objective"])
+            clock.lap("each case tuned for itself")
+            sweep = swept(bench, task, common.decay, max(1, round(SWEEP * rounds)), seeds, best["objective"])
+            clock.lap("every step for every number of levels")
+    found = Findings(task, lines, own, sweep)
+    summary = results(where, best, found, rounds, seeds)
     (output / "results.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
-    names = figures.draw(lines, task, output)
+    names = figures.draw(found, output)
     (output / "claims.md").write_text(page.write(task.name, summary, names))
     clock.lap("figures and text")
     for claim in summary["claims"]:
@@ -78,18 +98,24 @@ def reproduce(
     return summary
 
 
-def measured(
-    bench: Bench, task: Task, steps: dict[Case, Any], rounds: int, seeds: int, best: float
-) -> dict[Case, Line]:
-    """Run every case with every seed."""
-    plan = [(case, steps[case], rounds) for case in cases(task)]
-    plan += [(case, None, min(FEW, rounds)) for case in automatic_cases(task)]
+def measure(bench: Bench, plan: Sequence[Planned], seeds: int, best: float) -> dict[Case, Line]:
+    """Run cases with their steps and rounds, every one with every seed."""
     jobs = [bench.job(case, step, seed, count) for case, step, count in plan for seed in seeds_of(seeds)]
     found = bench.compute(f"{seeds} seeds,", jobs)
     return {
         case: line(case, step, found[i * seeds : (i + 1) * seeds], best, count)
         for i, (case, step, count) in enumerate(plan)
     }
+
+
+def swept(bench: Bench, task: Task, decay: float, rounds: int, seeds: int, best: float) -> Sweep:
+    """Run every γ0 of the grid for several numbers of levels, with one c, for a part of the rounds."""
+    found = {}
+    for gamma in GAMMAS:
+        plan: list[Planned] = [(Case(task.per_round, levels), Step(gamma, decay), rounds) for levels in SWEPT]
+        for case, one in measure(bench, plan, seeds, best).items():
+            found[case.levels, gamma] = one.ended
+    return Sweep(found)
 
 
 def seeds_of(count: int) -> range:
@@ -112,7 +138,7 @@ def optimum(where: Setting, output: Path) -> dict[str, Any]:
     return {"objective": found.objective, "relative_gap": found.certificate.relative_gap}
 
 
-def results(where: Setting, best: dict[str, Any], lines: dict[Case, Line], rounds: int, seeds: int) -> dict[str, Any]:
+def results(where: Setting, best: dict[str, Any], found: Findings, rounds: int, seeds: int) -> dict[str, Any]:
     """Everything in numbers, so that figures can be drawn anew from it."""
     task, sizes = where.task, where.problem.losses.sizes
     return {
@@ -125,7 +151,8 @@ def results(where: Setting, best: dict[str, Any], lines: dict[Case, Line], round
         },
         "optimum": {**best, "file": "optimum.npz"},
         "tuning": {
-            "what": "FPDFP's step γ_k = γ0/(1 + ck), for each case", "gamma0_times_L": GAMMAS, "c": DECAYS,
+            "what": "FPDFP's step γ_k = γ0/(1 + ck)", "gamma0_times_L": GAMMAS, "c": DECAYS,
+            "on": reference(task).label,
             "L": float(where.problem.lipschitz.mean()), "seeds": TUNING_SEEDS,
             "by": f"objective, mean over the last {100 * LAST:g} % of the rounds",
             "stages": [
@@ -135,8 +162,18 @@ def results(where: Setting, best: dict[str, Any], lines: dict[Case, Line], round
         },
         "rounds": rounds,
         "seeds": list(seeds_of(seeds)),
-        "cases": [described(one) for one in lines.values()],
-        "claims": [claim._asdict() for claim in claims.judge(lines, task)],
+        "cases": [described(one) for one in found.lines.values()],
+        "each_tuned_for_itself": [described(one) for one in found.own.values()],
+        "sweep": {
+            "rounds": max(1, round(SWEEP * rounds)), "levels": SWEPT,
+            "errors": [
+                {"levels": levels, "gamma0_times_L": gamma,
+                 "error_at_the_end": [one if math.isfinite(one) else None for one in rounded(errors)]}
+                for (levels, gamma), errors in found.sweep.errors.items()
+            ],
+        },
+        "horizons": claims.by_horizon(found),
+        "claims": [claim._asdict() for claim in claims.judge(found)],
     }  # fmt: skip
 
 

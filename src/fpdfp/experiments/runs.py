@@ -1,10 +1,14 @@
-"""The runs of the first experiment: FPDFP for several levels and participations, tuned, and the automatic method."""
+"""The runs of the first experiment: FPDFP for several levels and participations, and the automatic method.
+
+All cases of FPDFP run with one step γ_k, tuned on the case that both comparisons have in common; where a task has
+studies, also with a step tuned for each, and with every step of the grid for several numbers of levels.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +26,7 @@ LEVELS: tuple[int | None, ...] = (5, 10, 20, None)
 #: The levels where participation varies.
 FIXED_LEVELS = 20
 #: The grid of FPDFP's steps, γ_k = γ0/(1 + ck): γ0 in units of 1/L with L the mean of the clients' constants, and c.
-GAMMAS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
+GAMMAS = (1.0, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0)
 DECAYS = (0.0, 0.001, 0.005)
 #: The first stage of tuning has this part of the rounds. Of each c the best γ0 goes on, of c = 0 the best two, since
 #: the noise of a constant step shows late; of those, after all rounds, the best so many are run with every tuning seed.
@@ -30,6 +34,11 @@ FIRST_STAGE, FINALISTS = 0.1, 2
 TUNING_SEEDS = (0, 1)
 #: "At the end" means the mean over the last part of the rounds: with some clients a round the last iterate is noisy.
 LAST = 0.2
+#: Where the cases are compared, as parts of the rounds.
+HORIZONS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
+#: The numbers of levels that run with every step of the grid, and for which part of the rounds.
+SWEPT: tuple[int | None, ...] = (1, 2, *LEVELS)
+SWEEP = 0.25
 #: Rounds of the automatic method.
 FEW = 100
 AUTOMATIC = "automatic"
@@ -75,15 +84,26 @@ def cases(task: Task) -> list[Case]:
     return [*by_levels, *(Case(n, FIXED_LEVELS) for n in task.participation if n != task.per_round)]
 
 
+def reference(task: Task) -> Case:
+    """The case that both comparisons have in common: the step of all cases is tuned on it."""
+    return Case(task.per_round, FIXED_LEVELS)
+
+
 def automatic_cases(task: Task) -> list[Case]:
     """The automatic method with as many clients, and with everyone."""
     return [Case(n, None, AUTOMATIC) for n in (task.per_round, task.clients)]
 
 
 def evaluations(rounds: int) -> list[int]:
-    """The rounds after which a run is evaluated: every one at first, later fewer, about 60 in all."""
-    spaced = np.concatenate([np.geomspace(1, rounds, 40), np.linspace(0, rounds, 31)[1:]])
-    return sorted(set(spaced.round().astype(int).tolist()))
+    """The rounds after which a run is evaluated: every one at first, later fewer, and ten before each horizon."""
+    spaced = [np.geomspace(1, rounds, 40), np.linspace(0, rounds, 31)[1:]]
+    spaced += [np.linspace(0.7 * horizon, horizon, 10) for horizon in horizons(rounds)]
+    return sorted({max(1, round(at)) for at in np.concatenate(spaced)})
+
+
+def horizons(rounds: int) -> list[int]:
+    """The rounds at which cases are compared; at least ten, unless there are fewer."""
+    return sorted({round(part * rounds) for part in HORIZONS if part * rounds >= 10} | {rounds})
 
 
 _data: Any = None
@@ -154,7 +174,7 @@ class Bench:
     def job(self, case: Case, step: Step | None, seed: int, rounds: int) -> Job:
         """Return the job of a run; its key tells everything that its outcome depends on."""
         how = "" if step is None else f"-{step.gamma:g}-{step.decay:g}"
-        what = f"{case.method}-{case.n}-{case.levels}{how}-{seed}-{rounds}"
+        what = f"{case.method}-{case.n}-{case.levels}{how}-{seed}-{rounds}-{len(evaluations(rounds))}"
         key = f"{what}-{self.problem[:12]}-{self.code[case.method == AUTOMATIC]}-{fpdfp.__version__}"
         return Job(key, case, step, seed, rounds, str(self.folder))
 
@@ -189,9 +209,10 @@ def final(found: dict[str, list[float]]) -> float:
     return math.inf if found["diverged"][0] else float(ended)
 
 
-def at_the_end(rounds: Array, values: Array) -> Any:
-    """The mean of values, over the last axis, at the evaluations of the last part of the rounds."""
-    return values[..., rounds > (1 - LAST) * rounds[-1]].mean(axis=-1)
+def at_the_end(rounds: Array, values: Array, horizon: float | None = None) -> Any:
+    """The mean of values, over the last axis, at the evaluations of the last part of the rounds up to a horizon."""
+    horizon = rounds[-1] if horizon is None else horizon
+    return values[..., (rounds > (1 - LAST) * horizon) & (rounds <= horizon)].mean(axis=-1)
 
 
 def cost(job: Job) -> int:
@@ -223,6 +244,11 @@ class Line(NamedTuple):
         ended: Array = at_the_end(self.rounds, self.error)
         return ended
 
+    @property
+    def test_error(self) -> Array:
+        """The share of the test rows that are classified wrongly."""
+        return 1.0 - self.accuracy
+
 
 def line(case: Case, step: Step | None, runs: Sequence[dict[str, list[float]]], best: float, rounds: int) -> Line:
     """Put the runs of all seeds together; one that diverged has an infinite error and no accuracy from there on."""
@@ -238,3 +264,22 @@ def line(case: Case, step: Step | None, runs: Sequence[dict[str, list[float]]], 
         case, step, at, table["objective"] / best - 1.0, table["test_loss"], table["accuracy"],
         table["bits_up"], table["bits_down"], runs[0]["once_up"][0],
     )  # fmt: skip
+
+
+class Sweep(NamedTuple):
+    """The relative errors at the end, one for each seed, for numbers of levels and γ0 in units of 1/L."""
+
+    errors: Mapping[tuple[int | None, float], Array]
+
+    def best(self, levels: int | None) -> float:
+        """The γ0 with the least error in the mean over seeds."""
+        return min(GAMMAS, key=lambda gamma: float(self.errors[levels, gamma].mean()))
+
+
+class Findings(NamedTuple):
+    """All runs of a task: with the common step, with each case tuned for itself, and with every step of the grid."""
+
+    task: Task
+    lines: Mapping[Case, Line]
+    own: Mapping[Case, Line]
+    sweep: Sweep
