@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fpdfp.experiments.ct_runs import OURS, Line, cases, evaluations, our_cases
 from typer.testing import CliRunner
 
 from fpdfp.cli import app
 from fpdfp.experiments import ct_claims, ct_page, ct_runs
 from fpdfp.experiments.ct import reproduce
-from fpdfp.experiments.ct_runs import OURS, Line, cases, evaluations, our_cases
 from fpdfp.experiments.ct_setting import CLIENTS, SIZES, fitted, setting
 from fpdfp.experiments.runs import Case
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.ct.quality import psnr
-from fpdfp.experiments.ct_claims import short
-from fpdfp.experiments.ct_runs import FIXED_LEVELS, LEVELS, OURS, PARTICIPATION, PER_ROUND, Line, label
+from fpdfp.experiments.ct_cases import FIXED_LEVELS, LEVELS, OURS, PARTICIPATION, PER_ROUND, label, short
+from fpdfp.experiments.ct_mean_runs import Line
 from fpdfp.experiments.figures import COLOURS, SETTINGS, figure_of, finish
 from fpdfp.experiments.runs import Case
 
@@ -52,7 +52,7 @@ def against_rounds(lines: Sequence[Line], ours: Sequence[Line], best: dict[str, 
     figure, (objective, quality) = figure_of(2, width=4.6)
     excess = excess_over(best)
     for line, colour in zip(lines, COLOURS, strict=False):
-        name = f"FPDFP, {short(line.case, list(lines))}"
+        name = f"FPDFP, {short(line.case, [one.case for one in lines])}"
         objective.plot(line.rounds[1:], excess(line), color=colour, label=name, linewidth=1.4)
         quality.plot(line.rounds[1:], line.psnr[1:], color=colour, label=name, linewidth=1.4)
     for line, style in zip(ours, ("-", "--"), strict=True):
@@ -75,7 +75,13 @@ def bits_and_rounds(by_levels: Sequence[Line], by_clients: Sequence[Line]) -> An
     figure, panels = figure_of(2)
     for axes, lines in zip(panels, (by_levels, by_clients), strict=True):
         for line, colour in zip(lines, COLOURS, strict=False):
-            axes.plot(line.rounds, line.bits_up / 1e9, color=colour, label=short(line.case, list(lines)), linewidth=1.4)
+            axes.plot(
+                line.rounds,
+                line.bits_up / 1e9,
+                color=colour,
+                label=short(line.case, [one.case for one in lines]),
+                linewidth=1.4,
+            )
         axes.set(ylabel="Gbit sent by clients")
     panels[0].set(title=f"n = {PER_ROUND}")
     panels[1].set(title=f"s = {FIXED_LEVELS}")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fpdfp.engines.progress import format_bits
-from fpdfp.experiments.ct_runs import DUAL_STEPS, LEVELS_DOWN, LEVELS_UP
-from fpdfp.experiments.ct_setting import SIZES
+from fpdfp.experiments.ct_cases import DUAL_STEPS, LEVELS_DOWN, LEVELS_UP
+from fpdfp.experiments.ct_setting import MEAN, SCANS
 from fpdfp.experiments.page import braces, item
 
 PAGE = """\
@@ -92,8 +92,8 @@ def write(summary: dict[str, Any], figures: Sequence[str]) -> str:
 def command(summary: dict[str, Any]) -> str:
     """The command that makes the page."""
     rounds, file = summary["rounds"], summary["problem"]["file"]
-    given = "" if rounds == SIZES[summary["size"]].rounds else f" --rounds {rounds}"
-    return f"fpdfp reproduce ct --size {summary['size']}{given}" + (f" --volume {file}" if file else "")
+    given = "" if rounds == SCANS[MEAN, summary["size"]].rounds else f" --rounds {rounds}"
+    return f"fpdfp reproduce ct --model mean --size {summary['size']}{given}" + (f" --volume {file}" if file else "")
 
 
 def table(cases: Sequence[dict[str, Any]], rounds: int) -> str:

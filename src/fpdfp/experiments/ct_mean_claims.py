@@ -9,15 +9,11 @@ import numpy as np
 
 from fpdfp.engines.progress import format_bits
 from fpdfp.experiments.claims import Claim, verdict_of
-from fpdfp.experiments.ct_runs import FIXED_LEVELS, LEVELS, OURS, PARTICIPATION, PER_ROUND, Line, label
+from fpdfp.experiments.ct_cases import FIXED_LEVELS, LEVELS, OURS, PAPER, PARTICIPATION, PER_ROUND, label, short
+from fpdfp.experiments.ct_mean_runs import Line
 from fpdfp.experiments.ct_setting import CLIENTS
 from fpdfp.experiments.runs import Case
 
-#: PSNR as the paper reports it, in dB.
-PAPER = {
-    Case(5, 500): 44.76, Case(5, 1000): 45.78, Case(5, 3000): 45.83, Case(5, 5000): 45.86, Case(5, None): 45.86,
-    Case(2, 1000): 45.10, Case(10, 1000): 45.92, Case(17, 1000): 45.82,
-}  # fmt: skip
 #: In dB: what cannot be seen, and what can.
 CLOSE, APART = 0.1, 0.3
 
@@ -166,16 +162,9 @@ def decibels(lost: float) -> str:
 
 def listed(some: list[Line]) -> str:
     """PSNRs in a row."""
-    return ", ".join(f"{short(one.case, some)} {one.ended:.2f}" for one in some)
+    return ", ".join(f"{short(one.case, [each.case for each in some])} {one.ended:.2f}" for one in some)
 
 
 def reported(some: list[Line]) -> str:
     """Those of the paper."""
-    return ", ".join(f"{short(one.case, some)} {PAPER[one.case]:.2f}" for one in some)
-
-
-def short(case: Case, some: list[Line]) -> str:
-    """What tells a case apart from the others of a list."""
-    if len({one.case.n for one in some}) > 1:
-        return f"n = {case.n}"
-    return "exact" if case.levels is None else f"s = {case.levels}"
+    return ", ".join(f"{short(one.case, [each.case for each in some])} {PAPER[one.case]:.2f}" for one in some)
