@@ -68,13 +68,13 @@ def reproduce(
 
 
 def selected(units: Sequence[Unit], only: Sequence[str], seed: int | None) -> list[Unit]:
-    """Return the units of some cases, in the order in which they are named, and of a seed."""
+    """Return the units of some cases and of a seed."""
     for name in only:
         _checks.choice("only", name, tuple(names()))
-    chosen = [unit for name in only for unit in units if unit.name.removesuffix(f"-seed{unit.seed}") == name]
-    found = [unit for unit in (chosen if only else units) if seed in (None, unit.seed)]
+    chosen = [unit for unit in units if not only or unit.name.removesuffix(f"-seed{unit.seed}") in only]
+    found = [unit for unit in chosen if seed in (None, unit.seed)]
     if not found:
-        raise ValueError(f"seed must be one that the runs have: {sorted({unit.seed for unit in chosen or units})}")
+        raise ValueError(f"seed must be one that the runs have, {sorted({unit.seed for unit in chosen})}, got {seed}")
     return found
 
 

@@ -68,11 +68,12 @@ def names() -> list[str]:
 
 
 def plan(rounds: int, few: int, seeds: int) -> list[Unit]:
-    """Return all units, the most important first."""
-    rest = [case for case in cases() if case not in SEVERAL]
-    fpdfp_runs = [(case, seed) for seed in range(seeds) for case in SEVERAL] + [(case, 0) for case in rest]
+    """Return all units, the most important first; those with everyone take longest, and their other seeds come late."""
+    runs = [(case, seed) for seed in range(seeds) for case in SEVERAL if seed == 0 or case.n < CLIENTS]
+    runs += [(case, 0) for case in cases() if case not in SEVERAL]
+    runs += [(case, seed) for case in SEVERAL if case.n == CLIENTS for seed in range(1, seeds)]
     return [
-        *(Unit(f"{name_of(case)}-seed{seed}", case, seed, rounds) for case, seed in fpdfp_runs),
+        *(Unit(f"{name_of(case)}-seed{seed}", case, seed, rounds) for case, seed in runs),
         Unit(MINIMUM, None, 0, ITERATIONS),
         *(Unit(f"{name_of(case)}-seed0", case, 0, few) for case in our_cases()),
     ]
