@@ -15,11 +15,8 @@ from fpdfp._array import to_host
 from fpdfp.ct.device import module_for
 from fpdfp.experiments import ct_results
 from fpdfp.experiments.ct_setting import CLIENTS, NOISE_VARIANCE, PRINTED, SCANS, TV, Scan, Setting, setting
-from fpdfp.experiments.ct_units import Store, Unit, names, plan, run_all
+from fpdfp.experiments.ct_units import SEEDS, Store, Unit, names, plan, run_all
 from fpdfp.experiments.reproduce import rounded
-
-#: Seeds of the cases that claims rest on, for the phantom; other volumes have one.
-SEEDS = 3
 
 
 def reproduce(

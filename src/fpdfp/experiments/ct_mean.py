@@ -64,7 +64,7 @@ def reproduce(
     best["objective"] = min(best["objective"], *rounded([one.objective.min() for one in lines.values()]))
     summary = results(where, best, lines, rounds, tuned_rounds, tuned_size)
     (output / "results.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
-    names = ct_figures.draw(lines, to_host(where.truth[:, :, where.middle]), best, output)
+    names = ct_figures.draw(lines, to_host(where.truth[:, :, where.middle]), best["objective"], output)
     (output / "claims.md").write_text(ct_mean_page.write(summary, names))
     clock.lap("figures and text")
     times = {"device": device_name(module), "laps": clock.laps, "runs": bench.times()}

@@ -158,6 +158,11 @@ class Line(NamedTuple):
     picture: Array
 
     @property
+    def qualities(self) -> dict[str, Array]:
+        """What figures show of the image, by title."""
+        return {"PSNR of the volume": self.psnr}
+
+    @property
     def ended(self) -> float:
         """The PSNR at the end."""
         return float(self.psnr[-1])

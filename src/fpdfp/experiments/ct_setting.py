@@ -90,7 +90,7 @@ SCANS = {
     (one.model, one.name): one
     for one in (
         Scan("tiny", (16, 16, 8), (24, 16), 34, 64, 20, PRINTED),
-        Scan("small", (48, 48, 12), (96, 72), 125, 1200, 60, PRINTED),
+        Scan("small", (32, 32, 8), (64, 48), 85, 2400, 60, PRINTED),
         Scan("paper", (256, 256, 64), (512, 384), 668, 5600, 100, PRINTED),
         Scan("tiny", (16, 16, 8), (24, 16), 34, 40, 20, MEAN),
         Scan("small", (64, 64, 16), (128, 96), 167, 200, 30, MEAN),

@@ -32,6 +32,8 @@ SEVERAL = (
     Case(PER_ROUND, None), Case(PER_ROUND, FIXED_LEVELS), Case(PER_ROUND, 500), Case(2, FIXED_LEVELS),
     Case(CLIENTS, FIXED_LEVELS),
 )  # fmt: skip
+#: So many for the phantom; other volumes have one.
+SEEDS = 3
 #: How levels are coded: an entropy coder. Of all codes it is the shortest here, and the others need not be counted.
 CODEC = "rans"
 #: The centralised reconstruction: iterations, and the relative change at which they end.

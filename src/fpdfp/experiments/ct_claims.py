@@ -1,0 +1,231 @@
+"""What the paper claims of its second experiment, and what the runs of the printed model say to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fpdfp._typing import Array
+from fpdfp.engines.progress import format_bits
+from fpdfp.experiments.claims import Claim, verdict_of
+from fpdfp.experiments.ct_cases import FIXED_LEVELS, LEVELS, PARTICIPATION, PER_ROUND, cases, label, our_cases
+from fpdfp.experiments.ct_lines import HORIZONS, Comparison, Line, Lines, Loss, compare, loss
+from fpdfp.experiments.ct_setting import CLIENTS
+from fpdfp.experiments.runs import Case
+
+COARSE, ENOUGH, EXACT = (Case(PER_ROUND, levels) for levels in (LEVELS[0], FIXED_LEVELS, None))
+FEW, EVERYONE = (Case(n, FIXED_LEVELS) for n in (PARTICIPATION[0], CLIENTS))
+NOT_JUDGED, ONE_SEED = "not judged", "one seed"
+#: "At first": after these parts of the rounds.
+EARLY = (1 / 100, 1 / 32, *HORIZONS[:-1])
+#: What the paper calls sufficient may lose this part of what the setting loses that it calls worse.
+PART = 0.5
+
+
+class MissingError(Exception):
+    """A claim needs a case that has no runs."""
+
+
+class Known(dict[Case, Line]):
+    """The lines that are there."""
+
+    def __missing__(self, case: Case) -> Line:
+        raise MissingError(f"runs are missing: {label(case)}.")
+
+
+def judge(lines: Lines) -> list[Claim]:
+    """Return every claim with its verdict; one whose runs are missing is not judged."""
+    claims: dict[str, Callable[[Lines], tuple[str, str]]] = {
+        f"Claim 3: a smaller s ends at a higher objective and a worse image (n = {PER_ROUND}).": coarser_is_worse,
+        f"Claim 3: a smaller s converges faster (n = {PER_ROUND}).": coarser_is_faster,
+        f"Claim 3: s = {FIXED_LEVELS} is sufficient (it costs 0.08 dB in the paper).": levels_suffice,
+        f"Claim 3: s = {LEVELS[0]} is not (1.02 dB below s = {FIXED_LEVELS} in the paper).": too_few_levels,
+        f"Claim 4: n = {PER_ROUND} is enough (it costs 0.04 dB in the paper).": clients_suffice,
+        f"Claim 4: n = {FEW.n} is not (0.68 dB below n = {PER_ROUND} in the paper).": too_few_clients,
+        "Claim 5: bits grow with the rounds in proportion, and quantized messages are shorter.": bits_are_saved,
+        "Claim 5: quantization and partial participation need the fewest bits for an image.": fewest_bits,
+        "Beyond the paper: what the shifted method needs, with nothing tuned.": beyond,
+    }
+    known, judged = Known(lines), []
+    for text, of in claims.items():
+        try:
+            verdict, numbers = of(known)
+        except MissingError as missing:
+            verdict, numbers = NOT_JUDGED, str(missing)
+        judged.append(Claim(text, verdict, numbers))
+    return judged
+
+
+def coarser_is_worse(lines: Lines) -> tuple[str, str]:
+    """Claim 3, the ladder of levels."""
+    pairs = {
+        f"with s = {LEVELS[0]} instead of s = {FIXED_LEVELS}": compare(lines[COARSE], lines[ENOUGH]),
+        f"with s = {FIXED_LEVELS} instead of exact messages": compare(lines[ENOUGH], lines[EXACT]),
+    }
+    others = {
+        f"with s = {levels} instead of exact messages": compare(lines[Case(PER_ROUND, levels)], lines[EXACT])
+        for levels in LEVELS
+        if levels not in (LEVELS[0], FIXED_LEVELS, None) and Case(PER_ROUND, levels) in lines
+    }
+    texts = [f"{name}: {one}" for name, one in (pairs | others).items()]
+    return worse(list(pairs.values())), f"{'; '.join(texts)}."
+
+
+def coarser_is_faster(lines: Lines) -> tuple[str, str]:
+    """Claim 3, the speed: against rounds, and against bits."""
+    coarse, exact = lines[COARSE], lines[EXACT]
+    by_rounds = [compare(coarse, exact, part).objective for part in EARLY]
+    by_bits = [for_the_same_bits(coarse, exact, part) for part in EARLY]
+    counts = [sum(one.outcome == "better" for one in some) for some in (by_rounds, by_bits)]
+    words = ["refuted" if count == 0 else "confirmed" if count == len(EARLY) else "in part" for count in counts]
+    verdict = f"{words[0]} against rounds, {words[1]} against bits"
+    if any(one.outcome == ONE_SEED for one in by_rounds):
+        verdict = NOT_JUDGED
+    texts = [
+        f"after {coarse.rounds[coarse.at(part)]:.0f} rounds {rounds.text(' %', 3, 100.0)}, for the same bits "
+        f"{bits.text(' %', 3, 100.0)}"
+        for part, rounds, bits in zip(EARLY, by_rounds, by_bits, strict=True)
+    ]
+    return verdict, f"the objective of s = {LEVELS[0]} against exact messages: {'; '.join(texts)}."
+
+
+def for_the_same_bits(one: Line, other: Line, part: float) -> Loss:
+    """The relative difference of the objective of one case to that which another has for as many bits."""
+    seeds, at = sorted(set(one.seeds) & set(other.seeds)), one.at(part)
+    differences = []
+    for seed in seeds:
+        mine, theirs = one.seeds.index(seed), other.seeds.index(seed)
+        reference = np.interp(one.bits_up[mine, at], other.bits_up[theirs], np.log(other.objective[theirs]))
+        differences.append(one.objective[mine, at] / np.exp(reference) - 1.0)
+    return loss(np.array(differences))
+
+
+def levels_suffice(lines: Lines) -> tuple[str, str]:
+    """Claim 3, the levels that suffice."""
+    enough, little = compare(lines[ENOUGH], lines[EXACT]), compare(lines[COARSE], lines[EXACT])
+    return suffices(enough, little), (
+        f"against exact messages, s = {FIXED_LEVELS}: {enough}; s = {LEVELS[0]}: {little}. s = {FIXED_LEVELS} sends "
+        f"{share(lines[ENOUGH], lines[EXACT]):.1f} % of the bits of exact messages."
+    )
+
+
+def too_few_levels(lines: Lines) -> tuple[str, str]:
+    """Claim 3, the levels that are too few."""
+    coarse = compare(lines[COARSE], lines[ENOUGH])
+    return worse([coarse]), f"with s = {LEVELS[0]} instead of s = {FIXED_LEVELS}: {coarse}."
+
+
+def clients_suffice(lines: Lines) -> tuple[str, str]:
+    """Claim 4, the participation that suffices."""
+    some, few = compare(lines[ENOUGH], lines[EVERYONE]), compare(lines[FEW], lines[EVERYONE])
+    several = [n for n in PARTICIPATION if n not in (FEW.n, PER_ROUND, CLIENTS) and Case(n, FIXED_LEVELS) in lines]
+    others = "".join(f"; n = {n}: {compare(lines[Case(n, FIXED_LEVELS)], lines[EVERYONE])}" for n in several)
+    return suffices(some, few), (
+        f"against everyone, n = {PER_ROUND}: {some}{others}; n = {FEW.n}: {few}. n = {PER_ROUND} sends "
+        f"{share(lines[ENOUGH], lines[EVERYONE]):.1f} % of the bits of everyone."
+    )
+
+
+def too_few_clients(lines: Lines) -> tuple[str, str]:
+    """Claim 4, the participation that does not suffice."""
+    few = compare(lines[FEW], lines[ENOUGH])
+    return worse([few]), f"with n = {FEW.n} instead of n = {PER_ROUND}: {few}."
+
+
+def bits_are_saved(lines: Lines) -> tuple[str, str]:
+    """Claim 5."""
+    theirs = of_the_paper(lines)
+    rates = {one.case: one.bits_up.mean(axis=0)[1:] / one.rounds[1:] for one in theirs}
+    late = {case: rate[len(rate) // 3 :] for case, rate in rates.items()}
+    proportional = all((abs(rate / rate[-1] - 1) < 0.1).all() for rate in late.values())
+    exact = rates[EXACT][-1]
+    shorter = all(rate[-1] < exact for case, rate in rates.items() if case.n == PER_ROUND and case != EXACT)
+    each = ", ".join(f"{label(case)} {format_bits(rate[-1])}" for case, rate in rates.items())
+    return verdict_of(proportional and shorter), f"bits up a round: {each}."
+
+
+def fewest_bits(lines: Lines) -> tuple[str, str]:
+    """Claim 5, in terms of the image."""
+    theirs = of_the_paper(lines)
+    target = min(middle(one).max() for one in theirs)
+    needed = {one.case: reached(one, target) for one in theirs}
+    least = min(needed, key=lambda case: needed[case][1])
+    each = ", ".join(
+        f"{label(case)} {rounds:.0f} rounds, {format_bits(bits)}" for case, (rounds, bits) in needed.items()
+    )
+    return verdict_of(least.levels is not None and least.n < CLIENTS), (
+        f"bits up to {target:.2f} dB in the slice, which all reach: {each}."
+    )
+
+
+def beyond(lines: Lines) -> tuple[str, str]:
+    """What the shifted method needs for the best objective and image of FPDFP."""
+    theirs = of_the_paper(lines)
+    mine = [lines[case] for case in our_cases()]
+    best = max(theirs, key=lambda one: middle(one).max())
+    lowest = min(theirs, key=lambda one: one.objective[:, -1].mean())
+    target, goal = middle(best).max(), lowest.objective[:, -1].mean()
+    texts = []
+    for one in mine:
+        rounds, bits = reached(one, target)
+        image = f"{rounds:.0f} rounds and {total(one, bits)}" if np.isfinite(rounds) else "not reached"
+        below = np.flatnonzero(one.objective.mean(axis=0) <= goal)
+        least = f"{one.rounds[below[0]]:.0f} rounds" if len(below) else "not reached"
+        texts.append(
+            f"{label(one.case)}: that image {image}, that objective {least}; after {one.rounds[-1]:.0f} rounds "
+            f"{one.objective[:, -1].mean():.6g} and {middle(one)[-1]:.2f} dB, at best {middle(one).max():.2f} dB"
+        )
+    rounds, bits = reached(best, target)
+    return "measured", (
+        f"FPDFP's best slice has {target:.2f} dB ({label(best.case)}, {rounds:.0f} rounds, {format_bits(bits)} up), "
+        f"its least objective is {goal:.6g} ({label(lowest.case)}, {lowest.rounds[-1]:.0f} rounds). {'; '.join(texts)}."
+    )
+
+
+def of_the_paper(lines: Lines) -> list[Line]:
+    """The cases of the paper's method that are there, but for those that everything is compared with: they must be."""
+    return [lines[case] for case in cases() if case in lines or case in (ENOUGH, EXACT, EVERYONE)]
+
+
+def worse(comparisons: Sequence[Comparison]) -> str:
+    """Whether one of each pair is worse than the other beyond the tie zone, in the objective and in the slice."""
+    outcomes = [outcome for one in comparisons for outcome in one.outcomes]
+    if ONE_SEED in outcomes:
+        return NOT_JUDGED
+    count = outcomes.count("worse")
+    return "confirmed" if count == len(outcomes) else "confirmed in part" if count else "refuted"
+
+
+def suffices(enough: Comparison, little: Comparison) -> str:
+    """Whether something loses nothing beyond the tie zone; in part, if it loses far less than something else does."""
+    if ONE_SEED in enough.outcomes:
+        return NOT_JUDGED
+    if "worse" not in enough.outcomes:
+        return "confirmed"
+    far_less = all(one.mean <= PART * other.mean for one, other in zip(enough.judged, little.judged, strict=True))
+    return "confirmed in part" if far_less else "refuted"
+
+
+def middle(one: Line) -> Array:
+    """The PSNR of the slice at each evaluation, the mean over seeds."""
+    mean: Array = one.slice_psnr.mean(axis=0)
+    return mean
+
+
+def reached(one: Line, target: float) -> tuple[float, float]:
+    """The rounds and bits up to the first evaluation with such a slice; infinite if there is none."""
+    there = np.flatnonzero(middle(one) >= target)
+    if not len(there):
+        return np.inf, np.inf
+    return float(one.rounds[there[0]]), float(one.bits_up[:, there[0]].mean())
+
+
+def total(one: Line, bits: float) -> str:
+    """Bits up with what is sent once."""
+    return f"{format_bits(bits + one.once_up)} up in all ({format_bits(one.once_up)} of them once)"
+
+
+def share(one: Line, other: Line) -> float:
+    """The bits of one case in percent of those of another."""
+    return 100 * float(one.bits_up[:, -1].mean() / other.bits_up[:, -1].mean())
