@@ -16,7 +16,7 @@ from fpdfp.experiments.runs import Case
 
 COARSE, ENOUGH, EXACT = (Case(PER_ROUND, levels) for levels in (LEVELS[0], FIXED_LEVELS, None))
 FEW, EVERYONE = (Case(n, FIXED_LEVELS) for n in (PARTICIPATION[0], CLIENTS))
-NOT_JUDGED, ONE_SEED = "not judged", "one seed"
+NOT_JUDGED, ONE_SEED, TIE = "not judged", "one seed", "a tie"
 #: "At first": after these parts of the rounds.
 EARLY = (1 / 100, 1 / 32, *HORIZONS[:-1])
 #: What the paper calls sufficient may lose this part of what the setting loses that it calls worse.
@@ -77,11 +77,8 @@ def coarser_is_faster(lines: Lines) -> tuple[str, str]:
     coarse, exact = lines[COARSE], lines[EXACT]
     by_rounds = [compare(coarse, exact, part).objective for part in EARLY]
     by_bits = [for_the_same_bits(coarse, exact, part) for part in EARLY]
-    counts = [sum(one.outcome == "better" for one in some) for some in (by_rounds, by_bits)]
-    words = ["refuted" if count == 0 else "confirmed" if count == len(EARLY) else "in part" for count in counts]
-    verdict = f"{words[0]} against rounds, {words[1]} against bits"
-    if any(one.outcome == ONE_SEED for one in by_rounds):
-        verdict = NOT_JUDGED
+    faster = [shows([one.outcome for one in some], "better", "worse") for some in (by_rounds, by_bits)]
+    verdict = f"{faster[0]} against rounds, {faster[1]} against bits" if NOT_JUDGED not in faster else NOT_JUDGED
     texts = [
         f"after {coarse.rounds[coarse.at(part)]:.0f} rounds {rounds.text(' %', 3, 100.0)}, for the same bits "
         f"{bits.text(' %', 3, 100.0)}"
@@ -190,11 +187,17 @@ def of_the_paper(lines: Lines) -> list[Line]:
 
 def worse(comparisons: Sequence[Comparison]) -> str:
     """Whether one of each pair is worse than the other beyond the tie zone, in the objective and in the slice."""
-    outcomes = [outcome for one in comparisons for outcome in one.outcomes]
+    return shows([outcome for one in comparisons for outcome in one.outcomes], "worse", "better")
+
+
+def shows(outcomes: Sequence[str], claimed: str, opposite: str) -> str:
+    """The verdict on a claim about several outcomes."""
     if ONE_SEED in outcomes:
         return NOT_JUDGED
-    count = outcomes.count("worse")
-    return "confirmed" if count == len(outcomes) else "confirmed in part" if count else "refuted"
+    count = outcomes.count(claimed)
+    if count:
+        return "confirmed" if count == len(outcomes) else "confirmed in part"
+    return "refuted" if opposite in outcomes else TIE
 
 
 def suffices(enough: Comparison, little: Comparison) -> str:

@@ -132,8 +132,6 @@ def results(
             "rounds": [max(1, round(FIRST_STAGE * tuned_rounds)), tuned_rounds],
         },
         "rounds": rounds,
-        "close_dB": ct_mean_claims.CLOSE,
-        "apart_dB": ct_mean_claims.APART,
         "cases": [described(one, rounds) for one in lines.values()],
         "claims": [claim._asdict() for claim in ct_mean_claims.judge(lines)],
     }  # fmt: skip
