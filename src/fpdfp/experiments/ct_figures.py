@@ -9,15 +9,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.ct.quality import psnr
 from fpdfp.experiments.ct_cases import FIXED_LEVELS, LEVELS, PARTICIPATION, PER_ROUND, label, our_cases, short
 from fpdfp.experiments.figures import COLOURS, SETTINGS, band, figure_of, finish
 from fpdfp.experiments.runs import Case
 
 #: An objective this near to the lowest, relative to it, is within the accuracy of that.
 FLOOR = 1e-6
-#: Errors are shown on a scale from minus this to this.
-ERROR = 0.1
+#: Errors are shown on a scale of so many times the largest of their root mean squares, with one digit.
+SPREAD = 4.0
 
 
 class Line(Protocol):
@@ -37,6 +36,7 @@ class Line(Protocol):
     def picture(self) -> Array: ...
     @property
     def qualities(self) -> dict[str, Array]: ...
+    def picture_psnr(self, truth: Array) -> float: ...
 
 
 def draw(lines: Mapping[Case, Line], truth: Array, lowest: float, folder: Path) -> list[str]:
@@ -142,10 +142,12 @@ def pictures(lines: Sequence[Line], truth: Array) -> Any:
     panels = figure.subplots(2, columns, squeeze=False)
     show(panels[0, 0], truth, "truth")
     panels[1, 0].axis("off")
+    sizes = [float(np.sqrt(np.mean((line.picture - truth) ** 2))) for line in lines]
+    most = float(f"{SPREAD * max(sizes, default=1.0):.0e}")
     for line, (above, below) in zip(lines, panels.T[1:], strict=True):
-        quality = psnr(line.picture, truth, peak=1.0)
-        show(above, line.picture, f"{label(line.case).removeprefix('FPDFP, ')}\n{quality:.2f} dB")
-        image = show(below, line.picture - truth, "error", cmap="RdBu_r", vmin=-ERROR, vmax=ERROR)
+        title = f"{label(line.case).removeprefix('FPDFP, ')}\n{line.picture_psnr(truth):.2f} dB"
+        show(above, line.picture, title)
+        image = show(below, line.picture - truth, "error", cmap="RdBu_r", vmin=-most, vmax=most)
         if line is lines[-1]:
             figure.colorbar(image, ax=panels[1, :].tolist(), shrink=0.8)
     return figure

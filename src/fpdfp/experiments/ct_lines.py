@@ -39,6 +39,10 @@ class Line(NamedTuple):
         """What figures show of the image, by title."""
         return {"PSNR of the middle slice": self.slice_psnr, "PSNR of the volume": self.psnr}
 
+    def picture_psnr(self, truth: Array) -> float:
+        """The PSNR of the picture, as it was before the picture was rounded to be kept."""
+        return float(self.slice_psnr[0, -1])
+
     def at(self, part: float) -> int:
         """The number of the first evaluation after a part of the rounds."""
         return int(np.searchsorted(self.rounds, round(part * self.rounds[-1])))

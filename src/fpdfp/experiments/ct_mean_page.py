@@ -23,8 +23,8 @@ This is **not the paper's model**, which `fpdfp reproduce ct` has, and on which 
 the area of a pixel, seen at the axis, in faces of voxels), and voxels have a side of {voxel:g}, not 1. Two things
 change. Beside the data term, μ weighs {ratio:.2g} times as much (V/a over the square of the side), so that the total
 variation smooths what is noise, that of the data and that of the quantizers alike. And line integrals are {smaller:g}
-times smaller under the same noise, so that the noise of the data decides how good an image can be. What quantization
-and partial participation add is small beside that, and cases which differ in the printed model hardly do here.
+times smaller under the same noise, so that the noise of the data decides how good an image can be. What the quantizers
+add is small beside that, and numbers of levels that differ in the printed model do not here.
 
 {volume} voxels, {views} views of {detector} pixels on a circle; the source is {source:g} from
 the axis, the panel {panel:g} from the source, with pixels of {pixel} that just see the volume. The truth is {truth},

@@ -15,6 +15,7 @@ import numpy as np
 import fpdfp
 from fpdfp._array import to_host
 from fpdfp._typing import Array
+from fpdfp.ct.quality import psnr
 from fpdfp.engines.progress import format_bits
 from fpdfp.experiments import pool
 from fpdfp.experiments.ct_cases import FIXED_LEVELS, compressors, ours
@@ -161,6 +162,10 @@ class Line(NamedTuple):
     def qualities(self) -> dict[str, Array]:
         """What figures show of the image, by title."""
         return {"PSNR of the volume": self.psnr}
+
+    def picture_psnr(self, truth: Array) -> float:
+        """The PSNR of the picture."""
+        return psnr(self.picture, truth, peak=1.0)
 
     @property
     def ended(self) -> float:

@@ -60,6 +60,7 @@ those of lines fitted to the evaluations of the last {last:.4g} % of the rounds.
 
 {horizons}
 
+A case whose slopes are not near zero has not come to its end, and comparisons with it are for this number of rounds.
 Where the PSNR falls while the objective still falls, the image begins to fit the noise, and μ = {mu:g} beside a plain
 sum over all rays does not keep it from that.
 
