@@ -3,9 +3,9 @@
     python -m benchmarks.ct                              # 64 × 64 × 16 on the CPU
     python -m benchmarks.ct --size paper --device cuda   # 256 × 256 × 64
 
-All minimise the objective of ``fpdfp reproduce ct``, with the same projector. The final PSNR is that of the minimiser.
-``ours`` is the shifted method as ``fpdfp reproduce ct`` runs it. The steps of FPDFP and PDFP are the best of a grid,
-and so is SPDHG's balance of primal and dual steps. SPDHG is stochastic PDHG (A. Chambolle,
+All minimise the objective of ``fpdfp reproduce ct --model mean``, with the same projector. The final PSNR is that of
+the minimiser. ``ours`` is the shifted method as that command runs it. The steps of FPDFP and PDFP are the best of a
+grid, and so is SPDHG's balance of primal and dual steps. SPDHG is stochastic PDHG (A. Chambolle,
 M. J. Ehrhardt, P. Richtárik and C.-B. Schönlieb, SIAM Journal on Optimization 28, 2018), not federated, over the same
 17 subsets of views: in a round it projects one of them, or, by coin, updates the dual of the regulariser. PDFP and
 fpdfp.ct.reconstruct use all views in every round.
@@ -33,8 +33,8 @@ from fpdfp._typing import Array
 from fpdfp.ct.device import module_for
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.ct.reconstruct import reconstruct
-from fpdfp.experiments.ct_runs import compressors, ours
-from fpdfp.experiments.ct_setting import CLIENTS, SIZES, TV, Setting, setting
+from fpdfp.experiments.ct_cases import compressors, ours
+from fpdfp.experiments.ct_setting import CLIENTS, MEAN, SCANS, TV, Setting, setting
 from fpdfp.experiments.runs import Case
 
 CLOSE = 0.1
@@ -76,7 +76,7 @@ def central(where: Setting, iterations: int, device: str) -> Curve:
     found = reconstruct(
         where.projections,
         where.geometry,
-        tv=TV / where.size.weight,
+        tv=TV / (where.scan.views * where.scan.weight),
         nonnegative=False,
         iterations=iterations,
         tol=0.0,
@@ -96,7 +96,7 @@ class SPDHG:
         self.projector, self.gradient = XRayTransform(where.geometry), where.problem.linop
         self.subsets = [np.flatnonzero(where.owner == client) for client in range(CLIENTS)]
         # The data term is ½‖Ax − b‖² over this.
-        self.scale = where.size.views / where.size.weight
+        self.scale = 1.0 / where.scan.weight
         self.chance = 0.5 / CLIENTS
         self.sigma = balance / self.scale
         self.tau = 0.98 * self.chance / (self.sigma * float(where.problem.losses.lipschitz().max()))
@@ -104,9 +104,9 @@ class SPDHG:
         self.generator = np.random.default_rng(1)
         zeros = functools.partial(self.xp.zeros, dtype=np.float32)
         self.x, self.z, self.ahead, self.v = (
-            zeros(shape) for shape in [*[where.size.volume] * 3, self.gradient.out_shape]
+            zeros(shape) for shape in [*[where.scan.volume] * 3, self.gradient.out_shape]
         )
-        self.duals = [zeros((len(part), *where.size.detector)) for part in self.subsets]
+        self.duals = [zeros((len(part), *where.scan.detector)) for part in self.subsets]
 
     def step(self) -> float:
         """Do a round; return the share of the views that were projected in it."""
@@ -115,7 +115,7 @@ class SPDHG:
             change, chance, share = self.regularise(), 0.5, 0.0
         else:
             i = int(self.generator.integers(CLIENTS))
-            change, chance, share = self.project(i), self.chance, len(self.subsets[i]) / self.where.size.views
+            change, chance, share = self.project(i), self.chance, len(self.subsets[i]) / self.where.scan.views
         self.z = self.z + change
         self.ahead = self.z + change / chance
         return share
@@ -192,7 +192,7 @@ def competitors(where: Setting, rounds: int, epochs: int, target: float, device:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", choices=list(SIZES), default="small")
+    parser.add_argument("--size", choices=[name for model, name in SCANS if model == MEAN], default="small")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument(
         "--volume", type=Path, help="a file with the true volume; by default the analytic thorax phantom"
@@ -203,11 +203,11 @@ def main() -> None:
 
     module = module_for(options.device)
     device = "cpu" if module is np else "cuda"
-    where = setting(SIZES[options.size], module, options.volume)
+    where = setting(SCANS[MEAN, options.size], module, options.volume)
     minimiser = reconstruct(
         where.projections,
         where.geometry,
-        tv=TV / where.size.weight,
+        tv=TV / (where.scan.views * where.scan.weight),
         nonnegative=False,
         iterations=150,
         tol=0.0,

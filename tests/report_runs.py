@@ -56,8 +56,8 @@ def graph_guided(folder: Path, runs: Mapping[str, Mapping[str, Any]], seeds: tup
 
 def reconstruction(folder: Path, size: str, runs: Mapping[str, Mapping[str, Any]]) -> Path:
     """Record reconstructions of the thorax phantom among 17 clients, each by name with its arguments."""
-    chosen = ct_setting.setting(ct_setting.SIZES[size])
+    chosen = ct_setting.setting(ct_setting.SCANS[ct_setting.MEAN, size])
     for name, arguments in runs.items():
-        recorder = Recorder(folder / name, chosen.problem, name=name, truth=chosen.truth, voxel=ct_setting.VOXEL)
+        recorder = Recorder(folder / name, chosen.problem, name=name, truth=chosen.truth, voxel=chosen.scan.voxel)
         recorder.solve(clients_per_round=5, metrics={"psnr": chosen.psnr}, progress=False, **arguments)
     return folder

@@ -1,141 +1,235 @@
-"""The second experiment: its setting, its results, its claims, going on after an interruption."""
+"""The second experiment as the paper prints it: its objective, its runs one by one, and its page."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import fpdfp
 from fpdfp.cli import app
-from fpdfp.experiments import ct_claims, ct_page, ct_runs
-from fpdfp.experiments.ct import reproduce
-from fpdfp.experiments.ct_runs import OURS, Line, cases, evaluations, our_cases
-from fpdfp.experiments.ct_setting import CLIENTS, SIZES, fitted, setting
+from fpdfp.experiments import ct, ct_claims, ct_page, ct_units
+from fpdfp.experiments.ct_cases import cases, compressors
+from fpdfp.experiments.ct_lines import lines_of
+from fpdfp.experiments.ct_setting import CLIENTS, NOISE_VARIANCE, PRINTED, SCANS, TV, Scan, Setting, setting
+from fpdfp.experiments.ct_units import COLUMNS, LAMBDA, SEVERAL, Store, Unit, evaluations, name_of, plan
 from fpdfp.experiments.runs import Case
+from tests.test_projector import joseph
 
-FIGURES = ("levels", "participation", "bits", "against-bits", "slices-levels", "slices-participation")
-FEW: dict[str, Any] = {"rounds": 20, "device": "cpu"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small_grid() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ct_runs, "GAMMAS", (1.0, 1.5))
-        patch.setattr(ct_runs, "DECAYS", (0.0, 2.0))
-        yield
+RESULTS = Path(__file__).parents[1] / "docs" / "results" / "ct"
+ROUNDS = 32
+FEW: dict[str, Any] = {"device": "cpu", "rounds": ROUNDS, "seeds": 2}
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: Any) -> Path:
     folder: Path = tmp_path_factory.mktemp("tiny")
-    reproduce("tiny", folder, **FEW)
+    ct.reproduce("tiny", folder, **FEW)
     return folder
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Setting:
+    return setting(SCANS[PRINTED, "tiny"])
+
+
+def test_the_objective_is_the_printed_one() -> None:
+    """Against Joseph's matrix as the textbook has it, with voxels of side 1."""
+    where = setting(Scan("micro", (6, 6, 4), (8, 6), 34, 8, 4, PRINTED))
+    matrix, truth = joseph(where.geometry, 2), where.truth.astype(np.float64)
+    b = where.projections.astype(np.float64).ravel()
+    noise = b - matrix @ truth.ravel()
+    assert where.geometry.voxel == (1.0, 1.0, 1.0)
+    assert noise.mean() == pytest.approx(0.0, abs=4 * np.sqrt(NOISE_VARIANCE / noise.size))
+    assert noise.var() == pytest.approx(NOISE_VARIANCE, rel=4 * np.sqrt(2 / noise.size))
+    x = np.random.default_rng(0).standard_normal(where.scan.volume).astype(np.float32)
+    steps = [np.diff(x, axis=axis, append=x.take([-1], axis=axis)).astype(np.float64) for axis in range(3)]
+    variation = np.sqrt(sum(step**2 for step in steps)).sum()
+    wanted = 0.5 * np.sum((matrix @ x.ravel() - b) ** 2) + 1e-3 * variation
+    assert where.problem.objective(x) == pytest.approx(wanted, rel=1e-5)
+    # The total variation is a small part of that, so once more by itself.
+    assert where.problem.penalty.value(where.problem.linop.apply(x)) == pytest.approx(1e-3 * variation, rel=1e-5)
+    # f is the mean over clients of f_i = N times the sum over its rays; the step is one over the mean of their norms.
+    rays = matrix.reshape(where.scan.views, -1, matrix.shape[1])
+    norms = [np.linalg.norm(rays[where.owner == i].reshape(-1, matrix.shape[1]), 2) ** 2 for i in range(CLIENTS)]
+    assert float(where.problem.lipschitz.mean()) == pytest.approx(CLIENTS * np.mean(norms), rel=0.02)
+    assert (TV, LAMBDA) == (1e-3, 1 / 20)
+
+
+def test_a_round_is_that_of_the_paper(tmp_path: Path) -> None:
+    """A run with exact messages, against Algorithm 4 over dense matrices in double precision."""
+    where = setting(Scan("micro", (6, 6, 4), (8, 6), 34, 8, 4, PRINTED))
+    unit, case = Unit("n5-exact-seed0", Case(5, None), 0, 3), Case(5, None)
+    found, x = ct_units.federated(Store(tmp_path), where, unit, case, None) or pytest.fail("stopped")
+    matrix, shape = joseph(where.geometry, 2), where.scan.volume
+    rays = matrix.reshape(where.scan.views, -1, matrix.shape[1])
+    b = where.projections.reshape(where.scan.views, -1).astype(np.float64)
+    units = np.eye(144).reshape(*shape, 144)
+    gradient = np.concatenate(
+        [np.diff(units, axis=e, append=units.take([-1], axis=e)).reshape(144, 144) for e in range(3)]
+    )
+    gamma, own_x, own_v = found["step"], np.zeros(144), np.zeros(3 * 144)
+    for k in range(3):
+        replies = []
+        for i in fpdfp.rng.choose_clients(0, k, CLIENTS, 5):
+            mine = where.owner == i
+            rows = rays[mine].reshape(-1, 144)
+            half = own_x - gamma * CLIENTS * rows.T @ (rows @ own_x - b[mine].ravel())
+            point = LAMBDA / gamma * gradient @ half + own_v - LAMBDA * gradient @ (gradient.T @ own_v)
+            lengths = np.linalg.norm(point.reshape(3, -1), axis=0)
+            v = (point.reshape(3, -1) * np.minimum(1.0, TV / np.maximum(lengths, 1e-300))).ravel()
+            replies.append((half - gamma * gradient.T @ v, v))
+        own_x, own_v = (np.mean(part, axis=0) for part in zip(*replies, strict=True))
+    np.testing.assert_allclose(x.ravel(), own_x, rtol=2e-4, atol=2e-5)
+
+
+def test_the_default_is_the_printed_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    for name in ("ct", "ct_mean"):
+        monkeypatch.setattr(f"fpdfp.experiments.{name}.reproduce", lambda *_, which=name, **__: ran.append(which))
+    for options in ([], ["--model", "printed"], ["--model", "mean"]):
+        done = CliRunner().invoke(app, ["reproduce", "ct", "--output", str(tmp_path), *options])
+        assert done.exit_code == 0, done.output
+    assert ran == ["ct", "ct", "ct_mean"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["ct", "--model", "mean", "--minutes", "3"], "--minutes"),
+        (["ct", "--tune-at", "small"], "--tune-at"),
+        (["a9a", "--only", "n5-exact"], "--only"),
+    ],
+)
+def test_options_of_another_experiment_are_refused(options: list[str], words: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["reproduce", *options, "--output", str(tmp_path)])
+    assert done.exit_code == 2
+    assert words in done.output
 
 
 def test_everything_is_there(results: Path) -> None:
     summary = json.loads((results / "results.json").read_text())
-    assert len(summary["cases"]) == 10
-    for case in summary["cases"]:
-        assert case["round"][0] == 0
-        assert case["round"][-1] == 20
-        assert case["bits_up"] == sorted(case["bits_up"])
-        assert case["psnr"][-1] > case["psnr"][0]
-        assert case["objective"][-1] >= summary["minimum"]["objective"] * (1 - 1e-4)
-    assert [case["psnr_in_the_paper"] for case in summary["cases"]] == [
-        44.76, 45.78, 45.83, 45.86, 45.86, 45.10, 45.92, 45.82, None, None,
-    ]  # fmt: skip
-    for name in FIGURES:
-        assert (results / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    text = (results / "claims.md").read_text()
-    assert {claim["claim"].split(":")[0] for claim in summary["claims"]} >= {"Claim 3", "Claim 4", "Claim 5"}
+    assert summary["missing"] == []
+    assert len(summary["runs"]) == 2 * len(SEVERAL) + 3 + 2
+    for name, one in summary["runs"].items():
+        assert one["round"][-1] == (20 if name.startswith("ours") else ROUNDS)
+        assert one["bits_up"] == sorted(one["bits_up"])
+        assert one["psnr"][-1] > one["psnr"][0]
+        assert one["slice_psnr"][-1] > one["slice_psnr"][0]
+        assert one["objective"][-1] < one["objective"][0]
+    assert summary["lowest"] <= summary["minimum"]["objective"]
+    page = (results / "claims.md").read_text()
+    assert "Runs that are missing" not in page
+    assert f"--rounds {ROUNDS} --seeds 2" in page
     for claim in summary["claims"]:
-        assert claim["claim"] in text
-        assert claim["verdict"] in text
-    times = json.loads((results / "times.json").read_text())
-    assert all(0 < one["rounds"] < one["seconds"] for one in times["runs"].values())
+        assert claim["claim"] in page
+        assert claim["verdict"] in page
+    for name in summary["figures"]:
+        assert (results / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    for file in (results / "runs").glob("*.npz"):
+        assert file.stat().st_size < 300_000
+    assert not list((results / "runs").glob("*.checkpoint"))
 
 
-def test_what_is_done_is_not_done_again(results: Path, tmp_path: Path) -> None:
-    shutil.copytree(results, tmp_path / "copy")
-    runs = tmp_path / "copy" / "runs" / "runs.jsonl"
-    lines = runs.read_text().splitlines(keepends=True)
-    runs.write_text("".join(lines[:-1]) + lines[-1][:50])  # a crash cuts the last line off
-    reproduce("tiny", tmp_path / "copy", **FEW)
-    for name in ("results.json", "claims.md", "levels.svg", "slices-levels.png"):
-        assert (tmp_path / "copy" / name).read_bytes() == (results / name).read_bytes(), name
-    assert len(runs.read_text().splitlines()) == len(lines)
+def test_what_is_done_is_not_done_again(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = (results / "results.json").read_bytes()
+    monkeypatch.setattr(ct, "setting", lambda *_: pytest.fail("nothing is to be done"))
+    ct.reproduce("tiny", results, **FEW)
+    assert (results / "results.json").read_bytes() == before
 
 
-def test_the_setting() -> None:
-    where = setting(SIZES["tiny"])
-    assert sorted(np.bincount(where.owner)) == [2] * CLIENTS
-    assert where.truth.max() == 1.0
-    assert where.truth.min() >= 0.0
-    again = setting(SIZES["tiny"])
-    assert again.digest == where.digest
-    np.testing.assert_array_equal(again.projections, where.projections)
-    # The data term does not depend on how fine the panel is.
-    finer = SIZES["tiny"]._replace(detector=(48, 32))
-    assert finer.weight == pytest.approx(where.size.weight / 4)
-    assert where.psnr(where.truth + np.float32(0.1)) == pytest.approx(20.0, abs=1e-3)
+def test_a_page_of_what_is_there_says_what_is_missing(results: Path, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    for name in ("setting", "n5-exact-seed0", "n5-s1000-seed0"):
+        for kind in ("json", "npz"):
+            file = f"{name}.{kind}"
+            (tmp_path / "runs" / file).write_bytes((results / "runs" / file).read_bytes())
+    summary = ct.reproduce("tiny", tmp_path, minutes=0, **FEW)
+    assert summary is not None
+    assert "n5-s500-seed0" in summary["missing"]
+    assert {claim["verdict"] for claim in summary["claims"]} == {"not judged"}
+    assert "Runs that are missing here: n5-s500-seed0" in (tmp_path / "claims.md").read_text()
+    with pytest.raises(ValueError, match="runs of so many rounds"):
+        ct.reproduce("tiny", tmp_path, minutes=0, rounds=10)
 
 
-def test_a_volume_of_a_file(tmp_path: Path) -> None:
-    grid = np.linspace(-1, 1, 32)
-    ball = (grid[:, None, None] ** 2 + grid[None, :, None] ** 2 + grid**2 < 0.5).astype(np.float32) * 7.0
-    np.save(tmp_path / "ball.npy", ball)
-    where = setting(SIZES["tiny"], volume=tmp_path / "ball.npy")
-    assert where.truth.shape == (16, 16, 8)
-    assert where.truth.max() == 1.0
-    # Slices as thick as before: the ball is cut above and below, and round across z.
-    middle = where.truth[:, :, 4]
-    np.testing.assert_allclose(middle, middle.T, atol=1e-6)
-    assert middle.sum() == pytest.approx(np.pi * 0.5 * 64, rel=0.1)
-    with pytest.raises(ValueError, match="same value everywhere"):
-        fitted(np.ones((4, 4, 4)), (2, 2, 2))
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only = {"only": ["n5-s1000"], "seed": 1, **FEW}
+    ticks = iter(range(10_000))
+    clock = SimpleNamespace(monotonic=lambda: next(ticks), perf_counter=time.perf_counter)
+    monkeypatch.setattr(ct_units, "time", clock)
+    monkeypatch.setattr(ct, "time", SimpleNamespace(monotonic=lambda: 0))
+    assert ct.reproduce("tiny", tmp_path, minutes=9.5 / 60, **only) is None
+    assert [file.name for file in tmp_path.glob("runs/*.checkpoint")] == ["n5-s1000-seed1.checkpoint"]
+    assert not (tmp_path / "runs" / "n5-s1000-seed1.json").exists()
+    ct.reproduce("tiny", tmp_path, **only)
+    here, there = (Store(folder / "runs").read("n5-s1000-seed1") for folder in (tmp_path, results))
+    assert here is not None
+    assert there is not None
+    for name in COLUMNS:
+        assert here[name] == there[name], name
 
 
-def test_the_head(data_dir: Path) -> None:
-    where = setting(SIZES["tiny"], volume=data_dir / "head.mat")
-    assert where.truth.shape == (16, 16, 8)
-    assert "head.mat" in where.source
+def test_no_run_is_started_that_would_not_fit(tiny: Setting, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, said = Store(results / "runs"), list[str]()
+    unit = Unit("n17-s1000-seed7", Case(CLIENTS, 1000), 7, ROUNDS)
+    other = Unit("n17-s1000-seed0", Case(CLIENTS, 1000), 0, ROUNDS)
+    took = (store.read(other.name) or {})["seconds_in_rounds"]
+    assert store.expected(unit, [unit]) is None
+    assert store.expected(unit, [unit, other]) == pytest.approx(1.1 * took + ct_units.BESIDE)
+    monkeypatch.setattr(ct_units, "run", lambda *_: pytest.fail("it was started"))
+    ct_units.run_all(store, tiny, [other, unit], time.monotonic() + 5, said.append)
+    assert said == ["n17-s1000-seed7: not started, the time is short"]
 
 
-def lines_with(**psnrs: float) -> dict[Case, Line]:
-    """Lines that end at given PSNRs, by n and s: n5_s1000 and so on."""
-    rounds, lines = np.array([0.0, 1.0, 100.0, 200.0]), {}
-    for case in [*cases(), *our_cases()]:
-        name = f"n{case.n}" if case.method == OURS else f"n{case.n}_s{case.levels}"
-        end = psnrs.get(name, 45.8)
-        bits = rounds * case.n * (32 if case.levels is None else np.log2(case.levels))
-        psnr = np.array([10.0, 12.0, end - 0.05, end])
-        lines[case] = Line(case, None, rounds, 1 / psnr, psnr, bits, bits, 0.0, np.zeros((2, 2)))
-    return lines
+def test_two_processes_do_not_work_on_the_same_run(
+    tiny: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, unit = Store(tmp_path), Unit("n5-exact-seed0", Case(5, None), 0, 4)
+    monkeypatch.setattr(ct_units, "run", lambda *_: pytest.fail("it was done twice"))
+    with Store(tmp_path).claimed(unit) as mine:
+        assert mine
+        ct_units.run_all(store, tiny, [unit], None, lambda _: None)
+    with store.claimed(unit) as mine:
+        assert mine
 
 
-def test_the_numbers_of_the_paper_confirm_its_claims() -> None:
-    named = {f"n{case.n}_s{case.levels}": value for case, value in ct_claims.PAPER.items()}
-    claims = ct_claims.judge(lines_with(**named))
-    assert [claim.verdict for claim in claims[:6]] == ["confirmed"] * 6
+def test_bad_selections_and_folders(results: Path) -> None:
+    with pytest.raises(ValueError, match="only must be one of 'n5-s500'"):
+        ct.reproduce("tiny", results, only=["n3"], **FEW)
+    with pytest.raises(ValueError, match=r"seed must be one that the runs have, \[0, 1\], got 7"):
+        ct.reproduce("tiny", results, seed=7, **FEW)
+    with pytest.raises(ValueError, match="has runs with size 'tiny', not 'small'"):
+        ct.reproduce("small", results, minutes=0)
+    with pytest.raises(ValueError, match="minutes must be a finite number of at least 0"):
+        ct.reproduce("tiny", results, minutes=-1.0)
 
 
-def test_other_numbers_refute_them() -> None:
-    lines = lines_with(n5_s500=45.8, n5_s1000=45.0, n2_s1000=45.9)
-    verdicts = [claim.verdict for claim in ct_claims.judge(lines)[:5]]
-    assert verdicts == ["refuted"] * 5
+def test_the_plan() -> None:
+    units = plan(5600, 100, 3)
+    assert len({unit.name for unit in units}) == len(units) == 3 * len(SEVERAL) + 3 + 1 + 2
+    assert {unit.case for unit in units} >= set(cases())
+    assert [name_of(case) for case in SEVERAL] == ["n5-exact", "n5-s1000", "n5-s500", "n2-s1000", "n17-s1000"]
+    at = evaluations(5600)
+    assert {700, 1400, 2800, 5600} <= set(at)
+    assert len(at) <= 60
 
 
-def test_evaluations_are_few() -> None:
-    at = evaluations(400)
-    assert at[0] == 1
-    assert at[-1] == 400
-    assert len(at) < 35
+def test_the_code_of_the_levels_is_the_shortest(tiny: Setting) -> None:
+    bits = {}
+    for codec in ("auto", ct_units.CODEC):
+        sent = compressors(Case(5, 1000), codec)
+        result = fpdfp.solve(tiny.problem, fpdfp.FPDFP(lam=LAMBDA), rounds=8, clients_per_round=5, compressor=sent)
+        bits[codec] = result.bits_up
+    assert bits["auto"] == bits[ct_units.CODEC]
 
 
 def test_a_device_that_is_not_there(tmp_path: Path) -> None:
@@ -148,17 +242,13 @@ def test_a_device_that_is_not_there(tmp_path: Path) -> None:
     assert "needs a GPU" in done.output
 
 
-@pytest.mark.parametrize("name", ["paper", "paper-head", "small"])
+PRINTED_PAGES = sorted(file.parent.name for file in RESULTS.glob("*/results.json") if "mean" not in file.parent.name)
+
+
+@pytest.mark.parametrize("name", PRINTED_PAGES)
 def test_committed_pages_say_what_the_numbers_say(name: str) -> None:
-    folder = Path(__file__).parents[1] / "docs" / "results" / "ct" / name
-    summary = json.loads((folder / "results.json").read_text())
-    assert (folder / "claims.md").read_text() == ct_page.write(summary, FIGURES)
-    lines = {}
-    for one in summary["cases"]:
-        case = Case(one["clients_per_round"], one["levels"], one["method"])
-        columns = [np.array(one[column], dtype=np.float64) for column in ct_runs.COLUMNS]
-        rounds, objective, bits_up, bits_down, psnr = columns
-        lines[case] = Line(
-            case, None, rounds, objective, psnr, bits_up, bits_down, one["bits_once_up"], np.zeros((1, 1))
-        )
-    assert [claim._asdict() for claim in ct_claims.judge(lines)] == summary["claims"]
+    summary = json.loads((RESULTS / name / "results.json").read_text())
+    assert summary["model"] == PRINTED
+    assert (RESULTS / name / "claims.md").read_text() == ct_page.write(summary)
+    judged = ct_claims.judge(lines_of(summary["runs"], {}))
+    assert [claim._asdict() for claim in judged] == summary["claims"]

@@ -69,6 +69,13 @@ class Size(enum.StrEnum):
     PAPER = "paper"
 
 
+class CTModel(enum.StrEnum):
+    """The objective of the CT experiment."""
+
+    PRINTED = "printed"
+    MEAN = "mean"
+
+
 class Device(enum.StrEnum):
     """Where the CT experiment runs."""
 
@@ -104,7 +111,12 @@ def reproduce(
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=10, help="Rounds of FPDFP.")] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="How many seeds beside those of the tuning; not for ct.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="How many seeds beside those of the tuning; for ct, of the cases that claims rest on: 3 for the "
+            "phantom, 1 for a file.",
+        ),
     ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes; as many as there are cores by default; not for ct.")
@@ -116,7 +128,22 @@ def reproduce(
     volume: Annotated[
         Path | None, typer.Option(help="ct: a file with the true volume; by default an analytic phantom of a thorax.")
     ] = None,
-    tune_at: Annotated[Size, typer.Option(help="ct: the size at which steps are tuned.")] = Size.SMALL,
+    model: Annotated[
+        CTModel,
+        typer.Option(help="ct: printed is the paper's objective; mean a variant scaled by views, pixels and voxels."),
+    ] = CTModel.PRINTED,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="ct: do just the runs of this case (n5-s1000, n5-exact, minimum, …); may be repeated."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="ct: do just the runs with this seed.")] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="ct: start no run that would not fit into this time; 0 only writes the page."),
+    ] = None,
+    tune_at: Annotated[
+        Size | None, typer.Option(help="ct, model mean: the size at which steps are tuned; small by default.")
+    ] = None,
 ) -> None:
     """The paper's experiments, their figures and what becomes of its claims.
 
@@ -127,14 +154,23 @@ def reproduce(
 
     Example: fpdfp reproduce ct --size small
 
+    Example: fpdfp reproduce ct --size paper --only n5-s1000 --seed 0 --minutes 9
+
     Example: fpdfp reproduce theory
 
     Example: fpdfp reproduce all
     """
     from fpdfp.errors import DataSetError
 
+    printed: dict[str, object] = {"--only": only or None, "--seed": seed, "--minutes": minutes}
     if experiment is Experiment.CT:
-        refuse({"--seeds": seeds, "--jobs": jobs, "--data": data}, "ct")
+        refuse({"--jobs": jobs, "--data": data}, "ct")
+        if model is CTModel.PRINTED:
+            refuse({"--tune-at": tune_at}, "ct with the model printed")
+        else:
+            refuse(printed | {"--seeds": seeds}, "ct with the model mean")
+    else:
+        refuse(printed | {"--tune-at": tune_at}, experiment.value)
     if experiment is Experiment.THEORY:
         refuse({"--jobs": jobs, "--data": data}, "theory")
     all_of_them = experiment is Experiment.ALL
@@ -145,11 +181,30 @@ def reproduce(
         for one in wanted:
             if output is None or all_of_them:
                 folder = (output or Path("reproduced")) / one.value / (size.value if one is Experiment.CT else "")
-            if one is Experiment.CT:
+            if one is Experiment.CT and model is CTModel.MEAN:
+                from fpdfp.experiments import ct_mean
+
+                ct_mean.reproduce(
+                    size.value,
+                    folder,
+                    volume=volume,
+                    device=device.value,
+                    rounds=rounds,
+                    tune_at=None if tune_at is None else tune_at.value,
+                )
+            elif one is Experiment.CT:
                 from fpdfp.experiments import ct
 
                 ct.reproduce(
-                    size.value, folder, volume=volume, device=device.value, rounds=rounds, tune_at=tune_at.value
+                    size.value,
+                    folder,
+                    volume=volume,
+                    device=device.value,
+                    rounds=rounds,
+                    seeds=None if all_of_them else seeds,
+                    only=only or (),
+                    seed=seed,
+                    minutes=minutes,
                 )
             elif one is Experiment.THEORY:
                 from fpdfp.experiments import theory_page

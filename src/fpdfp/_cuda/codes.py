@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fpdfp._cuda.rounding import THREADS, grid
@@ -53,71 +55,95 @@ def count_bits(code: int, levels: Array, scales: Array, block: int, lowest: int,
     """Return the exact bits of the levels of each row, as :func:`fpdfp._kernels.measure.count_bits` does."""
     import cupy
 
+    whole = (scales.view(np.uint32) != 0).all(axis=1).get().tolist()
+    streams = [
+        row if all_live else cupy.ascontiguousarray(live_levels(row, scale, block))
+        for row, scale, all_live in zip(levels, scales, whole, strict=True)
+    ]
     bits = np.zeros(len(levels), dtype=np.int64)
-    for i, (row, scale) in enumerate(zip(levels, scales, strict=True)):
-        sent = live_levels(row, scale, block)
-        if sent.size:
-            bits[i] = _stream_bits(code, cupy.ascontiguousarray(sent), lowest, highest)
+    sent = [i for i, stream in enumerate(streams) if stream.size]
+    if sent:
+        bits[sent] = _stream_bits(code, [streams[i] for i in sent], lowest, highest)
     return bits
 
 
-def _stream_bits(code: int, levels: Array, lowest: int, highest: int) -> int:
-    """Return the bits of a stream: the least of all codes, for AUTO."""
-    from fpdfp._kernels import measure, tokens
+def _stream_bits(code: int, streams: Sequence[Array], lowest: int, highest: int) -> IntArray:
+    """Return the bits of each stream, the least of all codes for AUTO.
 
-    lengths: dict[int, int] = {}
+    The kernels of all streams are started before the result of any is waited for.
+    """
+    from fpdfp._kernels import measure
+
+    lengths: dict[int, IntArray] = {}
     if code in (measure.FIXED, measure.AUTO):
-        lengths[measure.FIXED] = levels.size * (highest - lowest).bit_length()
+        lengths[measure.FIXED] = np.array([one.size for one in streams]) * (highest - lowest).bit_length()
     if code == measure.FIXED:
         return lengths[code]
-    lengths[measure.RICE], total = _rice(levels)
+    lengths[measure.RICE], totals = _rice(streams)
     if code in (measure.RANS, measure.ANS, measure.AUTO):
-        shift = int(tokens.shift_for(total, levels.size))
-        shifts = {shift, 0} if tokens.fits(lowest, highest) else {shift}
-        lengths[measure.ANS if code == measure.ANS else measure.RANS] = min(_tokens(code, levels, h) for h in shifts)
+        entropy = _tokens(code, streams, totals, lowest, highest)
+        lengths[measure.ANS if code == measure.ANS else measure.RANS] = entropy
     if code in (measure.GAMMA, measure.OMEGA, measure.AUTO):
-        lengths[measure.GAMMA], lengths[measure.OMEGA] = _elias(levels)
-    return min(lengths.values()) if code == measure.AUTO else lengths[code]
+        lengths[measure.GAMMA], lengths[measure.OMEGA] = _elias(streams)
+    return np.min(list(lengths.values()), axis=0) if code == measure.AUTO else lengths[code]
 
 
-def _rice(levels: Array) -> tuple[int, int]:
+def _rice(streams: Sequence[Array]) -> tuple[IntArray, IntArray]:
+    """Return the length of each stream, and the sum of its numbers."""
     import cupy
 
-    totals = cupy.zeros(2, dtype=np.uint64)
-    warps = -(-levels.size // RICE_BLOCK)
-    kernel("rice_lengths")(grid(32 * warps, 1), (THREADS,), (levels, np.uint64(levels.size), totals))
-    length, total = totals.get().tolist()
+    totals = cupy.zeros((len(streams), 2), dtype=np.uint64)
+    for levels, total in zip(streams, totals, strict=True):
+        warps = -(-levels.size // RICE_BLOCK)
+        kernel("rice_lengths")(grid(32 * warps, 1), (THREADS,), (levels, np.uint64(levels.size), total))
+    length, total = totals.get().astype(np.int64).T
     return length, total
 
 
-def _tokens(code: int, levels: Array, shift: int) -> int:
+def _tokens(code: int, streams: Sequence[Array], totals: IntArray, lowest: int, highest: int) -> IntArray:
+    """Return the length of each stream in an entropy coder, with the shorter of two splits where there are two."""
     import cupy
 
     from fpdfp._kernels import measure, tokens
     from fpdfp.compress.codecs import tables
 
-    counts = cupy.zeros(tokens.TOKENS, dtype=np.uint64)
-    blocks = min(-(-levels.size // (16 * THREADS)), 4096)
-    kernel("count_tokens")((blocks,), (THREADS,), (levels, np.uint64(levels.size), np.int32(shift), counts))
-    work = np.zeros((measure.WORKSPACE, tokens.TOKENS), dtype=np.int64)
-    work[measure.COUNTS] = counts.get().astype(np.int64)
-    plan = np.zeros(measure.PLAN, dtype=np.int64)
-    return int(measure.plan_counted(code, levels.size, shift, tables().costs, work, plan))
+    tried: list[tuple[int, int]] = []
+    for i, (levels, total) in enumerate(zip(streams, totals.tolist(), strict=True)):
+        shift = int(tokens.shift_for(total, levels.size))
+        tried += [(i, h) for h in ({shift, 0} if tokens.fits(lowest, highest) else {shift})]
+    counts = cupy.zeros((len(tried), tokens.TOKENS), dtype=np.uint64)
+    for (i, shift), row in zip(tried, counts, strict=True):
+        size = streams[i].size
+        blocks = min(-(-size // (16 * THREADS)), 4096)
+        kernel("count_tokens")((blocks,), (THREADS,), (streams[i], np.uint64(size), np.int32(shift), row))
+    lengths = np.full(len(streams), np.iinfo(np.int64).max)
+    for (i, shift), row in zip(tried, counts.get().astype(np.int64), strict=True):
+        work = np.zeros((measure.WORKSPACE, tokens.TOKENS), dtype=np.int64)
+        work[measure.COUNTS] = row
+        plan = np.zeros(measure.PLAN, dtype=np.int64)
+        length = int(measure.plan_counted(code, streams[i].size, shift, tables().costs, work, plan))
+        lengths[i] = min(lengths[i], length)
+    return lengths
 
 
-def _elias(levels: Array) -> tuple[int, int]:
+def _elias(streams: Sequence[Array]) -> tuple[IntArray, IntArray]:
+    """Return the lengths of each stream in the two Elias codes, dense or sparse, whichever is shorter."""
     import cupy
 
     from fpdfp._kernels import elias
 
-    size = np.uint64(levels.size)
-    warps = -(-levels.size // ELIAS_PIECE)
-    last = cupy.empty(warps, dtype=np.int64)
-    kernel("last_nonzero")(grid(32 * warps, 1), (THREADS,), (levels, size, last))
-    host = np.maximum.accumulate(last.get())
-    before = cupy.asarray(np.concatenate([[-1], host[:-1]]))
-    totals = cupy.zeros(5, dtype=np.uint64)
-    kernel("elias_lengths")(grid(32 * warps, 1), (THREADS,), (levels, size, before, totals))
-    dense_gamma, dense_omega, sparse_gamma, sparse_omega, nonzero = totals.get().tolist()
-    front = [int(elias.codeword(kind, nonzero + 1)[1]) for kind in (elias.GAMMA, elias.OMEGA)]
-    return 1 + min(dense_gamma, sparse_gamma + front[0]), 1 + min(dense_omega, sparse_omega + front[1])
+    pieces = [-(-levels.size // ELIAS_PIECE) for levels in streams]
+    last = cupy.full((len(streams), max(pieces)), -1, dtype=np.int64)
+    for levels, warps, row in zip(streams, pieces, last, strict=True):
+        kernel("last_nonzero")(grid(32 * warps, 1), (THREADS,), (levels, np.uint64(levels.size), row))
+    before = np.full(last.shape, -1)
+    before[:, 1:] = np.maximum.accumulate(last.get(), axis=1)[:, :-1]
+    known, totals = cupy.asarray(before), cupy.zeros((len(streams), 5), dtype=np.uint64)
+    for levels, warps, row, total in zip(streams, pieces, known, totals, strict=True):
+        kernel("elias_lengths")(grid(32 * warps, 1), (THREADS,), (levels, np.uint64(levels.size), row, total))
+    gamma, omega = [], []
+    for dense_gamma, dense_omega, sparse_gamma, sparse_omega, nonzero in totals.get().tolist():
+        front = [int(elias.codeword(kind, nonzero + 1)[1]) for kind in (elias.GAMMA, elias.OMEGA)]
+        gamma.append(1 + min(dense_gamma, sparse_gamma + front[0]))
+        omega.append(1 + min(dense_omega, sparse_omega + front[1]))
+    return np.array(gamma), np.array(omega)

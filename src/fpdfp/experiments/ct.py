@@ -1,37 +1,22 @@
-"""``fpdfp reproduce ct``: the paper's second experiment with its figures, its claims, and the numbers behind them."""
+"""``fpdfp reproduce ct``: the paper's second experiment as it is printed, from its runs to figures and claims."""
 
 from __future__ import annotations
 
-import json
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-import fpdfp
+from fpdfp import _checks
 from fpdfp._array import to_host
-from fpdfp.ct.device import device_name, module_for
-from fpdfp.ct.reconstruct import reconstruct
-from fpdfp.experiments import ct_claims, ct_figures, ct_page, pool
-from fpdfp.experiments.ct_runs import (
-    DECAYS,
-    FIRST_STAGE,
-    FIXED_LEVELS,
-    GAMMAS,
-    PARTICIPATION,
-    Bench,
-    Line,
-    cases,
-    label,
-    line,
-    our_cases,
-)
-from fpdfp.experiments.ct_setting import CLIENTS, NOISE_VARIANCE, SIZES, TV, VOXEL, Setting, Size, setting
-from fpdfp.experiments.reproduce import Clock, rounded
-from fpdfp.experiments.runs import Case, Step
-
-#: Iterations for the minimum, and the relative change at which they end.
-ITERATIONS, ENOUGH = 100, 1e-6
+from fpdfp.ct.device import module_for
+from fpdfp.experiments import ct_results
+from fpdfp.experiments.ct_setting import CLIENTS, NOISE_VARIANCE, PRINTED, SCANS, TV, Scan, Setting, setting
+from fpdfp.experiments.ct_units import SEEDS, Store, Unit, names, plan, run_all
+from fpdfp.experiments.reproduce import rounded
 
 
 def reproduce(
@@ -41,122 +26,89 @@ def reproduce(
     volume: Path | None = None,
     device: str = "auto",
     rounds: int | None = None,
-    tune_at: str | None = None,
-) -> dict[str, Any]:
-    """Run the experiment at a size and write its results into a folder.
+    seeds: int | None = None,
+    only: Sequence[str] = (),
+    seed: int | None = None,
+    minutes: float | None = None,
+) -> dict[str, Any] | None:
+    """Do the runs that are not done yet, and write a page of those that are there.
 
-    Runs that are done are kept in ``runs`` in that folder, so that the same call goes on where another was interrupted.
-    The steps are tuned at the size ``tune_at``, by default at the small one: in units of 1/L they carry over.
+    Each run is a file in the folder ``runs``, so that the same call goes on where another was interrupted, and several
+    processes may work on the same folder. With ``only`` or ``seed`` just those runs are done and no page is written,
+    and None is returned. With ``minutes`` no run is started that would not fit, by the time of those that are done;
+    ``minutes=0`` starts none, and writes the page.
     """
     from rich.console import Console
 
-    console, clock, chosen = Console(), Clock(), SIZES[size]
-    module, folder = module_for(device), output / "runs"
+    console, started = Console(), time.monotonic()
+    chosen, store = SCANS[PRINTED, size], Store(output / "runs")
+    count = (SEEDS if volume is None else 1) if seeds is None else _checks.integer("seeds", seeds, at_least=1)
     rounds = chosen.rounds if rounds is None else rounds
-    tuned_size = SIZES[tune_at or min(size, "small", key=lambda name: SIZES[name].views)]
-    folder.mkdir(parents=True, exist_ok=True)
-    where = setting(chosen, module, volume)
-    console.print(f"{where.problem}; {where.source}; on the {'CPU' if module is np else 'GPU'}")
-    clock.lap("data")
-    _ = where.problem.lipschitz
-    clock.lap("constants")
-    best = minimum(where)
-    console.print(f"minimum: {best['objective']:.7g}, {best['psnr']:.2f} dB")
-    clock.lap("minimum")
-    tuned_rounds = min(rounds, tuned_size.rounds)
-    with pool.bar() as bar:
-        there = Bench(where if tuned_size is chosen else setting(tuned_size, module, volume), folder, bar)
-        steps = {n: there.tune(n, tuned_rounds) for n in PARTICIPATION}
-        clock.lap("tuning of FPDFP")
-        bench = there if tuned_size is chosen else Bench(where, folder, bar)
-        lines = measured(bench, steps, rounds, tuned_rounds, min(rounds, chosen.few))
-        clock.lap("runs")
-    # In single precision any of them may be the nearest to the minimum.
-    best["objective"] = min(best["objective"], *rounded([one.objective.min() for one in lines.values()]))
-    summary = results(where, best, lines, rounds, tuned_rounds, tuned_size)
-    (output / "results.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
-    names = ct_figures.draw(lines, to_host(where.truth[:, :, where.middle]), best, output)
-    (output / "claims.md").write_text(ct_page.write(summary, names))
-    clock.lap("figures and text")
-    times = {"device": device_name(module), "laps": clock.laps, "runs": bench.times()}
-    (output / "times.json").write_text(json.dumps(times, indent=1) + "\n")
+    units = plan(rounds, min(rounds, chosen.few), count)
+    wanted = selected(units, only, seed)
+    deadline = None if minutes is None else started + 60 * _checks.real("minutes", minutes, at_least=0.0)
+    check_folder(store, described(chosen, volume))
+    todo = [unit for unit in wanted if store.done(unit) is None]
+    if todo and minutes != 0:
+        module = module_for(device)
+        where = setting(chosen, module, volume)
+        keep_setting(store, where, module)
+        console.print(f"{where.problem}; {where.source}; {len(todo)} of {len(wanted)} runs to do", highlight=False)
+        run_all(store, where, wanted, deadline, lambda text: console.print(text, highlight=False))
+    if only or seed is not None:
+        return None
+    summary = ct_results.write(store, units, output)
     for claim in summary["claims"]:
         console.print(f"[bold]{claim['verdict']}[/bold]: {claim['claim']}")
-    console.print(f"{clock}\nresults, figures and claims: {output}", highlight=False)
+    console.print(f"results, figures and claims: {output}", highlight=False)
     return summary
 
 
-def minimum(where: Setting) -> dict[str, float]:
-    """The minimum and its minimiser's PSNR, by the centralised method."""
-    module = "cpu" if isinstance(where.truth, np.ndarray) else "cuda"
-    found = reconstruct(
-        where.projections,
-        where.geometry,
-        tv=TV / where.size.weight,
-        nonnegative=False,
-        iterations=ITERATIONS,
-        tol=ENOUGH,
-        device=module,
-        progress=False,
-    )
-    if found.status == "interrupted":
-        raise KeyboardInterrupt
-    objective = where.problem.objective(found.volume)
-    objective, quality = rounded([objective, where.psnr(found.volume)])
-    return {"objective": objective, "psnr": quality, "iterations": found.iterations}
+def selected(units: Sequence[Unit], only: Sequence[str], seed: int | None) -> list[Unit]:
+    """Return the units of some cases and of a seed."""
+    for name in only:
+        _checks.choice("only", name, tuple(names()))
+    chosen = [unit for unit in units if not only or unit.name.removesuffix(f"-seed{unit.seed}") in only]
+    found = [unit for unit in chosen if seed in (None, unit.seed)]
+    if not found:
+        raise ValueError(f"seed must be one that the runs have, {sorted({unit.seed for unit in chosen})}, got {seed}")
+    return found
 
 
-def measured(bench: Bench, steps: dict[int, Step], rounds: int, tuned_rounds: int, few: int) -> dict[Case, Line]:
-    """Run every case; c is in units of one over the rounds, and so carries over to other numbers of them."""
-    jobs = [
-        bench.job(case, steps[case.n]._replace(decay=steps[case.n].decay * tuned_rounds / rounds), rounds)
-        for case in cases()
+def described(chosen: Scan, volume: Path | None) -> dict[str, str]:
+    """What a folder is for."""
+    return {"model": chosen.model, "size": chosen.name, "file": "" if volume is None else volume.name}
+
+
+def check_folder(store: Store, what: dict[str, str]) -> None:
+    """Refuse a folder with the runs of another setting."""
+    known = store.read("setting")
+    different = [
+        f"{name} {known[name]!r}, not {value!r}" for name, value in what.items() if known and known[name] != value
     ]
-    jobs += [bench.job(case, None, few) for case in our_cases()]
-    found = bench.compute("runs,", jobs)
-    return {job.case: line(bench, job, one) for job, one in zip(jobs, found, strict=True)}
+    if different:
+        raise ValueError(f"output must be another folder: {store.folder} has runs with {' and '.join(different)}")
 
 
-def results(
-    where: Setting, best: dict[str, float], lines: dict[Case, Line], rounds: int, tuned_rounds: int, tuned_size: Size
-) -> dict[str, Any]:
-    """Everything in numbers, so that figures can be drawn anew from it."""
-    size, geometry = where.size, where.geometry
-    return {
-        "experiment": "federated cone-beam CT with total variation",
-        "version": fpdfp.__version__,
-        "size": size.name,
-        "problem": {
-            "volume": size.volume, "detector": size.detector, "views": size.views, "voxel": VOXEL,
-            "source": size.distances[0], "panel": size.distances[1], "weight_of_a_ray": size.weight,
-            "pixel": rounded([np.linalg.norm(geometry.u[0]), np.linalg.norm(geometry.v[0])]),
-            "clients": CLIENTS, "mu": TV, "noise_variance": NOISE_VARIANCE, "file": where.file, "truth": where.source,
-            "projections": where.kind,
-            "largest_line_integral": float(f"{float(where.projections.max()):.3g}"),
-            "L": float(where.problem.lipschitz.mean()), "rho_max": where.problem.linop.squared_norm,
-        },
-        "minimum": best,
-        "tuning": {
-            "what": "FPDFP's step γ_k = γ0/(1 + ck), for each n", "levels": FIXED_LEVELS, "size": tuned_size.name,
-            "gamma0_times_L": GAMMAS, "c_times_rounds": DECAYS, "by": "objective",
-            "rounds": [max(1, round(FIRST_STAGE * tuned_rounds)), tuned_rounds],
-        },
-        "rounds": rounds,
-        "close_dB": ct_claims.CLOSE,
-        "apart_dB": ct_claims.APART,
-        "cases": [described(one, rounds) for one in lines.values()],
-        "claims": [claim._asdict() for claim in ct_claims.judge(lines)],
+def keep_setting(store: Store, where: Setting, module: ModuleType) -> None:
+    """Write down what the runs are of, and the truth's slice; refuse a folder where something else is written."""
+    scanned, geometry = where.scan, where.geometry
+    file = None if where.file == "" else Path(where.file)
+    problem = {
+        "volume": scanned.volume, "detector": scanned.detector, "views": scanned.views, "voxel": scanned.voxel,
+        "source": scanned.distances[0], "panel": scanned.distances[1],
+        "pixel": rounded([np.linalg.norm(geometry.u[0]), np.linalg.norm(geometry.v[0])]),
+        "clients": CLIENTS, "mu": TV, "noise_variance": NOISE_VARIANCE, "truth": where.source,
+        "projections": where.kind, "largest_line_integral": float(f"{float(where.projections.max()):.3g}"),
+        "noise_floor": 0.5 * NOISE_VARIANCE * where.projections.size,
+        "L": float(where.problem.lipschitz.mean()), "rho_max": where.problem.linop.squared_norm,
     }  # fmt: skip
-
-
-def described(one: Line, rounds: int) -> dict[str, Any]:
-    """A case in numbers."""
-    step = {} if one.step is None else {
-        "gamma0_times_L": one.step.gamma, "c_times_rounds": float(f"{one.step.decay * rounds:.6g}"),
-    }  # fmt: skip
-    return {
-        "label": label(one.case), "method": one.case.method, "clients_per_round": one.case.n, "levels": one.case.levels,
-        **step, "psnr_in_the_paper": ct_claims.PAPER.get(one.case), "bits_once_up": one.once_up,
-        "round": [int(k) for k in one.rounds], "objective": rounded(one.objective), "psnr": rounded(one.psnr),
-        "bits_up": [int(bits) for bits in one.bits_up], "bits_down": [int(bits) for bits in one.bits_down],
-    }  # fmt: skip
+    known = store.read("setting")
+    if known is None:
+        contents = {**described(scanned, file), "digest": where.digest, "problem": problem}
+        store.write("setting", contents, to_host(where.truth[:, :, where.middle]))
+    elif known["digest"] != where.digest:
+        raise ValueError(
+            f"output must be another folder: {store.folder} has runs of another setting ({known['digest']}, now "
+            f"{where.digest}): the volume or the scan has changed"
+        )

@@ -2,39 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.ct.quality import psnr
-from fpdfp.experiments.ct_claims import short
-from fpdfp.experiments.ct_runs import FIXED_LEVELS, LEVELS, OURS, PARTICIPATION, PER_ROUND, Line, label
-from fpdfp.experiments.figures import COLOURS, SETTINGS, figure_of, finish
+from fpdfp.experiments.ct_cases import FIXED_LEVELS, LEVELS, PARTICIPATION, PER_ROUND, label, our_cases, short
+from fpdfp.experiments.figures import COLOURS, SETTINGS, band, figure_of, finish
 from fpdfp.experiments.runs import Case
 
-Lines = Mapping[Case, Line]
-#: An objective this near to the minimum, relative to it, is within the accuracy of that.
-FLOOR = 1e-5
-#: Errors are shown on a scale from minus this to this.
-ERROR = 0.1
+#: An objective this near to the lowest, relative to it, is within the accuracy of that.
+FLOOR = 1e-6
+#: Errors are shown on a scale of so many times the largest of their root mean squares, with one digit.
+SPREAD = 4.0
 
 
-def draw(lines: Lines, truth: Array, best: dict[str, float], folder: Path) -> list[str]:
-    """Draw all figures into a folder, as PNG and, the curves, as SVG; return their names."""
+class Line(Protocol):
+    """What is drawn of a case: numbers at its evaluations, for one seed or with a row for each."""
+
+    @property
+    def case(self) -> Case: ...
+    @property
+    def rounds(self) -> Array: ...
+    @property
+    def objective(self) -> Array: ...
+    @property
+    def bits_up(self) -> Array: ...
+    @property
+    def once_up(self) -> float: ...
+    @property
+    def picture(self) -> Array: ...
+    @property
+    def qualities(self) -> dict[str, Array]: ...
+    def picture_psnr(self, truth: Array) -> float: ...
+
+
+def draw(lines: Mapping[Case, Line], truth: Array, lowest: float, folder: Path) -> list[str]:
+    """Draw all figures into a folder, as PNG and, the curves, as SVG; return their names.
+
+    ``lowest`` is the objective that others are compared with.
+    """
     from matplotlib import rc_context
 
-    by_levels = [lines[Case(PER_ROUND, levels)] for levels in LEVELS]
-    by_clients = [lines[Case(n, FIXED_LEVELS)] for n in PARTICIPATION]
-    ours = [one for one in lines.values() if one.case.method == OURS]
+    by_levels = [lines[case] for case in (Case(PER_ROUND, levels) for levels in LEVELS) if case in lines]
+    by_clients = [lines[case] for case in (Case(n, FIXED_LEVELS) for n in PARTICIPATION) if case in lines]
+    ours = [lines[case] for case in our_cases() if case in lines]
     with rc_context(SETTINGS):
         curves = {
-            "levels": against_rounds(by_levels, ours, best, f"n = {PER_ROUND}"),
-            "participation": against_rounds(by_clients, ours, best, f"s = {FIXED_LEVELS}"),
+            "levels": against_rounds(by_levels, ours, lowest, f"n = {PER_ROUND}"),
+            "participation": against_rounds(by_clients, ours, lowest, f"s = {FIXED_LEVELS}"),
             "bits": bits_and_rounds(by_levels, by_clients),
-            "against-bits": against_bits([*by_levels, *by_clients], ours, best),
+            "against-bits": against_bits([*by_levels, *by_clients], ours, lowest),
         }
         slices = {
             "slices-levels": pictures([*by_levels, *ours], truth),
@@ -47,27 +67,34 @@ def draw(lines: Lines, truth: Array, best: dict[str, float], folder: Path) -> li
     return [*curves, *slices]
 
 
-def against_rounds(lines: Sequence[Line], ours: Sequence[Line], best: dict[str, float], title: str) -> Any:
+def against_rounds(lines: Sequence[Line], ours: Sequence[Line], lowest: float, title: str) -> Any:
     """Objective and PSNR against rounds."""
-    figure, (objective, quality) = figure_of(2, width=4.6)
-    excess = excess_over(best)
-    for line, colour in zip(lines, COLOURS, strict=False):
-        name = f"FPDFP, {short(line.case, list(lines))}"
-        objective.plot(line.rounds[1:], excess(line), color=colour, label=name, linewidth=1.4)
-        quality.plot(line.rounds[1:], line.psnr[1:], color=colour, label=name, linewidth=1.4)
-    for line, style in zip(ours, ("-", "--"), strict=True):
-        objective.plot(line.rounds[1:], excess(line), style, color="black", label=label(line.case), linewidth=1.4)
-        quality.plot(line.rounds[1:], line.psnr[1:], style, color="black", label=label(line.case), linewidth=1.4)
-    quality.axhline(best["psnr"], color="#888888", linewidth=0.8, label="minimiser")
-    objective.set(xscale="log", yscale="log", ylabel="(F(x) − F*) / F*", title=f"{title}: objective")
-    quality.set(xscale="log", ylabel="PSNR (dB)", title=f"{title}: PSNR")
-    finish((objective, quality), "round")
+    qualities = list(next(iter([*lines, *ours])).qualities) if lines or ours else []
+    figure, (objective, *others) = figure_of(1 + len(qualities), width=4.2)
+    names = {one.case: f"FPDFP, {short(one.case, [each.case for each in lines])}" for one in lines}
+    styles = [*((one, colour, "-") for one, colour in zip(lines, COLOURS, strict=False)),
+              *((one, "black", style) for one, style in zip(ours, ("-", "--"), strict=False))]  # fmt: skip
+    for one, colour, style in styles:
+        name = names.get(one.case, label(one.case))
+        band(objective, one.rounds[1:], excess(one, lowest), name, colour, style)
+        for axes, quality in zip(others, qualities, strict=True):
+            band(axes, one.rounds[1:], np.atleast_2d(one.qualities[quality])[:, 1:], name, colour, style)
+    objective.set(xscale="log", yscale="log", ylabel="(F(x) − F_low) / F_low", title=f"{title}: objective")
+    for axes, quality in zip(others, qualities, strict=True):
+        axes.set(xscale="log", ylabel="dB", title=quality)
+    finish((objective, *others), "round")
     return figure
 
 
-def excess_over(best: dict[str, float]) -> Callable[[Line], Array]:
-    """How far objectives are above the minimum, relative to it, from the first evaluated round on."""
-    return lambda line: np.maximum(line.objective[1:] / best["objective"] - 1.0, FLOOR)
+def excess(line: Line, lowest: float) -> Array:
+    """How far objectives are above the lowest, relative to it, from the first evaluated round on."""
+    return np.maximum(np.atleast_2d(line.objective)[:, 1:] / lowest - 1.0, FLOOR)
+
+
+def mean_bits(line: Line) -> Array:
+    """The bits that clients have sent, the mean over seeds."""
+    mean: Array = np.atleast_2d(line.bits_up).mean(axis=0)
+    return mean
 
 
 def bits_and_rounds(by_levels: Sequence[Line], by_clients: Sequence[Line]) -> Any:
@@ -75,7 +102,8 @@ def bits_and_rounds(by_levels: Sequence[Line], by_clients: Sequence[Line]) -> An
     figure, panels = figure_of(2)
     for axes, lines in zip(panels, (by_levels, by_clients), strict=True):
         for line, colour in zip(lines, COLOURS, strict=False):
-            axes.plot(line.rounds, line.bits_up / 1e9, color=colour, label=short(line.case, list(lines)), linewidth=1.4)
+            name = short(line.case, [one.case for one in lines])
+            axes.plot(line.rounds, mean_bits(line) / 1e9, color=colour, label=name, linewidth=1.4)
         axes.set(ylabel="Gbit sent by clients")
     panels[0].set(title=f"n = {PER_ROUND}")
     panels[1].set(title=f"s = {FIXED_LEVELS}")
@@ -83,20 +111,22 @@ def bits_and_rounds(by_levels: Sequence[Line], by_clients: Sequence[Line]) -> An
     return figure
 
 
-def against_bits(lines: Sequence[Line], ours: Sequence[Line], best: dict[str, float]) -> Any:
+def against_bits(lines: Sequence[Line], ours: Sequence[Line], lowest: float) -> Any:
     """Objective and PSNR of the paper's method and of ours against bits."""
     figure, (objective, quality) = figure_of(2, width=5.0)
-    excess = excess_over(best)
+    cases = {line.case: line for line in lines}.values()
     colours = (*COLOURS, "#66ccee", "#bbbbbb", "#994455")
-    for one, colour in zip({line.case: line for line in lines}.values(), colours, strict=True):
-        for axes, values in ((objective, excess(one)), (quality, one.psnr[1:])):
-            axes.plot(one.bits_up[1:], values, color=colour, label=label(one.case), linewidth=1.4)
-    for one, style in zip(ours, ("-", "--"), strict=True):
-        for axes, values in ((objective, excess(one)), (quality, one.psnr[1:])):
-            sent, name = one.bits_up[1:] + one.once_up, f"{label(one.case)}, with what is sent once"
-            axes.plot(sent, values, style, color="black", label=name, linewidth=1.4)
-    objective.set(xscale="log", yscale="log", ylabel="(F(x) − F*) / F*")
-    quality.set(xscale="log", ylabel="PSNR (dB)")
+    styles = [*((one, colour, "-", label(one.case)) for one, colour in zip(cases, colours, strict=False)),
+              *((one, "black", style, f"{label(one.case)}, with what is sent once")
+                for one, style in zip(ours, ("-", "--"), strict=False))]  # fmt: skip
+    title = ""
+    for one, colour, style, name in styles:
+        title, values = next(iter(one.qualities.items()))
+        sent = mean_bits(one)[1:] + one.once_up
+        band(objective, sent, excess(one, lowest), name, colour, style)
+        band(quality, sent, np.atleast_2d(values)[:, 1:], name, colour, style)
+    objective.set(xscale="log", yscale="log", ylabel="(F(x) − F_low) / F_low")
+    quality.set(xscale="log", ylabel=f"{title} (dB)")
     finish((objective, quality), "bits sent by clients")
     objective.get_legend().remove()
     quality.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.02, 0.5))
@@ -109,17 +139,17 @@ def pictures(lines: Sequence[Line], truth: Array) -> Any:
 
     columns = len(lines) + 1
     figure = Figure(figsize=(1.7 * columns, 3.9), layout="constrained")
-    panels = figure.subplots(2, columns)
+    panels = figure.subplots(2, columns, squeeze=False)
     show(panels[0, 0], truth, "truth")
     panels[1, 0].axis("off")
+    sizes = [float(np.sqrt(np.mean((line.picture - truth) ** 2))) for line in lines]
+    most = float(f"{SPREAD * max(sizes, default=1.0):.0e}")
     for line, (above, below) in zip(lines, panels.T[1:], strict=True):
-        show(
-            above,
-            line.picture,
-            f"{label(line.case).removeprefix('FPDFP, ')}\n{psnr(line.picture, truth, peak=1.0):.2f} dB",
-        )
-        image = show(below, line.picture - truth, "error", cmap="RdBu_r", vmin=-ERROR, vmax=ERROR)
-    figure.colorbar(image, ax=panels[1, :].tolist(), shrink=0.8)
+        title = f"{label(line.case).removeprefix('FPDFP, ')}\n{line.picture_psnr(truth):.2f} dB"
+        show(above, line.picture, title)
+        image = show(below, line.picture - truth, "error", cmap="RdBu_r", vmin=-most, vmax=most)
+        if line is lines[-1]:
+            figure.colorbar(image, ax=panels[1, :].tolist(), shrink=0.8)
     return figure
 
 

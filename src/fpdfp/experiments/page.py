@@ -165,5 +165,9 @@ def row(case: dict[str, Any]) -> str:
 
 def item(claim: dict[str, str]) -> str:
     """A claim, its verdict and its numbers."""
-    numbers = claim["numbers"][0].upper() + claim["numbers"][1:]
-    return f"* **{claim['verdict']}**: {claim['claim']} {numbers}"
+    return f"* **{claim['verdict']}**: {claim['claim']} {upper(claim['numbers'])}"
+
+
+def upper(text: str) -> str:
+    """A text that begins with a capital letter."""
+    return text[0].upper() + text[1:]

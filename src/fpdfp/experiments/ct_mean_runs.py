@@ -1,4 +1,4 @@
-"""The runs of the second experiment: FPDFP for several levels and participations, tuned, and the shifted method."""
+"""The runs of the second experiment with the model ``mean``: FPDFP tuned for each participation, and ours."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ import numpy as np
 import fpdfp
 from fpdfp._array import to_host
 from fpdfp._typing import Array
+from fpdfp.ct.quality import psnr
 from fpdfp.engines.progress import format_bits
 from fpdfp.experiments import pool
-from fpdfp.experiments.ct_setting import CLIENTS, Setting
+from fpdfp.experiments.ct_cases import FIXED_LEVELS, compressors, ours
+from fpdfp.experiments.ct_setting import Setting
 from fpdfp.experiments.runs import Case, Step, final, schedule
 
-LEVELS: tuple[int | None, ...] = (500, 1000, 3000, 5000, None)
-#: The participants where the levels vary, the levels where participation varies, and the participations.
-PER_ROUND, FIXED_LEVELS, PARTICIPATION = 5, 1000, (2, 5, 10, CLIENTS)
 #: The grid of FPDFP's steps, γ_k = γ0/(1 + ck): γ0 in units of 1/L with L the mean of the clients' constants, and c in
 #: units of one over the number of rounds.
 GAMMAS = (1.0, 1.5, 1.9)
@@ -30,10 +29,6 @@ DECAYS = (0.0, 2.0, 8.0)
 #: With c = 0 the γ0 of the grid are compared after this part of the rounds; with the best every c runs to the end.
 FIRST_STAGE = 0.1
 SEED = 1
-#: Ours: the method and the messages of fpdfp.solve where nothing is given, but with a few dual steps a round, which is
-#: enough for images.
-OURS = "ours"
-DUAL_STEPS, LEVELS_UP, LEVELS_DOWN = 10, 5, 31
 COLUMNS = ("round", "objective", "bits_up", "bits_down", "psnr")
 
 
@@ -46,42 +41,10 @@ class Job(NamedTuple):
     rounds: int
 
 
-def cases() -> list[Case]:
-    """All cases of FPDFP, each once."""
-    by_levels = [Case(PER_ROUND, levels) for levels in LEVELS]
-    return [*by_levels, *(Case(n, FIXED_LEVELS) for n in PARTICIPATION if n != PER_ROUND)]
-
-
-def our_cases() -> list[Case]:
-    """The shifted method with as many clients, and with everyone."""
-    return [Case(n, LEVELS_UP, OURS) for n in (PER_ROUND, CLIENTS)]
-
-
-def label(case: Case) -> str:
-    """The name of a case in tables."""
-    return f"ours, n = {case.n}" if case.method == OURS else case.label
-
-
-def ours() -> dict[str, Any]:
-    """Arguments of solve."""
-    return {
-        "method": fpdfp.ShiftedPDFP(preconditioner="fourier", dual_steps=DUAL_STEPS),
-        "compressor": fpdfp.QSGD(LEVELS_UP, norm="max"),
-        "downlink": fpdfp.QSGD(LEVELS_DOWN, norm="max"),
-    }
-
-
 def evaluations(rounds: int) -> list[int]:
     """The rounds after which a run is evaluated, about 30: closer at first."""
     spaced = np.concatenate([np.geomspace(1, rounds, 12), np.linspace(0, rounds, 21)[1:]])
     return sorted(set(spaced.round().astype(int).tolist()))
-
-
-def compressors(case: Case) -> Any:
-    """One norm for each slice of x, one for each slice and component of v."""
-    if case.levels is None:
-        return None
-    return {"x": fpdfp.QSGD(case.levels, block=(2,)), "v": fpdfp.QSGD(case.levels, block=(0, 3))}
 
 
 class Here:
@@ -194,6 +157,15 @@ class Line(NamedTuple):
     bits_down: Array
     once_up: float
     picture: Array
+
+    @property
+    def qualities(self) -> dict[str, Array]:
+        """What figures show of the image, by title."""
+        return {"PSNR of the volume": self.psnr}
+
+    def picture_psnr(self, truth: Array) -> float:
+        """The PSNR of the picture."""
+        return psnr(self.picture, truth, peak=1.0)
 
     @property
     def ended(self) -> float:

@@ -1,0 +1,5 @@
+"""``python -m fpdfp``: the command line."""
+
+from fpdfp.cli import main
+
+main()

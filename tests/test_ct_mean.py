@@ -1,0 +1,144 @@
+"""The second experiment with the model ``mean``: its setting, its results, going on after an interruption."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fpdfp.experiments import ct_mean_claims, ct_mean_page, ct_mean_runs
+from fpdfp.experiments.ct_cases import OURS
+from fpdfp.experiments.ct_mean import reproduce
+from fpdfp.experiments.ct_mean_runs import Line, evaluations
+from fpdfp.experiments.ct_setting import CLIENTS, MEAN, SCANS, fitted, setting
+from fpdfp.experiments.runs import Case, Step
+
+FIGURES = ("levels", "participation", "bits", "against-bits", "slices-levels", "slices-participation")
+FEW: dict[str, Any] = {"rounds": 20, "device": "cpu"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_grid() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ct_mean_runs, "GAMMAS", (1.0, 1.5))
+        patch.setattr(ct_mean_runs, "DECAYS", (0.0, 2.0))
+        yield
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: Any) -> Path:
+    folder: Path = tmp_path_factory.mktemp("tiny")
+    reproduce("tiny", folder, **FEW)
+    return folder
+
+
+def test_everything_is_there(results: Path) -> None:
+    summary = json.loads((results / "results.json").read_text())
+    assert len(summary["cases"]) == 10
+    for case in summary["cases"]:
+        assert case["round"][0] == 0
+        assert case["round"][-1] == 20
+        assert case["bits_up"] == sorted(case["bits_up"])
+        assert case["psnr"][-1] > case["psnr"][0]
+        assert case["objective"][-1] >= summary["minimum"]["objective"] * (1 - 1e-4)
+    assert [case["psnr_in_the_paper"] for case in summary["cases"]] == [
+        44.76, 45.78, 45.83, 45.86, 45.86, 45.10, 45.92, 45.82, None, None,
+    ]  # fmt: skip
+    for name in FIGURES:
+        assert (results / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    text = (results / "claims.md").read_text()
+    assert "not the paper's model" in text
+    for claim in summary["claims"]:
+        assert claim["claim"] in text
+        assert claim["verdict"] == "measured"
+    times = json.loads((results / "times.json").read_text())
+    assert all(0 < one["rounds"] < one["seconds"] for one in times["runs"].values())
+
+
+def test_what_is_done_is_not_done_again(results: Path, tmp_path: Path) -> None:
+    shutil.copytree(results, tmp_path / "copy")
+    runs = tmp_path / "copy" / "runs" / "runs.jsonl"
+    lines = runs.read_text().splitlines(keepends=True)
+    runs.write_text("".join(lines[:-1]) + lines[-1][:50])  # a crash cuts the last line off
+    reproduce("tiny", tmp_path / "copy", **FEW)
+    for name in ("results.json", "claims.md", "levels.svg", "slices-levels.png"):
+        assert (tmp_path / "copy" / name).read_bytes() == (results / name).read_bytes(), name
+    assert len(runs.read_text().splitlines()) == len(lines)
+
+
+def test_the_setting() -> None:
+    where = setting(SCANS[MEAN, "tiny"])
+    assert sorted(np.bincount(where.owner)) == [2] * CLIENTS
+    assert where.truth.max() == 1.0
+    assert where.truth.min() >= 0.0
+    again = setting(SCANS[MEAN, "tiny"])
+    assert again.digest == where.digest
+    np.testing.assert_array_equal(again.projections, where.projections)
+    # The data term does not depend on how fine the panel is.
+    finer = SCANS[MEAN, "tiny"]._replace(detector=(48, 32))
+    assert finer.weight == pytest.approx(where.scan.weight / 4)
+    assert where.psnr(where.truth + np.float32(0.1)) == pytest.approx(20.0, abs=1e-3)
+
+
+def test_a_volume_of_a_file(tmp_path: Path) -> None:
+    grid = np.linspace(-1, 1, 32)
+    ball = (grid[:, None, None] ** 2 + grid[None, :, None] ** 2 + grid**2 < 0.5).astype(np.float32) * 7.0
+    np.save(tmp_path / "ball.npy", ball)
+    where = setting(SCANS[MEAN, "tiny"], volume=tmp_path / "ball.npy")
+    assert where.truth.shape == (16, 16, 8)
+    assert where.truth.max() == 1.0
+    # Slices as thick as before: the ball is cut above and below, and round across z.
+    middle = where.truth[:, :, 4]
+    np.testing.assert_allclose(middle, middle.T, atol=1e-6)
+    assert middle.sum() == pytest.approx(np.pi * 0.5 * 64, rel=0.1)
+    with pytest.raises(ValueError, match="same value everywhere"):
+        fitted(np.ones((4, 4, 4)), (2, 2, 2))
+
+
+def test_the_head(data_dir: Path) -> None:
+    where = setting(SCANS[MEAN, "tiny"], volume=data_dir / "head.mat")
+    assert where.truth.shape == (16, 16, 8)
+    assert "head.mat" in where.source
+
+
+def test_evaluations_are_few() -> None:
+    at = evaluations(400)
+    assert at[0] == 1
+    assert at[-1] == 400
+    assert len(at) < 35
+
+
+@pytest.mark.parametrize("name", ["mean-paper", "mean-paper-head", "mean-small"])
+def test_committed_pages_say_what_the_numbers_say(name: str) -> None:
+    folder = Path(__file__).parents[1] / "docs" / "results" / "ct" / name
+    summary = json.loads((folder / "results.json").read_text())
+    assert (folder / "claims.md").read_text() == ct_mean_page.write(summary, FIGURES)
+    assert [claim._asdict() for claim in ct_mean_claims.judge(lines_in(summary))] == summary["claims"]
+
+
+def lines_in(summary: dict[str, Any]) -> dict[Case, Line]:
+    """The lines of results."""
+    lines = {}
+    for one in summary["cases"]:
+        case = Case(one["clients_per_round"], one["levels"], one["method"])
+        step = None if case.method == OURS else Step(one["gamma0_times_L"], one["c_times_rounds"])
+        columns = [np.array(one[column], dtype=np.float64) for column in ct_mean_runs.COLUMNS]
+        rounds, objective, bits_up, bits_down, psnr = columns
+        lines[case] = Line(
+            case, step, rounds, objective, psnr, bits_up, bits_down, one["bits_once_up"], np.zeros((1, 1))
+        )
+    return lines
+
+
+def test_other_steps_are_pointed_out(results: Path) -> None:
+    lines = lines_in(json.loads((results / "results.json").read_text()))
+    everyone, some = Case(CLIENTS, 1000), Case(5, 1000)
+    same = {case: one._replace(step=lines[some].step) for case, one in lines.items()}
+    assert "same step" not in ct_mean_claims.by_participation(same).numbers
+    other = same | {everyone: same[everyone]._replace(step=Step(1.0, 7.0))}
+    assert "Not all have the same step" in ct_mean_claims.by_participation(other).numbers
