@@ -1,19 +1,57 @@
-"""Tuning on a grid by stages: what the benchmarks share beside `fpdfp.experiments.pool`."""
+"""The one rule by which methods are tuned on all pages, and what the benchmarks share beside `fpdfp.experiments.pool`.
+
+A method takes γ_k = γ0/(1 + ck) with γ0 in GAMMAS/L, L the mean of the clients' Lipschitz constants, c in DECAYS (0 alone
+where its step is constant), and messages with s in LEVELS where it sends compressed ones. For each s all settings run
+250 rounds with seed 0, the best third goes on to 1,000, the best two of those to the end: by relative error, and by bits
+where the smallest target was reached. Of all these runs, the setting that a page shows for an accuracy is the one that
+needed the fewest bits, up and down and what was sent once together: another one for each accuracy, as a run that is told
+its target would have. It then runs again with the seeds of the page.
+"""
 
 from __future__ import annotations
 
 import argparse
 import math
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import fpdfp
 from benchmarks._problems import Setting
 from fpdfp import steps
-from fpdfp.experiments import runs
+from fpdfp.experiments import pool, runs
+
+GAMMAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+DECAYS = (0.0, 0.001, 0.01)
+LEVELS = (2, 5, 20)
+#: Rounds of the stages of tuning before the last, and how many of so many settings go on.
+STAGES: tuple[tuple[int, Callable[[int], int]], ...] = ((250, lambda count: math.ceil(count / 3)), (1000, lambda _: 2))
+#: What is looked at when a run is first within a relative error.
+MEASURES = ("round", "bits_up", "bits_down", "seconds")
+
+#: Rounds, bits and seconds to each target, None where a run did not get there.
+Totals = dict[str, dict[str, float] | None]
+
+
+class Choice(NamedTuple):
+    """A setting of the grid: γ0 L, c, and the levels of messages; None where they are not compressed."""
+
+    gamma: float
+    decay: float
+    levels: int | None
+
+    def __str__(self) -> str:
+        levels = "" if self.levels is None else f", s = {self.levels}"
+        return f"{self.gamma:g}/L, c = {self.decay:g}{levels}"
+
+
+class Outcome(NamedTuple):
+    """What came of a run: its relative error at the end, infinite where it diverged, and how it got to each target."""
+
+    error: float
+    totals: Totals
 
 
 def positive(text: str) -> int:
@@ -24,13 +62,66 @@ def positive(text: str) -> int:
     return value
 
 
-#: Rounds of the stages of tuning before the last, and how many of so many settings go on.
-STAGES: tuple[tuple[int, Callable[[int], int]], ...] = ((250, lambda count: math.ceil(count / 3)), (1000, lambda _: 2))
+def choices(
+    *,
+    falling: bool = True,
+    levels: Sequence[int | None] = LEVELS,
+    gammas: Sequence[float] = GAMMAS,
+    decays: Sequence[float] = DECAYS,
+) -> list[Choice]:
+    """Return the grid of a method; ``falling`` says whether its step may fall, ``levels`` is (None,) for exact ones."""
+    return [Choice(gamma, decay, s) for s in levels for gamma in gammas for decay in (decays if falling else (0.0,))]
 
 
-def stages(rounds: int, last: Callable[[int], int]) -> list[tuple[int, Callable[[int], int]]]:
+def tune(
+    grid: Iterable[Choice],
+    rounds: int,
+    compute: Callable[[Sequence[Choice], int], Sequence[Outcome]],
+    before: Sequence[tuple[int, Callable[[int], int]]] = STAGES,
+) -> dict[Choice, Outcome]:
+    """Return what came of every setting of a grid, each run as long as the rule lets it."""
+    plan = stages(rounds, lambda count: count, before)
+    found: dict[Choice, Outcome] = {}
+    by_levels: dict[int | None, list[Choice]] = {}
+    for one in grid:
+        by_levels.setdefault(one.levels, []).append(one)
+
+    def score(left: Sequence[Choice], count: int) -> list[float]:
+        found.update(zip(left, compute(left, count), strict=True))
+        return [ranked(found[one]) for one in left]
+
+    for same in by_levels.values():
+        pool.halve(same, plan, score)
+    return found
+
+
+def stages(
+    rounds: int, last: Callable[[int], int], before: Sequence[tuple[int, Callable[[int], int]]] = STAGES
+) -> list[tuple[int, Callable[[int], int]]]:
     """Return the stages of tuning, the last of which has all rounds."""
-    return [*(stage for stage in STAGES if stage[0] < rounds), (rounds, last)]
+    return [*(stage for stage in before if stage[0] < rounds), (rounds, last)]
+
+
+def ranked(outcome: Outcome) -> float:
+    """What settings of a stage are ordered by: the relative error, or bits where the smallest target was reached."""
+    last = list(outcome.totals.values())[-1]
+    return outcome.error if last is None else -1.0 / (1.0 + bits(last))
+
+
+def bits(one: dict[str, float]) -> float:
+    """Up and down."""
+    return one["bits_up"] + one["bits_down"]
+
+
+def best(found: dict[Choice, Outcome], target: float) -> Choice | None:
+    """Return the setting that needed the fewest bits to a relative error, None where none got there."""
+    there = {one: totals for one, outcome in found.items() if (totals := outcome.totals[f"{target:g}"]) is not None}
+    return min(there, key=lambda one: bits(there[one])) if there else None
+
+
+def at_the_end(one: Choice) -> bool:
+    """Whether a best step is at an end of the grid."""
+    return one.gamma in (GAMMAS[0], GAMMAS[-1])
 
 
 def schedule(where: Setting, gamma: float, decay: float) -> steps.Schedule:
@@ -52,7 +143,36 @@ def run_until(where: Setting, problem: fpdfp.Problem, method: Any, error: float,
     return result
 
 
+def outcome(where: Setting, result: fpdfp.Result, targets: Sequence[float]) -> Outcome:
+    """Return what came of a run."""
+    error = float(result.history.objective[-1] / where.best - 1)
+    totals: Totals = {}
+    for target in targets:
+        one = first_within(where, result.history, target, MEASURES)
+        if one is not None:
+            one["bits_up"] += result.bits_once_up
+            one["bits_down"] += result.bits_once_down
+        totals[f"{target:g}"] = one
+    return Outcome(math.inf if result.status == "diverged" else error, totals)
+
+
 def first_within(where: Setting, history: fpdfp.History, error: float, names: Sequence[str]) -> dict[str, float] | None:
     """Return some columns at the first evaluation within a relative error; None if there is none."""
     within = np.flatnonzero(history.objective <= where.best * (1 + error))
     return {name: float(history[name][within[0]]) for name in names} if len(within) else None
+
+
+class Spread(NamedTuple):
+    """The median over seeds, the least and the largest; runs that did not get there count as larger than all others."""
+
+    median: float
+    least: float
+    largest: float
+
+
+def spread(runs_of_seeds: Sequence[Totals], target: float, value: Callable[[dict[str, float]], float]) -> Spread | None:
+    """Return the spread of a number over seeds; None where most did not get to the target."""
+    found = [value(one) if one is not None else math.inf for one in (totals[f"{target:g}"] for totals in runs_of_seeds)]
+    ordered = sorted(found)
+    median = ordered[len(ordered) // 2]
+    return None if math.isinf(median) else Spread(median, ordered[0], ordered[-1])
