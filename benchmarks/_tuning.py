@@ -1,11 +1,11 @@
 """The one rule by which methods are tuned on all pages, and what the benchmarks share beside `fpdfp.experiments.pool`.
 
-A method takes γ_k = γ0/(1 + ck) with γ0 in GAMMAS/L, L the mean of the clients' Lipschitz constants, c in DECAYS (0 alone
-where its step is constant), and messages with s in LEVELS where it sends compressed ones. For each s all settings run
-250 rounds with seed 0, the best third goes on to 1,000, the best two of those to the end: by relative error, and by bits
-where the smallest target was reached. Of all these runs, the setting that a page shows for an accuracy is the one that
-needed the fewest bits, up and down and what was sent once together: another one for each accuracy, as a run that is told
-its target would have. It then runs again with the seeds of the page.
+A method takes γ_k = γ0/(1 + ck) with γ0 in GAMMAS/L, L the mean of the clients' Lipschitz constants, c in DECAYS (0
+alone where its step is constant), and messages with s in LEVELS where it sends compressed ones. For each s all settings
+run 250 rounds with seed 0, the best third goes on to 1,000, the best two of those to the end: by relative error, and by
+bits where the smallest target was reached. Of all these runs, the setting that a page shows for an accuracy is the one
+that needed the fewest bits, up and down and what was sent once together: another one for each accuracy, as a run that
+is told its target would have. It then runs again with the seeds of the page.
 """
 
 from __future__ import annotations

@@ -63,6 +63,7 @@ def test_a_run_stops_with_a_guarantee_and_counts_what_it_cost() -> None:
     stopped = fpdfp.solve(problem, tol=1e-5, **run)
     assert stopped.status == "converged"
     assert "at most tol=1e-05" in stopped.message
+    assert stopped.certificate.relative_gap is not None
     assert stopped.certificate.relative_gap <= 1e-5
     assert 0 <= stopped.objective / best - 1 <= 1e-5
     same = fpdfp.solve(problem, **(run | {"rounds": stopped.rounds}))

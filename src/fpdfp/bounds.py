@@ -171,8 +171,9 @@ class Feasibility:
             rmatvec=lambda u: (seen * linop.apply(u.reshape(linop.in_shape))).ravel(),
             dtype=np.float64,
         )
-        w: Any = lsmr(adjoint, r.ravel(), atol=1e-15, btol=1e-15, conlim=0, maxiter=LSMR_STEPS)[0]
-        return seen * w.reshape(linop.out_shape)
+        w: Array = lsmr(adjoint, r.ravel(), atol=1e-15, btol=1e-15, conlim=0, maxiter=LSMR_STEPS)[0]
+        moved: Array = seen * w.reshape(linop.out_shape)
+        return moved
 
 
 class Search:

@@ -35,8 +35,11 @@ class Purpose(enum.IntEnum):
     BATCH = 1
     REFRESH = 2  # of what a client of a variance-reduced method compares with
     DROP_OUT = 3
+    ONCE_CLIENTS = 4  # who sends something before the first round
+    ANNOUNCE = 5  # of what the server tells everyone before the first round
     DOWNLINK = 8  # plus the number of the field in the server's message
     QUANTIZE = 16  # plus the number of the field in the reply
+    ONCE = 32  # plus the number of the field in what is sent before the first round
 
 
 #: A plain integer, since an enumeration is slow.
@@ -132,7 +135,13 @@ def table_size(count: int) -> int:
     return 1 << max(2, (2 * count - 1).bit_length())
 
 
-def choose_clients(seed: int, round: int, n_clients: int, count: int) -> IntArray:  # noqa: A002
+def choose_clients(
+    seed: int,
+    round: int,  # noqa: A002
+    n_clients: int,
+    count: int,
+    purpose: int = _PARTICIPATION,
+) -> IntArray:
     """Draw ``count`` of ``n_clients`` clients, uniformly without replacement, in ascending order.
 
     The cost depends on ``count`` alone.
@@ -146,6 +155,6 @@ def choose_clients(seed: int, round: int, n_clients: int, count: int) -> IntArra
         return np.arange(n_clients, dtype=np.int64)
     chosen = np.empty(count, dtype=np.int64)
     table = np.empty(table_size(count), dtype=np.int64)
-    _philox().sample_subset(seed & 0xFFFFFFFF, seed >> 32, _PARTICIPATION, 0, round, n_clients, count, table, chosen)
+    _philox().sample_subset(seed & 0xFFFFFFFF, seed >> 32, int(purpose), 0, round, n_clients, count, table, chosen)
     chosen.sort()
     return chosen

@@ -20,7 +20,17 @@ from fpdfp.engines.downlink import FULL
 from fpdfp.engines.ledger import digest
 from fpdfp.engines.local import DivergenceError, StoppedError
 from fpdfp.engines.parcel import payload
-from fpdfp.engines.replies import LARGEST, Arrived, DivergedError, Reply, check_rows, decoded, joined
+from fpdfp.engines.replies import (
+    LARGEST,
+    Arrived,
+    DivergedError,
+    OnceReply,
+    Reply,
+    check_rows,
+    decoded,
+    decoded_once,
+    joined,
+)
 from fpdfp.engines.site import ROUNDS, Job
 from fpdfp.engines.traffic import NOTHING, Bits
 from fpdfp.engines.tuples import named
@@ -382,35 +392,31 @@ class Crew(abc.ABC):
         self._told, self._positions, self._steps, self._early, self._next = {}, {}, [], None, None
         self._lacking = {}
 
-    def gather(self, problem: Problem, method: Method, clients: IntArray) -> Any:
-        """Return what clients send once, before the first round."""
-        method = method.asking(problem.losses)
-        if not method.gathers:
-            return ()
-        if clients[0] == 0:
-            jobs = self.jobs(problem, method, model=without_map(problem.model))
-            asked = {site: {"gather": {"job": self.portable(job)}} for site, job in enumerate(jobs)}
-            replies = self.all_of(asked, self._check_gathered)
-            parts = [replies[site]["gather"] for site in range(len(self.names))]
-            fields = tuple(parts[0]["fields"])
-            for name, part in zip(self.names, parts, strict=True):
-                shapes = [[array.shape[1:] for array in one["arrays"]] for one in (part, parts[0])] if fields else []
-                if tuple(part["fields"]) != fields or (shapes and shapes[0] != shapes[1]):
-                    raise MessageError(
-                        f"{name} and {self.names[0]} disagree on what is sent once: have they the same kind of losses?"
-                    )
-            rows = zip(*(part["arrays"] for part in parts), strict=True) if fields else ()
-            arrays = [np.concatenate(one) for one in rows]
-            self._once = named("Once", fields), arrays
-        kind, arrays = self._once
-        return kind(*(array[clients] for array in arrays)) if arrays else ()
+    def gather(self, problem: Problem, method: Method, clients: IntArray, seed: int) -> tuple[Any, int]:
+        """Return what some clients send once, before the first round, as the server decodes it, and its bits."""
+        jobs = self.jobs(problem, method, seed=seed, model=without_map(problem.model))
+        own = [clients[(clients >= numbers[0]) & (clients <= numbers[-1])] for numbers in self.numbers]
+        asked = {
+            site: {"gather": {"job": self.portable(job), "clients": own[site]}}
+            for site, job in enumerate(jobs)
+            if len(own[site])
+        }
+        messages = method.messages_once(problem.model)
+        found: dict[int, OnceReply] = {}
 
-    def _check_gathered(self, site: int, reply: dict[str, Any]) -> None:
-        part = reply["gather"]
-        if part["fields"] and len(part["arrays"]) != len(part["fields"]):
-            raise MessageError("what is sent once must have an array for each field")
-        for array in part["arrays"] if part["fields"] else ():
-            self._check_rows(site, array, array.shape[1:])
+        def check(site: int, reply: dict[str, Any]) -> None:
+            found[site] = decoded_once(reply["gather"], own[site], messages)
+
+        self.all_of(asked, check)
+        parts = [found[site] for site in asked]
+        first = self.names[next(iter(asked))]
+        for site, part in zip(asked, parts, strict=True):
+            if part.fields != parts[0].fields or part.shapes != parts[0].shapes:
+                raise MessageError(
+                    f"{self.names[site]} and {first} disagree on what is sent once: have they the same kind of losses?"
+                )
+        arrays = [np.concatenate(one) for one in zip(*(part.arrays for part in parts), strict=True)]
+        return named("Once", parts[0].fields)(*arrays), sum(part.bits for part in parts)
 
     def install(self, problem: Problem, method: Method) -> None:
         """Take note of the method that was made of what clients have sent once."""
@@ -515,7 +521,7 @@ class Crew(abc.ABC):
             try:
                 good[site] = decoded(
                     reply["update"], requests[site]["update"]["clients"], self._prepared.reply_shapes(self._model),
-                    self._compressors, self._model, self.norm_bound,
+                    self._compressors, np.dtype(self._model.dtype), self._model.device, self.norm_bound,
                 )  # fmt: skip
             except Exception as error:
                 self._wasted(reply, ())

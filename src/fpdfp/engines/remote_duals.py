@@ -56,34 +56,33 @@ class RemoteDuals:
         )
         per_class = losses.shape[:-1]
         features = losses.shape[-1:]
-        found = self._ask("start", {"gradient": losses.shape, "sizes": per_class, "columns": features})
-        self._gradient, self._sizes, self._columns = found["gradient"], found["sizes"], found["columns"]
+        self._start = self._ask("start", {"gradient": losses.shape, "sizes": per_class, "columns": features})
 
-    def _ask(self, part: str, shapes: Mapping[str, Shape], direction: Array | None = None, scale: float = 1.0) -> Any:
+    def _ask(self, part: str, shapes: Mapping[str, Shape], direction: Array | None = None, scale: float = 1.0) -> dict[str, Array]:
         ask = {"x": self._x, "part": part, "direction": direction, "scale": scale}
         return self._crew.duals(ask, self._weights, shapes)
 
     def gradient(self, direction: Array | None = None) -> Array:
         """Return Aᵀcθ with s = 1."""
         if direction is None:
-            return self._gradient
-        found: Array = self._ask("gradient", {"gradient": self._losses.shape}, direction)["gradient"]
+            return self._start["gradient"]
+        found = self._ask("gradient", {"gradient": self._losses.shape}, direction)["gradient"]
         return found
 
     def gap(self, direction: Array | None, scale: float) -> float:
         """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j)."""
-        rounding = form_rounding(CURVATURES[self._losses.family], self._columns, self._x)
+        rounding = form_rounding(CURVATURES[self._losses.family], self._start["columns"], self._x)
         if direction is None and scale == 1.0:
             return rounding
         return float(self._ask("gap", {"gap": ()}, direction, scale)["gap"]) + rounding
 
     def rounding(self) -> Array:
         """Return what rounding may have done to each entry of the gradient."""
-        return sum_rounding(self._sizes, self._columns)
+        return sum_rounding(self._start["sizes"], self._start["columns"])
 
     def curvature(self, direction: Array) -> Array:
         """Return the Hessian of h at x times a direction."""
-        found: Array = self._ask("curvature", {"curvature": self._losses.shape}, direction)["curvature"]
+        found = self._ask("curvature", {"curvature": self._losses.shape}, direction)["curvature"]
         return found
 
     def hessian(self) -> Array | None:
@@ -91,5 +90,5 @@ class RemoteDuals:
         size = self._x.size
         if size > DENSE_HESSIAN:
             return None
-        found: Array = self._ask("hessian", {"hessian": (size, size)})["hessian"]
+        found = self._ask("hessian", {"hessian": (size, size)})["hessian"]
         return found

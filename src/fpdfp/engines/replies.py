@@ -9,11 +9,11 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import Compressor
+from fpdfp.compress.plain import plain_bits
 from fpdfp.engines.site import shortened
 from fpdfp.engines.tuples import named
 from fpdfp.errors import MessageError
 from fpdfp.methods.base import Work
-from fpdfp.problem import Model
 
 #: The largest number that a reply may hold, by its bytes: its square is still a number.
 LARGEST = {4: 1e18, 8: 1e150}
@@ -47,7 +47,8 @@ def decoded(
     clients: IntArray,
     shapes: Mapping[str, Shape],
     compressors: Mapping[str, Compressor],
-    model: Model,
+    dtype: np.dtype[Any],
+    device: str,
     norm_bound: float | None,
 ) -> Reply:
     """Return a site's messages as arrays; raise MessageError for anything that is not what was asked for."""
@@ -63,7 +64,7 @@ def decoded(
         lengths = np.array([8 * len(frame) for frame in frames[name]])
         if ((lengths - bits[field] < 0) | (lengths - bits[field] >= 8)).any():
             raise MessageError(f"the messages in {name!r} are not as long as the reply says")
-        numbers = compressors[name].decode(frames[name], shape, model.dtype, model.device)
+        numbers = compressors[name].decode(frames[name], shape, dtype, device)
         if numbers.size and float(abs(numbers).max()) > LARGEST[numbers.dtype.itemsize]:
             raise DivergedError(f"the numbers in {name!r} are too large")
         arrays.append(shortened(numbers, norm_bound))
@@ -71,6 +72,36 @@ def decoded(
     if not isinstance(work, list) or len(work) != 2 or any(type(n) is not int or not 0 <= n < 1 << 31 for n in work):
         raise MessageError("work must be two counts")
     return Reply(np.asarray(clients), tuple(shapes), arrays, int(bits.sum()), Work(*work))
+
+
+class OnceReply(NamedTuple):
+    """What a site's clients send before the first round, decoded."""
+
+    fields: tuple[str, ...]
+    arrays: list[Array]
+    bits: int
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """Of one client's arrays."""
+        return [array.shape[1:] for array in self.arrays]
+
+
+def decoded_once(
+    part: Mapping[str, Any], clients: IntArray, messages: Mapping[str, tuple[Compressor, Shape]]
+) -> OnceReply:
+    """Return what a site's clients send once; raise MessageError for anything that cannot be what was asked for."""
+    if messages:
+        shapes = {name: shape for name, (_, shape) in messages.items()}
+        compressors = {name: compressor for name, (compressor, _) in messages.items()}
+        reply = decoded({"work": [0, 0], **part}, clients, shapes, compressors, np.dtype(np.float32), "cpu", None)
+        return OnceReply(reply.fields, reply.arrays, reply.bits)
+    fields, arrays = tuple(map(str, part["fields"])), list(part["arrays"])
+    if not fields or len(arrays) != len(fields):
+        raise MessageError("what is sent once must have an array for each field")
+    for array in arrays:
+        check_rows(array, (len(clients), *array.shape[1:]))
+    return OnceReply(fields, arrays, sum(len(array) * plain_bits(array.shape[1:], array.dtype) for array in arrays))
 
 
 def joined(replies: Sequence[Reply], xp: Any) -> Arrived:

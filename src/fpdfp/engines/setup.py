@@ -10,14 +10,16 @@ import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._rounding import round_down, round_up
-from fpdfp._typing import Array
+from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import Compressor, Full
 from fpdfp.compress.wire import frame_bits
 from fpdfp.engines.downlink import FULL, Downlink, full_bits
 from fpdfp.engines.remote import RemoteLosses
 from fpdfp.errors import StepTooLargeWarning
 from fpdfp.methods.base import Method
+from fpdfp.precondition.cost import PREFERENCES, Circumstances, Prefer
 from fpdfp.problem import Problem
+from fpdfp.rng import Draws, Purpose
 
 
 def participants(problem: Problem, method: Method, clients_per_round: int | None) -> int:
@@ -101,14 +103,40 @@ class Prepared(NamedTuple):
     bits_once: tuple[int, int]
 
 
+class Wish(NamedTuple):
+    """What a run is for: its relative error, and whether to save rounds, bits or both."""
+
+    accuracy: float = 1e-6
+    prefer: Prefer = "balanced"
+
+
+def wish(accuracy: Any, tol: float | None, prefer: Any) -> Wish:
+    """Return what a run is for; where no accuracy is given, that of ``tol``."""
+    _checks.choice("prefer", prefer, PREFERENCES)
+    if accuracy is None:
+        return Wish(Wish().accuracy if tol is None else min(tol, 0.1), prefer)
+    value = _checks.real("accuracy", accuracy, positive=True)
+    if value >= 1:
+        raise ValueError(f"accuracy must be below 1, got {value:g}")
+    return Wish(value, prefer)
+
+
 def prepare(
-    problem: Problem, method: Method, compressor: Any, n: int, rounds: int, downlink: Downlink | None = None
+    problem: Problem,
+    method: Method,
+    compressor: Any,
+    n: int,
+    rounds: int,
+    downlink: Downlink | None = None,
+    seed: int = 0,
+    wanted: Wish = Wish(),  # noqa: B008 - a constant
 ) -> Prepared:
     """Choose compressors for the fields of the reply, and the automatic hyper-parameters."""
     chosen = method.specialise(problem.model)
     check(problem, chosen)
     compressors = compressors_of(chosen, method, problem, compressor)
-    chosen, bits_once = exchange_once(problem, chosen)
+    chosen = chosen.plan(problem.losses, lambda: circumstances(problem, chosen, compressors, downlink, n, wanted))
+    chosen, bits_once = exchange_once(problem, chosen, seed)
     constants = constants_of(problem, chosen, compressors, n)
     settled = chosen.settle(constants)
     if settled.factor is not chosen.factor:
@@ -132,26 +160,63 @@ def prepare(
     return Prepared(prepared, compressors, bits_once)
 
 
-def exchange_once(problem: Problem, method: Method) -> tuple[Method, tuple[int, int]]:
+def circumstances(
+    problem: Problem,
+    method: Method,
+    compressors: Mapping[str, Compressor],
+    downlink: Downlink | None,
+    n: int,
+    wanted: Wish,
+) -> Circumstances:
+    """Return what is known of a run before anyone is asked; the bits of a round from normally distributed messages."""
+    generator, count = np.random.default_rng(0), problem.n_clients
+
+    def typical(compressor: Compressor, shape: Shape) -> float:
+        sample = generator.standard_normal((1, *shape)).astype(problem.model.dtype)
+        return float(compressor.compress(sample, Draws(0, 0, np.zeros(1, dtype=np.int64)), 0).bits[0])
+
+    up = n * sum(typical(compressors[name], shape) for name, shape in method.reply_shapes(problem.model).items())
+    down: float = n * full_bits(np.zeros(problem.model.shape, dtype=problem.model.dtype))
+    if downlink is not None:
+        # A client that takes part gets all differences since the last time, or everything if that is shorter.
+        down = min(down, count * typical(downlink.compressor, problem.model.shape))
+    rows = float(problem.losses.sizes.sum()) / count
+    return Circumstances(count, n, rows, up + down, wanted.accuracy, wanted.prefer)
+
+
+def exchange_once(problem: Problem, method: Method, seed: int = 0) -> tuple[Method, tuple[int, int]]:
     """Have clients send what a method asks of them once, and everyone told what came of it; count the bits."""
-    total: list[Array] = []
-    kind: Any = None
+    asked = method.asked_once(problem.n_clients, seed) if method.gathers else np.arange(0)
+    sums: Any = ()
     up = 0
-    for clients in problem.losses.chunks():
-        if isinstance(problem.losses, RemoteLosses):
-            sent = problem.losses.crew.gather(problem, method, clients)
-        else:
-            sent = method.gather(problem.model, problem.local(clients))
-        if not sent:
-            break
-        kind, up = type(sent), up + sum(full_bits(array[0]) * len(array) for array in sent)
-        sums = [array.sum(axis=0, dtype=np.float64) for array in sent]
-        total = sums if not total else [so_far + part for so_far, part in zip(total, sums, strict=True)]
-    installed = method.install(problem.model, kind(*(part / problem.n_clients for part in total)) if kind else ())
-    down = problem.n_clients * sum(map(full_bits, installed.announcement()))
+    for clients in [asked] if isinstance(problem.losses, RemoteLosses) else problem.losses.chunks():
+        places = np.flatnonzero(np.isin(asked, clients))
+        if not len(places):
+            continue
+        sent, bits = sent_once(problem, method, asked[places], seed)
+        part = method.summed(sent, places)
+        sums = part if not sums else type(part)(*map(np.add, sums, part))
+        up += bits
+    installed = method.install(problem.model, sums, len(asked), problem.n_clients)
     if isinstance(problem.losses, RemoteLosses):
         problem.losses.crew.install(problem, installed)
-    return installed, (up, down)
+    return installed, (up, problem.n_clients * installed.announced_bits)
+
+
+def sent_once(problem: Problem, method: Method, clients: IntArray, seed: int) -> tuple[Any, int]:
+    """Return what some clients send once, as the server decodes it, and its bits."""
+    if isinstance(problem.losses, RemoteLosses):
+        return problem.losses.crew.gather(problem, method, clients, seed)
+    sent = method.gather(problem.model, problem.local(clients))
+    messages = method.messages_once(problem.model)
+    if not messages:
+        return sent, sum(full_bits(array[0]) * len(array) for array in sent)
+    draws = Draws(seed, 0, clients)
+    done = [
+        messages[name][0].compress(array, draws, Purpose.ONCE + field)
+        for field, (name, array) in enumerate(zip(sent._fields, sent, strict=True))
+    ]
+    return type(sent)(*(one.values for one in done)), sum(int(one.bits.sum()) for one in done)
 
 
 def compressors_of(method: Method, asked: Method, problem: Problem, compressor: Any) -> dict[str, Compressor]:

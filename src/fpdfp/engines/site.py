@@ -29,7 +29,7 @@ from fpdfp.errors import MessageError
 from fpdfp.losses.base import Losses
 from fpdfp.methods.base import Method
 from fpdfp.problem import LocalLosses, Model
-from fpdfp.rng import Draws
+from fpdfp.rng import Draws, Purpose
 
 #: What a request may ask, in the order in which it is answered.
 PARTS = ("facts", "gather", "constants", "at", "duals", "answers", "memory", "update")
@@ -163,11 +163,20 @@ class Site:
         }
 
     def gather(self, ask: Mapping[str, Any]) -> dict[str, Any]:
-        """What a method asks of clients once."""
+        """What a method asks of some clients once."""
         job = self._fitting(ask["job"])
-        local = LocalLosses(self.losses, self._all, job.scaling, (), job.total)
-        sent = job.method.gather(job.model, local)
-        return {"fields": list(sent._fields), "arrays": [to_host(array) for array in sent]} if sent else {"fields": []}
+        own = self._own(ask["clients"], job)
+        sent = job.method.gather(job.model, LocalLosses(self.losses, own, job.scaling, (), job.total))
+        messages = job.method.messages_once(job.model)
+        if not messages:
+            return {"fields": list(sent._fields), "arrays": [to_host(array) for array in sent]}
+        draws = Draws(job.seed, 0, job.numbers[own])
+        frames, bits = {}, np.zeros((len(sent), len(own)), dtype=np.int64)
+        for field, (name, array) in enumerate(zip(sent._fields, sent, strict=True)):
+            compressor = messages[name][0]
+            quantized = compressor.quantize(array, draws, Purpose.ONCE + field)
+            frames[name], bits[field] = compressor.encode(quantized), compressor.nbits(quantized)
+        return {"frames": frames, "bits": bits}
 
     def constants(self, ask: Mapping[str, Any]) -> dict[str, Any]:
         """Lipschitz constants in the method's coordinates, or what mini-batches add to them."""
@@ -265,11 +274,12 @@ class Site:
     def _local(self, own: IntArray, memory: Any = ()) -> LocalLosses:
         return LocalLosses(self.losses, own, self._job.scaling, memory, self._job.total)
 
-    def _own(self, clients: Any) -> IntArray:
+    def _own(self, clients: Any, job: Job | None = None) -> IntArray:
         """Return the places here of clients that the server names by their numbers."""
+        known = (job or self._job).numbers
         numbers = np.asarray(clients, dtype=np.int64)
-        places = np.searchsorted(self._job.numbers, numbers)
-        here = self._job.numbers[np.minimum(places, len(self._job.numbers) - 1)]
+        places = np.searchsorted(known, numbers)
+        here = known[np.minimum(places, len(known) - 1)]
         if not np.array_equal(here, numbers) or (numbers[1:] <= numbers[:-1]).any():
             raise MessageError("the server must ask for clients of this site, in the order of their numbers")
         return places

@@ -22,6 +22,7 @@ from fpdfp.engines.result import Result
 from fpdfp.engines.traffic import Meter
 from fpdfp.errors import CheckpointError
 from fpdfp.methods.base import Method, Work
+from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 
 
@@ -40,6 +41,8 @@ def solve(
     metrics: Mapping[str, Callable[[Array], float]] | None = None,
     callbacks: Iterable[Callable[[Run], Any]] = (),
     tol: float | None = None,
+    accuracy: float | None = None,
+    prefer: Prefer = "balanced",
     checkpoint: str | Path | None = None,
     checkpoint_every: int | None = None,
     resume: str | Path | bool = False,
@@ -53,10 +56,10 @@ def solve(
     problem
         What to minimise.
     method
-        How: one of :mod:`fpdfp.methods`. By default what is known to need the fewest rounds:
-        :class:`fpdfp.ShiftedPDFP` with a preconditioner (second moments for linear models of up to 1,000 features,
-        their diagonal beyond, a Fourier transform for images where it helps), for which every client sends something
-        once, counted in ``traffic["preconditioner"]``: d(d + 1)/2 numbers for second moments.
+        How: one of :mod:`fpdfp.methods`. By default :class:`fpdfp.ShiftedPDFP` with the preconditioner that is
+        predicted to pay for itself (second moments for linear models of up to 2,000 features, their diagonal beyond, a
+        Fourier transform for images where it helps), for which some or all clients send something once, counted in
+        ``traffic["preconditioner"]``. ``print(result)`` says what was chosen, and why.
     rounds
         How many communication rounds.
     clients_per_round
@@ -91,6 +94,13 @@ def solve(
         With methods that can (the shifted ones, where every f_i is strongly convex) clients certify the gap by two
         numbers each, as they would in a deployment, and those messages are counted; otherwise the gap is computed from
         sums over clients. When to ask does not depend on ``rounds``.
+    accuracy
+        The relative error of the objective that the run is for, from which the precision of what is sent once follows;
+        by default ``tol``, or 1e-6 where there is none. It is a hint: it stops nothing.
+    prefer
+        What an automatic preconditioner is to save: ``"rounds"``, with second moments of all clients in float32 where
+        there are at most 1,000 features; ``"bits"``, up and down together, with what is sent once; or ``"balanced"``,
+        their product. :mod:`fpdfp.precondition.cost` says how both are predicted.
     checkpoint
         A file to write the state of the run to, every ``checkpoint_every`` rounds (by default about 20 times
         a run), on Ctrl-C and at the end.
@@ -132,18 +142,20 @@ def solve(
         with engine.started():
             return _solve(
                 engine.attach(problem), method, rounds, clients_per_round, compressor, downlink, drop_out, seed, x0,
-                evaluate_every, metrics, callbacks, tol, checkpoint, checkpoint_every, resume, progress, engine,
+                evaluate_every, metrics, callbacks, tol, accuracy, prefer, checkpoint, checkpoint_every, resume,
+                progress, engine,
             )  # fmt: skip
     return _solve(
         problem, method, rounds, clients_per_round, compressor, downlink, drop_out, seed, x0, evaluate_every, metrics,
-        callbacks, tol, checkpoint, checkpoint_every, resume, progress, None,
+        callbacks, tol, accuracy, prefer, checkpoint, checkpoint_every, resume, progress, None,
     )  # fmt: skip
 
 
 def _solve(
     problem: Problem, method: Method | None, rounds: int, clients_per_round: int | None, compressor: Any, downlink: Any,
     drop_out: float, seed: int, x0: Any, evaluate_every: Any, metrics: Any, callbacks: Any, tol: float | None,
-    checkpoint: Any, checkpoint_every: int | None, resume: Any, progress: bool | None, crew: Crew | None,
+    accuracy: Any, prefer: Any, checkpoint: Any, checkpoint_every: int | None, resume: Any, progress: bool | None,
+    crew: Crew | None,
 ) -> Result:  # fmt: skip
     """Run the rounds in this process, or with the clients of a crew."""
     method, compressor, downlink = automatic.choose(problem, method, compressor, downlink)
@@ -159,6 +171,7 @@ def _solve(
     server_side = setup.server_side(problem, method, downlink)
     start = setup.start_point(problem, x0)
     plan = _plan(rounds, evaluate_every, metrics, callbacks, tol, checkpoint, checkpoint_every, resume)
+    wanted = setup.wish(accuracy, plan.tol, prefer)
     # Steps are chosen for those who are expected to answer.
     answering = max(1, int(n * (1.0 - drop_out)))
     # With one thread BLAS rounds the same way on any number of cores, and so do constants and preconditioners.
@@ -166,7 +179,9 @@ def _solve(
     with one_thread():
         problem = problem.metered(meter)
         meter.count_facts(problem.losses, problem.model)
-        prepared, compressors, bits_once = setup.prepare(problem, method, compressor, answering, rounds, server_side)
+        prepared, compressors, bits_once = setup.prepare(
+            problem, method, compressor, answering, rounds, server_side, seed, wanted
+        )
     meter.count("preconditioner", *bits_once)
     if plan.checkpoint is not None:
         what = {"method": prepared, "compressor": compressors, "downlink": downlink, "drop_out": drop_out}

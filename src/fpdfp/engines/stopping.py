@@ -88,7 +88,8 @@ class Stopping:
         certified = None
         if numbers is not None:
             x = self.run.method.question(self.run.problem.model, self.run.state, fine=tol < FINE).x
-            certified = Certified(*numbers, x.astype(self.run.problem.model.dtype))
+            gap, objective, scale = numbers
+            certified = Certified(gap, objective, scale, x.astype(self.run.problem.model.dtype))
         return Ending(status, message, certified)
 
     def is_due(self) -> bool:

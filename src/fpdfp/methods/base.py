@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from fpdfp._typing import Array, Shape
+import numpy as np
+
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.compress import Compressor
 from fpdfp.linops import LinOp
 from fpdfp.losses.base import Losses
 from fpdfp.methods.traits import Solves, Traits
@@ -13,6 +17,9 @@ from fpdfp.penalties.zero import Zero
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 from fpdfp.steps import Constants, Schedule
+
+if TYPE_CHECKING:
+    from fpdfp.precondition.cost import Circumstances
 
 
 class Work(NamedTuple):
@@ -99,12 +106,8 @@ class Method(abc.ABC):
         """Return the method that is to run for this model: usually this one."""
         return self
 
-    def gather(self, model: Model, local: LocalLosses) -> Any:
-        """Return what clients send once, before the first round; an empty tuple where nothing is needed."""
-        return ()
-
-    def install(self, model: Model, gathered: Any) -> Method:
-        """Return the method with what it makes of the mean over all clients of what they sent once."""
+    def plan(self, losses: Losses, circumstances: Callable[[], Circumstances]) -> Method:
+        """Return the method that says what clients are to send once, by what is known of a run before it begins."""
         return self
 
     @property
@@ -112,17 +115,34 @@ class Method(abc.ABC):
         """Whether clients send something once, before the first round."""
         return False
 
-    def asking(self, losses: Losses) -> Method:
-        """Return the method that says what clients are to send once, given all that is known of everyone's losses."""
+    def asked_once(self, n_clients: int, seed: int) -> IntArray:
+        """Return who sends something once: everyone, or some who are drawn at random."""
+        return np.arange(n_clients)
+
+    def gather(self, model: Model, local: LocalLosses) -> Any:
+        """Return what clients send once, before the first round; an empty tuple where nothing is needed."""
+        return ()
+
+    def messages_once(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
+        """Return what the fields of it go through, and their shapes; nothing where they are sent as they are."""
+        return {}
+
+    def summed(self, sent: Any, places: IntArray) -> Any:
+        """Return sums over clients of what they sent, given their places among those who are asked."""
+        return type(sent)(*(array.sum(axis=0, dtype=np.float64) for array in sent))
+
+    def install(self, model: Model, sums: Any, count: int, n_clients: int) -> Method:
+        """Return the method with what it makes of sums over ``count`` of all clients of what they sent once."""
         return self
 
     def for_clients(self) -> Method:
         """Return the method without what the server alone needs, to be sent to clients."""
         return self
 
-    def announcement(self) -> tuple[Array, ...]:
-        """Return what the server sends to every client once, before the first round."""
-        return ()
+    @property
+    def announced_bits(self) -> int:
+        """The bits of what the server sends to every client once, before the first round."""
+        return 0
 
     @property
     def factor(self) -> LinOp | None:

@@ -170,17 +170,19 @@ class NewtonPDFP(Method):
         triangles, slopes = starting_model(model, local)
         return Once(triangles, slopes)
 
-    def install(self, model: Model, gathered: Any) -> NewtonPDFP:
-        whitening = whitening_of(gathered.triangle, model.shape)
+    def install(self, model: Model, sums: Any, count: int, n_clients: int) -> NewtonPDFP:
+        triangle, slope = sums.triangle / count, sums.slope / count
+        whitening = whitening_of(triangle, model.shape)
         return dataclasses.replace(
             self,
             whitening=whitening,
-            hessian=lower(whitened(whitening, full(gathered.triangle))),
-            linear=whitening.factor.adjoint(gathered.slope),
+            hessian=lower(whitened(whitening, full(triangle))),
+            linear=whitening.factor.adjoint(slope),
         )
 
-    def announcement(self) -> tuple[Array, ...]:
-        return () if self.whitening is None else (self.whitening.numbers,)
+    @property
+    def announced_bits(self) -> int:
+        return 0 if self.whitening is None else self.whitening.bits
 
     @property
     def factor(self) -> LinOp | None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._array import to_host
-from fpdfp._typing import Array, Shape
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.compress import Compressor
 from fpdfp.linops import Compose, LinOp
 from fpdfp.losses.base import Losses
 from fpdfp.methods import _control
@@ -20,7 +22,8 @@ from fpdfp.methods._variance import gradients as variance_reduced
 from fpdfp.methods.base import Method, Update, Work
 from fpdfp.methods.inner import InnerSolve, dense, needs_inner, prox
 from fpdfp.methods.traits import Traits
-from fpdfp.precondition import Fourier, Preconditioner, exchange
+from fpdfp.precondition import Fourier, Preconditioner, QuantizedMoments, exchange
+from fpdfp.precondition.cost import Circumstances
 from fpdfp.problem import ROUNDINGS, LocalLosses, Model
 from fpdfp.rng import Draws
 
@@ -138,8 +141,10 @@ class ShiftedPDFP(Method):
     preconditioner
         Coordinates to work in, x = S u: a :class:`fpdfp.precondition.Preconditioner`; ``"moments"``, the inverse of a
         bound of the Hessian, from second moments that clients send once (d(d + 1)/2 numbers, counted apart);
-        ``"diagonal"``, from its diagonal (d numbers); ``"fourier"``, for images, from the clients' responses to one
-        impulse (d numbers); ``"auto"``, what the losses allow, if it helps; or None. Clients then send Q(Sᵀ∇f_i − h_i).
+        ``"diagonal"``, from its diagonal (d numbers); :class:`fpdfp.precondition.QuantizedMoments`, the same from some
+        clients in few bits; ``"fourier"``, for images, from the clients' responses to one impulse (d numbers);
+        ``"auto"``, what the losses allow and ``prefer`` of :func:`fpdfp.solve` says, if it is predicted to pay; or
+        None. Clients then send Q(Sᵀ∇f_i − h_i).
         For softmax losses d is the number of features here, and S does the same to the row of each class.
     momentum
         Whether to use momentum.
@@ -150,7 +155,7 @@ class ShiftedPDFP(Method):
         How many samples a client uses when it does not compute the full gradient; None for all, always.
     refresh
         p; by default the batch's share of the client's samples.
-    unless, smoothness, convexity, n_clients, warm_up, adaptive, space, matrix
+    asks, circumstances, reason, unless, smoothness, convexity, n_clients, warm_up, adaptive, space, matrix
         Filled in by ``solve``.
 
     References
@@ -189,11 +194,14 @@ class ShiftedPDFP(Method):
 
     step: steps.Step = "auto"
     dual_steps: int | None = None
-    preconditioner: Preconditioner | exchange.Kind | None = None
+    preconditioner: Preconditioner | QuantizedMoments | exchange.Kind | None = None
     momentum: bool = True
     shift_step: float | None = None
     batch_size: int | None = None
     refresh: float | None = None
+    asks: QuantizedMoments | exchange.Kind | None = dataclasses.field(default=None, repr=False)
+    circumstances: Circumstances | None = dataclasses.field(default=None, repr=False)
+    reason: str = dataclasses.field(default="", repr=False)
     unless: float | None = dataclasses.field(default=None, repr=False)
     smoothness: float | None = dataclasses.field(default=None, repr=False)
     convexity: float = dataclasses.field(default=0.0, repr=False)
@@ -210,10 +218,10 @@ class ShiftedPDFP(Method):
         object.__setattr__(self, "momentum", _checks.flag("momentum", self.momentum))
         if isinstance(self.preconditioner, str):
             _checks.choice("preconditioner", self.preconditioner, exchange.KINDS)
-        elif not isinstance(self.preconditioner, Preconditioner | None):
+        elif not isinstance(self.preconditioner, Preconditioner | QuantizedMoments | None):
             raise TypeError(
-                f"preconditioner must be one of {', '.join(map(repr, exchange.KINDS))}, a preconditioner of "
-                f"fpdfp.precondition or None, got {_checks.kind(self.preconditioner)}"
+                f"preconditioner must be one of {', '.join(map(repr, exchange.KINDS))}, one of fpdfp.precondition or "
+                f"None, got {_checks.kind(self.preconditioner)}"
             )
         if self.shift_step != 0:  # 0 is for gradients that are sent as they are
             self._check_share("shift_step")
@@ -237,46 +245,72 @@ class ShiftedPDFP(Method):
     @property
     def summary(self) -> str:
         name = type(self).__name__
-        return name if self.coordinates is None else f"{name}, preconditioner {type(self.coordinates).__name__}"
+        what = "no preconditioner" if self.coordinates is None else f"preconditioner {type(self.coordinates).__name__}"
+        if self.reason:
+            return f"{name}, {what} ({self.reason})"
+        return name if self.coordinates is None else f"{name}, {what}"
+
+    def plan(self, losses: Losses, circumstances: Callable[[], Circumstances]) -> ShiftedPDFP:
+        if self.preconditioner != "auto":
+            asks = None if isinstance(self.preconditioner, Preconditioner) else self.preconditioner
+            return dataclasses.replace(self, asks=asks)
+        given = circumstances()
+        return dataclasses.replace(self, asks=exchange.planned(losses, given), circumstances=given)
 
     @property
     def gathers(self) -> bool:
-        return isinstance(self.preconditioner, str)
+        return self.asks is not None
+
+    def asked_once(self, n_clients: int, seed: int) -> IntArray:
+        if isinstance(self.asks, QuantizedMoments):
+            return self.asks.drawn(n_clients, seed)
+        return super().asked_once(n_clients, seed)
 
     def gather(self, model: Model, local: LocalLosses) -> Any:
-        if not isinstance(self.preconditioner, str):
-            return ()
-        return exchange.gather(self.preconditioner, model, local)
+        if isinstance(self.asks, QuantizedMoments):
+            return self.asks.gather(model, local)
+        return () if self.asks is None else exchange.gather(self.asks, model, local)
 
-    def install(self, model: Model, gathered: Any) -> ShiftedPDFP:
-        if not isinstance(self.preconditioner, str):
-            return self
-        if not gathered:
-            return dataclasses.replace(self, preconditioner=None)
+    def messages_once(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
+        return self.asks.messages(model) if isinstance(self.asks, QuantizedMoments) else {}
+
+    def summed(self, sent: Any, places: IntArray) -> Any:
+        if isinstance(self.asks, QuantizedMoments):
+            return self.asks.summed(sent, places)
+        return super().summed(sent, places)
+
+    def install(self, model: Model, sums: Any, count: int, n_clients: int) -> ShiftedPDFP:
+        settled = dataclasses.replace(self, asks=None, circumstances=None)
+        automatic = self.preconditioner == "auto"
+        if self.asks is None:
+            return dataclasses.replace(settled, preconditioner=None) if automatic else settled
+        if isinstance(self.asks, QuantizedMoments):
+            made, reason = self.asks.build(sums, model, n_clients, self.circumstances)
+            return dataclasses.replace(settled, preconditioner=made, reason=reason)
+        gathered = exchange.mean(sums, count)
         try:
-            made = exchange.build(gathered, model.shape, careful=self.preconditioner == "auto")
+            coordinates = exchange.build(gathered, model.shape, careful=automatic)
         except ValueError as error:
-            if self.preconditioner == "auto":
-                return dataclasses.replace(self, preconditioner=None)
+            if automatic:
+                return dataclasses.replace(settled, preconditioner=None)
             raise ValueError(f"preconditioner={self.preconditioner!r} does not fit these losses: {error}") from error
-        unless = float(gathered.lipschitz[0]) if self.preconditioner == "auto" and isinstance(made, Fourier) else None
-        return dataclasses.replace(self, preconditioner=made, unless=unless)
-
-    def asking(self, losses: Losses) -> ShiftedPDFP:
-        if self.preconditioner != "auto":
-            return self
-        return dataclasses.replace(self, preconditioner=exchange.automatic(losses))
+        unless = None
+        if automatic and isinstance(coordinates, Fourier):
+            assert isinstance(gathered, exchange.Response)
+            unless = float(gathered.lipschitz[0])
+        return dataclasses.replace(settled, preconditioner=coordinates, unless=unless)
 
     def for_clients(self) -> ShiftedPDFP:
-        return dataclasses.replace(self, space=None, matrix=None)
+        return dataclasses.replace(self, space=None, matrix=None, circumstances=None, reason="")
 
     @property
     def coordinates(self) -> Preconditioner | None:
         """The preconditioner, once it is there."""
         return self.preconditioner if isinstance(self.preconditioner, Preconditioner) else None
 
-    def announcement(self) -> tuple[Array, ...]:
-        return () if self.coordinates is None else (self.coordinates.numbers,)
+    @property
+    def announced_bits(self) -> int:
+        return 0 if self.coordinates is None else self.coordinates.bits
 
     @property
     def factor(self) -> LinOp | None:

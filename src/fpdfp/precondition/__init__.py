@@ -7,7 +7,8 @@ in x.
 
 from fpdfp.precondition.base import Preconditioner
 from fpdfp.precondition.fourier import Fourier
+from fpdfp.precondition.quantized import QuantizedMoments
 from fpdfp.precondition.scaling import Scaling
 from fpdfp.precondition.whitening import Whitening
 
-__all__ = ["Fourier", "Preconditioner", "Scaling", "Whitening"]
+__all__ = ["Fourier", "Preconditioner", "QuantizedMoments", "Scaling", "Whitening"]

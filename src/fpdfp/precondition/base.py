@@ -4,11 +4,39 @@ from __future__ import annotations
 
 import abc
 import hashlib
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from fpdfp._typing import Array
+from fpdfp.compress import Compressor, Full, decode
+from fpdfp.compress.plain import plain_bits
 from fpdfp.linops import LinOp
+from fpdfp.rng import Draws, Purpose
+
+
+class Announced(NamedTuple):
+    """Numbers as the server announces them: the message, and its exact length."""
+
+    message: bytes
+    bits: int
+
+    @classmethod
+    def rounded(cls, compressor: Compressor, numbers: Array) -> Self:
+        """Return what a compressor makes of numbers, always the same."""
+        draws = Draws(0, 0, np.zeros(1, dtype=np.int64))
+        quantized = compressor.quantize(numbers[None], draws, Purpose.ANNOUNCE)
+        return cls(compressor.encode(quantized)[0], int(compressor.nbits(quantized)[0]))
+
+    @classmethod
+    def plain(cls, numbers: Array) -> Self:
+        """Return numbers as they are."""
+        return cls.rounded(Full(), numbers)
+
+    @property
+    def array(self) -> Array:
+        """The numbers that everyone decodes."""
+        return decode(self.message)
 
 
 class Preconditioner(abc.ABC):
@@ -36,8 +64,33 @@ class Preconditioner(abc.ABC):
     @property
     @abc.abstractmethod
     def numbers(self) -> Array:
-        """What the server sends to everyone once, so that clients know S."""
+        """The numbers that S is made of, as everyone knows them."""
+
+    @property
+    def bits(self) -> int:
+        """The bits with which the server tells one client what S is."""
+        return plain_bits(self.numbers.shape, self.numbers.dtype)
 
     def __repr__(self) -> str:
         digest = hashlib.sha256(np.ascontiguousarray(self.numbers).tobytes()).hexdigest()[:12]
         return f"{type(self).__name__}({self.factor.size_in} coordinates, {digest})"
+
+
+class Coded(Preconditioner):
+    """One that is made of what the server announces, and of nothing else: so both sides have the same.
+
+    Attributes
+    ----------
+    announced
+        The messages, which each client gets once.
+    """
+
+    announced: tuple[Announced, ...]
+
+    @property
+    def numbers(self) -> Array:
+        return np.concatenate([part.array.ravel() for part in self.announced])
+
+    @property
+    def bits(self) -> int:
+        return sum(part.bits for part in self.announced)

@@ -9,8 +9,10 @@ import numpy as np
 from fpdfp._array import to_host
 from fpdfp._typing import Array, Shape
 from fpdfp.losses.base import Losses
+from fpdfp.precondition import cost
 from fpdfp.precondition.base import Preconditioner
 from fpdfp.precondition.fourier import Fourier
+from fpdfp.precondition.quantized import UNLIKE, QuantizedMoments, filled
 from fpdfp.precondition.scaling import Scaling
 from fpdfp.precondition.triangles import full, lower
 from fpdfp.precondition.whitening import Whitening
@@ -18,10 +20,10 @@ from fpdfp.problem import LocalLosses, Model
 
 Kind = Literal["auto", "moments", "diagonal", "fourier"]
 KINDS: tuple[Kind, ...] = ("auto", "moments", "diagonal", "fourier")
-#: Up to this many features ``"auto"`` has clients send all second moments, 2 MB each; beyond, the diagonal.
+#: Up to this many features ``"auto"`` has clients send all second moments, 2 MB each in float32; beyond, the diagonal.
 MOMENTS = 1000
-#: Features whose second moments differ by more than this factor are too unlike for ``"auto"`` to whiten them.
-UNLIKE = 1e10
+#: The same where they are quantized: for more features losses do not form them.
+QUANTIZED_MOMENTS = 2000
 
 
 class Moments(NamedTuple):
@@ -46,11 +48,14 @@ class Response(NamedTuple):
 Once = Moments | Diagonal | Response
 
 
-def gather(kind: Kind, model: Model, local: LocalLosses) -> Once | tuple[()]:
-    """Return what each of some clients sends for a preconditioner of this kind; nothing if there is none for it."""
-    if kind == "auto":
-        chosen = automatic(local.losses)
-        return () if chosen is None else gather(chosen, model, local)
+def mean(sums: Once, count: int) -> Once:
+    """Return the mean over so many clients; what came from elsewhere is told by its fields."""
+    kind = next(kind for kind in (Moments, Diagonal, Response) if kind._fields == sums._fields)
+    return kind(*(part / count for part in sums))
+
+
+def gather(kind: Kind, model: Model, local: LocalLosses) -> Once:
+    """Return what each of some clients sends for a preconditioner of this kind."""
     if kind == "fourier":
         # For quadratic losses the difference is the Hessian's column, for others an estimate of it.
         impulse = model.xp.zeros(model.shape, dtype=model.dtype)
@@ -75,15 +80,28 @@ def as_sent(numbers: Array) -> Array:
     return numbers if beyond else numbers.astype(np.float32)
 
 
-def automatic(losses: Losses) -> Kind | None:
-    """Return the kind of preconditioner that losses allow."""
+def automatic(losses: Losses, most: int = MOMENTS) -> Kind | None:
+    """Return the kind of preconditioner that losses allow, second moments for at most so many features."""
     if losses.form in ("linear", "quadratic"):
         n_features = losses.shape[-1]
         # With fewer rows than features many directions have no curvature: whitened, the prox becomes too hard a
         # problem, which only quadratic losses forgive.
         seen = losses.form == "quadratic" or int(losses.sizes.sum()) > n_features
-        return "moments" if seen and n_features <= MOMENTS else "diagonal"
+        return "moments" if seen and n_features <= most else "diagonal"
     return "fourier" if losses.form == "convolution" else None
+
+
+def planned(losses: Losses, given: cost.Circumstances) -> Kind | QuantizedMoments | None:
+    """Return what clients are to be asked for, by what a run is predicted to cost.
+
+    Where rounds are all that counts, what is known to need the fewest: numbers in float32 from everyone.
+    """
+    if given.prefer == "rounds":
+        return automatic(losses)
+    kind = automatic(losses, QUANTIZED_MOMENTS)
+    if kind == "moments":
+        return QuantizedMoments(*cost.choose(given, losses.shape[-1]))
+    return QuantizedMoments(0) if kind == "diagonal" else kind
 
 
 def build(means: Once, shape: Shape, *, careful: bool = False) -> Preconditioner:
@@ -120,9 +138,3 @@ def whitening_of(triangle: Array, shape: Shape) -> Whitening:
     d, diagonal = len(hessian), filled(np.diag(hessian))
     hessian[np.diag_indices(d)] = diagonal * (1.0 + d * 2.0**-21)
     return Whitening(hessian, smoothness=1.0, rows=rows_of(shape))
-
-
-def filled(curvature: Array) -> Array:
-    """Return curvatures with the mean of the others where there is none: such a coordinate may have any."""
-    there = curvature > 0
-    return np.where(there, curvature, curvature[there].mean() if there.any() else 1.0)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Any, Self
 
 import numpy as np
 
 from fpdfp import _checks
 from fpdfp._array import Constant, namespace
 from fpdfp._typing import Array
+from fpdfp.compress import Natural
 from fpdfp.linops import Diagonal
-from fpdfp.precondition.base import Preconditioner
+from fpdfp.precondition.base import Announced, Coded
 
 
-class Scaling(Preconditioner):
+class Scaling(Coded):
     """P = diag(1/h): every coordinate has its own step.
 
     Parameters
@@ -34,19 +36,36 @@ class Scaling(Preconditioner):
         values = _checks.float_array("curvature", curvature, dtype=np.float64)
         if (values <= 0).any():
             raise ValueError("curvature must be positive in every coordinate")
-        self._roots = np.sqrt(values).astype(np.float32).astype(np.float64)  # as it is sent
-        self._copies = Constant(self._roots)
-        shape = values.shape if rows is None else (_checks.integer("rows", rows, at_least=1), *values.shape)
-        self.factor = Diagonal(np.broadcast_to(1.0 / self._roots, shape))
+        self.announced = (Announced.plain(np.sqrt(values).astype(np.float32)),)
+        self.rows = None if rows is None else _checks.integer("rows", rows, at_least=1)
+        self.squared = False
+
+    @classmethod
+    def coarse(cls, curvature: Array, rows: int | None = None) -> Self:
+        """Return the same for curvatures that are powers of two, which are sent as their exponents."""
+        made = cls.__new__(cls)
+        made.announced, made.rows, made.squared = (
+            (Announced.rounded(Natural(), curvature.astype(np.float32)),),
+            rows,
+            True,
+        )
+        return made
+
+    @functools.cached_property
+    def _roots(self) -> Constant:
+        values = self.announced[0].array.astype(np.float64)
+        return Constant(np.sqrt(values) if self.squared else values)
+
+    @functools.cached_property
+    def factor(self) -> Diagonal:  # type: ignore[override]
+        roots = self._roots.values
+        shape = roots.shape if self.rows is None else (self.rows, *roots.shape)
+        return Diagonal(np.broadcast_to(1.0 / roots, shape))
 
     def coordinates(self, x: Array) -> Array:
-        roots = self._roots if namespace(x) is np else self._copies.like(x)
+        roots = self._roots.values if namespace(x) is np else self._roots.like(x)
         u: Array = (roots * x).astype(x.dtype, copy=False)
         return u
 
     def gradient(self, slope: Array) -> Array:
         return self.coordinates(slope)
-
-    @property
-    def numbers(self) -> Array:
-        return self._roots.astype(np.float32)

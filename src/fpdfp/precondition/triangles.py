@@ -17,7 +17,12 @@ def lower(matrices: Array) -> Array:
 
 def full(triangle: Array) -> Array:
     """The symmetric matrix of a lower triangle."""
-    d = (math.isqrt(8 * len(triangle) + 1) - 1) // 2
+    d = side(triangle)
     matrix = np.zeros((d, d))
     matrix[np.tril_indices(d)] = triangle
     return matrix + np.tril(matrix, -1).T
+
+
+def side(triangle: Array) -> int:
+    """How many rows the matrix of a lower triangle has."""
+    return (math.isqrt(8 * len(triangle) + 1) - 1) // 2

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import functools
-from typing import Any
+import math
+from typing import Any, Self
 
 import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array
+from fpdfp.compress import QSGD, Natural
 from fpdfp.linops import EachRow, LinOp, Matrix
-from fpdfp.precondition.base import Preconditioner
+from fpdfp.precondition.base import Announced, Coded
+from fpdfp.precondition.triangles import side
 
 
-class Whitening(Preconditioner):
+class Whitening(Coded):
     """P = H⁻¹ for a symmetric positive definite matrix H: with H = CCᵀ, S = C⁻ᵀ.
 
-    C is rounded to float32, in which it is sent. For x of several rows the same is done to each of them.
+    C is rounded to float32, in which it is sent, or to a coarser grid (:meth:`coarse`). For x of several rows the same
+    is done to each of them.
 
     Parameters
     ----------
@@ -44,13 +49,43 @@ class Whitening(Preconditioner):
             raise ValueError(f"hessian must be a square matrix, got shape {matrix.shape}")
         if not np.allclose(matrix, matrix.T, rtol=1e-6, atol=1e-6 * float(np.abs(matrix).max())):
             raise ValueError("hessian must be symmetric")
-        try:
-            root = np.linalg.cholesky((matrix + matrix.T) / 2.0)
-        except np.linalg.LinAlgError:
-            raise ValueError("hessian must be positive definite: add a ridge to it") from None
-        self._root = root.astype(np.float32).astype(np.float64)
+        root = cholesky((matrix + matrix.T) / 2.0)
+        self.announced = (Announced.plain(root[np.tril_indices(len(root))].astype(np.float32)),)
         self.smoothness = None if smoothness is None else _checks.real("smoothness", smoothness, positive=True)
         self.rows = None if rows is None else _checks.integer("rows", rows, at_least=1)
+
+    @classmethod
+    def coarse(cls, matrix: Array, step: float, scale: Array | None = None, rows: int | None = None) -> Self:
+        """Return the whitening of a matrix whose root is rounded, at random, to multiples of at most ``step``.
+
+        With ``scale``, powers of two, it is that of the matrix whose rows and columns are multiplied with their roots.
+        The diagonal of the root stays positive where the step is below the root of the least eigenvalue.
+        """
+        made = cls.__new__(cls)
+        root = cholesky(matrix)
+        levels = max(1, math.ceil(float(np.abs(root).max()) * (1.0 + 1e-6) / step))
+        quantizer = QSGD(min(levels, QSGD.most_levels), block=None, norm="max")
+        parts = [Announced.rounded(quantizer, root[np.tril_indices(len(root))].astype(np.float32))]
+        if scale is not None:
+            parts.append(Announced.rounded(Natural(), scale.astype(np.float32)))
+        made.announced, made.smoothness, made.rows = tuple(parts), None, rows
+        return made
+
+    def bounded(self, smoothness: float) -> Self:
+        """Return the same, with a known smoothness."""
+        other = copy.copy(self)
+        other.smoothness = _checks.real("smoothness", smoothness, positive=True)
+        return other
+
+    @functools.cached_property
+    def _root(self) -> Array:
+        triangle = self.announced[0].array.astype(np.float64)
+        d = side(triangle)
+        root = np.zeros((d, d))
+        root[np.tril_indices(d)] = triangle
+        if len(self.announced) > 1:
+            root *= np.sqrt(self.announced[1].array.astype(np.float64))[:, None]
+        return root
 
     @functools.cached_property
     def inverse(self) -> Array:
@@ -78,6 +113,11 @@ class Whitening(Preconditioner):
     def _inverse_adjoint(self) -> LinOp:
         return self._map(self._root)
 
-    @property
-    def numbers(self) -> Array:
-        return self._root[np.tril_indices(len(self._root))].astype(np.float32)
+
+def cholesky(matrix: Array) -> Array:
+    """Return the lower triangular root of a positive definite matrix."""
+    try:
+        root: Array = np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        raise ValueError("hessian must be positive definite: add a ridge to it") from None
+    return root

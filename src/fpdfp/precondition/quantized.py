@@ -1,0 +1,310 @@
+"""Second moments that some clients send in few bits."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._array import to_host
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.compress import QSGD, Compressor, Natural
+from fpdfp.precondition.base import Preconditioner
+from fpdfp.precondition.cost import Circumstances, simulated
+from fpdfp.precondition.scaling import Scaling
+from fpdfp.precondition.triangles import full, lower
+from fpdfp.precondition.whitening import Whitening
+from fpdfp.problem import LocalLosses, Model
+from fpdfp.rng import Purpose, choose_clients
+
+#: Sizes are powers of two within 2⁻⁵⁹ and 2⁵⁹, so that float32 holds all that is made of them.
+LARGEST = 59
+#: The levels of the gradients that go along: they say which directions matter.
+SLOPE_LEVELS = 255
+#: Eigenvalues are raised to this part of what the noise is estimated at.
+FLOOR = 0.5
+#: The step of the announced root, in units of √(floor/d): its error is then well below what it must not be, √floor.
+ROOT_STEP = 0.5
+#: A preconditioner must be predicted to be better by this factor before it is sent to everyone.
+WORTH = 0.8
+#: Features whose second moments differ by more than this factor are too unlike to whiten.
+UNLIKE = 1e10
+
+
+class Sent(NamedTuple):
+    """What a client sends: powers of two above the diagonal, the triangle relative to them, its gradient at zero."""
+
+    sizes: Array
+    triangle: Array
+    slope: Array
+
+
+class Sizes(NamedTuple):
+    """What a client sends where the diagonal is all that is wanted."""
+
+    sizes: Array
+
+
+class Half(NamedTuple):
+    """Sums over every other client: their triangles, and the variances of what rounding did to them."""
+
+    triangle: Array
+    variance: Array
+
+
+class Sums(NamedTuple):
+    """Sums over clients: of the two halves of them, of the sizes and of the gradients."""
+
+    even: Array
+    odd: Array
+    even_variance: Array
+    odd_variance: Array
+    sizes: Array
+    slope: Array
+
+
+class Choice(NamedTuple):
+    """A preconditioner, None where there is better none, and why."""
+
+    preconditioner: Preconditioner | None
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class QuantizedMoments:
+    """A bound of the Hessian from second moments that some clients send once, a few bits for a number.
+
+    Each of m clients, drawn at random, sends the triangle of its bound relative to powers of two above its diagonal,
+    quantized (max-norm QSGD, entropy coded), the exponents of these powers, and its gradient at zero in few levels.
+    Eigenvalues of the mean that are below the noise, which the server estimates from the levels, are raised to it. What
+    the server announces to everyone is the Cholesky root of that, quantized with a step to which the method is not
+    sensitive; both sides use the quantized one. Since clients compute their Lipschitz constants in whatever coordinates
+    come out, steps are safe however rough all this is.
+
+    Parameters
+    ----------
+    levels
+        s; 0 for the diagonal alone, of which the exponents are sent.
+    clients
+        m; all by default.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.LeastSquares(np.eye(4), [4.0, 4.1, 0.0, 0.1], clients=[0, 1, 0, 1], l2=0.1)
+    >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1))
+    >>> method = fpdfp.ShiftedPDFP(preconditioner=fpdfp.precondition.QuantizedMoments(levels=31, clients=1))
+    >>> fpdfp.solve(problem, method, rounds=100).certificate.relative_gap < 1e-9
+    True
+    """
+
+    levels: int
+    clients: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "levels", _checks.integer("levels", self.levels, at_least=0, at_most=2**20))
+        if self.clients is not None:
+            object.__setattr__(self, "clients", _checks.integer("clients", self.clients, at_least=1))
+
+    def count(self, n_clients: int) -> int:
+        """How many of so many clients send something."""
+        return n_clients if self.clients is None else min(self.clients, n_clients)
+
+    def drawn(self, n_clients: int, seed: int) -> IntArray:
+        """Who of so many clients sends something."""
+        return choose_clients(seed, 0, n_clients, self.count(n_clients), Purpose.ONCE_CLIENTS)
+
+    def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
+        """What each field of a message goes through, and its shape."""
+        d = model.shape[-1]
+        sizes: dict[str, tuple[Compressor, Shape]] = {"sizes": (Natural(), (d,))}
+        if not self.levels:
+            return sizes
+        return sizes | {
+            "triangle": (QSGD(self.levels, block=None, norm="max"), (d * (d + 1) // 2,)),
+            "slope": (QSGD(SLOPE_LEVELS, block=None, norm="max"), model.shape),
+        }
+
+    def gather(self, model: Model, local: LocalLosses) -> Sent | Sizes:
+        """Return what each of some clients sends."""
+        diagonals = local.curvature_diagonals()
+        bounds = local.curvatures() if self.levels else diagonals
+        if bounds is None or diagonals is None:
+            raise ValueError(
+                "preconditioner: QuantizedMoments needs losses with known bounds of their Hessians (linear models; "
+                "with levels for at most 2,000 features); give another one, or None"
+            )
+        sizes = powers_above(diagonals)
+        if not self.levels:
+            return Sizes(sizes.astype(np.float32))
+        triangle = lower(bounds) / weights(sizes)
+        slope = to_host(local.gradients(model.xp.zeros(model.shape, dtype=model.dtype)))
+        return Sent(
+            sizes.astype(np.float32), np.clip(triangle, -1.0, 1.0).astype(np.float32),
+            np.clip(slope, -1e17, 1e17).astype(np.float32),
+        )  # fmt: skip
+
+    def summed(self, sent: Any, places: IntArray) -> Sums | Sizes:
+        """Return sums over clients of what they sent, given their places among those who do."""
+        sizes = sent.sizes.astype(np.float64)
+        if not self.levels:
+            return Sizes(sizes.sum(axis=0))
+        weight = weights(sizes)
+        triangles, errors = sent.triangle * weight, variances(sent.triangle, self.levels) * weight**2
+        even = places % 2 == 0
+        return Sums(
+            triangles[even].sum(axis=0), triangles[~even].sum(axis=0), errors[even].sum(axis=0),
+            errors[~even].sum(axis=0), sizes.sum(axis=0), sent.slope.sum(axis=0, dtype=np.float64),
+        )  # fmt: skip
+
+    def build(self, sums: Sums | Sizes, model: Model, n_clients: int, given: Circumstances | None) -> Choice:
+        """Return the preconditioner that came of it; none, where one is not predicted to pay in the circumstances."""
+        from fpdfp.engines.progress import format_bits
+
+        m = self.count(n_clients)
+        who = "all clients" if m == n_clients else f"{m} of {n_clients} clients"
+        shape = model.shape
+        rows = shape[0] if len(shape) == 2 else None
+        diagonal = filled(sums.sizes / m)
+        powers = nearest_powers(diagonal)
+        scaling = Scaling.coarse(powers, rows)
+        if isinstance(sums, Sizes):
+            return Choice(scaling, f"powers of two from {who}")
+        triangle, variance = (sums.even + sums.odd) / m, (sums.even_variance + sums.odd_variance) / m**2
+        alike = float(diagonal.max()) <= UNLIKE * float(diagonal.min())
+        made = {}
+        if alike or given is None:
+            for kind, scale in (("flat", None), ("relative", powers)):
+                matrix, floor = above_noise(triangle, variance, scale)
+                made[kind] = announced(matrix, floor, scale, rows)
+        if given is None:
+            return Choice(self._with_bound(made["flat"], triangle, sums.sizes / m, m == n_clients), f"moments of {who}")
+        first, second = self._halves(sums, m)
+        candidates: dict[str, Preconditioner] = {"diagonal": scaling, **made}
+        rounds = predicted(first, second, -sums.slope / m, given.accuracy, list(made))
+        prices = {
+            name: given.price(given.floor + rounds[name], n_clients * one.bits) for name, one in candidates.items()
+        }
+        plain = given.price(given.floor + rounds["none"])
+        best = min(prices, key=lambda name: given.score(prices[name]))
+        cost = f"{prices[best].rounds:.0f} rounds and {format_bits(prices[best].bits)}"
+        without = f"{plain.rounds:.0f} and {format_bits(plain.bits)} without"
+        goal = f"predicted to {given.accuracy:g}"
+        if given.score(prices[best]) > WORTH * given.score(plain):
+            return Choice(None, f"moments of {who} say that none pays: {goal}, {cost} with the best, {without}")
+        reason = f"from {who}, {self.levels} levels; {goal}: {cost}, {without}"
+        chosen = candidates[best]
+        if isinstance(chosen, Whitening):
+            chosen = self._with_bound(chosen, triangle, sums.sizes / m, m == n_clients)
+        return Choice(chosen, reason)
+
+    def _halves(self, sums: Sums, m: int) -> tuple[Half, Half]:
+        """The means of the two halves of the clients; twice the same where there is but one."""
+        even = (m + 1) // 2
+        first = Half(sums.even / even, sums.even_variance / even**2)
+        if m == 1:
+            return first, first
+        odd = m // 2
+        return first, Half(sums.odd / odd, sums.odd_variance / odd**2)
+
+    def _with_bound(self, made: Whitening, triangle: Array, sizes: Array, everyone: bool) -> Whitening:
+        """Give a whitening the smoothness that is known for certain where all clients have sent their moments.
+
+        A number of a client is off by at most 1/s of the root of the product of its two sizes; so the mean of the
+        bounds is at most what was decoded plus d/s times the sizes.
+        """
+        if not everyone:
+            return made
+        d = len(sizes)
+        bound = full(triangle)
+        bound[np.diag_indices(d)] += d * (1.0 / self.levels + 2.0**-21) * sizes
+        S = made.inverse
+        return made.bounded(float(np.linalg.eigvalsh(S.T @ bound @ S)[-1]) * (1.0 + 1e-9))
+
+
+def powers_above(diagonals: Array) -> Array:
+    """The smallest powers of two that are at least so much, 0 where nothing is."""
+    exponents = np.ceil(np.log2(np.where(diagonals > 0, diagonals, 1.0)))
+    powers: Array = np.where(diagonals > 0, 2.0 ** np.clip(exponents, -LARGEST, LARGEST), 0.0)
+    return powers
+
+
+def nearest_powers(values: Array) -> Array:
+    """The powers of two that are nearest to positive numbers, in their logarithms."""
+    powers: Array = 2.0 ** np.round(np.log2(values))
+    return powers
+
+
+def weights(sizes: Array) -> Array:
+    """The root of the product of two sizes for each entry of a triangle; 1 where there is none."""
+    rows, columns = np.tril_indices(sizes.shape[-1])
+    roots = np.sqrt(np.where(sizes > 0, sizes, 1.0))
+    product: Array = roots[..., rows] * roots[..., columns]
+    return product
+
+
+def variances(decoded: Array, levels: int) -> Array:
+    """Estimate the variance of what stochastic rounding to multiples of at most 1/s did to each number.
+
+    Between two multiples it is 1/6 of the squared step on average. A number far below the step is sent as 0 or, rarely,
+    as one step, and then its variance is the squared step times that chance: so 0 counts nothing and one step counts
+    half. The standard deviation of a sum is right within a factor 1.5 whichever way numbers are spread.
+    """
+    steps = np.abs(decoded) * levels
+    part: Array = np.where(steps < 0.25, 0.0, np.where(steps < 1.5, 0.5, 1.0 / 6.0)) / levels**2
+    return part
+
+
+def above_noise(triangle: Array, variance: Array, scale: Array | None) -> tuple[Array, float]:
+    """Return the matrix of a triangle with eigenvalues raised to the noise, and the least of them.
+
+    The norm of a symmetric matrix of independent entries is about 2√(the largest sum of variances in a row). With
+    ``scale`` all this is done relative to the roots of a diagonal.
+    """
+    matrix, spread = full(triangle), full(variance)
+    if scale is not None:
+        roots = np.sqrt(scale)
+        matrix, spread = matrix / np.outer(roots, roots), spread / np.outer(scale, scale)
+    noise = 2.0 * math.sqrt(float(spread.sum(axis=1).max()))
+    values, vectors = np.linalg.eigh(matrix)
+    floor = max(FLOOR * noise, len(values) * 2.0**-21 * max(float(values[-1]), float(np.diag(matrix).max())), 1e-300)
+    raised = (vectors * np.maximum(values, floor)) @ vectors.T
+    return (raised + raised.T) / 2.0, floor
+
+
+def announced(matrix: Array, floor: float, scale: Array | None, rows: int | None) -> Whitening:
+    """Return the whitening of a matrix whose eigenvalues are at least ``floor``, its root as coarse as it may be."""
+    step = ROOT_STEP * math.sqrt(floor / len(matrix))
+    return Whitening.coarse(matrix, step, scale, rows)
+
+
+def predicted(first: Half, second: Half, slope: Array, accuracy: float, kinds: list[str]) -> dict[str, int]:
+    """Simulate rounds on the second half's moments, in the coordinates that the first half's give, and in none."""
+    diagonal = filled(np.diag(full(first.triangle)))
+    other = filled(np.diag(full(second.triangle)))
+    roots = np.sqrt(other)
+    hessian = above_noise(second.triangle, second.variance, other)[0] * np.outer(roots, roots)
+    scaled = np.sqrt(diagonal)
+    rounds = {
+        "none": simulated(hessian, slope, accuracy),
+        "diagonal": simulated(hessian / np.outer(scaled, scaled), slope / scaled, accuracy),
+    }
+    for kind in kinds:
+        scale = diagonal if kind == "relative" else None
+        matrix = above_noise(first.triangle, first.variance, scale)[0]
+        root = np.linalg.cholesky(matrix)
+        if scale is not None:
+            root = scaled[:, None] * root
+        S = np.linalg.inv(root).T
+        rounds[kind] = simulated(S.T @ hessian @ S, slope @ S, accuracy)
+    return rounds
+
+
+def filled(curvature: Array) -> Array:
+    """Return curvatures with the mean of the others where there is none: such a coordinate may have any."""
+    there = curvature > 0
+    return np.where(there, curvature, curvature[there].mean() if there.any() else 1.0)
