@@ -68,10 +68,11 @@ def test_a_run_stops_with_a_guarantee_and_counts_what_it_cost() -> None:
     assert 0 <= stopped.objective / best - 1 <= 1e-5
     same = fpdfp.solve(problem, **(run | {"rounds": stopped.rounds}))
     np.testing.assert_allclose(same.x, stopped.x, rtol=1e-7)  # certified as it was sent, in single precision
-    checks, rest = divmod(stopped.bits_up - same.bits_up, 5 * (2 * 64 + 80))
+    assert same.traffic["rounds"] == stopped.traffic["rounds"]
+    checks, rest = divmod(stopped.traffic["certificate"].up, 5 * (2 * 64 + 80))
     assert rest == 0
     assert 1 <= checks <= stopped.rounds // 2  # nobody is asked while there is no hope
-    assert stopped.bits_down - same.bits_down == checks * 5 * (2 * (12 * 32 + 80) + 64 + 80)
+    assert stopped.traffic["certificate"].down == checks * 5 * (2 * (12 * 32 + 80) + 64 + 80)
 
 
 def test_a_batch_of_clients_answers_as_single_ones() -> None:

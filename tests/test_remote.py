@@ -51,7 +51,8 @@ def away(problem: fpdfp.Problem, **options: Any) -> tuple[Loopback, fpdfp.Proble
 
 def same(one: fpdfp.Result, other: fpdfp.Result) -> None:
     np.testing.assert_array_equal(one.x, other.x)
-    np.testing.assert_array_equal(one.v, other.v)
+    # Where a method keeps no dual, v is that of the certificate, whose sums sites and one process round differently.
+    np.testing.assert_allclose(one.v, other.v, rtol=1e-9, atol=1e-12)
     for kind in set(one.traffic) - {"upkeep"}:
         assert one.traffic[kind] == other.traffic[kind]
     np.testing.assert_array_equal(one.history.objective, other.history.objective)

@@ -189,15 +189,26 @@ class Search:
         The dual points of f near x.
     x, image, nearest
         The point, Bx, and the point of the domain of g nearest to Bx.
+    gradient
+        ∇f(x) in double precision, if it is known already.
     """
 
-    def __init__(self, model: Space, feasibility: Feasibility, duals: Any, x: Array, image: Array, nearest: Array):
+    def __init__(
+        self,
+        model: Space,
+        feasibility: Feasibility,
+        duals: Any,
+        x: Array,
+        image: Array,
+        nearest: Array,
+        gradient: Array | None = None,
+    ) -> None:
         self.model, self.feasibility, self.duals = model, feasibility, duals
         self.x, self.image = x.astype(np.float64), image.astype(np.float64)
         self.value = model.penalty.value(nearest)
         self.free = duals.ridge == 0
         self.rounding = duals.rounding()
-        self.slope = duals.gradient()
+        self.slope = duals.gradient() if gradient is None else gradient - duals.ridge * self.x
 
     def bound(self, v: Array, *, direction: Array | None = None, whole: bool = False) -> Bound:
         """Return the bound at the dual point of v and a direction.

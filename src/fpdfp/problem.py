@@ -441,7 +441,8 @@ class Problem:
         elif self.meter is not None:
             duals = Metered(duals, self.meter.numbers)
         nearest = image if self.penalty.finite else self.penalty.project(image)
-        return Search(self.model, self._feasibility, duals, x, image, nearest)
+        known = gradient if gradient.dtype == np.float64 else None
+        return Search(self.model, self._feasibility, duals, x, image, nearest, known)
 
 
 def _weights(weights: Any, losses: Losses) -> Array:

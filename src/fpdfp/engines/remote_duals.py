@@ -31,7 +31,7 @@ def answer(losses: Losses, ask: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(duals, RowDuals):
         raise MessageError(f"{losses.family} has no dual points")
     if part == "start":
-        return {"gradient": duals.gradient(), "sizes": np.asarray(duals.sizes()), "columns": duals.columns}
+        return {"sizes": np.asarray(duals.sizes()), "columns": duals.columns}
     if part == "gradient":
         return {"gradient": duals.gradient(direction)}
     if part == "curvature" and direction is not None:
@@ -56,7 +56,7 @@ class RemoteDuals:
         )
         per_class = losses.shape[:-1]
         features = losses.shape[-1:]
-        self._start = self._ask("start", {"gradient": losses.shape, "sizes": per_class, "columns": features})
+        self._start = self._ask("start", {"sizes": per_class, "columns": features})
 
     def _ask(self, part: str, shapes: Mapping[str, Shape], direction: Array | None = None, scale: float = 1.0) -> dict[str, Array]:
         ask = {"x": self._x, "part": part, "direction": direction, "scale": scale}
@@ -64,8 +64,6 @@ class RemoteDuals:
 
     def gradient(self, direction: Array | None = None) -> Array:
         """Return Aᵀcθ with s = 1."""
-        if direction is None:
-            return self._start["gradient"]
         found = self._ask("gradient", {"gradient": self._losses.shape}, direction)["gradient"]
         return found
 
