@@ -54,7 +54,8 @@ class Reconstruction:
         Arrays with an entry for the start and for each iteration: ``"objective"``, ``"change"`` (of the volume,
         relative), ``"seconds"``, and the metrics that were asked for.
     status
-        ``"finished"`` (all iterations done), ``"converged"`` (``tol`` reached) or ``"interrupted"`` (Ctrl-C).
+        ``"finished"`` (all iterations done), ``"stationary"`` (the volume changes by at most ``tol``; how far its
+        objective is from the minimum is not known) or ``"interrupted"`` (Ctrl-C).
     seconds
         What it took, without metrics.
     device
@@ -187,7 +188,7 @@ def reconstruct(
             record(change)
             bar.update(iteration, rows[-1]["objective"], 0)
             if interrupt.requested or change <= tol:
-                status = "interrupted" if interrupt.requested else "converged"
+                status = "interrupted" if interrupt.requested else "stationary"
                 break
     volume = moved(unit * solver.x, here)
     history = {name: np.array([row[name] for row in rows]) for name in rows[0]}

@@ -21,7 +21,7 @@ from fpdfp.runs.recorder import now
 from fpdfp.runs.saved import relative_error
 
 #: Runs that have ended so are not done again.
-DONE = ("finished", "converged", "stopped", "diverged")
+DONE = ("finished", "converged", "stationary", "rounding", "stopped", "diverged")
 
 
 class Job(NamedTuple):
