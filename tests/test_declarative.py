@@ -23,6 +23,7 @@ from fpdfp.declarative import build, comparison, diagnosis, execute, made, rows
 from fpdfp.declarative.document import Document, SettingsError
 from fpdfp.declarative.example import EXAMPLE
 from fpdfp.declarative.settings import Case, read
+from fpdfp.declarative.table import nearest
 from fpdfp.runs import load, toml, writing
 
 SMALL = """
@@ -90,6 +91,7 @@ class TestMistakes:
             ('name = "breast-cancer"', "seed = 1", 4, "[data] must have the key 'name'"),
             ("rounds = 12", "rounds = = 12", 14, "this is not TOML"),
             ("clients = 6", 'kind = "by_column"', 8, "needs data.site"),
+            ("l2 = 0.01", 'kind = "poisson"', 11, "'least-squares', 'softmax', got 'poisson'"),
         ],
     )
     def test_a_mistake_is_told_with_its_line(self, tmp_path: Path, old: str, new: str, line: int, words: str) -> None:
@@ -154,7 +156,7 @@ class TestMistakes:
         [
             ("method.kind=FedAvg", "experiment.toml: ", "penalty must be Zero() for FedAvg"),
             ("data.name=digits", "experiment.toml, line 10: ", "needs two different labels, but there are 10"),
-            ("split.clients=1000", "--set split.clients=1000: ", "n_clients must leave a row for every client"),
+            ("split.clients=1000", "--set split.clients=1000: ", "split.clients must leave a row for every client"),
             ("penalty.kind=group", "experiment.toml: ", "penalty.size must say"),
         ],
     )
@@ -481,6 +483,52 @@ class TestRuns:
         result = invoke("run", written(tmp_path), "--output", tmp_path / "out", "--live", "--quiet")
         assert result.exit_code == 0, result.output
         assert "live: http://127.0.0.1:" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("word", "near"), [("poisson", None), ("logstic", "logistic"), ("lest-squares", "least-squares")]
+)
+def test_the_nearest_word_is_told_only_where_it_is_near(word: str, near: str | None) -> None:
+    assert nearest(word, ["logistic", "least-squares", "softmax"]) == near
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ("label = 'sick'", "line 5: data.label: {file} has no column 'sick'"),
+        ("label = 'ill'\nsite = 'clinic'", "line 6: data.site: {file} has no column 'clinic'"),
+        ("label = 'ill'", "line 4: {file}: column 'ward' holds text"),
+        ("label = 'ill'", 'data.categories = "onehot" makes 0/1 columns of it, data.drop = ["ward"] leaves it out'),
+    ],
+)
+def test_mistakes_about_a_file_are_told_in_the_words_of_the_settings(tmp_path: Path, data: str, words: str) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("age,ward,ill\n" + "".join(f"{i % 7},{'abc'[i % 3]},{i % 2}\n" for i in range(40)))
+    settings = written(tmp_path, f"name = 'x'\n\n[data]\nfile = 'rows.csv'\n{data}\n")
+    result = invoke("run", settings, "--output", tmp_path / "out")
+    assert result.exit_code == 2
+    assert words.format(file=file.resolve()) in result.output.replace("\n", "")
+    assert "target" not in result.output
+
+
+def test_the_doctor_shows_whole_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setenv("COLUMNS", "200")
+    found = diagnosis.diagnose()
+    found["platform"] = "name [bold]in brackets[/bold]"
+    diagnosis.show(found)
+    shown = capsys.readouterr().out
+    assert "[bold]in brackets[/bold]" in shown
+    with Path("pyproject.toml").open("rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    for extra, module in {"ray": "ray", "flower": "flwr", "parquet": "pyarrow", "entropy": "constriction"}.items():
+        assert found["optional"][module]["get"] == f"pip install '{extras[extra][0]}'"
+        assert f"missing: pip install '{extras[extra][0]}'" in shown
+    for extra in ("cuda12", "cuda13"):
+        assert extras[extra][0] in shown
+    for module in ("pandas", "polars", "pylops", "pyproximal", "tensorboard", "mlflow"):
+        assert found["optional"][module]["get"].split("'")[1] in extras["dev"]
+    assert "'fpdfp" not in shown  # it is on no package index
 
 
 def test_the_doctor_tells_what_there_is_and_how_to_get_the_rest() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import cvxpy as cp
@@ -16,7 +17,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression
-from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -198,6 +199,39 @@ def test_sites_reach_the_estimator_by_metadata_routing() -> None:
         model = FederatedLogisticRegression().set_fit_request(groups=True)
         search = GridSearchCV(model, {"alpha": [1e-3, 1e-2]}, cv=GroupKFold(3)).fit(X, y, groups=site)
     assert list(search.best_estimator_.sites_) == ["north", "south", "west"]
+
+
+def test_groups_that_reach_the_splitter_alone_are_warned_of(recwarn: pytest.WarningsRecorder) -> None:
+    X, y, site = data("two classes", rows=90)
+    model, folds = FederatedLogisticRegression(l2=0.1), GroupKFold(3)
+    told = "groups reach the splitter alone, so that FederatedLogisticRegression is fitted as if one site"
+    with pytest.warns(UserWarning, match=told) as caught:
+        cross_val_score(model, X, y, groups=site, cv=folds)
+    assert {Path(one.filename).name for one in caught} == {"test_estimators.py"}
+    with pytest.warns(UserWarning, match=told):
+        cross_validate(make_pipeline(StandardScaler(), model), X, y, groups=site, cv=folds)
+    with pytest.warns(UserWarning, match=told):
+        GridSearchCV(model, {"alpha": [0.1]}, cv=folds).fit(X, y, groups=site)
+    cross_val_score(model, X, y, groups=site, cv=folds, params={"groups": site})
+    cross_val_score(model, X, y, cv=3)
+    clone(model)
+    assert [str(one.message) for one in recwarn] == []
+
+
+def test_a_parameter_that_is_unknown_is_told_by_the_name_of_the_class() -> None:
+    for kind in (FederatedLogisticRegression, FederatedLinearRegression):
+        with pytest.raises(TypeError, match=rf"^{kind.__name__}\.__init__\(\) got an unexpected .* 'lambda_'"):
+            kind(lambda_=1.0)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^Logistic\.__init__\(\) got an unexpected"):
+        fpdfp.losses.Logistic(np.eye(2), [0, 1], ridge=1.0)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+def test_the_advice_to_scale_is_for_those_who_do_not(standardize: bool) -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    with pytest.warns(ConvergenceWarning, match="did not reach tol") as caught:
+        FederatedLogisticRegression(rounds=2, standardize=standardize).fit(X, y)
+    assert ("standardize=True" in str(caught[0].message)) == (not standardize)
 
 
 def test_what_it_tells_of_the_run() -> None:

@@ -28,7 +28,7 @@ from fpdfp.flower import outbox
 from fpdfp.flower.client import client_app, respond
 from fpdfp.flower.commands import app
 from fpdfp.flower.records import KIND, NAME, Envelope, from_record, open_envelope, seal, to_record
-from fpdfp.flower.server import FlowerCrew, server_app
+from fpdfp.flower.server import FlowerCrew, say, server_app
 from tests.helpers import graph_guided
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -688,3 +688,18 @@ def test_replies_that_are_too_long_or_missing(grid: type[Grid]) -> None:
     assert "longer than any" in str(crew.post({0: {}}, 1.0)[0])
     assert "no parcel" in str(FlowerCrew(crew._grid, ["north"]).post({0: {}}, 1.0)[0])
     assert FlowerCrew(grid([(1, "north")], lambda number, parcel: None), ["north"]).post({0: {}}, 0.3) == {}
+
+
+def test_lines_of_rounds_tell_the_time_by_the_clock(
+    grid: type[Grid], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crew = FlowerCrew(grid([(1, "north")], echo), ["north"], deadline=1.0)
+    began = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: began + 291.0)
+
+    def line(run: fpdfp.engines.local.Run) -> None:
+        say(run, crew)
+
+    fpdfp.solve(graph_guided(clients=2), fpdfp.PDFP(), rounds=1, callbacks=[line])
+    (told,) = [text for text in capsys.readouterr().out.splitlines() if text.startswith("round 1:")]
+    assert told.endswith("4 min 51 s since the start")

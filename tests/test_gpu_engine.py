@@ -210,7 +210,7 @@ def check_start_and_stop() -> None:
         done = fpdfp.solve(ridge, method, rounds=2000, tol=1e-3, evaluate_every=10, progress=False)
         assert done.status == "converged", f"{method}: {done}"
     loose = fpdfp.solve(problem(cupy), fpdfp.PDFP(), rounds=3000, tol=1e-2, evaluate_every=50, progress=False)
-    assert loose.status == "converged", str(loose)
+    assert loose.status == "stationary", str(loose)  # no bound is known for it
 
 
 def check_checkpoints() -> None:

@@ -145,8 +145,8 @@ def test_a_pyproximal_operator_is_our_penalty(ours: Any, theirs: Any, dtype: Any
 def test_whole_runs_with_pyproximal_end_where_ours_do(ours: Any, theirs: Any, linop: Any) -> None:
     method = fpdfp.ShiftedPDFP(preconditioner=None)
     results = [fpdfp.solve(fpdfp.Problem(losses(), g, linop), method, rounds=600, tol=1e-8) for g in (ours, theirs)]
-    assert results[1].status == "converged"
-    assert results[1].message == "the relative residual of Lemma 1 is at most 1e-08"
+    assert results[1].status == "stationary"
+    assert "at most 1e-08; no bound" in results[1].message
     assert results[1].certificate.gap is None
     assert results[1].objective == pytest.approx(results[0].objective, rel=1e-6)
     np.testing.assert_allclose(results[1].x, results[0].x, atol=1e-4)

@@ -129,3 +129,8 @@ def test_machine_code_of_other_sources_is_forgotten(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("12")
     forget_stale_code(tmp_path)
     assert sorted(f.name for f in cache.iterdir()) == ["a.pyc", "sources.txt"]
+
+
+def test_docstrings_have_no_tables_that_the_reference_shows_as_rows_of_signs() -> None:
+    sources = Path(fpdfp.__file__).parent.rglob("*.py")
+    assert [str(path) for path in sources if "\n    =====" in path.read_text(encoding="utf-8")] == []

@@ -80,7 +80,7 @@ def tilted(geometry: ConeBeam, seed: int = 0) -> ConeBeam:
 
 
 def scan(volume: Any = (9, 7, 5), detector: Any = (11, 8), views: int = 6, **options: Any) -> ConeBeam:
-    options = {"angles": 0.1 + np.arange(views) * 1.1, "source": 30.0, "panel": 45.0, **options}
+    options = {"angles": 0.1 + np.arange(views) * 1.1, "unit": "radians", "source": 30.0, "panel": 45.0, **options}
     return ConeBeam.circular(volume, detector, **options)
 
 

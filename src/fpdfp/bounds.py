@@ -67,9 +67,9 @@ class Bound(NamedTuple):
 class SmoothDuals:
     """What is known of losses without rows: a gradient, perhaps a ridge, and a number that f is not below."""
 
-    def __init__(self, losses: Losses, x: Array, weights: Array, gradient: Array) -> None:
+    def __init__(self, losses: Losses, x: Array, weights: Array, gradient: Array, value: Callable[[], float]) -> None:
         total = float(weights.sum())
-        self._x, self._losses, self._weights = x.astype(np.float64), losses, weights
+        self._x, self._value, self._least = x.astype(np.float64), value, total * losses.lower_bound
         self.ridge = np.full(losses.shape, losses.least_convexity * total)
         self._gradient = gradient.astype(np.float64) - self.ridge * self._x
         self._lipschitz = float((weights * losses.lipschitz()).sum())
@@ -83,9 +83,8 @@ class SmoothDuals:
         """Return (1 − s)(h(x) − inf h), at least h(x) + h*(s∇h(x)) − s⟨x, ∇h(x)⟩ since h* is convex."""
         if scale == 1.0:
             return 0.0
-        value = self._losses.value(self._x.astype(self._losses.dtype), self._weights)
-        value -= 0.5 * float((self.ridge * np.square(self._x)).sum())
-        return (1.0 - scale) * (value - float(self._weights.sum()) * self._losses.lower_bound)
+        value = self._value() - 0.5 * float((self.ridge * np.square(self._x)).sum())
+        return (1.0 - scale) * (value - self._least)
 
     def rounding(self) -> Array:
         """Return LEFT units of the last place of gradients of this size, of x and of the gradient at 0."""

@@ -434,10 +434,10 @@ class Problem:
         return Feasibility(self.model)
 
     def _search(self, x: Array, image: Array, gradient: Array) -> Search:
-        x, image, gradient = to_host(x), to_host(image), to_host(gradient)
+        point, x, image, gradient = x, to_host(x), to_host(image), to_host(gradient)
         duals: Any = self.losses.dual_points(x, self.weights)
         if duals is None:
-            duals = SmoothDuals(self.losses, x, self.weights, gradient)
+            duals = SmoothDuals(self.losses, x, self.weights, gradient, lambda: self.smooth_value(point))
         elif self.meter is not None:
             duals = Metered(duals, self.meter.numbers)
         nearest = image if self.penalty.finite else self.penalty.project(image)

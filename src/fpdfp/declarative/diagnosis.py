@@ -18,19 +18,19 @@ from fpdfp.datasets import _folders
 from fpdfp.datasets.registry import REGISTRY
 
 REQUIRED = ("numpy", "scipy", "scikit-learn", "numba", "rich", "typer", "matplotlib", "pooch")
-#: Packages that some parts need: the module, what it is for, and the command that gets it.
+#: Packages that some parts need: the module, what it is for, and the packages to install, in the versions that fit.
 OPTIONAL = {
-    "cupy": ("runs on a GPU", "pip install 'fpdfp[cuda12]', or cuda13"),
-    "ray": ("clients in the actors of a cluster", "pip install 'fpdfp[ray]'"),
-    "flwr": ("federations across organisations", "pip install 'fpdfp[flower]'"),
-    "pyarrow": ("Parquet files", "pip install 'fpdfp[parquet]'"),
-    "constriction": ("another entropy code", "pip install 'fpdfp[entropy]'"),
-    "pandas": ("histories as data frames", "pip install pandas"),
-    "polars": ("Polars frames for the estimators", "pip install polars"),
-    "pylops": ("PyLops operators as B", "pip install pylops"),
-    "pyproximal": ("PyProximal operators as g", "pip install pyproximal"),
-    "tensorboard": ("logs for TensorBoard", "pip install tensorboard"),
-    "mlflow": ("logs for MLflow", "pip install mlflow-skinny"),
+    "cupy": ("runs on a GPU", "cupy-cuda12x>=13 (or cupy-cuda13x>=13.6)"),
+    "ray": ("clients in the actors of a cluster", "ray>=2.40,<3"),
+    "flwr": ("federations across organisations", "flwr>=1.41,<1.43"),
+    "pyarrow": ("Parquet files", "pyarrow>=15"),
+    "constriction": ("another entropy code", "constriction>=0.5,<0.6"),
+    "pandas": ("histories as data frames", "pandas>=2.2"),
+    "polars": ("Polars frames for the estimators", "polars>=1.20"),
+    "pylops": ("PyLops operators as B", "pylops>=2.3"),
+    "pyproximal": ("PyProximal operators as g", "pyproximal>=0.13,<1"),
+    "tensorboard": ("logs for TensorBoard", "tensorboard>=2.17,<3"),
+    "mlflow": ("logs for MLflow", "mlflow-skinny>=3.1,<4"),
 }
 DISTRIBUTIONS = {"cupy": "cupy-cuda12x", "mlflow": "mlflow-skinny"}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -59,7 +59,9 @@ def _version(distribution: str) -> str | None:
 
 
 def _optional(module: str) -> dict[str, Any]:
-    what, command = OPTIONAL[module]
+    what, package = OPTIONAL[module]
+    first, _, rest = package.partition(" ")
+    command = f"pip install '{first}' {rest}".strip()
     there = importlib.util.find_spec(module) is not None
     version = (_version(module) or _version(DISTRIBUTIONS.get(module, module))) if there else None
     return {"installed": there, "version": version, "for": what, "get": None if there else command}
@@ -104,28 +106,32 @@ def show(found: dict[str, Any]) -> None:
     """Print it for a person."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(show_header=False, title="fpdfp doctor")
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
+
+    def row(name: str, text: str) -> None:
+        # What is in brackets would be taken for markup.
+        table.add_row(Text(name), Text(text))
+
     memory, gpu = found["memory_bytes"], found["gpu"]
-    table.add_row("fpdfp", found["fpdfp"])
-    table.add_row("Python", f"{found['python']['version']}, {found['python']['executable']}")
-    table.add_row("platform", found["platform"])
-    table.add_row(
-        "packages", ", ".join(f"{name} {version or 'missing'}" for name, version in found["packages"].items())
-    )
-    table.add_row("cores", f"{found['cores']['usable']} of {found['cores']['all']}")
+    row("fpdfp", found["fpdfp"])
+    row("Python", f"{found['python']['version']}, {found['python']['executable']}")
+    row("platform", found["platform"])
+    row("packages", ", ".join(f"{name} {version or 'missing'}" for name, version in found["packages"].items()))
+    row("cores", f"{found['cores']['usable']} of {found['cores']['all']}")
     limit = "" if memory["limit"] is None else f", of which {_gigabytes(memory['limit'])} may be used"
-    table.add_row("memory", "unknown" if memory["all"] is None else _gigabytes(memory["all"]) + limit)
-    table.add_row("GPU", gpu["name"] if gpu["usable"] else f"none: {gpu['reason']}")
+    row("memory", "unknown" if memory["all"] is None else _gigabytes(memory["all"]) + limit)
+    row("GPU", gpu["name"] if gpu["usable"] else f"none: {gpu['reason']}")
     for name, one in found["optional"].items():
         state = one["version"] or "installed" if one["installed"] else f"missing: {one['get']}"
-        table.add_row(name, f"{state} ({one['for']})")
-    table.add_row("data", "\n".join(found["data"]["folders"]))
+        row(name, f"{state} ({one['for']})")
+    row("data", "\n".join(found["data"]["folders"]))
     for name, place in found["data"]["sets"].items():
-        table.add_row(f"  {name}", place or "not there; it is downloaded when it is needed")
-    table.add_row("browser", found["browser"] or "none found (Chromium is needed for the tests of the report alone)")
+        row(f"  {name}", place or "not there; it is downloaded when it is needed")
+    row("browser", found["browser"] or "none found (Chromium is needed for the tests of the report alone)")
     Console().print(table, highlight=False)
 
 

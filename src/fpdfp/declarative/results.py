@@ -61,6 +61,7 @@ def short(value: Any) -> str:
 def table(title: str, lines: Sequence[dict[str, Any]]) -> Any:
     """Return a table of runs for a terminal: a column for each of a few runs, else a row."""
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
     metrics = list(dict.fromkeys(name for line in lines for name in line if name not in PLAIN))
@@ -78,18 +79,18 @@ def table(title: str, lines: Sequence[dict[str, Any]]) -> Any:
             "seconds",
         ]
         cells = [_cells(line, names) for line in lines]
-        found = Table("", *(str(line["name"]) for line in lines), title=title)
+        found = Table("", *(escape(str(line["name"])) for line in lines), title=escape(title))
         for name, *row in zip(names, *cells, strict=True):
             found.add_row(name.replace("_", " "), *row)
         return found
     # What fits on a line; results.csv has the rest.
     names = ["status", "rounds", "objective", "relative error", *(set(metrics) & {"accuracy", "psnr"}), "total up"]
-    found = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    found = Table(title=escape(title), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     found.add_column("run", overflow="fold", min_width=16)
     for name in names:
         found.add_column(name.replace(" ", "\n"), justify="right")
     for line in lines:
-        found.add_row(str(line["name"]), *_cells(line, names))
+        found.add_row(escape(str(line["name"])), *_cells(line, names))
     return found
 
 

@@ -40,6 +40,9 @@ ABOUT = {
     "strong_convexity": ("loss", "l2"),
 }
 
+#: Those of them that are not a setting under another name, but follow from it.
+DERIVED = ("column", "problem", "strong_convexity")
+
 
 class Outcome(NamedTuple):
     """What came of an experiment.
@@ -77,7 +80,7 @@ class Outcome(NamedTuple):
         console = Console()
         if self.lines:
             console.print(results.table(self.name, self.lines))
-        console.print(f"runs and results.csv: {self.output}", highlight=False, soft_wrap=True)
+        console.print(f"runs and results.csv: {self.output}", highlight=False, soft_wrap=True, markup=False)
 
 
 def in_turn(
@@ -182,6 +185,14 @@ def located(error: Exception, case: Case) -> SettingsError:
     about = re.match(r"[\w.]+", message)
     word = "" if about is None else about[0]
     key = tuple(word.split(".")) if word.split(".")[0] in SECTIONS else ABOUT.get(word, ())
+    file = str(case.settings["data"].get("file", ""))
+    if len(key) == 2 and word in ABOUT and word not in DERIVED:
+        message = ".".join(key) + message[len(word) :]  # by the name that it has in the file
+    elif file and message.startswith(file):
+        key = ("data", "file")
+    # So are arguments that the advice is about.
+    message = re.sub(r"drop=\('([^']*)',\)", r'data.drop = ["\1"]', message)
+    message = message.replace('categories="onehot"', 'data.categories = "onehot"')
     return SettingsError(f"{case.document.place(key)}: {message}")
 
 

@@ -49,8 +49,9 @@ class Table:
                 near = nearest(key, known)
                 self.document.fail(
                     (*self.path, key),
-                    f"{self.title} has no {what} {key!r} here"
-                    + (f"; the nearest is {near!r}, and all are {', '.join(known)}" if near else ""),
+                    f"{self.title} has no {what} {key!r} here; "
+                    + (f"the nearest is {near!r}, and " if near else "")
+                    + f"all are {', '.join(known)}",
                 )
 
     def take(self, key: str, default: Any, *kinds: type) -> Any:
@@ -74,7 +75,8 @@ class Table:
         accepted = None if choices is None else list(choices)
         if accepted is not None and value not in accepted:
             near = nearest(value, accepted)
-            self.fail(key, f"must be one of {', '.join(map(repr, accepted))}, got {value!r}; the nearest is {near!r}")
+            hint = f"; the nearest is {near!r}" if near else ""
+            self.fail(key, f"must be one of {', '.join(map(repr, accepted))}, got {value!r}{hint}")
         return value
 
     def flag(self, key: str, default: Any = REQUIRED) -> bool:
@@ -156,13 +158,14 @@ class Table:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that looks most like another.
+    """Return the known word that looks most like another; None where none does.
 
     >>> nearest("roudns", ["rounds", "seeds"])
     'rounds'
+    >>> nearest("poisson", ["logistic", "least-squares", "softmax"])
     """
     lower = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), list(lower), n=1, cutoff=0.0)
+    found = difflib.get_close_matches(word.lower(), list(lower), n=1, cutoff=0.6)
     return lower[found[0]] if found else None
 
 

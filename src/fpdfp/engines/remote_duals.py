@@ -58,7 +58,9 @@ class RemoteDuals:
         features = losses.shape[-1:]
         self._start = self._ask("start", {"sizes": per_class, "columns": features})
 
-    def _ask(self, part: str, shapes: Mapping[str, Shape], direction: Array | None = None, scale: float = 1.0) -> dict[str, Array]:
+    def _ask(
+        self, part: str, shapes: Mapping[str, Shape], direction: Array | None = None, scale: float = 1.0
+    ) -> dict[str, Array]:
         ask = {"x": self._x, "part": part, "direction": direction, "scale": scale}
         return self._crew.duals(ask, self._weights, shapes)
 

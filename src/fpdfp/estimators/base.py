@@ -12,12 +12,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fpdfp import _checks
+from fpdfp._naming import own_init
 from fpdfp._typing import Array, IntArray
 from fpdfp.datasets import FeatureGraph, Moments, as_graph, feature_graph
 from fpdfp.datasets.graph import FORMS, Form
 from fpdfp.engines import Result, solve
 from fpdfp.engines.downlink import full_bits
 from fpdfp.estimators import tables
+from fpdfp.estimators.routing import warn_of_groups
 from fpdfp.estimators.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
 from fpdfp.problem import Problem
 
@@ -81,10 +83,19 @@ class FederatedLinearModel(BaseEstimator):
         self.random_state = random_state
         self.progress = progress
 
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        own_init(cls)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+    def __sklearn_clone__(self) -> Any:
+        # Cross-validation clones the estimator where it still knows the groups.
+        warn_of_groups(type(self).__name__)
+        return super().__sklearn_clone__()
 
     def _check_parameters(self) -> None:
         _checks.choice("penalty", self.penalty, NAMES)

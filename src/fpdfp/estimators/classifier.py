@@ -20,13 +20,11 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
 
     Minimises the mean of the logistic losses (of the softmax losses for three classes and more) over all rows, plus
 
-    ================  =========================================================================================
-    ``"l1"``          :math:`α\|w\|_1`
-    ``"elasticnet"``  :math:`α(r\|w\|_1 + \frac{1-r}{2}\|w\|^2)`, r = ``l1_ratio``
-    ``"group"``       :math:`α\sum_g \sqrt{d_g}\,\|w_g\|` over ``feature_groups``, with :math:`d_g` coefficients each
-    ``"fused"``       :math:`α(\sum_j |w_{j+1} - w_j| + c\|w\|_1)`, c = ``l1_weight``
-    ``"graph"``       :math:`α(\|Gw\|_1 + c\|w\|_1)`, with G a graph of the features
-    ================  =========================================================================================
+    * ``"l1"``: :math:`α\|w\|_1`
+    * ``"elasticnet"``: :math:`α(r\|w\|_1 + \frac{1-r}{2}\|w\|^2)`, r = ``l1_ratio``
+    * ``"group"``: :math:`α\sum_g \sqrt{d_g}\,\|w_g\|` over ``feature_groups``, with :math:`d_g` coefficients each
+    * ``"fused"``: :math:`α(\sum_j |w_{j+1} - w_j| + c\|w\|_1)`, c = ``l1_weight``
+    * ``"graph"``: :math:`α(\|Gw\|_1 + c\|w\|_1)`, with G a graph of the features
 
     and :math:`\frac{l_2}{2}\|w\|^2` (``alpha=0`` leaves the ridge alone). The intercept is not penalised.
     scikit-learn's C is 1/(αn) for n rows.
@@ -88,7 +86,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
 
     ``groups`` of ``fit`` says which site holds each row; without it there is one site. In cross-validation
     scikit-learn hands ``groups`` to the splitter; to have it handed on to the estimator as well, enable metadata
-    routing and call ``set_fit_request(groups=True)``.
+    routing and call ``set_fit_request(groups=True)``. Without, a warning says that all rows are fitted as one site.
 
     Examples
     --------

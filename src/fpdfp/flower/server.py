@@ -17,7 +17,7 @@ from fpdfp import _checks
 from fpdfp.engines.crew import Crew
 from fpdfp.engines.local import Run
 from fpdfp.engines.portable import key_of, portable
-from fpdfp.engines.progress import format_bits
+from fpdfp.engines.progress import format_bits, format_duration
 from fpdfp.engines.result import Result
 from fpdfp.engines.site import Job
 from fpdfp.errors import AbsentError, MessageError
@@ -79,10 +79,16 @@ class FlowerCrew(Crew):
         self._sequence = 0
         self.bytes_up = self.bytes_down = 0
         self.longest = LONGEST
+        self._began = time.monotonic()
 
     @property
     def names(self) -> Sequence[str]:
         return self._sites
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds by the clock since the server's app began, waiting and evaluations included."""
+        return time.monotonic() - self._began
 
     def portable(self, value: Any) -> Any:
         return portable(value)
@@ -276,6 +282,7 @@ def server_app(
             checkpoint=chosen["checkpoint"], checkpoint_every=1, resume=bool(chosen["checkpoint"]), progress=False,
         )  # fmt: skip
         print(result, flush=True)
+        print(f"time          {format_duration(crew.elapsed)} since the start, waiting for sites included", flush=True)
         print(
             f"parcels       {crew.bytes_up} bytes up, {crew.bytes_down} bytes down; {crew.totals.absent} absent, "
             f"{crew.totals.refused} refused, {crew.totals.healed} healed",
@@ -299,7 +306,7 @@ def say(run: Run, crew: FlowerCrew) -> None:
     objective = f"{last['objective']:.10g}" if last["round"] == run.round else "not evaluated"
     print(
         f"round {run.round}: objective {objective}, {format_bits(sent.up)} up, {format_bits(sent.down)} down in all, "
-        f"{run.seconds:.1f} s",
+        f"{format_duration(crew.elapsed)} since the start",
         flush=True,
     )
 
@@ -311,7 +318,7 @@ def write(path: Path, result: Result, crew: FlowerCrew) -> None:
         "status": result.status, "message": result.message, "rounds": result.rounds, "objective": result.objective,
         **result.traffic.totals, "traffic": dict(result.traffic), "bytes_up": crew.bytes_up,
         "bytes_down": crew.bytes_down, "absent": crew.totals.absent, "refused": crew.totals.refused,
-        "healed": crew.totals.healed, "relative_gap": result.certificate.relative_gap,
+        "healed": crew.totals.healed, "relative_gap": result.certificate.relative_gap, "elapsed": crew.elapsed,
     }  # fmt: skip
     columns = {f"history/{name}": column for name, column in result.history.items()}
     arrays: dict[str, Any] = {"x": result.x, "v": result.v, "summary": np.array(json.dumps(summary)), **columns}

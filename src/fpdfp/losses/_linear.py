@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fpdfp import _checks
+from fpdfp._naming import own_init
 from fpdfp._typing import Array, IntArray
 from fpdfp.linops.base import LinOp
 from fpdfp.linops.diagonal import Diagonal
@@ -65,6 +66,10 @@ class LinearModel(Losses):
         least, most = float(self._ridge.min()), float(self._ridge.max())
         ridge = f"{least:g}" if isinstance(self.l2, float) else f"{least:g} to {most:g}"
         return f"{type(self).__name__}({self._size}, {self.n_clients} clients, l2={ridge})"
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        own_init(cls)
 
     @property
     def form(self) -> Form:

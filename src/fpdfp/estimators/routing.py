@@ -1,0 +1,45 @@
+"""A trap of scikit-learn: ``groups`` of a cross-validation reach the splitter, and not the estimator."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+
+import sklearn
+
+#: Functions of scikit-learn that hand ``groups`` to the splitter alone unless metadata routing is enabled.
+MODULES = ("sklearn.model_selection._validation", "sklearn.model_selection._search")
+
+
+def warn_of_groups(name: str) -> None:
+    """Warn if this is called from a cross-validation that has groups and does not hand them to ``fit``."""
+    if sklearn.get_config()["enable_metadata_routing"]:
+        return
+    frame = inspect.currentframe()
+    while frame is not None:
+        where = frame.f_globals.get("__name__")
+        if where in MODULES:
+            given, to_fit = frame.f_locals.get("groups"), frame.f_locals.get("params") or {}
+            search = where == MODULES[1]
+            if (search and "groups" in to_fit) or (not search and given is not None and "groups" not in to_fit):
+                _warn(name, search)
+                return
+        frame = frame.f_back
+
+
+def _warn(name: str, search: bool) -> None:
+    or_else = "" if search else ', or give params={"groups": groups} as well'
+    frame, depth = inspect.currentframe(), 1
+    # The line to point at is the first one outside of this package and of scikit-learn.
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in (
+        "fpdfp",
+        "sklearn",
+        "joblib",
+    ):
+        frame, depth = frame.f_back, depth + 1
+    warnings.warn(
+        f"groups reach the splitter alone, so that {name} is fitted as if one site held all rows; enable metadata "
+        f"routing (sklearn.set_config(enable_metadata_routing=True)) and call set_fit_request(groups=True){or_else}",
+        UserWarning,
+        stacklevel=depth,
+    )
