@@ -54,7 +54,7 @@ def main() -> None:
         axis.grid(alpha=0.3)
         print(f"{name}: root mean square error {np.sqrt(np.mean((x - truth) ** 2)):.2f}")
     axes[0].legend(frameon=False)
-    print(f"{together.rounds} rounds, {together.bits_up / 1e6:.2f} Mbit up")
+    print(f"{together.rounds} rounds, {together.total_up / 1e6:.2f} Mbit up in all")
     figure.savefig(path, dpi=100)
 
 

@@ -65,7 +65,7 @@ def main() -> None:
         axis.set_title(name + quality, fontsize=10)
         axis.set_axis_off()
         print(name + quality)
-    print(f"{result.rounds} rounds, {result.bits_up / 1e6:.1f} Mbit up")
+    print(f"{result.rounds} rounds, {result.total_up / 1e6:.1f} Mbit up in all")
     figure.savefig(path, dpi=100)
 
 

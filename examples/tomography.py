@@ -38,7 +38,7 @@ def main() -> None:
     problem = fpdfp.Problem(losses, tv, gradient, weights=np.full(3, 1 / scan.n_views))
     result = fpdfp.solve(problem, rounds=40)
     print(f"together:  {ct.psnr(result.x, truth):.1f} dB after {result.rounds} rounds")
-    print(f"sent:      {result.bits_up / 1e6:.1f} Mbit up, {result.bits_down / 1e6:.1f} Mbit down")
+    print(f"sent:      {result.total_up / 1e6:.1f} Mbit up, {result.total_down / 1e6:.1f} Mbit down in all")
 
     whole = ct.reconstruct(projections, scan, tv=1e-3, nonnegative=False, device="cpu")
     print(f"one place: {ct.psnr(whole.volume, truth):.1f} dB after {whole.iterations} iterations")

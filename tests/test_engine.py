@@ -371,7 +371,7 @@ class TestResume:
         monkeypatch.setattr(checkpoints, "FORMAT", 99)
         noisy(5, checkpoint=path)
         monkeypatch.undo()
-        with pytest.raises(CheckpointError, match="has format 99, but this version reads format 3"):
+        with pytest.raises(CheckpointError, match="has format 99, but this version reads format 4"):
             noisy(5, resume=path)
 
     def test_a_full_disk_leaves_the_old_checkpoint(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

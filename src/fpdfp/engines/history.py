@@ -26,11 +26,11 @@ class History(Mapping[str, Array]):
     """The table of a run: a row for each evaluation, a column for each quantity.
 
     ``round`` is the number of rounds done. ``total_up`` and ``total_down`` are all bits that were sent so far, by all
-    clients and to them; ``evaluation_up`` and ``evaluation_down`` are what evaluations have taken of them, which a run
-    without a history would not send; ``bits_up`` and ``bits_down`` are those of the rounds alone. ``step`` is the step
-    of the last round done; ``seconds`` is the time that the rounds took, without evaluations. Where g is infinite at
-    Bx, ``objective`` takes g at the nearest point of its domain, and ``violation`` is the largest distance of an entry
-    of Bx from there. Where a method solves problems inside a round,
+    clients and to them, without those of the end; ``evaluation_up`` and ``evaluation_down`` are what evaluations have
+    taken of them, which a run without a history would not send; ``bits_up`` and ``bits_down`` are those of the rounds
+    alone. ``step`` is the step of the last round done; ``seconds`` is the time that the rounds took, without
+    evaluations. Where g is infinite at Bx, ``objective`` takes g at the nearest point of its domain, and ``violation``
+    is the largest distance of an entry of Bx from there. Where a method solves problems inside a round,
     ``inner_clients`` and ``inner_server`` are the steps that this took all clients and the server so far, and
     ``inner_unsolved`` counts the solves that did not reach their tolerance. Any metric that was asked for has a column
     of its own.

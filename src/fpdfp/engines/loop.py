@@ -195,7 +195,7 @@ class Loop:
             objective, violation = run.problem.evaluate(run.x)
         if not math.isfinite(objective) or objective > self.limit:
             raise DivergenceError(f"the objective grew to {objective:.3g}")
-        sent = run.traffic.totals
+        sent = run.traffic.before_the_end.totals
         row: dict[str, float] = {
             "round": run.round,
             "objective": objective,

@@ -269,5 +269,6 @@ def _restore(run: Run, saved: checkpoints.Checkpoint, plan: Plan, source: Path) 
         xp = run.problem.model.xp
         run.kept = run.kept._replace(message=tuple(xp.asarray(array) for array in run.kept.message))
     run.round = saved.round
-    run.meter.traffic = saved.traffic
+    # A run that goes further than it was to has another end.
+    run.meter.traffic = saved.traffic if saved.round == plan.rounds else saved.traffic.before_the_end
     run.seconds, run.history = saved.seconds, saved.history

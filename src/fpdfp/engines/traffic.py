@@ -36,7 +36,7 @@ KINDS: dict[str, str] = {
     "upkeep": "sent again or not used: lost replies, rounds that were taken back, copies for sites and checkpoints",
 }
 #: How many answers about points a server keeps.
-KEPT = 4
+KEPT = 5
 #: What each client says of its losses: its size, Lipschitz and convexity constants, and its values at two points.
 FACTS = 5
 
@@ -115,6 +115,11 @@ class Traffic(Mapping[str, Bits]):
     def having(self, kind: Kind, bits: Bits) -> Traffic:
         """Return the traffic with other bits of a kind."""
         return Traffic({**self._bits, kind: bits})
+
+    @property
+    def before_the_end(self) -> Traffic:
+        """The traffic without that of the end: what a run has sent that may go on."""
+        return self.having("end", NOTHING)
 
     def undone(self, rounds: Bits) -> Traffic:
         """Return the traffic when the rounds are taken back to what they had sent before."""
