@@ -321,7 +321,7 @@ def randprox_growth(name: str, n: int, step: Any = "auto", rough: float = 1.0) -
     targets = tiny.local.gradients(tiny.x) - MU * tiny.x
 
     def lyapunov(x: Any, controls: Any) -> float:
-        return square(x - tiny.x) / gamma + (1 / tau + extra) / rate * mean_square(controls - targets)
+        return float(square(x - tiny.x) / gamma + (1 / tau + extra) / rate * mean_square(controls - targets))
 
     largest = 0.0
     for start, _, controls in tiny.states(30):
