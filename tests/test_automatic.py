@@ -133,9 +133,11 @@ def draw(seed: int, smooth: bool, one_client: bool, strongly_convex: bool) -> tu
     return fpdfp.Problem(f, penalties.Zero() if smooth else g, None if smooth else B, weights=str(weights)), x0
 
 
-def assert_no_divergence(problem: fpdfp.Problem, method: Any, x0: Any = None, **arguments: Any) -> None:
+def assert_no_divergence(
+    problem: fpdfp.Problem, method: Any, x0: Any = None, rounds: int = 60, **arguments: Any
+) -> None:
     """Divergence is a warning, and that an error."""
-    result = fpdfp.solve(problem, method, rounds=60, x0=x0, evaluate_every=20, **arguments)
+    result = fpdfp.solve(problem, method, rounds=rounds, x0=x0, evaluate_every=20, **arguments)
     start = problem.objective(np.zeros(problem.model.shape) if x0 is None else x0)
     assert result.status != "diverged"
     assert result.objective <= 1.5 * start
@@ -165,4 +167,4 @@ def test_automatic_steps_do_not_diverge_on_convex_problems(name: str) -> None:
 def test_a_tiny_ridge_does_no_harm(name: str, l2: float) -> None:
     X, y, owner = helpers.classification()
     squares = losses.LeastSquares(X * np.geomspace(1.0, 30.0, 12), y, clients=owner, l2=l2)
-    assert_no_divergence(fpdfp.Problem(squares, penalties.L1(0.05)), METHODS[name])
+    assert_no_divergence(fpdfp.Problem(squares, penalties.L1(0.05)), METHODS[name], rounds=150)
