@@ -34,6 +34,7 @@ HEAVY = (
 )
 #: What a layer may import: itself and everything to its right.
 LAYERS = (
+    "__main__",
     "cli",
     "declarative",
     "experiments",

@@ -106,7 +106,7 @@ def write(summary: dict[str, Any]) -> str:
         levels_up=LEVELS_UP,
         levels_down=LEVELS_DOWN,
         table=table(lines, summary["rounds"]),
-        minimum=minimum(summary["minimum"]),
+        minimum=minimum(summary["minimum"], lines),
         per=f"{PER:,}",
         last=100 * LAST,
         horizons=horizons(lines),
@@ -147,14 +147,16 @@ def size_note(volume: Sequence[int]) -> str:
     )
 
 
-def minimum(found: dict[str, Any] | None) -> str:
+def minimum(found: dict[str, Any] | None, lines: Lines) -> str:
     """What the centralised reconstruction gives."""
     if found is None:
         return ""
+    best = max(one.slice_psnr.mean(axis=0).max() for one in lines.values())
+    beyond = " Runs have better images on their way: PSNRs at the end depend on where the end is."
     return (
         f" With all views in one place, `fpdfp.ct.reconstruct` (without constraints, {found['iterations']} iterations) "
         f"reaches the objective {found['objective']:.7g}, with {found['slice_psnr']:.2f} dB in the slice and "
-        f"{found['psnr']:.2f} dB in the volume."
+        f"{found['psnr']:.2f} dB in the volume.{beyond if best > found['slice_psnr'] else ''}"
     )
 
 
