@@ -12,7 +12,7 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.engines.crew import Ask, Crew
-from fpdfp.engines.downlink import full_bits
+from fpdfp.engines.downlink import full_bits, is_zero
 from fpdfp.engines.local import DivergenceError, Run
 from fpdfp.engines.tuples import named
 from fpdfp.errors import AbsentError
@@ -40,7 +40,8 @@ class RemoteRun(Run):
     def start(self) -> None:
         """Tell the sites what is run."""
         downlink = None if self.downlink is None else self.downlink.compressor
-        self.crew.begin(self.problem, self.method, self.compressors, downlink, self.seed)
+        zero = self.kept is not None and is_zero(self.kept.message)
+        self.crew.begin(self.problem, self.method, self.compressors, downlink, self.seed, zero)
 
     def rehearse(self) -> None:
         """Do the next round and forget it, where that is quick: a reply that the server does not confirm is nothing."""

@@ -35,8 +35,9 @@ LEVELS = (15, 31, 63, 127, 255, 511)
 CLIENTS = (3, 5, 10, 20, 50, 100, 200, 500, 1000)
 #: A bit up counts as so many down: most networks send that much slower than they receive.
 UPLINK = 4.0
-#: A first question has so many rows for each feature, if it costs that much less than the whole.
-ENOUGH, CHEAPER = 2.0, 4.0
+#: A first question has so many rows for each feature. It is asked if it costs that much less than the whole, and the
+#: whole more than so many rounds.
+ENOUGH, CHEAPER, DEAR = 2.0, 2.5, 10.0
 #: Simulated rounds end here.
 MOST = 2000
 
@@ -126,8 +127,8 @@ def probe(given: Circumstances, d: int) -> tuple[int, int]:
     """Return the levels and clients that are asked for first: few, where it costs much less to learn if it will pay."""
     levels, clients = choose(given, d)
     few = min(clients, max(3, math.ceil(ENOUGH * d / given.rows)))
-    cheap = once(given, d, LEVELS[0], few)[0] * CHEAPER <= once(given, d, levels, clients)[0]
-    return (LEVELS[0], few) if cheap else (levels, clients)
+    first, whole = (once(given, d, *one)[0] for one in ((LEVELS[0], few), (levels, clients)))
+    return (LEVELS[0], few) if max(CHEAPER * first, DEAR * given.round_up) < whole else (levels, clients)
 
 
 def simulated(hessian: Array, slope: Array, accuracy: float) -> int:
