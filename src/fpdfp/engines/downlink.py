@@ -37,8 +37,8 @@ class Kept(NamedTuple):
     sent
         The bits of all differences so far, each counted once.
     seen
-        For each client, ``sent`` when it was last brought up to date; −1 before the first time, unless the run starts at
-        zero, which everyone knows.
+        For each client, ``sent`` when it was last brought up to date; −1 before the first time, unless the run starts
+        at zero, which everyone knows.
     """
 
     message: tuple[Array, ...]
