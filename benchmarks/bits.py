@@ -1,21 +1,23 @@
-"""Rounds and bits to a relative error: FPDFP as well as it can be tuned, and `fpdfp.solve` with nothing given.
+"""All bits to a relative error: `fpdfp.solve` that is told its target, and the best of tuned rivals at each accuracy.
 
     python -m benchmarks.bits
 
 Graph-guided logistic regression on a9a and covtype (those that are in --data, $FPDFP_DATA or ../shared/data; else on
-breast-cancer data of scikit-learn), N = 100 clients, rows dealt out at random or sorted by label, B = [G; I],
-μ1 = μ2 = 1e-5, full local gradients; and cone-beam CT with total variation, 64 × 64 × 16 voxels, 167 views of 128 × 96
-pixels, N = 17 clients, μ = 1e-3 (`benchmarks/_cone_beam.py`). All messages have the same codec and are counted whole.
+breast-cancer data of scikit-learn), N = 100 clients, n = 20 of them a round, rows dealt out at random or sorted by
+label, B = [G; I], μ1 = μ2 = 1e-5, full local gradients; and cone-beam CT with total variation, 64 × 64 × 16 voxels, 167
+views of 128 × 96 pixels, N = 17 clients, n = 5, μ = 1e-3 (`benchmarks/_cone_beam.py`). All messages have the same codec
+and are counted whole, up and down, with all that is sent once.
 
-FPDFP takes n = 20 clients a round (5 for CT), γ_k = γ0/(1 + ck) with γ0 in {1/2, 1, 2, 4, 8, 16, 32}/L, c in {0, 0.001,
-0.005, 0.02}, and QSGD messages with s in {2, 5, 20} levels (l2 norm); for CT γ0 in {0.5, 1, 1.5, 2, 3}/L, c in {0,
-0.005}, s in {300, 1000, 3000}, one norm for each slice. For each s all settings run 250 rounds (CT: 60), the best third
-goes on to 1,000, the best four of those to the end (CT: the best two to the end, 250 rounds); of what is left the best
-in rounds and the best in bits to the smallest error that any reaches are shown.
-
-`fpdfp.solve(problem, clients_per_round=…)` chooses everything itself; it is run with the same n and with everyone. One
-seed. The optimum is that of `fpdfp.reference_solution`, for CT the least objective of 300 rounds with everyone and
-exact messages in float64. Settings that are done are kept in --output, and a second call goes on there.
+"automatic" is `fpdfp.solve(problem, accuracy=ε, clients_per_round=n)`, run by itself for each ε, for
+`prefer="balanced"` (the default), `"bits"` and `"rounds"`, and with everyone a round. Rivals are FPDFP and, for
+regression, FedPAQ, FedProx, FedMiD and FedDualAvg with five local steps ((∂): subgradients of g∘B); they are tuned by
+the rule of `benchmarks/_tuning.py`, for CT with γ0 in {0.5, 1, 1.5, 2, 3}/L, c in {0, 0.005}, s in {300, 1000, 3000},
+one norm for each slice, 60 rounds and then the best two to the end. The best setting for an accuracy runs again. What
+is shown are medians over seeds 1 to 5 (CT: 1 to 3), and ranges; an error is against the optimum of
+`fpdfp.reference_solution`, for CT against the least objective of 300 rounds with everyone and exact messages in
+float64. With --certified every automatic run is given `tol=` instead and stops by itself, so that what certificates
+cost is counted as well. Runs that are done are kept in --output, and a second call goes on there; --page is written at
+the end.
 """
 
 from __future__ import annotations
@@ -32,52 +34,68 @@ import numpy as np
 import fpdfp
 from benchmarks import _cone_beam, _tools, _tuning
 from benchmarks._problems import DATA, SETS, N, Setting, graph_guided, is_there
+from benchmarks._tuning import Choice, Outcome, Spread
 from fpdfp.engines.checkpoint import fingerprint
 from fpdfp.engines.progress import format_bits
 from fpdfp.experiments import pool
 
+LOCAL_STEPS = 5
+INNER = fpdfp.InnerSolve(tol=1e-2)
+RIVALS: dict[str, Callable[[Any], Any]] = {
+    "FPDFP": fpdfp.FPDFP,
+    "FedPAQ (∂)": lambda step: fpdfp.FedPAQ(step, LOCAL_STEPS, penalty="subgradient"),
+    "FedProx (∂)": lambda step: fpdfp.FedProx(0.1, step, LOCAL_STEPS, penalty="subgradient"),
+    "FedMiD": lambda step: fpdfp.FedMiD(step, LOCAL_STEPS, inner=INNER),
+    "FedDualAvg": lambda step: fpdfp.FedDualAvg(step, LOCAL_STEPS, inner=INNER),
+}
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "bits.md"
+#: What an automatic run, which has nothing to tune, has in the place of a setting.
+UNTUNED = Choice(1.0, 0.0, None)
 
-class Grid(NamedTuple):
-    """What FPDFP is tuned over, and how many clients take part."""
 
-    gammas: tuple[float, ...]
-    decays: tuple[float, ...]
-    levels: tuple[int, ...]
+class Kind(NamedTuple):
+    """How problems of a kind are run, and what rivals are tuned over."""
+
+    targets: tuple[float, ...]
+    rivals: tuple[str, ...]
     per_round: int
     everyone: int
+    grid: tuple[Choice, ...]
     stages: tuple[tuple[int, Callable[[int], int]], ...]
     most: int
     every: int
     quantizer: Callable[[int], Any]
-    targets: tuple[float, ...]
+    seeds: tuple[int, ...]
 
 
-REGRESSION = Grid(
-    gammas=(0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
-    decays=(0.0, 0.001, 0.005, 0.02),
-    levels=(2, 5, 20),
+REGRESSION = Kind(
+    targets=(1e-2, 3e-3, 1e-3, 1e-4, 1e-6),
+    rivals=tuple(RIVALS),
     per_round=20,
     everyone=N,
-    stages=((250, lambda count: math.ceil(count / 3)), (1000, lambda _: 4)),
+    grid=tuple(_tuning.choices()),
+    stages=_tuning.STAGES,
     most=6000,
     every=10,
     quantizer=fpdfp.QSGD,
-    targets=(1e-2, 3e-3, 1e-3, 1e-4, 1e-6),
+    seeds=(1, 2, 3, 4, 5),
 )
-TOMOGRAPHY = Grid(
-    gammas=(0.5, 1.0, 1.5, 2.0, 3.0),
-    decays=(0.0, 0.005),
-    levels=(300, 1000, 3000),
+TOMOGRAPHY = Kind(
+    targets=(1e-2, 4.3e-3, 3e-3, 1.8e-3, 1e-3, 1e-4, 1e-6),
+    rivals=("FPDFP",),
     per_round=5,
     everyone=_cone_beam.CLIENTS,
+    grid=tuple(_tuning.choices(levels=(300, 1000, 3000), gammas=(0.5, 1.0, 1.5, 2.0, 3.0), decays=(0.0, 0.005))),
     stages=((60, lambda _: 2),),
     most=250,
     every=5,
     quantizer=lambda levels: {"x": fpdfp.QSGD(levels, block=(2,)), "v": fpdfp.QSGD(levels, block=(0, 3))},
-    targets=(1e-2, 4.3e-3, 3e-3, 1.8e-3, 1e-3, 1e-4, 1e-6),
+    seeds=(1, 2, 3),
 )
 
-Totals = dict[str, dict[str, float] | None]
+
+def kind_of(name: str) -> Kind:
+    return TOMOGRAPHY if name == "CT" else REGRESSION
 
 
 def setting(folder: Path, name: str, split: str, kept: Path) -> Setting:
@@ -92,14 +110,20 @@ def setting(folder: Path, name: str, split: str, kept: Path) -> Setting:
     return Setting("CT 64 × 64 × 16", problem, problem, json.loads(file.read_text()))
 
 
-def grid_of(name: str) -> Grid:
-    return TOMOGRAPHY if name == "CT" else REGRESSION
+class Job(NamedTuple):
+    """A run: of a rival with a setting, or of ``solve`` with a preference."""
 
-
-def totals(where: Setting, grid: Grid, result: fpdfp.Result) -> Totals:
-    """Rounds and bits at the first evaluation within each relative error."""
-    names = ("round", "bits_up", "bits_down")
-    return {f"{target:g}": _tuning.first_within(where, result.history, target, names) for target in grid.targets}
+    key: str
+    name: str
+    split: str
+    method: str
+    choice: Choice
+    n: int
+    rounds: int
+    target: float
+    every: int
+    seed: int
+    certified: bool = False
 
 
 _where: dict[tuple[str, str], Setting]
@@ -111,135 +135,208 @@ def _start_worker(data: Path, kept: Path) -> None:
     _where, _folders = {}, (data, kept)
 
 
-def _work(job: tuple[Any, ...]) -> tuple[str, Any]:
-    key, name, split, gamma, decay, levels, rounds = job
-    if (name, split) not in _where:
+def _work(job: Job) -> tuple[str, Any]:
+    if (job.name, job.split) not in _where:
         _where.clear()
-        _where[name, split] = setting(_folders[0], name, split, _folders[1])
-    where, grid = _where[name, split], grid_of(name)
-    result = _tuning.run_until(
-        where, where.federated, fpdfp.FPDFP(_tuning.schedule(where, gamma, decay)), grid.targets[-1], rounds=rounds,
-        clients_per_round=grid.per_round, compressor=grid.quantizer(levels), evaluate_every=grid.every,
-    )  # fmt: skip
-    error = float(result.history.objective[-1] / where.best - 1)
-    return key, [math.inf if result.status == "diverged" else error, totals(where, grid, result)]
+        _where[job.name, job.split] = setting(_folders[0], job.name, job.split, _folders[1])
+    where, kind = _where[job.name, job.split], kind_of(job.name)
+    options: dict[str, Any] = {
+        "rounds": job.rounds, "clients_per_round": job.n, "evaluate_every": job.every, "seed": job.seed,
+    }  # fmt: skip
+    if job.method in RIVALS:
+        choice = Choice(*job.choice)
+        assert choice.levels is not None
+        method = RIVALS[job.method](_tuning.schedule(where, choice.gamma, choice.decay))
+        options["compressor"] = kind.quantizer(choice.levels)
+        result = _tuning.run_until(where, where.federated, method, job.target, **options)
+    elif job.certified:
+        options |= {"prefer": job.method, "tol": job.target}
+        result = fpdfp.solve(where.federated, progress=False, **options)
+        found = {"round": float(result.rounds), "seconds": 0.0, "bits_up": 0.0, "bits_down": 0.0}
+        found["bits_up"] += result.bits_up + result.bits_once_up
+        found["bits_down"] += result.bits_down + result.bits_once_down
+        error = float(result.objective / where.best - 1)
+        there = result.status == "converged" and error <= job.target
+        return job.key, [error, {f"{job.target:g}": found if there else None}]
+    else:
+        options |= {"prefer": job.method, "accuracy": job.target}
+        result = _tuning.run_until(where, where.federated, None, job.target, **options)
+    return job.key, _tuning.outcome(where, result, kind.targets)
 
 
-def tuned(where: Setting, name: str, split: str, scores: pool.Scores, rounds: int) -> dict[str, Any]:
-    """Return the best of FPDFP in rounds and in bits."""
-    grid, code, problem = grid_of(name), pool.code(fpdfp.FPDFP), fingerprint(where.federated)
-    stages = [*(stage for stage in grid.stages if stage[0] < rounds), (rounds, lambda count: count)]
-    ended: dict[tuple[float, float, int], Any] = {}
-    for levels in grid.levels:
+class Cell(NamedTuple):
+    """What a method needs to an accuracy, over seeds."""
 
-        def score(settings: Sequence[tuple[float, float]], count: int, levels: int = levels) -> list[Any]:
-            jobs = [
-                (f"{problem} {code} {gamma:g} {decay:g} {levels} {count}", name, split, gamma, decay, levels, count)
-                for gamma, decay in settings
-            ]
-            found = scores.compute(f"{where.name}: FPDFP, s = {levels}, {count} rounds", jobs)
-            if count == rounds:
-                ended.update({(*one, levels): value for one, value in zip(settings, found, strict=True)})
-            return [error for error, _ in found]
-
-        pool.halve([(gamma, decay) for gamma in grid.gammas for decay in grid.decays], stages, score)
-    reached = [f"{target:g}" for target in grid.targets if any(found[f"{target:g}"] for _, found in ended.values())]
-    if not reached:
-        least = min(ended, key=lambda one: ended[one][0])
-        return {"FPDFP": (least, ended[least][1])}
-    last = reached[-1]
-
-    def best(kind: str) -> tuple[float, float, int]:
-        return min((one for one in ended if ended[one][1][last]), key=lambda one: ended[one][1][last][kind])
-
-    return {
-        f"FPDFP, best in {label}": (best(kind), ended[best(kind)][1])
-        for label, kind in (("rounds", "round"), ("bits", "bits_up"))
-    }
+    method: str
+    choice: Choice
+    rounds: Spread
+    up: Spread
+    down: Spread
+    both: Spread
 
 
-def ours(where: Setting, grid: Grid, n: int, rounds: int) -> tuple[fpdfp.Result, Totals]:
-    """Nothing given."""
-    result = _tuning.run_until(
-        where, where.federated, None, grid.targets[-1], rounds=min(rounds, 500), clients_per_round=n, evaluate_every=1
-    )
-    return result, totals(where, grid, result)
+class Comparison:
+    """Everything on one problem."""
+
+    def __init__(self, where: Setting, name: str, split: str, scores: pool.Scores, rounds: int) -> None:
+        self.where, self.name, self.split, self.scores = where, name, split, scores
+        self.kind = kind_of(name)
+        self.rounds = min(rounds, self.kind.most)
+        self.problem = fingerprint(where.federated)
+
+    def job(self, method: str, choice: Choice, n: int, rounds: int, target: float, every: int, seed: int) -> Job:
+        """Return a run under a key that says problem, code and settings."""
+        code = pool.code(type(RIVALS[method](1.0))) if method in RIVALS else pool.package_code()
+        key = f"{self.problem} {method} {code} {choice}, {n} a round, {rounds} rounds to {target:g}, {every}, {seed}"
+        return Job(key, self.name, self.split, method, choice, n, rounds, target, every, seed)
+
+    def compute(self, title: str, jobs: Sequence[Job]) -> list[Outcome]:
+        return [Outcome(*one) for one in self.scores.compute(f"{self.where.name}: {title}", jobs)]
+
+    def rival(self, method: str) -> dict[float, Cell | None]:
+        """Tune a rival, and run its best setting for each accuracy again."""
+        kind = self.kind
+
+        def outcomes(left: Sequence[Choice], count: int) -> list[Outcome]:
+            jobs = [self.job(method, one, kind.per_round, count, kind.targets[-1], kind.every, 0) for one in left]
+            return self.compute(method, jobs)
+
+        found = _tuning.tune(kind.grid, self.rounds, outcomes, kind.stages)
+        cells: dict[float, Cell | None] = {}
+        for target in kind.targets:
+            best = _tuning.best(found, target)
+            cells[target] = None if best is None else self.cell(method, best, kind.per_round, target, self.rounds)
+        return cells
+
+    def automatic(self, prefer: str, n: int, *, certified: bool = False) -> dict[float, Cell | None]:
+        """Runs that are told their target."""
+        rounds = min(self.rounds, 500)
+        return {
+            target: self.cell(prefer, UNTUNED, n, target, rounds, certified=certified) for target in self.kind.targets
+        }
+
+    def cell(
+        self, method: str, choice: Choice, n: int, target: float, rounds: int, *, certified: bool = False
+    ) -> Cell | None:
+        jobs = [self.job(method, choice, n, rounds, target, 1, seed) for seed in self.kind.seeds]
+        if certified:
+            jobs = [job._replace(key=f"{job.key} certified", certified=True) for job in jobs]
+        runs = [one.totals for one in self.compute(f"{method}, {target:g}", jobs)]
+        spreads = [
+            _tuning.spread(runs, target, value)
+            for value in (
+                lambda one: one["round"], lambda one: one["bits_up"], lambda one: one["bits_down"], _tuning.bits,
+            )
+        ]  # fmt: skip
+        there = [one for one in spreads if one is not None]
+        return Cell(method, choice, *there) if len(there) == len(spreads) else None
 
 
-def compare(where: Setting, name: str, split: str, scores: pool.Scores, rounds: int) -> dict[str, Any]:
-    """Run everything on one problem, print its table, and return the numbers."""
-    rows, results, grid = [], {}, grid_of(name)
-    rounds = min(rounds, grid.most)
-    for label, ((gamma, decay, levels), found) in tuned(where, name, split, scores, rounds).items():
-        results[label] = {"gamma_times_L": gamma, "decay": decay, "levels": levels, **found}
-        rows += write(f"{label}: {gamma:g}/L, c = {decay:g}, s = {levels}", grid, found, "")
-    for n in (grid.per_round, grid.everyone):
-        result, found = ours(where, grid, n, rounds)
-        once = {"bits_once_up": result.bits_once_up, "bits_once_down": result.bits_once_down}
-        results[f"automatic, n = {n}"] = {**once, **found}
-        each = f"{format_bits(result.bits_once_up)} up, {format_bits(result.bits_once_down)} down"
-        rows += write(f"automatic, n = {n}", grid, found, each)
-    header = ["method", "once", "error", "rounds", "bits up", "bits up and down"]
-    _tools.show(f"{where.name}: at most {rounds} rounds", header, rows)
-    return {"optimum": where.best, "methods": results, "ratios": ratios(grid, results)}
+def ranged(spread: Spread, write: Callable[[float], str] = format_bits) -> str:
+    """Write a median, and the range over seeds."""
+    least, largest = (write(value) if math.isfinite(value) else "never" for value in (spread.least, spread.largest))
+    return write(spread.median) + (f" ({least} to {largest})" if least != largest else "")
 
 
-def write(label: str, grid: Grid, found: Totals, once: str) -> list[list[str]]:
-    rows = []
-    for target in grid.targets:
-        one = found[f"{target:g}"]
-        numbers = ["not reached", "", ""]
-        if one is not None:
-            both = one["bits_up"] + one["bits_down"]
-            numbers = [f"{one['round']:,.0f}", format_bits(one["bits_up"]), format_bits(both)]
-        first = target == grid.targets[0]
-        rows.append([label if first else "", once if first else "", f"{target:g}", *numbers])
-    return rows
+def row(label: str, target: float, cell: Cell | None) -> list[str]:
+    if cell is None:
+        return [f"{target:g}", label, "not reached", "", "", ""]
+    tuned = "" if cell.choice == UNTUNED else f" ({cell.choice})"
+    counted = [ranged(cell.both), ranged(cell.up), ranged(cell.down)]
+    return [f"{target:g}", label + tuned, *counted, ranged(cell.rounds, "{:,.0f}".format)]
 
 
-def ratios(grid: Grid, results: dict[str, Any]) -> dict[str, Any]:
-    """Rounds and recurring bits up of FPDFP, the best of them, over those of the automatic runs, to each error."""
-    theirs = [one for label, one in results.items() if label.startswith("FPDFP")]
-    found: dict[str, Any] = {}
-    for label, one in results.items():
-        if label.startswith("FPDFP"):
-            continue
-        found[label] = {
-            f"{target:g}": {
-                kind: round(min(other[f"{target:g}"][kind] for other in theirs if other[f"{target:g}"])
-                            / one[f"{target:g}"][kind], 1)
-                for kind in ("round", "bits_up")
-            }
-            for target in grid.targets
-            if one[f"{target:g}"] and any(other[f"{target:g}"] for other in theirs)
-        }  # fmt: skip
-    return found
+HEADER = ["error", "method", "bits up and down", "up", "down", "rounds"]
+
+
+def compare(one: Comparison, rivals: Sequence[str], *, certified: bool) -> tuple[list[list[str]], dict[str, Any]]:
+    """Run everything on one problem; return the rows of its table, and ratios."""
+    kind = one.kind
+    ours = {
+        f"automatic, prefer={prefer!r}" + ("" if n == kind.per_round else ", everyone"): one.automatic(prefer, n)
+        for prefer, n in (
+            ("balanced", kind.per_round), ("bits", kind.per_round), ("rounds", kind.per_round),
+            ("balanced", kind.everyone), ("rounds", kind.everyone),
+        )
+    }  # fmt: skip
+    if certified:
+        ours["automatic, tol= instead"] = one.automatic("balanced", kind.per_round, certified=True)
+    theirs = {name: one.rival(name) for name in kind.rivals if name in rivals}
+    rows, ratios = [], {}
+    for target in kind.targets:
+        there = {name: cell for name, cells in theirs.items() if (cell := cells[target]) is not None}
+        if there:
+            best = min(there, key=lambda name: there[name].both.median)
+            rows.append(row(f"best rival: {best}", target, there[best]))
+            mine = ours["automatic, prefer='balanced'"][target]
+            if mine is not None:
+                ratios[f"{target:g}"] = {
+                    "best rival": best, "bits": round(there[best].both.median / mine.both.median, 1),
+                    "rounds": round(there[best].rounds.median / mine.rounds.median, 1),
+                }  # fmt: skip
+            if best != "FPDFP":
+                rows.append(row("FPDFP", target, there.get("FPDFP")))
+        elif theirs:
+            rows.append(row("rivals", target, None))
+        rows += [row(label, target, cells[target]) for label, cells in ours.items()]
+    return rows, ratios
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    lines = [HEADER, ["---"] * len(HEADER), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+INTRODUCTION = """# All bits to an accuracy
+
+Made by `python -m benchmarks.bits{options}`, whose help says what is run. Bits are all that clients and server send, up
+and down, what is sent once for a preconditioner included; medians over seeds, and ranges. "automatic" is `fpdfp.solve`
+that is told its target (`accuracy=`); the best rival is that of the fewest bits among {rivals}, each with its best
+setting for that accuracy.
+"""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/output"))
+    parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--rounds", type=_tuning.positive, default=6000, help="at most so many for any problem")
     parser.add_argument("--sets", nargs="+", choices=[*SETS, "CT"], default=[*SETS, "CT"])
+    parser.add_argument("--rivals", nargs="*", choices=list(RIVALS), default=list(RIVALS))
+    parser.add_argument("--certified", action="store_true", help="also runs that stop by tol=")
+    parser.add_argument("--jobs", type=_tuning.positive, default=None, help="processes; by default one for each core")
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
     there = [name for name in SETS if name in arguments.sets and is_there(arguments.data, name)]
     regressions = there or (["breast cancer"] if set(SETS) & set(arguments.sets) else [])
     tasks = [(name, split) for name in regressions for split in ("iid", "label")]
     tasks += [("CT", "iid")] if "CT" in arguments.sets else []
-    results = {}
+    parts, results = [], {}
     try:
-        for name, split in tasks:  # optima first, so that workers find them
-            setting(arguments.data, name, split, arguments.output)
-        with pool.bar() as bar, pool.workers(_start_worker, arguments.data, arguments.output) as processes:
+        with (
+            pool.bar() as bar,
+            pool.workers(_start_worker, arguments.data, arguments.output, jobs=arguments.jobs) as processes,
+        ):
             scores = pool.Scores(arguments.output / "bits.jsonl", processes, _work, bar)
             for name, split in tasks:
                 where = setting(arguments.data, name, split, arguments.output)
-                results[where.name] = compare(where, name, split, scores, arguments.rounds)
+                comparison = Comparison(where, name, split, scores, arguments.rounds)
+                rows, results[where.name] = compare(comparison, arguments.rivals, certified=arguments.certified)
+                _tools.show(where.name, HEADER, rows)
+                parts.append(f"## {where.name}\n\n{markdown(rows)}")
     except KeyboardInterrupt:
-        raise SystemExit(f"interrupted; what is tuned is in {arguments.output}, and the same command goes on") from None
-    _tools.finish({"problems": results})
+        raise SystemExit(f"interrupted; what is done is in {arguments.output}, and the same command goes on") from None
+    options = "".join(
+        f" --{name} {' '.join(map(repr, given))}"
+        for name, given, usual in (
+            ("sets", arguments.sets, [*SETS, "CT"]), ("rivals", arguments.rivals, list(RIVALS)),
+        )
+        if given != usual
+    )  # fmt: skip
+    rivals = ", ".join(arguments.rivals) or "none"
+    arguments.page.write_text("\n".join([INTRODUCTION.format(options=options, rivals=rivals), *parts]))
+    _tools.finish({"ratios": results, "page": str(arguments.page)})
 
 
 if __name__ == "__main__":

@@ -29,14 +29,14 @@ def test_it_is_the_rule_of_its_docstring() -> None:
     fpdfp.solve(problem, ShiftedPDFP(), rounds=40, **run)
     share = fpdfp.steps.shift_step(quantizer.typical_omega(12), quantizer.omega(12))
     w, z, sent, down = np.zeros(12), np.zeros(12), 0, 0
-    seen = dict.fromkeys(range(5), -1)
+    seen = dict.fromkeys(range(5), 0)  # everyone knows that the start is zero
     for k, (following, kept) in enumerate(asked):
         draws = Draws(5, k, np.array([0]))
         values, bits = quantizer.compress((z - w)[None], draws, Purpose.DOWNLINK)
         w = w + share * values[0]
         sent += int(bits[0])
         for i in fpdfp.rng.choose_clients(5, k, 5, 2).tolist():
-            down += full_bits(w) if seen[i] < 0 else min(sent - seen[i], full_bits(w))
+            down += min(sent - seen[i], full_bits(w))
             seen[i] = sent
         np.testing.assert_array_equal(kept.message[0], w)
         assert totals[k] == down
@@ -122,9 +122,14 @@ def test_wrong_arguments_are_named(change: dict[str, Any], message: str) -> None
         fpdfp.solve(helpers.graph_guided(), **arguments)
 
 
-def test_a_client_that_was_never_there_gets_the_whole_model() -> None:
-    downlink = Downlink(fpdfp.QSGD(31, norm="max"))
-    message = ShiftedPDFP().broadcast(None, ShiftedPDFP().init(helpers.graph_guided().model, np.zeros(12)))  # type: ignore[arg-type]
+@pytest.mark.parametrize("start", [0.0, 1.0])
+def test_a_client_that_was_never_there_gets_the_whole_model_unless_it_is_zero(start: float) -> None:
+    quantizer = fpdfp.QSGD(31, norm="max")
+    downlink = Downlink(quantizer)
+    message = ShiftedPDFP().broadcast(  # type: ignore[arg-type]
+        None, ShiftedPDFP().init(helpers.graph_guided().model, np.full(12, start))
+    )
     kept = downlink.start(message, 3)
     _, kept, bits = downlink.send(kept, message, np.array([0, 2]), 0, 0)
-    assert bits == 2 * full_bits(message.z)
+    nothing = int(quantizer.compress(np.zeros((1, 12)), Draws(0, 0, np.array([0])), Purpose.DOWNLINK).bits[0])
+    assert bits == 2 * (full_bits(message.z) if start else nothing)

@@ -248,7 +248,7 @@ def test_clients_send_what_one_class_has(kind: Any) -> None:
     problem = fpdfp.Problem(Softmax(X, y, clients=owner, l2=0.01), penalties.L1(0.01))
     methods: list[Any] = []
     method = fpdfp.ShiftedPDFP(preconditioner=kind)
-    result = fpdfp.solve(problem, method, rounds=1, callbacks=[lambda run: methods.append(run.method)])
+    result = fpdfp.solve(problem, method, rounds=1, prefer="rounds", callbacks=[lambda run: methods.append(run.method)])
     numbers = 12 if kind == "diagonal" else 78
     assert result.bits_once_up == result.bits_once_down == 5 * (32 * numbers + 80)
     assert methods[0].factor.in_shape == (3, 12)

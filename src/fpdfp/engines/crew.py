@@ -381,15 +381,17 @@ class Crew(abc.ABC):
         compressors: dict[str, Compressor],
         downlink: Compressor | None,
         seed: int,
+        zero: bool = False,
     ) -> None:
-        """Tell all sites, with their next request, what is run."""
+        """Tell all sites, with their next request, what is run; ``zero``: differences begin at zero."""
         jobs = self.jobs(problem, method, compressors=compressors, downlink=downlink, seed=seed)
         self._compressors, self._model, self._prepared = compressors, problem.model, method
         self._jobs = [self.portable(job) for job in jobs]
         self._keys = [self.key(job) for job in jobs]
         self._memory = named("Memory", ())()
         self._epoch = secrets.token_hex(8)
-        self._told, self._positions, self._steps, self._early, self._next = {}, {}, [], None, None
+        self._told, self._steps, self._early, self._next = {}, [], None, None
+        self._positions = dict.fromkeys(range(len(self.names)), 0) if zero else {}
         self._lacking = {}
 
     def gather(self, problem: Problem, method: Method, clients: IntArray, seed: int) -> tuple[Any, int]:
@@ -503,7 +505,8 @@ class Crew(abc.ABC):
             length = sum(len(frame) for step in steps.values() for frame in step)
             if len(steps) == ask.round + 1 - position and length <= sum(array.nbytes for array in ask.message):
                 self._positions[site] = ask.round + 1
-                return head | {"from": position, "steps": [steps[k] for k in sorted(steps)]}
+                start = {"zero": [list(array.shape) for array in ask.message]} if position == 0 else {}
+                return head | start | {"from": position, "steps": [steps[k] for k in sorted(steps)]}
         self._positions[site] = ask.round + 1
         if self._whole is None or self._whole[0] is not ask.message:
             self._whole = (

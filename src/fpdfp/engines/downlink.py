@@ -22,6 +22,11 @@ def full_bits(array: Array) -> int:
     return plain_bits(array.shape, array.dtype)
 
 
+def is_zero(message: Any) -> bool:
+    """Whether a message holds nothing but zeros."""
+    return not any(bool(array.any()) for array in message)
+
+
 class Kept(NamedTuple):
     """What both sides know of the server's messages.
 
@@ -32,7 +37,8 @@ class Kept(NamedTuple):
     sent
         The bits of all differences so far, each counted once.
     seen
-        For each client, ``sent`` when it was last brought up to date; −1 before the first time.
+        For each client, ``sent`` when it was last brought up to date; −1 before the first time, unless the run starts
+        at zero, which everyone knows.
     """
 
     message: tuple[Array, ...]
@@ -55,8 +61,9 @@ class Downlink:
         self.share = functools.cache(self._share)
 
     def start(self, message: Any, n_clients: int) -> Kept:
-        """Before the first round: the first message goes out as it is."""
-        return Kept(tuple(array.copy() for array in message), 0, np.full(n_clients, -1, dtype=np.int64))
+        """Before the first round: the first message goes out as it is, unless it is zero."""
+        seen = np.full(n_clients, 0 if is_zero(message) else -1, dtype=np.int64)
+        return Kept(tuple(array.copy() for array in message), 0, seen)
 
     def send(self, kept: Kept, message: Any, clients: IntArray, seed: int, k: int) -> tuple[Any, Kept, int]:
         """Return the message as the clients of round k get it, what is kept after it, and the bits for all of them."""

@@ -66,8 +66,7 @@ class RemoteDuals:
 
     def gradient(self, direction: Array | None = None) -> Array:
         """Return Aᵀcθ with s = 1."""
-        found = self._ask("gradient", {"gradient": self._losses.shape}, direction)["gradient"]
-        return found
+        return self._ask("gradient", {"gradient": self._losses.shape}, direction)["gradient"]
 
     def gap(self, direction: Array | None, scale: float) -> float:
         """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j)."""
@@ -82,13 +81,11 @@ class RemoteDuals:
 
     def curvature(self, direction: Array) -> Array:
         """Return the Hessian of h at x times a direction."""
-        found = self._ask("curvature", {"curvature": self._losses.shape}, direction)["curvature"]
-        return found
+        return self._ask("curvature", {"curvature": self._losses.shape}, direction)["curvature"]
 
     def hessian(self) -> Array | None:
         """Return the Hessian of h at x as a matrix, None where it would be too large."""
         size = self._x.size
         if size > DENSE_HESSIAN:
             return None
-        found = self._ask("hessian", {"hessian": (size, size)})["hessian"]
-        return found
+        return self._ask("hessian", {"hessian": (size, size)})["hessian"]

@@ -11,6 +11,7 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.engines.crew import Ask, Crew
+from fpdfp.engines.downlink import is_zero
 from fpdfp.engines.local import DivergenceError, Run
 from fpdfp.engines.traffic import NOTHING, Traffic
 from fpdfp.engines.tuples import named
@@ -41,7 +42,8 @@ class RemoteRun(Run):
     def start(self) -> None:
         """Tell the sites what is run."""
         downlink = None if self.downlink is None else self.downlink.compressor
-        self.crew.begin(self.problem, self.method, self.compressors, downlink, self.seed)
+        zero = self.kept is not None and is_zero(self.kept.message)
+        self.crew.begin(self.problem, self.method, self.compressors, downlink, self.seed, zero)
 
     @property
     def traffic(self) -> Traffic:

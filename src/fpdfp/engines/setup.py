@@ -181,11 +181,22 @@ def circumstances(
         # A client that takes part gets all differences since the last time, or everything if that is shorter.
         down = min(down, count * typical(downlink.compressor, problem.model.shape))
     rows = float(problem.losses.sizes.sum()) / count
-    return Circumstances(count, n, rows, up + down, wanted.accuracy, wanted.prefer)
+    return Circumstances(count, n, rows, up, down, wanted.accuracy, wanted.prefer)
 
 
 def exchange_once(problem: Problem, method: Method, seed: int = 0) -> tuple[Method, tuple[int, int]]:
     """Have clients send what a method asks of them once, and everyone told what came of it; count the bits."""
+    method, up = asked_once(problem, method, seed)
+    while method.gathers:  # what came of it may be another question
+        method, bits = asked_once(problem, method, seed)
+        up += bits
+    if isinstance(problem.losses, RemoteLosses):
+        problem.losses.crew.install(problem, method)
+    return method, (up, problem.n_clients * method.announced_bits)
+
+
+def asked_once(problem: Problem, method: Method, seed: int) -> tuple[Method, int]:
+    """Return the method with what came of one question, and the bits of the answers."""
     asked = method.asked_once(problem.n_clients, seed) if method.gathers else np.arange(0)
     sums: Any = ()
     up = 0
@@ -197,10 +208,7 @@ def exchange_once(problem: Problem, method: Method, seed: int = 0) -> tuple[Meth
         part = method.summed(sent, places)
         sums = part if not sums else type(part)(*map(np.add, sums, part))
         up += bits
-    installed = method.install(problem.model, sums, len(asked), problem.n_clients)
-    if isinstance(problem.losses, RemoteLosses):
-        problem.losses.crew.install(problem, installed)
-    return installed, (up, problem.n_clients * installed.announced_bits)
+    return method.install(problem.model, sums, len(asked), problem.n_clients), up
 
 
 def sent_once(problem: Problem, method: Method, clients: IntArray, seed: int) -> tuple[Any, int]:

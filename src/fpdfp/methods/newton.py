@@ -164,7 +164,7 @@ class NewtonPDFP(Method):
 
     @property
     def gathers(self) -> bool:
-        return True
+        return self.whitening is None
 
     def gather(self, model: Model, local: LocalLosses) -> Once:
         triangles, slopes = starting_model(model, local)

@@ -286,6 +286,8 @@ class ShiftedPDFP(Method):
             return dataclasses.replace(settled, preconditioner=None) if automatic else settled
         if isinstance(self.asks, QuantizedMoments):
             made, reason = self.asks.build(sums, model, n_clients, self.circumstances)
+            if isinstance(made, QuantizedMoments):
+                return dataclasses.replace(self, asks=made)
             return dataclasses.replace(settled, preconditioner=made, reason=reason)
         gathered = exchange.mean(sums, count)
         try:

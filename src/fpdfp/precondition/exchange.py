@@ -100,7 +100,7 @@ def planned(losses: Losses, given: cost.Circumstances) -> Kind | QuantizedMoment
         return automatic(losses)
     kind = automatic(losses, QUANTIZED_MOMENTS)
     if kind == "moments":
-        return QuantizedMoments(*cost.choose(given, losses.shape[-1]))
+        return QuantizedMoments(*cost.probe(given, losses.shape[-1]))
     return QuantizedMoments(0) if kind == "diagonal" else kind
 
 

@@ -13,7 +13,7 @@ from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import QSGD, Compressor, Natural
 from fpdfp.precondition.base import Preconditioner
-from fpdfp.precondition.cost import Circumstances, simulated
+from fpdfp.precondition.cost import Circumstances, choose, once, simulated
 from fpdfp.precondition.scaling import Scaling
 from fpdfp.precondition.triangles import full, lower
 from fpdfp.precondition.whitening import Whitening
@@ -24,12 +24,18 @@ from fpdfp.rng import Purpose, choose_clients
 LARGEST = 59
 #: The levels of the gradients that go along: they say which directions matter.
 SLOPE_LEVELS = 255
-#: Eigenvalues are raised to this part of what the noise is estimated at.
-FLOOR = 0.5
+#: Eigenvalues are raised to one of these multiples of what the noise is estimated at, as is predicted best.
+FLOORS = (0.5, 2.0, 8.0)
+#: Half of the clients need a higher floor than all: the lowest that is predicted so much worse at most is taken.
+NEARLY = 1.25
+#: Curvature below the noise is not seen, so that a run without whitening costs more than predicted, by this factor.
+UNSEEN = 1.5
+#: What is predicted where nobody says what a run is for.
+ACCURACY = 1e-6
+#: Where the largest second moment is more than so many times the median, noise is looked at relative to each feature.
+UNEVEN = 1e4
 #: The step of the announced root, in units of √(floor/d): its error is then well below what it must not be, √floor.
 ROOT_STEP = 0.5
-#: A preconditioner must be predicted to be better by this factor before it is sent to everyone.
-WORTH = 0.8
 #: Features whose second moments differ by more than this factor are too unlike to whiten.
 UNLIKE = 1e10
 
@@ -67,9 +73,9 @@ class Sums(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A preconditioner, None where there is better none, and why."""
+    """A preconditioner, None where there is better none, or what is to be asked next; and why."""
 
-    preconditioner: Preconditioner | None
+    preconditioner: Preconditioner | QuantizedMoments | None
     reason: str
 
 
@@ -174,33 +180,43 @@ class QuantizedMoments:
         scaling = Scaling.coarse(powers, rows)
         if isinstance(sums, Sizes):
             return Choice(scaling, f"powers of two from {who}")
-        triangle, variance = (sums.even + sums.odd) / m, (sums.even_variance + sums.odd_variance) / m**2
+        whole = Half((sums.even + sums.odd) / m, (sums.even_variance + sums.odd_variance) / m**2)
+        scale = powers if float(diagonal.max()) > UNEVEN * float(np.median(diagonal)) else None
         alike = float(diagonal.max()) <= UNLIKE * float(diagonal.min())
-        made = {}
-        if alike or given is None:
-            for kind, scale in (("flat", None), ("relative", powers)):
-                matrix, floor = above_noise(triangle, variance, scale)
-                made[kind] = announced(matrix, floor, scale, rows)
+        accuracy = ACCURACY if given is None else given.accuracy
+        rounds = predicted(*self._halves(sums, m), -sums.slope / m, scale, accuracy)
+        least = min(rounds[str(one)] for one in FLOORS)
+        floor = next(one for one in FLOORS if rounds[str(one)] <= NEARLY * least)
+        whitening = announced(*above_noise(whole, scale, floor), scale, rows)
+        if m == n_clients:
+            whitening = whitening.bounded(self.bound(whitening, whole.triangle, sums.sizes / m))
         if given is None:
-            return Choice(self._with_bound(made["flat"], triangle, sums.sizes / m, m == n_clients), f"moments of {who}")
-        first, second = self._halves(sums, m)
-        candidates: dict[str, Preconditioner] = {"diagonal": scaling, **made}
-        rounds = predicted(first, second, -sums.slope / m, given.accuracy, list(made))
+            return Choice(whitening, f"moments of {who}, {self.levels} levels")
+        wanted = QuantizedMoments(*choose(given, model.shape[-1]))
+        final = (self.levels, m) == (wanted.levels, wanted.clients)
         prices = {
-            name: given.price(given.floor + rounds[name], n_clients * one.bits) for name, one in candidates.items()
+            "none": given.price(given.floor + rounds["none"]),
+            "diagonal": given.price(given.floor + rounds["diagonal"], 0.0, n_clients * scaling.bits),
         }
-        plain = given.price(given.floor + rounds["none"])
-        best = min(prices, key=lambda name: given.score(prices[name]))
-        cost = f"{prices[best].rounds:.0f} rounds and {format_bits(prices[best].bits)}"
-        without = f"{plain.rounds:.0f} and {format_bits(plain.bits)} without"
-        goal = f"predicted to {given.accuracy:g}"
-        if given.score(prices[best]) > WORTH * given.score(plain):
-            return Choice(None, f"moments of {who} say that none pays: {goal}, {cost} with the best, {without}")
-        reason = f"from {who}, {self.levels} levels; {goal}: {cost}, {without}"
-        chosen = candidates[best]
-        if isinstance(chosen, Whitening):
-            chosen = self._with_bound(chosen, triangle, sums.sizes / m, m == n_clients)
-        return Choice(chosen, reason)
+        scores = {name: UNSEEN * given.score(price) for name, price in prices.items()}
+        if alike:
+            bits = (
+                (0.0, n_clients * whitening.bits)
+                if final
+                else once(given, model.shape[-1], *dataclasses.astuple(wanted))
+            )
+            prices["whitening"] = given.price(given.floor + rounds[str(floor)], *bits)
+            scores["whitening"] = given.score(prices["whitening"])
+        best = min(scores, key=scores.__getitem__)
+        if best == "whitening" and not final:
+            return Choice(wanted, "")
+        candidates = {"none": None, "diagonal": scaling, "whitening": whitening}
+        told = ", ".join(
+            f"{price.rounds:.0f} rounds and {format_bits(price.up + price.down)} with {name}"
+            for name, price in prices.items()
+        )
+        reason = f"from {who}, {self.levels} levels; predicted to {given.accuracy:g}: {told}"
+        return Choice(candidates[best], reason)
 
     def _halves(self, sums: Sums, m: int) -> tuple[Half, Half]:
         """The means of the two halves of the clients; twice the same where there is but one."""
@@ -211,19 +227,17 @@ class QuantizedMoments:
         odd = m // 2
         return first, Half(sums.odd / odd, sums.odd_variance / odd**2)
 
-    def _with_bound(self, made: Whitening, triangle: Array, sizes: Array, everyone: bool) -> Whitening:
-        """Give a whitening the smoothness that is known for certain where all clients have sent their moments.
+    def bound(self, made: Whitening, triangle: Array, sizes: Array) -> float:
+        """Return the smoothness that is known for certain where all clients have sent their moments.
 
         A number of a client is off by at most 1/s of the root of the product of its two sizes; so the mean of the
         bounds is at most what was decoded plus d/s times the sizes.
         """
-        if not everyone:
-            return made
         d = len(sizes)
         bound = full(triangle)
         bound[np.diag_indices(d)] += d * (1.0 / self.levels + 2.0**-21) * sizes
         S = made.inverse
-        return made.bounded(float(np.linalg.eigvalsh(S.T @ bound @ S)[-1]) * (1.0 + 1e-9))
+        return float(np.linalg.eigvalsh(S.T @ bound @ S)[-1]) * (1.0 + 1e-9)
 
 
 def powers_above(diagonals: Array) -> Array:
@@ -259,48 +273,48 @@ def variances(decoded: Array, levels: int) -> Array:
     return part
 
 
-def above_noise(triangle: Array, variance: Array, scale: Array | None) -> tuple[Array, float]:
-    """Return the matrix of a triangle with eigenvalues raised to the noise, and the least of them.
+def above_noise(moments: Half, scale: Array | None, floor: float = FLOORS[0]) -> tuple[Array, float]:
+    """Return the matrix of moments with eigenvalues raised to so many times the noise, and the least of them.
 
     The norm of a symmetric matrix of independent entries is about 2√(the largest sum of variances in a row). With
     ``scale`` all this is done relative to the roots of a diagonal.
     """
-    matrix, spread = full(triangle), full(variance)
+    matrix, spread = full(moments.triangle), full(moments.variance)
     if scale is not None:
         roots = np.sqrt(scale)
         matrix, spread = matrix / np.outer(roots, roots), spread / np.outer(scale, scale)
     noise = 2.0 * math.sqrt(float(spread.sum(axis=1).max()))
     values, vectors = np.linalg.eigh(matrix)
-    floor = max(FLOOR * noise, len(values) * 2.0**-21 * max(float(values[-1]), float(np.diag(matrix).max())), 1e-300)
-    raised = (vectors * np.maximum(values, floor)) @ vectors.T
-    return (raised + raised.T) / 2.0, floor
+    least = max(floor * noise, len(values) * 2.0**-21 * max(float(values[-1]), float(np.diag(matrix).max())), 1e-300)
+    raised = (vectors * np.maximum(values, least)) @ vectors.T
+    return (raised + raised.T) / 2.0, least
 
 
-def announced(matrix: Array, floor: float, scale: Array | None, rows: int | None) -> Whitening:
-    """Return the whitening of a matrix whose eigenvalues are at least ``floor``, its root as coarse as it may be."""
-    step = ROOT_STEP * math.sqrt(floor / len(matrix))
+def announced(matrix: Array, least: float, scale: Array | None, rows: int | None) -> Whitening:
+    """Return the whitening of a matrix whose eigenvalues are at least ``least``, its root as coarse as it may be."""
+    step = ROOT_STEP * math.sqrt(least / len(matrix))
     return Whitening.coarse(matrix, step, scale, rows)
 
 
-def predicted(first: Half, second: Half, slope: Array, accuracy: float, kinds: list[str]) -> dict[str, int]:
-    """Simulate rounds on the second half's moments, in the coordinates that the first half's give, and in none."""
-    diagonal = filled(np.diag(full(first.triangle)))
-    other = filled(np.diag(full(second.triangle)))
-    roots = np.sqrt(other)
-    hessian = above_noise(second.triangle, second.variance, other)[0] * np.outer(roots, roots)
-    scaled = np.sqrt(diagonal)
-    rounds = {
-        "none": simulated(hessian, slope, accuracy),
-        "diagonal": simulated(hessian / np.outer(scaled, scaled), slope / scaled, accuracy),
-    }
-    for kind in kinds:
-        scale = diagonal if kind == "relative" else None
-        matrix = above_noise(first.triangle, first.variance, scale)[0]
-        root = np.linalg.cholesky(matrix)
+def predicted(first: Half, second: Half, slope: Array, scale: Array | None, accuracy: float) -> dict[str, int]:
+    """Simulate rounds on the second half's moments: in no coordinates but x, and in those that the first half gives.
+
+    These are ``"diagonal"``, and a whitening for each of ``FLOORS``.
+    """
+    hessian = above_noise(second, scale)[0]
+    if scale is not None:
+        hessian = hessian * np.sqrt(np.outer(scale, scale))
+
+    def inside(factor: Array) -> int:
+        return simulated(factor.T @ hessian @ factor, slope @ factor, accuracy)
+
+    rounds = {"none": simulated(hessian, slope, accuracy)}
+    rounds["diagonal"] = inside(np.diag(1.0 / np.sqrt(filled(np.diag(full(first.triangle))))))
+    for floor in FLOORS:
+        root = np.linalg.cholesky(above_noise(first, scale, floor)[0])
         if scale is not None:
-            root = scaled[:, None] * root
-        S = np.linalg.inv(root).T
-        rounds[kind] = simulated(S.T @ hessian @ S, slope @ S, accuracy)
+            root = np.sqrt(scale)[:, None] * root
+        rounds[str(floor)] = inside(np.linalg.inv(root).T)
     return rounds
 
 
