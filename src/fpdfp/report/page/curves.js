@@ -69,7 +69,7 @@ class Curves {
     const xLog = this.xLog ?? fits.uneven;
     this.axisChoice.press(xLog);
     this.why.hidden = !(xLog && this.xLog === null);
-    this.why.textContent = `The horizontal axis is logarithmic, since the longest run goes ${figure(fits.times, 2)} times as far as half of them; the start, at 0, is not on it.`;
+    this.why.textContent = `The horizontal axis is logarithmic, since the longest run goes ${figure(fits.times, 2)} times as far as the shortest; the start, at 0, is not on it.`;
     for (const [key, chart] of this.charts) {
       const lines = shown.flatMap((one) => one.runs.filter((run) => run.columns[key]).map((run) => (
         { series: one, run, x: against.of(run, this.evaluations), y: run.columns[key] })));
@@ -78,9 +78,10 @@ class Curves {
   }
 }
 
-// Whether the longest of several runs would leave no room for half of them.
+// Whether the longest of several runs would leave no room for the shortest; those that go on or failed do not count.
 function longest(runs, along) {
-  const ends = runs.map((run) => along(run).filter(isNumber).at(-1)).filter((end) => end > 0).sort((a, b) => a - b);
-  const times = ends.length > 1 ? ends.at(-1) / ends[(ends.length - 1) >> 1] : 1;
+  const ended = runs.filter((run) => STATUS[run.status] === "good");
+  const ends = ended.map((run) => along(run).filter(isNumber).at(-1)).filter((end) => end > 0).sort((a, b) => a - b);
+  const times = ends.length > 1 ? ends.at(-1) / ends[0] : 1;
   return { times, uneven: times >= 8 };
 }
