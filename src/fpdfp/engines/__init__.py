@@ -6,5 +6,6 @@ from fpdfp.engines.observer import Observer
 from fpdfp.engines.ray import Ray
 from fpdfp.engines.result import Result
 from fpdfp.engines.solve import solve
+from fpdfp.engines.traffic import Traffic
 
-__all__ = ["History", "Observer", "Ray", "Result", "Run", "solve"]
+__all__ = ["History", "Observer", "Ray", "Result", "Run", "Traffic", "solve"]

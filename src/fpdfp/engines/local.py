@@ -78,7 +78,7 @@ class Run:
     work
         What inner solves have cost the clients so far.
     traffic
-        All bits that were sent so far, by kind: a :class:`fpdfp.engines.traffic.Traffic`.
+        All bits that were sent so far, by kind: a :class:`fpdfp.engines.Traffic`.
     bits_up, bits_down
         Those of the rounds.
     kept

@@ -47,7 +47,7 @@ function row(one, runs, known, metrics, alike) {
     el("td", { class: kind, "data-name": name }, el("span", {}, main, sub ? el("span", { class: "sub" }, sub) : null));
   const of = (name) => median(runs.map((run) => run[name]));
   const [run] = runs, several = runs.length > 1;
-  const parts = (way) => (several ? "" : run.traffic.filter((line) => line[way]).map((line) => `${line.kind} ${bits(line[way])}`).join(", "));
+  const parts = (way) => (several ? "" : run.traffic.filter((line) => line[way]).map((line) => `${line.kind} ${bits(line[way])}`).join("\n"));
   const seeds = several ? `median of ${runs.length} seeds` : isNumber(run.seed) ? `seed ${run.seed}` : "";
   const going = runs.some((other) => other.status === "running") && run.planned_rounds ? `of ${figure(run.planned_rounds)}` : "";
   return el("tr", { "data-run": run.id },
