@@ -153,7 +153,7 @@ def test_a_page_of_what_is_there_says_what_is_missing(results: Path, tmp_path: P
     summary = ct.reproduce("tiny", tmp_path, minutes=0, **FEW)
     assert summary is not None
     assert "n5-s500-seed0" in summary["missing"]
-    assert {claim["verdict"] for claim in summary["claims"]} == {"not judged"}
+    assert {claim["verdict"] for claim in summary["claims"][:6]} == {"not judged"}
     assert "Runs that are missing here: n5-s500-seed0" in (tmp_path / "claims.md").read_text()
     with pytest.raises(ValueError, match="runs of so many rounds"):
         ct.reproduce("tiny", tmp_path, minutes=0, rounds=10)

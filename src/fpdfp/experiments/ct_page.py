@@ -143,7 +143,8 @@ def size_note(volume: Sequence[int]) -> str:
     ratio = (entries / here) ** 0.5
     return (
         f"A slice has {entries / here:.3g} times fewer entries than at the paper's size, and the relative error of "
-        f"QSGD falls with them: s levels here are as fine as {ratio:.3g} s levels there.\n"
+        f"QSGD falls with them: s levels here are as fine as {ratio:.3g} s levels there, and verdicts on levels are "
+        "for this size alone.\n"
     )
 
 
