@@ -256,13 +256,14 @@ def test_faster_at_first_is_judged_against_rounds_and_bits() -> None:
 
 
 def test_larger_steps_are_allowed_or_not() -> None:
-    same = sweep_with(dict.fromkeys(SWEPT, 3.0))
-    assert claims.larger_steps(same).verdict == "refuted"
-    assert claims.larger_steps(sweep_with({**dict.fromkeys(SWEPT, 2.0), None: 4.0})).verdict == "confirmed"
-    some = claims.larger_steps(sweep_with({**dict.fromkeys(SWEPT, 4.0), 1: 2.0})).verdict
-    assert some == "confirmed for s = 1, refuted for s = 2, 5, 10, 20"
-    assert claims.larger_steps(sweep_with(dict.fromkeys(SWEPT, GAMMAS[-1]))).verdict == "undecided"
-    assert "s = 5 3 and 4" in claims.larger_steps(sweep_with(dict.fromkeys(SWEPT, 3.0), diverge_from=6.0)).numbers
+    def judged(best: dict[int | None, float], **others: float) -> claims.Claim:
+        return claims.larger_steps(findings(lines_with(), sweep=sweep_with(best, **others)))
+
+    assert judged(dict.fromkeys(SWEPT, 3.0)).verdict == "refuted"
+    assert judged({**dict.fromkeys(SWEPT, 2.0), None: 4.0}).verdict == "confirmed"
+    assert judged({**dict.fromkeys(SWEPT, 4.0), 1: 2.0}).verdict == "confirmed for s = 1, refuted for s = 2, 5, 10, 20"
+    assert judged(dict.fromkeys(SWEPT, GAMMAS[-1])).verdict == "undecided"
+    assert "s = 5 3 and 4" in judged(dict.fromkeys(SWEPT, 3.0), diverge_from=6.0).numbers
 
 
 def test_too_few_levels_converge_or_not() -> None:

@@ -85,7 +85,7 @@ def judge(found: Findings) -> list[Claim]:
         twice(found, f"n = {n} is about as good as everyone (s = {FIXED_LEVELS}).", some_are_as_good_as_all),
     ]  # fmt: skip
     if found.sweep.errors:
-        claims += [larger_steps(found.sweep), small_levels_fail(found)]
+        claims += [larger_steps(found), small_levels_fail(found)]
     return [*claims, bits_are_saved(found.lines, task), beyond(found.lines)]
 
 
@@ -204,9 +204,9 @@ def summed_up(outcomes: Sequence[ties.Outcome]) -> str:
     return "tied"
 
 
-def larger_steps(sweep: Sweep) -> Claim:
+def larger_steps(found: Findings) -> Claim:
     """A larger s allows a larger step: with few levels the step that is best for exact messages costs accuracy."""
-    largest = sweep.best(None)
+    sweep, largest = found.sweep, found.sweep.best(None)
 
     def verdict(levels: int | None) -> str:
         best = sweep.best(levels)
@@ -223,8 +223,8 @@ def larger_steps(sweep: Sweep) -> Claim:
     return Claim(
         "A larger s allows a larger step.",
         words[0].split(" for ")[0] if len(words) == 1 else ", ".join(words),
-        "Best γ0, of the grid, and the largest at which no seed diverges, in units of 1/L: "
-        + ", ".join(f"{named(levels)} {sweep.best(levels):g} and {stable(sweep, levels):g}" for levels in SWEPT)
+        "Best γ0, of the grid, and the largest at which all seeds converge, in units of 1/L: "
+        + ", ".join(f"{named(levels)} {sweep.best(levels):g} and {largest_step(found, levels):g}" for levels in SWEPT)
         + f". The step that is best for exact messages, {largest:g}/L, against each one's own best: "
         + "; ".join(f"{named(levels)} {sweep.errors[levels, largest].mean():.3g} against "
                     f"{sweep.errors[levels, sweep.best(levels)].mean():.3g} (tie zone {lost_zone(sweep, levels):.1g})"
@@ -235,31 +235,35 @@ def larger_steps(sweep: Sweep) -> Claim:
 def small_levels_fail(found: Findings) -> Claim:
     """Too few levels do not converge."""
     coarse, sweep = SWEPT[0], found.sweep
-    start = float(found.lines[reference(found.task)].error[0, 0])
     common = found.lines[reference(found.task)].step
     assert common is not None
     own = sweep.best(coarse)
-
-    def converges(gamma: float) -> bool:
-        return bool((sweep.errors[coarse, gamma] < CONVERGED * start).all())
-
     verdict = (
-        "refuted" if converges(common.gamma)
-        else "confirmed with the common step, refuted with its own" if converges(own) else "confirmed"
+        "refuted" if converges(found, coarse, common.gamma)
+        else "confirmed with the common step, refuted with its own" if converges(found, coarse, own) else "confirmed"
     )  # fmt: skip
     return Claim(
         f"With too few levels the method does not converge (s = {coarse}).", verdict,
         f"Relative error at the end: {named(coarse)} {sweep.errors[coarse, common.gamma].mean():.3g} with the common "
         f"γ0 = {common.gamma:g}/L, {sweep.errors[coarse, own].mean():.3g} with its best, {own:g}/L; exact messages "
-        f"{sweep.errors[None, common.gamma].mean():.3g}. At the start it is {start:.3g}; to converge means here "
-        f"to end below {CONVERGED * start:.2g}.",
+        f"{sweep.errors[None, common.gamma].mean():.3g}. At the start it is {start_of(found):.3g}; to converge means "
+        f"here to end below {CONVERGED * start_of(found):.2g}.",
     )  # fmt: skip
 
 
-def stable(sweep: Sweep, levels: int | None) -> float:
-    """The largest γ0 up to which no seed diverges."""
-    finite = [gamma for gamma in GAMMAS if np.isfinite(sweep.errors[levels, gamma]).all()]
-    return max(finite, default=0.0)
+def start_of(found: Findings) -> float:
+    """The relative error at the start."""
+    return float(found.lines[reference(found.task)].error[0, 0])
+
+
+def converges(found: Findings, levels: int | None, gamma: float) -> bool:
+    """Whether all seeds end below a part of the error at the start."""
+    return bool((found.sweep.errors[levels, gamma] < CONVERGED * start_of(found)).all())
+
+
+def largest_step(found: Findings, levels: int | None) -> float:
+    """The largest γ0 of the grid at which all seeds converge."""
+    return max((gamma for gamma in GAMMAS if converges(found, levels, gamma)), default=0.0)
 
 
 def lost_zone(sweep: Sweep, levels: int | None) -> float:
