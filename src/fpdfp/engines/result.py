@@ -96,6 +96,7 @@ class Result:
         lines = [
             f"{self.status} after {self.rounds} rounds: {self.message}",
             *([] if self.method is None else [f"method        {self.method.summary}"]),
+            *([] if self.method is None or not self.method.reason else [f"chosen        {self.method.reason}"]),
             *(f"{name:14}{one}" for name, one in zip(("messages up", "and down"), self.messages, strict=False)),
             f"objective     {self.objective:.10g}",
             str(self.traffic),

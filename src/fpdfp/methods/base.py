@@ -70,6 +70,8 @@ class Method(abc.ABC):
     shared_memory: ClassVar[tuple[str, ...]] = ()
     #: μ as the user gave it; None where it was not given, or cannot be.
     strong_convexity: float | None = None
+    #: Why a prepared method is what it is, where that was chosen.
+    reason: str = ""
 
     @property
     def solves(self) -> Solves:

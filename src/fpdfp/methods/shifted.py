@@ -245,10 +245,7 @@ class ShiftedPDFP(Method):
     @property
     def summary(self) -> str:
         name = type(self).__name__
-        what = "no preconditioner" if self.coordinates is None else f"preconditioner {type(self.coordinates).__name__}"
-        if self.reason:
-            return f"{name}, {what} ({self.reason})"
-        return name if self.coordinates is None else f"{name}, {what}"
+        return name if self.coordinates is None else f"{name}, preconditioner {type(self.coordinates).__name__}"
 
     def plan(self, losses: Losses, circumstances: Callable[[], Circumstances]) -> ShiftedPDFP:
         if self.preconditioner != "auto":

@@ -40,6 +40,16 @@ ROOT_STEP = 0.5
 UNLIKE = 1e10
 
 
+#: What is told of a choice.
+NAMES = {"none": "no preconditioner", "diagonal": "the diagonal", "whitening": "whitening"}
+
+
+NO_BOUNDS = (
+    "preconditioner: QuantizedMoments needs losses with known bounds of their Hessians (linear models; with levels for at "
+    "most 2,000 features); give another one, or None"
+)
+
+
 class Sent(NamedTuple):
     """What a client sends: powers of two above the diagonal, the triangle relative to them, its gradient at zero."""
 
@@ -138,34 +148,32 @@ class QuantizedMoments:
     def gather(self, model: Model, local: LocalLosses) -> Sent | Sizes:
         """Return what each of some clients sends."""
         diagonals = local.curvature_diagonals()
-        bounds = local.curvatures() if self.levels else diagonals
-        if bounds is None or diagonals is None:
-            raise ValueError(
-                "preconditioner: QuantizedMoments needs losses with known bounds of their Hessians (linear models; "
-                "with levels for at most 2,000 features); give another one, or None"
-            )
+        if diagonals is None:
+            raise ValueError(NO_BOUNDS)
         sizes = powers_above(diagonals)
         if not self.levels:
             return Sizes(sizes.astype(np.float32))
-        triangle = lower(bounds) / weights(sizes)
+        triangles = np.empty((len(sizes), sizes.shape[1] * (sizes.shape[1] + 1) // 2), dtype=np.float32)
+        for row, own in enumerate(sizes):
+            bounds = local._replace(clients=local.clients[row : row + 1]).curvatures()
+            if bounds is None:
+                raise ValueError(NO_BOUNDS)
+            triangles[row] = np.clip(lower(bounds[0]) / weights(own), -1.0, 1.0)
         slope = to_host(local.gradients(model.xp.zeros(model.shape, dtype=model.dtype)))
-        return Sent(
-            sizes.astype(np.float32), np.clip(triangle, -1.0, 1.0).astype(np.float32),
-            np.clip(slope, -1e17, 1e17).astype(np.float32),
-        )  # fmt: skip
+        return Sent(sizes.astype(np.float32), triangles, np.clip(slope, -1e17, 1e17).astype(np.float32))
 
     def summed(self, sent: Any, places: IntArray) -> Sums | Sizes:
         """Return sums over clients of what they sent, given their places among those who do."""
         sizes = sent.sizes.astype(np.float64)
         if not self.levels:
             return Sizes(sizes.sum(axis=0))
-        weight = weights(sizes)
-        triangles, errors = sent.triangle * weight, variances(sent.triangle, self.levels) * weight**2
-        even = places % 2 == 0
-        return Sums(
-            triangles[even].sum(axis=0), triangles[~even].sum(axis=0), errors[even].sum(axis=0),
-            errors[~even].sum(axis=0), sizes.sum(axis=0), sent.slope.sum(axis=0, dtype=np.float64),
-        )  # fmt: skip
+        triangles, errors = (np.zeros((2, sent.triangle.shape[1])) for _ in range(2))
+        for place, one, own in zip(places % 2, sent.triangle, sizes, strict=True):
+            weight = weights(own)
+            triangles[place] += one * weight
+            errors[place] += variances(one, self.levels) * weight**2
+        slope = sent.slope.sum(axis=0, dtype=np.float64)
+        return Sums(triangles[0], triangles[1], errors[0], errors[1], sizes.sum(axis=0), slope)
 
     def build(self, sums: Sums | Sizes, model: Model, n_clients: int, given: Circumstances | None) -> Choice:
         """Return the preconditioner that came of it; none, where one is not predicted to pay in the circumstances."""
@@ -212,10 +220,10 @@ class QuantizedMoments:
             return Choice(wanted, "")
         candidates = {"none": None, "diagonal": scaling, "whitening": whitening}
         told = ", ".join(
-            f"{price.rounds:.0f} rounds and {format_bits(price.up + price.down)} with {name}"
+            f"{price.rounds:.0f} rounds and {format_bits(price.up + price.down)} with {NAMES[name]}"
             for name, price in prices.items()
         )
-        reason = f"from {who}, {self.levels} levels; predicted to {given.accuracy:g}: {told}"
+        reason = f"{NAMES[best]}, from {who}, {self.levels} levels; predicted to {given.accuracy:g}: {told}"
         return Choice(candidates[best], reason)
 
     def _halves(self, sums: Sums, m: int) -> tuple[Half, Half]:
