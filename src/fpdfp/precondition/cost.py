@@ -13,7 +13,8 @@ a9a and covtype: they tell 10 rounds from 40, not 10 from 12.
 
 Once some clients have sent their moments the server knows more. Half of them make the preconditioner, the other half
 say what it is worth: accelerated gradient steps on the quadratic of the other half's moments and of the gradients are
-counted until ε, with it and without (:func:`simulated`), and √(N/n) k^1.4 is added to both. Where moments as fine as
+counted until ε, with it and without (:func:`simulated`), and √(N/n) k^1.4 is added to both. (What all clients have
+sent is judged by itself.) Where moments as fine as
 they should be cost much, a few clients send coarse ones first, and the others are asked if it is predicted to pay.
 """
 

@@ -45,8 +45,8 @@ NAMES = {"none": "no preconditioner", "diagonal": "the diagonal", "whitening": "
 
 
 NO_BOUNDS = (
-    "preconditioner: QuantizedMoments needs losses with known bounds of their Hessians (linear models; with levels for at "
-    "most 2,000 features); give another one, or None"
+    "preconditioner: QuantizedMoments needs losses with known bounds of their Hessians (linear models; with levels for "
+    "at most 2,000 features); give another one, or None"
 )
 
 
@@ -192,7 +192,9 @@ class QuantizedMoments:
         scale = powers if float(diagonal.max()) > UNEVEN * float(np.median(diagonal)) else None
         alike = float(diagonal.max()) <= UNLIKE * float(diagonal.min())
         accuracy = ACCURACY if given is None else given.accuracy
-        rounds = predicted(*self._halves(sums, m), -sums.slope / m, scale, accuracy)
+        # What everyone has sent is no sample: it says itself what it is worth.
+        parts = (whole, whole) if m == n_clients else halves(sums, m)
+        rounds = predicted(*parts, -sums.slope / m, scale, accuracy)
         least = min(rounds[str(one)] for one in FLOORS)
         floor = next(one for one in FLOORS if rounds[str(one)] <= NEARLY * least)
         whitening = announced(*above_noise(whole, scale, floor), scale, rows)
@@ -226,15 +228,6 @@ class QuantizedMoments:
         reason = f"{NAMES[best]}, from {who}, {self.levels} levels; predicted to {given.accuracy:g}: {told}"
         return Choice(candidates[best], reason)
 
-    def _halves(self, sums: Sums, m: int) -> tuple[Half, Half]:
-        """The means of the two halves of the clients; twice the same where there is but one."""
-        even = (m + 1) // 2
-        first = Half(sums.even / even, sums.even_variance / even**2)
-        if m == 1:
-            return first, first
-        odd = m // 2
-        return first, Half(sums.odd / odd, sums.odd_variance / odd**2)
-
     def bound(self, made: Whitening, triangle: Array, sizes: Array) -> float:
         """Return the smoothness that is known for certain where all clients have sent their moments.
 
@@ -246,6 +239,13 @@ class QuantizedMoments:
         bound[np.diag_indices(d)] += d * (1.0 / self.levels + 2.0**-21) * sizes
         S = made.inverse
         return float(np.linalg.eigvalsh(S.T @ bound @ S)[-1]) * (1.0 + 1e-9)
+
+
+def halves(sums: Sums, m: int) -> tuple[Half, Half]:
+    """Return the means of the two halves of m clients; twice the same where there is but one."""
+    even, odd = (m + 1) // 2, m // 2
+    first = Half(sums.even / even, sums.even_variance / even**2)
+    return first, Half(sums.odd / odd, sums.odd_variance / odd**2) if odd else first
 
 
 def powers_above(diagonals: Array) -> Array:
