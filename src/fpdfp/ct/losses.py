@@ -66,6 +66,8 @@ class ProjectionLosses(Losses):
     array([0., 0.])
     """
 
+    lower_bound = 0.0
+
     def __init__(
         self,
         projections: Any,

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fpdfp._units import format_bits
 from fpdfp.declarative import execute, results
 from fpdfp.engines.history import SENT
-from fpdfp.engines.progress import format_bits
 from fpdfp.errors import RunFolderError
 from fpdfp.runs import SavedRun, find, load
 

@@ -62,24 +62,25 @@ class Loop:
         self.good = (run.state, run.work, run.round, run.traffic["rounds"])
         with run.asking_ahead(last=run.round >= plan.rounds), run.meter.counting(None if run.round else "facts"):
             self.limit = BLOW_UP * self.scale()
-        self.stopping = None if plan.tol is None else Stopping(run, plan.tol, self.slope)
+        self.stopping = None if plan.tol is None else Stopping(run, plan.tol)
 
     def scale(self) -> float:
-        """A size that the objective should not exceed by far: that at zero and at the start, and what a step gains."""
+        """Return a size that the objective should not exceed by far."""
         problem, x = self.run.problem, self.run.x
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self._scale(problem, x)
-
-    def _scale(self, problem: Problem, x: Array) -> float:
         zero = problem.model.xp.zeros(problem.model.shape, dtype=problem.model.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            sizes = [abs(problem.evaluate(point)[0]) for point in (zero, x)]
+            # Nothing is gained by more than what is there, where losses are bounded below.
+            if not math.isfinite(problem.losses.lower_bound) or not any(size > 0 for size in sizes):
+                sizes += self._possible_gains(problem, x)
+        return max(size for size in [*sizes, TINY] if math.isfinite(size))
+
+    def _possible_gains(self, problem: Problem, x: Array) -> list[float]:
+        """Return what a step from the start gains at most, and the objective after it."""
         slope = problem.gradient(x)
-        self.slope = max(float(np.linalg.norm(problem.gradient(zero))), float(np.linalg.norm(slope)), TINY)
-        gain = float(np.vdot(slope, slope)) * problem.default_step
-        # A step from the start, since constraints may forbid the start itself.
         v = problem.dual_step(x, None, slope)
         stepped = x - problem.default_step * (slope + problem.linop.adjoint(v))
-        sizes = [*(abs(problem.evaluate(point)[0]) for point in (zero, x, stepped)), gain]
-        return max(size for size in [*sizes, 1e-300] if math.isfinite(size))
+        return [float(np.vdot(slope, slope)) * problem.default_step, abs(problem.evaluate(stepped)[0])]
 
     def go(self, progress: bool | None) -> Result:
         """Do all that is left to do, tell those who look on, and return the result."""

@@ -6,6 +6,8 @@ import sys
 from types import TracebackType
 from typing import Any
 
+from fpdfp._units import format_bits
+
 
 class Bar:
     """The bar of a run: round, objective, bits up, time left.
@@ -69,16 +71,3 @@ def format_duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def format_bits(bits: float) -> str:
-    """Write a number of bits with a unit.
-
-    >>> format_bits(12_345_678)
-    '12.3 Mbit'
-    """
-    for unit in ("bit", "kbit", "Mbit", "Gbit", "Tbit"):
-        if bits < 1000 or unit == "Tbit":
-            return f"{bits:.0f} {unit}" if unit == "bit" else f"{bits:.3g} {unit}"
-        bits /= 1000
-    raise AssertionError("unreachable")

@@ -21,6 +21,8 @@ from fpdfp.rng import Draws
 #: What a site may claim at most: the samples of a client, and any number.
 LARGEST_SIZE, LARGEST_NUMBER = 1 << 40, 1e150
 log = logging.getLogger("fpdfp.engines")
+#: Families whose losses are never negative.
+NONNEGATIVE = ("Logistic", "LeastSquares", "Softmax", "OperatorLeastSquares", "ProjectionLosses")
 
 
 class RemoteLosses(Losses):
@@ -48,6 +50,7 @@ class RemoteLosses(Losses):
         self._convexity = min(float(fact["least_convexity"]) for fact in facts)
         self._has_hessians = bool(first["hessians"])
         self._constants = tuple(np.asarray(one) for one in first["constants"])
+        self.lower_bound = 0.0 if self._family in NONNEGATIVE else -np.inf
         ends = np.cumsum([0, *(len(fact["sizes"]) for fact in facts)])
         crew.numbers = [np.arange(ends[i], ends[i + 1]) for i in range(len(facts))]
         #: The site of each client, with the client's number there where the site has several.

@@ -89,8 +89,8 @@ def solve(
     tol
         Stop with the status ``"converged"`` when a bound of F(x) − F* is at most ``tol`` times max(|F(x)|, ε F(0)), ε
         the machine epsilon: a duality gap, see :meth:`Problem.certificate`. Where no bound is known for a problem, stop
-        with ``"stationary"`` when the residual of Lemma 1 is at most ``tol`` beside the gradient at the start or at
-        zero, which says nothing of F(x) − F*. Where rounding allows no more, stop with ``"rounding"``.
+        with ``"stationary"`` when the residual of Lemma 1 is at most ``tol`` beside the gradient at zero, which says
+        nothing of F(x) − F*. Where rounding allows no more, stop with ``"rounding"``.
         With methods that can (the shifted ones, where every f_i is strongly convex) clients certify the gap by two
         numbers each, as they would in a deployment, and those messages are counted; otherwise the gap is computed from
         sums over clients. When to ask does not depend on ``rounds``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import math
@@ -49,12 +50,10 @@ class Stopping:
         The run.
     tol
         The relative duality gap to reach.
-    slope
-        The length of the gradient at the start or at 0, beside which residuals are small.
     """
 
-    def __init__(self, run: Run, tol: float, slope: float) -> None:
-        self.run, self.tol, self.slope = run, tol, slope
+    def __init__(self, run: Run, tol: float) -> None:
+        self.run, self.tol = run, tol
         self.next_round = run.round + 1
         self.next_thorough = run.round + (FIRST if run.foresees else 1)
         self.outlook = math.inf
@@ -158,6 +157,13 @@ class Stopping:
             f"the objective no longer changes in {dtype}, and its relative duality gap is {gap:.2g}: tol={self.tol:g} "
             "cannot be shown to be reached in this precision",
         )
+
+    @functools.cached_property
+    def slope(self) -> float:
+        """The length of the gradient at 0, beside which residuals are small."""
+        model = self.run.problem.model
+        gradient = self.run.problem.gradient(model.xp.zeros(model.shape, dtype=model.dtype))
+        return max(float(np.linalg.norm(gradient)), TINY)
 
     def _image_size(self) -> float:
         return max(float(np.abs(self.run.problem.linop.apply(self.run.x)).max()), TINY)

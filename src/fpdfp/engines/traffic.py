@@ -15,12 +15,12 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from fpdfp._typing import Array
+from fpdfp._units import format_bits
 from fpdfp.compress.plain import plain_bits
 from fpdfp.engines import spec
 from fpdfp.engines.downlink import full_bits
 from fpdfp.engines.ledger import digest
 from fpdfp.engines.parcel import payload
-from fpdfp.engines.progress import format_bits
 from fpdfp.losses.base import Losses
 from fpdfp.problem import Model
 

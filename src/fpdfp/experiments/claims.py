@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.engines.progress import format_bits
+from fpdfp._units import format_bits
 from fpdfp.experiments import ties
 from fpdfp.experiments.graph_guided import Task
 from fpdfp.experiments.runs import (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.engines.progress import format_bits
+from fpdfp._units import format_bits
 from fpdfp.experiments.claims import Claim, verdict_of
 from fpdfp.experiments.ct_cases import FIXED_LEVELS, LEVELS, PARTICIPATION, PER_ROUND, cases, label, our_cases
 from fpdfp.experiments.ct_lines import HORIZONS, Comparison, Line, Lines, Loss, compare, loss

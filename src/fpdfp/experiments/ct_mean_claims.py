@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fpdfp.engines.progress import format_bits
+from fpdfp._units import format_bits
 from fpdfp.experiments.claims import Claim
 from fpdfp.experiments.ct_cases import FIXED_LEVELS, LEVELS, OURS, PAPER, PARTICIPATION, PER_ROUND, label, short
 from fpdfp.experiments.ct_mean_runs import Line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fpdfp.engines.progress import format_bits
+from fpdfp._units import format_bits
 from fpdfp.experiments.ct_cases import DUAL_STEPS, LEVELS_DOWN, LEVELS_UP
 from fpdfp.experiments.ct_setting import MEAN, SCANS
 from fpdfp.experiments.page import braces, upper

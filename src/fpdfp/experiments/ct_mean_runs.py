@@ -15,8 +15,8 @@ import numpy as np
 import fpdfp
 from fpdfp._array import to_host
 from fpdfp._typing import Array
+from fpdfp._units import format_bits
 from fpdfp.ct.quality import psnr
-from fpdfp.engines.progress import format_bits
 from fpdfp.experiments import pool
 from fpdfp.experiments.ct_cases import FIXED_LEVELS, compressors, ours
 from fpdfp.experiments.ct_setting import Setting

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.engines.progress import format_bits
+from fpdfp._units import format_bits
 from fpdfp.experiments.ct_cases import (
     DUAL_STEPS,
     LEVELS_DOWN,

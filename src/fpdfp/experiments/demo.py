@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import fpdfp
+from fpdfp._units import format_bits
 from fpdfp.datasets import FeatureGraph, feature_graph
-from fpdfp.engines.progress import format_bits
 from fpdfp.runs import Recorder, linear_model
 
 CLIENTS = 20

@@ -17,8 +17,8 @@ import numpy as np
 import fpdfp
 from fpdfp import steps
 from fpdfp._typing import Array
+from fpdfp._units import format_bits
 from fpdfp.engines.checkpoint import fingerprint
-from fpdfp.engines.progress import format_bits
 from fpdfp.experiments import pool
 from fpdfp.experiments.graph_guided import Setting, Task, cached_setting
 

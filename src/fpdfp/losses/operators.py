@@ -49,6 +49,8 @@ class OperatorLeastSquares(Losses):
     array([1., 1.])
     """
 
+    lower_bound = 0.0
+
     def __init__(
         self,
         operators: Sequence[Any],

@@ -11,6 +11,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp._units import format_bits
 from fpdfp.compress import QSGD, Compressor, Natural
 from fpdfp.precondition.base import Preconditioner
 from fpdfp.precondition.cost import Circumstances, choose, once, simulated
@@ -177,8 +178,6 @@ class QuantizedMoments:
 
     def build(self, sums: Sums | Sizes, model: Model, n_clients: int, given: Circumstances | None) -> Choice:
         """Return the preconditioner that came of it; none, where one is not predicted to pay in the circumstances."""
-        from fpdfp.engines.progress import format_bits
-
         m = self.count(n_clients)
         who = "all clients" if m == n_clients else f"{m} of {n_clients} clients"
         shape = model.shape
