@@ -561,9 +561,18 @@ def test_the_result_says_how_far_it_is_from_optimal() -> None:
     for word in ("finished after 60 rounds", "objective", "bits", "duality gap", "relative", "residual"):
         assert word in text
     constrained = str(fpdfp.solve(helpers.zoo()["TV and non-negative"], rounds=2, x0=-np.ones((4, 6))))
-    assert "duality gap   not known" in constrained
     assert "violation" in constrained
-    loose = fpdfp.solve(helpers.graph_guided(l2=1e-6), rounds=1)
+    losses = fpdfp.losses.Custom(
+        value=lambda i, x: float(np.logaddexp(x, -x).sum()), gradient=lambda i, x: np.tanh(x),
+        n_clients=1, shape=(3,), lipschitz=1.0,
+    )  # fmt: skip
+    unknown = fpdfp.solve(fpdfp.Problem(losses, fpdfp.penalties.Zero()), fpdfp.PDFP(), rounds=1, x0=np.ones(3))
+    assert "duality gap   not known" in str(unknown)
+    least = fpdfp.losses.Custom(
+        value=lambda i, x: 0.5 * float(np.sum((x - 1.0) ** 2)), gradient=lambda i, x: x - 1.0,
+        n_clients=1, shape=(3,), lipschitz=1.0, strong_convexity=1e-6,
+    )  # fmt: skip
+    loose = fpdfp.solve(fpdfp.Problem(least, fpdfp.penalties.L1(0.1)), fpdfp.PDFP(step=1e-3), rounds=1)
     assert "a bound this loose says little" in str(loose)
 
 

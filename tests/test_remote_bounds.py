@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 
 import fpdfp
+from fpdfp.engines.ledger import digest
+from fpdfp.engines.site import Site
+from fpdfp.engines.traffic import Meter
+from fpdfp.errors import MessageError
 from tests import helpers
 from tests.loopback import Loopback
 
@@ -48,20 +52,75 @@ def test_a_deployment_ends_as_a_simulation_does(name: str) -> None:
 
 
 def test_a_question_that_does_not_fit_is_refused() -> None:
-    from fpdfp.engines.site import Site
-    from fpdfp.errors import MessageError
-
     losses = problems()["fused"].losses
     good = {
         "x": np.zeros(12),
+        "point": digest([np.zeros(12)]),
         "weights": np.ones(losses.n_clients),
         "direction": None,
         "scale": 1.0,
         "part": "gradient",
     }
     assert Site(losses).handle({"duals": good})["duals"]["gradient"].shape == (12,)
-    for name, value in (
-        ("x", np.zeros(11)), ("x", None), ("direction", np.zeros((12, 2))), ("weights", np.ones(2)), ("part", "rows"),
+    for changed in (
+        {"x": np.zeros(11), "point": digest([np.zeros(11)])}, {"direction": np.zeros((12, 2))}, {"weights": np.ones(2)},
+        {"part": "rows"},
     ):  # fmt: skip
         with pytest.raises(MessageError):
-            Site(losses).handle({"duals": {**good, name: value}})
+            Site(losses).handle({"duals": {**good, **changed}})
+
+
+def test_a_site_that_lacks_the_point_is_sent_it() -> None:
+    problem = problems()["intercept"]
+    crew = Loopback(problem)
+    losses = crew.losses()
+    x = np.linspace(-1.0, 1.0, 13)
+    whole = fpdfp.Problem(losses, problem.penalty).certificate(x)
+    assert [("x" in one["duals"]) for one in crew.requests if "duals" in one].count(True) == 0
+
+    def trouble(site: int, request: dict[str, Any], reply: bytes) -> bytes:
+        if "at" in request and site == 1:
+            crew.restart(site)
+        return reply
+
+    crew.trouble = trouble
+    losses.answers.forget()
+    again = fpdfp.Problem(losses, problem.penalty).certificate(x)
+    assert again.gap == whole.gap
+    assert crew.totals.healed == 1
+    assert crew.upkeep.down >= 64 * 13
+    with_point = [one for one in crew.requests if "x" in one.get("duals", {})]
+    assert len(with_point) == 1
+
+
+@pytest.mark.parametrize("name", [*problems(), "single"])
+def test_parcels_hold_what_is_counted_of_dual_points(name: str) -> None:
+    """Every question, with a direction and without, and Hessians: a client to a site, so sums are of one client."""
+    if name == "single":
+        X, y, owner = helpers.classification()
+        losses = fpdfp.losses.Logistic(X.astype(np.float32), y, clients=owner)
+        problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.01))
+    else:
+        problem = problems()[name]
+    crew = Loopback(problem, sites=problem.n_clients)
+    away = fpdfp.Problem(crew.losses(), problem.penalty, problem.linop)
+    x = np.linspace(-0.1, 0.1, int(np.prod(problem.model.shape))).reshape(problem.model.shape)
+    traffic = []
+    for one in (problem, away):
+        meter = Meter(one.losses)
+        with meter.counting("end"):
+            one.metered(meter).certificate(x)
+        traffic.append(meter.traffic)
+    assert traffic[0] == traffic[1]
+    sent = {"up": 0, "down": 0}
+    for request, reply in zip(crew.requests, crew.up, strict=True):
+        for part in ("at", "duals"):
+            if part not in request:
+                continue
+            told = [one for one in request[part].values() if isinstance(one, np.ndarray | float)]
+            found = [one[0] for one in reply["at"].values()] if part == "at" else list(reply["duals"].values())
+            for way, arrays in (("down", told), ("up", found)):
+                # Header and checksum: 9 bytes, and one for each length, two from 128 on.
+                headers = [9 + sum(1 + (length >= 128) for length in np.shape(one)) for one in arrays]
+                sent[way] += 8 * (sum(np.asarray(one).nbytes for one in arrays) + sum(headers))
+    assert traffic[0]["end"] == (sent["up"], sent["down"])

@@ -16,6 +16,11 @@ from tests.loopback import Loopback
 #: Clients, features, and the sizes of messages in bits: header and checksum are 10 bytes, 9 without a shape.
 N, D = 4, 12
 VECTOR, NUMBER = 64 * D + 80, 64 + 72
+WEIGHT = 64 + 80
+#: What a certificate asks beside the gradient: how large slopes and columns are (a number and a vector), and the gap at
+#: two dual points that were scaled (a number each, for the scale). Each of these three questions has the weight of the
+#: client; x was told with the question for the gradient.
+SUMS = Bits(NUMBER + VECTOR + 2 * NUMBER, 3 * WEIGHT + 2 * NUMBER)
 QSGD = fpdfp.QSGD(7, norm="max")
 
 
@@ -36,7 +41,7 @@ def public() -> int:
 
 
 def test_by_hand(problem: fpdfp.Problem) -> None:
-    result = fpdfp.solve(problem, rounds=40, tol=1e-6, evaluate_every=2)
+    result = fpdfp.solve(problem, rounds=40, tol=1e-6, evaluate_every=2, prefer="rounds")
     assert result.status == "converged"
     assert result.rounds < 40
     rows = result.history.rows - 1
@@ -48,12 +53,13 @@ def test_by_hand(problem: fpdfp.Problem) -> None:
     assert traffic["preconditioner"] == (N * triangle, N * triangle)
     # The start is known by then.
     assert traffic["evaluation"] == (rows * N * NUMBER, rows * N * VECTOR)
-    # x, what the shifts lack, and a bound of rounding, for two numbers from everyone.
-    asked = traffic["certificate"].down // (N * (2 * VECTOR + 64 + 80))
+    # x and what the shifts lack, in float32 for this tolerance, and a bound of rounding, for two numbers from everyone.
+    question = 2 * (32 * D + 80) + 64 + 80
+    asked = traffic["certificate"].down // (N * question)
     assert asked >= 1
-    assert traffic["certificate"] == (asked * N * (2 * 64 + 80), asked * N * (2 * VECTOR + 64 + 80))
-    # The gradient at the end; the value there is known.
-    assert traffic["end"] == (N * VECTOR, N * VECTOR)
+    assert traffic["certificate"] == (asked * N * (2 * 64 + 80), asked * N * question)
+    # The value and the gradient at x as it was certified, rounded to float32, and what a certificate asks beside them.
+    assert traffic["end"] == (N * (NUMBER + VECTOR + SUMS.up), N * (VECTOR + SUMS.down))
     assert traffic["upkeep"] == (0, 0)
     assert result.total_up == sum(bits.up for bits in traffic.values())
     assert result.total_down == sum(bits.down for bits in traffic.values())
@@ -64,7 +70,7 @@ def test_by_hand(problem: fpdfp.Problem) -> None:
 def test_the_last_evaluation_asks_for_gradients_as_well(problem: fpdfp.Problem) -> None:
     result = fpdfp.solve(problem, fpdfp.FPDFP(), rounds=6)
     assert result.traffic["evaluation"] == (6 * N * NUMBER, 6 * N * VECTOR)
-    assert result.traffic["end"] == (N * VECTOR, 0)
+    assert result.traffic["end"] == (N * (VECTOR + SUMS.up), N * SUMS.down)
     rarely = fpdfp.solve(problem, fpdfp.FPDFP(), rounds=6, evaluate_every=6)
     assert rarely.traffic["evaluation"] == (N * NUMBER, N * VECTOR)
     assert rarely.total_up - result.total_up == -5 * N * NUMBER
@@ -72,8 +78,10 @@ def test_the_last_evaluation_asks_for_gradients_as_well(problem: fpdfp.Problem) 
 
 def test_a_tolerance_without_certificates_of_the_clients_takes_gradients(problem: fpdfp.Problem) -> None:
     result = fpdfp.solve(problem, fpdfp.FPDFP(), rounds=6, tol=1e-12)
-    # The last gradient came along with the last value.
-    assert result.traffic["certificate"] == (5 * N * VECTOR, 5 * N * VECTOR)
+    # Up to round 10 there is a look after every round; the last gradient came along with the last value.
+    up, down = 5 * VECTOR + 6 * SUMS.up, 5 * VECTOR + 6 * SUMS.down
+    assert result.traffic["certificate"] == (N * up, N * down)
+    assert result.traffic["end"] == (N * (VECTOR + SUMS.up), N * SUMS.down)
 
 
 def test_mini_batches_take_a_constant_of_each_client(problem: fpdfp.Problem) -> None:
@@ -89,8 +97,10 @@ def test_the_history_has_totals(problem: fpdfp.Problem) -> None:
     np.testing.assert_array_equal(history.evaluation_up, np.arange(9) * N * NUMBER)
     np.testing.assert_array_equal(history.evaluation_down, np.arange(9) * N * VECTOR)
     assert history.total_up[0] == (result.traffic["facts"].up + result.traffic["preconditioner"].up)
-    assert history.total_up[-1] == result.total_up - result.traffic["end"].up
-    assert history.total_down[-1] == result.total_down
+    # Gradients came with the last row. After it clients certify the gap with two numbers each, which is too large, and
+    # so a certificate is computed, and once more for the result.
+    assert result.traffic["certificate"].up == N * (2 * 64 + 80 + SUMS.up)
+    assert result.total_up - history.total_up[-1] == N * (2 * 64 + 80 + 2 * SUMS.up)
 
 
 def test_print(problem: fpdfp.Problem) -> None:
@@ -108,6 +118,10 @@ METHODS: dict[str, tuple[Any, dict[str, Any]]] = {
     "FPDFP": (fpdfp.FPDFP(batch_size=5), {"compressor": QSGD, "clients_per_round": 3, "tol": 1e-9}),
     "given coordinates": (
         fpdfp.ShiftedPDFP(preconditioner=fpdfp.precondition.Whitening(np.diag(np.linspace(1, 2, D))), batch_size=7),
+        {"compressor": QSGD},
+    ),
+    "moments": (
+        fpdfp.ShiftedPDFP(preconditioner=fpdfp.precondition.QuantizedMoments(31, clients=2)),
         {"compressor": QSGD},
     ),
 }
@@ -133,28 +147,27 @@ def test_parcels_hold_what_is_counted(name: str, slow: bool, problem: fpdfp.Prob
         np.testing.assert_array_equal(result.history.total_down, here.history.total_down)
     found = contents(crew, result.rounds)
     traffic = result.traffic
-    # Where clients do not certify the gap themselves, they send gradients for it.
-    asked = ["facts", "evaluation", "end"] + ["certificate"] * (method is not None)
-    assert found["facts up"] + found["constants up"] + found["at up"] == sum(traffic[kind].up for kind in asked)
-    assert found["job down"] + found["at down"] == sum(traffic[kind].down for kind in asked)
-    assert found["gather up"] == traffic["preconditioner"].up
-    if method is None:
-        assert (found["answers up"], found["answers down"]) == traffic["certificate"]
+    asked = [traffic[kind] for kind in ("facts", "evaluation", "certificate", "end")]
+    up, down = ("facts", "constants", "at", "duals", "answers"), ("job", "at", "duals", "answers")
+    assert sum(found[f"{part} up"] for part in up) == sum(bits.up for bits in asked)
+    assert sum(found[f"{part} down"] for part in down) == sum(bits.down for bits in asked)
     # Messages fill up their last byte.
     for way in ("up", "down"):
         assert 0 <= found[f"update {way}"] - getattr(traffic["rounds"], way) < 8 * found[f"frames {way}"] + 1
+    assert 0 <= found["gather up"] - traffic["preconditioner"].up < 8 * found["once up"] + 1
 
 
 def contents(crew: Loopback, rounds: int) -> dict[str, int]:
     """The bits of what was really sent, by what was asked, as messages of one client each."""
     found = dict.fromkeys(
-        (f"{part} {way}" for part in ("facts", "constants", "at", "gather", "answers", "update", "frames", "job")
-         for way in ("up", "down")), 0
+        (f"{part} {way}" for way in ("up", "down") for part in (
+            "facts", "constants", "at", "duals", "gather", "once", "answers", "update", "frames", "job",
+        )), 0
     )  # fmt: skip
 
     def add(name: str, arrays: Any) -> None:
         for array in arrays:
-            found[name] += 8 * array.nbytes + 8 * (9 + len(array.shape))
+            found[name] += 8 * np.asarray(array).nbytes + 8 * (9 + np.ndim(array))
 
     for request, reply in zip(crew.requests, crew.up, strict=True):
         if "facts" in request:
@@ -162,15 +175,35 @@ def contents(crew: Loopback, rounds: int) -> dict[str, int]:
             numbers = [facts[one] for one in ("sizes", "lipschitz", "probe", "values")]
             add("facts up", [np.concatenate([*numbers, [facts["least_convexity"]]])])
             add("facts up", facts["constants"])
-            rest = {"family", "shape", "dtype", "form", "batches", "hessians", "constants", "least_convexity"}
+            add("facts up", [facts["features"]] if len(facts["features"]) else [])
+            rest = {
+                "family",
+                "shape",
+                "dtype",
+                "form",
+                "batches",
+                "hessians",
+                "constants",
+                "least_convexity",
+                "features",
+            }
             assert set(facts) == rest | {"sizes", "lipschitz", "probe", "values"}
         if "constants" in request:
             add("constants up", [one[0] for one in reply["constants"].values()])
         if "gather" in request:
             add("gather up", [array[0] for array in reply["gather"].get("arrays", ())])
+            once = [frame for frames in reply["gather"].get("frames", {}).values() for frame in frames]
+            found["gather up"] += sum(8 * len(frame) for frame in once)
+            found["once up"] += len(once)
         if "at" in request:
             add("at down", [request["at"]["x"]])
             add("at up", [reply["at"][part][0] for part in request["at"]["parts"]])
+        if "duals" in request:
+            ask = request["duals"]
+            assert set(ask) - {"x"} == {"weights", "direction", "scale", "part", "point"}
+            told = [ask.get(name) for name in ("x", "weights", "direction", "scale")]
+            add("duals down", [one for one in told if one is not None])
+            add("duals up", reply["duals"].values())
         if "answers" in request:
             add("answers down", request["answers"]["arrays"])
             add("answers up", [reply["answers"]["answers"][0]])
@@ -206,7 +239,7 @@ def test_a_resumed_run_has_the_traffic_of_an_uninterrupted_one(
     options = {**options, "evaluate_every": 5}
     path = tmp_path / "run.npz"
     whole = fpdfp.solve(problem, method, rounds=20, **options)
-    for stop in (1, 3, 4):
+    for stop in (1, 3, 4, 5):
 
         def end(run: fpdfp.Run, stop: int = stop) -> bool:
             return run.round == stop
@@ -214,6 +247,9 @@ def test_a_resumed_run_has_the_traffic_of_an_uninterrupted_one(
         fpdfp.solve(problem, method, rounds=20, checkpoint=path, callbacks=[end], **options)
         resumed = fpdfp.solve(problem, method, rounds=20, resume=path, **options)
         assert resumed.traffic == whole.traffic
+        assert (resumed.status, resumed.rounds) == (whole.status, whole.rounds)
+        again = fpdfp.solve(problem, method, rounds=20, resume=path, **options)
+        assert again.traffic == whole.traffic
         np.testing.assert_array_equal(resumed.history.total_up, whole.history.total_up)
     if "tol" in options:  # a gradient at the end may have served for the tolerance too
         return
@@ -240,6 +276,18 @@ def test_what_is_lost_and_sent_again_is_counted_apart(problem: fpdfp.Problem) ->
     assert result.traffic["evaluation"] == whole.traffic["evaluation"]
     assert result.traffic["rounds"].down == whole.traffic["rounds"].down
     assert result.traffic["rounds"].up < whole.traffic["rounds"].up
+
+
+def test_names_of_features_are_counted(problem: fpdfp.Problem) -> None:
+    X, y, owner = helpers.classification(clients=N, d=D)
+    losses = [
+        fpdfp.losses.Logistic(X, y, clients=owner, feature_names=names) for names in (None, [f"f{j}" for j in range(D)])
+    ]
+    unnamed, named = (fpdfp.Problem(one, problem.penalty, problem.linop) for one in losses)
+    before, here = (fpdfp.solve(one, fpdfp.PDFP(), rounds=1).traffic for one in (unnamed, named))
+    assert here["facts"] == (before["facts"].up + N * VECTOR, before["facts"].down)  # eight bytes for each
+    crew, there = away(named)
+    assert fpdfp.solve(there, fpdfp.PDFP(), rounds=1, engine=crew).traffic == here
 
 
 def test_two_runs_at_the_same_sites_count_the_same(problem: fpdfp.Problem) -> None:

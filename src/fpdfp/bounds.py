@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fpdfp._typing import Array
+from fpdfp._typing import Array, Shape
 from fpdfp.linops.base import LinOp
 from fpdfp.losses.base import Losses
 from fpdfp.penalties.base import Penalty
@@ -325,43 +325,44 @@ def _gap(bound: Bound) -> float:
 
 
 class Metered:
-    """Dual points that tell how many numbers each client sends for them, and is sent.
+    """Dual points that tell what each client is asked for them: shapes of numbers in double precision, up and down.
 
     Parameters
     ----------
     duals
         The dual points.
-    sent
-        Is told the numbers up and down.
+    asked
+        Is told the shapes of what comes up, and of what goes down beside the point and the client's weight.
     """
 
-    def __init__(self, duals: DualPoints, sent: Callable[[int, int], None]) -> None:
-        self._duals, self._sent, self.ridge = duals, sent, duals.ridge
+    def __init__(self, duals: DualPoints, asked: Callable[[Sequence[Shape], Sequence[Shape]], None]) -> None:
+        self._duals, self._asked, self.ridge = duals, asked, duals.ridge
 
     def gradient(self, direction: Array | None = None) -> Array:
-        """Return a gradient: one number for each entry, up, and for a direction down."""
-        size = self.ridge.size
-        self._sent(size, 0 if direction is None else size)
+        """Return a gradient: one up, and a direction down where there is one."""
+        shape = self.ridge.shape
+        self._asked([shape], [] if direction is None else [shape])
         return self._duals.gradient(direction)
 
     def gap(self, direction: Array | None, scale: float) -> float:
-        """Return a gap: one number up, and the scale down."""
+        """Return a gap: a number up, the scale down, and a direction where there is one; nothing for that of x."""
         if direction is not None or scale != 1.0:
-            self._sent(1, 1)
+            self._asked([()], [()] if direction is None else [self.ridge.shape, ()])
         return self._duals.gap(direction, scale)
 
     def rounding(self) -> Array:
-        """Return what rounding may do: the sizes of slopes and of columns, up."""
-        self._sent(self.ridge.shape[-1] + self.ridge.size // self.ridge.shape[-1], 0)
+        """Return what rounding may do: the sizes of slopes, for each class, and of columns, up."""
+        self._asked([self.ridge.shape[:-1], self.ridge.shape[-1:]], [])
         return self._duals.rounding()
 
     def curvature(self, direction: Array) -> Array:
         """Return a product: a direction down, a gradient up."""
-        self._sent(self.ridge.size, self.ridge.size)
+        self._asked([self.ridge.shape], [self.ridge.shape])
         return self._duals.curvature(direction)
 
     def hessian(self) -> Array | None:
         """Return the Hessian: its lower triangle up."""
         matrix = self._duals.hessian()
-        self._sent(0 if matrix is None else len(matrix) * (len(matrix) + 1) // 2, 0)
+        if matrix is not None:
+            self._asked([(len(matrix) * (len(matrix) + 1) // 2,)], [])
         return matrix

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -173,8 +174,8 @@ class Meter(Protocol):
     def constant(self) -> None:
         """Take note of a constant that each client was asked for."""
 
-    def numbers(self, up: int, down: int) -> None:
-        """Take note of numbers that each client has sent, and was sent."""
+    def asked_near(self, x: Array, up: Sequence[Shape], down: Sequence[Shape]) -> None:
+        """Take note of a question about dual points near x: what came up, and what went down beside x and a weight."""
 
 
 class Problem:
@@ -439,7 +440,7 @@ class Problem:
         if duals is None:
             duals = SmoothDuals(self.losses, x, self.weights, gradient, lambda: self.smooth_value(point))
         elif self.meter is not None:
-            duals = Metered(duals, self.meter.numbers)
+            duals = Metered(duals, functools.partial(self.meter.asked_near, x))
         nearest = image if self.penalty.finite else self.penalty.project(image)
         known = gradient if gradient.dtype == np.float64 else None
         return Search(self.model, self._feasibility, duals, x, image, nearest, known)

@@ -52,7 +52,7 @@ ATTEMPTS = 3
 #: At the end of a run sites are waited for so many deadlines.
 LAST = 3.0
 #: What a site may say that it needs.
-NEEDS = {"job", "memory", "model"}
+NEEDS = {"job", "memory", "model", "point"}
 #: Refuses a site's reply by raising an error.
 Check = Callable[[int, dict[str, Any]], None]
 
@@ -151,6 +151,8 @@ class Crew(abc.ABC):
         self._whole: tuple[Any, list[bytes]] | None = None
         self._hurried = False
         self._installed: Any = None
+        #: The point that all sites were told last.
+        self._point: Array | None = None
         #: The bits of what was sent again, of replies that were of no use, and of copies for checkpoints.
         self.upkeep = NOTHING
 
@@ -342,6 +344,8 @@ class Crew(abc.ABC):
         request = dict(asked)
         if "job" in needs:
             self._told.pop(site, None)
+        if "point" in needs and "duals" in request:
+            request["duals"] = request["duals"] | {"x": self._point}
         for name in ("update", "answers", "memory"):
             part = request.get(name)
             if part is None:
@@ -393,6 +397,7 @@ class Crew(abc.ABC):
         self._told, self._steps, self._early, self._next = {}, [], None, None
         self._positions = dict.fromkeys(range(len(self.names)), 0) if zero else {}
         self._lacking = {}
+        self._point = None
 
     def gather(self, problem: Problem, method: Method, clients: IntArray, seed: int) -> tuple[Any, int]:
         """Return what some clients send once, before the first round, as the server decodes it, and its bits."""
@@ -583,17 +588,29 @@ class Crew(abc.ABC):
             for part in parts:
                 self._check_rows(site, reply["at"][part], shapes[part])
 
+        self._point = None
         replies = self.everyone({"at": {"x": x, "parts": list(parts)}}, check)
+        self._point = x
         return {part: np.concatenate([replies[site]["at"][part] for site in range(len(self.names))]) for part in parts}
 
-    def duals(self, ask: Mapping[str, Any], weights: Array, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
-        """Return the sums over sites of what is asked of dual points; infinite where one is."""
+    def duals(
+        self, x: Array, ask: Mapping[str, Any], weights: Array, shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, Array]:
+        """Return the sums over sites of what is asked of dual points near x; infinite where one is.
+
+        Sites are sent x only if they were not asked about it just before.
+        """
 
         def check(site: int, reply: dict[str, Any]) -> None:
             for name, shape in shapes.items():
                 check_rows(reply["duals"][name], shape)
 
-        asked = {site: {"duals": {**ask, "weights": weights[numbers]}} for site, numbers in enumerate(self.numbers)}
+        point = digest([x])
+        whole = {"point": point, **ask}
+        if self._point is None or digest([self._point]) != point:
+            whole["x"] = x
+        self._point = x
+        asked = {site: {"duals": {**whole, "weights": weights[numbers]}} for site, numbers in enumerate(self.numbers)}
         replies = self.all_of(asked, check)
         parts = [replies[site]["duals"] for site in range(len(self.names))]
         sums = {name: np.sum([part[name] for part in parts], axis=0) for name in shapes}

@@ -122,6 +122,8 @@ class Run:
         self.stop_reason: str | None = None
         #: How the run has ended, where it has reached its tolerance or can get no further, for a checkpoint.
         self.ended = ""
+        #: When to look next whether the tolerance is reached, and what the server has kept of x, for a checkpoint.
+        self.schedule, self.known = "", ""
         self._pending: _Round | None = None
 
     @property
@@ -285,11 +287,11 @@ class Run:
 
     def labels(self) -> dict[str, str]:
         """Return what a checkpoint is to say beside what tells runs apart."""
-        return {"ended": self.ended}
+        return {"ended": self.ended, "schedule": self.schedule, "known": " ".join(self.meter.known(self.x))}
 
     def resumed(self, labels: Mapping[str, str]) -> None:
         """Take note of what a checkpoint says beside what tells runs apart."""
-        self.ended = labels.get("ended", "")
+        self.ended, self.schedule, self.known = (labels.get(name, "") for name in ("ended", "schedule", "known"))
 
     def memory_to_save(self) -> dict[str, Array]:
         """Return what clients remember, for a checkpoint."""

@@ -62,6 +62,8 @@ class Loop:
         self.good = (run.state, run.work, run.round, run.traffic["rounds"])
         with run.asking_ahead(last=run.round >= plan.rounds), run.meter.counting(None if run.round else "facts"):
             self.limit = BLOW_UP * self.scale()
+        if run.round:
+            run.meter.resume(run.x, run.known.split())
         self.stopping = None if plan.tol is None else Stopping(run, plan.tol)
 
     def scale(self) -> float:
@@ -105,6 +107,8 @@ class Loop:
         with Interrupt() as interrupt, run.meter.counting("certificate"):
             if self.missing_row():
                 self.evaluate_start()
+            if ended is None:
+                ended = self.look()  # if the run was stopped just before one
             if run.round < plan.rounds and ended is None:
                 # Kernels are compiled, and the number of threads is chosen, before the clock starts.
                 with threads.fastest(run.rehearse), Bar(plan.rounds, run.round, progress) as bar:
@@ -172,6 +176,11 @@ class Loop:
             return Ending("stopped", run.stop_reason)
         if interrupt.requested:
             return INTERRUPTED
+        return self.look()
+
+    def look(self) -> Ending | None:
+        """Say whether the tolerance has been reached, if it is time to look."""
+        run = self.run
         if self.stopping is None or not (run.asks_freely or self.plan.due(run.round)):
             return None
         ending = self.stopping.look(last=run.round == self.plan.rounds)

@@ -42,6 +42,7 @@ class RemoteLosses(Losses):
                         f"{first[what]!r} at {crew.names[0]}"
                     )
         _compare_features(crew.names, [fact["features"] for fact in facts])
+        self._features: IntArray = first["features"]
         self._family, self._batches = str(first["family"]), bool(first["batches"])
         self._form: Form = first["form"]
         self.shape, self.dtype = tuple(map(int, first["shape"])), np.dtype(first["dtype"])
@@ -75,6 +76,10 @@ class RemoteLosses(Losses):
     @property
     def family(self) -> str:
         return self._family
+
+    @property
+    def feature_digests(self) -> IntArray:
+        return self._features
 
     @property
     def form(self) -> Form:

@@ -13,21 +13,22 @@ from fpdfp.errors import MessageError
 from fpdfp.losses._duals import RowDuals, form_rounding, sum_rounding
 from fpdfp.losses._linear import DENSE_HESSIAN
 from fpdfp.losses.base import Losses
+from fpdfp.precondition import triangles
 
 #: The curvature of the loss of a row, for the families whose sites can be asked.
 CURVATURES = {"Logistic": 0.25, "LeastSquares": 1.0, "Softmax": 0.5}
 
 
-def answer(losses: Losses, ask: Mapping[str, Any]) -> dict[str, Any]:
+def answer(losses: Losses, x: Array, ask: Mapping[str, Any]) -> dict[str, Any]:
     """Return a site's part of what is asked of the dual points near x."""
     weights, part = np.asarray(ask["weights"], dtype=np.float64), ask["part"]
-    x, direction = (None if ask[name] is None else np.asarray(ask[name], np.float64) for name in ("x", "direction"))
+    direction = None if ask["direction"] is None else np.asarray(ask["direction"], np.float64)
     for name, array in (("x", x), ("direction", direction)):
         if array is not None and array.shape != losses.shape:
             raise MessageError(f"{name} must have shape {losses.shape}, got {array.shape}")
-    if weights.shape != (losses.n_clients,) or x is None:
-        raise MessageError("a question about dual points must have a point, and a weight for each client")
-    duals = losses.dual_points(x, weights)
+    if weights.shape != (losses.n_clients,):
+        raise MessageError("a question about dual points must have a weight for each client")
+    duals = losses.dual_points(np.asarray(x, np.float64), weights)
     if not isinstance(duals, RowDuals):
         raise MessageError(f"{losses.family} has no dual points")
     if part == "start":
@@ -41,7 +42,7 @@ def answer(losses: Losses, ask: Mapping[str, Any]) -> dict[str, Any]:
         return {"gap": np.array(gap if np.isfinite(gap) else -1.0)}  # messages hold finite numbers
     if part == "hessian":
         matrix = duals.hessian()
-        return {} if matrix is None else {"hessian": matrix}
+        return {} if matrix is None else {"hessian": triangles.lower(matrix)}
     raise MessageError("a question about dual points is one for start, gradient, curvature, gap or hessian")
 
 
@@ -59,10 +60,10 @@ class RemoteDuals:
         self._start = self._ask("start", {"sizes": per_class, "columns": features})
 
     def _ask(
-        self, part: str, shapes: Mapping[str, Shape], direction: Array | None = None, scale: float = 1.0
+        self, part: str, shapes: Mapping[str, Shape], direction: Array | None = None, scale: float | None = None
     ) -> dict[str, Array]:
-        ask = {"x": self._x, "part": part, "direction": direction, "scale": scale}
-        return self._crew.duals(ask, self._weights, shapes)
+        ask = {"part": part, "direction": direction, "scale": scale}
+        return self._crew.duals(self._x, ask, self._weights, shapes)
 
     def gradient(self, direction: Array | None = None) -> Array:
         """Return Aᵀcθ with s = 1."""
@@ -88,4 +89,4 @@ class RemoteDuals:
         size = self._x.size
         if size > DENSE_HESSIAN:
             return None
-        return self._ask("hessian", {"hessian": (size, size)})["hessian"]
+        return triangles.full(self._ask("hessian", {"hessian": (size * (size + 1) // 2,)})["hessian"])

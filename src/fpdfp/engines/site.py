@@ -1,17 +1,17 @@
 """What a site does: it holds some clients' losses, answers the server's requests, and keeps what clients remember.
 
 A request is a dictionary with a part for each thing that is asked (``facts``, ``gather``, ``constants``, ``at``,
-``update``, ``answers``, ``memory``), and so is the reply. The requests of any engine are the same: Ray
+``duals``, ``update``, ``answers``, ``memory``), and so is the reply. The requests of any engine are the same: Ray
 hands them to an actor, Flower sends them over a network. A request that comes twice has the same reply, since all
 randomness is a function of seed, round and client, and a client's memory changes only when the server has confirmed
 what was sent (:mod:`fpdfp.engines.ledger`). What a site lacks to answer (the description of the run, a memory that
-agrees with the server's copy, the model that differences refer to) it names under ``needs``, and the server sends it.
+agrees with the server's copy, the model that differences refer to, the point that a question is about) it names under
+``needs``, and the server sends it.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.compress import Compressor
 from fpdfp.engines.checkpoint import probe
 from fpdfp.engines.downlink import FULL, Downlink
-from fpdfp.engines.ledger import ClientLedger, Stamp
+from fpdfp.engines.ledger import ClientLedger, Stamp, digest
 from fpdfp.engines.local import QUANTIZE
 from fpdfp.engines.tuples import named
 from fpdfp.errors import MessageError
@@ -35,16 +35,6 @@ from fpdfp.rng import Draws, Purpose
 PARTS = ("facts", "gather", "constants", "at", "duals", "answers", "memory", "update")
 #: Those of them for which a site must know the job.
 ROUNDS = {"answers", "memory", "update"}
-
-
-def name_digests(names: Sequence[str] | None) -> IntArray:
-    """Return a digest of each feature's name, by which sites are compared; none where there are no names.
-
-    >>> name_digests(["age", "dose"]).shape, name_digests(None).shape
-    ((2,), (0,))
-    """
-    found = [hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).digest() for name in names or ()]
-    return np.frombuffer(b"".join(found), dtype="<i8").astype(np.int64)
 
 
 class Job(NamedTuple):
@@ -107,6 +97,8 @@ class Site:
         self.downlink: Downlink | None = None
         self.ledgers: list[ClientLedger] = []
         self.seen: Seen | None = None
+        #: The point that the server has asked about last, which questions about dual points refer to by its digest.
+        self.point: Array | None = None
 
     def handle(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a request."""
@@ -156,7 +148,7 @@ class Site:
             "form": losses.form,
             "batches": losses.supports_batches,
             "hessians": losses.hessians(zero, np.arange(0)) is not None,
-            "features": name_digests(losses.feature_names),
+            "features": losses.feature_digests,
             "constants": [np.asarray(one, dtype=np.float64) for one in losses.constants()],
             "probe": losses.values(self._here(probe(losses.shape, losses.dtype)), self._all),
             "values": losses.values(zero, self._all),
@@ -189,6 +181,7 @@ class Site:
 
     def at(self, ask: Mapping[str, Any]) -> dict[str, Any]:
         """f_i(x), ∇f_i(x) or both, as losses give them."""
+        self.point = ask["x"]
         x, parts = self._here(ask["x"]), ask["parts"]
         given = {"values": self.losses.values, "gradients": self.losses.gradients}
         if not isinstance(parts, list) or not set(parts) <= set(given):
@@ -199,7 +192,11 @@ class Site:
         """What a bound of F(x) − F* is computed from, summed over the site's clients."""
         from fpdfp.engines.remote_duals import answer
 
-        return answer(self.losses, ask)
+        if "x" in ask:
+            self.point = ask["x"]
+        if self.point is None or digest([self.point]) != ask["point"]:
+            return {"needs": ["point"]}
+        return answer(self.losses, self.point, ask)
 
     def answers(self, ask: Mapping[str, Any]) -> dict[str, Any]:
         """What the clients certify of the gap."""
@@ -246,13 +243,15 @@ class Site:
     def export(self) -> dict[str, Any]:
         """Return all that must outlive this process, but for the job: a tree for a parcel."""
         seen = None if self.seen is None else self.seen._asdict() | {"arrays": list(self.seen.arrays)}
-        return {"key": self.key, "ledgers": [ledger.export() for ledger in self.ledgers], "seen": seen}
+        ledgers = [ledger.export() for ledger in self.ledgers]
+        return {"key": self.key, "ledgers": ledgers, "seen": seen, "point": self.point}
 
     def restore(self, job: Job, saved: Mapping[str, Any]) -> None:
         """Go on with what another process has exported."""
         self.begin(job, saved["key"])
         for ledger, kept in zip(self.ledgers, saved["ledgers"], strict=True):
             ledger.restore(kept, self._here)
+        self.point = saved.get("point")
         if saved["seen"] is not None:
             seen = saved["seen"]
             self.seen = Seen(tuple(map(self._here, seen["arrays"])), int(seen["position"]), str(seen["epoch"]))

@@ -28,6 +28,8 @@ FINE = 1e-8
 RESTING = 16
 #: What comes to rest is watched for so many times the rounds, and for at least so many rounds.
 WATCH, AT_LEAST = 1.5, 20
+#: What a run that is resumed must know to look when one that was not interrupted does, and to see the same.
+SCHEDULE = ("slope", "next_round", "next_thorough", "outlook", "progress", "looked")
 
 
 class Ending(NamedTuple):
@@ -59,18 +61,35 @@ class Stopping:
         self.outlook = math.inf
         #: A round, the objective there and the gap: where the run was when it was last seen to make progress.
         self.progress = (run.round, math.inf, math.inf)
+        #: The round of the latest look.
+        self.looked = run.round
+        self._go_on(run.schedule)
 
     def look(self, *, last: bool) -> Ending | None:
         """Return how the run ends, None if it goes on; ``last`` says that there are no more rounds."""
         run = self.run
-        if not last and not self.is_due():
+        if run.round <= self.looked or not (last or self.is_due()):
             return None
+        ending = None
         try:
             with run.evaluating(last=True):
-                return self._look(last)
+                ending = self._look(last)
         except AbsentError as error:
             log.warning("round %d is not certified: %s", run.round, error)
-            return None
+        self.looked = run.round
+        self._note()
+        return ending
+
+    def _note(self) -> None:
+        """Have checkpoints say when the looks are."""
+        self.run.schedule = json.dumps([self.tol, {name: getattr(self, name) for name in SCHEDULE}])
+
+    def _go_on(self, schedule: str) -> None:
+        """Go on with the looks of a run that is resumed; another tolerance begins anew."""
+        tol, saved = json.loads(schedule) if schedule else (None, {})
+        if tol == self.tol:
+            vars(self).update(saved)
+        self._note()
 
     def describe(self, ending: Ending) -> str:
         """Return how the run ended as a text, for a checkpoint."""

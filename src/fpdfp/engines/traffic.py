@@ -9,12 +9,12 @@ of fields, numbers of rounds, versions and digests), which depend on the engine.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from fpdfp._typing import Array
+from fpdfp._typing import Array, Shape
 from fpdfp._units import format_bits
 from fpdfp.compress.plain import plain_bits
 from fpdfp.engines import spec
@@ -29,10 +29,11 @@ Kind = Literal["rounds", "preconditioner", "facts", "evaluation", "certificate",
 KINDS: dict[str, str] = {
     "rounds": "the server's messages and the clients' replies of all rounds",
     "preconditioner": "sent once: what a preconditioner is made of, and the preconditioner",
-    "facts": "before the first round: sizes, constants, values and gradients at the start; the arrays of g and B",
+    "facts": "before the first round: sizes, constants, digests of feature names, values and gradients at the start; "
+    "the arrays of g and B",
     "evaluation": "x and the clients' values, for the history alone; evaluate_every says how often",
     "certificate": "what tol asks of the clients",
-    "end": "gradients and values for the certificate of the result",
+    "end": "gradients, values and sums at dual points for the certificate of the result",
     "upkeep": "sent again or not used: lost replies, rounds that were taken back, copies for sites and checkpoints",
 }
 #: How many answers about points a server keeps.
@@ -150,6 +151,10 @@ class Answers(Generic[T]):
     def _knows(self, part: str, point: bytes) -> bool:
         return (part, point) in self._latest or (part, point) in self._facts
 
+    def parts(self, point: bytes) -> list[str]:
+        """Return what is kept about a point."""
+        return [part for part in ("values", "gradients") if self._knows(part, point)]
+
     def __getitem__(self, key: tuple[str, bytes]) -> T:
         return self._latest[key] if key in self._latest else self._facts[key]
 
@@ -167,7 +172,7 @@ class Meter:
     """Counts what a run sends.
 
     A :class:`fpdfp.Problem` says which points the losses were asked about (:meth:`asked`), and that clients were asked
-    for a constant (:meth:`constant`).
+    for a constant (:meth:`constant`) or about dual points (:meth:`asked_near`).
 
     Attributes
     ----------
@@ -184,6 +189,7 @@ class Meter:
         self._kind: Kind | None = "facts"
         zero = digest([np.zeros(losses.shape, dtype=losses.dtype)])
         self._known: Answers[None] = Answers({("values", zero): None})
+        self._point = b""  # the point that clients were told last
 
     def count(self, kind: Kind, up: int, down: int) -> None:
         """Count bits that all clients together have sent, and were sent."""
@@ -191,7 +197,8 @@ class Meter:
 
     def count_facts(self, losses: Losses, model: Model) -> None:
         """Count what clients say of their losses before anything else, and what they are told of the problem."""
-        up = plain_bits((FACTS,), FLOAT) + sum(plain_bits(np.shape(one), FLOAT) for one in losses.constants())
+        names = losses.feature_digests
+        up = _bits([(FACTS,), *map(np.shape, losses.constants()), *([names.shape] if names.size else [])])
         self.count("facts", self._n_clients * up, self._n_clients * public_bits(model))
 
     @contextlib.contextmanager
@@ -210,6 +217,7 @@ class Meter:
         if not parts:
             return
         self._known.keep(point, dict.fromkeys(parts))
+        self._point = point
         if self._kind is None:
             return
         self.count(self._kind, n * plain_bits((), FLOAT) if "values" in parts else 0, n * full_bits(x))
@@ -217,15 +225,33 @@ class Meter:
             # Those that come along with a row of the history are for the end.
             self.count("end" if self._kind == "evaluation" else self._kind, n * full_bits(x), 0)
 
-    def numbers(self, up: int, down: int) -> None:
-        """Count numbers of each client, a message each way where there are some."""
+    def asked_near(self, x: Array, up: Sequence[Shape], down: Sequence[Shape]) -> None:
+        """Count a question about dual points near x, with each client's weight, and x unless that was told last."""
+        point, n = digest([x]), self._n_clients
+        told, self._point = self._point == point, point
         if self._kind is not None:
-            both = [self._n_clients * plain_bits((count,), FLOAT) if count else 0 for count in (up, down)]
-            self.count(self._kind, both[0], both[1])
+            sent = (0 if told else full_bits(x)) + _bits([(1,), *down])
+            self.count(self._kind, n * _bits(up), n * sent)
+
+    def known(self, x: Array) -> list[str]:
+        """Return what the server has kept of what it was told about a point."""
+        return self._known.parts(digest([x]))
+
+    def resume(self, x: Array, known: Iterable[str]) -> None:
+        """Go on from x as the run that was interrupted would have, which had kept so much of x."""
+        parts = dict.fromkeys(known)
+        self._known.forget()
+        self._point = digest([x]) if parts else b""
+        self._known.keep(self._point, parts)
 
     def constant(self) -> None:
         """Count a constant of each client."""
         self.count("facts", self._n_clients * plain_bits((), FLOAT), 0)
+
+
+def _bits(shapes: Iterable[Shape]) -> int:
+    """Return the bits of arrays in double precision."""
+    return sum(plain_bits(shape, FLOAT) for shape in shapes)
 
 
 def public_bits(model: Model) -> int:

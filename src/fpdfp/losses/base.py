@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import hashlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -56,6 +57,13 @@ class Losses(abc.ABC):
     def n_clients(self) -> int:
         """The number N of clients."""
         return len(self.sizes)
+
+    @property
+    def feature_digests(self) -> IntArray:
+        """A digest of each feature's name, by which sites are compared; none where there are no names."""
+        names = self.feature_names or ()
+        found = [hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).digest() for name in names]
+        return np.frombuffer(b"".join(found), dtype="<i8").astype(np.int64)
 
     @property
     def xp(self) -> Any:
