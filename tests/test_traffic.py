@@ -46,9 +46,8 @@ def test_by_hand(problem: fpdfp.Problem) -> None:
     assert result.rounds < 40
     rows = result.history.rows - 1
     traffic = result.traffic
-    # Five numbers of each client; its gradient at zero, its value after a first step, a constant in other coordinates.
-    facts = 5 * 64 + 80 + VECTOR + NUMBER + NUMBER
-    assert traffic["facts"] == (N * facts, N * (public() + 2 * VECTOR))
+    # Five numbers of each client, among them its value at zero, and a constant in other coordinates.
+    assert traffic["facts"] == (N * (5 * 64 + 80 + NUMBER), N * public())
     triangle = 32 * D * (D + 1) // 2 + 80
     assert traffic["preconditioner"] == (N * triangle, N * triangle)
     # The start is known by then.
@@ -97,10 +96,10 @@ def test_the_history_has_totals(problem: fpdfp.Problem) -> None:
     np.testing.assert_array_equal(history.evaluation_up, np.arange(9) * N * NUMBER)
     np.testing.assert_array_equal(history.evaluation_down, np.arange(9) * N * VECTOR)
     assert history.total_up[0] == (result.traffic["facts"].up + result.traffic["preconditioner"].up)
-    # Gradients came with the last row. After it clients certify the gap with two numbers each, which is too large, and
-    # so a certificate is computed, and once more for the result.
+    # Gradients came with the last row, and count for the end, which rows leave out. After it clients certify the gap with
+    # two numbers each, which is too large, and so a certificate is computed, and once more for the result.
     assert result.traffic["certificate"].up == N * (2 * 64 + 80 + SUMS.up)
-    assert result.total_up - history.total_up[-1] == N * (2 * 64 + 80 + 2 * SUMS.up)
+    assert result.total_up - history.total_up[-1] == N * (VECTOR + 2 * 64 + 80 + 2 * SUMS.up)
 
 
 def test_print(problem: fpdfp.Problem) -> None:

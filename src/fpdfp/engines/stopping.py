@@ -82,7 +82,7 @@ class Stopping:
 
     def _note(self) -> None:
         """Have checkpoints say when the looks are."""
-        self.run.schedule = json.dumps([self.tol, {name: getattr(self, name) for name in SCHEDULE}])
+        self.run.schedule = json.dumps([self.tol, {name: one for name, one in vars(self).items() if name in SCHEDULE}])
 
     def _go_on(self, schedule: str) -> None:
         """Go on with the looks of a run that is resumed; another tolerance begins anew."""
