@@ -17,10 +17,10 @@ from tests.loopback import Loopback
 N, D = 4, 12
 VECTOR, NUMBER = 64 * D + 80, 64 + 72
 WEIGHT = 64 + 80
-#: What a certificate asks beside the gradient: how large slopes and columns are (a number and a vector), and the gap at
-#: two dual points that were scaled (a number each, for the scale). Each of these three questions has the weight of the
+#: What a certificate asks beside the gradient: the gradient of the same rows summed in another way, how large slopes and
+#: columns are (a number and a vector), and the gap at two dual points that were scaled (a number each, for the scale). Each of these three questions has the weight of the
 #: client; x was told with the question for the gradient.
-SUMS = Bits(NUMBER + VECTOR + 2 * NUMBER, 3 * WEIGHT + 2 * NUMBER)
+SUMS = Bits(NUMBER + 2 * VECTOR + 2 * NUMBER, 3 * WEIGHT + 2 * NUMBER)
 QSGD = fpdfp.QSGD(7, norm="max")
 
 

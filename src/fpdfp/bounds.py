@@ -188,8 +188,6 @@ class Search:
         The dual points of f near x.
     x, image, nearest
         The point, Bx, and the point of the domain of g nearest to Bx.
-    gradient
-        ∇f(x) in double precision, if it is known already.
     """
 
     def __init__(
@@ -200,14 +198,14 @@ class Search:
         x: Array,
         image: Array,
         nearest: Array,
-        gradient: Array | None = None,
     ) -> None:
         self.model, self.feasibility, self.duals = model, feasibility, duals
         self.x, self.image = x.astype(np.float64), image.astype(np.float64)
         self.value = model.penalty.value(nearest)
         self.free = duals.ridge == 0
         self.rounding = duals.rounding()
-        self.slope = duals.gradient() if gradient is None else gradient - duals.ridge * self.x
+        # Of the same θ that gaps are computed with: another sum for ∇f(x) would differ by the rounding of the forms.
+        self.slope = duals.gradient()
 
     def bound(self, v: Array, *, direction: Array | None = None, whole: bool = False) -> Bound:
         """Return the bound at the dual point of v and a direction.
@@ -339,9 +337,9 @@ class Metered:
         self._duals, self._asked, self.ridge = duals, asked, duals.ridge
 
     def gradient(self, direction: Array | None = None) -> Array:
-        """Return a gradient: one up, and a direction down where there is one."""
-        shape = self.ridge.shape
-        self._asked([shape], [] if direction is None else [shape])
+        """Return a gradient: one up, and a direction down; that of x comes along with ``rounding``."""
+        if direction is not None:
+            self._asked([self.ridge.shape], [self.ridge.shape])
         return self._duals.gradient(direction)
 
     def gap(self, direction: Array | None, scale: float) -> float:
@@ -351,8 +349,8 @@ class Metered:
         return self._duals.gap(direction, scale)
 
     def rounding(self) -> Array:
-        """Return what rounding may do: the sizes of slopes, for each class, and of columns, up."""
-        self._asked([self.ridge.shape[:-1], self.ridge.shape[-1:]], [])
+        """Return what rounding may do: the sizes of slopes, for each class, and of columns, up, and the gradient."""
+        self._asked([self.ridge.shape, self.ridge.shape[:-1], self.ridge.shape[-1:]], [])
         return self._duals.rounding()
 
     def curvature(self, direction: Array) -> Array:

@@ -442,8 +442,7 @@ class Problem:
         elif self.meter is not None:
             duals = Metered(duals, functools.partial(self.meter.asked_near, x))
         nearest = image if self.penalty.finite else self.penalty.project(image)
-        known = gradient if gradient.dtype == np.float64 else None
-        return Search(self.model, self._feasibility, duals, x, image, nearest, known)
+        return Search(self.model, self._feasibility, duals, x, image, nearest)
 
 
 def _weights(weights: Any, losses: Losses) -> Array:

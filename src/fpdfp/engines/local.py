@@ -120,6 +120,8 @@ class Run:
         self.seconds = 0.0
         self.history = History()
         self.stop_reason: str | None = None
+        #: What the run is for: a relative error of the objective.
+        self.accuracy = 1e-6
         #: How the run has ended, where it has reached its tolerance or can get no further, for a checkpoint.
         self.ended = ""
         #: When to look next whether the tolerance is reached, and what the server has kept of x, for a checkpoint.
@@ -287,7 +289,12 @@ class Run:
 
     def labels(self) -> dict[str, str]:
         """Return what a checkpoint is to say beside what tells runs apart."""
-        return {"ended": self.ended, "schedule": self.schedule, "known": " ".join(self.meter.known(self.x))}
+        return {
+            "accuracy": repr(self.accuracy),
+            "ended": self.ended,
+            "schedule": self.schedule,
+            "known": " ".join(self.meter.known(self.x)),
+        }
 
     def resumed(self, labels: Mapping[str, str]) -> None:
         """Take note of what a checkpoint says beside what tells runs apart."""

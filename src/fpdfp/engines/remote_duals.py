@@ -32,7 +32,7 @@ def answer(losses: Losses, x: Array, ask: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(duals, RowDuals):
         raise MessageError(f"{losses.family} has no dual points")
     if part == "start":
-        return {"sizes": np.asarray(duals.sizes()), "columns": duals.columns}
+        return {"gradient": duals.gradient(), "sizes": np.asarray(duals.sizes()), "columns": duals.columns}
     if part == "gradient":
         return {"gradient": duals.gradient(direction)}
     if part == "curvature" and direction is not None:
@@ -57,7 +57,7 @@ class RemoteDuals:
         )
         per_class = losses.shape[:-1]
         features = losses.shape[-1:]
-        self._start = self._ask("start", {"sizes": per_class, "columns": features})
+        self._start = self._ask("start", {"gradient": losses.shape, "sizes": per_class, "columns": features})
 
     def _ask(
         self, part: str, shapes: Mapping[str, Shape], direction: Array | None = None, scale: float | None = None
@@ -67,6 +67,8 @@ class RemoteDuals:
 
     def gradient(self, direction: Array | None = None) -> Array:
         """Return Aᵀcθ with s = 1."""
+        if direction is None:
+            return self._start["gradient"]
         return self._ask("gradient", {"gradient": self._losses.shape}, direction)["gradient"]
 
     def gap(self, direction: Array | None, scale: float) -> float:

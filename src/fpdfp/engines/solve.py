@@ -171,6 +171,10 @@ def _solve(
     server_side = setup.server_side(problem, method, downlink)
     start = setup.start_point(problem, x0)
     plan = _plan(rounds, evaluate_every, metrics, callbacks, tol, checkpoint, checkpoint_every, resume)
+    source = plan.checkpoint if resume is True else Path(resume) if resume else None
+    saved = checkpoints.load(source) if source is not None and (resume is not True or source.exists()) else None
+    if saved is not None and accuracy is None and "accuracy" in saved.description:
+        accuracy = float(saved.description["accuracy"])  # another tol is no other run
     wanted = setup.wish(accuracy, plan.tol, prefer)
     # Steps are chosen for those who are expected to answer.
     answering = max(1, int(n * (1.0 - drop_out)))
@@ -193,9 +197,9 @@ def _solve(
         prepared.init_memory(problem.model, problem.n_clients), server_side, drop_out, meter,
     )  # fmt: skip
     run = Run(*given) if crew is None else RemoteRun(crew, *given)
-    source = plan.checkpoint if resume is True else Path(resume) if resume else None
-    if source is not None and (resume is not True or source.exists()):
-        _restore(run, checkpoints.load(source), plan, source)
+    run.accuracy = wanted.accuracy
+    if saved is not None and source is not None:
+        _restore(run, saved, plan, source)
     return Loop(run, plan).go(progress)
 
 
