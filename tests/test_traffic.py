@@ -17,9 +17,9 @@ from tests.loopback import Loopback
 N, D = 4, 12
 VECTOR, NUMBER = 64 * D + 80, 64 + 72
 WEIGHT = 64 + 80
-#: What a certificate asks beside the gradient: the gradient of the same rows summed in another way, how large slopes and
-#: columns are (a number and a vector), and the gap at two dual points that were scaled (a number each, for the scale). Each of these three questions has the weight of the
-#: client; x was told with the question for the gradient.
+#: What a certificate asks beside the gradient: the gradient of the same rows in another sum, how large slopes and
+#: columns are (a number and a vector), and the gap at two dual points that were scaled (a number each, for the scale).
+#: Each of these three questions has the weight of the client; x was told with the question for the gradient.
 SUMS = Bits(NUMBER + 2 * VECTOR + 2 * NUMBER, 3 * WEIGHT + 2 * NUMBER)
 QSGD = fpdfp.QSGD(7, norm="max")
 
@@ -96,8 +96,8 @@ def test_the_history_has_totals(problem: fpdfp.Problem) -> None:
     np.testing.assert_array_equal(history.evaluation_up, np.arange(9) * N * NUMBER)
     np.testing.assert_array_equal(history.evaluation_down, np.arange(9) * N * VECTOR)
     assert history.total_up[0] == (result.traffic["facts"].up + result.traffic["preconditioner"].up)
-    # Gradients came with the last row, and count for the end, which rows leave out. After it clients certify the gap with
-    # two numbers each, which is too large, and so a certificate is computed, and once more for the result.
+    # Gradients came with the last row, and count for the end, which rows leave out. After it clients certify the gap
+    # with two numbers each, which is too large, and so a certificate is computed, and once more for the result.
     assert result.traffic["certificate"].up == N * (2 * 64 + 80 + SUMS.up)
     assert result.total_up - history.total_up[-1] == N * (VECTOR + 2 * 64 + 80 + 2 * SUMS.up)
 
