@@ -49,7 +49,7 @@ class Claim(NamedTuple):
 
 
 class TunedClaim(NamedTuple):
-    """A claim with its verdict for one step for all cases, and in ``own``, if there is one, for each tuned for itself."""
+    """A claim with its verdict for one step for all cases and, in ``own``, for each tuned for itself, if there is one."""
 
     claim: str
     verdict: str
