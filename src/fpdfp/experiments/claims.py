@@ -49,7 +49,7 @@ class Claim(NamedTuple):
 
 
 class TunedClaim(NamedTuple):
-    """A claim with its verdict for one step for all cases and, in ``own``, for each tuned for itself, if there is one."""
+    """A claim with its verdict for one step for all cases; ``own`` is that for each tuned for itself, if any."""
 
     claim: str
     verdict: str
