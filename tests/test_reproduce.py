@@ -256,7 +256,7 @@ def test_faster_at_first_is_judged_against_rounds_and_bits() -> None:
 
 
 def test_larger_steps_are_allowed_or_not() -> None:
-    def judged(best: dict[int | None, float], **others: float) -> claims.Claim:
+    def judged(best: dict[int | None, float], **others: float) -> claims.TunedClaim:
         return claims.larger_steps(findings(lines_with(), sweep=sweep_with(best, **others)))
 
     assert judged(dict.fromkeys(SWEPT, 3.0)).verdict == "refuted"

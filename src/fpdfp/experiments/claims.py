@@ -41,10 +41,15 @@ Lines = Mapping[Case, Line]
 
 
 class Claim(NamedTuple):
-    """A claim of the paper, the verdict of the runs, and the numbers that it rests on.
+    """A claim of the paper, the verdict of the runs, and the numbers that it rests on."""
 
-    ``own`` is the verdict where each case is tuned for itself, if there is one.
-    """
+    claim: str
+    verdict: str
+    numbers: str
+
+
+class TunedClaim(NamedTuple):
+    """A claim with its verdict for one step for all cases; ``own`` is that for each tuned for itself, if any."""
 
     claim: str
     verdict: str
@@ -67,7 +72,7 @@ class Judged(NamedTuple):
         return f"{self.objective} on the objective, {self.accuracy} on the accuracy"
 
 
-def judge(found: Findings) -> list[Claim]:
+def judge(found: Findings) -> list[TunedClaim]:
     """Return every claim with its verdict."""
     task = found.task
     n, few = task.per_round, task.participation[0]
@@ -106,15 +111,15 @@ def by_horizon(found: Findings) -> list[dict[str, Any]]:
     ]
 
 
-def twice(found: Findings, claim: str, judged: Callable[[Lines, Task, float | None], Judged]) -> Claim:
+def twice(found: Findings, claim: str, judged: Callable[[Lines, Task, float | None], Judged]) -> TunedClaim:
     """Judge a claim with the common step, and beside it with each case tuned for itself."""
     common = judged(found.lines, found.task, None)
     if not found.own:
-        return Claim(claim, common.verdict, common.numbers)
+        return TunedClaim(claim, common.verdict, common.numbers)
     own = judged(found.own, found.task, None)
     same = own.numbers == common.numbers
     numbers = f"{common.numbers} Each tuned for itself: {'the same steps.' if same else own.numbers}"
-    return Claim(claim, common.verdict, numbers, own.verdict)
+    return TunedClaim(claim, common.verdict, numbers, own.verdict)
 
 
 def finer_is_better(lines: Lines, task: Task, horizon: float | None) -> Judged:
@@ -172,7 +177,7 @@ COMPARED: dict[str, Callable[[Lines, Task, float | None], Judged]] = {
 }
 
 
-def faster(found: Findings, claim: str, small: Case, large: Case) -> Claim:
+def faster(found: Findings, claim: str, small: Case, large: Case) -> TunedClaim:
     """Judge whether a case is ahead of another in its first rounds, and for the same bits."""
     texts, outcomes = [], list[tuple[ties.Outcome, ties.Outcome]]()
     one, other = found.lines[small], found.lines[large]
@@ -188,7 +193,7 @@ def faster(found: Findings, claim: str, small: Case, large: Case) -> Claim:
             f"{other.error[:, at].mean():.3g} (tie zone {in_rounds.zone:.1g}); for the {format_bits(bits)} that the "
             f"other has sent then, {one.error[:, there].mean():.3g}"
         )
-    return Claim(
+    return TunedClaim(
         claim, f"{summed_up([each[0] for each in outcomes])} against rounds, "
         f"{summed_up([each[1] for each in outcomes])} against bits", f"Relative error: {'; '.join(texts)}.",
     )  # fmt: skip
@@ -204,7 +209,7 @@ def summed_up(outcomes: Sequence[ties.Outcome]) -> str:
     return "tied"
 
 
-def larger_steps(found: Findings) -> Claim:
+def larger_steps(found: Findings) -> TunedClaim:
     """A larger s allows a larger step: with few levels the step that is best for exact messages costs accuracy."""
     sweep, largest = found.sweep, found.sweep.best(None)
 
@@ -220,7 +225,7 @@ def larger_steps(found: Findings) -> Claim:
         f"{word} for s = {', '.join(str(levels) for levels, one in verdicts.items() if one == word)}"
         for word in dict.fromkeys(verdicts.values())
     ]
-    return Claim(
+    return TunedClaim(
         "A larger s allows a larger step.",
         words[0].split(" for ")[0] if len(words) == 1 else ", ".join(words),
         "Best γ0, of the grid, and the largest at which all seeds converge, in units of 1/L: "
@@ -232,7 +237,7 @@ def larger_steps(found: Findings) -> Claim:
     )  # fmt: skip
 
 
-def small_levels_fail(found: Findings) -> Claim:
+def small_levels_fail(found: Findings) -> TunedClaim:
     """Too few levels do not converge."""
     coarse, sweep = SWEPT[0], found.sweep
     common = found.lines[reference(found.task)].step
@@ -242,7 +247,7 @@ def small_levels_fail(found: Findings) -> Claim:
         "refuted" if converges(found, coarse, common.gamma)
         else "confirmed with the common step, refuted with its own" if converges(found, coarse, own) else "confirmed"
     )  # fmt: skip
-    return Claim(
+    return TunedClaim(
         f"With too few levels the method does not converge (s = {coarse}).", verdict,
         f"Relative error at the end: {named(coarse)} {sweep.errors[coarse, common.gamma].mean():.3g} with the common "
         f"γ0 = {common.gamma:g}/L, {sweep.errors[coarse, own].mean():.3g} with its best, {own:g}/L; exact messages "
@@ -321,7 +326,7 @@ def fallen(one: Line, column: str, horizon: float | None) -> float:
     return ties.measure_fall(ended(one, column, 0.9 * last), ended(one, column, last))
 
 
-def bits_are_saved(lines: Lines, task: Task) -> Claim:
+def bits_are_saved(lines: Lines, task: Task) -> TunedClaim:
     """Fitting levels and participation lower the bits."""
     ours = [one for one in lines.values() if one.case.method != AUTOMATIC]
     target = max(float(one.ended[np.isfinite(one.ended)].max(initial=0.0)) for one in ours)
@@ -332,14 +337,14 @@ def bits_are_saved(lines: Lines, task: Task) -> Claim:
         f"{case.label} {format_bits(bits) if np.isfinite(bits) else 'not reached'}" for case, bits in needed.items()
     )
     a_round = ", ".join(f"{one.case.label} {format_bits(middle(one.bits_up[:, -1]) / one.rounds[-1])}" for one in ours)
-    return Claim(
+    return TunedClaim(
         "Bits grow with the rounds in proportion; fitting levels and participation need few of them.",
         verdict_of(saved and all(proportional(one) for one in ours)),
         f"Bits up a round: {a_round}. Bits up to a relative error of {target:.2g}, which all reach: {each}.",
     )
 
 
-def beyond(lines: Lines) -> Claim:
+def beyond(lines: Lines) -> TunedClaim:
     """What the automatic method needs for the least error that FPDFP reaches."""
     theirs = [one for one in lines.values() if one.case.method != AUTOMATIC]
     best = min(theirs, key=lambda one: middle(one.ended))
@@ -355,7 +360,7 @@ def beyond(lines: Lines) -> Claim:
                 if at is not None
                 else f"{one.case.label}: not reached"
             )
-    return Claim(
+    return TunedClaim(
         "Beyond the paper: what `fpdfp.solve` needs with its default settings.", "measured",
         f"The least relative error of FPDFP is {target:.2e} ({best.case.label}, {best.rounds[-1]:.0f} rounds, "
         f"{format_bits(middle(best.bits_up[:, -1]))} up). To that error: {'; '.join(texts)}.",
