@@ -183,6 +183,7 @@ def contents(crew: Loopback, rounds: int) -> dict[str, int]:
                 "form",
                 "batches",
                 "hessians",
+                "duals",
                 "constants",
                 "least_convexity",
                 "features",
