@@ -34,7 +34,7 @@ QSGD = fpdfp.QSGD(7, norm="max")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    actors_find = {"env_vars": {"PYTHONPATH": f"{ROOT}/src:{ROOT}"}}
+    actors_find = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}}
     ray.init(
         num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, runtime_env=actors_find
     )

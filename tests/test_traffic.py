@@ -182,6 +182,7 @@ def contents(crew: Loopback, rounds: int) -> dict[str, int]:
                 "form",
                 "batches",
                 "hessians",
+                "duals",
                 "constants",
                 "least_convexity",
                 "features",

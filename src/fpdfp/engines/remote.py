@@ -35,7 +35,7 @@ class RemoteLosses(Losses):
         self.crew = crew
         first = facts[0]
         for name, fact in zip(crew.names, facts, strict=True):
-            for what in ("family", "shape", "dtype", "form", "batches", "hessians"):
+            for what in ("family", "shape", "dtype", "form", "batches", "hessians", "duals"):
                 if fact[what] != first[what]:
                     raise MessageError(
                         f"sites must have losses of the same kind: {what} is {fact[what]!r} at {name} and "
@@ -49,7 +49,7 @@ class RemoteLosses(Losses):
         self.sizes = np.concatenate([np.asarray(fact["sizes"], dtype=np.int64) for fact in facts])
         self._lipschitz: Array = np.concatenate([np.asarray(fact["lipschitz"], dtype=np.float64) for fact in facts])
         self._convexity = min(float(fact["least_convexity"]) for fact in facts)
-        self._has_hessians = bool(first["hessians"])
+        self._has_hessians, self._has_duals = bool(first["hessians"]), bool(first["duals"])
         self._constants = tuple(np.asarray(one) for one in first["constants"])
         self.lower_bound = 0.0 if self._family in NONNEGATIVE else -np.inf
         ends = np.cumsum([0, *(len(fact["sizes"]) for fact in facts)])
@@ -135,7 +135,8 @@ class RemoteLosses(Losses):
     def dual_points(self, x: Array, weights: Array) -> Any:
         from fpdfp.engines.remote_duals import CURVATURES, RemoteDuals
 
-        return RemoteDuals(self.crew, self, x, weights) if self.family in CURVATURES else None
+        known = self._has_duals and self.family in CURVATURES
+        return RemoteDuals(self.crew, self, x, weights) if known else None
 
 
 def _compare_features(sites: Sequence[str], features: Sequence[IntArray]) -> None:
@@ -161,7 +162,7 @@ def _compare_features(sites: Sequence[str], features: Sequence[IntArray]) -> Non
 def check_facts(facts: Mapping[str, Any]) -> None:
     """Refuse what a site says of its losses if it cannot be so."""
     kinds = {"family": str, "shape": list, "dtype": str, "form": str, "batches": bool, "hessians": bool}
-    kinds |= {"constants": list, "least_convexity": float}
+    kinds |= {"duals": bool, "constants": list, "least_convexity": float}
     for name, kind in kinds.items():
         if not isinstance(facts[name], kind):
             raise MessageError(f"{name} must be a {kind.__name__}")

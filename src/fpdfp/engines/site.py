@@ -26,6 +26,7 @@ from fpdfp.engines.ledger import ClientLedger, Stamp, digest
 from fpdfp.engines.local import QUANTIZE
 from fpdfp.engines.tuples import named
 from fpdfp.errors import MessageError
+from fpdfp.losses._linear import LinearModel
 from fpdfp.losses.base import Losses
 from fpdfp.methods.base import Method
 from fpdfp.problem import LocalLosses, Model
@@ -148,6 +149,7 @@ class Site:
             "form": losses.form,
             "batches": losses.supports_batches,
             "hessians": losses.hessians(zero, np.arange(0)) is not None,
+            "duals": isinstance(losses, LinearModel),
             "features": losses.feature_digests,
             "constants": [np.asarray(one, dtype=np.float64) for one in losses.constants()],
             "probe": losses.values(self._here(probe(losses.shape, losses.dtype)), self._all),
