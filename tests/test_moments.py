@@ -257,3 +257,13 @@ def test_two_seeds_give_different_moments() -> None:
     one, same, other = (fpdfp.solve(problem, method, rounds=2, seed=seed).x for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, same)
     assert not np.array_equal(one, other)
+
+
+def test_a_run_goes_on_with_another_tolerance(tmp_path: Any) -> None:
+    """What was chosen for the first one is kept."""
+    problem, file = correlated(d=12, rows=600, clients=8), tmp_path / "run.npz"
+    first = fpdfp.solve(problem, rounds=3, tol=1e-2, checkpoint=file)
+    then = fpdfp.solve(problem, rounds=300, tol=1e-9, checkpoint=file, resume=True)
+    assert first.method.coordinates.bits == then.method.coordinates.bits  # type: ignore[union-attr]
+    assert then.certificate.relative_gap is not None
+    assert then.certificate.relative_gap <= 1e-8

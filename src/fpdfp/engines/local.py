@@ -120,8 +120,6 @@ class Run:
         self.seconds = 0.0
         self.history = History()
         self.stop_reason: str | None = None
-        #: What the run is for: a relative error of the objective.
-        self.accuracy = 1e-6
         #: How the run has ended, where it has reached its tolerance or can get no further, for a checkpoint.
         self.ended = ""
         #: When to look next whether the tolerance is reached, and what the server has kept of x, for a checkpoint.

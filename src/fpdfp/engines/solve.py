@@ -96,7 +96,8 @@ def solve(
         sums over clients. When to ask does not depend on ``rounds``.
     accuracy
         The relative error of the objective that the run is for, from which the precision of what is sent once follows;
-        by default ``tol``, or 1e-6 where there is none. It is a hint: it stops nothing.
+        by default ``tol``, or 1e-6 where there is none; that of its checkpoint for a run that goes on. It is a hint: it
+        stops nothing.
     prefer
         What an automatic preconditioner is to save: ``"rounds"``, with second moments of all clients in float32 where
         there are at most 1,000 features; ``"bits"``, up and down together, with what is sent once; or ``"balanced"``,
@@ -174,7 +175,8 @@ def _solve(
     source = plan.checkpoint if resume is True else Path(resume) if resume else None
     saved = checkpoints.load(source) if source is not None and (resume is not True or source.exists()) else None
     if saved is not None and accuracy is None and "accuracy" in saved.description:
-        accuracy = float(saved.description["accuracy"])  # another tol is no other run
+        # What was chosen by it is kept, whatever tol is now.
+        accuracy = float(saved.description["accuracy"])
     wanted = setup.wish(accuracy, plan.tol, prefer)
     # Steps are chosen for those who are expected to answer.
     answering = max(1, int(n * (1.0 - drop_out)))
@@ -189,6 +191,7 @@ def _solve(
     meter.count("preconditioner", *bits_once)
     if plan.checkpoint is not None:
         what = {"method": prepared, "compressor": compressors, "downlink": downlink, "drop_out": drop_out}
+        what["accuracy"] = wanted.accuracy
         if crew is not None and crew.norm_bound is not None:
             what["norm_bound"] = crew.norm_bound
         plan = plan._replace(description=_describe(problem, what, n, seed, start))
@@ -197,7 +200,6 @@ def _solve(
         prepared.init_memory(problem.model, problem.n_clients), server_side, drop_out, meter,
     )  # fmt: skip
     run = Run(*given) if crew is None else RemoteRun(crew, *given)
-    run.accuracy = wanted.accuracy
     if saved is not None and source is not None:
         _restore(run, saved, plan, source)
     return Loop(run, plan).go(progress)
