@@ -288,7 +288,6 @@ class Run:
     def labels(self) -> dict[str, str]:
         """Return what a checkpoint is to say beside what tells runs apart."""
         return {
-            "accuracy": repr(self.accuracy),
             "ended": self.ended,
             "schedule": self.schedule,
             "known": " ".join(self.meter.known(self.x)),

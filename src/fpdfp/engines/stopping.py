@@ -21,7 +21,7 @@ PATIENCE = 1.1
 #: The same for looks that more is sent for than the two numbers of each client.
 THOROUGH = 1.5
 #: Where the server has an estimate of its own, the round of the first look without it.
-FIRST = 50
+FIRST = 200
 #: Below this tolerance questions are sent in full precision.
 FINE = 1e-8
 #: An objective that changes by less than so many units of the last place has come to rest.
