@@ -47,14 +47,14 @@ INTRODUCTION = """# Clients that differ
 
 Made by `python -m benchmarks.heterogeneity`, whose help says what is run and how it is tuned: graph-guided logistic
 regression on {name}, N = {clients} clients, n = {n} in a round, at most {rounds:,} rounds, the same rows dealt out in
-six ways. Rounds (the median of {seeds} seeds, and their range) · bits up and down together, all that is sent once
+{ways} ways. Rounds (the median of {seeds} seeds, and their range) · bits up and down together, all that is sent once
 included.
 """
 
 
 def page(name: str, facts: dict[str, tuple[float, float]], results: Results, rounds: int) -> str:
     """Write the page."""
-    words = INTRODUCTION.format(name=name, clients=N, n=PER_ROUND, rounds=rounds, seeds=len(SEEDS))
+    words = INTRODUCTION.format(name=name, clients=N, n=PER_ROUND, rounds=rounds, seeds=len(SEEDS), ways=len(facts))
     parts = [words, "How much they differ:\n"]
     header = ["rows", "largest client over the mean", "spread of ∇f_i(0) over ‖∇f(0)‖"]
     parts.append(_contenders.markdown(header, [[s, f"{a:.1f}", f"{b:.2f}"] for s, (a, b) in facts.items()]))
@@ -76,6 +76,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=_tuning.positive, default=1000)
     parser.add_argument("--jobs", type=_tuning.positive, default=None, help="processes; by default one for each core")
     parser.add_argument("--rivals", nargs="*", choices=list(CONTENDERS), default=list(RIVALS), metavar="METHOD")
+    parser.add_argument("--splits", nargs="+", choices=SPLITS, default=list(SPLITS), metavar="SPLIT")
     arguments = parser.parse_args()
     results: Results = {}
     facts: dict[str, tuple[float, float]] = {}
@@ -84,8 +85,8 @@ def main() -> None:
             pool.bar() as bar,
             pool.workers(_contenders.start_worker, arguments.data, jobs=arguments.jobs) as processes,
         ):
-            scores = _contenders.open_scores(arguments.output, "methods", processes, bar)
-            for split in SPLITS:
+            scores = _contenders.open_scores(arguments.output, "heterogeneity", processes, bar)
+            for split in arguments.splits:
                 where = _contenders.setting(arguments.data, split)
                 comparison = _contenders.Comparison(where, split, scores, arguments.rounds)
                 facts[split] = differ(where)
