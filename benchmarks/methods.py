@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/output"))
     parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--rounds", type=_tuning.positive, default=2000)
+    parser.add_argument("--rounds", type=_tuning.positive, default=1000)
     parser.add_argument("--jobs", type=_tuning.positive, default=None, help="processes; by default one for each core")
     parser.add_argument("--only", nargs="+", default=list(CONTENDERS), help="names of methods, in quotes")
     arguments = parser.parse_args()
