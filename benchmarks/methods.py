@@ -49,6 +49,7 @@ def page(where: Setting, results: Results, rounds: int) -> str:
         "## Bits up and down, and the settings\n",
         _contenders.markdown(["method", *names], details(results)),
         NOT_HERE,
+        left_out(results),
     ]
     return "\n".join(parts)
 
@@ -67,6 +68,12 @@ NOT_HERE = """## What is not here
 | FedCanon (Zhou et al., arXiv:2504.11903) | its update rule could not be looked up |
 | FedCEF (Qiu et al., arXiv:2603.07654) | its update rule could not be looked up |
 """
+
+
+def left_out(results: Results) -> str:
+    """Name the methods of the table that ``--only`` left out."""
+    names = [name for name in CONTENDERS if name not in results]
+    return f"Not run this time: {'; '.join(names)}.\n" if names else ""
 
 
 def leaders(results: Results) -> list[list[str]]:
@@ -108,7 +115,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/output"))
     parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--rounds", type=_tuning.positive, default=2000)
+    parser.add_argument("--rounds", type=_tuning.positive, default=1000)
     parser.add_argument("--jobs", type=_tuning.positive, default=None, help="processes; by default one for each core")
     parser.add_argument("--only", nargs="+", default=list(CONTENDERS), help="names of methods, in quotes")
     arguments = parser.parse_args()
