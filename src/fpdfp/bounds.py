@@ -113,6 +113,11 @@ class Feasibility:
         self.seen = np.where(unseen, 0.0, 1.0)
 
     @property
+    def is_quick(self) -> bool:
+        """Whether w is found in no more than a few products."""
+        return self.linop.is_identity or self._spectrum is not None
+
+    @property
     def within_reach(self) -> bool:
         """Whether w can be found in a reasonable time."""
         return self.linop.is_identity or self._spectrum is not None or self.linop.size_out <= LSMR_ENTRIES

@@ -430,6 +430,30 @@ class Problem:
         value = abs(self.evaluate(zero)[0])
         return float(np.finfo(np.float64).eps) * value if math.isfinite(value) else 0.0
 
+    @property
+    def can_expect(self) -> bool:
+        """Whether ``expected_gap`` says something."""
+        return self.penalty.has_conjugate and (self.losses.least_convexity > 0 or self._feasibility.is_quick)
+
+    def expected_gap(self, x: Array, v: Array, slope: Array, scale: float) -> float:
+        """Return about what a gap will be, from what is taken for ∇f(x), and with nobody asked.
+
+        By strong convexity, or with v made feasible and scaled; ``scale`` is about the objective.
+        """
+        rest = slope + self.linop.adjoint(v)
+        convexity = self.total_weight * self.losses.least_convexity
+        gap = float(np.vdot(rest, rest)) / (2.0 * convexity) if convexity > 0 else math.inf
+        if not self._feasibility.is_quick:
+            return gap
+        image = to_host(self.linop.apply(x))
+        moved = to_host(v) - self._feasibility.solve(to_host(rest))
+        share = self.penalty.conjugate_scale(moved)
+        nearest = image if self.penalty.finite else self.penalty.project(image)
+        young = (
+            self.penalty.value(nearest) + self.penalty.conjugate(share * moved) - share * float(np.vdot(image, moved))
+        )
+        return min(gap, (1.0 - share) * scale + max(young, 0.0))
+
     @functools.cached_property
     def _feasibility(self) -> Feasibility:
         return Feasibility(self.model)

@@ -314,7 +314,7 @@ class Run:
     @property
     def foresees(self) -> bool:
         """Whether the server itself can tell when a look at the gap is not worth while."""
-        return self.method.can_certify and (self._is_certifiable or self.problem.linop.is_identity)
+        return self.method.can_certify and self.problem.can_expect
 
     @property
     def _is_certifiable(self) -> bool:
@@ -322,7 +322,11 @@ class Run:
 
     def outlook(self) -> float:
         """What the server expects of the gap, from what it knows itself; 0 where it knows nothing."""
-        return self.method.outlook(self.problem.model, self.state, self.scale) if self.foresees else 0.0
+        if not self.foresees:
+            return 0.0
+        x, v = self.method.solution(self.state)
+        assert v is not None
+        return self.problem.expected_gap(x, v, self.method.slope(self.state), self.scale)
 
     def certify(self, *, fine: bool = False) -> Certified | None:
         """Have every client send its part of a duality gap, and count the bits.

@@ -222,12 +222,9 @@ class Method(abc.ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no certificate of its own")
 
-    def outlook(self, model: Model, state: Any, scale: float) -> float:
-        """Return what the server expects of the gap, from what it knows itself: it need not ask while this is large.
-
-        ``scale`` is about the size of the objective.
-        """
-        return 0.0
+    def slope(self, state: Any) -> Array:
+        """Return what the server takes for ∇f near its x, of a method that can certify."""
+        raise NotImplementedError(f"{type(self).__name__} has no certificate of its own")
 
     def answer(self, model: Model, local: LocalLosses, question: Any) -> Array:
         """Return two numbers for each client: N w_i f_i(x), and its part of the gap."""

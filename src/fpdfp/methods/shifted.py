@@ -450,19 +450,8 @@ class ShiftedPDFP(Method):
         lack: Array = self.plain(state.shift) + model.linop.adjoint(v)
         return lack
 
-    def outlook(self, model: Model, state: State, scale: float) -> float:
-        """The gap with the last estimate for the gradient: by strong convexity, and for B = I by scaling the dual."""
-        x, v = self.solution(state)
-        assert v is not None
-        slope = self.plain(state.slope)
-        mismatch = slope + model.linop.adjoint(v)
-        gap = float(np.vdot(mismatch, mismatch)) / (2.0 * self.convexity) if self.convexity else np.inf
-        if model.linop.is_identity:
-            dual = np.where(v == 0, np.where(model.penalty.conjugate_prox(-slope, 1.0) == 0, 0.0, -slope), -slope)
-            share = model.penalty.conjugate_scale(dual)
-            terms = model.penalty.value(x) + model.penalty.conjugate(share * dual) - share * float(np.vdot(x, dual))
-            gap = min(gap, (1.0 - share) * scale + max(terms, 0.0))
-        return gap
+    def slope(self, state: State) -> Array:
+        return self.plain(state.slope)
 
     def answer(self, model: Model, local: LocalLosses, question: Question) -> Array:
         """N w_i f_i(x), and ‖∇f_i(x) − p_i‖²/2μ_i with p_i the shift less what all shifts lack.
