@@ -267,3 +267,16 @@ def test_a_run_goes_on_with_another_tolerance(tmp_path: Any) -> None:
     assert first.method.coordinates.bits == then.method.coordinates.bits  # type: ignore[union-attr]
     assert then.certificate.relative_gap is not None
     assert then.certificate.relative_gap <= 1e-8
+
+
+@pytest.mark.parametrize("l2", [0.0, 1e-6])
+def test_means_far_from_zero_are_told_exactly(l2: float) -> None:
+    """What is below the noise matters here, which clients see and the server does not."""
+    generator = np.random.default_rng(0)
+    X = np.column_stack([100.0 + generator.standard_normal((400, 3)), np.ones(400)])
+    y = (X[:, 0] + generator.standard_normal(400) > 100).astype(float)
+    loss = fpdfp.losses.Logistic(X, y, clients=np.arange(400) % 4, l2=l2)
+    result = fpdfp.solve(fpdfp.Problem(loss, fpdfp.penalties.L1([1e-3, 1e-3, 1e-3, 0.0])), rounds=100, tol=1e-4)
+    assert "too ill conditioned for quantized moments" in str(result)
+    best = fpdfp.reference_solution(fpdfp.Problem(loss, fpdfp.penalties.L1([1e-3, 1e-3, 1e-3, 0.0])), tol=1e-8)
+    assert result.objective <= best.objective * (1 + 1e-3)

@@ -283,8 +283,9 @@ class ShiftedPDFP(Method):
             return dataclasses.replace(settled, preconditioner=None) if automatic else settled
         if isinstance(self.asks, QuantizedMoments):
             made, reason = self.asks.build(sums, model, n_clients, self.circumstances)
-            if isinstance(made, QuantizedMoments):
-                return dataclasses.replace(self, asks=made)
+            if isinstance(made, str | QuantizedMoments):
+                why = "clients find their features too ill conditioned for quantized moments"
+                return dataclasses.replace(self, asks=made, reason=why if isinstance(made, str) else "")
             return dataclasses.replace(settled, preconditioner=made, reason=reason)
         gathered = exchange.mean(sums, count)
         try:

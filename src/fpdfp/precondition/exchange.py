@@ -12,7 +12,7 @@ from fpdfp.losses.base import Losses
 from fpdfp.precondition import cost
 from fpdfp.precondition.base import Preconditioner
 from fpdfp.precondition.fourier import Fourier
-from fpdfp.precondition.quantized import UNLIKE, QuantizedMoments, filled
+from fpdfp.precondition.quantized import EXACT, UNLIKE, QuantizedMoments, filled
 from fpdfp.precondition.scaling import Scaling
 from fpdfp.precondition.triangles import full, lower
 from fpdfp.precondition.whitening import Whitening
@@ -21,7 +21,7 @@ from fpdfp.problem import LocalLosses, Model
 Kind = Literal["auto", "moments", "diagonal", "fourier"]
 KINDS: tuple[Kind, ...] = ("auto", "moments", "diagonal", "fourier")
 #: Up to this many features ``"auto"`` has clients send all second moments, 2 MB each in float32; beyond, the diagonal.
-MOMENTS = 1000
+MOMENTS = EXACT
 #: The same where they are quantized: for more features losses do not form them.
 QUANTIZED_MOMENTS = 2000
 
@@ -100,7 +100,7 @@ def planned(losses: Losses, given: cost.Circumstances) -> Kind | QuantizedMoment
         return automatic(losses)
     kind = automatic(losses, QUANTIZED_MOMENTS)
     if kind == "moments":
-        return QuantizedMoments(*cost.probe(given, losses.shape[-1]))
+        return QuantizedMoments(*cost.probe(given, losses.shape[-1]), given.accuracy)
     return QuantizedMoments(0) if kind == "diagonal" else kind
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp._units import format_bits
-from fpdfp.compress import QSGD, Compressor, Natural
+from fpdfp.compress import QSGD, Compressor, Full, Natural
 from fpdfp.precondition.base import Preconditioner
 from fpdfp.precondition.cost import Circumstances, choose, once, simulated
 from fpdfp.precondition.scaling import Scaling
@@ -27,6 +27,9 @@ LARGEST = 59
 SLOPE_LEVELS = 255
 #: Eigenvalues are raised to one of these multiples of what the noise is estimated at, as is predicted best.
 FLOORS = (0.5, 2.0, 8.0)
+#: Where clients find that so coarse moments would take so many times the rounds of a well conditioned problem, as for
+#: features whose means are far from zero, all are asked for exact ones, if there are at most so many features.
+STRAINED, EXACT = 4.0, 1000
 #: Half of the clients need a higher floor than all: the lowest that is predicted so much worse at most is taken.
 NEARLY = 1.25
 #: Curvature below the noise is not seen, so that a run without whitening costs more than predicted, by this factor.
@@ -52,11 +55,15 @@ NO_BOUNDS = (
 
 
 class Sent(NamedTuple):
-    """What a client sends: powers of two above the diagonal, the triangle relative to them, its gradient at zero."""
+    """What a client sends: powers of two above the diagonal, the triangle relative to them, its gradient at zero.
+
+    ``rounds`` is what it finds that whitening takes on its own data if no eigenvalue is below the noise.
+    """
 
     sizes: Array
     triangle: Array
     slope: Array
+    rounds: Array
 
 
 class Sizes(NamedTuple):
@@ -73,7 +80,7 @@ class Half(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over clients: of the two halves of them, of the sizes and of the gradients."""
+    """Sums over clients: of the two halves of them, of the sizes, the gradients and the rounds."""
 
     even: Array
     odd: Array
@@ -81,12 +88,13 @@ class Sums(NamedTuple):
     odd_variance: Array
     sizes: Array
     slope: Array
+    rounds: Array
 
 
 class Choice(NamedTuple):
     """A preconditioner, None where there is better none, or what is to be asked next; and why."""
 
-    preconditioner: Preconditioner | QuantizedMoments | None
+    preconditioner: Preconditioner | QuantizedMoments | Literal["moments"] | None
     reason: str
 
 
@@ -107,6 +115,8 @@ class QuantizedMoments:
         s; 0 for the diagonal alone, of which the exponents are sent.
     clients
         m; all by default.
+    accuracy
+        The relative error that a run is for, from which it is predicted what pays.
 
     Examples
     --------
@@ -121,6 +131,7 @@ class QuantizedMoments:
 
     levels: int
     clients: int | None = None
+    accuracy: float = ACCURACY
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", _checks.integer("levels", self.levels, at_least=0, at_most=2**20))
@@ -144,6 +155,7 @@ class QuantizedMoments:
         return sizes | {
             "triangle": (QSGD(self.levels, block=None, norm="max"), (d * (d + 1) // 2,)),
             "slope": (QSGD(SLOPE_LEVELS, block=None, norm="max"), model.shape),
+            "rounds": (Full(), (1,)),
         }
 
     def gather(self, model: Model, local: LocalLosses) -> Sent | Sizes:
@@ -155,13 +167,29 @@ class QuantizedMoments:
         if not self.levels:
             return Sizes(sizes.astype(np.float32))
         triangles = np.empty((len(sizes), sizes.shape[1] * (sizes.shape[1] + 1) // 2), dtype=np.float32)
+        slope = to_host(local.gradients(model.xp.zeros(model.shape, dtype=model.dtype)))
+        rounds = np.empty((len(sizes), 1), dtype=np.float32)
         for row, own in enumerate(sizes):
             bounds = local._replace(clients=local.clients[row : row + 1]).curvatures()
             if bounds is None:
                 raise ValueError(NO_BOUNDS)
             triangles[row] = np.clip(lower(bounds[0]) / weights(own), -1.0, 1.0)
-        slope = to_host(local.gradients(model.xp.zeros(model.shape, dtype=model.dtype)))
-        return Sent(sizes.astype(np.float32), triangles, np.clip(slope, -1e17, 1e17).astype(np.float32))
+            rounds[row] = self.strain(bounds[0], triangles[row], own, slope[row])
+        return Sent(sizes.astype(np.float32), triangles, np.clip(slope, -1e17, 1e17).astype(np.float32), rounds)
+
+    def strain(self, hessian: Array, triangle: Array, sizes: Array, slope: Array) -> int:
+        """Simulate the rounds on a client's own data with its exact moments, but for eigenvalues below the noise.
+
+        The server cannot see what is below the noise; a client can.
+        """
+        spread = variances(triangle, self.levels) * weights(sizes) ** 2 / (self.clients or 1)
+        diagonal = filled(sizes)
+        scale = nearest_powers(diagonal) if is_uneven(diagonal) else None
+        root = np.linalg.cholesky(above_noise(Half(lower(hessian), spread), scale)[0])
+        if scale is not None:
+            root = np.sqrt(scale)[:, None] * root
+        factor = np.linalg.inv(root).T
+        return simulated(factor.T @ hessian @ factor, -slope @ factor, self.accuracy)
 
     def summed(self, sent: Any, places: IntArray) -> Sums | Sizes:
         """Return sums over clients of what they sent, given their places among those who do."""
@@ -174,7 +202,8 @@ class QuantizedMoments:
             triangles[place] += one * weight
             errors[place] += variances(one, self.levels) * weight**2
         slope = sent.slope.sum(axis=0, dtype=np.float64)
-        return Sums(triangles[0], triangles[1], errors[0], errors[1], sizes.sum(axis=0), slope)
+        rounds = sent.rounds.sum(axis=0, dtype=np.float64)
+        return Sums(triangles[0], triangles[1], errors[0], errors[1], sizes.sum(axis=0), slope, rounds)
 
     def build(self, sums: Sums | Sizes, model: Model, n_clients: int, given: Circumstances | None) -> Choice:
         """Return the preconditioner that came of it; none, where one is not predicted to pay in the circumstances."""
@@ -188,12 +217,11 @@ class QuantizedMoments:
         if isinstance(sums, Sizes):
             return Choice(scaling, f"powers of two from {who}")
         whole = Half((sums.even + sums.odd) / m, (sums.even_variance + sums.odd_variance) / m**2)
-        scale = powers if float(diagonal.max()) > UNEVEN * float(np.median(diagonal)) else None
+        scale = powers if is_uneven(diagonal) else None
         alike = float(diagonal.max()) <= UNLIKE * float(diagonal.min())
-        accuracy = ACCURACY if given is None else given.accuracy
         # What everyone has sent is no sample: it says itself what it is worth.
         parts = (whole, whole) if m == n_clients else halves(sums, m)
-        rounds = predicted(*parts, -sums.slope / m, scale, accuracy)
+        rounds = predicted(*parts, -sums.slope / m, scale, self.accuracy)
         least = min(rounds[str(one)] for one in FLOORS)
         floor = next(one for one in FLOORS if rounds[str(one)] <= NEARLY * least)
         whitening = announced(*above_noise(whole, scale, floor), scale, rows)
@@ -201,24 +229,22 @@ class QuantizedMoments:
             whitening = whitening.bounded(self.bound(whitening, whole.triangle, sums.sizes / m))
         if given is None:
             return Choice(whitening, f"moments of {who}, {self.levels} levels")
-        wanted = QuantizedMoments(*choose(given, model.shape[-1]))
-        final = (self.levels, m) == (wanted.levels, wanted.clients)
+        levels, clients = choose(given, model.shape[-1])
+        final = (self.levels, m) == (levels, clients)
+        if final and len(diagonal) <= EXACT and sums.rounds[0] / m > STRAINED * given.floor:
+            return Choice("moments", "")
         prices = {
             "none": given.price(given.floor + rounds["none"]),
             "diagonal": given.price(given.floor + rounds["diagonal"], 0.0, n_clients * scaling.bits),
         }
         scores = {name: UNSEEN * given.score(price) for name, price in prices.items()}
         if alike:
-            bits = (
-                (0.0, n_clients * whitening.bits)
-                if final
-                else once(given, model.shape[-1], *dataclasses.astuple(wanted))
-            )
+            bits = (0.0, n_clients * whitening.bits) if final else once(given, model.shape[-1], levels, clients)
             prices["whitening"] = given.price(given.floor + rounds[str(floor)], *bits)
             scores["whitening"] = given.score(prices["whitening"])
         best = min(scores, key=scores.__getitem__)
         if best == "whitening" and not final:
-            return Choice(wanted, "")
+            return Choice(QuantizedMoments(levels, clients, self.accuracy), "")
         candidates = {"none": None, "diagonal": scaling, "whitening": whitening}
         told = ", ".join(
             f"{price.rounds:.0f} rounds and {format_bits(price.up + price.down)} with {NAMES[name]}"
@@ -245,6 +271,11 @@ def halves(sums: Sums, m: int) -> tuple[Half, Half]:
     even, odd = (m + 1) // 2, m // 2
     first = Half(sums.even / even, sums.even_variance / even**2)
     return first, Half(sums.odd / odd, sums.odd_variance / odd**2) if odd else first
+
+
+def is_uneven(diagonal: Array) -> bool:
+    """Whether noise is to be looked at relative to each feature."""
+    return float(diagonal.max()) > UNEVEN * float(np.median(diagonal))
 
 
 def powers_above(diagonals: Array) -> Array:
