@@ -34,6 +34,8 @@ from tests.relay import Relay
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[1]
+#: Where the processes find the package and the tests.
+SOURCES = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
 ROUNDS = 3
 #: Seconds after which a round of the troubled run is over.
 DEADLINE = 20.0
@@ -78,7 +80,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
         folder / "federation",
         list(SITES),
         node_config={"north": {"outbox": str(folder / "outbox")}},
-        environment={"PYTHONPATH": str(ROOT), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2", "OMP_NUM_THREADS": "1"},
+        environment={"PYTHONPATH": SOURCES, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2", "OMP_NUM_THREADS": "1"},
         start_nodes=False,
     )
     with federation, Relay(federation.port) as relay:
