@@ -29,7 +29,7 @@ LEVELS = (2, 5, 20)
 #: Rounds of the stages of tuning before the last, and how many of so many settings go on.
 STAGES: tuple[tuple[int, Callable[[int], int]], ...] = ((250, lambda count: math.ceil(count / 3)), (1000, lambda _: 2))
 #: What is looked at when a run is first within a relative error.
-MEASURES = ("round", "bits_up", "bits_down", "seconds")
+COLUMNS = ("round", "total_up", "total_down", "evaluation_up", "evaluation_down", "seconds")
 
 #: Rounds, bits and seconds to each target, None where a run did not get there.
 Totals = dict[str, dict[str, float] | None]
@@ -148,12 +148,15 @@ def outcome(where: Setting, result: fpdfp.Result, targets: Sequence[float]) -> O
     error = float(result.history.objective[-1] / where.best - 1)
     totals: Totals = {}
     for target in targets:
-        one = first_within(where, result.history, target, MEASURES)
-        if one is not None:
-            one["bits_up"] += result.bits_once_up
-            one["bits_down"] += result.bits_once_down
-        totals[f"{target:g}"] = one
+        found = first_within(where, result.history, target, COLUMNS)
+        totals[f"{target:g}"] = None if found is None else all_bits(found)
     return Outcome(math.inf if result.status == "diverged" else error, totals)
+
+
+def all_bits(found: dict[str, float]) -> dict[str, float]:
+    """Return rounds and seconds, and all that was sent but for evaluations, which are made to draw curves."""
+    sent = {f"bits_{way}": found[f"total_{way}"] - found[f"evaluation_{way}"] for way in ("up", "down")}
+    return {"round": found["round"], **sent, "seconds": found["seconds"]}
 
 
 def first_within(where: Setting, history: fpdfp.History, error: float, names: Sequence[str]) -> dict[str, float] | None:

@@ -40,6 +40,7 @@ from fpdfp.engines.checkpoint import fingerprint
 from fpdfp.experiments import pool
 
 LOCAL_STEPS = 5
+WAYS = ("up", "down")
 INNER = fpdfp.InnerSolve(tol=1e-2)
 RIVALS: dict[str, Callable[[Any], Any]] = {
     "FPDFP": fpdfp.FPDFP,
@@ -152,9 +153,10 @@ def _work(job: Job) -> tuple[str, Any]:
     elif job.certified:
         options |= {"prefer": job.method, "tol": job.target}
         result = fpdfp.solve(where.federated, progress=False, **options)
-        found = {"round": float(result.rounds), "seconds": 0.0, "bits_up": 0.0, "bits_down": 0.0}
-        found["bits_up"] += result.bits_up + result.bits_once_up
-        found["bits_down"] += result.bits_down + result.bits_once_down
+        last = {name: float(result.history[name][-1]) for name in _tuning.COLUMNS}
+        # With what was sent after the last row of the history, but for the certificate of the result.
+        last |= {f"total_{way}": getattr(result, f"total_{way}") - getattr(result.traffic["end"], way) for way in WAYS}
+        found = _tuning.all_bits(last)
         error = float(result.objective / where.best - 1)
         there = result.status == "converged" and error <= job.target
         return job.key, [error, {f"{job.target:g}": found if there else None}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -229,7 +230,7 @@ def test_a_parameter_that_is_unknown_is_told_by_the_name_of_the_class() -> None:
 @pytest.mark.parametrize("standardize", [False, True])
 def test_the_advice_to_scale_is_for_those_who_do_not(standardize: bool) -> None:
     X, y = load_breast_cancer(return_X_y=True)
-    with pytest.warns(ConvergenceWarning, match="did not reach tol") as caught:
+    with pytest.warns(ConvergenceWarning, match="is not known to have reached tol") as caught:
         FederatedLogisticRegression(rounds=2, standardize=standardize).fit(X, y)
     assert ("standardize=True" in str(caught[0].message)) == (not standardize)
 
@@ -254,7 +255,7 @@ def test_any_method_and_messages() -> None:
         "group", alpha=0.01, feature_groups=[0, 0, 1, 1], method=fpdfp.FPDFP(), compressor=fpdfp.QSGD(20), rounds=50,
         standardize=True, random_state=np.random.RandomState(3),
     )  # fmt: skip
-    with pytest.warns(ConvergenceWarning, match="did not reach tol=1e-06 in 50 rounds"):
+    with pytest.warns(ConvergenceWarning, match="is not known to have reached tol=1e-06 after 50 rounds"):
         model.fit(X, y, groups=np.arange(len(y)) % 5)
     assert model.score(X, y) > 0.8
 
@@ -287,9 +288,13 @@ def test_large_offsets_of_sparse_rows_lose_no_digits() -> None:
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_an_optimum_of_zero_is_recognised(penalty: str) -> None:
     X, _, site = data("regression")
-    model = estimator_of("regression", penalty).fit(X, np.full(len(X), 3.0), groups=site)
-    assert model.result_.status == "converged"
-    assert model.n_iter_ < 100
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = estimator_of("regression", penalty).fit(X, np.full(len(X), 3.0), groups=site)
+    # Where B is not the identity, Bx is 0 up to rounding only, which tol beside nothing does not allow for.
+    assert model.result_.status == ("rounding" if penalty in ("fused", "graph") else "converged")
+    assert model.n_iter_ < 200
+    assert model.result_.objective < 1e-15
     np.testing.assert_allclose(model.coef_, 0.0, atol=1e-6)
     assert model.intercept_ == pytest.approx(3.0)
 

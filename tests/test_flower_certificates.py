@@ -363,7 +363,7 @@ def test_the_sites_of_the_example_hold_each_row_once(tmp_path: Path, monkeypatch
         state.mkdir()
         losses = module.app(site, {"site": site, "state": str(state)})
         assert losses.shape == (31,)
-        assert {path.name for path in state.iterdir()} == {"features.npy", "labels.npy"}
+        assert {path.name for path in state.iterdir()} == {"features.npy", "labels.npy", "names.txt"}
         sizes.append(int(np.sum(losses.sizes)))
     assert sum(sizes) == 569
 

@@ -112,9 +112,9 @@ def test_a_slow_engine_asks_for_a_round_along_with_the_objective() -> None:
     crew.slow = True
     crew.requests.clear()
     fpdfp.solve(there, rounds=10, prefer="rounds", engine=crew)
-    # What is asked once, the constants, the gradient at zero along with the first round, a value after a first step,
-    # then one exchange for each round, the last of them for the certificate; and for the bounds of that three more.
-    assert len(crew.requests) == 2 * (2 + 2 + 10 + 3)
+    # What is asked once, the constants and the first round, then one exchange for each round, the last of them for the
+    # certificate; and for the bounds of that three more.
+    assert len(crew.requests) == 2 * (2 + 1 + 10 + 3)
 
 
 def test_what_is_sent_is_what_is_counted() -> None:

@@ -69,8 +69,11 @@ class SmoothDuals:
 
     def __init__(self, losses: Losses, x: Array, weights: Array, gradient: Array, value: Callable[[], float]) -> None:
         total = float(weights.sum())
-        self._x, self._value, self._least = x.astype(np.float64), value, total * losses.lower_bound
-        self.ridge = np.full(losses.shape, losses.least_convexity * total)
+        self._x, self._value = x.astype(np.float64), value
+        convexity, ridge = losses.strong_convexity(weights), losses.least_convexity * total
+        self.ridge = np.full(losses.shape, max(convexity, ridge))
+        #: Without more convexity than a ridge gives, what is left of f has the lower bound of f.
+        self._least = total * losses.lower_bound if convexity <= ridge else -np.inf
         self._gradient = gradient.astype(np.float64) - self.ridge * self._x
         self._lipschitz = float((weights * losses.lipschitz()).sum())
         self._eps = float(np.finfo(losses.dtype).eps)

@@ -25,6 +25,9 @@ from fpdfp.rng import Draws
 ROUNDINGS = 8
 #: So that nothing is divided by 0.
 TINY = 1e-300
+#: Below this part of the objective at 0 nearly nothing is left.
+VANISHING = 1e-8
+EPS = float(np.finfo(np.float64).eps)
 
 
 class Model(NamedTuple):
@@ -381,6 +384,8 @@ class Problem:
         """
         x = self._point("x", x, self.model.shape, self.model.dtype)
         v = to_host(self._point("v", v, self.model.dual_shape)).astype(np.float64)
+        if not self.penalty.has_conjugate:
+            return None
         search = self._search(x, self.linop.apply(x), self.gradient(x))
         gap = search.bound(v, direction=search.unseen_step() if search.free.any() else None).gap
         return gap if math.isfinite(gap) else None
@@ -418,6 +423,8 @@ class Problem:
         best = Bound(math.inf, stepped)
         if self.penalty.has_conjugate and math.isfinite(objective):
             points = [to_host(point).astype(np.float64) for point in (start, stepped)]
+            if abs(objective) <= VANISHING * self.least_scale / EPS:
+                points.append(np.zeros_like(points[0]))  # where nearly nothing is left, rounding of v would hide it
             best = self._search(x, image, gradient).best(points, dual_steps, thorough=thorough)
         gap = best.gap if math.isfinite(best.gap) else None
         scale = max(abs(objective), self.least_scale, TINY)
@@ -428,7 +435,7 @@ class Problem:
         """What gaps are compared with where the objective is smaller: the objective at 0 times machine epsilon."""
         zero: Array = self.model.xp.zeros(self.model.shape, dtype=self.model.dtype)
         value = abs(self.evaluate(zero)[0])
-        return float(np.finfo(np.float64).eps) * value if math.isfinite(value) else 0.0
+        return EPS * value if math.isfinite(value) else 0.0
 
     @property
     def can_expect(self) -> bool:

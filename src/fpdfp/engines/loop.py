@@ -261,16 +261,6 @@ class Loop:
         warnings.warn(message, DivergenceWarning, stacklevel=7)
         return Ending("diverged", message)
 
-    def polished(self, x: Array, v: Array | None) -> Array:
-        """Return x after a prox with its own dual, where that is no worse: other coordinates leave zeros at 1e-12."""
-        run = self.run
-        if run.method.factor is None or v is None or not run.problem.linop.is_identity:
-            return x
-        step = run.problem.default_step
-        near: Array = run.problem.penalty.prox(x + step * v, step)
-        before, after = run.problem.evaluate(x), run.problem.evaluate(near)
-        return near if after[0] <= before[0] * (1 + 1e-12) and after[1] <= before[1] else x
-
     def result(self, ending: Ending) -> Result:
         """Say how it ended, and how far from the optimum."""
         run = self.run
@@ -285,7 +275,7 @@ class Loop:
         if ending.certified is not None:
             x = ending.certified.x  # as it was sent to be certified
         try:
-            x = self.polished(x, v)
+            x = run.polish(x, v)
             certificate = run.problem.certificate(x, v, thorough=False)
             if ending.certified is not None:
                 certificate = ending.certified.refine(certificate)

@@ -103,6 +103,13 @@ class Prepared(NamedTuple):
     bits_once: tuple[int, int]
 
 
+def refuse(problem: Problem, method: Method, compressor: Any) -> None:
+    """Refuse what does not fit together before anything takes long."""
+    chosen = method.specialise(problem.model)
+    check(problem, chosen)
+    compressors_of(chosen, method, problem, compressor)
+
+
 class Wish(NamedTuple):
     """What a run is for: its relative error, and whether to save rounds, bits or both."""
 

@@ -182,6 +182,7 @@ def _solve(
     answering = max(1, int(n * (1.0 - drop_out)))
     # With one thread BLAS rounds the same way on any number of cores, and so do constants and preconditioners.
     meter = Meter(problem.losses)
+    setup.refuse(problem, method, compressor)
     with one_thread():
         problem = problem.metered(meter)
         meter.count_facts(problem.losses, problem.model)

@@ -13,7 +13,7 @@ import numpy as np
 from fpdfp._typing import Array
 from fpdfp.engines.local import Certified, Run
 from fpdfp.errors import AbsentError
-from fpdfp.problem import TINY, Certificate
+from fpdfp.problem import EPS, TINY, VANISHING, Certificate
 
 log = logging.getLogger("fpdfp.engines")
 #: Rounds between looks that ask clients grow with this factor: a run ends at most so much later than it could.
@@ -113,9 +113,15 @@ class Stopping:
     def is_due(self) -> bool:
         """Whether to ask the clients after this round."""
         run = self.run
-        if run.round >= self.next_thorough or (run.round >= self.next_round and not run.foresees):
+        # Where nothing is left of the objective, nothing is small beside it, and estimates tell nothing.
+        blind = not run.foresees or run.scale <= self._vanishing
+        if run.round >= self.next_thorough or (run.round >= self.next_round and blind):
             return True
         return run.foresees and self._is_promising()
+
+    @property
+    def _vanishing(self) -> float:
+        return VANISHING / EPS * self.run.problem.least_scale
 
     def _is_promising(self) -> bool:
         """Whether the server's own estimate of the gap has come down, also below what it was when it was too good."""
@@ -134,7 +140,7 @@ class Stopping:
             self._learn(certified.gap / certified.scale)
             if not thorough:
                 return None
-        certificate = run.problem.certificate(run.x, run.v, thorough=False)
+        certificate = run.problem.certificate(run.polish(run.x, run.v), run.v, thorough=False)
         if certificate.relative_gap is not None:
             self._learn(certificate.relative_gap)
         return self._judge(certificate)
@@ -164,7 +170,9 @@ class Stopping:
         """End where neither the objective nor the gap changes any more: rounding is then all that is left."""
         run = self.run
         since, before, least = self.progress
-        unit = float(np.finfo(run.problem.model.dtype).eps) * max(abs(objective), run.problem.least_scale)
+        unit = float(np.finfo(run.problem.model.dtype).eps) * abs(objective)
+        if abs(objective) <= run.problem.least_scale:
+            unit = run.problem.least_scale  # nothing is left of the objective but rounding
         if abs(objective - before) > RESTING * unit or gap < 0.5 * least:
             self.progress = (run.round, objective, min(gap, least))
             return None

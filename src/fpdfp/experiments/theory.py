@@ -60,7 +60,7 @@ def problem(full_row_rank: bool, penalty: fpdfp.penalties.Penalty | None = None)
     )  # fmt: skip
     differences = Difference(FEATURES)
     linop: LinOp = differences if full_row_rank else VStack([differences, Identity(FEATURES)])
-    return fpdfp.Problem(losses, penalty or fpdfp.penalties.L1(WEIGHT), linop)
+    return fpdfp.Problem(losses, penalty or fpdfp.penalties.L1(WEIGHT), linop, check=penalty is None)
 
 
 class Constants(NamedTuple):

@@ -92,8 +92,7 @@ class RowDuals:
         if direction is None and scale == 1.0:
             return rounding
         change = None if direction is None else self._losses._curve(self._forms, self._times(direction))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            gaps = self._losses._young_gaps(self._forms, self._y, change, scale)
+        gaps = self._losses._young_gaps(self._forms, self._y, change, scale)
         total = float((self._weights * gaps).sum())
         return total + rounding if np.isfinite(total) else np.inf
 
@@ -140,5 +139,6 @@ def kullback_leibler(change: Array, before: Array) -> Array:
     """
     after = before + change
     ratio = np.where(before > 0, change / np.where(before > 0, before, 1.0), np.where(change > 0, np.inf, 0.0))
-    terms: Any = after * np.log1p(np.maximum(ratio, -1.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms: Any = after * np.log1p(np.maximum(ratio, -1.0))
     return np.where(after > 0, terms, np.where(after < 0, np.inf, 0.0))
