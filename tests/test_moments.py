@@ -11,6 +11,7 @@ from scipy import sparse
 import fpdfp
 from fpdfp.engines import setup
 from fpdfp.precondition import QuantizedMoments, Scaling, Whitening, cost, exchange, quantized
+from fpdfp.precondition.quantized import Sums
 from fpdfp.precondition.triangles import full, lower
 from fpdfp.rng import Draws, Purpose, choose_clients
 from tests import helpers
@@ -58,6 +59,7 @@ class TestExchange:
         found = []
         for seed in range(400):
             sums = asks.summed(decoded(problem, asks, clients, seed), clients)
+            assert isinstance(sums, Sums)
             found.append((sums.even + sums.odd) / 20)
         error = np.std(found, axis=0) / np.sqrt(400)
         assert (np.abs(np.mean(found, axis=0) - exact) <= 5 * error + 1e-7).all()
@@ -69,6 +71,7 @@ class TestExchange:
         problem, asks, clients = make(), QuantizedMoments(levels), np.arange(10)
         exact = full(lower(problem.local(clients).curvatures()).mean(axis=0))
         sums = asks.summed(decoded(problem, asks, clients, 3), clients)
+        assert isinstance(sums, Sums)
         true = np.linalg.norm(full((sums.even + sums.odd) / 10) - exact, 2)
         variance = full((sums.even_variance + sums.odd_variance) / 100)
         estimate = 2 * np.sqrt(variance.sum(axis=1).max())
@@ -122,7 +125,9 @@ class TestExchange:
         problem = correlated(d=8)
         method = fpdfp.ShiftedPDFP(preconditioner=QuantizedMoments(255))
         made = fpdfp.solve(problem, method, rounds=1).method.coordinates  # type: ignore[union-attr]
-        hessian = problem.local(np.arange(20)).curvatures().mean(axis=0)
+        bounds = problem.local(np.arange(20)).curvatures()
+        assert bounds is not None
+        hessian = bounds.mean(axis=0)
         true = np.linalg.eigvalsh(made.inverse.T @ hessian @ made.inverse)[-1]
         assert true <= made.smoothness < 3 * true
         some = fpdfp.ShiftedPDFP(preconditioner=QuantizedMoments(255, clients=19))
@@ -133,7 +138,9 @@ class TestExchange:
         result = fpdfp.solve(problem, fpdfp.ShiftedPDFP(preconditioner=QuantizedMoments(0)), rounds=1)
         made = result.method.coordinates  # type: ignore[union-attr]
         assert isinstance(made, Scaling)
-        exact = problem.local(np.arange(20)).curvature_diagonals().mean(axis=0)
+        diagonals = problem.local(np.arange(20)).curvature_diagonals()
+        assert diagonals is not None
+        exact = diagonals.mean(axis=0)
         ratio = made.factor.factors**2 * exact
         assert ratio.min() > 0.3
         assert ratio.max() < 1.5

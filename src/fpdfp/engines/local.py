@@ -336,7 +336,7 @@ class Run:
             return 0.0
         x, v = self.method.solution(self.state)
         assert v is not None
-        return self.problem.expected_gap(x, v, self.method.slope(self.state), self.scale)
+        return self.problem.expected_gap(x, v, self.method.slope_estimate(self.state), self.scale)
 
     def certify(self, *, fine: bool = False) -> Certified | None:
         """Have every client send its part of a duality gap, and count the bits.

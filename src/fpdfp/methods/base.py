@@ -222,7 +222,7 @@ class Method(abc.ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no certificate of its own")
 
-    def slope(self, state: Any) -> Array:
+    def slope_estimate(self, state: Any) -> Array:
         """Return what the server takes for ∇f near its x, of a method that can certify."""
         raise NotImplementedError(f"{type(self).__name__} has no certificate of its own")
 

@@ -451,7 +451,7 @@ class ShiftedPDFP(Method):
         lack: Array = self.plain(state.shift) + model.linop.adjoint(v)
         return lack
 
-    def slope(self, state: State) -> Array:
+    def slope_estimate(self, state: State) -> Array:
         return self.plain(state.slope)
 
     def answer(self, model: Model, local: LocalLosses, question: Question) -> Array:
