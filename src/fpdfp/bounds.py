@@ -22,17 +22,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from fpdfp._typing import Array, Shape
 from fpdfp.linops.base import LinOp
+from fpdfp.losses._duals import EPS, ROUNDINGS, DualPoints
 from fpdfp.losses.base import Losses
 from fpdfp.penalties.base import Penalty
-
-if TYPE_CHECKING:
-    from fpdfp.losses._duals import DualPoints
 
 #: Up to this size of x, and of B as a dense matrix, what g∘B does not see is found from that matrix.
 DENSE_COLUMNS, DENSE_ENTRIES = 1000, 1 << 22
@@ -42,7 +40,6 @@ LSMR_STEPS, LSMR_ENTRIES = 2000, 10**6
 RANK = 1e-10
 #: What is left of q + Bᵀv may be so many times the rounding of a sum.
 LEFT = 32
-EPS = float(np.finfo(np.float64).eps)
 
 
 class Space(Protocol):
@@ -236,7 +233,11 @@ class Search:
         ridge = np.where(self.free, 1.0, duals.ridge)
         quadratic = float(np.where(self.free, 0.0, np.square(rest + allowed) / (2.0 * ridge)).sum())
         terms = (self.value, penalty.conjugate(v), -float(np.vdot(self.image, v)))
-        young = abs(sum(terms)) + 8 * EPS * sum(map(abs, terms)) + float((allowed * np.abs(self.x))[self.free].sum())
+        young = (
+            abs(sum(terms))
+            + ROUNDINGS * EPS * sum(map(abs, terms))
+            + float((allowed * np.abs(self.x))[self.free].sum())
+        )
         return Bound(duals.gap(direction, scale) + quadratic + young, v)
 
     def _inflate(self, v: Array) -> Array:

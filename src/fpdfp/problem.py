@@ -16,18 +16,16 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp._verify import verify_problem
 from fpdfp.bounds import Bound, Feasibility, Metered, Search, SmoothDuals
 from fpdfp.compress.base import on_device
+from fpdfp.losses._duals import EPS, ROUNDINGS
 from fpdfp.losses.base import Losses
 from fpdfp.penalties.base import Penalty
 from fpdfp.penalties.convert import as_penalty
 from fpdfp.rng import Draws
 
-#: How many roundings of each number a duality gap allows for.
-ROUNDINGS = 8
 #: So that nothing is divided by 0.
 TINY = 1e-300
 #: Below this part of the objective at 0 nearly nothing is left.
 VANISHING = 1e-8
-EPS = float(np.finfo(np.float64).eps)
 
 
 class Model(NamedTuple):

@@ -13,7 +13,8 @@ import numpy as np
 from fpdfp._typing import Array
 from fpdfp.engines.local import Certified, Run
 from fpdfp.errors import AbsentError
-from fpdfp.problem import EPS, TINY, VANISHING, Certificate
+from fpdfp.losses._duals import EPS
+from fpdfp.problem import TINY, VANISHING, Certificate
 
 log = logging.getLogger("fpdfp.engines")
 #: Rounds between looks that ask clients grow with this factor: a run ends at most so much later than it could.

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 #: How many roundings a sum over rows allows for, relative to the sum of the terms' sizes.
 ROUNDINGS = 8
+#: The machine epsilon of double precision.
 EPS = float(np.finfo(np.float64).eps)
 #: Rows of single precision that are widened at a time.
 ROWS = 1 << 14

@@ -14,6 +14,7 @@ from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import Compressor
 from fpdfp.linops import Compose, LinOp
+from fpdfp.losses._duals import ROUNDINGS
 from fpdfp.losses.base import Losses
 from fpdfp.methods import _control
 from fpdfp.methods._common import check_hyper_parameters, mean, norms
@@ -24,7 +25,7 @@ from fpdfp.methods.inner import InnerSolve, dense, needs_inner, prox
 from fpdfp.methods.traits import Traits
 from fpdfp.precondition import Fourier, Preconditioner, QuantizedMoments, exchange
 from fpdfp.precondition.cost import Circumstances
-from fpdfp.problem import ROUNDINGS, LocalLosses, Model
+from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 
 #: How near to the prox the server goes, relative to the progress of the round.
