@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests import helpers
 
 import fpdfp
 from fpdfp import methods
-from tests import helpers
 
 FILE = Path(__file__).with_suffix(".json")
 ROUNDS = 12
