@@ -128,12 +128,12 @@ class Run:
     @property
     def bits_up(self) -> int:
         """What clients have sent in the rounds."""
-        return self.traffic["rounds"].up
+        return self.meter.rounds.up
 
     @property
     def bits_down(self) -> int:
         """What the server has sent in the rounds."""
-        return self.traffic["rounds"].down
+        return self.meter.rounds.down
 
     @property
     def x(self) -> Array:
@@ -171,7 +171,7 @@ class Run:
         if done.kept is not None:
             done.kept.seen[done.chosen] = done.kept.sent
         _, _, _, self.state, self.work, self.round, bits, self.seconds, self.kept = done
-        self.meter.traffic = self.meter.traffic.having("rounds", bits)
+        self.meter.rounds = bits
         self._pending = None
 
     def rehearse(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from fpdfp import _checks, steps
 from fpdfp._typing import Array
 from fpdfp.linops import Compose, LinOp
-from fpdfp.losses._duals import ROUNDINGS
+from fpdfp.losses._duals import EPS, ROUNDINGS
 from fpdfp.methods._acceleration import Momentum, StepControl
 from fpdfp.methods._dual_prox import DualBudget, DualProx, pack
 from fpdfp.methods._parameters import check_hyper_parameters
@@ -363,7 +363,7 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
         # ĝ = h̄ + mean of m_i over those who answered,   h̄ ← h̄ + (α/N) Σ m_i
         shift = state.shift + self.shift_step * count / self.n_clients * mean
         estimate = shift if self.method.feedback else state.shift + mean
-        rounding = float(np.finfo(np.float64).eps) * float(np.linalg.norm(shift))
+        rounding = EPS * float(np.linalg.norm(shift))
         return estimate.astype(self.model.dtype, copy=False), shift, state.drift + ROUNDINGS * rounding
 
     def solution(self, state: ShiftedState) -> tuple[Array, Array | None]:
