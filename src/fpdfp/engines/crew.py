@@ -17,6 +17,7 @@ from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress import Compressor
 from fpdfp.engines.downlink import FULL
+from fpdfp.engines.job import Job
 from fpdfp.engines.ledger import digest
 from fpdfp.engines.local import DivergenceError, StoppedError
 from fpdfp.engines.parcel import payload
@@ -31,7 +32,7 @@ from fpdfp.engines.replies import (
     decoded_once,
     joined,
 )
-from fpdfp.engines.site import ROUNDS, Job
+from fpdfp.engines.requests import ROUNDS
 from fpdfp.engines.traffic import NOTHING, Bits
 from fpdfp.engines.tuples import named
 from fpdfp.errors import AbsentError, MessageError
@@ -510,15 +511,15 @@ class Crew(abc.ABC):
             length = sum(len(frame) for step in steps.values() for frame in step)
             if len(steps) == ask.round + 1 - position and length <= sum(array.nbytes for array in ask.message):
                 self._positions[site] = ask.round + 1
-                start = {"zero": [list(array.shape) for array in ask.message]} if position == 0 else {}
-                return head | start | {"from": position, "steps": [steps[k] for k in sorted(steps)]}
+                start = {"zero": True} if position == 0 else {}
+                return head | start | {"start": position, "steps": [steps[k] for k in sorted(steps)]}
         self._positions[site] = ask.round + 1
         if self._whole is None or self._whole[0] is not ask.message:
             self._whole = (
                 ask.message,
                 [FULL.encode(FULL.quantize(array[None], NO_DRAWS, 0))[0] for array in ask.message],
             )
-        return head | {"whole": self._whole[1], "shapes": [list(array.shape) for array in ask.message]}
+        return head | {"whole": self._whole[1]}
 
     def _checked(
         self, requests: Mapping[int, dict[str, Any]], replies: Mapping[int, Any]
