@@ -166,3 +166,11 @@ def test_figures_that_are_collected_are_on_the_pages_that_they_come_from(page: P
 
 def number(text: str) -> float:
     return float(text.replace(",", ""))
+
+
+def test_the_architecture_names_files_that_exist() -> None:
+    text = (DOCS / "architecture.md").read_text()
+    named = set(re.findall(r"(?<![\w./])((?:[\w.]+/)*[\w.]+\.py)\b", text))
+    folders = ("", "compress")  # the section on messages names the files of this folder without it
+    roots = [ROOT, *(ROOT / "src" / "fpdfp" / folder for folder in folders)]
+    assert {name for name in named if not any((root / name).is_file() for root in roots)} == set()
