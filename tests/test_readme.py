@@ -1,4 +1,4 @@
-"""The code of the README and the documentation runs and prints what the pages show; links and collected figures hold."""
+"""The code of the README and of the documentation runs and prints what the pages show; links and figures are right."""
 
 from __future__ import annotations
 
