@@ -122,7 +122,7 @@ def test_matlab_files(tmp_path: Path, image: Any) -> None:
     scipy.io.savemat(path, {"img": image, "mask": image > 0}, do_compression=True)
     np.testing.assert_array_equal(load_volume(path, variable="mask").data, (image > 0).astype(np.float32))
     with pytest.raises(
-        ValueError, match=r"variable must say .* several arrays .*'img' \(5, 4, 3\), 'mask' \(5, 4, 3\)"
+        ValueError, match=r"variable must name .* several arrays .*'img' \(5, 4, 3\), 'mask' \(5, 4, 3\)"
     ):
         load_volume(path)
     with pytest.raises(ValueError, match=r"variable must name an array of .*got 'head'; its arrays: 'img'"):
