@@ -57,7 +57,8 @@ def row_of(module: str) -> str | None:
 @functools.cache
 def homes(package: str) -> dict[str, str]:
     """Return the modules that the names of a package come from, also those that are loaded when they are asked for."""
-    path, found = modules()[package], {}
+    path = modules()[package]
+    found: dict[str, str] = {}
     if path.name != "__init__.py":
         return {}
     prefix = f"{package}." if package else ""

@@ -139,7 +139,8 @@ def find_options(trees: dict[str, ast.Module]) -> dict[str, Any]:
         if isinstance(node, ast.FunctionDef | ast.ClassDef)
     ]
     public = [names for place, names in declarations if re.search(r"\bsolve\.py:\d+ solve$", place)]
-    options = set(max(public, key=len)) - {"problem", "method"}
+    names: list[str] = max(public, key=len)
+    options = set(names) - {"problem", "method"}
     again = {
         place: sorted(options & set(names)) for place, names in declarations if len(options & set(names)) >= OPTIONS
     }
