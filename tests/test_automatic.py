@@ -15,7 +15,7 @@ from fpdfp.precondition import exchange
 from tests import helpers
 
 #: What takes some 20 seconds each: a grid of methods by hand.
-LONG = {"softmax", "sparse logistic, samples", "TV and non-negative", "non-negative"}
+SLOW = {"softmax", "sparse logistic, samples", "TV and non-negative", "non-negative"}
 
 
 def cost(problem: fpdfp.Problem, best: float, method: Any = None, **arguments: Any) -> tuple[float, float]:
@@ -31,7 +31,7 @@ def cost(problem: fpdfp.Problem, best: float, method: Any = None, **arguments: A
     return (result.rounds, result.bits_up) if result.status == "stopped" else (np.inf, np.inf)
 
 
-@pytest.mark.parametrize("name", [helpers.long(name, name in LONG) for name in helpers.zoo()])
+@pytest.mark.parametrize("name", [helpers.slow(name, name in SLOW) for name in helpers.zoo()])
 def test_within_twice_the_best_by_hand(name: str) -> None:
     problem = helpers.zoo()[name]
     best = fpdfp.reference_solution(problem, tol=1e-10).objective

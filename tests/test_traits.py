@@ -258,7 +258,7 @@ ZOO = helpers.zoo()
 
 
 #: What takes some 20 seconds each.
-LONG = {
+SLOW = {
     ("FedDualAvg", "TV and non-negative"),
     ("FastFedDualAvg", "TV and non-negative"),
     ("RandProx", "TV and non-negative"),
@@ -281,7 +281,7 @@ def taken(kind: Any, problem: fpdfp.Problem) -> bool:
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        helpers.long((kind, name), (kind.__name__, name) in LONG)
+        helpers.slow((kind, name), (kind.__name__, name) in SLOW)
         for kind in METHODS
         for name in ZOO
         if taken(kind, ZOO[name])
