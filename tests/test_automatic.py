@@ -14,7 +14,7 @@ from fpdfp import ShiftedPDFP, compress, linops, losses, penalties
 from fpdfp.precondition import exchange
 from tests import helpers
 
-#: A grid of methods by hand takes 5 to 20 seconds: after every change one problem with B, one without, and a smooth one.
+#: A grid of methods by hand takes 5 to 20 seconds: after every change for a problem with B, one without, a smooth one.
 QUICK = {"graph-guided", "lasso", "smooth"}
 
 
