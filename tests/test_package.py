@@ -42,6 +42,11 @@ def test_version_is_that_of_the_installed_package() -> None:
     assert CliRunner().invoke(app, ["--version"]).output.strip() == fpdfp.__version__
 
 
+def test_the_package_is_a_command_too() -> None:
+    called = [sys.executable, "-m", "fpdfp", "--version"]
+    assert subprocess.run(called, capture_output=True, text=True, check=True).stdout.strip() == fpdfp.__version__
+
+
 def test_the_demonstration(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["demo", "--output", str(tmp_path / "out"), "--rounds", "150"])
     assert done.exit_code == 0, done.output
