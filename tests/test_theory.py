@@ -18,6 +18,7 @@ import fpdfp
 from fpdfp import compress, linops, penalties
 from fpdfp.methods import randprox, shifted
 from fpdfp.problem import LocalLosses
+from tests import helpers
 
 D, CLIENTS, MU = 3, 3, 0.1
 #: Outcomes of a compressor with their chances.
@@ -339,7 +340,7 @@ def randprox_growth(name: str, n: int, step: Any = "auto", rough: float = 1.0) -
     return largest
 
 
-@pytest.mark.parametrize("step", ["auto", 0.01, 100.0])
+@pytest.mark.parametrize("step", ["auto", helpers.slow(0.01, True), helpers.slow(100.0, True)])
 @pytest.mark.parametrize(("name", "n"), SETTINGS)
 def test_theorem_3_randprox(name: str, n: int, step: Any) -> None:
     assert randprox_growth(name, n, step) <= 1 + 1e-9
