@@ -72,9 +72,12 @@ PARTS = {"messages": compile_messages, "problems": compile_problems}
 
 def is_cold() -> bool:
     """Whether there is no machine code of the kernels as they are."""
+    import numba
+
     from fpdfp._kernels import jit
 
-    return next((Path(jit.__file__).parent / "__pycache__").glob("*.nbi"), None) is None
+    kept = Path(numba.config.CACHE_DIR or Path(jit.__file__).parent / "__pycache__")
+    return next(kept.rglob("*.nbi"), None) is None
 
 
 def compile_all() -> None:
