@@ -180,7 +180,9 @@ def reconstruct(
         apart = time.perf_counter() - began - seconds
 
     # On the processor, with one thread or all, whichever is faster.
-    busy = threads.fastest(solver.rehearse) if module is np else contextlib.nullcontext()
+    busy = (
+        threads.fastest(solver.rehearse, math.prod(geometry.data_shape)) if module is np else contextlib.nullcontext()
+    )
     with Interrupt() as interrupt, busy, Bar(most, 0, progress, sends=False) as bar:
         record(math.inf)
         for iteration in range(1, most + 1):

@@ -99,8 +99,6 @@ class Loop:
         return result
 
     def _go(self, progress: bool | None) -> Result:
-        from fpdfp._kernels import threads
-
         run, plan = self.run, self.plan
         # A run that is resumed may have reached its tolerance before.
         ended = None if self.stopping is None else self.stopping.recall(run.ended)
@@ -110,8 +108,9 @@ class Loop:
             if ended is None:
                 ended = self.look()  # if the run was stopped just before one
             if run.round < plan.rounds and ended is None:
-                # Kernels are compiled, and the number of threads is chosen, before the clock starts.
-                with threads.fastest(run.rehearse), Bar(plan.rounds, run.round, progress) as bar:
+                # The number of threads is chosen, and kernels are compiled, before the clock starts.
+                with run.choosing_threads(), Bar(plan.rounds, run.round, progress) as bar:
+                    run.rehearse()
                     ended = self.rounds(interrupt, bar)
             with run.ending(), run.meter.counting("end"):
                 if run.history.last()["round"] != run.round:
