@@ -1,4 +1,4 @@
-"""What the kernels of :mod:`fpdfp._kernels.quantize` do, in NumPy, to the last bit: for runs too short to compile for."""
+"""What the kernels of ``quantize`` do, in NumPy, to the last bit: for runs that are too short to compile for."""
 
 from __future__ import annotations
 
