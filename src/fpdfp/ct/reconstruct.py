@@ -15,6 +15,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._array import namespace
+from fpdfp._progress import Bar
 from fpdfp._typing import Array
 from fpdfp.ct.device import module_for, moved
 from fpdfp.ct.fdk import filtered
@@ -22,7 +23,6 @@ from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.plausible import check_shape, warn_of_projections
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.engines.interrupt import Interrupt
-from fpdfp.engines.progress import Bar
 from fpdfp.linops import Gradient
 from fpdfp.penalties import GroupL12
 

@@ -38,7 +38,7 @@ class Point(NamedTuple):
 
 
 def graphical_lasso(covariance: Array, alpha: float, tol: float, look: Callable[[int, float], None]) -> Array | None:
-    """Return the sparse inverse covariance, None where it is not found; ``look`` is told the steps and the objective."""
+    """Return the sparse inverse covariance, None if it is not found; ``look`` is told the steps and the objective."""
     if not (np.diag(covariance) > 0).all():
         return None
     precision = np.diag(1.0 / np.diag(covariance))

@@ -103,8 +103,8 @@ def _shrunk(covariance: Array, shrinkage: float) -> Array:
 def _large_graphical_lasso(covariance: Array, alpha: float, tolerance: float, progress: bool | None) -> Array | None:
     """Return the sparse inverse covariance of many features, or None where the solver fails or does not converge."""
     from fpdfp._blas import one_thread
+    from fpdfp._progress import Bar
     from fpdfp.datasets._glasso import MOST_STEPS, graphical_lasso
-    from fpdfp.engines.progress import Bar
 
     with one_thread(), Bar(MOST_STEPS, 0, progress, sends=False) as bar:
         return graphical_lasso(covariance, alpha, tolerance, lambda step, value: bar.update(step, value, 0))

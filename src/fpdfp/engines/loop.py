@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fpdfp._progress import Bar
 from fpdfp._typing import Array
 from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines.history import INNER, SENT
 from fpdfp.engines.interrupt import Interrupt
 from fpdfp.engines.local import DivergenceError, Run, StoppedError
 from fpdfp.engines.observer import Observer
-from fpdfp.engines.progress import Bar
 from fpdfp.engines.result import Result
 from fpdfp.engines.setup import constants_of
 from fpdfp.engines.stopping import Ending, Stopping

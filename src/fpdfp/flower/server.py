@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fpdfp import _checks
+from fpdfp._progress import format_duration
 from fpdfp._units import format_bits
 from fpdfp.engines.crew import Crew
 from fpdfp.engines.local import Run
 from fpdfp.engines.portable import key_of, portable
-from fpdfp.engines.progress import format_duration
 from fpdfp.engines.result import Result
 from fpdfp.engines.site import Job
 from fpdfp.errors import AbsentError, MessageError
