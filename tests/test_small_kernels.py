@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fpdfp._kernels import elias, measure, norms, philox, quantize, rounding
+from fpdfp._kernels import elias, glm, jit, measure, norms, philox, quantize, rounding, threads
 from fpdfp.compress import codecs
 
 
@@ -87,3 +94,107 @@ def test_tables_hold_the_codes_of_the_kernel(kind: int) -> None:
     table = elias.make_table(kind)
     for k in (1, 2, 3, 17, 256, elias.TABLE - 1):
         assert (int(table[k]) >> 6, int(table[k]) & 63) == elias.codeword(kind, k)
+
+
+def gradients(rows: int, features: int) -> Any:
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((rows, features)), np.ones(rows)
+    offsets = np.linspace(0, rows, 6).astype(np.int64)
+    out = np.empty((5, features))
+    points = rng.standard_normal((1, features))
+    where = np.arange(rows), offsets[:-1], offsets[1:], np.arange(5)
+    glm.gradients_dense(glm.LOGISTIC, X, y, *where, points, np.ones(features), out)
+    return out
+
+
+def test_kernels_for_one_thread_and_for_all_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for alone in (True, False):
+        monkeypatch.setattr(jit.use, "one_thread", alone)
+        assert jit.SMALL < 1000 * 67
+        found.append(gradients(1000, 67).tobytes())
+    assert found[0] == found[1]
+
+
+def test_threads_are_chosen_by_time_and_small_work_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit.use, "one_thread", False)
+    monkeypatch.setattr(numba, "get_num_threads", lambda: 4)
+    calls = 0
+
+    def work() -> None:
+        nonlocal calls
+        calls += 1
+        time.sleep(0.002 if jit.use.one_thread == slow_alone else 0.0)
+
+    for slow_alone in (True, False):
+        with threads.fastest(work, jit.SMALL + 1):
+            assert jit.use.one_thread is not slow_alone
+        assert not jit.use.one_thread
+    assert 0 < calls <= 2 * (3 + 2 * threads.TRIALS)
+    calls = 0
+    with threads.fastest(work, jit.SMALL):
+        assert jit.use.one_thread
+    assert calls == 0
+
+
+def test_the_kernel_takes_over_when_numpy_has_taken_as_long_as_compiling() -> None:
+    seen: list[str] = []
+
+    def plain(size: int) -> None:
+        seen.append("plain")
+        time.sleep(0.01)
+
+    @jit.until_compiled(plain, lambda size: size < 5, 0.025)
+    @numba.njit  # type: ignore[untyped-decorator]
+    def kernel(size: Any) -> None:
+        pass
+
+    for size in (1, 9, 1, 1, 1, 1):
+        kernel(size)
+    assert seen == ["plain"] * 3
+
+
+def test_a_line_says_that_kernels_are_compiled(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(jit._Notice, "AFTER", 0.05)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    notice = jit._Notice()
+    with caplog.at_level("INFO", logger="fpdfp.kernels"):
+        for _ in range(2):  # each compilation is short; together they are not
+            notice.on_start(None)
+            time.sleep(0.03)
+            notice.on_end(None)
+        notice.on_start(None)
+        time.sleep(0.2)
+        notice.on_end(None)
+    assert len(caplog.records) == 1
+    assert "compiling" in caplog.text
+    assert "compiling" in capsys.readouterr().err
+
+
+FIRST = """
+import time
+started = time.perf_counter()
+from sklearn.datasets import load_breast_cancer
+from fpdfp.estimators import FederatedLogisticRegression
+X, y = load_breast_cancer(return_X_y=True)
+FederatedLogisticRegression(standardize=True).fit(X, y, groups=[i % 3 for i in range(len(y))])
+print(time.process_time(), time.perf_counter() - started)
+"""
+
+
+@pytest.mark.long
+def test_the_first_fit_of_a_fresh_machine_takes_seconds(tmp_path: Path) -> None:
+    """Processor time, so that what else the machine does does not count; five seconds on an idle machine."""
+    shutil.copytree(
+        Path(jit.__file__).parents[1],
+        tmp_path / "fpdfp",
+        ignore=lambda folder, names: [n for n in names if n == "__pycache__"],
+    )
+    (tmp_path / "home").mkdir()
+    kept = {"HOME": str(tmp_path / "home"), "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST], cwd=tmp_path, env=os.environ | kept, capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout.split()[0]) < 10.0

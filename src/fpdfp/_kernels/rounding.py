@@ -22,9 +22,10 @@ def draw_words(k0: int, k1: int, tag: int, clients: Any, round_: int, size: int)
     """Return a word for every client and coordinate, as :func:`fpdfp._kernels.philox.fill_words` writes them."""
     low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
     groups = -(-size // GROUP)
-    c0 = np.arange(groups * BLOCKS, dtype=np.uint64)[None, :]
-    c1, c3 = np.uint64(tag & 0xFFFFFFFF), np.uint64(round_)
-    c2 = clients.astype(np.uint64)[:, None]
+    c0: Any = np.arange(groups * BLOCKS, dtype=np.uint64)[None, :]
+    c1: Any = np.uint64(tag & 0xFFFFFFFF)
+    c3: Any = np.uint64(round_)
+    c2: Any = clients.astype(np.uint64)[:, None]
     for turn in range(10):
         p0, p1 = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
         c0 = (p1 >> shift) ^ c1 ^ np.uint64((k0 + turn * 0x9E3779B9) & 0xFFFFFFFF)

@@ -39,8 +39,7 @@ def _is_faster_alone(work: Callable[[], object]) -> bool:
     work()  # compiles
     if _seconds(work, alone=False) > SURE:
         return False
-    spent = 0.0
-    alone, together = [], []
+    spent, alone, together = 0.0, list[float](), list[float]()
     use.one_thread = True
     work()  # compiles
     # In turn, so that a slow moment of the machine hits both; the least, since all else is disturbance.
