@@ -75,10 +75,11 @@ def sparse_dot(data: Any, indices: Any, start: Any, stop: Any, x: Any) -> Any:
 @threaded
 def draw_rows(
     k0: Any, k1: Any, tag: Any, names: Any, round_: Any, offsets: Any, clients: Any, batch: Any, rows: Any,
-    starts: Any, stops: Any,
+    starts: Any, stops: Any, order: Any,
 ) -> None:  # fmt: skip
-    """Write the numbers of a random subset of ``batch`` of each client's rows, or of all, and where each begins."""
+    """Write the numbers of a random subset of ``batch`` of each client's rows, or of all, and where to find them."""
     for i in prange(clients.size):
+        order[i] = i
         first = offsets[clients[i]]
         count = offsets[clients[i] + 1] - first
         starts[i] = i * batch

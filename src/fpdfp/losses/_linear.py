@@ -147,7 +147,7 @@ class LinearModel(Losses):
             self._kernels["gradients"](*self._whole, clients, points, self._ridge, out)
         else:
             drawn = self._draw_rows(clients, batch_size, checked_draws(draws, clients))
-            self._kernels["gradients"](*drawn, np.arange(len(clients)), points, self._ridge, out)
+            self._kernels["gradients"](*drawn, points, self._ridge, out)
         return out
 
     @functools.cached_property
@@ -161,24 +161,26 @@ class LinearModel(Losses):
         """How many rows the client with most has."""
         return int(self.sizes.max())
 
-    def _draw_rows(self, clients: IntArray, batch_size: int, draws: Draws) -> tuple[IntArray, IntArray, IntArray]:
-        """Return the numbers of random rows of some clients, and where those of each begin and end."""
-        from fpdfp._kernels.glm import draw_rows
-
-        batch = min(batch_size, self._most_rows)
-        rows, starts, stops = np.empty(batch * len(clients), np.int64), np.empty_like(clients), np.empty_like(clients)
-        (k0, k1), tag = draws.key, draws.tag(BATCH)
-        draw_rows(
-            k0, k1, tag, draws.clients, draws.round, self._rows.offsets, clients, batch, rows, starts, stops
+    def _draw_rows(self, clients: IntArray, batch_size: int, draws: Draws) -> tuple[IntArray, ...]:
+        """Return the numbers of random rows of some clients, where those of each begin and end, and 0, 1, …."""
+        batch, count = min(batch_size, self._most_rows), len(clients)
+        rows, (starts, stops, order) = np.empty(batch * count, np.int64), np.empty((3, count), np.int64)
+        seed, round_, names, _ = draws
+        self._kernels["draw"](
+            seed & 0xFFFFFFFF, seed >> 32, draws.tag(BATCH), names, round_, self._rows.offsets, clients, batch, rows,
+            starts, stops, order,
         )  # fmt: skip
-        return rows, starts, stops
+        return rows, starts, stops, order
 
     @functools.cached_property
     def _kernels(self) -> dict[str, Callable[..., None]]:
         """The kernels in their form for dense or for CSR rows, given the rows; looked up once, as rounds are short."""
+        from fpdfp._kernels.glm import draw_rows
+
         X, y, _, _ = self._rows
         form, rows = ("csr", (X.data, X.indices, X.indptr)) if self._rows.sparse else ("dense", (X,))
-        return {name: functools.partial(self._kernel(f"{name}_{form}"), *rows, y) for name in ("values", "gradients")}
+        forms = {name: functools.partial(self._kernel(f"{name}_{form}"), *rows, y) for name in ("values", "gradients")}
+        return forms | {"draw": draw_rows}
 
     def _kernel(self, name: str) -> Callable[..., None]:
         """Return the kernel of this name."""
