@@ -149,24 +149,8 @@ def add_rows_dense(X: Any, rows: Any, weights: Any, gradient: Any) -> None:
 
 
 @serial
-def client_gradient_dense(kind: Any, X: Any, y: Any, rows: Any, x: Any, l2: Any, gradient: Any) -> None:
-    """Write the gradient of one client over the given rows."""
-    weights = np.empty(rows.size, dtype=np.float64)
-    linear_forms_dense(X, rows, x, weights)
-    weigh(kind, y, rows, weights)
-    start_with_ridge(l2, x, gradient)
-    add_rows_dense(X, rows, weights, gradient)
-
-
-@serial
-def client_gradient_csr(
-    kind: Any, data: Any, indices: Any, indptr: Any, y: Any, rows: Any, x: Any, l2: Any, gradient: Any
-) -> None:
-    """Write the gradient of one client over the given rows of a CSR matrix."""
-    weights = np.empty(rows.size, dtype=np.float64)
-    linear_forms_csr(data, indices, indptr, rows, x, weights)
-    weigh(kind, y, rows, weights)
-    start_with_ridge(l2, x, gradient)
+def add_rows_csr(data: Any, indices: Any, indptr: Any, rows: Any, weights: Any, gradient: Any) -> None:
+    """Add Σ_t w_t a_t over the given rows of a CSR matrix to a gradient."""
     for t in range(rows.size):
         weight = weights[t]
         for p in range(indptr[rows[t]], indptr[rows[t] + 1]):
@@ -180,7 +164,12 @@ def gradients_dense(
     shared = x.shape[0] == 1
     for i in prange(clients.size):
         own = rows[starts[clients[i]] : stops[clients[i]]]
-        client_gradient_dense(kind, X, y, own, x[0] if shared else x[i], l2, out[i])
+        point = x[0] if shared else x[i]
+        weights = np.empty(own.size, dtype=np.float64)
+        linear_forms_dense(X, own, point, weights)
+        weigh(kind, y, own, weights)
+        start_with_ridge(l2, point, out[i])
+        add_rows_dense(X, own, weights, out[i])
 
 
 @threaded
@@ -191,7 +180,12 @@ def gradients_csr(
     shared = x.shape[0] == 1
     for i in prange(clients.size):
         own = rows[starts[clients[i]] : stops[clients[i]]]
-        client_gradient_csr(kind, data, indices, indptr, y, own, x[0] if shared else x[i], l2, out[i])
+        point = x[0] if shared else x[i]
+        weights = np.empty(own.size, dtype=np.float64)
+        linear_forms_csr(data, indices, indptr, own, point, weights)
+        weigh(kind, y, own, weights)
+        start_with_ridge(l2, point, out[i])
+        add_rows_csr(data, indices, indptr, own, weights, out[i])
 
 
 @serial
