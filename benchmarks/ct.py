@@ -149,7 +149,7 @@ def spdhg(where: Setting, balance: float, epochs: int) -> Curve:
     """A run of SPDHG."""
     method, curve = SPDHG(where, balance), Curve(f"balance {balance:g}", [], [], [])
     seconds, passes = 0.0, 0.0
-    with threads.fastest(method.rehearse) if method.xp is np else contextlib.nullcontext():
+    with threads.fastest(method.rehearse, where.projections.size) if method.xp is np else contextlib.nullcontext():
         for _ in range(2 * CLIENTS * epochs):
             began = time.perf_counter()
             passes += method.step()

@@ -188,7 +188,9 @@ class FederatedLinearModel(BaseEstimator):
             return no_edges(features)
         total = Moments.total(moments)
         scaled = Moments(total.count, total.mean / scale, total.scatter / np.outer(scale, scale))
-        return feature_graph(scaled, self.graph_alpha) if scaled.variance.any() else no_edges(features)
+        if not scaled.variance.any():
+            return no_edges(features)
+        return feature_graph(scaled, self.graph_alpha, progress=self.progress)
 
     def _solve(self, problem: Problem) -> Result:
         seed = self.random_state

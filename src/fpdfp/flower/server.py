@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fpdfp import _checks
+from fpdfp._progress import format_duration
 from fpdfp._units import format_bits
 from fpdfp.engines import spec
 from fpdfp.engines.crew import Crew
 from fpdfp.engines.job import Job
 from fpdfp.engines.local import Run
 from fpdfp.engines.portable import key_of
-from fpdfp.engines.progress import format_duration
 from fpdfp.engines.result import Result
 from fpdfp.errors import AbsentError, MessageError
 from fpdfp.flower.records import Envelope, from_record, open_envelope, seal, to_record
