@@ -137,12 +137,12 @@ def test_threads_are_chosen_by_time_and_small_work_is_not_timed(monkeypatch: pyt
     assert calls == 0
 
 
-def test_the_kernel_takes_over_when_numpy_has_taken_as_long_as_compiling() -> None:
+def test_the_kernel_takes_over_when_numpy_has_taken_as_long_as_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
+    monkeypatch.setattr(jit.time, "perf_counter", lambda: 0.01 * len(seen))
 
     def plain(size: int) -> None:
         seen.append("plain")
-        time.sleep(0.01)
 
     @jit.until_compiled(plain, lambda size: size < 5, 0.025)
     @numba.njit  # type: ignore[untyped-decorator]
