@@ -164,6 +164,8 @@ class Site:
         """What a method asks of some clients once."""
         job = self._fitting(ask.job)
         own = self._own(ask.clients, job)
+        if not job.method.gathers:
+            raise MessageError(f"{job.method!r} asks for nothing before the first round")
         sent = job.method.gather(job.model, LocalLosses(self.losses, own, job.scaling, (), job.total))
         messages = job.method.messages_once(job.model)
         if not messages:
