@@ -54,7 +54,7 @@ $(VENV)/.docs: $(VENV)/.runtime
 	@touch $@
 
 docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "the site is in site/: open site/index.html, or with search: $(BIN)/python -m http.server -d site"
 
 gallery: $(VENV)/.runtime

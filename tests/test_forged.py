@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,12 @@ from fpdfp import linops, penalties, precondition
 from fpdfp._kernels import matrix as matrix_kernels
 from fpdfp._kernels import tv
 from fpdfp.engines import sendable, spec
-from fpdfp.engines.job import Job
+from fpdfp.engines.job import Job, Place
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.portable import request_of
 from fpdfp.engines.site import Site
 from fpdfp.errors import MessageError
-from fpdfp.problem import Model
+from fpdfp.problem import LocalLosses, Model
 from tests import helpers
 
 OBJECTS: list[Any] = [
@@ -118,8 +119,8 @@ def test_every_class_has_a_type_for_every_argument() -> None:
     assert len(sendable.classes()) == len(sendable.registry())
     for kind, (_, hints, _) in sendable.registry().items():
         assert all(not name.startswith("_") and hint is not Any for name, hint in hints.items()), kind
-    with pytest.raises(TypeError, match="NewtonPDFP cannot be sent: nothing is said of the type of dtype"):
-        sendable.by_fields(fpdfp.NewtonPDFP)
+    with pytest.raises(TypeError, match="LocalLosses cannot be sent: nothing is said of the type of memory"):
+        sendable.by_fields(LocalLosses)
 
 
 class TestSites:
@@ -129,11 +130,13 @@ class TestSites:
     def problem(self) -> fpdfp.Problem:
         return helpers.graph_guided(clients=2)
 
-    def job(self, problem: fpdfp.Problem, method: Any = None, **others: Any) -> Job:
-        chosen = fpdfp.ShiftedPDFP(fpdfp.steps.Constant(0.1), shift_step=1.0) if method is None else method
+    def job(self, problem: fpdfp.Problem, coordinates: Any = None, **others: Any) -> Job:
+        algorithm = helpers.prepare(problem, fpdfp.ShiftedPDFP(0.1, shift_step=1.0))
+        place = {"numbers": np.arange(2), "scaling": None, "total": 1.0, "seed": 0}
         given: dict[str, Any] = {
-            "method": chosen, "compressors": {"difference": fpdfp.QSGD(3)}, "downlink": None,
-            "numbers": np.arange(2), "scaling": None, "total": 1.0, "seed": 0, "model": problem.model, **others,
+            "algorithm": dataclasses.replace(algorithm, coordinates=coordinates),
+            "compressors": {"difference": fpdfp.QSGD(3)}, "downlink": None,
+            "place": Place(**{name: others.pop(name, one) for name, one in place.items()}), **others,
         }  # fmt: skip
         return Job(**given)
 
@@ -155,12 +158,11 @@ class TestSites:
         ],
     )
     def test_coordinates_are_those_of_the_losses(self, problem: fpdfp.Problem, coordinates: Any) -> None:
-        method = fpdfp.ShiftedPDFP(fpdfp.steps.Constant(0.1), preconditioner=coordinates, shift_step=1.0)
-        job = self.job(problem, method)
+        job = self.job(problem, coordinates)
         with pytest.raises(MessageError, match="a factor must map"):
             Site(problem.losses).begin(job, "key")
         with pytest.raises(MessageError, match="a factor must map"):
-            Site(problem.losses).handle({"constants": {"job": job}})
+            Site(problem.losses).handle({"constants": {"coordinates": coordinates}})
 
     @pytest.mark.parametrize(
         ("others", "words"),
@@ -168,7 +170,6 @@ class TestSites:
             ({"compressors": {}}, "a compressor for each of"), ({"compressors": {"x": fpdfp.QSGD(3)}}, "for each of"),
             ({"compressors": {"difference": fpdfp.QSGD(3, block=(2,))}}, "axis 2"),
             ({"downlink": fpdfp.QSGD(3, block=(1,))}, "axis 1"), ({"numbers": np.arange(3)}, "has 2 clients"),
-            ({"method": fpdfp.ShiftedPDFP()}, "prepare the method first"),
         ],
     )  # fmt: skip
     def test_jobs_that_cannot_be_done(self, problem: fpdfp.Problem, others: dict[str, Any], words: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import os
 import re
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 
 import fpdfp
 from fpdfp.engines import files, spec
-from fpdfp.engines.job import Job
+from fpdfp.engines.job import Job, Place
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.portable import job_of, request_of
 from fpdfp.engines.site import Site, shortened
@@ -482,12 +481,13 @@ class TestDescriptions:
 
     def test_jobs(self) -> None:
         problem = helpers.graph_guided(clients=3)
-        job = Job(fpdfp.FPDFP(0.1), problem.model, {"x": QSGD}, None, np.arange(3), None, 1.0, 5)
+        algorithm = helpers.prepare(problem, fpdfp.FPDFP(0.1))
+        job = Job(algorithm, {"x": QSGD, "v": QSGD}, None, Place(np.arange(3), None, 1.0, 5))
         back = job_of(unpack(pack(spec.dump(job))))
-        assert repr(back.method) == repr(job.method)
+        assert repr(back.algorithm) == repr(job.algorithm)
         site = Site(problem.losses)
-        with pytest.raises(fpdfp.errors.MessageError, match="a request: job: method: must be Method, got NoneType"):
-            site.handle(request_of({"job": {"method": None}}))
+        with pytest.raises(fpdfp.errors.MessageError, match="algorithm: must be Algorithm, got NoneType"):
+            site.handle(request_of({"job": {"algorithm": None}}))
         with pytest.raises(fpdfp.errors.MessageError, match="must be dict, got list"):
             request_of([])
         with pytest.raises(fpdfp.errors.MessageError, match="must be Request, got list"):
@@ -500,13 +500,13 @@ class TestSites:
     def test_jobs_for_others(self) -> None:
         problem = helpers.graph_guided(clients=3)
         site = Site(problem.losses.part(np.array([0, 1])))
-        job = Job(fpdfp.FPDFP(0.1), problem.model, {}, None, np.arange(3), None, 1.0, 5)
+        job = Job(helpers.prepare(problem, fpdfp.FPDFP(0.1)), {}, None, Place(np.arange(3), None, 1.0, 5))
         with pytest.raises(fpdfp.errors.MessageError, match="this site has 2 clients, the server counts 3"):
-            site.handle({"gather": {"job": job, "clients": np.arange(3)}})
-        other = helpers.graph_guided(clients=2, d=5).model
-        job = dataclasses.replace(job, numbers=np.arange(2), model=other)
+            site.begin(job, "key")
+        other = helpers.prepare(helpers.graph_guided(clients=2, d=5), fpdfp.FPDFP(0.1))
+        job = Job(other, {}, None, Place(np.arange(2), None, 1.0, 5))
         with pytest.raises(fpdfp.errors.MessageError, match=r"x of shape \(12,\)"):
-            site.handle({"gather": {"job": job, "clients": np.arange(2)}})
+            site.begin(job, "key")
         with pytest.raises(TypeError, match=r"load must return one of fpdfp\.losses, got int"):
             Site(3)  # type: ignore[arg-type]
 
@@ -749,8 +749,8 @@ class TestReviewed:
     def test_repeated_clients_are_refused(self) -> None:
         problem = helpers.graph_guided(clients=3)
         site = Site(problem.losses)
-        method = fpdfp.FPDFP(fpdfp.steps.Constant(0.1))
-        job = Job(method, problem.model, {"x": QSGD, "v": QSGD}, None, np.arange(3), None, 1.0, 5)
+        algorithm = helpers.prepare(problem, fpdfp.FPDFP(0.1))
+        job = Job(algorithm, {"x": QSGD, "v": QSGD}, None, Place(np.arange(3), None, 1.0, 5))
         site.begin(job, "key")
         asked = {"round": 0, "message": {"fields": ["x", "v"], "epoch": "", "to": 1}}
         for clients in (np.zeros(3, dtype=np.int64), np.array([2, 1]), np.array([3]), np.array([-1]), np.arange(0)):

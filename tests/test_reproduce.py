@@ -109,7 +109,7 @@ def test_an_interrupted_command_goes_on(results: Path, tmp_path: Path) -> None:
         if running.returncode != 0:
             break
     assert running.returncode == 130
-    assert "the same command goes on" in errors
+    assert "the same command continues" in errors
     assert "Traceback" not in errors
     assert 5 <= len(runs.read_text().splitlines()) < len((results / "runs" / "runs.jsonl").read_text().splitlines())
     subprocess.run(command, check=True, capture_output=True)

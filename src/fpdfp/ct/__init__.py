@@ -1,7 +1,6 @@
 """Cone-beam CT: geometry, phantoms, projectors for CPU and GPU, and reconstruction.
 
-Volumes are arrays ``(nx, ny, nz)``, projections ``(views, nu, nv)``; both may live in the memory of the
-processor (NumPy) or of a GPU (CuPy).
+Volumes are arrays ``(nx, ny, nz)``, projections ``(views, nu, nv)``; both may be on the CPU (NumPy) or on a GPU (CuPy).
 """
 
 from fpdfp.ct import phantoms

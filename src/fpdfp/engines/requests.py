@@ -7,9 +7,11 @@ from typing import Any, Literal
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.engines.hints import fit
-from fpdfp.engines.job import Job
+from fpdfp.engines.job import Job, Place
 from fpdfp.errors import MessageError
 from fpdfp.linops import LinOp
+from fpdfp.precondition import Preconditioner, QuantizedMoments
+from fpdfp.precondition.exchange import Exact
 from fpdfp.rng import MAX_ROUNDS
 
 
@@ -22,16 +24,17 @@ class Facts:
 class Gather:
     """What some clients send once, before the first round."""
 
-    job: Job
+    exchange: Exact | QuantizedMoments
+    place: Place
     clients: IntArray
 
 
 @dataclasses.dataclass(frozen=True)
 class Constants:
-    """Lipschitz constants in the coordinates of a factor, or of a job's method; or what mini-batches add to them."""
+    """Lipschitz constants in the coordinates of a factor, or of a preconditioner; or what mini-batches add to them."""
 
     factor: LinOp | None = None
-    job: Job | None = None
+    coordinates: Preconditioner | None = None
     batch_size: int | None = None
 
     def __post_init__(self) -> None:

@@ -11,10 +11,11 @@ import numpy as np
 from fpdfp import compress, linops, methods, penalties, precondition, steps
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.engines.hints import constructor_hints
-from fpdfp.engines.job import Job
+from fpdfp.engines.job import Job, Place
 from fpdfp.linops import LinOp
 from fpdfp.penalties import Penalty
 from fpdfp.precondition.base import Announced
+from fpdfp.precondition.exchange import Exact
 from fpdfp.precondition.fourier import Filter
 from fpdfp.problem import Model
 
@@ -62,7 +63,7 @@ def registry() -> dict[type, Sendable]:
         methods.FPDFPIdentity, methods.FastFedDualAvg, methods.FedADMM, methods.FedAvg, methods.FedDR,
         methods.FedDualAvg, methods.FedMiD, methods.FedPAQ, methods.FedProx, methods.FedSGD,
         methods.PDFP, methods.RandProx, methods.SPDFP, methods.Scaffold, methods.ShiftedPDFP,
-        precondition.QuantizedMoments, Announced, Job,
+        *algorithms(), precondition.QuantizedMoments, Exact, Announced, Place, Job,
     )  # fmt: skip
     return {kind: by_fields(kind) for kind in fields} | {
         penalties.Zero: by_attributes(penalties.Zero),
@@ -105,6 +106,37 @@ def registry() -> dict[type, Sendable]:
             lambda model: model._asdict() | {"dtype": np.dtype(model.dtype).str},
         ),
     }  # fmt: skip
+
+
+def algorithms() -> tuple[type, ...]:
+    """Return the algorithms of methods whose clients can be elsewhere."""
+    from fpdfp.methods import (
+        chambolle_pock,
+        condat_vu,
+        fast_feddualavg,
+        fedadmm,
+        fedavg,
+        feddr,
+        feddualavg,
+        fedmid,
+        fedpaq,
+        fedprox,
+        fedsgd,
+        fpdfp,
+        fpdfp_identity,
+        pdfp,
+        randprox,
+        scaffold,
+        shifted,
+    )  # fmt: skip
+
+    return (
+        chambolle_pock.ChambollePockAlgorithm, condat_vu.CondatVuAlgorithm, fast_feddualavg.FastFedDualAvgAlgorithm,
+        fedadmm.FedADMMAlgorithm, fedavg.FedAvgAlgorithm, feddr.FedDRAlgorithm, feddualavg.FedDualAvgAlgorithm,
+        fedmid.FedMiDAlgorithm, fedpaq.FedPAQAlgorithm, fedprox.FedProxAlgorithm, fedsgd.FedSGDAlgorithm,
+        fpdfp.FPDFPAlgorithm, fpdfp_identity.IdentityAlgorithm, pdfp.PDFPAlgorithm, randprox.RandProxAlgorithm,
+        scaffold.ScaffoldAlgorithm, shifted.ShiftedAlgorithm,
+    )  # fmt: skip
 
 
 def make_model(penalty: Penalty, linop: LinOp, shape: Shape, dtype: str, device: str) -> Model:

@@ -23,7 +23,7 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import Compressor
 from fpdfp.engines.checkpoint import probe
 from fpdfp.engines.downlink import FULL, Downlink
-from fpdfp.engines.job import Job
+from fpdfp.engines.job import Job, Place
 from fpdfp.engines.ledger import ClientLedger, Stamp, digest
 from fpdfp.engines.local import QUANTIZE
 from fpdfp.engines.requests import (
@@ -41,10 +41,12 @@ from fpdfp.engines.requests import (
 )
 from fpdfp.engines.tuples import named
 from fpdfp.errors import MessageError
-from fpdfp.linops import LinOp
+from fpdfp.linops import Identity, LinOp
 from fpdfp.losses._linear import LinearModel
 from fpdfp.losses.base import Losses
-from fpdfp.problem import LocalLosses
+from fpdfp.methods.base import Certifying
+from fpdfp.penalties.zero import Zero
+from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws, Purpose
 
 #: The shape and the dtype of each field of a message.
@@ -98,9 +100,8 @@ class Site:
         """Take part in a run."""
         job = self._fitting(job)
         with refusing("a job"):
-            job.method.schedule()  # refuses a method that is not prepared
             layout = _layout(self._first_message(job))
-            replies = job.method.reply_shapes(job.model)
+            replies = job.algorithm.reply_shapes()
             if set(job.compressors) != set(replies):
                 raise MessageError(f"a job must have a compressor for each of {sorted(replies)}")
             for name, shape in replies.items():
@@ -108,30 +109,34 @@ class Site:
             if job.downlink is not None:
                 for shape, _ in layout.values():
                     job.downlink.parameters(shape)
-            ledgers = [ClientLedger(job.method, job.model) for _ in range(self.losses.n_clients)]
+            ledgers = [ClientLedger(job.algorithm) for _ in range(self.losses.n_clients)]
         self.job, self.key, self.layout, self.ledgers, self.seen = job, key, layout, ledgers, None
         self.downlink = None if job.downlink is None else Downlink(job.downlink)
 
     def _first_message(self, job: Job) -> Any:
         """Return the message that the server of a run sends from zero: others have its fields, shapes and dtypes."""
         zero = self.losses.xp.zeros(self.losses.shape, dtype=self.losses.dtype)
-        return job.method.broadcast(job.model, job.method.init(job.model, zero))
+        return job.algorithm.broadcast(job.algorithm.init(zero))
 
     def _fitting(self, job: Job) -> Job:
         """Return a job as it is done here; refuse one that is not for these losses."""
-        if len(job.numbers) != self.losses.n_clients:
-            raise MessageError(f"this site has {self.losses.n_clients} clients, the server counts {len(job.numbers)}")
-        if job.model.shape != self.losses.shape or np.dtype(job.model.dtype) != self.losses.dtype:
+        self._check_place(job.place)
+        model = job.algorithm.model
+        if model.shape != self.losses.shape or np.dtype(model.dtype) != self.losses.dtype:
             raise MessageError(
                 f"this site's losses take x of shape {self.losses.shape} and {self.losses.dtype}, the run has "
-                f"{job.model.shape} and {job.model.dtype}"
+                f"{model.shape} and {model.dtype}"
             )
         with refusing("a job"):
-            # The server need not have a GPU where a site has one, and what it keeps for itself is not needed here.
-            model = job.model._replace(device=self.losses.device)
-            job = dataclasses.replace(job, model=model, method=job.method.for_clients())
-            self._check_factor(job.method.factor)
-        return job
+            self._check_factor(job.algorithm.factor)
+            # The server need not have a GPU where a site has one.
+            algorithm = dataclasses.replace(job.algorithm, model=model._replace(device=self.losses.device))
+        return dataclasses.replace(job, algorithm=algorithm)
+
+    def _check_place(self, place: Place) -> None:
+        """Refuse the place of another site."""
+        if len(place.numbers) != self.losses.n_clients:
+            raise MessageError(f"this site has {self.losses.n_clients} clients, the server counts {len(place.numbers)}")
 
     def _check_factor(self, factor: LinOp | None) -> None:
         """Refuse coordinates of other points than those of the losses."""
@@ -162,15 +167,16 @@ class Site:
 
     def gather(self, ask: Gather) -> dict[str, Any]:
         """What a method asks of some clients once."""
-        job = self._fitting(ask.job)
-        own = self._own(ask.clients, job)
-        if not job.method.gathers:
-            raise MessageError(f"{job.method!r} asks for nothing before the first round")
-        sent = job.method.gather(job.model, LocalLosses(self.losses, own, job.scaling, (), job.total))
-        messages = job.method.messages_once(job.model)
+        self._check_place(ask.place)
+        own = self._own(ask.clients, ask.place)
+        # Without g and B, which sites are told once the rounds begin.
+        shape = self.losses.shape
+        model = Model(Zero().bind(shape), Identity(shape), shape, self.losses.dtype, self.losses.device)
+        sent = ask.exchange.gather(model, self._local(own, place=ask.place))
+        messages = ask.exchange.messages(model)
         if not messages:
             return {"fields": list(sent._fields), "arrays": [to_host(array) for array in sent]}
-        draws = Draws(job.seed, 0, job.numbers[own])
+        draws = Draws(ask.place.seed, 0, ask.place.numbers[own])
         frames, bits = {}, np.zeros((len(sent), len(own)), dtype=np.int64)
         for field, (name, array) in enumerate(zip(sent._fields, sent, strict=True)):
             compressor = messages[name][0]
@@ -180,7 +186,7 @@ class Site:
 
     def constants(self, ask: Constants) -> dict[str, Any]:
         """Lipschitz constants in the method's coordinates, or what mini-batches add to them."""
-        factor = ask.factor if ask.job is None else self._fitting(ask.job).method.factor
+        factor = ask.factor if ask.coordinates is None else ask.coordinates.factor
         self._check_factor(factor)
         if ask.batch_size is not None:
             return {"constants": self.losses.batch_smoothness(ask.batch_size, factor)}
@@ -215,10 +221,12 @@ class Site:
         wrong = self._agree(ask, self._own_all(ask), forget=False)
         if wrong:
             return {"needs": ["memory"], "clients": wrong}
-        job = self._job
-        question = self._question(ask.fields, ask.arrays)
+        algorithm = self._job.algorithm
+        if not isinstance(algorithm, Certifying):
+            raise MessageError(f"{algorithm.summary} has no certificate of its own")
+        question = self._question(algorithm, ask.fields, ask.arrays)
         memory = self._memory(self._all)
-        return {"answers": to_host(job.method.answer(job.model, self._local(self._all, memory), question))}
+        return {"answers": to_host(algorithm.answer(self._local(self._all, memory), question))}
 
     def _own_all(self, ask: Stamped) -> IntArray:
         """Return the places of all clients, if it is them who are asked."""
@@ -227,13 +235,10 @@ class Site:
             raise MessageError("this is asked of all clients of a site")
         return own
 
-    def _question(self, fields: list[str], arrays: list[Array]) -> Any:
-        """Return the server's question, if it is one of the method's."""
-        method, model = self._job.method, self._job.model
-        if not method.can_certify:
-            raise MessageError(f"{type(method).__name__} has no certificate of its own")
+    def _question(self, algorithm: Certifying, fields: list[str], arrays: list[Array]) -> Any:
+        """Return the server's question, if it is one of the algorithm's."""
         zero = self.losses.xp.zeros(self.losses.shape, dtype=self.losses.dtype)
-        layout = _layout(method.question(model, method.init(model, zero), fine=True))
+        layout = _layout(algorithm.question(self._job.algorithm.init(zero), fine=True))
         if fields != list(layout) or [array.shape for array in arrays] != [shape for shape, _ in layout.values()]:
             raise MessageError(f"a question must have the fields {list(layout)}, in their shapes")
         if any(array.dtype not in (np.float32, np.float64) for array in arrays):
@@ -256,8 +261,8 @@ class Site:
         message = self._receive(ask.message)
         if wrong or message is None:
             return {"needs": ["memory"] * bool(wrong) + ["model"] * (message is None), "clients": wrong}
-        draws = Draws(job.seed, k, job.numbers[own])
-        update = job.method.client_update(job.model, self._local(own, self._memory(own)), message, k, draws)
+        draws = Draws(job.place.seed, k, job.place.numbers[own])
+        update = job.algorithm.client_update(self._local(own, self._memory(own)), message, k, draws)
         frames, bits, decoded = {}, np.zeros((len(update.reply), len(own)), dtype=np.int64), []
         for field, (name, arrays) in enumerate(zip(update.reply._fields, update.reply, strict=True)):
             compressor = job.compressors[name]
@@ -302,12 +307,13 @@ class Site:
         moved: Array = self.losses.xp.asarray(array)
         return moved
 
-    def _local(self, own: IntArray, memory: Any = ()) -> LocalLosses:
-        return LocalLosses(self.losses, own, self._job.scaling, memory, self._job.total)
+    def _local(self, own: IntArray, memory: Any = (), place: Place | None = None) -> LocalLosses:
+        place = place or self._job.place
+        return LocalLosses(self.losses, own, place.scaling, memory, place.total)
 
-    def _own(self, numbers: IntArray, job: Job | None = None) -> IntArray:
+    def _own(self, numbers: IntArray, place: Place | None = None) -> IntArray:
         """Return the places here of clients that the server names by their numbers."""
-        known = (job or self._job).numbers
+        known = (place or self._job.place).numbers
         if numbers.ndim != 1 or not len(numbers):
             raise MessageError("clients must be numbers of clients, at least one")
         places: IntArray = np.searchsorted(known, numbers)
@@ -332,7 +338,7 @@ class Site:
         """
         wrong = []
         for i, version, known in zip(own, ask.versions, ask.digests, strict=True):
-            ledger, number = self.ledgers[i], int(self._job.numbers[i])
+            ledger, number = self.ledgers[i], int(self._job.place.numbers[i])
             stamp = Stamp(int(version), known)
             if ledger.agrees(stamp, forget=forget):
                 continue

@@ -97,8 +97,8 @@ class FlowerCrew(Crew):
 
     def key(self, job: Job) -> str:
         # A reply is as long as its arrays at full precision, at most, and what is around them; so are gradients.
-        shapes = [job.model.shape, *job.method.reply_shapes(job.model).values()]
-        self.longest = ROOM + 4 * 8 * len(job.numbers) * sum(map(math.prod, shapes))
+        shapes = [job.algorithm.model.shape, *job.algorithm.reply_shapes().values()]
+        self.longest = ROOM + 4 * 8 * len(job.place.numbers) * sum(map(math.prod, shapes))
         return key_of(job, self.run_id)
 
     def post(self, requests: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
