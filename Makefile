@@ -3,13 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo docs gallery test test-deployment test-long lint format tables bench soak fuzz reproduce clean
+.PHONY: help setup demo docs gallery test test-slow lint format tables bench soak fuzz reproduce clean
 
 help:
 	@echo "make demo    graph-guided logistic regression among 20 clients: a table and a plot"
-	@echo "make test    set up and run the tests"
-	@echo "make test-deployment  kill real processes of a Flower federation, some eight minutes"
-	@echo "make test-long  tests that take too long for every change: more methods on more problems"
+	@echo "make test    set up and run the tests, some six minutes once the kernels are compiled"
+	@echo "make test-slow  the tests that take longer: real federations, a wheel, more methods on more problems"
 	@echo "make lint    ruff (format, check) and mypy --strict"
 	@echo "make format  let ruff rewrite the files"
 	@echo "make tables  write docs/methods.md anew from what the methods declare"
@@ -36,6 +35,9 @@ demo: $(VENV)/.runtime
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 -m slow
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -69,12 +71,6 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.heterogeneity
 	$(BIN)/python -m benchmarks.solvers
 	$(BIN)/python -m benchmarks.engines
-
-test-deployment: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not long" tests/test_flower.py
-
-test-long: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 -m long
 
 soak: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.soak

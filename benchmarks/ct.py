@@ -32,7 +32,7 @@ from fpdfp._kernels import threads
 from fpdfp._typing import Array
 from fpdfp.ct.device import module_for
 from fpdfp.ct.projector import XRayTransform
-from fpdfp.ct.reconstruct import reconstruct
+from fpdfp.ct.reconstruction import reconstruct
 from fpdfp.experiments.ct_cases import compressors, ours
 from fpdfp.experiments.ct_setting import CLIENTS, MEAN, SCANS, TV, Setting, setting
 from fpdfp.experiments.runs import Case

@@ -83,6 +83,7 @@ def test_the_code_of_a_page_prints_what_it_says(page: Path, tmp_path: Path, monk
                     compare(output, done.output)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", RAY, ids=name)
 def test_the_code_of_a_page_with_a_cluster_runs(page: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray")

@@ -11,9 +11,10 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._array import namespace, to_host
+from fpdfp._kernels.scans import Columns, Frames
 from fpdfp._typing import Array, IntArray
-from fpdfp.ct.columns import Columns, columns
-from fpdfp.ct.frames import Frames, frames
+from fpdfp.ct.columns import columns
+from fpdfp.ct.frames import frames
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.linops.base import LinOp
 from fpdfp.linops.norm import positive_norm_bound

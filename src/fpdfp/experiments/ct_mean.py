@@ -11,7 +11,7 @@ import numpy as np
 import fpdfp
 from fpdfp._array import to_host
 from fpdfp.ct.device import device_name, module_for
-from fpdfp.ct.reconstruct import reconstruct
+from fpdfp.ct.reconstruction import reconstruct
 from fpdfp.experiments import ct_figures, ct_mean_claims, ct_mean_page, pool
 from fpdfp.experiments.ct_cases import FIXED_LEVELS, PAPER, PARTICIPATION, cases, label, our_cases
 from fpdfp.experiments.ct_mean_runs import DECAYS, FIRST_STAGE, GAMMAS, Bench, Line, line

@@ -17,7 +17,7 @@ import fpdfp
 from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array
 from fpdfp.ct.device import device_name
-from fpdfp.ct.reconstruct import reconstruct
+from fpdfp.ct.reconstruction import reconstruct
 from fpdfp.engines.files import write_whole
 from fpdfp.experiments import pool
 from fpdfp.experiments.ct_cases import FIXED_LEVELS, OURS, PER_ROUND, cases, compressors, our_cases, ours
