@@ -486,11 +486,11 @@ class TestDescriptions:
         back = job_of(unpack(pack(spec.dump(job))))
         assert repr(back.algorithm) == repr(job.algorithm)
         site = Site(problem.losses)
-        with pytest.raises(fpdfp.errors.MessageError, match="algorithm must be Algorithm, got NoneType"):
+        with pytest.raises(fpdfp.errors.MessageError, match="algorithm: must be Algorithm, got NoneType"):
             site.handle(request_of({"job": {"algorithm": None}}))
         with pytest.raises(fpdfp.errors.MessageError, match="must be dict, got list"):
             request_of([])
-        with pytest.raises(fpdfp.errors.MessageError, match="must be a dictionary"):
+        with pytest.raises(fpdfp.errors.MessageError, match="must be Request, got list"):
             site.handle([])  # type: ignore[arg-type]
 
 

@@ -20,10 +20,3 @@ def check_dual_step(half: Any, v: Any, constants: Any, wants_x: bool, new_v: Any
     fits = fits and constants.shape == (4,) and (not wants_x or new_x.shape == half.shape) and len(new_x) == len(half)
     if not fits or any(array.dtype != half.dtype for array in (v, constants, new_v, new_x)):
         raise ValueError(f"volumes of shape {half.shape} do not fit dual variables of shape {v.shape}")
-
-
-def check_product(matrix: Any, vectors: Any, out: Any) -> None:
-    """Refuse a matrix, vectors and results that do not fit each other."""
-    rows, columns = matrix.shape
-    if vectors.shape != (len(vectors), columns) or out.shape != (len(vectors), rows):
-        raise ValueError(f"a matrix of shape {matrix.shape} does not take {vectors.shape} to {out.shape}")

@@ -364,7 +364,7 @@ class Crew(abc.ABC):
         """Return what clients should remember: all of it where the server may know, else what they have sent."""
         shared = shared_memory(self._prepared)
         names = [name for name in self._memory._fields if name != "version" and (self.trusted or name in shared)]
-        return {str(i): {name: getattr(self._memory, name)[i] for name in names} for i in map(int, clients)}
+        return {str(i): {name: getattr(self._memory, name)[i, ...] for name in names} for i in map(int, clients)}
 
     # The setup.
 

@@ -7,7 +7,7 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
@@ -16,6 +16,9 @@ from fpdfp.errors import MessageError
 
 #: Integers are less than this: NumPy has no larger ones.
 LARGEST = 1 << 63
+
+#: Returns a value if it is what an annotation says, else raises MessageError.
+Check = Callable[[Any], Any]
 
 
 @functools.cache
@@ -35,92 +38,156 @@ def constructor_hints(kind: type) -> dict[str, Any]:
 def fit(value: Any, hint: Any, name: str) -> Any:
     """Return a value that is what an annotation says; lists stand for tuples. Raise MessageError for any other.
 
-    Numbers must be finite, but for those in arrays whose annotation is ``np.ndarray`` alone.
+    Numbers must be finite, but for those in arrays whose annotation is ``np.ndarray`` alone. A dictionary stands for a
+    dataclass.
 
     >>> fit([1, 2], tuple[int, ...], "shape")
     (1, 2)
     >>> fit("1", int | None, "rows")
     Traceback (most recent call last):
       ...
-    fpdfp.errors.MessageError: rows must be int or None, got str
+    fpdfp.errors.MessageError: rows: must be int or None, got str
     """
+    return _inside(name, check_of(hint), value)
+
+
+@functools.cache
+def check_of(hint: Any) -> Check:
+    """Return the check of an annotation."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return _one_of(value, args, name)
+        return _one_of(args)
     if origin is Literal:
-        if not isinstance(value, str) or value not in args:
-            raise _refusal(value, hint, name)
-        return value
-    if origin in (list, tuple) and isinstance(value, list | tuple):
-        ends = args if origin is tuple and args[-1] is not Ellipsis else args[:1] * len(value)
-        if len(ends) != len(value):
-            raise MessageError(f"{name} must have {len(ends)} entries, got {len(value)}")
-        return origin(fit(one, kind, f"{name}[{i}]") for i, (one, kind) in enumerate(zip(value, ends, strict=True)))
-    if origin is dict and isinstance(value, dict):
-        _check_names(value, name)
-        return {key: fit(one, args[1], f"{name}[{key!r}]") for key, one in value.items()}
-    if (origin or hint) is np.ndarray and isinstance(value, np.ndarray):
-        return _array(value, args, name)
-    if isinstance(value, dict) and isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return build(hint, value, name)
-    if not _is_plain(value, hint):
-        raise _refusal(value, hint, name)
-    return value
-
-
-def build(kind: type, given: Mapping[str, Any], name: str) -> Any:
-    """Return a dataclass made of the fields in a dictionary, each of which must be what its annotation says."""
-    hints = constructor_hints(kind)
-    strange = set(given) - set(hints)
-    if strange:
-        raise MessageError(f"{name} is made of {sorted(hints)}, not of {', '.join(sorted(map(ascii, strange)))}")
-    try:
-        return kind(**{field: fit(one, hints[field], f"{name}: {field}") for field, one in given.items()})
-    except TypeError as error:
-        raise MessageError(f"{name} makes no sense: {error}") from None
-
-
-def _one_of(value: Any, hints: tuple[Any, ...], name: str) -> Any:
-    refused = None
-    for hint in hints:
-        try:
-            return fit(value, hint, name)
-        except MessageError as error:
-            # The first is for what it should be, the others for what it may be instead.
-            refused = refused or error
-    if isinstance(value, list | dict | np.ndarray) and refused is not None:
-        raise refused
-    raise MessageError(f"{name} must be {' or '.join(map(_told, hints))}, got {type(value).__name__}")
-
-
-def _array(value: np.ndarray[Any, Any], args: tuple[Any, ...], name: str) -> Any:
-    wanted = get_args(args[1])[0] if args else Any
-    if value.dtype.kind not in "fiub" or (wanted is not Any and value.dtype != wanted):
-        raise MessageError(f"{name} must hold {'real numbers' if wanted is Any else _told(wanted)}, got {value.dtype}")
-    if args and not np.isfinite(value).all():
-        raise MessageError(f"{name} must be finite")
-    return value
-
-
-def _is_plain(value: Any, hint: Any) -> bool:
-    """Whether a value is of a class; a whole number does for a float, and neither is too large."""
-    if hint is None or hint is type(None):
-        return value is None
-    if hint is float and type(value) in (int, float):
-        return abs(value) < LARGEST if type(value) is int else math.isfinite(value)
+        return _plain(hint, lambda value: isinstance(value, str) and value in args)
+    if origin is list or (origin is tuple and args[-1] is Ellipsis):
+        return _many(origin, check_of(args[0]), hint)
+    if origin is tuple:
+        return _several([check_of(one) for one in args], hint)
+    if origin is dict:
+        return _named(check_of(args[1]), hint)
+    if (origin or hint) is np.ndarray:
+        return _array(get_args(args[1])[0] if args else None, hint)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return lambda value: build(hint, value) if isinstance(value, dict) else _instance(value, hint)
+    if hint in (None, type(None)):
+        return _plain(hint, lambda value: value is None)
     if hint is int:
-        return type(value) is int and abs(value) < LARGEST
-    return isinstance(hint, type) and isinstance(value, hint)
+        return _plain(hint, lambda value: type(value) is int and abs(value) < LARGEST)
+    if hint is float:
+        return _plain(hint, _is_float)
+    return lambda value: _instance(value, hint)
 
 
-def _check_names(value: Mapping[Any, Any], name: str) -> None:
-    for key in value:
-        if not isinstance(key, str) or not key.replace("_", "a").isalnum() or key.startswith("_"):
-            raise MessageError(f"{name} has a name that must not be: {key!a}")
+def build(kind: type, given: Mapping[str, Any]) -> Any:
+    """Return a dataclass made of the fields in a dictionary, each of which must be what its annotation says."""
+    checks = _field_checks(kind)
+    if not checks.keys() >= given.keys():
+        strange = ", ".join(sorted(ascii(name) for name in given if name not in checks))
+        raise MessageError(f"is made of {sorted(checks)}, not of {strange}")
+    try:
+        return kind(**{name: _inside(name, checks[name], one) for name, one in given.items()})
+    except TypeError as error:
+        raise MessageError(f"makes no sense: {error}") from None
 
 
-def _refusal(value: Any, hint: Any, name: str) -> MessageError:
-    return MessageError(f"{name} must be {_told(hint)}, got {value if type(value) is float else type(value).__name__}")
+@functools.cache
+def _field_checks(kind: type) -> dict[str, Check]:
+    return {name: check_of(hint) for name, hint in constructor_hints(kind).items()}
+
+
+def _inside(name: Any, check: Check, value: Any) -> Any:
+    """Check a value; an error begins with its name."""
+    try:
+        return check(value)
+    except MessageError as error:
+        raise MessageError(f"{name}: {error}") from None
+
+
+def _one_of(hints: tuple[Any, ...]) -> Check:
+    checks = [check_of(hint) for hint in hints]
+
+    def check(value: Any) -> Any:
+        refused = []
+        for one in checks:
+            try:
+                return one(value)
+            except MessageError as error:
+                refused.append(error)
+        if isinstance(value, list | dict | np.ndarray):
+            raise refused[0]
+        raise MessageError(f"must be {' or '.join(map(_told, hints))}, got {_shown(value)}")
+
+    return check
+
+
+def _plain(hint: Any, is_one: Callable[[Any], bool]) -> Check:
+    def check(value: Any) -> Any:
+        if is_one(value):
+            return value
+        raise MessageError(f"must be {_told(hint)}, got {_shown(value)}")
+
+    return check
+
+
+def _is_float(value: Any) -> bool:
+    """Whether a value is a finite number; a whole one does."""
+    if type(value) is float:
+        return math.isfinite(value)
+    return type(value) is int and abs(value) < LARGEST
+
+
+def _instance(value: Any, kind: type) -> Any:
+    if isinstance(value, kind):
+        return value
+    raise MessageError(f"must be {_told(kind)}, got {_shown(value)}")
+
+
+def _many(kind: type, one: Check, hint: Any) -> Check:
+    def check(value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            raise MessageError(f"must be {_told(hint)}, got {_shown(value)}")
+        return kind(_inside(i, one, part) for i, part in enumerate(value))
+
+    return check
+
+
+def _several(checks: list[Check], hint: Any) -> Check:
+    def check(value: Any) -> Any:
+        if not isinstance(value, list | tuple) or len(value) != len(checks):
+            raise MessageError(f"must be {_told(hint)}, got {_shown(value)}")
+        return tuple(_inside(i, one, part) for i, (one, part) in enumerate(zip(checks, value, strict=True)))
+
+    return check
+
+
+def _named(one: Check, hint: Any) -> Check:
+    def check(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise MessageError(f"must be {_told(hint)}, got {_shown(value)}")
+        for name in value:
+            if not isinstance(name, str) or not name.replace("_", "a").isalnum() or name.startswith("_"):
+                raise MessageError(f"has a name that must not be: {name!a}")
+        return {name: _inside(name, one, part) for name, part in value.items()}
+
+    return check
+
+
+def _array(wanted: Any, hint: Any) -> Check:
+    def check(value: Any) -> Any:
+        if not isinstance(value, np.ndarray):
+            raise MessageError(f"must be {_told(hint)}, got {_shown(value)}")
+        if value.dtype.kind not in "fiub" or (wanted not in (None, Any) and value.dtype != wanted):
+            numbers = _told(wanted) if isinstance(wanted, type) and wanted is not Any else "real numbers"
+            raise MessageError(f"must hold {numbers}, got {value.dtype}")
+        if wanted is not None and value.dtype.kind == "f" and not np.isfinite(value).all():
+            raise MessageError("must be finite")
+        return value
+
+    return check
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, int | float) else type(value).__name__
 
 
 def _told(hint: Any) -> str:
@@ -128,4 +195,4 @@ def _told(hint: Any) -> str:
         return " or ".join(map(repr, get_args(hint)))
     if hint is type(None):
         return "None"
-    return str(getattr(hint, "__name__", hint))
+    return str(hint if get_args(hint) else getattr(hint, "__name__", hint))

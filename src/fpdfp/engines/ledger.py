@@ -23,7 +23,6 @@ import numpy as np
 
 from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array
-from fpdfp.engines.hints import fit
 from fpdfp.engines.tuples import named
 from fpdfp.errors import MessageError
 from fpdfp.methods.base import Algorithm, Remembering
@@ -112,7 +111,7 @@ class ClientLedger:
     def adopt(self, copy: dict[str, Array], server: Stamp) -> None:
         """Take the server's copy for what this client remembers of its messages."""
         known = self.memory._asdict() if self.memory else {}
-        rows = {name: as_rows(array) for name, array in fit(copy, dict, "copy").items()}
+        rows = {name: array[None].copy() for name, array in copy.items()}
         for name, array in rows.items():
             if name not in known or (array.shape, array.dtype) != (known[name].shape, known[name].dtype):
                 raise MessageError(
@@ -151,11 +150,6 @@ class ClientLedger:
             return self.memory
         placed = {name: namespace(getattr(self.memory, name)).asarray(array) for name, array in arrays.items()}
         return self.memory._replace(**placed)
-
-
-def as_rows(array: Any) -> Array:
-    """Return what one client remembers with a client axis; a single number may have come as such."""
-    return array[None].copy() if hasattr(array, "shape") else np.array([array])
 
 
 def _tree(arrays: Any) -> dict[str, Array]:

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Literal
 
 from fpdfp._typing import Array, IntArray
-from fpdfp.engines.hints import build
+from fpdfp.engines.hints import fit
 from fpdfp.engines.job import Job, Place
 from fpdfp.errors import MessageError
 from fpdfp.linops import LinOp
@@ -72,7 +72,7 @@ class Stamped:
     clients: IntArray
     versions: IntArray
     digests: list[bytes]
-    copies: dict[str, dict[str, Array | bool | int | float]] = dataclasses.field(default_factory=dict, kw_only=True)
+    copies: dict[str, dict[str, Array]] = dataclasses.field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.versions.shape != self.clients.shape or len(self.digests) != len(self.clients):
@@ -155,9 +155,7 @@ class Request:
     @classmethod
     def read(cls, given: Any) -> Request:
         """Return the request of a dictionary; raise MessageError for anything that cannot be one."""
-        if not isinstance(given, dict):
-            raise MessageError("a request must be a dictionary of what is asked")
-        made: Request = build(cls, given, "a request")
+        made: Request = fit(given, cls, "a request")
         return made
 
     @property

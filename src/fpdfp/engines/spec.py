@@ -76,7 +76,7 @@ def _object(name: Any, fields: Any) -> Any:
         raise MessageError(f"a description of the run names {name!a}, which is no class that may be sent")
     make, hints, _ = registry()[kind]
     if not isinstance(fields, dict) or set(fields) != set(hints):
-        given = sorted(map(ascii, fields)) if isinstance(fields, dict) else type(fields).__name__
+        given = ", ".join(sorted(map(ascii, fields))) if isinstance(fields, dict) else type(fields).__name__
         raise MessageError(f"{name} is made of {sorted(hints)}, a description of the run has {given}")
     return make(**{field: fit(_load(one), hints[field], f"{name}: {field}") for field, one in fields.items()})
 

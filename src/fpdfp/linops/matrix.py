@@ -76,6 +76,5 @@ def _multiply(matrix: Any, x: Array) -> Array:
     """Multiply each vector of ``x`` on its own: the bits do not depend on how many there are."""
     kernels = _kernels()
     vectors = np.ascontiguousarray(x).reshape(-1, matrix.shape[1])
-    out = np.empty((len(vectors), matrix.shape[0]), dtype=x.dtype if x.dtype.kind == "f" else matrix.dtype)
-    kernels.multiply(matrix, vectors, out)
+    out: Array = kernels.multiply(matrix, vectors, x.dtype if x.dtype.kind == "f" else matrix.dtype)
     return out.reshape(*x.shape[:-1], matrix.shape[0])
