@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import fpdfp
 from fpdfp.cli import app
-from fpdfp.declarative import build, comparison, diagnosis, execute, made, rows
+from fpdfp.declarative import build, comparison, diagnosis, made, rows, runner
 from fpdfp.declarative.document import Document, SettingsError
 from fpdfp.declarative.example import EXAMPLE
 from fpdfp.declarative.settings import Case, read
@@ -454,12 +454,12 @@ class TestRuns:
         file, output = written(tmp_path), tmp_path / "out"
 
         class Interrupted:
-            def imap_unordered(self, work: Any, jobs: list[execute.Job]) -> Iterator[Any]:
+            def imap_unordered(self, work: Any, jobs: list[runner.Job]) -> Iterator[Any]:
                 writing.write_json(jobs[0].folder / "run.json", {"format": 1, "status": "running"})
                 writing.write(jobs[0].folder / "config.toml", toml.dumps(jobs[0].settings).encode())
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr("fpdfp.experiments.pool.workers", lambda *_, **__: contextlib.nullcontext(Interrupted()))
+        monkeypatch.setattr("fpdfp.declarative.pool.workers", lambda *_, **__: contextlib.nullcontext(Interrupted()))
         done = invoke("sweep", file, "--output", output, "--quiet", "--json")
         assert done.exit_code == 130
         assert json.loads(done.stdout)["status"] == "interrupted"

@@ -75,9 +75,7 @@ def run(
 
     Example: fpdfp run experiment.toml --set run.rounds=100
     """
-    from fpdfp.declarative.sequence import in_turn
-
-    _experiment(in_turn, file, output, assignments, as_json, live, resume=resume, quiet=quiet)
+    _experiment(file, output, assignments, as_json, live, quiet, resume=resume, jobs=0)
 
 
 def sweep(
@@ -93,20 +91,18 @@ def sweep(
 
     Example: fpdfp sweep experiment.toml --jobs 4
     """
-    from fpdfp.declarative.sequence import side_by_side
-
-    _experiment(side_by_side, file, output, assignments, as_json, live, jobs=jobs, quiet=quiet)
+    _experiment(file, output, assignments, as_json, live, quiet, resume=True, jobs=jobs)
 
 
 def _experiment(
-    runner: Any, file: Path, output: Path | None, assignments: list[str] | None, as_json: bool, live: bool,
-    **options: Any,
+    file: Path, output: Path | None, assignments: list[str] | None, as_json: bool, live: bool, quiet: bool, *,
+    resume: bool, jobs: int | None,
 ) -> None:  # fmt: skip
-    from fpdfp.declarative.sequence import Outcome, told_warnings
+    from fpdfp.declarative import runner
 
-    again = "; the same command with --resume goes on" if "resume" in options else "; the same command goes on"
-    with told(again), told_warnings():
-        outcome: Outcome = runner(file, output, assignments or [], live=live, **options)
+    again = "; the same command with --resume goes on" if jobs == 0 else "; the same command goes on"
+    with told(again), runner.told_warnings():
+        outcome = runner.run_file(file, output, assignments or [], live=live, quiet=quiet, resume=resume, jobs=jobs)
     if as_json:
         _print_json(outcome.document())
     else:

@@ -16,6 +16,7 @@ from fpdfp import __version__
 from fpdfp.ct.device import device_name, missing_gpu
 from fpdfp.datasets import _folders
 from fpdfp.datasets.registry import REGISTRY
+from fpdfp.declarative import pool
 
 REQUIRED = ("numpy", "scipy", "scikit-learn", "numba", "rich", "typer", "matplotlib", "pooch")
 #: Packages that some parts need: the module, what it is for, and the packages to install, in the versions that fit.
@@ -43,7 +44,7 @@ def diagnose() -> dict[str, Any]:
         "python": {"version": platform.python_version(), "executable": sys.executable},
         "platform": platform.platform(),
         "packages": {name: _version(name) for name in REQUIRED},
-        "cores": {"all": os.cpu_count(), "usable": _usable_cores()},
+        "cores": {"all": os.cpu_count(), "usable": pool.cores()},
         "memory_bytes": _memory(),
         "gpu": _gpu(),
         "optional": {name: _optional(name) for name in OPTIONAL},
@@ -65,10 +66,6 @@ def _optional(module: str) -> dict[str, Any]:
     there = importlib.util.find_spec(module) is not None
     version = (_version(module) or _version(DISTRIBUTIONS.get(module, module))) if there else None
     return {"installed": there, "version": version, "for": what, "get": None if there else command}
-
-
-def _usable_cores() -> int | None:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def _memory() -> dict[str, int | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -71,6 +71,25 @@ class Document:
             if not any(key[: len(changed)] == changed for changed in changes)
         }
         return Document(self.path, data, kept | dict(places))
+
+    def assigned(self, assignments: Sequence[str]) -> Document:
+        """Return the document with other values for some keys, given as texts KEY=VALUE.
+
+        A value is TOML; what is not is a text, so that quotes can be left out: ``method.kind=FedAvg``.
+        """
+        changes: dict[Key, Any] = {}
+        places: dict[Key, str] = {}
+        for text in assignments:
+            name, equals, value = text.partition("=")
+            key = split_key(name.strip())
+            if not equals or not key:
+                raise SettingsError(f"--set {text}: must be KEY=VALUE, such as run.rounds=50")
+            try:
+                changes[key] = tomllib.loads(f"value = {value}")["value"]
+            except tomllib.TOMLDecodeError:
+                changes[key] = value.strip()
+            places[key] = f"--set {text}"
+        return self.changed(changes, places)
 
     def without(self, section: str) -> Document:
         """Return the document without a section."""

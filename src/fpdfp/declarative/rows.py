@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,12 +12,23 @@ import fpdfp
 from fpdfp import datasets
 from fpdfp._typing import Array
 from fpdfp.datasets import FeatureGraph, feature_graph
-from fpdfp.declarative.build import Built, dealt
+from fpdfp.declarative.build import Built, deal
 from fpdfp.declarative.document import SettingsError
 from fpdfp.runs import linear_model
 
 #: How near the reference is to the minimum, relative to it.
 TOLERANCE = 1e-10
+
+
+@dataclasses.dataclass(frozen=True)
+class BuiltRows(Built):
+    """A problem on rows: with those for training and for testing, their labels as the loss has them, and the graph."""
+
+    features: Any = None
+    labels: Any = None
+    test_features: Any = None
+    test_labels: Any = None
+    graph: FeatureGraph | None = None
 
 
 class Rows(NamedTuple):
@@ -29,7 +41,7 @@ class Rows(NamedTuple):
     classes: list[str] | None
 
 
-def build(settings: dict[str, Any]) -> Built:
+def build(settings: dict[str, Any]) -> BuiltRows:
     """Make the problem."""
     data, loss = settings["data"], settings["loss"]
     rows = load(data)
@@ -43,8 +55,10 @@ def build(settings: dict[str, Any]) -> Built:
     if data["intercept"]:
         X, names, intercept = _with_ones(X), [*names, "intercept"], X.shape[1]
     site = None if rows.site is None else rows.site[train]
-    owners = dealt(settings["split"], len(train), rows.y[train], site)
-    given: dict[str, Any] = {"clients": owners, "l2": loss["l2"], "feature_names": names}
+    owners = deal(settings["split"], len(train), np.arange, rows.y[train], site)
+    given: dict[str, Any] = {"clients": owners, "l2": loss["l2"]}
+    if data["share_names"]:
+        given["feature_names"] = names
     if settings["split"]["kind"] == "by_column" and site is not None:
         given["clients"] = site
     losses: fpdfp.losses.Losses
@@ -58,12 +72,13 @@ def build(settings: dict[str, Any]) -> Built:
     penalty = _penalty(settings["penalty"], settings["operator"], losses.shape, matrix)
     linop = matrix if matrix is None or len(losses.shape) == 1 else fpdfp.linops.EachRow(matrix, losses.shape[0])
     problem = fpdfp.Problem(losses, penalty, linop, weights=settings["split"]["weights"])
-    return Built(
+    return BuiltRows(
         problem,
         _metrics(loss["kind"], X[test], targets[test]) if len(test) else {},
         lambda: fpdfp.reference_solution(problem, tol=TOLERANCE).objective,
         linear_model(names, intercept=intercept, graph=graph, classes=classes, standardized=bool(data["standardize"])),
-    )
+        features=X[train], labels=targets[train], test_features=X[test], test_labels=targets[test], graph=graph,
+    )  # fmt: skip
 
 
 def load(data: dict[str, Any]) -> Rows:
@@ -107,7 +122,8 @@ def _targets(rows: Rows, loss: str) -> tuple[Array, list[str] | None]:
 
 def _parts(count: int, data: dict[str, Any]) -> tuple[Array, Array]:
     """Return the numbers of the rows for training and for testing."""
-    kept = round((1.0 - data["test"]) * count)
+    test = data["test"]
+    kept = count - test if isinstance(test, int) else round((1.0 - test) * count)
     if kept >= count:
         return np.arange(count), np.arange(0)
     return datasets.splits.train_test(count, max(kept, 1), seed=data["seed"])

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import itertools
 import re
+import typing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import fpdfp
 from fpdfp.declarative import made
 from fpdfp.declarative.document import Document, Key, split_key
 from fpdfp.declarative.table import REQUIRED, Table, shown
@@ -23,6 +27,18 @@ SPLITS = ("iid", "by_label", "by_column", "by_quantity", "dirichlet")
 #: Splits that can deal out views, which have no labels.
 SPLITS_OF_VIEWS = ("iid", "by_quantity")
 MOST_SETTINGS = 10_000
+#: Models of scans: the data term is a plain sum over rays as the paper prints it, or scaled to a mean.
+PRINTED, MEAN = MODELS = ("printed", "mean")
+#: Parameters of ``fpdfp.solve`` that are no keys of ``[run]``: they have a section, or are the runner's.
+NOT_IN_RUN = (
+    "problem", "method", "compressor", "downlink", "seed", "x0", "metrics", "callbacks", "checkpoint", "resume",
+    "progress", "engine",
+)  # fmt: skip
+#: What stands in a file for None, and the default of what ``fpdfp.solve`` must be given.
+DEFAULTS: dict[str, Any] = {
+    "rounds": 100, "clients_per_round": "all", "evaluate_every": "automatic", "checkpoint_every": "automatic",
+}  # fmt: skip
+BELOW = {"drop_out": 1.0}
 
 #: Checked settings: sections of plain values, all defaults written out.
 Settings = dict[str, Any]
@@ -54,9 +70,13 @@ def read(path: str | Path, assignments: list[str] | None = None) -> list[Case]:
 
     ``assignments`` are texts KEY=VALUE that go before what the file says.
     """
-    from fpdfp.declarative.assignments import assigned
+    return cases(Document.read(Path(path)).assigned(assignments or []))
 
-    return cases(assigned(Document.read(Path(path)), assignments or []))
+
+def declare(path: Path, changes: Mapping[str, Any]) -> Settings:
+    """Return the settings of a file in which some keys, written with dots, have other values."""
+    document = Document.read(path)
+    return check(document.changed({split_key(key): value for key, value in changes.items()}, {}))
 
 
 def cases(document: Document) -> list[Case]:
@@ -137,8 +157,8 @@ def check(document: Document) -> Settings:
     else:
         _rows(tables)
     method = made.check(tables["method"], made.METHODS, ("automatic",))
-    for messages in ("compressor", "downlink"):
-        made.check(tables[messages], made.COMPRESSORS, ("automatic", "none"))
+    made.check_messages(tables["compressor"])
+    made.check(tables["downlink"], made.COMPRESSORS, ("automatic", "none"))
     _run(tables["run"], kind, tables, method)
     return {"name": name, **{key: table.resolved for key, table in tables.items() if table.resolved}}
 
@@ -148,7 +168,7 @@ def _rows(tables: dict[str, Table]) -> None:
     data = tables["data"]
     if "file" in data.values and "name" in data.values:
         data.fail("file", "cannot be given beside data.name: the rows come from one of them")
-    common = ["kind", "test", "standardize", "intercept", "seed"]
+    common = ["kind", "test", "standardize", "intercept", "share_names", "seed"]
     sparse = False
     if "file" in data.values:
         table = data.text("file").lower().endswith(TABLES)
@@ -171,10 +191,14 @@ def _rows(tables: dict[str, Table]) -> None:
             if not sparse:
                 data.fail("directory", f"is for {' and '.join(SPARSE)}, which may lie in a folder")
             data.file("directory", folder=True)
-    data.real("test", 0.2, at_least=0.0, below=1.0)
+    if type(data.values.get("test")) is int and data.values["test"] > 0:
+        data.integer("test")
+    else:
+        data.real("test", 0.2, at_least=0.0, below=1.0)
     if data.flag("standardize", not sparse) and sparse:
         data.fail("standardize", "must be false for sparse rows, which centring would fill")
     data.flag("intercept", True)
+    data.flag("share_names", True)
     data.integer("seed", 0)
     _split(tables["split"], SPLITS, data)
     loss = tables["loss"]
@@ -188,7 +212,8 @@ def _rows(tables: dict[str, Table]) -> None:
 def _ct(tables: dict[str, Table]) -> None:
     """Check the sections of an experiment on a scan."""
     data = tables["data"]
-    data.accept(["kind", "phantom", "volume", "shape", "detector", "views", "noise", "seed", "device"])
+    data.accept(["kind", "model", "phantom", "volume", "shape", "detector", "views", "noise", "seed", "device"])
+    data.text("model", MEAN, MODELS)
     if "volume" in data.values:
         if "phantom" in data.values:
             data.fail("phantom", "cannot be given beside data.volume: the truth is one of them")
@@ -224,7 +249,9 @@ def _split(split: Table, kinds: tuple[str, ...], data: Table | None) -> None:
     if "concentration" in own:
         split.real("concentration", 0.5, above=0.0)
         split.integer("at_least", 1, at_least=1)
-    if "seed" in own:
+    if kind == "iid":
+        split.integer_or("seed", "data", 0, at_least=0)
+    elif "seed" in own:
         split.integer("seed", 0)
     if data is not None:
         split.text("weights", "uniform", ["uniform", "samples"])
@@ -260,24 +287,40 @@ def _penalty(penalty: Table, kinds: tuple[str, ...]) -> None:
             penalty.fail("upper", f"must be at least penalty.lower, {lower:g}")
 
 
+def run_options() -> dict[str, inspect.Parameter]:
+    """Return the options of ``fpdfp.solve`` that ``[run]`` can give; others have sections, or are the runner's."""
+    found = inspect.signature(fpdfp.solve, eval_str=True).parameters
+    return {name: one for name, one in found.items() if name not in NOT_IN_RUN}
+
+
+def _run_option(run: Table, option: inspect.Parameter) -> None:
+    """Check an option of a run by its type; where it may be None, a word stands for that, or 0 for a number."""
+    name, kinds = option.name, made.alternatives(option.annotation)
+    default = DEFAULTS.get(name, option.default)
+    choices = typing.get_args(option.annotation)
+    if typing.get_origin(option.annotation) is typing.Literal:
+        run.text(name, default, choices)
+    elif float in kinds:
+        run.real(name, default or 0.0, at_least=0.0, below=BELOW.get(name))
+    elif isinstance(run.values.get(name), list) and len(kinds) > 2:
+        run.integers(name, at_least=0)
+    elif isinstance(default, str):
+        run.integer_or(name, default, default, at_least=1)
+    else:
+        run.integer(name, default, at_least=1, at_most=MAX_ROUNDS)
+
+
 def _run(run: Table, kind: str, tables: dict[str, Table], method: Any) -> None:
-    run.accept(
-        [
-            "rounds", "clients_per_round", "seeds", "tol", "evaluate_every", "drop_out", "reference", "engine",
-            "history",
-        ]
-    )  # fmt: skip
-    run.integer("rounds", 100, at_least=1, at_most=MAX_ROUNDS)
-    per_round = run.integer_or("clients_per_round", "all", "all", at_least=1)
-    clients = tables["split"].resolved.get("clients")
+    options = run_options()
+    run.accept([*options, "seeds", "reference", "engine", "history"])
+    for option in options.values():
+        _run_option(run, option)
+    per_round, clients = run.resolved["clients_per_round"], tables["split"].resolved.get("clients")
     if isinstance(per_round, int) and clients is not None and per_round > clients:
         run.fail("clients_per_round", f"must be at most split.clients, {clients}, got {per_round}")
     seeds = run.integers("seeds", [0], at_least=0)
     if len(set(seeds)) < len(seeds):
         run.fail("seeds", f"must be different from each other, got {shown(seeds)}")
-    run.real("tol", 0.0, at_least=0.0)
-    run.integer_or("evaluate_every", "automatic", "automatic", at_least=1)
-    run.real("drop_out", 0.0, at_least=0.0, below=1.0)
     has_reference = kind == "table" or (
         tables["penalty"].resolved["kind"] == "tv" and tables["loss"].resolved["l2"] == 0
     )

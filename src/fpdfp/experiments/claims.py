@@ -16,20 +16,18 @@ import numpy as np
 from fpdfp._typing import Array
 from fpdfp._units import format_bits
 from fpdfp.experiments import ties
-from fpdfp.experiments.graph_guided import Task
-from fpdfp.experiments.runs import (
+from fpdfp.experiments.cases import Case, at_the_end, named
+from fpdfp.experiments.graph_guided import (
     AUTOMATIC,
     FIXED_LEVELS,
     GAMMAS,
     LEVELS,
     SWEPT,
-    Case,
     Findings,
     Line,
     Sweep,
-    at_the_end,
+    Task,
     horizons,
-    reference,
 )  # fmt: skip
 
 #: "At first": after these rounds.
@@ -240,7 +238,7 @@ def larger_steps(found: Findings) -> TunedClaim:
 def small_levels_fail(found: Findings) -> TunedClaim:
     """Too few levels do not converge."""
     coarse, sweep = SWEPT[0], found.sweep
-    common = found.lines[reference(found.task)].step
+    common = found.lines[found.task.common].step
     assert common is not None
     own = sweep.best(coarse)
     verdict = (
@@ -258,7 +256,7 @@ def small_levels_fail(found: Findings) -> TunedClaim:
 
 def start_of(found: Findings) -> float:
     """The relative error at the start."""
-    return float(found.lines[reference(found.task)].error[0, 0])
+    return float(found.lines[found.task.common].error[0, 0])
 
 
 def converges(found: Findings, levels: int | None, gamma: float) -> bool:
@@ -394,11 +392,6 @@ def bits_to(one: Line, target: float) -> float:
 def middle(values: Array) -> float:
     """The median over seeds."""
     return float(np.median(values))
-
-
-def named(levels: int | None) -> str:
-    """A number of levels."""
-    return "exact" if levels is None else f"s = {levels}"
 
 
 def levels_of(line: Line) -> str:

@@ -8,11 +8,11 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp._units import format_bits
+from fpdfp.experiments import ties
+from fpdfp.experiments.cases import Case
 from fpdfp.experiments.claims import Claim, verdict_of
-from fpdfp.experiments.ct_cases import FIXED_LEVELS, LEVELS, PARTICIPATION, PER_ROUND, cases, label, our_cases
-from fpdfp.experiments.ct_lines import HORIZONS, Comparison, Line, Lines, Loss, compare, loss
-from fpdfp.experiments.ct_setting import CLIENTS
-from fpdfp.experiments.runs import Case
+from fpdfp.experiments.ct_lines import HORIZONS, Comparison, Line, Lines, compare, outcome, same_seeds, written
+from fpdfp.experiments.ct_runs import CLIENTS, FIXED_LEVELS, LEVELS, PARTICIPATION, PER_ROUND, cases, our_cases
 
 COARSE, ENOUGH, EXACT = (Case(PER_ROUND, levels) for levels in (LEVELS[0], FIXED_LEVELS, None))
 FEW, EVERYONE = (Case(n, FIXED_LEVELS) for n in (PARTICIPATION[0], CLIENTS))
@@ -31,7 +31,7 @@ class Known(dict[Case, Line]):
     """The lines that are there."""
 
     def __missing__(self, case: Case) -> Line:
-        raise MissingError(f"runs are missing: {label(case)}.")
+        raise MissingError(f"runs are missing: {case.label}.")
 
 
 def judge(lines: Lines) -> list[Claim]:
@@ -77,25 +77,25 @@ def coarser_is_faster(lines: Lines) -> tuple[str, str]:
     coarse, exact = lines[COARSE], lines[EXACT]
     by_rounds = [compare(coarse, exact, part).objective for part in EARLY]
     by_bits = [for_the_same_bits(coarse, exact, part) for part in EARLY]
-    faster = [shows([one.outcome for one in some], "better", "worse") for some in (by_rounds, by_bits)]
+    faster = [shows(list(map(outcome, some)), "better", "worse") for some in (by_rounds, by_bits)]
     verdict = f"{faster[0]} against rounds, {faster[1]} against bits" if NOT_JUDGED not in faster else NOT_JUDGED
     texts = [
-        f"after {coarse.rounds[coarse.at(part)]:.0f} rounds {rounds.text(' %', 3, 100.0)}, for the same bits "
-        f"{bits.text(' %', 3, 100.0)}"
+        f"after {coarse.rounds[coarse.at(part)]:.0f} rounds {written(rounds, ' %', 3, 100.0)}, for the same bits "
+        f"{written(bits, ' %', 3, 100.0)}"
         for part, rounds, bits in zip(EARLY, by_rounds, by_bits, strict=True)
     ]
     return verdict, f"the objective of s = {LEVELS[0]} against exact messages: {'; '.join(texts)}."
 
 
-def for_the_same_bits(one: Line, other: Line, part: float) -> Loss:
+def for_the_same_bits(one: Line, other: Line, part: float) -> ties.Comparison:
     """The relative difference of the objective of one case to that which another has for as many bits."""
-    seeds, at = sorted(set(one.seeds) & set(other.seeds)), one.at(part)
-    differences = []
-    for seed in seeds:
-        mine, theirs = one.seeds.index(seed), other.seeds.index(seed)
-        reference = np.interp(one.bits_up[mine, at], other.bits_up[theirs], np.log(other.objective[theirs]))
-        differences.append(one.objective[mine, at] / np.exp(reference) - 1.0)
-    return loss(np.array(differences))
+    mine, theirs = same_seeds(one, other)
+    bits, ours = one.bits_up[mine, one.at(part)], one.objective[mine, one.at(part)]
+    reference = [
+        np.interp(sent, other.bits_up[row], np.log(other.objective[row]))
+        for sent, row in zip(bits, theirs, strict=True)
+    ]
+    return ties.compare_ratio(ours, np.exp(reference))
 
 
 def levels_suffice(lines: Lines) -> tuple[str, str]:
@@ -138,7 +138,7 @@ def bits_are_saved(lines: Lines) -> tuple[str, str]:
     proportional = all((abs(rate / rate[-1] - 1) < 0.1).all() for rate in late.values())
     exact = rates[EXACT][-1]
     shorter = all(rate[-1] < exact for case, rate in rates.items() if case.n == PER_ROUND and case != EXACT)
-    each = ", ".join(f"{label(case)} {format_bits(rate[-1])}" for case, rate in rates.items())
+    each = ", ".join(f"{case.label} {format_bits(rate[-1])}" for case, rate in rates.items())
     return verdict_of(proportional and shorter), f"bits up a round: {each}."
 
 
@@ -149,7 +149,7 @@ def fewest_bits(lines: Lines) -> tuple[str, str]:
     needed = {one.case: reached(one, target) for one in theirs}
     least = min(needed, key=lambda case: needed[case][1])
     each = ", ".join(
-        f"{label(case)} {rounds:.0f} rounds, {format_bits(bits)}" for case, (rounds, bits) in needed.items()
+        f"{case.label} {rounds:.0f} rounds, {format_bits(bits)}" for case, (rounds, bits) in needed.items()
     )
     return verdict_of(least.levels is not None and least.n < CLIENTS), (
         f"bits up to {target:.2f} dB in the slice, which all reach: {each}."
@@ -170,13 +170,13 @@ def beyond(lines: Lines) -> tuple[str, str]:
         below = np.flatnonzero(one.objective.mean(axis=0) <= goal)
         least = f"{one.rounds[below[0]]:.0f} rounds" if len(below) else "not reached"
         texts.append(
-            f"{label(one.case)}: that image {image}, that objective {least}; after {one.rounds[-1]:.0f} rounds "
+            f"{one.case.label}: that image {image}, that objective {least}; after {one.rounds[-1]:.0f} rounds "
             f"{one.objective[:, -1].mean():.6g} and {middle(one)[-1]:.2f} dB, at best {middle(one).max():.2f} dB"
         )
     rounds, bits = reached(best, target)
     return "measured", (
-        f"FPDFP's best slice has {target:.2f} dB ({label(best.case)}, {rounds:.0f} rounds, {format_bits(bits)} up), "
-        f"its least objective is {goal:.6g} ({label(lowest.case)}, {lowest.rounds[-1]:.0f} rounds). {'; '.join(texts)}."
+        f"FPDFP's best slice has {target:.2f} dB ({best.case.label}, {rounds:.0f} rounds, {format_bits(bits)} up), "
+        f"its least objective is {goal:.6g} ({lowest.case.label}, {lowest.rounds[-1]:.0f} rounds). {'; '.join(texts)}."
     )
 
 
@@ -187,7 +187,7 @@ def of_the_paper(lines: Lines, *needed: Case) -> list[Line]:
 
 def worse(comparisons: Sequence[Comparison]) -> str:
     """Whether one of each pair is worse than the other beyond the tie zone, in the objective and in the slice."""
-    return shows([outcome for one in comparisons for outcome in one.outcomes], "worse", "better")
+    return shows([found for one in comparisons for found in one.outcomes], "worse", "better")
 
 
 def shows(outcomes: Sequence[str], claimed: str, opposite: str) -> str:
@@ -206,7 +206,9 @@ def suffices(enough: Comparison, little: Comparison) -> str:
         return NOT_JUDGED
     if "worse" not in enough.outcomes:
         return "confirmed"
-    far_less = all(one.mean <= PART * other.mean for one, other in zip(enough.judged, little.judged, strict=True))
+    far_less = all(
+        one.difference <= PART * other.difference for one, other in zip(enough.judged, little.judged, strict=True)
+    )
     return "confirmed in part" if far_less else "refuted"
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.experiments.ct_cases import FIXED_LEVELS, LEVELS, PARTICIPATION, PER_ROUND, label, our_cases, short
+from fpdfp.experiments.cases import Case
+from fpdfp.experiments.ct_lines import Line, Lines
+from fpdfp.experiments.ct_runs import FIXED_LEVELS, LEVELS, PARTICIPATION, PER_ROUND, our_cases, short
 from fpdfp.experiments.figures import COLOURS, SETTINGS, band, figure_of, finish
-from fpdfp.experiments.runs import Case
 
 #: An objective this near to the lowest, relative to it, is within the accuracy of that.
 FLOOR = 1e-6
@@ -19,30 +20,16 @@ FLOOR = 1e-6
 SPREAD = 4.0
 
 
-class Line(Protocol):
-    """What is drawn of a case: numbers at its evaluations, for one seed or with a row for each."""
-
-    @property
-    def case(self) -> Case: ...
-    @property
-    def rounds(self) -> Array: ...
-    @property
-    def objective(self) -> Array: ...
-    @property
-    def bits_up(self) -> Array: ...
-    @property
-    def once_up(self) -> float: ...
-    @property
-    def picture(self) -> Array: ...
-    @property
-    def qualities(self) -> dict[str, Array]: ...
-    def picture_psnr(self, truth: Array) -> float: ...
+#: What the figures of the printed model show of images, by title.
+QUALITIES = {"PSNR of the middle slice": "slice_psnr", "PSNR of the volume": "psnr"}
 
 
-def draw(lines: Mapping[Case, Line], truth: Array, lowest: float, folder: Path) -> list[str]:
+def draw(
+    lines: Lines, truth: Array, lowest: float, folder: Path, qualities: Mapping[str, str] = QUALITIES
+) -> list[str]:
     """Draw all figures into a folder, as PNG and, the curves, as SVG; return their names.
 
-    ``lowest`` is the objective that others are compared with.
+    ``lowest`` is the objective that others are compared with, ``qualities`` what is shown of images: columns by title.
     """
     from matplotlib import rc_context
 
@@ -51,10 +38,10 @@ def draw(lines: Mapping[Case, Line], truth: Array, lowest: float, folder: Path) 
     ours = [lines[case] for case in our_cases() if case in lines]
     with rc_context(SETTINGS):
         curves = {
-            "levels": against_rounds(by_levels, ours, lowest, f"n = {PER_ROUND}"),
-            "participation": against_rounds(by_clients, ours, lowest, f"s = {FIXED_LEVELS}"),
+            "levels": against_rounds(by_levels, ours, qualities, lowest, f"n = {PER_ROUND}"),
+            "participation": against_rounds(by_clients, ours, qualities, lowest, f"s = {FIXED_LEVELS}"),
             "bits": bits_and_rounds(by_levels, by_clients),
-            "against-bits": against_bits([*by_levels, *by_clients], ours, lowest),
+            "against-bits": against_bits([*by_levels, *by_clients], ours, qualities, lowest),
         }
         slices = {
             "slices-levels": pictures([*by_levels, *ours], truth),
@@ -67,18 +54,19 @@ def draw(lines: Mapping[Case, Line], truth: Array, lowest: float, folder: Path) 
     return [*curves, *slices]
 
 
-def against_rounds(lines: Sequence[Line], ours: Sequence[Line], lowest: float, title: str) -> Any:
+def against_rounds(
+    lines: Sequence[Line], ours: Sequence[Line], qualities: Mapping[str, str], lowest: float, title: str
+) -> Any:
     """Objective and PSNR against rounds."""
-    qualities = list(next(iter([*lines, *ours])).qualities) if lines or ours else []
     figure, (objective, *others) = figure_of(1 + len(qualities), width=4.2)
     names = {one.case: f"FPDFP, {short(one.case, [each.case for each in lines])}" for one in lines}
     styles = [*((one, colour, "-") for one, colour in zip(lines, COLOURS, strict=False)),
               *((one, "black", style) for one, style in zip(ours, ("-", "--"), strict=False))]  # fmt: skip
     for one, colour, style in styles:
-        name = names.get(one.case, label(one.case))
+        name = names.get(one.case, one.case.label)
         band(objective, one.rounds[1:], excess(one, lowest), name, colour, style)
-        for axes, quality in zip(others, qualities, strict=True):
-            band(axes, one.rounds[1:], np.atleast_2d(one.qualities[quality])[:, 1:], name, colour, style)
+        for axes, column in zip(others, qualities.values(), strict=True):
+            band(axes, one.rounds[1:], getattr(one, column)[:, 1:], name, colour, style)
     objective.set(xscale="log", yscale="log", ylabel="(F(x) − F_low) / F_low", title=f"{title}: objective")
     for axes, quality in zip(others, qualities, strict=True):
         axes.set(xscale="log", ylabel="dB", title=quality)
@@ -88,12 +76,12 @@ def against_rounds(lines: Sequence[Line], ours: Sequence[Line], lowest: float, t
 
 def excess(line: Line, lowest: float) -> Array:
     """How far objectives are above the lowest, relative to it, from the first evaluated round on."""
-    return np.maximum(np.atleast_2d(line.objective)[:, 1:] / lowest - 1.0, FLOOR)
+    return np.maximum(line.objective[:, 1:] / lowest - 1.0, FLOOR)
 
 
 def mean_bits(line: Line) -> Array:
     """The bits that clients have sent, the mean over seeds."""
-    mean: Array = np.atleast_2d(line.bits_up).mean(axis=0)
+    mean: Array = line.bits_up.mean(axis=0)
     return mean
 
 
@@ -111,20 +99,19 @@ def bits_and_rounds(by_levels: Sequence[Line], by_clients: Sequence[Line]) -> An
     return figure
 
 
-def against_bits(lines: Sequence[Line], ours: Sequence[Line], lowest: float) -> Any:
+def against_bits(lines: Sequence[Line], ours: Sequence[Line], qualities: Mapping[str, str], lowest: float) -> Any:
     """Objective and PSNR of the paper's method and of ours against bits."""
     figure, (objective, quality) = figure_of(2, width=5.0)
     cases = {line.case: line for line in lines}.values()
     colours = (*COLOURS, "#66ccee", "#bbbbbb", "#994455")
-    styles = [*((one, colour, "-", label(one.case)) for one, colour in zip(cases, colours, strict=False)),
-              *((one, "black", style, f"{label(one.case)}, with what is sent once")
+    styles = [*((one, colour, "-", one.case.label) for one, colour in zip(cases, colours, strict=False)),
+              *((one, "black", style, f"{one.case.label}, with what is sent once")
                 for one, style in zip(ours, ("-", "--"), strict=False))]  # fmt: skip
-    title = ""
+    title, column = next(iter(qualities.items()))
     for one, colour, style, name in styles:
-        title, values = next(iter(one.qualities.items()))
         sent = mean_bits(one)[1:] + one.once_up
         band(objective, sent, excess(one, lowest), name, colour, style)
-        band(quality, sent, np.atleast_2d(values)[:, 1:], name, colour, style)
+        band(quality, sent, getattr(one, column)[:, 1:], name, colour, style)
     objective.set(xscale="log", yscale="log", ylabel="(F(x) − F_low) / F_low")
     quality.set(xscale="log", ylabel=f"{title} (dB)")
     finish((objective, quality), "bits sent by clients")
@@ -145,7 +132,7 @@ def pictures(lines: Sequence[Line], truth: Array) -> Any:
     sizes = [float(np.sqrt(np.mean((line.picture - truth) ** 2))) for line in lines]
     most = float(f"{SPREAD * max(sizes, default=1.0):.0e}")
     for line, (above, below) in zip(lines, panels.T[1:], strict=True):
-        title = f"{label(line.case).removeprefix('FPDFP, ')}\n{line.picture_psnr(truth):.2f} dB"
+        title = f"{line.case.label.removeprefix('FPDFP, ')}\n{line.slice_psnr[0, -1]:.2f} dB"
         show(above, line.picture, title)
         image = show(below, line.picture - truth, "error", cmap="RdBu_r", vmin=-most, vmax=most)
         if line is lines[-1]:

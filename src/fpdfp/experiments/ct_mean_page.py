@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from fpdfp._units import format_bits
-from fpdfp.experiments.ct_cases import DUAL_STEPS, LEVELS_DOWN, LEVELS_UP
-from fpdfp.experiments.ct_setting import MEAN, SCANS
-from fpdfp.experiments.page import braces, upper
+from fpdfp.declarative.settings import MEAN
+from fpdfp.experiments.ct_runs import DUAL_STEPS, LEVELS_DOWN, LEVELS_UP, SIZES
+from fpdfp.experiments.page import braces, rows, upper
 
 PAGE = """\
 # Federated cone-beam CT, the data term rescaled: size {name}
@@ -97,7 +97,7 @@ def write(summary: dict[str, Any], figures: Sequence[str]) -> str:
 def command(summary: dict[str, Any]) -> str:
     """The command that makes the page."""
     rounds, file = summary["rounds"], summary["problem"]["file"]
-    given = "" if rounds == SCANS[MEAN, summary["size"]].rounds else f" --rounds {rounds}"
+    given = "" if rounds == SIZES[MEAN, summary["size"]].rounds else f" --rounds {rounds}"
     return f"fpdfp reproduce ct --model mean --size {summary['size']}{given}" + (f" --volume {file}" if file else "")
 
 
@@ -107,10 +107,10 @@ def table(cases: Sequence[dict[str, Any]], rounds: int) -> str:
         f"case ({rounds} rounds unless said)", "step", "PSNR at the end", "best, after", "in the paper", "objective",
         "bits up a round", "bits up",
     ]  # fmt: skip
-    return "\n".join([f"| {' | '.join(header)} |", "|" + " --- |" * len(header), *map(row, cases)])
+    return rows(header, list(map(row, cases)))
 
 
-def row(case: dict[str, Any]) -> str:
+def row(case: dict[str, Any]) -> list[str]:
     """A line of the table."""
     rounds, sent = case["round"][-1], case["bits_up"][-1]
     label, step = case["label"], f"{case.get('gamma0_times_L', 0):g}/L, c = {case.get('c_times_rounds', 0):g}/rounds"
@@ -120,8 +120,7 @@ def row(case: dict[str, Any]) -> str:
         bits += f" and {format_bits(case['bits_once_up'])} once"
     paper = "" if case["psnr_in_the_paper"] is None else f"{case['psnr_in_the_paper']:.2f}"
     best = max(range(len(case["psnr"])), key=case["psnr"].__getitem__)
-    cells = [
+    return [
         label, step, f"{case['psnr'][-1]:.2f}", f"{case['psnr'][best]:.2f}, {case['round'][best]}", paper,
         f"{case['objective'][-1]:.6g}", format_bits(sent / rounds), bits,
     ]  # fmt: skip
-    return f"| {' | '.join(cells)} |"

@@ -9,21 +9,22 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp._units import format_bits
-from fpdfp.experiments.ct_cases import (
+from fpdfp.declarative.settings import PRINTED
+from fpdfp.experiments import ties
+from fpdfp.experiments.ct_claims import PART
+from fpdfp.experiments.ct_lines import HORIZONS, LAST, PER, Line, Lines, lines_of
+from fpdfp.experiments.ct_runs import (
     DUAL_STEPS,
     LEVELS_DOWN,
     LEVELS_UP,
     OURS,
     PAPER,
+    SEEDS,
+    SIZES,
     cases,
-    label,
     our_cases,
 )
-from fpdfp.experiments.ct_claims import PART
-from fpdfp.experiments.ct_lines import CONFIDENCE, HORIZONS, LAST, PER, Line, Lines, lines_of
-from fpdfp.experiments.ct_setting import PRINTED, SCANS
-from fpdfp.experiments.ct_units import SEEDS
-from fpdfp.experiments.page import item
+from fpdfp.experiments.page import item, rows
 
 PAGE = """\
 # Federated cone-beam CT as the paper prints it: size {name}
@@ -111,7 +112,7 @@ def write(summary: dict[str, Any]) -> str:
         last=100 * LAST,
         horizons=horizons(lines),
         claims="\n".join(map(item, summary["claims"])),
-        confidence=100 * CONFIDENCE,
+        confidence=100 * ties.CONFIDENCE,
         part=100 * PART,
         lowest=summary["lowest"],
         figures="\n\n".join(f"![{one}]({one}.png)" for one in summary["figures"]),
@@ -121,7 +122,7 @@ def write(summary: dict[str, Any]) -> str:
 def command(summary: dict[str, Any]) -> str:
     """The command that makes the page."""
     file, size = summary["file"], summary["size"]
-    usual = {"rounds": SCANS[PRINTED, size].rounds, "seeds": 1 if file else SEEDS}
+    usual = {"rounds": SIZES[PRINTED, size].rounds, "seeds": 1 if file else SEEDS}
     given = "".join(f" --{name} {summary[name]}" for name, value in usual.items() if summary[name] != value)
     return f"fpdfp reproduce ct --size {size}{given}" + (f" --volume {file}" if file else "")
 
@@ -136,7 +137,7 @@ def missing(names: Sequence[str], codes: Sequence[str]) -> str:
 
 def size_note(volume: Sequence[int]) -> str:
     """What a smaller slice means for the levels."""
-    theirs, here = SCANS[PRINTED, "paper"].volume, volume[0] * volume[1]
+    theirs, here = SIZES[PRINTED, "paper"].scan.volume, volume[0] * volume[1]
     entries = theirs[0] * theirs[1]
     if here == entries:
         return ""
@@ -175,11 +176,6 @@ def table(lines: Lines, rounds: int) -> str:
     return rows(header, [row(one, rounds) for one in in_order(lines)])
 
 
-def rows(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
-    return "\n".join(f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *cells])
-
-
 def row(one: Line, rounds: int) -> list[str]:
     """A line of the table."""
     done, middle = one.rounds[-1], one.slice_psnr.mean(axis=0)
@@ -188,7 +184,7 @@ def row(one: Line, rounds: int) -> list[str]:
     once_up, once_down = (f" and {format_bits(bits)} once" if bits else "" for bits in (one.once_up, one.once_down))
     paper = PAPER.get(one.case)
     return [
-        label(one.case) + ("" if done == rounds else f", {done:.0f} rounds"), str(len(one.seeds)),
+        one.case.label + ("" if done == rounds else f", {done:.0f} rounds"), str(len(one.seeds)),
         spread(one.objective[:, -1], 7, "g"), spread(one.slice_psnr[:, -1], 2, "f"), spread(one.psnr[:, -1], 2, "f"),
         "" if paper is None else f"{paper:.2f}", f"{middle[best]:.2f}, {one.rounds[best]:.0f}",
         format_bits(up / done), format_bits(up) + once_up, format_bits(down) + once_down,
@@ -213,5 +209,5 @@ def horizons(lines: Lines) -> str:
         middle = one.slice_psnr.mean(axis=0)
         relative = one.slope(one.objective) / one.objective[:, -1].mean()
         slopes = [f"{one.slope(one.slice_psnr):+.3f}", f"{one.slope(one.psnr):+.3f}", f"{relative:+.1e}"]
-        cells.append([label(one.case), *(f"{middle[one.at(part)]:.2f}" for part in HORIZONS), *slopes])
+        cells.append([one.case.label, *(f"{middle[one.at(part)]:.2f}" for part in HORIZONS), *slopes])
     return rows(header, cells)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.experiments.claims import EARLY, clients_of, levels_of, named
-from fpdfp.experiments.graph_guided import Task
-from fpdfp.experiments.runs import AUTOMATIC, FIXED_LEVELS, GAMMAS, LEVELS, SWEPT, Case, Findings, Line, Sweep
+from fpdfp.experiments.cases import Case, named
+from fpdfp.experiments.claims import EARLY, clients_of, levels_of
+from fpdfp.experiments.graph_guided import AUTOMATIC, FIXED_LEVELS, GAMMAS, LEVELS, SWEPT, Findings, Line, Sweep, Task
 
 #: Text in SVG files stays text, and the same picture is the same file.
 SETTINGS: Any = {"svg.fonttype": "none", "svg.hashsalt": "fpdfp", "font.size": 9}

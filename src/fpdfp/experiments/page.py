@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fpdfp.experiments import ties
-from fpdfp.experiments.runs import FINALISTS, LAST
+from fpdfp.experiments.cases import LAST
+from fpdfp.experiments.graph_guided import FINALISTS
 
 PAGE = """\
 # Graph-guided logistic regression: {name}
@@ -123,6 +124,11 @@ def write(name: str, summary: dict[str, Any], figures: Sequence[str]) -> str:
     )
 
 
+def rows(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *cells])
+
+
 def table(cases: Sequence[dict[str, Any]], rounds: int) -> str:
     """The table of cases."""
     return HEADER.format(rounds=rounds) + "\n".join(map(row, cases))
@@ -130,17 +136,14 @@ def table(cases: Sequence[dict[str, Any]], rounds: int) -> str:
 
 def transposed(what: str, columns: Sequence[dict[str, Any]], horizons: Sequence[dict[str, Any]], form: str) -> str:
     """A table with a column for each horizon."""
-    lines = [[what, *(f"{one['rounds']:,} rounds" for one in horizons)], ["---"] * (len(horizons) + 1)]
-    lines += [[name, *(form.format(column[name]) for column in columns)] for name in columns[0]]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    header = [what, *(f"{one['rounds']:,} rounds" for one in horizons)]
+    return rows(header, [[name, *(form.format(column[name]) for column in columns)] for name in columns[0]])
 
 
 def verdict_table(claims: Sequence[dict[str, str]], own: bool) -> str:
     """The claims with their verdicts; with a column for cases tuned each for itself, if there are any."""
-    lines = [["claim", "one step for all", *(["each tuned for itself"] if own else [])]]
-    lines += [["---"] * len(lines[0])]
-    lines += [[one["claim"], one["verdict"], *([one["own"]] if own else [])] for one in claims]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    header = ["claim", "one step for all", *(["each tuned for itself"] if own else [])]
+    return rows(header, [[one["claim"], one["verdict"], *([one["own"]] if own else [])] for one in claims])
 
 
 def braces(values: Sequence[float]) -> str:

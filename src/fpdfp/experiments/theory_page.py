@@ -11,8 +11,10 @@ import numpy as np
 import fpdfp
 from fpdfp import steps
 from fpdfp._typing import Array
-from fpdfp.experiments import pool, theory
+from fpdfp.declarative import pool
+from fpdfp.experiments import theory
 from fpdfp.experiments.figures import COLOURS, SETTINGS, figure_of, finish
+from fpdfp.experiments.page import rows
 from fpdfp.experiments.theory import Measured
 
 
@@ -241,7 +243,7 @@ def table(number: str, entries: list[dict[str, Any]]) -> str:
     slopes = number == "2"
     header = ["setting", "K" if slopes else "γ_0", "D₂ (as printed)", "E‖x_k − x\\*‖² at the end"]
     header += [*(["slope"] if slopes else []), "bounded quantity at the end", "bound"]
-    lines = [header, ["---"] * len(header)]
+    lines = []
     for one in entries:
         start = ("none" if one["K"] is None else str(one["K"])) if slopes else f"{one['gamma0']:.4f}"
         slope = [f"{one['slope']:+.2f}"] if slopes else []
@@ -249,4 +251,4 @@ def table(number: str, entries: list[dict[str, Any]]) -> str:
         held = one["bound_at_the_end"] is not None
         ends = [f"{one[name]:.2e}" if held else "none" for name in ("bounded_at_the_end", "bound_at_the_end")]
         lines.append([one["name"], start, d2, f"{one['at_the_end']:.2e}", *slope, *ends])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return rows(header, lines)
