@@ -53,7 +53,7 @@ def graph_guided(folder: Path, runs: Mapping[str, Mapping[str, Any]], seeds: tup
 
 def reconstruction(folder: Path, size: str, runs: Mapping[str, Mapping[str, Any]]) -> Path:
     """Record reconstructions of the thorax phantom among 17 clients, each by name with its arguments."""
-    chosen = ct_runs.SIZES[ct_runs.MEAN, size].build()
+    chosen = ct_runs.SIZES["mean", size].build()
     for name, arguments in runs.items():
         recorder = Recorder(folder / name, chosen.problem, name=name, truth=chosen.truth, voxel=chosen.scan.voxel)
         recorder.solve(clients_per_round=5, metrics={"psnr": chosen.psnr}, progress=False, **arguments)

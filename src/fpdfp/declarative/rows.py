@@ -29,6 +29,7 @@ class BuiltRows(Built):
     test_features: Any = None
     test_labels: Any = None
     graph: FeatureGraph | None = None
+    l2: float = 0.0
 
 
 class Rows(NamedTuple):
@@ -78,6 +79,7 @@ def build(settings: dict[str, Any]) -> BuiltRows:
         lambda: fpdfp.reference_solution(problem, tol=TOLERANCE).objective,
         linear_model(names, intercept=intercept, graph=graph, classes=classes, standardized=bool(data["standardize"])),
         features=X[train], labels=targets[train], test_features=X[test], test_labels=targets[test], graph=graph,
+        l2=loss["l2"],
     )  # fmt: skip
 
 
