@@ -14,7 +14,7 @@ import pytest
 from fpdfp.declarative import build
 from fpdfp.declarative.scan import fitted
 from fpdfp.declarative.settings import MEAN
-from fpdfp.experiments import ct_mean, ct_mean_claims, ct_mean_page
+from fpdfp.experiments import ct_mean, ct_mean_claims, ct_page
 from fpdfp.experiments.cases import Case, Step
 from fpdfp.experiments.ct_lines import Line, lines_of
 from fpdfp.experiments.ct_mean import reproduce
@@ -125,7 +125,7 @@ def test_evaluations_are_few() -> None:
 def test_committed_pages_say_what_the_numbers_say(name: str) -> None:
     folder = Path(__file__).parents[1] / "docs" / "results" / "ct" / name
     summary = json.loads((folder / "results.json").read_text())
-    assert (folder / "claims.md").read_text() == ct_mean_page.write(summary, FIGURES)
+    assert (folder / "claims.md").read_text() == ct_page.write_mean(summary, FIGURES)
     assert [claim._asdict() for claim in ct_mean_claims.judge(lines_in(summary))] == summary["claims"]
 
 

@@ -15,7 +15,7 @@ from fpdfp.ct.device import device_name
 from fpdfp.declarative import pool
 from fpdfp.declarative.scan import ITERATIONS
 from fpdfp.declarative.settings import MEAN
-from fpdfp.experiments import ct_figures, ct_mean_claims, ct_mean_page
+from fpdfp.experiments import ct_figures, ct_mean_claims, ct_page
 from fpdfp.experiments.cases import Case, Clock, Step, final, rounded
 from fpdfp.experiments.ct_lines import Line, lines_of
 from fpdfp.experiments.ct_runs import (
@@ -120,7 +120,7 @@ def reproduce(
     names = ct_figures.draw(
         lines, bench.store.picture("setting"), best["objective"], output, {"PSNR of the volume": "psnr"}
     )
-    (output / "claims.md").write_text(ct_mean_page.write(summary, names))
+    (output / "claims.md").write_text(ct_page.write_mean(summary, names))
     clock.lap("figures and text")
     spent = {name: {"seconds": one["seconds"], "rounds": one["seconds_in_rounds"]} for name, one in runs.items()}
     times = {"device": device_name(namespace(where.there)), "laps": clock.laps, "runs": spent}

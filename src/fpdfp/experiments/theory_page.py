@@ -14,7 +14,7 @@ from fpdfp._typing import Array
 from fpdfp.declarative import pool
 from fpdfp.experiments import theory
 from fpdfp.experiments.figures import COLOURS, SETTINGS, figure_of, finish
-from fpdfp.experiments.page import rows
+from fpdfp.experiments.page import fill, rows
 from fpdfp.experiments.theory import Measured
 
 
@@ -42,69 +42,6 @@ SETTINGS_OF: dict[int, tuple[Setting, ...]] = {
 
 #: Fewer rounds would not be enough.
 LEAST = 400
-
-PAGE = """\
-# Theorems 1 and 2
-
-Made by `fpdfp reproduce theory` (fpdfp {version}, {rounds} rounds, {seeds} seeds); everything in numbers is in
-[results.json](results.json).
-
-Both theorems are on FPDFP (Algorithm 4) under six assumptions: ∇f is 1/β-Lipschitz; f is μ-strongly convex; the
-quantizer is unbiased with E‖Q(x) − x‖² ≤ q‖x‖²; stochastic gradients are unbiased with a variance of at most σ², for
-all x; the clients' gradients differ from the mean gradient by at most δ² in the mean square, for all x; and the
-clients' duals are bounded by M. λ is at most 1/ρ_max(BBᵀ).
-
-They are measured where these constants are known exactly: {clients} clients with {samples} samples ½(x − a_ij)ᵀH(x −
-a_ij) each, x of {features} numbers, one diagonal H with entries from {mu:g} to {lipschitz:g}, mini-batches of
-{batch}, and {weight:g}‖Bx‖₁. With one H for all, σ² = {sigma2:.3f} and δ² = {delta2:.3f} do not depend on x; clients'
-duals are in a box, so that M² = m·{weight:g}². Where not everyone takes part, n = {n}; quantized messages are those
-of QSGD with s = {levels} (q = {q:.3f}). λ = 1/ρ_max(BBᵀ), D₁ = μ. Expectations are means over seeds.
-
-## Theorem 1: any B
-
-*For decreasing steps with infinite sum and finite sum of squares, liminf E‖x_k − x\\*‖² = 0.* B may have deficient
-row rank, as in the paper's experiments; here B = [differences; I], {m1} × {features}. The theorem has no rate, but
-its proof bounds the mean of E‖x_j − x\\*‖² weighted by the steps, and with it the least of them:
-
-    min_j≤k E‖x_j − x*‖²  ≤  Σ γ_j E‖x_j − x*‖² / Σ γ_j  ≤  (V_0 + D₂ Σ γ_j²) / (D₁ Σ γ_j)
-
-with V_k = ‖x_k − x\\*‖² + (γ_k²/λ)‖v_k − v\\*‖² and sums over j ≤ k, from the first round on if γ_0 is at most (2μ −
-D₁) / (3/β² + C₁ + C₂). The steps are that γ_0 divided by (1 + k/100)^0.6.
-
-{table1}
-
-![Theorem 1](theorem1.png)
-
-The measured mean is at most {ratio1} times the bound in any round. With a constant step, γ_0 of the first line, the
-sum of squares is infinite, and the error stops falling.
-
-## Theorem 2: B of full row rank
-
-*For γ_k = 2/(D₁k + 1), 0 < D₁ < 2μ, and B of full row rank, from a round K on*
-
-    E V_k+1  ≤  ((D₁K + 1)/(D₁k + 1))² E V_K + 4D₂/((D₁k + 1)D₁)
-
-B is the {m2} × {features} difference matrix; K is the first round with γ_k at most (2μ − D₁)/(3/β² + C₁ + C₂) and at
-most λρ_min(BBᵀ)/D₁. Slopes are those of log E V_k against log k from round {start} on, with means over neighbouring
-rounds.
-
-{table2}
-
-![Theorem 2](theorem2.png)
-
-The measured V_k is at most {ratio2} times the bound in any round after K. The third line has no bound: for B of
-deficient row rank (ρ_min(BBᵀ) = 0) the proof gives no rate, and that the error falls as fast is seen, not proved.
-
-## The constants
-
-D₂ is as the proofs give it, which is not as Lemma 6 prints it: the factor 3 of Lemma 2 is lost there (σ² + δ² instead
-of 3(σ² + δ²)), ‖v − v\\*‖² ≤ 2M² should be 4M², and M²/λ stands inside the factor 2ρ_max(BBᵀ) instead of beside it:
-
-    D₂ = 3(σ² + δ²) + (4(1 + q)(N − n)/(n(N − 1)) + 1 + q) C₀,   C₀ = 4σ² + 8δ² + 8ρ_max(BBᵀ)M² + M²/λ
-
-and C₀ = 0 with everyone and exact messages. The bounds are worst cases: with quantized messages most of D₂ is M², the
-size of the duals, of which the method feels only the noise.
-"""
 
 
 def reproduce(output: Path, *, rounds: int = theory.ROUNDS, seeds: int = theory.SEEDS) -> dict[str, Any]:
@@ -232,10 +169,7 @@ def write(summary: dict[str, Any]) -> str:
         f"ratio{number}": f"{max(one['largest_share_of_bound'] or 0.0 for one in entries):.2g}"
         for number, entries in summary["theorems"].items()
     }
-    return PAGE.format(
-        **summary["problem"], **tables, **shares, start=theory.FIRST, version=summary["version"],
-        rounds=summary["rounds"], seeds=summary["seeds"],
-    )  # fmt: skip
+    return fill("theory", summary, (), **tables, **shares, start=theory.FIRST)
 
 
 def table(number: str, entries: list[dict[str, Any]]) -> str:
