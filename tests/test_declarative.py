@@ -21,7 +21,6 @@ import fpdfp
 from fpdfp.cli import app
 from fpdfp.declarative import build, comparison, diagnosis, made, rows, runner
 from fpdfp.declarative.document import Document, SettingsError
-from fpdfp.declarative.example import EXAMPLE
 from fpdfp.declarative.settings import Case, read
 from fpdfp.declarative.table import nearest
 from fpdfp.runs import load, toml, writing
@@ -175,7 +174,7 @@ class TestSettings:
     """What is accepted, and what comes of it."""
 
     def test_the_example_is_whole(self, tmp_path: Path) -> None:
-        case = the_case(tmp_path, EXAMPLE.format(name="experiment.toml"))
+        case = the_case(tmp_path, Path(build.__file__).with_name("example.toml").read_text())
         assert case.settings["operator"] == {"kind": "graph", "alpha": 0.1, "stacked": True, "form": "weights"}
         assert case.settings["run"]["evaluate_every"] == "automatic"
 

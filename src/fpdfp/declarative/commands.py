@@ -51,12 +51,12 @@ def init(
     Example: fpdfp init experiment.toml
     """
     with told():
-        from fpdfp.declarative.example import EXAMPLE
         from fpdfp.runs import writing
 
         if file.exists() and not force:
             raise ValueError(f"{file} is there already; --force replaces it")
-        writing.write(file, EXAMPLE.format(name=file.name).encode())
+        example = Path(__file__).with_name("example.toml").read_text(encoding="utf-8")
+        writing.write(file, example.replace("NAME", file.name).encode())
     typer.echo(f"{file} is written; fpdfp run {file} runs it")
 
 

@@ -153,41 +153,37 @@ def check(document: Document) -> Settings:
     if kind == "ct":
         if "operator" in document.data:
             document.fail(("operator",), '[operator] is for tables: with data.kind = "ct" it follows from the penalty')
-        _ct(tables)
+        _check_scan(tables)
     else:
-        _rows(tables)
+        _check_rows(tables)
     method = made.check(tables["method"], made.METHODS, ("automatic",))
     made.check_messages(tables["compressor"])
     made.check(tables["downlink"], made.COMPRESSORS, ("automatic", "none"))
-    _run(tables["run"], kind, tables, method)
+    _check_run(tables["run"], kind, tables, method)
+    for section in ("data", "split", "loss", "operator", "penalty", "run"):
+        tables[section].accept()
     return {"name": name, **{key: table.resolved for key, table in tables.items() if table.resolved}}
 
 
-def _rows(tables: dict[str, Table]) -> None:
+def _check_rows(tables: dict[str, Table]) -> None:
     """Check the sections of an experiment on rows of features."""
-    data = tables["data"]
-    if "file" in data.values and "name" in data.values:
-        data.fail("file", "cannot be given beside data.name: the rows come from one of them")
-    common = ["kind", "test", "standardize", "intercept", "share_names", "seed"]
-    sparse = False
-    if "file" in data.values:
-        table = data.text("file").lower().endswith(TABLES)
-        own = ["label", "site", "drop", "categories"] if table else ["features"]
-        data.accept(["file", *own, *common])
+    data, loss = tables["data"], tables["loss"]
+    if data.gives("file"):
+        if data.gives("name"):
+            data.fail("file", "cannot be given beside data.name: the rows come from one of them")
         data.file("file")
-        sparse = not table
-        if table:
+        sparse = not data.resolved["file"].lower().endswith(TABLES)
+        if not sparse:
             data.text("label")
-            if "site" in data.values:
+            if data.gives("site"):
                 data.text("site")
             data.texts("drop", [])
             data.text("categories", "error", ["error", "onehot"])
-        elif "features" in data.values:
+        elif data.gives("features"):
             data.integer("features", at_least=1)
     else:
-        data.accept(["name", "file", "directory", *common])
         sparse = data.text("name", REQUIRED, NAMED) in SPARSE
-        if "directory" in data.values:
+        if data.gives("directory"):
             if not sparse:
                 data.fail("directory", f"is for {' and '.join(SPARSE)}, which may lie in a folder")
             data.file("directory", folder=True)
@@ -200,22 +196,20 @@ def _rows(tables: dict[str, Table]) -> None:
     data.flag("intercept", True)
     data.flag("share_names", True)
     data.integer("seed", 0)
-    _split(tables["split"], SPLITS, data)
-    loss = tables["loss"]
-    loss.accept(["kind", "l2"])
+    _check_split(tables["split"], SPLITS, data)
+    tables["split"].text("weights", "uniform", ["uniform", "samples"])
     loss.text("kind", "logistic", ["logistic", "least-squares", "softmax"])
     loss.real("l2", 1e-3, at_least=0.0)
-    _operator(tables["operator"], data)
-    _penalty(tables["penalty"], ("l1", "group", "box", "non-negative", "none"))
+    _check_operator(tables["operator"], data)
+    _check_penalty(tables["penalty"], ("l1", "group", "box", "non-negative", "none"))
 
 
-def _ct(tables: dict[str, Table]) -> None:
+def _check_scan(tables: dict[str, Table]) -> None:
     """Check the sections of an experiment on a scan."""
-    data = tables["data"]
-    data.accept(["kind", "model", "phantom", "volume", "shape", "detector", "views", "noise", "seed", "device"])
+    data, loss = tables["data"], tables["loss"]
     data.text("model", MEAN, MODELS)
-    if "volume" in data.values:
-        if "phantom" in data.values:
+    if data.gives("volume"):
+        if data.gives("phantom"):
             data.fail("phantom", "cannot be given beside data.volume: the truth is one of them")
         data.file("volume")
     else:
@@ -226,41 +220,31 @@ def _ct(tables: dict[str, Table]) -> None:
     data.real("noise", 0.1, at_least=0.0)
     data.integer("seed", 0)
     data.text("device", "cpu", ["cpu", "cuda", "auto"])
-    _split(tables["split"], SPLITS_OF_VIEWS, None)
-    loss = tables["loss"]
-    loss.accept(["kind", "l2"])
+    _check_split(tables["split"], SPLITS_OF_VIEWS, data)
     loss.text("kind", "least-squares", ["least-squares"])
     loss.real("l2", 0.0, at_least=0.0)
-    _penalty(tables["penalty"], ("tv", "non-negative", "box", "none"))
+    _check_penalty(tables["penalty"], ("tv", "non-negative", "box", "none"))
 
 
-def _split(split: Table, kinds: tuple[str, ...], data: Table | None) -> None:
+def _check_split(split: Table, kinds: tuple[str, ...], data: Table) -> None:
     if isinstance(split.values.get("kind"), str):
         split.values = {**split.values, "kind": split.values["kind"].replace("-", "_")}
     kind = split.text("kind", "iid", kinds)
-    own = {"by_column": [], "iid": ["clients", "seed"], "by_label": ["clients"]}.get(
-        kind, ["clients", "concentration", "at_least", "seed"]
-    )
-    split.accept(["kind", *own] if data is None else ["kind", *own, "weights"])
-    if kind == "by_column" and (data is None or "site" not in data.values):
-        split.fail("kind", "is 'by_column', which needs data.site: the column of the file that says who holds a row")
-    if "clients" in own:
-        split.integer("clients", 10, at_least=1)
-    if "concentration" in own:
-        split.real("concentration", 0.5, above=0.0)
-        split.integer("at_least", 1, at_least=1)
+    if kind == "by_column":
+        if "site" not in data.values:
+            split.fail("kind", "is 'by_column', which needs data.site: the column that says who holds a row")
+        return
+    split.integer("clients", 10, at_least=1)
     if kind == "iid":
         split.integer_or("seed", "data", 0, at_least=0)
-    elif "seed" in own:
+    elif kind != "by_label":
+        split.real("concentration", 0.5, above=0.0)
+        split.integer("at_least", 1, at_least=1)
         split.integer("seed", 0)
-    if data is not None:
-        split.text("weights", "uniform", ["uniform", "samples"])
 
 
-def _operator(operator: Table, data: Table) -> None:
+def _check_operator(operator: Table, data: Table) -> None:
     kind = operator.text("kind", "identity", ["identity", "graph", "difference", "gradient", "file"])
-    own = {"graph": ["alpha", "stacked", "form"], "gradient": ["shape"], "file": ["file"]}.get(kind, [])
-    operator.accept(["kind", *own])
     if kind == "graph":
         operator.real("alpha", 0.1, above=0.0)
         operator.flag("stacked", True)
@@ -273,11 +257,9 @@ def _operator(operator: Table, data: Table) -> None:
         operator.file("file", endings=(".npz", ".mtx", ".mtx.gz"))
 
 
-def _penalty(penalty: Table, kinds: tuple[str, ...]) -> None:
+def _check_penalty(penalty: Table, kinds: tuple[str, ...]) -> None:
     kind = penalty.text("kind", kinds[0], kinds)
-    own = {"l1": ["weight"], "tv": ["weight"], "group": ["weight", "size"], "box": ["lower", "upper"]}.get(kind, [])
-    penalty.accept(["kind", *own])
-    if "weight" in own:
+    if kind in ("l1", "tv", "group"):
         penalty.real("weight", 1e-3, at_least=0.0)
     if kind == "group":
         penalty.integer_or("size", "automatic", "automatic", at_least=1)
@@ -288,12 +270,12 @@ def _penalty(penalty: Table, kinds: tuple[str, ...]) -> None:
 
 
 def run_options() -> dict[str, inspect.Parameter]:
-    """Return the options of ``fpdfp.solve`` that ``[run]`` can give; others have sections, or are the runner's."""
+    """Return the options that ``[run]`` can give, with their types; others have sections, or are the runner's."""
     found = inspect.signature(fpdfp.solve, eval_str=True).parameters
     return {name: one for name, one in found.items() if name not in NOT_IN_RUN}
 
 
-def _run_option(run: Table, option: inspect.Parameter) -> None:
+def _check_option(run: Table, option: inspect.Parameter) -> None:
     """Check an option of a run by its type; where it may be None, a word stands for that, or 0 for a number."""
     name, kinds = option.name, made.alternatives(option.annotation)
     default = DEFAULTS.get(name, option.default)
@@ -310,11 +292,9 @@ def _run_option(run: Table, option: inspect.Parameter) -> None:
         run.integer(name, default, at_least=1, at_most=MAX_ROUNDS)
 
 
-def _run(run: Table, kind: str, tables: dict[str, Table], method: Any) -> None:
-    options = run_options()
-    run.accept([*options, "seeds", "reference", "engine", "history"])
-    for option in options.values():
-        _run_option(run, option)
+def _check_run(run: Table, kind: str, tables: dict[str, Table], method: Any) -> None:
+    for option in run_options().values():
+        _check_option(run, option)
     per_round, clients = run.resolved["clients_per_round"], tables["split"].resolved.get("clients")
     if isinstance(per_round, int) and clients is not None and per_round > clients:
         run.fail("clients_per_round", f"must be at most split.clients, {clients}, got {per_round}")

@@ -31,6 +31,7 @@ class Table:
             document.fail(path, f"{'.'.join(path)} must be a section, [{'.'.join(path)}], got {shown(values)}")
         self.values: dict[str, Any] = values
         self.resolved: dict[str, Any] = {}
+        self.known: list[str] = []
 
     @property
     def title(self) -> str:
@@ -41,9 +42,14 @@ class Table:
         """Raise an error about a key."""
         self.document.fail((*self.path, key), f"{'.'.join((*self.path, key))} {message}")
 
-    def accept(self, names: Iterable[str], what: str = "key") -> None:
-        """Refuse keys that have other names, and tell the nearest one."""
-        known = list(names)
+    def gives(self, key: str) -> bool:
+        """Whether a key is there that may be left out."""
+        self.known.append(key)
+        return key in self.values
+
+    def accept(self, names: Iterable[str] = (), what: str = "key") -> None:
+        """Refuse keys that have other names, by default than those that were read, and tell the nearest one."""
+        known = list(names) or list(dict.fromkeys(self.known))
         for key in self.values:
             if key not in known:
                 near = nearest(key, known)
@@ -56,6 +62,7 @@ class Table:
 
     def take(self, key: str, default: Any, *kinds: type) -> Any:
         """Return a value of one of the kinds; whole numbers count as numbers."""
+        self.known.append(key)
         if key not in self.values:
             if default is REQUIRED:
                 self.document.fail((*self.path, key), f"{self.title} must have the key {key!r}")
@@ -79,7 +86,7 @@ class Table:
             self.fail(key, f"must be one of {', '.join(map(repr, accepted))}, got {value!r}{hint}")
         return value
 
-    def flag(self, key: str, default: Any = REQUIRED) -> bool:
+    def flag(self, key: str, default: bool) -> bool:
         """Return true or false."""
         return bool(self.take(key, default, bool))
 
