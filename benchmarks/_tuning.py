@@ -21,7 +21,6 @@ import numpy as np
 import fpdfp
 from benchmarks._problems import Setting
 from fpdfp import steps
-from fpdfp.declarative import pool
 from fpdfp.experiments.cases import Step
 
 GAMMAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
@@ -92,8 +91,21 @@ def tune(
         return [ranked(found[one]) for one in left]
 
     for same in by_levels.values():
-        pool.halve(same, plan, score)
+        halve(same, plan, score)
     return found
+
+
+def halve(
+    grid: Sequence[Choice],
+    plan: Sequence[tuple[int, Callable[[int], int]]],
+    score: Callable[[Sequence[Choice], int], list[Any]],
+) -> list[Choice]:
+    """Return the settings that are left, best first, after stages of (rounds, how many of so many go on)."""
+    left = list(grid)
+    for rounds, survivors in plan:
+        scores = dict(zip(left, score(left, rounds), strict=True))
+        left = sorted(left, key=scores.__getitem__)[: survivors(len(left))]
+    return left
 
 
 def stages(

@@ -89,6 +89,18 @@ def deal(
     return dealt
 
 
+def make_penalty(penalty: dict[str, Any]) -> fpdfp.penalties.Penalty:
+    """Make a penalty that needs no more than its own settings; that of images is the total variation."""
+    kind = penalty["kind"]
+    if kind == "l1":
+        return fpdfp.penalties.L1(penalty["weight"])
+    if kind == "tv":
+        return fpdfp.penalties.GroupL12(penalty["weight"], axis=0)
+    if kind == "box":
+        return fpdfp.penalties.Box(penalty["lower"], penalty["upper"])
+    return fpdfp.penalties.NonNegative() if kind == "non-negative" else fpdfp.penalties.Zero()
+
+
 def how(settings: Settings) -> dict[str, Any]:
     """Return method, messages and the rest of what ``fpdfp.solve`` is to be given."""
     run, method = settings["run"], settings["method"]

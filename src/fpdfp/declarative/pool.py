@@ -14,7 +14,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from fpdfp._typing import Array
 from fpdfp.engines.files import write_whole
 from fpdfp.methods.base import Method
 
-Grid = TypeVar("Grid")
 #: Parts of the package that change no run.
 LOOKERS_ON = ("cli.py", "declarative", "estimators", "experiments", "loggers", "report", "runs")
 
@@ -183,16 +182,3 @@ class Scores:
         if todo and not self.progress.console.is_terminal:
             self.progress.console.print(f"{title} {len(todo)} runs done")
         return [self.store.read(job[0]) for job in jobs]
-
-
-def halve(
-    grid: Sequence[Grid],
-    plan: Sequence[tuple[int, Callable[[int], int]]],
-    score: Callable[[Sequence[Grid], int], list[Any]],
-) -> list[Grid]:
-    """Return the settings that are left, best first, after stages of (rounds, how many of so many go on)."""
-    left = list(grid)
-    for rounds, survivors in plan:
-        scores = dict(zip(left, score(left, rounds), strict=True))
-        left = sorted(left, key=scores.__getitem__)[: survivors(len(left))]
-    return left

@@ -12,7 +12,7 @@ import fpdfp
 from fpdfp import datasets
 from fpdfp._typing import Array
 from fpdfp.datasets import FeatureGraph, feature_graph
-from fpdfp.declarative.build import Built, deal
+from fpdfp.declarative.build import Built, deal, make_penalty
 from fpdfp.declarative.document import SettingsError
 from fpdfp.runs import linear_model
 
@@ -225,15 +225,8 @@ def _from_file(path: Path) -> Any:
 
 
 def _penalty(penalty: dict[str, Any], operator: dict[str, Any], shape: Any, matrix: Any) -> fpdfp.penalties.Penalty:
-    kind = penalty["kind"]
-    if kind == "none":
-        return fpdfp.penalties.Zero()
-    if kind == "l1":
-        return fpdfp.penalties.L1(penalty["weight"])
-    if kind == "box":
-        return fpdfp.penalties.Box(penalty["lower"], penalty["upper"])
-    if kind == "non-negative":
-        return fpdfp.penalties.NonNegative()
+    if penalty["kind"] != "group":
+        return make_penalty(penalty)
     entries = shape[-1] if matrix is None else matrix.shape[0]
     size = penalty["size"]
     if size != "automatic":

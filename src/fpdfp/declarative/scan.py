@@ -27,7 +27,7 @@ from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array, IntArray
 from fpdfp.ct.device import module_for, moved
 from fpdfp.ct.geometry import ConeBeam
-from fpdfp.declarative.build import Built, deal
+from fpdfp.declarative.build import Built, deal, make_penalty
 from fpdfp.declarative.settings import MEAN, PRINTED
 
 #: The side of a voxel.
@@ -157,15 +157,7 @@ def problem_of(projections: Array, scan: Scan, owner: IntArray, penalty: dict[st
     """The problem among the owners of the views."""
     losses = ct.ProjectionLosses(projections, scan.geometry, clients=owner, l2=l2, scale="sum")
     linop = fpdfp.linops.Gradient(scan.volume) if penalty["kind"] == "tv" else None
-    return fpdfp.Problem(losses, _penalty(penalty), linop, weights=np.full(losses.n_clients, scan.weight))
-
-
-def _penalty(penalty: dict[str, Any]) -> fpdfp.penalties.Penalty:
-    if penalty["kind"] == "tv":
-        return fpdfp.penalties.GroupL12(penalty["weight"], axis=0)
-    if penalty["kind"] == "box":
-        return fpdfp.penalties.Box(penalty["lower"], penalty["upper"])
-    return fpdfp.penalties.NonNegative() if penalty["kind"] == "non-negative" else fpdfp.penalties.Zero()
+    return fpdfp.Problem(losses, make_penalty(penalty), linop, weights=np.full(losses.n_clients, scan.weight))
 
 
 def fitted(volume: Any, shape: tuple[int, int, int]) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,32 +12,17 @@ from fpdfp import _checks
 from fpdfp.declarative.pool import Store
 from fpdfp.declarative.scan import ITERATIONS
 from fpdfp.declarative.settings import PRINTED
-from fpdfp.experiments import ct_claims, ct_figures, ct_page
+from fpdfp.experiments import ct_claims, ct_figures, ct_page, page
+from fpdfp.experiments import ct_runs as scans
 from fpdfp.experiments.cases import Case
 from fpdfp.experiments.ct_lines import lines_of
-from fpdfp.experiments.ct_runs import (
-    CLIENTS,
-    COLUMNS,
-    FIXED_LEVELS,
-    MINIMUM,
-    PER_ROUND,
-    SEEDS,
-    SIZES,
-    Bench,
-    Unit,
-    cases,
-    name_of,
-    our_cases,
-)
+from fpdfp.experiments.ct_runs import Bench, Unit, cases, name_of, our_cases
 
 #: λ as the paper has it for this experiment, and the step in units of 1/L with L the mean of the clients' constants:
 #: constant, and the same for all cases.
 LAMBDA, STEP = 1 / 20, 1.0
 #: The cases that claims rest on have several seeds.
-SEVERAL = (
-    Case(PER_ROUND, None), Case(PER_ROUND, FIXED_LEVELS), Case(PER_ROUND, 500), Case(2, FIXED_LEVELS),
-    Case(CLIENTS, FIXED_LEVELS),
-)  # fmt: skip
+SEVERAL = (Case(5, None), Case(5, 1000), Case(5, 500), Case(2, 1000), Case(scans.CLIENTS, 1000))
 #: Columns whose numbers are rounded, to so many digits.
 DIGITS = {"objective": 9, "psnr": 6, "slice_psnr": 6}
 
@@ -64,9 +48,9 @@ def reproduce(
     """
     from rich.console import Console
 
-    console, started, chosen = Console(), time.monotonic(), SIZES[PRINTED, size]
+    console, started, chosen = Console(), time.monotonic(), scans.SIZES[PRINTED, size]
     bench = Bench(output / "runs", chosen, device, volume)
-    count = (SEEDS if volume is None else 1) if seeds is None else _checks.integer("seeds", seeds, at_least=1)
+    count = (scans.SEEDS if volume is None else 1) if seeds is None else _checks.integer("seeds", seeds, at_least=1)
     rounds = chosen.rounds if rounds is None else rounds
     units = plan(rounds, min(rounds, chosen.few), count)
     wanted = selected(units, only, seed)
@@ -81,28 +65,24 @@ def reproduce(
         bench.run_all(wanted, deadline, lambda text: console.print(text, highlight=False))
     if only or seed is not None:
         return None
-    summary = write(bench, units, output)
-    for claim in summary["claims"]:
-        console.print(f"[bold]{claim['verdict']}[/bold]: {claim['claim']}")
-    console.print(f"results, figures and claims: {output}", highlight=False)
-    return summary
+    return write(bench, units, output)
 
 
 def plan(rounds: int, few: int, seeds: int) -> list[Unit]:
     """Return all units, the most important first; those with everyone take longest, and their other seeds come late."""
-    runs = [(case, seed) for seed in range(seeds) for case in SEVERAL if seed == 0 or case.n < CLIENTS]
+    runs = [(case, seed) for seed in range(seeds) for case in SEVERAL if seed == 0 or case.n < scans.CLIENTS]
     runs += [(case, 0) for case in cases() if case not in SEVERAL]
-    runs += [(case, seed) for case in SEVERAL if case.n == CLIENTS for seed in range(1, seeds)]
+    runs += [(case, seed) for case in SEVERAL if case.n == scans.CLIENTS for seed in range(1, seeds)]
     return [
         *(Unit(f"{name_of(case)}-seed{seed}", case, seed, rounds) for case, seed in runs),
-        Unit(MINIMUM, None, 0, ITERATIONS),
+        Unit(scans.MINIMUM, None, 0, ITERATIONS),
         *(Unit(f"{name_of(case)}-seed0", case, 0, few) for case in our_cases()),
     ]
 
 
 def selected(units: Sequence[Unit], only: Sequence[str], seed: int | None) -> list[Unit]:
     """Return the units of some cases and of a seed."""
-    names = (*map(name_of, [*cases(), *our_cases()]), MINIMUM)
+    names = (*map(name_of, [*cases(), *our_cases()]), scans.MINIMUM)
     for name in only:
         _checks.choice("only", name, names)
     chosen = [unit for unit in units if not only or unit.name.removesuffix(f"-seed{unit.seed}") in only]
@@ -126,15 +106,14 @@ def write(bench: Bench, units: Sequence[Unit], output: Path) -> dict[str, Any]:
     """Write numbers, figures and the page of the runs that are there; say which are missing."""
     store, found = bench.store, {unit.name: bench.done(unit) for unit in units}
     setting = store.read("setting")
-    if setting is None or not any(name != MINIMUM and one for name, one in found.items()):
+    if setting is None or not any(name != scans.MINIMUM and one for name, one in found.items()):
         raise ValueError(f"output must be a folder with runs of so many rounds; {store.folder} has none")
     runs = {name: one for name, one in found.items() if one is not None}
     missing = [name for name, one in found.items() if one is None]
     summary = summarise(setting, runs, missing, 1 + max(unit.seed for unit in units))
     lines = lines_of(summary["runs"], {name: store.picture(name) for name in runs})
     summary["figures"] = ct_figures.draw(lines, store.picture("setting"), summary["lowest"], output)
-    (output / "results.json").write_text(json.dumps(summary, ensure_ascii=False) + "\n")
-    (output / "claims.md").write_text(ct_page.write(summary))
+    page.publish(output, summary, ct_page.write(summary), indent=None)
     return summary
 
 
@@ -143,7 +122,7 @@ def summarise(
 ) -> dict[str, Any]:
     """Everything in numbers, so that the page and the curves can be made anew from it."""
     kept = {name: with_fewer_digits(one) for name, one in runs.items()}
-    minimum = kept.pop(MINIMUM, None)
+    minimum = kept.pop(scans.MINIMUM, None)
     ends = [min(one["objective"]) for one in kept.values()]
     return {
         "experiment": "federated cone-beam CT with total variation",
@@ -171,5 +150,5 @@ def with_fewer_digits(run: Mapping[str, Any]) -> dict[str, Any]:
             return value
         return [few(name, one) for one in value] if isinstance(value, list) else float(f"{value:.{DIGITS[name]}g}")
 
-    columns = {name: few(name, value) for name, value in run.items() if name in (*COLUMNS, *DIGITS)}
+    columns = {name: few(name, value) for name, value in run.items() if name in (*scans.COLUMNS, *DIGITS)}
     return {**run, **columns}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from fpdfp._typing import Array
 from fpdfp.experiments.cases import Case
 from fpdfp.experiments.ct_lines import Line, Lines
 from fpdfp.experiments.ct_runs import FIXED_LEVELS, LEVELS, PARTICIPATION, PER_ROUND, our_cases, short
-from fpdfp.experiments.figures import COLOURS, SETTINGS, band, figure_of, finish
+from fpdfp.experiments.figures import COLOURS, SETTINGS, band, bits_and_rounds, figure_of, finish, move_legend, save
 
 #: An objective this near to the lowest, relative to it, is within the accuracy of that.
 FLOOR = 1e-6
@@ -36,37 +36,47 @@ def draw(
     by_levels = [lines[case] for case in (Case(PER_ROUND, levels) for levels in LEVELS) if case in lines]
     by_clients = [lines[case] for case in (Case(n, FIXED_LEVELS) for n in PARTICIPATION) if case in lines]
     ours = [lines[case] for case in our_cases() if case in lines]
+    levels, clients = (
+        (by_levels, names(by_levels), f"n = {PER_ROUND}"),
+        (by_clients, names(by_clients), f"s = {FIXED_LEVELS}"),
+    )
     with rc_context(SETTINGS):
         curves = {
-            "levels": against_rounds(by_levels, ours, qualities, lowest, f"n = {PER_ROUND}"),
-            "participation": against_rounds(by_clients, ours, qualities, lowest, f"s = {FIXED_LEVELS}"),
-            "bits": bits_and_rounds(by_levels, by_clients),
+            "levels": against_rounds(*levels, ours, qualities, lowest),
+            "participation": against_rounds(*clients, ours, qualities, lowest),
+            "bits": bits_and_rounds(levels, clients, unit="Gbit", show=mean),
             "against-bits": against_bits([*by_levels, *by_clients], ours, qualities, lowest),
         }
         slices = {
             "slices-levels": pictures([*by_levels, *ours], truth),
             "slices-participation": pictures(by_clients, truth),
         }
-        for name, figure in curves.items():
-            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
-        for name, figure in {**curves, **slices}.items():
-            figure.savefig(folder / f"{name}.png", dpi=110, metadata={"Software": None})
+        save(curves, folder, slices)
     return [*curves, *slices]
 
 
+def names(lines: Sequence[Line]) -> Callable[[Line], str]:
+    """Return what tells a line apart from others."""
+    return lambda line: short(line.case, [one.case for one in lines])
+
+
+def mean(axes: Any, x: Array, values: Array, label: str, colour: str) -> None:
+    """Draw the mean over seeds."""
+    axes.plot(x, values.mean(axis=0), color=colour, label=label, linewidth=1.4)
+
+
 def against_rounds(
-    lines: Sequence[Line], ours: Sequence[Line], qualities: Mapping[str, str], lowest: float, title: str
-) -> Any:
+    lines: Sequence[Line], name: Callable[[Line], str], title: str, ours: Sequence[Line],
+    qualities: Mapping[str, str], lowest: float,
+) -> Any:  # fmt: skip
     """Objective and PSNR against rounds."""
     figure, (objective, *others) = figure_of(1 + len(qualities), width=4.2)
-    names = {one.case: f"FPDFP, {short(one.case, [each.case for each in lines])}" for one in lines}
-    styles = [*((one, colour, "-") for one, colour in zip(lines, COLOURS, strict=False)),
-              *((one, "black", style) for one, style in zip(ours, ("-", "--"), strict=False))]  # fmt: skip
-    for one, colour, style in styles:
-        name = names.get(one.case, one.case.label)
-        band(objective, one.rounds[1:], excess(one, lowest), name, colour, style)
+    theirs = [(one, f"FPDFP, {name(one)}", colour, "-") for one, colour in zip(lines, COLOURS, strict=False)]
+    mine = [(one, one.case.label, "black", style) for one, style in zip(ours, ("-", "--"), strict=False)]
+    for one, *look in theirs + mine:
+        band(objective, one.rounds[1:], excess(one, lowest), *look)
         for axes, column in zip(others, qualities.values(), strict=True):
-            band(axes, one.rounds[1:], getattr(one, column)[:, 1:], name, colour, style)
+            band(axes, one.rounds[1:], getattr(one, column)[:, 1:], *look)
     objective.set(xscale="log", yscale="log", ylabel="(F(x) − F_low) / F_low", title=f"{title}: objective")
     for axes, quality in zip(others, qualities, strict=True):
         axes.set(xscale="log", ylabel="dB", title=quality)
@@ -79,26 +89,6 @@ def excess(line: Line, lowest: float) -> Array:
     return np.maximum(line.objective[:, 1:] / lowest - 1.0, FLOOR)
 
 
-def mean_bits(line: Line) -> Array:
-    """The bits that clients have sent, the mean over seeds."""
-    mean: Array = line.bits_up.mean(axis=0)
-    return mean
-
-
-def bits_and_rounds(by_levels: Sequence[Line], by_clients: Sequence[Line]) -> Any:
-    """Bits that clients send against rounds."""
-    figure, panels = figure_of(2)
-    for axes, lines in zip(panels, (by_levels, by_clients), strict=True):
-        for line, colour in zip(lines, COLOURS, strict=False):
-            name = short(line.case, [one.case for one in lines])
-            axes.plot(line.rounds, mean_bits(line) / 1e9, color=colour, label=name, linewidth=1.4)
-        axes.set(ylabel="Gbit sent by clients")
-    panels[0].set(title=f"n = {PER_ROUND}")
-    panels[1].set(title=f"s = {FIXED_LEVELS}")
-    finish(panels, "round")
-    return figure
-
-
 def against_bits(lines: Sequence[Line], ours: Sequence[Line], qualities: Mapping[str, str], lowest: float) -> Any:
     """Objective and PSNR of the paper's method and of ours against bits."""
     figure, (objective, quality) = figure_of(2, width=5.0)
@@ -109,14 +99,13 @@ def against_bits(lines: Sequence[Line], ours: Sequence[Line], qualities: Mapping
                 for one, style in zip(ours, ("-", "--"), strict=False))]  # fmt: skip
     title, column = next(iter(qualities.items()))
     for one, colour, style, name in styles:
-        sent = mean_bits(one)[1:] + one.once_up
+        sent = one.bits_up.mean(axis=0)[1:] + one.once_up
         band(objective, sent, excess(one, lowest), name, colour, style)
         band(quality, sent, getattr(one, column)[:, 1:], name, colour, style)
     objective.set(xscale="log", yscale="log", ylabel="(F(x) − F_low) / F_low")
     quality.set(xscale="log", ylabel=f"{title} (dB)")
     finish((objective, quality), "bits sent by clients")
-    objective.get_legend().remove()
-    quality.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.02, 0.5))
+    move_legend(objective, quality)
     return figure
 
 

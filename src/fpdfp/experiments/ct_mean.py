@@ -15,7 +15,7 @@ from fpdfp.ct.device import device_name
 from fpdfp.declarative import pool
 from fpdfp.declarative.scan import ITERATIONS
 from fpdfp.declarative.settings import MEAN
-from fpdfp.experiments import ct_figures, ct_mean_claims, ct_page
+from fpdfp.experiments import ct_figures, ct_mean_claims, ct_page, page
 from fpdfp.experiments.cases import Case, Clock, Step, final, rounded
 from fpdfp.experiments.ct_lines import Line, lines_of
 from fpdfp.experiments.ct_runs import (
@@ -116,18 +116,13 @@ def reproduce(
     # In single precision any of them may be the nearest to the minimum.
     best["objective"] = min(best["objective"], *rounded([one.objective.min() for one in lines.values()]))
     summary = results(bench, best, lines, rounds, tuned_rounds, tuned_size)
-    (output / "results.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
-    names = ct_figures.draw(
-        lines, bench.store.picture("setting"), best["objective"], output, {"PSNR of the volume": "psnr"}
-    )
-    (output / "claims.md").write_text(ct_page.write_mean(summary, names))
+    truth, shown = bench.store.picture("setting"), {"PSNR of the volume": "psnr"}
+    text = ct_page.write_mean(summary, ct_figures.draw(lines, truth, best["objective"], output, shown))
     clock.lap("figures and text")
     spent = {name: {"seconds": one["seconds"], "rounds": one["seconds_in_rounds"]} for name, one in runs.items()}
     times = {"device": device_name(namespace(where.there)), "laps": clock.laps, "runs": spent}
     (output / "times.json").write_text(json.dumps(times, indent=1) + "\n")
-    for claim in summary["claims"]:
-        console.print(f"[bold]{claim['verdict']}[/bold]: {claim['claim']}")
-    console.print(f"{clock}\nresults, figures and claims: {output}", highlight=False)
+    page.publish(output, summary, text, clock)
     return summary
 
 

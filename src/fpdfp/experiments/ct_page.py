@@ -10,19 +10,10 @@ import numpy as np
 from fpdfp._typing import Array
 from fpdfp._units import format_bits
 from fpdfp.declarative.settings import MEAN, PRINTED
+from fpdfp.experiments import ct_runs as scans
 from fpdfp.experiments.ct_claims import PART
 from fpdfp.experiments.ct_lines import HORIZONS, LAST, PER, Line, Lines, lines_of
-from fpdfp.experiments.ct_runs import (
-    DUAL_STEPS,
-    LEVELS_DOWN,
-    LEVELS_UP,
-    OURS,
-    PAPER,
-    SEEDS,
-    SIZES,
-    cases,
-    our_cases,
-)
+from fpdfp.experiments.ct_runs import cases, our_cases
 from fpdfp.experiments.page import braces, fill, rows, upper
 
 
@@ -34,14 +25,14 @@ def fill_scan(template: str, summary: dict[str, Any], figures: Sequence[str], us
     given = "".join(f" --{name} {summary[name]}" for name, value in usual.items() if summary[name] != value)
     command = f"fpdfp reproduce ct{model} --size {summary['size']}{given}" + (f" --volume {file}" if file else "")
     sides = {name: " × ".join(map("{:.4g}".format, problem[name])) for name in ("volume", "detector", "pixel")}
-    ours = {"dual_steps": DUAL_STEPS, "levels_up": LEVELS_UP, "levels_down": LEVELS_DOWN}
+    ours = {"dual_steps": scans.DUAL_STEPS, "levels_up": scans.LEVELS_UP, "levels_down": scans.LEVELS_DOWN}
     return fill(template, summary, figures, command=command, **sides, **ours, **more)
 
 
 def write(summary: dict[str, Any]) -> str:
     """Return the page in Markdown, from the results."""
     lines, size, file = lines_of(summary["runs"], {}), summary["size"], summary["file"]
-    usual = {"rounds": SIZES[PRINTED, size].rounds, "seeds": 1 if file else SEEDS}
+    usual = {"rounds": scans.SIZES[PRINTED, size].rounds, "seeds": 1 if file else scans.SEEDS}
     return fill_scan(
         "ct",
         summary,
@@ -67,7 +58,7 @@ def write_mean(summary: dict[str, Any], figures: Sequence[str]) -> str:
         "ct-mean",
         summary,
         figures,
-        {"rounds": SIZES[MEAN, summary["size"]].rounds},
+        {"rounds": scans.SIZES[MEAN, summary["size"]].rounds},
         ratio=problem["views"] / problem["weight_of_a_ray"] / problem["voxel"] ** 2,
         smaller=1 / problem["voxel"],
         gammas=braces(tuning["gamma0_times_L"]),
@@ -87,7 +78,7 @@ def missing(names: Sequence[str], codes: Sequence[str]) -> str:
 
 def size_note(volume: Sequence[int]) -> str:
     """What a smaller slice means for the levels."""
-    theirs, here = SIZES[PRINTED, "paper"].scan.volume, volume[0] * volume[1]
+    theirs, here = scans.SIZES[PRINTED, "paper"].scan.volume, volume[0] * volume[1]
     entries = theirs[0] * theirs[1]
     if here == entries:
         return ""
@@ -132,7 +123,7 @@ def row(one: Line, rounds: int) -> list[str]:
     best = int(np.argmax(middle))
     up, down = one.bits_up[:, -1].mean(), one.bits_down[:, -1].mean()
     once_up, once_down = (f" and {format_bits(bits)} once" if bits else "" for bits in (one.once_up, one.once_down))
-    paper = PAPER.get(one.case)
+    paper = scans.PAPER.get(one.case)
     return [
         one.case.label + ("" if done == rounds else f", {done:.0f} rounds"), str(len(one.seeds)),
         spread(one.objective[:, -1], 7, "g"), spread(one.slice_psnr[:, -1], 2, "f"), spread(one.psnr[:, -1], 2, "f"),
@@ -149,7 +140,7 @@ def spread(values: Array, digits: int, kind: str) -> str:
 
 def horizons(lines: Lines) -> str:
     """The slice on the way, and slopes at the end."""
-    theirs = [one for one in in_order(lines) if one.case.method != OURS]
+    theirs = [one for one in in_order(lines) if one.case.method != scans.OURS]
     if not theirs:
         return ""
     at = [f"{theirs[0].rounds[theirs[0].at(part)]:,.0f}" for part in HORIZONS]

@@ -18,7 +18,7 @@ from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array
 from fpdfp.ct.device import device_name
 from fpdfp.declarative import pool
-from fpdfp.declarative.build import build
+from fpdfp.declarative.build import build, how
 from fpdfp.declarative.scan import BuiltScan, Scan
 from fpdfp.declarative.settings import MEAN, PRINTED, Settings
 from fpdfp.experiments.cases import Case, Step, declare, named, rounded, solve, spaced
@@ -132,10 +132,7 @@ def messages(case: Case, codec: str = "auto") -> dict[str, Any]:
 
 def compressors(case: Case, codec: str = "auto") -> Any:
     """The same as ``fpdfp.solve`` takes it."""
-    return None if case.levels is None else {
-        name: fpdfp.QSGD(case.levels, block=tuple(one["block"]), codec=codec)
-        for name, one in messages(case, codec).items()
-    }  # fmt: skip
+    return how(declare("ct", {"compressor": messages(case, codec)}))["compressor"]
 
 
 def digest(size: Size, where: BuiltScan) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,6 +38,20 @@ def fill(template: str, summary: Mapping[str, Any], figures: Sequence[str], **mo
         "confidence": 100 * ties.CONFIDENCE,
     }
     return text.format(**{**summary, **shown, **more})
+
+
+def publish(output: Path, summary: Mapping[str, Any], text: str, clock: Any = "", indent: int | None = 1) -> None:
+    """Write numbers and page into a folder, and print the verdicts."""
+    from rich.console import Console
+
+    numbers = json.dumps(summary, indent=indent, ensure_ascii=False)
+    (output / "results.json").write_text(numbers + "\n", encoding="utf-8")
+    (output / "claims.md").write_text(text, encoding="utf-8")
+    console = Console()
+    for claim in summary["claims"]:
+        console.print(f"[bold]{claim['verdict']}[/bold]: {claim['claim']}")
+    took = f"{clock}\n" if str(clock) else ""
+    console.print(f"{took}results, figures and claims: {output}", highlight=False)
 
 
 def write(name: str, summary: dict[str, Any], figures: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +12,9 @@ from fpdfp.declarative import pool
 from fpdfp.declarative.rows import BuiltRows
 from fpdfp.declarative.settings import Settings
 from fpdfp.experiments import claims, figures, page
+from fpdfp.experiments import graph_guided as guided
 from fpdfp.experiments.cases import LAST, Case, Clock, finite, rounded
-from fpdfp.experiments.graph_guided import (
-    DECAYS,
-    FEW,
-    FINALISTS,
-    FIRST_STAGE,
-    GAMMAS,
-    SWEEP,
-    SWEPT,
-    TASKS,
-    TUNING_SEEDS,
-    Bench,
-    Findings,
-    Line,
-    Planned,
-    Sweep,
-    build_task,
-    declare_task,
-)  # fmt: skip
+from fpdfp.experiments.graph_guided import Bench, Findings, Line, Planned, Sweep, build_task, declare_task
 
 #: How near the optimum is, relative to it.
 TOLERANCE = 1e-9
@@ -52,11 +35,11 @@ def reproduce(
     """
     from rich.console import Console
 
-    console, clock, task, folder = Console(), Clock(), TASKS[name], output / "runs"
+    console, clock, task, folder = Console(), Clock(), guided.TASKS[name], output / "runs"
     settings = declare_task(name, data)
     rounds = settings["run"]["rounds"] if rounds is None else rounds
     # The seeds of the runs: those of the tuning are not among them.
-    shown = range(len(TUNING_SEEDS), len(TUNING_SEEDS) + (seeds or len(settings["run"]["seeds"])))
+    shown = range(len(guided.TUNING_SEEDS), len(guided.TUNING_SEEDS) + (seeds or len(settings["run"]["seeds"])))
     where = build_task(name, data)
     assert where.graph is not None
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +56,7 @@ def reproduce(
         common = bench.tune(task.common, rounds)
         clock.lap("tuning of the common step")
         plan: list[Planned] = [(case, common, rounds) for case in task.cases]
-        plan += [(case, None, min(FEW, rounds)) for case in task.automatic_cases]
+        plan += [(case, None, min(guided.FEW, rounds)) for case in task.automatic_cases]
         lines = bench.measure(plan, shown, best)
         clock.lap("runs")
         own, sweep = dict[Case, Line](), Sweep({})
@@ -81,17 +64,13 @@ def reproduce(
             steps = {case: bench.tune(case, rounds) for case in task.cases}
             own = bench.measure([(case, step, rounds) for case, step in steps.items()], shown, best)
             clock.lap("each case tuned for itself")
-            sweep = bench.sweep(task.per_round, common.decay, max(1, round(SWEEP * rounds)), shown, best)
+            sweep = bench.sweep(task.per_round, common.decay, max(1, round(guided.SWEEP * rounds)), shown, best)
             clock.lap("every step for every number of levels")
     found = Findings(task, lines, own, sweep)
     summary = results(where, settings, optimum, found, rounds, list(shown))
-    (output / "results.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
-    names = figures.draw(found, output)
-    (output / "claims.md").write_text(page.write(task.name, summary, names))
+    text = page.write(task.name, summary, figures.draw(found, output))
     clock.lap("figures and text")
-    for claim in summary["claims"]:
-        console.print(f"[bold]{claim['verdict']}[/bold]: {claim['claim']}")
-    console.print(f"{clock}\nresults, figures and claims: {output}", highlight=False)
+    page.publish(output, summary, text, clock)
     return summary
 
 
@@ -127,13 +106,13 @@ def results(
         },
         "optimum": {**best, "file": "optimum.npz"},
         "tuning": {
-            "what": "FPDFP's step γ_k = γ0/(1 + ck)", "gamma0_times_L": GAMMAS, "c": DECAYS,
+            "what": "FPDFP's step γ_k = γ0/(1 + ck)", "gamma0_times_L": guided.GAMMAS, "c": guided.DECAYS,
             "on": task.common.label,
-            "L": float(where.problem.lipschitz.mean()), "seeds": TUNING_SEEDS,
+            "L": float(where.problem.lipschitz.mean()), "seeds": guided.TUNING_SEEDS,
             "by": f"objective, mean over the last {100 * LAST:g} % of the rounds",
             "stages": [
-                [round(FIRST_STAGE * rounds), "all; of each c the best γ0 goes on, of c = 0 the best two"],
-                [rounds, f"those; the best {FINALISTS} go on with all seeds"],
+                [round(guided.FIRST_STAGE * rounds), "all; of each c the best γ0 goes on, of c = 0 the best two"],
+                [rounds, f"those; the best {guided.FINALISTS} go on with all seeds"],
             ],
         },
         "rounds": rounds,
@@ -141,7 +120,7 @@ def results(
         "cases": [described(one) for one in found.lines.values()],
         "each_tuned_for_itself": [described(one) for one in found.own.values()],
         "sweep": {
-            "rounds": max(1, round(SWEEP * rounds)), "levels": SWEPT,
+            "rounds": max(1, round(guided.SWEEP * rounds)), "levels": guided.SWEPT,
             "errors": [
                 {"levels": levels, "gamma0_times_L": gamma, "error_at_the_end": finite(rounded(errors))}
                 for (levels, gamma), errors in found.sweep.errors.items()
@@ -154,10 +133,11 @@ def results(
 
 def described(one: Line) -> dict[str, Any]:
     """A case in numbers: at each evaluation the median over seeds, the least and the largest."""
-    step = {} if one.step is None else {
-        "gamma0_times_L": one.step.gamma, "c": one.step.decay,
-        "at_the_end_of_the_grid": one.step.gamma in (GAMMAS[0], GAMMAS[-1]) or one.step.decay == DECAYS[-1],
-    }  # fmt: skip
+    step = {}
+    if one.step is not None:
+        (gamma, decay), ends = one.step, (guided.GAMMAS[0], guided.GAMMAS[-1])
+        at_the_end = gamma in ends or decay == guided.DECAYS[-1]
+        step = {"gamma0_times_L": gamma, "c": decay, "at_the_end_of_the_grid": at_the_end}
     kinds: dict[str, Any] = {"median": np.median, "least": np.min, "largest": np.max}
     columns = {
         name: {kind: rounded(of(getattr(one, name), axis=0)) for kind, of in kinds.items()}

@@ -13,7 +13,7 @@ from fpdfp import steps
 from fpdfp._typing import Array
 from fpdfp.declarative import pool
 from fpdfp.experiments import theory
-from fpdfp.experiments.figures import COLOURS, SETTINGS, figure_of, finish
+from fpdfp.experiments.figures import COLOURS, SETTINGS, figure_of, finish, save
 from fpdfp.experiments.page import fill, rows
 from fpdfp.experiments.theory import Measured
 
@@ -158,8 +158,7 @@ def draw(found: dict[int, list[Measured]], folder: Path) -> None:
             for axes in (error, bounds):
                 axes.set(xscale="log", yscale="log")
             finish((error, bounds), "round k")
-            figure.savefig(folder / f"theorem{theorem}.png", dpi=110, metadata={"Software": None})
-            figure.savefig(folder / f"theorem{theorem}.svg", metadata={"Date": None})
+            save({f"theorem{theorem}": figure}, folder)
 
 
 def write(summary: dict[str, Any]) -> str:
