@@ -33,7 +33,7 @@ from fpdfp._typing import Array
 from fpdfp.ct.device import module_for
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.ct.reconstruct import reconstruct
-from fpdfp.declarative.build import how
+from fpdfp.declarative.build import solve_options
 from fpdfp.declarative.scan import BuiltScan
 from fpdfp.declarative.settings import MEAN
 from fpdfp.experiments.cases import Case, declare
@@ -175,7 +175,7 @@ def best_of(name: str, curves: list[Curve], target: float) -> Curve:
 def competitors(where: BuiltScan, rounds: int, epochs: int, target: float, device: str) -> list[Curve]:
     """All curves."""
     L = float(where.problem.lipschitz.mean())
-    given = how(declare("ct", ours()))
+    given = solve_options(declare("ct", ours()))
     mine = {name: given[name] for name in ("method", "compressor", "downlink")}
     shifted = {n: federated(where, f"ours, n = {n}", min(rounds, 40), n, **mine) for n in (5, CLIENTS)}
     paper: list[Curve] = []

@@ -16,7 +16,7 @@ import numpy as np
 import fpdfp
 from benchmarks import _tools
 from fpdfp.ct.projector import XRayTransform
-from fpdfp.declarative.scan import VOXELS, problem_of
+from fpdfp.declarative.scan import VOXELS, make_problem
 from fpdfp.declarative.settings import MEAN, PRINTED
 from fpdfp.experiments.cases import Case
 from fpdfp.experiments.ct import LAMBDA, STEP
@@ -36,7 +36,7 @@ def main() -> None:
     for noise in (1.0, 1 / side):
         for ratio in (1.0, scan.views / scan.pixel_area / side**2):
             data = (clean + noise * (where.projections - clean)).astype(np.float32)
-            problem = problem_of(data, scan, where.owner, {"kind": "tv", "weight": ratio * where.tv}, 0.0)
+            problem = make_problem(data, scan, where.owner, {"kind": "tv", "weight": ratio * where.tv}, 0.0)
             method = fpdfp.FPDFP(STEP / float(problem.lipschitz.mean()), lam=LAMBDA)
             found = [
                 where.psnr(

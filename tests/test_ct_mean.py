@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fpdfp.declarative import build
-from fpdfp.declarative.scan import fitted
+from fpdfp.declarative.scan import fit_volume
 from fpdfp.declarative.settings import MEAN
 from fpdfp.experiments import ct_mean, ct_mean_claims, ct_page
 from fpdfp.experiments.cases import Case, Step
@@ -105,7 +105,7 @@ def test_a_volume_of_a_file(tmp_path: Path) -> None:
     np.testing.assert_allclose(middle, middle.T, atol=1e-6)
     assert middle.sum() == pytest.approx(np.pi * 0.5 * 64, rel=0.1)
     with pytest.raises(ValueError, match="same value everywhere"):
-        fitted(np.ones((4, 4, 4)), (2, 2, 2))
+        fit_volume(np.ones((4, 4, 4)), (2, 2, 2))
 
 
 def test_the_head(data_dir: Path) -> None:

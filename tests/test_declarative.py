@@ -194,7 +194,7 @@ class TestSettings:
         case = the_case(tmp_path, f"{SMALL}\n[method]\n{section}\n")
         again = the_case(tmp_path, toml.dumps(case.settings))
         assert again.settings == case.settings
-        assert build.how(again.settings)["method"] == expected
+        assert build.solve_options(again.settings)["method"] == expected
 
     @pytest.mark.parametrize("name", sorted({**made.METHODS, **made.COMPRESSORS}))
     def test_every_method_and_compressor_can_be_named(self, tmp_path: Path, name: str) -> None:
@@ -203,7 +203,7 @@ class TestSettings:
         needed |= dict.fromkeys(("QSGD", "NUQSGD"), "levels = 3")
         text = f'{SMALL}\n[{section}]\nkind = "{name}"\n{needed.get(name, "")}\n'
         case = the_case(tmp_path, text)
-        assert type(build.how(case.settings)[section]).__name__ == name
+        assert type(build.solve_options(case.settings)[section]).__name__ == name
         assert the_case(tmp_path, toml.dumps(case.settings)).settings == case.settings
 
     def test_the_command_line_goes_before_the_file(self, tmp_path: Path) -> None:

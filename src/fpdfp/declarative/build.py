@@ -101,7 +101,7 @@ def make_penalty(penalty: dict[str, Any]) -> fpdfp.penalties.Penalty:
     return fpdfp.penalties.NonNegative() if kind == "non-negative" else fpdfp.penalties.Zero()
 
 
-def how(settings: Settings) -> dict[str, Any]:
+def solve_options(settings: Settings) -> dict[str, Any]:
     """Return method, messages and the rest of what ``fpdfp.solve`` is to be given."""
     run, method = settings["run"], settings["method"]
     # What stands for None in a file: a word, or 0.
@@ -120,7 +120,7 @@ def how(settings: Settings) -> dict[str, Any]:
 
 def check_fit(settings: Settings) -> None:
     """Refuse a method or messages that do not fit the problem, before any of the runs begins."""
-    problem, options = build(settings).problem, how(settings)
+    problem, options = build(settings).problem, solve_options(settings)
     method, compressor, downlink = automatic.choose(
         problem, options["method"], options["compressor"], options["downlink"]
     )

@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 @contextlib.contextmanager
-def told(hint: str = "") -> Iterator[None]:
+def report_errors(hint: str = "") -> Iterator[None]:
     """Turn errors into one paragraph and an exit code: 2 for bad input and full disks, 130 for Ctrl-C."""
     from fpdfp.errors import CheckpointError, DataSetError
 
@@ -50,7 +50,7 @@ def init(
 
     Example: fpdfp init experiment.toml
     """
-    with told():
+    with report_errors():
         from fpdfp.runs import writing
 
         if file.exists() and not force:
@@ -101,7 +101,7 @@ def _experiment(
     from fpdfp.declarative import runner
 
     again = "; the same command with --resume goes on" if jobs == 0 else "; the same command goes on"
-    with told(again), runner.told_warnings():
+    with report_errors(again), runner.show_warnings():
         outcome = runner.run_file(file, output, assignments or [], live=live, quiet=quiet, resume=resume, jobs=jobs)
     if as_json:
         _print_json(outcome.document())
@@ -121,7 +121,7 @@ def compare(
 
     Example: fpdfp compare runs/breast-cancer/seed-0 runs/other/seed-0
     """
-    with told():
+    with report_errors():
         from fpdfp.declarative import comparison
 
         found = comparison.compare(first, second)

@@ -55,7 +55,7 @@ class Document:
             raise SettingsError(f"{path} cannot be read: {error.strerror or error}") from None
         return cls(path, data, {key: f"{path}, line {line}" for key, line in _lines(text, data).items()})
 
-    def changed(self, changes: Mapping[Key, Any], places: Mapping[Key, str]) -> Document:
+    def replace(self, changes: Mapping[Key, Any], places: Mapping[Key, str]) -> Document:
         """Return the document with other values for some keys, told to be elsewhere."""
         data = _copy(self.data)
         for key, value in changes.items():
@@ -72,7 +72,7 @@ class Document:
         }
         return Document(self.path, data, kept | dict(places))
 
-    def assigned(self, assignments: Sequence[str]) -> Document:
+    def assign(self, assignments: Sequence[str]) -> Document:
         """Return the document with other values for some keys, given as texts KEY=VALUE.
 
         A value is TOML; what is not is a text, so that quotes can be left out: ``method.kind=FedAvg``.
@@ -89,7 +89,7 @@ class Document:
             except tomllib.TOMLDecodeError:
                 changes[key] = value.strip()
             places[key] = f"--set {text}"
-        return self.changed(changes, places)
+        return self.replace(changes, places)
 
     def without(self, section: str) -> Document:
         """Return the document without a section."""

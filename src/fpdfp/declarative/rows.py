@@ -47,14 +47,14 @@ def build(settings: dict[str, Any]) -> BuiltRows:
     data, loss = settings["data"], settings["loss"]
     rows = load(data)
     targets, classes = _targets(rows, loss["kind"])
-    train, test = _parts(len(targets), data)
+    train, test = _split_rows(len(targets), data)
     X = rows.X
     if data["standardize"]:
-        X = _standardized(X, X[train])
+        X = _standardize(X, X[train])
     graph = _graph(settings["operator"], X[train])
     names, intercept = rows.names, None
     if data["intercept"]:
-        X, names, intercept = _with_ones(X), [*names, "intercept"], X.shape[1]
+        X, names, intercept = _add_ones(X), [*names, "intercept"], X.shape[1]
     site = None if rows.site is None else rows.site[train]
     owners = deal(settings["split"], len(train), np.arange, rows.y[train], site)
     given: dict[str, Any] = {"clients": owners, "l2": loss["l2"]}
@@ -122,7 +122,7 @@ def _targets(rows: Rows, loss: str) -> tuple[Array, list[str] | None]:
     return (np.where(codes == 1, 1.0, -1.0) if loss == "logistic" else codes.astype(np.float64)), classes
 
 
-def _parts(count: int, data: dict[str, Any]) -> tuple[Array, Array]:
+def _split_rows(count: int, data: dict[str, Any]) -> tuple[Array, Array]:
     """Return the numbers of the rows for training and for testing."""
     test = data["test"]
     kept = count - test if isinstance(test, int) else round((1.0 - test) * count)
@@ -131,14 +131,14 @@ def _parts(count: int, data: dict[str, Any]) -> tuple[Array, Array]:
     return datasets.splits.train_test(count, max(kept, 1), seed=data["seed"])
 
 
-def _standardized(X: Array, training: Array) -> Array:
+def _standardize(X: Array, training: Array) -> Array:
     """Return columns of mean 0 and variance 1 over the rows for training; constant ones are centred alone."""
     spread = training.std(axis=0)
     scaled: Array = (X - training.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     return scaled
 
 
-def _with_ones(X: Any) -> Any:
+def _add_ones(X: Any) -> Any:
     if isinstance(X, np.ndarray):
         return np.column_stack([X, np.ones(len(X))])
     import scipy.sparse
@@ -175,7 +175,7 @@ def _matrix(operator: dict[str, Any], features: int, columns: int, graph: Featur
             raise SettingsError(f"operator.shape must have {features} entries, one a feature, got {operator['shape']}")
         matrix = gradient(operator["shape"])
     else:
-        matrix = _from_file(Path(operator["file"]))
+        matrix = _read_matrix(Path(operator["file"]))
         if matrix.shape[1] not in (features, columns):
             raise SettingsError(
                 f"operator.file must hold a matrix with {features} columns, one a feature, got {matrix.shape}"
@@ -205,7 +205,7 @@ def gradient(shape: list[int]) -> Any:
     return scipy.sparse.vstack(parts).tocsr()
 
 
-def _from_file(path: Path) -> Any:
+def _read_matrix(path: Path) -> Any:
     """Read a matrix: SciPy's .npz or NumPy's with one array, or Matrix Market."""
     import scipy.io
     import scipy.sparse

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import typer
 
 from fpdfp.declarative import made, pool, results
-from fpdfp.declarative.build import build, check_fit, how, problem_key
+from fpdfp.declarative.build import build, check_fit, problem_key, solve_options
 from fpdfp.declarative.document import Document, SettingsError
 from fpdfp.declarative.settings import SECTIONS, Case, Settings, check, read
 from fpdfp.engines.history import RESERVED
@@ -130,20 +130,13 @@ def run_job(job: Job, progress: bool | None, reference: float | None = None) -> 
     """Do a run, or what is left of it; return its line of the table. The minimum is found where it is not given."""
     if is_done(job):
         return line(job)
-    built, options = build(job.settings), how(job.settings)
+    built, options = build(job.settings), solve_options(job.settings)
     if reference is None and job.settings["run"]["reference"]:
-        reference = reference_of(job)
+        reference = find_reference(job)
     recorder = Recorder(
-        job.folder,
-        built.problem,
-        name=job.name,
-        config=job.settings,
-        reference=reference,
-        model=built.model,
-        truth=built.truth,
-        voxel=built.voxel,
-        history=job.settings["run"]["history"],
-    )
+        job.folder, built.problem, name=job.name, config=job.settings, reference=reference, model=built.model,
+        truth=built.truth, voxel=built.voxel, history=job.settings["run"]["history"],
+    )  # fmt: skip
     recorder.solve(resume=True, seed=job.seed, metrics=built.metrics, progress=progress, **options)
     return line(job)
 
@@ -156,7 +149,7 @@ def mark_interrupted(job: Job) -> None:
         writing.write_json(job.folder / "run.json", saved.info | ended)
 
 
-def reference_of(job: Job) -> float:
+def find_reference(job: Job) -> float:
     """Return the minimum of a run's problem, found once for all runs that share it."""
     digest = hashlib.sha256(problem_key(job.settings).encode()).hexdigest()[:16]
     path = job.output / "references" / f"{digest}.json"
@@ -180,18 +173,10 @@ def summary(saved: SavedRun) -> dict[str, Any]:
     error = relative_error(info["objective"], info.get("reference"))
     certificate = info.get("certificate") or {}
     metrics = {name: float(history[name][-1]) for name in history if name not in RESERVED and history.rows}
-    return {
-        "name": info["name"],
-        "seed": info["seed"],
-        "status": info["status"],
-        "rounds": info["rounds"],
-        "objective": info["objective"],
-        "relative_error": error,
-        "relative_gap": certificate.get("relative_gap"),
-        **metrics,
-        **{name: info[name] for name in Traffic().totals},
-        "seconds": info["seconds"],
-    }
+    known = {name: info[name] for name in ("name", "seed", "status", "rounds", "objective")}
+    near = {"relative_error": error, "relative_gap": certificate.get("relative_gap")}
+    sent = {name: info[name] for name in Traffic().totals}
+    return {**known, **near, **metrics, **sent, "seconds": info["seconds"]}
 
 
 def _saved(folder: Path) -> SavedRun | None:
@@ -253,7 +238,7 @@ def run_file(
     name, folder = _place(cases, output)
     if not resume and holds_results(folder):
         raise SettingsError(f"{folder} holds results already: --resume goes on there, --output takes another folder")
-    todo = _checked(cases, folder)
+    todo = _check_all(cases, folder)
     found = {job.folder: line(job) for job in todo if is_done(job)}
     left = [job for job in todo if job.folder not in found]
     interrupted = False
@@ -292,7 +277,7 @@ def _one_by_one(left: Sequence[Job], quiet: bool) -> Iterator[tuple[Path, dict[s
 
 
 def _work(job: Job) -> tuple[Path, dict[str, Any]]:
-    with told_warnings():
+    with show_warnings():
         return job.folder, run_job(job, progress=False)
 
 
@@ -307,7 +292,7 @@ def _place(cases: Sequence[Case], output: Path | None) -> tuple[str, Path]:
     return name, output
 
 
-def _checked(cases: Sequence[Case], folder: Path) -> list[Job]:
+def _check_all(cases: Sequence[Case], folder: Path) -> list[Job]:
     """Return all jobs, if every setting can be run and none of the folders is that of another."""
     todo = jobs(cases, folder)
     for job in todo:
@@ -316,12 +301,12 @@ def _checked(cases: Sequence[Case], folder: Path) -> list[Job]:
         try:
             check_fit(case.settings)
         except (TypeError, ValueError) as error:
-            raise located(error, case) from error
+            raise locate(error, case) from error
     folder.mkdir(parents=True, exist_ok=True)
     return todo
 
 
-def located(error: Exception, case: Case) -> SettingsError:
+def locate(error: Exception, case: Case) -> SettingsError:
     """Return an error of the library as one about the settings: with the place of what it is about, if it says so."""
     message = str(error)
     word = made.argument(error, ABOUT) or (message.split() or [""])[0]
@@ -352,7 +337,7 @@ def _page(folder: Path, live: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def told_warnings() -> Iterator[None]:
+def show_warnings() -> Iterator[None]:
     """Have warnings told in a line each."""
     with warnings.catch_warnings():
         for kind in (AccuracyWarning, DivergenceWarning, StepTooLargeWarning):

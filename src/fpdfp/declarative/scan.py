@@ -128,7 +128,7 @@ def build(settings: dict[str, Any]) -> BuiltScan:
     kind = SAME_PROJECTOR
     if "volume" in data:
         file = Path(data["volume"])
-        truth, source = fitted(ct.load_volume(file).data, scan.volume), f"a slab of {file.name}"
+        truth, source = fit_volume(ct.load_volume(file).data, scan.volume), f"a slab of {file.name}"
     else:
         phantom = (ct.phantoms.thorax if data["phantom"] == "thorax" else ct.phantoms.shepp_logan)(geometry)
         truth, source = phantom.volume(geometry), f"the analytic {data['phantom']} phantom"
@@ -143,7 +143,7 @@ def build(settings: dict[str, Any]) -> BuiltScan:
     noise = generator.standard_normal(clean.shape, dtype=np.float32) * np.float32(data["noise"])
     noisy = moved(clean, module).astype(np.float32) + moved(noise, module)
     owner = deal(settings["split"], scan.views, generator.permutation)
-    problem = problem_of(noisy, scan, owner, penalty, settings["loss"]["l2"])
+    problem = make_problem(noisy, scan, owner, penalty, settings["loss"]["l2"])
     built = BuiltScan(
         problem, {}, lambda: problem.objective(built.reconstruct().volume), truth=to_host(truth), voxel=scan.voxel,
         scan=scan, geometry=geometry, projections=noisy, owner=owner, there=there, tv=penalty.get("weight", 0.0),
@@ -153,14 +153,14 @@ def build(settings: dict[str, Any]) -> BuiltScan:
     return built
 
 
-def problem_of(projections: Array, scan: Scan, owner: IntArray, penalty: dict[str, Any], l2: float) -> fpdfp.Problem:
+def make_problem(projections: Array, scan: Scan, owner: IntArray, penalty: dict[str, Any], l2: float) -> fpdfp.Problem:
     """The problem among the owners of the views."""
     losses = ct.ProjectionLosses(projections, scan.geometry, clients=owner, l2=l2, scale="sum")
     linop = fpdfp.linops.Gradient(scan.volume) if penalty["kind"] == "tv" else None
     return fpdfp.Problem(losses, make_penalty(penalty), linop, weights=np.full(losses.n_clients, scan.weight))
 
 
-def fitted(volume: Any, shape: tuple[int, int, int]) -> Array:
+def fit_volume(volume: Any, shape: tuple[int, int, int]) -> Array:
     """Return a volume on a grid of another shape, with values from 0 to 1.
 
     In x and y the whole is resampled; along z it is a slab around the middle, as wide as it is high in proportion.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import itertools
+import math
 import re
 import typing
 from collections.abc import Mapping
@@ -70,13 +71,13 @@ def read(path: str | Path, assignments: list[str] | None = None) -> list[Case]:
 
     ``assignments`` are texts KEY=VALUE that go before what the file says.
     """
-    return cases(Document.read(Path(path)).assigned(assignments or []))
+    return cases(Document.read(Path(path)).assign(assignments or []))
 
 
 def declare(path: Path, changes: Mapping[str, Any]) -> Settings:
     """Return the settings of a file in which some keys, written with dots, have other values."""
     document = Document.read(path)
-    return check(document.changed({split_key(key): value for key, value in changes.items()}, {}))
+    return check(document.replace({split_key(key): value for key, value in changes.items()}, {}))
 
 
 def cases(document: Document) -> list[Case]:
@@ -88,7 +89,7 @@ def cases(document: Document) -> list[Case]:
     for values in itertools.product(*(values for values, _ in swept.values())):
         changes = dict(zip(swept, values, strict=True))
         places = {key: place for key, (_, place) in swept.items()}
-        changed = base.changed(changes, places)
+        changed = base.replace(changes, places)
         settings = check(changed)
         label = _label(changes)
         if label in labels:
@@ -283,7 +284,7 @@ def _check_option(run: Table, option: inspect.Parameter) -> None:
     if typing.get_origin(option.annotation) is typing.Literal:
         run.text(name, default, choices)
     elif float in kinds:
-        run.real(name, default or 0.0, at_least=0.0, below=BELOW.get(name))
+        run.real(name, default or 0.0, at_least=0.0, below=BELOW.get(name, math.inf))
     elif isinstance(run.values.get(name), list) and len(kinds) > 2:
         run.integers(name, at_least=0)
     elif isinstance(default, str):

@@ -15,7 +15,7 @@ import fpdfp
 from fpdfp import steps
 from fpdfp._typing import Array
 from fpdfp.declarative import made, settings
-from fpdfp.declarative.build import build, how
+from fpdfp.declarative.build import build, solve_options
 
 #: "At the end" means the mean over the last part of the rounds: with some clients a round the last iterate is noisy.
 LAST = 0.2
@@ -31,10 +31,10 @@ class Case(NamedTuple):
     @property
     def label(self) -> str:
         """Its name in tables."""
-        return f"{self.method}, n = {self.n}" + (f", {named(self.levels)}" if self.method == "FPDFP" else "")
+        return f"{self.method}, n = {self.n}" + (f", {name_levels(self.levels)}" if self.method == "FPDFP" else "")
 
 
-def named(levels: int | None) -> str:
+def name_levels(levels: int | None) -> str:
     """A number of levels."""
     return "exact" if levels is None else f"s = {levels}"
 
@@ -67,11 +67,11 @@ def solve(given: settings.Settings, seed: int, **options: Any) -> fpdfp.Result:
         # Some steps of a grid are meant to be too large; what diverges says so in its result.
         warnings.simplefilter("ignore", fpdfp.errors.StepTooLargeWarning)
         warnings.simplefilter("ignore", fpdfp.errors.DivergenceWarning)
-        asked = {"seed": seed, "metrics": built.metrics, "progress": False, **how(given), **options}
+        asked = {"seed": seed, "metrics": built.metrics, "progress": False, **solve_options(given), **options}
         return fpdfp.solve(built.problem, **asked)
 
 
-def spaced(rounds: int, early: int, even: int, *more: Array) -> list[int]:
+def space_out(rounds: int, early: int, even: int, *more: Array) -> list[int]:
     """Rounds after which a run is evaluated: so many that are closer at first, so many at even distances, and more."""
     found = np.concatenate([np.geomspace(1, rounds, early), np.linspace(0, rounds, even + 1)[1:], *more])
     return sorted({max(1, round(at)) for at in found})
@@ -110,7 +110,7 @@ def final(run: Mapping[str, Any]) -> float:
     return math.inf if has_diverged(run) else float(ended)
 
 
-def rounded(values: Any) -> list[float]:
+def round_numbers(values: Any) -> list[float]:
     """Numbers with six digits."""
     return [float(f"{value:.6g}") for value in values]
 

@@ -17,7 +17,7 @@ from fpdfp._typing import Array
 from fpdfp._units import format_bits
 from fpdfp.experiments import graph_guided as guided
 from fpdfp.experiments import ties
-from fpdfp.experiments.cases import Case, at_the_end, named
+from fpdfp.experiments.cases import Case, at_the_end, name_levels
 from fpdfp.experiments.graph_guided import Findings, Line, Sweep, Task, horizons
 
 #: "At first": after these rounds.
@@ -182,12 +182,12 @@ def faster(found: Findings, claim: str, small: Case, large: Case) -> TunedClaim:
             f"other has sent then, {one.error[:, there].mean():.3g}"
         )
     return TunedClaim(
-        claim, f"{summed_up([each[0] for each in outcomes])} against rounds, "
-        f"{summed_up([each[1] for each in outcomes])} against bits", f"Relative error: {'; '.join(texts)}.",
+        claim, f"{sum_up([each[0] for each in outcomes])} against rounds, "
+        f"{sum_up([each[1] for each in outcomes])} against bits", f"Relative error: {'; '.join(texts)}.",
     )  # fmt: skip
 
 
-def summed_up(outcomes: Sequence[ties.Outcome]) -> str:
+def sum_up(outcomes: Sequence[ties.Outcome]) -> str:
     """The verdict on the claim that a case is better at several points."""
     verdicts = [ties.judge_better(one) for one in outcomes]
     if "confirmed" in verdicts and "refuted" not in verdicts:
@@ -217,9 +217,9 @@ def larger_steps(found: Findings) -> TunedClaim:
         "A larger s allows a larger step.",
         words[0].split(" for ")[0] if len(words) == 1 else ", ".join(words),
         "Best γ0, of the grid, and the largest at which all seeds converge, in units of 1/L: "
-        + ", ".join(f"{named(s)} {sweep.best(s):g} and {largest_step(found, s):g}" for s in guided.SWEPT)
+        + ", ".join(f"{name_levels(s)} {sweep.best(s):g} and {largest_step(found, s):g}" for s in guided.SWEPT)
         + f". The step that is best for exact messages, {largest:g}/L, against each one's own best: "
-        + "; ".join(f"{named(levels)} {sweep.errors[levels, largest].mean():.3g} against "
+        + "; ".join(f"{name_levels(levels)} {sweep.errors[levels, largest].mean():.3g} against "
                     f"{sweep.errors[levels, sweep.best(levels)].mean():.3g} (tie zone {lost_zone(sweep, levels):.1g})"
                     for levels in guided.SWEPT if levels is not None) + ".",
     )  # fmt: skip
@@ -237,7 +237,7 @@ def small_levels_fail(found: Findings) -> TunedClaim:
     )  # fmt: skip
     return TunedClaim(
         f"With too few levels the method does not converge (s = {coarse}).", verdict,
-        f"Relative error at the end: {named(coarse)} {sweep.errors[coarse, common.gamma].mean():.3g} with the common "
+        f"Relative error at the end: s = {coarse} {sweep.errors[coarse, common.gamma].mean():.3g} with the common "
         f"γ0 = {common.gamma:g}/L, {sweep.errors[coarse, own].mean():.3g} with its best, {own:g}/L; exact messages "
         f"{sweep.errors[None, common.gamma].mean():.3g}. At the start it is {start_of(found):.3g}; to converge means "
         f"here to end below {CONVERGED * start_of(found):.2g}.",
@@ -266,15 +266,15 @@ def lost_zone(sweep: Sweep, levels: int | None) -> float:
 
 def better(one: Line, other: Line, name: Callable[[Line], str], horizon: float | None) -> Judged:
     """Judge the claim that one case is better than another."""
-    return compared(one, other, name, horizon, lambda found, outcome: ties.judge_better(outcome))
+    return compare_lines(one, other, name, horizon, lambda found, outcome: ties.judge_better(outcome))
 
 
 def as_good(one: Line, other: Line, name: Callable[[Line], str], horizon: float | None) -> Judged:
     """Judge the claim that one case is as good as another."""
-    return compared(one, other, name, horizon, ties.judge_as_good)
+    return compare_lines(one, other, name, horizon, ties.judge_as_good)
 
 
-def compared(
+def compare_lines(
     one: Line,
     other: Line,
     name: Callable[[Line], str],
@@ -289,7 +289,7 @@ def compared(
     ):
         values = ended(one, column, horizon), ended(other, column, horizon)
         found = ties.compare(*values)
-        fall = max(fallen(one, column, horizon), fallen(other, column, horizon), key=abs)
+        fall = max(measure_fallen(one, column, horizon), measure_fallen(other, column, horizon), key=abs)
         outcome = ties.decide(found, fall)
         verdicts[column] = verdict(found, outcome)
         falling = f", fall in the last tenth {show(fall)}" if fall else ""
@@ -308,7 +308,7 @@ def ended(one: Line, column: str, horizon: float | None = None) -> Array:
     return found
 
 
-def fallen(one: Line, column: str, horizon: float | None) -> float:
+def measure_fallen(one: Line, column: str, horizon: float | None) -> float:
     """By how much a column falls over the last tenth of the rounds."""
     last = float(one.rounds[-1]) if horizon is None else horizon
     return ties.measure_fall(ended(one, column, 0.9 * last), ended(one, column, last))
@@ -386,7 +386,7 @@ def middle(values: Array) -> float:
 
 def levels_of(line: Line) -> str:
     """The levels of a line."""
-    return named(line.case.levels)
+    return name_levels(line.case.levels)
 
 
 def clients_of(line: Line) -> str:

@@ -42,7 +42,7 @@ def reproduce(
     """Do the runs that are not done yet, and write a page of those that are there.
 
     Each run is a file in the folder ``runs``, so that the same call goes on where another was interrupted, and several
-    processes may work on the same folder. With ``only`` or ``seed`` just those runs are done and no page is written,
+    processes may work on the same folder. With ``only`` or ``seed`` just those runs are done and no page is write_loss,
     and None is returned. With ``minutes`` no run is started that would not fit, by the time of those that are done;
     ``minutes=0`` starts none, and writes the page.
     """
@@ -53,7 +53,7 @@ def reproduce(
     count = (scans.SEEDS if volume is None else 1) if seeds is None else _checks.integer("seeds", seeds, at_least=1)
     rounds = chosen.rounds if rounds is None else rounds
     units = plan(rounds, min(rounds, chosen.few), count)
-    wanted = selected(units, only, seed)
+    wanted = select(units, only, seed)
     deadline = None if minutes is None else started + 60 * _checks.real("minutes", minutes, at_least=0.0)
     what = {"model": PRINTED, "size": size, "file": "" if volume is None else volume.name}
     check_folder(bench.store, what)
@@ -80,7 +80,7 @@ def plan(rounds: int, few: int, seeds: int) -> list[Unit]:
     ]
 
 
-def selected(units: Sequence[Unit], only: Sequence[str], seed: int | None) -> list[Unit]:
+def select(units: Sequence[Unit], only: Sequence[str], seed: int | None) -> list[Unit]:
     """Return the units of some cases and of a seed."""
     names = (*map(name_of, [*cases(), *our_cases()]), scans.MINIMUM)
     for name in only:
@@ -121,7 +121,7 @@ def summarise(
     setting: Mapping[str, Any], runs: Mapping[str, Any], missing: Sequence[str], seeds: int
 ) -> dict[str, Any]:
     """Everything in numbers, so that the page and the curves can be made anew from it."""
-    kept = {name: with_fewer_digits(one) for name, one in runs.items()}
+    kept = {name: drop_digits(one) for name, one in runs.items()}
     minimum = kept.pop(scans.MINIMUM, None)
     ends = [min(one["objective"]) for one in kept.values()]
     return {
@@ -142,7 +142,7 @@ def summarise(
     }
 
 
-def with_fewer_digits(run: Mapping[str, Any]) -> dict[str, Any]:
+def drop_digits(run: Mapping[str, Any]) -> dict[str, Any]:
     """A run with as many digits as matter."""
 
     def few(name: str, value: Any) -> Any:

@@ -11,7 +11,7 @@ from fpdfp._units import format_bits
 from fpdfp.experiments import ties
 from fpdfp.experiments.cases import Case
 from fpdfp.experiments.claims import Claim, verdict_of
-from fpdfp.experiments.ct_lines import HORIZONS, Comparison, Line, Lines, compare, outcome, same_seeds, written
+from fpdfp.experiments.ct_lines import HORIZONS, Comparison, Line, Lines, compare, outcome, same_seeds, write_loss
 from fpdfp.experiments.ct_runs import CLIENTS, FIXED_LEVELS, LEVELS, PARTICIPATION, PER_ROUND, cases, our_cases
 
 COARSE, ENOUGH, EXACT = (Case(PER_ROUND, levels) for levels in (LEVELS[0], FIXED_LEVELS, None))
@@ -80,8 +80,8 @@ def coarser_is_faster(lines: Lines) -> tuple[str, str]:
     faster = [shows(list(map(outcome, some)), "better", "worse") for some in (by_rounds, by_bits)]
     verdict = f"{faster[0]} against rounds, {faster[1]} against bits" if NOT_JUDGED not in faster else NOT_JUDGED
     texts = [
-        f"after {coarse.rounds[coarse.at(part)]:.0f} rounds {written(rounds, ' %', 3, 100.0)}, for the same bits "
-        f"{written(bits, ' %', 3, 100.0)}"
+        f"after {coarse.rounds[coarse.at(part)]:.0f} rounds {write_loss(rounds, ' %', 3, 100.0)}, for the same bits "
+        f"{write_loss(bits, ' %', 3, 100.0)}"
         for part, rounds, bits in zip(EARLY, by_rounds, by_bits, strict=True)
     ]
     return verdict, f"the objective of s = {LEVELS[0]} against exact messages: {'; '.join(texts)}."

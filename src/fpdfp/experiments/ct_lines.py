@@ -88,8 +88,8 @@ class Comparison(NamedTuple):
         return outcome(self.objective), outcome(self.slice_psnr)
 
     def __str__(self) -> str:
-        objective = written(self.objective, " %", 4, 100.0)
-        drops = [written(one, " dB", 3) for one in (self.slice_psnr, self.psnr)]
+        objective = write_loss(self.objective, " %", 4, 100.0)
+        drops = [write_loss(one, " dB", 3) for one in (self.slice_psnr, self.psnr)]
         return f"objective {objective}, slice {drops[0]}, volume {drops[1]}"
 
 
@@ -119,7 +119,7 @@ def outcome(loss: ties.Comparison) -> str:
     return "tie" if loss.tied else "worse" if loss.more else "better"
 
 
-def written(loss: ties.Comparison, unit: str, digits: int, factor: float = 1.0) -> str:
+def write_loss(loss: ties.Comparison, unit: str, digits: int, factor: float = 1.0) -> str:
     """A loss in words."""
     zone = "one seed" if loss.seeds < 2 else f"tie zone ±{factor * loss.zone:.{digits}f}, {outcome(loss)}"
     return f"{round(factor * loss.difference, digits) + 0.0:+.{digits}f}{unit} ({zone})"

@@ -16,7 +16,7 @@ from fpdfp.declarative import pool
 from fpdfp.declarative.scan import ITERATIONS
 from fpdfp.declarative.settings import MEAN
 from fpdfp.experiments import ct_figures, ct_mean_claims, ct_page, page
-from fpdfp.experiments.cases import Case, Clock, Step, final, rounded
+from fpdfp.experiments.cases import Case, Clock, Step, final, round_numbers
 from fpdfp.experiments.ct_lines import Line, lines_of
 from fpdfp.experiments.ct_runs import (
     FIXED_LEVELS,
@@ -114,7 +114,7 @@ def reproduce(
         for case, one in lines_of(runs, {name: bench.store.picture(name) for name in runs}).items()
     }
     # In single precision any of them may be the nearest to the minimum.
-    best["objective"] = min(best["objective"], *rounded([one.objective.min() for one in lines.values()]))
+    best["objective"] = min(best["objective"], *round_numbers([one.objective.min() for one in lines.values()]))
     summary = results(bench, best, lines, rounds, tuned_rounds, tuned_size)
     truth, shown = bench.store.picture("setting"), {"PSNR of the volume": "psnr"}
     text = ct_page.write_mean(summary, ct_figures.draw(lines, truth, best["objective"], output, shown))
@@ -147,12 +147,12 @@ def results(
             "rounds": [max(1, round(FIRST_STAGE * tuned_rounds)), tuned_rounds],
         },
         "rounds": rounds,
-        "cases": [described(one, rounds) for one in lines.values()],
+        "cases": [describe(one, rounds) for one in lines.values()],
         "claims": [claim._asdict() for claim in ct_mean_claims.judge(lines)],
     }  # fmt: skip
 
 
-def described(one: Line, rounds: int) -> dict[str, Any]:
+def describe(one: Line, rounds: int) -> dict[str, Any]:
     """A case in numbers."""
     step = {} if one.step is None else {
         "gamma0_times_L": one.step.gamma, "c_times_rounds": float(f"{one.step.decay * rounds:.6g}"),
@@ -160,6 +160,7 @@ def described(one: Line, rounds: int) -> dict[str, Any]:
     return {
         "label": one.case.label, "method": one.case.method, "clients_per_round": one.case.n, "levels": one.case.levels,
         **step, "psnr_in_the_paper": PAPER.get(one.case), "bits_once_up": one.once_up,
-        "round": [int(k) for k in one.rounds], "objective": rounded(one.objective[0]), "psnr": rounded(one.psnr[0]),
-        "bits_up": [int(bits) for bits in one.bits_up[0]], "bits_down": [int(bits) for bits in one.bits_down[0]],
+        "round": one.rounds.astype(int).tolist(), "objective": round_numbers(one.objective[0]),
+        "psnr": round_numbers(one.psnr[0]),
+        **{name: getattr(one, name)[0].astype(int).tolist() for name in ("bits_up", "bits_down")},
     }  # fmt: skip

@@ -18,10 +18,10 @@ from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array
 from fpdfp.ct.device import device_name
 from fpdfp.declarative import pool
-from fpdfp.declarative.build import build, how
+from fpdfp.declarative.build import build, solve_options
 from fpdfp.declarative.scan import BuiltScan, Scan
 from fpdfp.declarative.settings import MEAN, PRINTED, Settings
-from fpdfp.experiments.cases import Case, Step, declare, named, rounded, solve, spaced
+from fpdfp.experiments.cases import Case, Step, declare, name_levels, round_numbers, solve, space_out
 
 CLIENTS = 17
 NOISE_VARIANCE = 0.02
@@ -101,7 +101,7 @@ def our_cases() -> list[Case]:
 
 def short(case: Case, some: Sequence[Case]) -> str:
     """What tells a case apart from the others of a list."""
-    return f"n = {case.n}" if len({one.n for one in some}) > 1 else named(case.levels)
+    return f"n = {case.n}" if len({one.n for one in some}) > 1 else name_levels(case.levels)
 
 
 def name_of(case: Case) -> str:
@@ -132,7 +132,7 @@ def messages(case: Case, codec: str = "auto") -> dict[str, Any]:
 
 def compressors(case: Case, codec: str = "auto") -> Any:
     """The same as ``fpdfp.solve`` takes it."""
-    return how(declare("ct", {"compressor": messages(case, codec)}))["compressor"]
+    return solve_options(declare("ct", {"compressor": messages(case, codec)}))["compressor"]
 
 
 def digest(size: Size, where: BuiltScan) -> str:
@@ -152,7 +152,7 @@ def describe_scan(size: Size, where: BuiltScan) -> dict[str, Any]:
     return {
         "volume": scan.volume, "detector": scan.detector, "views": scan.views, "voxel": scan.voxel,
         "source": scan.distances[0], "panel": scan.distances[1],
-        "pixel": rounded([np.linalg.norm(geometry.u[0]), np.linalg.norm(geometry.v[0])]),
+        "pixel": round_numbers([np.linalg.norm(geometry.u[0]), np.linalg.norm(geometry.v[0])]),
         "clients": CLIENTS, "mu": where.tv, "noise_variance": NOISE_VARIANCE, "truth": where.source,
         "projections": where.kind, "largest_line_integral": float(f"{float(where.projections.max()):.3g}"),
         "L": float(where.problem.lipschitz.mean()), "rho_max": where.problem.linop.squared_norm,
@@ -161,7 +161,7 @@ def describe_scan(size: Size, where: BuiltScan) -> dict[str, Any]:
 
 def evaluations(model: str, rounds: int) -> list[int]:
     """The rounds after which a run is evaluated, at most 56 with the printed model and 32 with the other."""
-    return spaced(rounds, 24, 32) if model == PRINTED else spaced(rounds, 12, 20)
+    return space_out(rounds, 24, 32) if model == PRINTED else space_out(rounds, 12, 20)
 
 
 class Unit(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.experiments import graph_guided as guided
-from fpdfp.experiments.cases import Case, named
+from fpdfp.experiments.cases import Case, name_levels
 from fpdfp.experiments.claims import EARLY, clients_of, levels_of
 from fpdfp.experiments.graph_guided import Findings, Line, Sweep
 
@@ -107,7 +107,7 @@ def steps_and_levels(sweep: Sweep, title: str) -> Any:
         kept = [gamma for gamma in guided.GAMMAS if np.isfinite(sweep.errors[levels, gamma]).all()]
         if kept:
             errors = np.stack([sweep.errors[levels, gamma] for gamma in kept], axis=1)
-            band(axes, np.array(kept), errors, named(levels), colour, "o-")
+            band(axes, np.array(kept), errors, name_levels(levels), colour, "o-")
     axes.set(xscale="log", yscale="log", ylabel=f"{ERROR} at the end", title=title)
     axes.set_xticks(guided.GAMMAS, [f"{gamma:g}" for gamma in guided.GAMMAS], minor=False)
     axes.minorticks_off()

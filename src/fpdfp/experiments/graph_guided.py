@@ -26,7 +26,7 @@ from fpdfp.declarative.build import build
 from fpdfp.declarative.rows import BuiltRows
 from fpdfp.declarative.settings import Settings
 from fpdfp.engines.checkpoint import fingerprint
-from fpdfp.experiments.cases import Case, Step, at_the_end, declare, final, gather, solve, spaced
+from fpdfp.experiments.cases import Case, Step, at_the_end, declare, final, gather, solve, space_out
 
 LEVELS: tuple[int | None, ...] = (5, 10, 20, None)
 #: The levels where participation varies.
@@ -110,7 +110,7 @@ def build_task(name: str, directory: Path | None = None, changes: Mapping[str, A
 
 def evaluations(rounds: int) -> list[int]:
     """The rounds after which a run is evaluated: every one at first, later fewer, and ten before each horizon."""
-    return spaced(rounds, 40, 30, *(np.linspace(0.7 * horizon, horizon, 10) for horizon in horizons(rounds)))
+    return space_out(rounds, 40, 30, *(np.linspace(0.7 * horizon, horizon, 10) for horizon in horizons(rounds)))
 
 
 def horizons(rounds: int) -> list[int]:

@@ -72,8 +72,8 @@ def write(name: str, summary: dict[str, Any], figures: Sequence[str]) -> str:
         last=seeds[-1],
         table=table(summary["cases"], rounds),
         own=OWN.format(table=table(own, rounds)) if own else NO_STUDIES.format(name=name),
-        horizons=transposed("case", [one["error"] for one in horizons], horizons, "{:.2e}"),
-        verdicts=transposed("claim", [one["verdicts"] for one in horizons], horizons, "{}"),
+        horizons=transpose("case", [one["error"] for one in horizons], horizons, "{:.2e}"),
+        verdicts=transpose("claim", [one["verdicts"] for one in horizons], horizons, "{}"),
         verdict_table=verdict_table(summary["claims"], bool(own)),
     )
 
@@ -88,7 +88,7 @@ def table(cases: Sequence[dict[str, Any]], rounds: int) -> str:
     return rows([f"case ({rounds} rounds unless said)", *HEADER], list(map(row, cases)))
 
 
-def transposed(what: str, columns: Sequence[dict[str, Any]], horizons: Sequence[dict[str, Any]], form: str) -> str:
+def transpose(what: str, columns: Sequence[dict[str, Any]], horizons: Sequence[dict[str, Any]], form: str) -> str:
     """A table with a column for each horizon."""
     header = [what, *(f"{one['rounds']:,} rounds" for one in horizons)]
     return rows(header, [[name, *(form.format(column[name]) for column in columns)] for name in columns[0]])

@@ -13,7 +13,7 @@ from fpdfp.declarative.rows import BuiltRows
 from fpdfp.declarative.settings import Settings
 from fpdfp.experiments import claims, figures, page
 from fpdfp.experiments import graph_guided as guided
-from fpdfp.experiments.cases import LAST, Case, Clock, finite, rounded
+from fpdfp.experiments.cases import LAST, Case, Clock, finite, round_numbers
 from fpdfp.experiments.graph_guided import Bench, Findings, Line, Planned, Sweep, build_task, declare_task
 
 #: How near the optimum is, relative to it.
@@ -117,12 +117,12 @@ def results(
         },
         "rounds": rounds,
         "seeds": seeds,
-        "cases": [described(one) for one in found.lines.values()],
-        "each_tuned_for_itself": [described(one) for one in found.own.values()],
+        "cases": [describe(one) for one in found.lines.values()],
+        "each_tuned_for_itself": [describe(one) for one in found.own.values()],
         "sweep": {
             "rounds": max(1, round(guided.SWEEP * rounds)), "levels": guided.SWEPT,
             "errors": [
-                {"levels": levels, "gamma0_times_L": gamma, "error_at_the_end": finite(rounded(errors))}
+                {"levels": levels, "gamma0_times_L": gamma, "error_at_the_end": finite(round_numbers(errors))}
                 for (levels, gamma), errors in found.sweep.errors.items()
             ],
         },
@@ -131,7 +131,7 @@ def results(
     }  # fmt: skip
 
 
-def described(one: Line) -> dict[str, Any]:
+def describe(one: Line) -> dict[str, Any]:
     """A case in numbers: at each evaluation the median over seeds, the least and the largest."""
     step = {}
     if one.step is not None:
@@ -140,11 +140,11 @@ def described(one: Line) -> dict[str, Any]:
         step = {"gamma0_times_L": gamma, "c": decay, "at_the_end_of_the_grid": at_the_end}
     kinds: dict[str, Any] = {"median": np.median, "least": np.min, "largest": np.max}
     columns = {
-        name: {kind: rounded(of(getattr(one, name), axis=0)) for kind, of in kinds.items()}
+        name: {kind: round_numbers(of(getattr(one, name), axis=0)) for kind, of in kinds.items()}
         for name in ("error", "test_loss", "accuracy", "bits_up", "bits_down")
     }
     return {
         "label": one.case.label, "method": one.case.method, "clients_per_round": one.case.n, "levels": one.case.levels,
-        **step, "error_at_the_end": rounded(one.ended), "bits_once_up": one.once_up, "round": one.rounds.tolist(),
+        **step, "error_at_the_end": round_numbers(one.ended), "bits_once_up": one.once_up, "round": one.rounds.tolist(),
         **columns,
     }  # fmt: skip

@@ -84,7 +84,7 @@ def schedule(one: Setting) -> steps.Schedule:
     return theory.schedule_theorem1(known) if one.steps == "Theorem 1" else theory.schedule_theorem2()
 
 
-def bounded(theorem: int, one: Setting, measured: Measured) -> tuple[Array, Array, Array]:
+def bound_mean(theorem: int, one: Setting, measured: Measured) -> tuple[Array, Array, Array]:
     """What a theorem bounds: rounds, the mean over seeds there, and the bound, which is empty where there is none."""
     known = theory.constants(one.full_row_rank, one.noisy)
     if theorem == 1:
@@ -109,16 +109,16 @@ def results(found: dict[int, list[Measured]], rounds: int, seeds: int) -> dict[s
             "m1": 2 * theory.FEATURES - 1, "m2": theory.FEATURES - 1,
         },
         "theorems": {
-            str(theorem): [described(theorem, *pair) for pair in zip(settings, found[theorem], strict=True)]
+            str(theorem): [describe(theorem, *pair) for pair in zip(settings, found[theorem], strict=True)]
             for theorem, settings in SETTINGS_OF.items()
         },
     }  # fmt: skip
 
 
-def described(theorem: int, one: Setting, measured: Measured) -> dict[str, Any]:
+def describe(theorem: int, one: Setting, measured: Measured) -> dict[str, Any]:
     """A setting in numbers; ``at_the_end`` is E‖x_k − x*‖² over the last tenth of the rounds."""
     known = theory.constants(one.full_row_rank, one.noisy)
-    k, mean, bound = bounded(theorem, one, measured)
+    k, mean, bound = bound_mean(theorem, one, measured)
     shown = np.unique(np.geomspace(1, len(k), 60).astype(int)) - 1
     return {
         "name": one.name, "steps": one.steps, "gamma0": float(measured.gammas[0]),
@@ -147,7 +147,7 @@ def draw(found: dict[int, list[Measured]], folder: Path) -> None:
                 error.plot(shown, values.mean(axis=0)[shown], style, color=colour, label=one.name, linewidth=1.4)
                 low, high = values.min(axis=0)[shown], values.max(axis=0)[shown]
                 error.fill_between(shown, low, high, color=colour, alpha=0.15, linewidth=0)
-                k, mean, bound = bounded(theorem, one, measured)
+                k, mean, bound = bound_mean(theorem, one, measured)
                 some = np.unique(np.geomspace(1, len(k) - 1, 200).astype(int))
                 if len(bound):
                     bounds.plot(k[some], mean[some], color=colour, label=one.name, linewidth=1.4)
