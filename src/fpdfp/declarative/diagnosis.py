@@ -25,6 +25,7 @@ OPTIONAL = {
     "ray": ("clients in the actors of a cluster", "ray>=2.40,<3"),
     "flwr": ("federations across organisations", "flwr>=1.41,<1.43"),
     "pyarrow": ("Parquet files", "pyarrow>=15"),
+    "h5py": ("volumes in MATLAB files of version 7.3", "h5py>=3.10"),
     "constriction": ("another entropy code", "constriction>=0.5,<0.6"),
     "pandas": ("histories as data frames", "pandas>=2.2"),
     "polars": ("Polars frames for the estimators", "polars>=1.20"),
