@@ -520,7 +520,13 @@ def test_the_doctor_shows_whole_commands(monkeypatch: pytest.MonkeyPatch, capsys
     assert "[bold]in brackets[/bold]" in shown
     with Path("pyproject.toml").open("rb") as file:
         extras = tomllib.load(file)["project"]["optional-dependencies"]
-    for extra, module in {"ray": "ray", "flower": "flwr", "parquet": "pyarrow", "ct": "h5py", "entropy": "constriction"}.items():
+    for extra, module in {
+        "ray": "ray",
+        "flower": "flwr",
+        "parquet": "pyarrow",
+        "ct": "h5py",
+        "entropy": "constriction",
+    }.items():
         assert found["optional"][module]["get"] == f"pip install '{extras[extra][0]}'"
         assert f"missing: pip install '{extras[extra][0]}'" in shown
     for extra in ("cuda12", "cuda13"):

@@ -36,8 +36,8 @@ HEAVY = (
 LAYERS = (
     "__main__",
     "cli",
-    "declarative",
     "experiments",
+    "declarative",
     "report",
     "loggers",
     "runs",

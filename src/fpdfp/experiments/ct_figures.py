@@ -51,7 +51,8 @@ def draw(
             "slices-levels": pictures([*by_levels, *ours], truth),
             "slices-participation": pictures(by_clients, truth),
         }
-        save(curves, folder, slices)
+        save(curves, folder, ("svg", "png"))
+        save(slices, folder, ("png",))
     return [*curves, *slices]
 
 
@@ -60,9 +61,9 @@ def names(lines: Sequence[Line]) -> Callable[[Line], str]:
     return lambda line: short(line.case, [one.case for one in lines])
 
 
-def mean(axes: Any, x: Array, values: Array, label: str, colour: str) -> None:
+def mean(axes: Any, x: Array, values: Array, label: str, colour: str, scale: float) -> None:
     """Draw the mean over seeds."""
-    axes.plot(x, values.mean(axis=0), color=colour, label=label, linewidth=1.4)
+    axes.plot(x, values.mean(axis=0) / scale, color=colour, label=label, linewidth=1.4)
 
 
 def against_rounds(

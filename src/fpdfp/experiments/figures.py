@@ -46,12 +46,12 @@ def draw(found: Findings, folder: Path) -> list[str]:
     return list(figures)
 
 
-def save(figures: Mapping[str, Any], folder: Path, pixels: Mapping[str, Any] | None = None) -> None:
-    """Write figures as PNG and SVG, and some as PNG alone; the same figure makes the same file."""
-    for name, figure in figures.items():
-        figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
-    for name, figure in {**figures, **(pixels or {})}.items():
-        figure.savefig(folder / f"{name}.png", dpi=110, metadata={"Software": None})
+def save(figures: Mapping[str, Any], folder: Path, kinds: Sequence[str] = ("png", "svg")) -> None:
+    """Write figures as files of some kinds; the same figure makes the same file."""
+    options: dict[str, Any] = {"png": {"dpi": 110, "metadata": {"Software": None}}, "svg": {"metadata": {"Date": None}}}
+    for kind in kinds:
+        for name, figure in figures.items():
+            figure.savefig(folder / f"{name}.{kind}", **options[kind])
 
 
 def figure_of(columns: int, width: float = 3.7) -> tuple[Any, Any]:
@@ -62,8 +62,9 @@ def figure_of(columns: int, width: float = 3.7) -> tuple[Any, Any]:
     return figure, np.atleast_1d(figure.subplots(1, columns))
 
 
-def band(axes: Any, x: Array, values: Array, label: str, colour: str, style: str = "-") -> None:
+def band(axes: Any, x: Array, values: Array, label: str, colour: str, style: str = "-", *, scale: float = 1.0) -> None:
     """Draw the median over seeds, and the range of all."""
+    values = values / scale
     axes.plot(x, np.median(values, axis=0), style, color=colour, label=label, linewidth=1.4)
     axes.fill_between(x, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.2, linewidth=0)
 
@@ -122,7 +123,7 @@ def bits_and_rounds(
     figure, panels = figure_of(len(groups))
     for axes, (lines, name, title) in zip(panels, groups, strict=True):
         for line, colour in zip(lines, COLOURS, strict=False):
-            show(axes, line.rounds, line.bits_up / {"Mbit": 1e6, "Gbit": 1e9}[unit], name(line), colour)
+            show(axes, line.rounds, line.bits_up, name(line), colour, scale={"Mbit": 1e6, "Gbit": 1e9}[unit])
         axes.set(ylabel=f"{unit} sent by clients", title=title)
     finish(panels, "round")
     return figure
