@@ -14,7 +14,7 @@ import pytest
 from fpdfp.declarative import build
 from fpdfp.declarative.scan import fit_volume
 from fpdfp.declarative.settings import MEAN
-from fpdfp.experiments import ct_mean, ct_mean_claims, ct_page
+from fpdfp.experiments import ct_claims, ct_mean, ct_page
 from fpdfp.experiments.cases import Case, Step
 from fpdfp.experiments.ct_lines import Line, lines_of
 from fpdfp.experiments.ct_mean import reproduce
@@ -126,7 +126,7 @@ def test_committed_pages_say_what_the_numbers_say(name: str) -> None:
     folder = Path(__file__).parents[1] / "docs" / "results" / "ct" / name
     summary = json.loads((folder / "results.json").read_text())
     assert (folder / "claims.md").read_text() == ct_page.write_mean(summary, FIGURES)
-    assert [claim._asdict() for claim in ct_mean_claims.judge(lines_in(summary))] == summary["claims"]
+    assert [claim._asdict() for claim in ct_claims.judge_mean(lines_in(summary))] == summary["claims"]
 
 
 def lines_in(summary: dict[str, Any]) -> dict[Case, Line]:
@@ -144,6 +144,6 @@ def test_other_steps_are_pointed_out(results: Path) -> None:
     lines = lines_in(json.loads((results / "results.json").read_text()))
     everyone, some = Case(CLIENTS, 1000), Case(5, 1000)
     same = {case: one._replace(step=lines[some].step) for case, one in lines.items()}
-    assert "same step" not in ct_mean_claims.by_participation(same).numbers
+    assert "same step" not in ct_claims.by_participation(same).numbers
     other = same | {everyone: same[everyone]._replace(step=Step(1.0, 7.0))}
-    assert "Not all have the same step" in ct_mean_claims.by_participation(other).numbers
+    assert "Not all have the same step" in ct_claims.by_participation(other).numbers

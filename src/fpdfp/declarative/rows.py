@@ -167,9 +167,7 @@ def _matrix(operator: dict[str, Any], features: int, columns: int, graph: Featur
     elif operator["kind"] == "difference":
         if features < 2:
             raise SettingsError("operator.kind is 'difference', which needs at least two features")
-        matrix = scipy.sparse.diags_array(
-            [-np.ones(features - 1), np.ones(features - 1)], offsets=[0, 1], shape=(features - 1, features)
-        ).tocsr()
+        matrix = gradient([features])[:-1]
     elif operator["kind"] == "gradient":
         if int(np.prod(operator["shape"])) != features:
             raise SettingsError(f"operator.shape must have {features} entries, one a feature, got {operator['shape']}")

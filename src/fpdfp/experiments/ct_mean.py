@@ -15,7 +15,7 @@ from fpdfp.ct.device import device_name
 from fpdfp.declarative import pool
 from fpdfp.declarative.scan import ITERATIONS
 from fpdfp.declarative.settings import MEAN
-from fpdfp.experiments import ct_figures, ct_mean_claims, ct_page, page
+from fpdfp.experiments import ct_claims, ct_figures, ct_page, page
 from fpdfp.experiments.cases import Case, Clock, Step, final, round_numbers
 from fpdfp.experiments.ct_lines import Line, lines_of
 from fpdfp.experiments.ct_runs import (
@@ -148,7 +148,7 @@ def results(
         },
         "rounds": rounds,
         "cases": [describe(one, rounds) for one in lines.values()],
-        "claims": [claim._asdict() for claim in ct_mean_claims.judge(lines)],
+        "claims": [claim._asdict() for claim in ct_claims.judge_mean(lines)],
     }  # fmt: skip
 
 
