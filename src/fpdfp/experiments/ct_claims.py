@@ -16,7 +16,6 @@ from fpdfp.experiments.ct_runs import (
     CLIENTS,
     FIXED_LEVELS,
     LEVELS,
-    OURS,
     PAPER,
     PARTICIPATION,
     PER_ROUND,
@@ -161,9 +160,7 @@ def fewest_bits(lines: Lines) -> tuple[str, str]:
     target = min(middle(one).max() for one in theirs)
     needed = {one.case: reached(one, target) for one in theirs}
     least = min(needed, key=lambda case: needed[case][1])
-    each = ", ".join(
-        f"{case.label} {rounds:.0f} rounds, {format_bits(bits)}" for case, (rounds, bits) in needed.items()
-    )
+    each = listed_bits(needed)
     return verdict_of(least.levels is not None and least.n < CLIENTS), (
         f"bits up to {target:.2f} dB in the slice, which all reach: {each}."
     )
@@ -251,84 +248,77 @@ def share(one: Line, other: Line) -> float:
 
 def judge_mean(lines: Lines) -> list[Claim]:
     """Return every comparison of the model ``mean`` with its numbers: those of one seed, without verdicts."""
-    return [
-        by_levels(lines),
-        by_participation(lines),
-        bits_a_round(lines),
-        bits_for_the_same(lines),
-        beyond_mean(lines),
-    ]
+    comparisons: dict[str, Callable[[Lines], str]] = {
+        f"Levels (n = {PER_ROUND}).": by_levels,
+        f"Participation (s = {FIXED_LEVELS}).": by_participation,
+        "Bits up a round.": bits_a_round,
+        "Bits up for an image.": bits_for_the_same,
+        "Beyond the paper: what the shifted method needs, with nothing tuned.": beyond_mean,
+    }
+    return [Claim(text, "measured", of(lines)) for text, of in comparisons.items()]
 
 
-def by_levels(lines: Lines) -> Claim:
+def by_levels(lines: Lines) -> str:
     """Claim 3 of the paper."""
-    ladder, exact = [lines[Case(PER_ROUND, levels)] for levels in LEVELS], lines[Case(PER_ROUND, None)]
-    losses = [f"s = {levels} {decibels(ended(exact) - ended(lines[Case(PER_ROUND, levels)]))}" for levels in LEVELS[:2]]
-    sent = lines[Case(PER_ROUND, FIXED_LEVELS)].bits_up[0, -1] / exact.bits_up[0, -1]
-    return Claim(
-        f"Levels (n = {PER_ROUND}).",
-        "measured",
+    ladder, exact = [lines[Case(PER_ROUND, levels)] for levels in LEVELS], lines[EXACT]
+    losses = [f"s = {one.case.levels} {decibels(ended(exact) - ended(one))}" for one in ladder[:2]]
+    return (
         f"PSNR {listed(ladder)}; the paper has {reported(ladder)}. Lost against exact messages: {', '.join(losses)}. "
-        f"s = {FIXED_LEVELS} sends {100 * sent:.1f} % of the bits of exact messages.",
+        f"s = {FIXED_LEVELS} sends {share(lines[ENOUGH], exact):.1f} % of the bits of exact messages."
     )
 
 
-def by_participation(lines: Lines) -> Claim:
+def by_participation(lines: Lines) -> str:
     """Claim 4 of the paper."""
-    several, everyone = [lines[Case(n, FIXED_LEVELS)] for n in PARTICIPATION], lines[Case(CLIENTS, FIXED_LEVELS)]
-    few, some = (lines[Case(n, FIXED_LEVELS)] for n in (PARTICIPATION[0], PER_ROUND))
-    lost = [f"n = {one.case.n} {decibels(ended(everyone) - ended(one))}" for one in (few, some)]
-    confounded = "" if len({one.step for one in several}) == 1 else (
-        " Not all have the same step, so that these are not differences of participation alone."
-    )  # fmt: skip
-    return Claim(
-        f"Participation (s = {FIXED_LEVELS}).",
-        "measured",
+    several = [lines[Case(n, FIXED_LEVELS)] for n in PARTICIPATION]
+    lost = [f"n = {one.case.n} {decibels(ended(lines[EVERYONE]) - ended(one))}" for one in several[:2]]
+    same = len({one.step for one in several}) == 1
+    confounded = " Not all have the same step, so that these are not differences of participation alone."
+    return (
         f"PSNR {listed(several)}; the paper has {reported(several)}. Lost against everyone: {', '.join(lost)}."
-        f"{confounded}",
+        f"{'' if same else confounded}"
     )
 
 
-def bits_a_round(lines: Lines) -> Claim:
+def bits_a_round(lines: Lines) -> str:
     """Claim 5 of the paper."""
-    theirs = of_the_paper(lines)
-    each = ", ".join(f"{one.case.label} {format_bits(one.bits_up[0, -1] / one.rounds[-1])}" for one in theirs)
-    return Claim("Bits up a round.", "measured", f"{each}.")
+    rates = [f"{one.case.label} {format_bits(one.bits_up[0, -1] / one.rounds[-1])}" for one in of_the_paper(lines)]
+    return f"{', '.join(rates)}."
 
 
-def bits_for_the_same(lines: Lines) -> Claim:
+def bits_for_the_same(lines: Lines) -> str:
     """Claim 5, in terms of the image."""
     theirs = of_the_paper(lines)
     target = min(one.psnr.max() for one in theirs) - CLOSE
     needed = {one.case: reached(one, target, "psnr") for one in theirs}
-    each = ", ".join(
-        f"{case.label} {rounds:.0f} rounds, {format_bits(bits)}" for case, (rounds, bits) in needed.items()
-    )
-    return Claim("Bits up for an image.", "measured", f"to {target:.2f} dB, which all reach: {each}.")
+    return f"to {target:.2f} dB, which all reach: {listed_bits(needed)}."
 
 
-def beyond_mean(lines: Lines) -> Claim:
+def beyond_mean(lines: Lines) -> str:
     """What the shifted method needs for the best image of FPDFP."""
-    theirs = of_the_paper(lines)
-    best = max(theirs, key=ended)
-    texts = []
-    for one in lines.values():
-        if one.case.method == OURS:
-            rounds, bits = reached(one, ended(best) - CLOSE, "psnr")
-            texts.append(
-                f"{one.case.label}: {rounds:.0f} rounds and {format_bits(bits)} up, and {format_bits(one.once_up)} "
-                f"once; after {one.rounds[-1]:.0f} rounds {ended(one):.2f} dB"
-                if np.isfinite(rounds)
-                else f"{one.case.label}: not reached, {ended(one):.2f} dB after {one.rounds[-1]:.0f} rounds"
-            )
+    theirs, ours = of_the_paper(lines), [lines[case] for case in our_cases()]
+    best, texts = max(theirs, key=ended), []
+    for one in ours:
+        rounds, bits = reached(one, ended(best) - CLOSE, "psnr")
+        texts.append(
+            f"{one.case.label}: {rounds:.0f} rounds and {format_bits(bits)} up, and {format_bits(one.once_up)} "
+            f"once; after {one.rounds[-1]:.0f} rounds {ended(one):.2f} dB"
+            if np.isfinite(rounds)
+            else f"{one.case.label}: not reached, {ended(one):.2f} dB after {one.rounds[-1]:.0f} rounds"
+        )
     rounds, bits = reached(best, ended(best) - CLOSE, "psnr")
-    return Claim(
-        "Beyond the paper: what the shifted method needs, with nothing tuned.",
-        "measured",
+    highest = [max(one.psnr.max() for one in some) for some in (theirs, ours)]
+    return (
         f"of FPDFP's images at the end the best has {ended(best):.2f} dB ({best.case.label}); it is within {CLOSE:g} "
         f"dB of that after {rounds:.0f} rounds and {format_bits(bits)} up. To the same: {'; '.join(texts)}. The best "
-        f"of all evaluations: FPDFP {max(one.psnr.max() for one in theirs):.2f} dB, ours "
-        f"{max(one.psnr.max() for one in lines.values() if one.case.method == OURS):.2f} dB.",
+        f"of all evaluations: FPDFP {highest[0]:.2f} dB, ours {highest[1]:.2f} dB."
+    )
+
+
+def listed_bits(needed: dict[Case, tuple[float, float]]) -> str:
+    """What each case needed."""
+    return ", ".join(
+        f"{case.label} {rounds:.0f} rounds, {format_bits(bits)}" for case, (rounds, bits) in needed.items()
     )
 
 
