@@ -24,7 +24,8 @@ from benchmarks import _contenders, _tools, _tuning
 from benchmarks._contenders import UNTUNED
 from benchmarks._problems import DATA, N, Setting, graph_guided
 from fpdfp._units import format_bits
-from fpdfp.engines import automatic
+from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import choose
 
 TARGETS = (1e-2, 1e-3, 1e-6)
 SEEDS = (1, 2, 3, 4, 5)
@@ -43,7 +44,9 @@ class Case(NamedTuple):
 def cases(problem: fpdfp.Problem) -> dict[str, Case]:
     """The default, and the default without a part."""
     method: Any
-    method, compressor, downlink = automatic.choose(problem, None, "auto", "auto")
+    method, compressors, server_side, _ = choose(problem, None, RunOptions(rounds=1))
+    assert server_side is not None
+    compressor, downlink = compressors["difference"], server_side.compressor
     omega = compressor.omega(problem.model.shape)
     spread = (1.0 + omega) * problem.n_clients / PER_ROUND - 1.0
     step = 1.0 / (float(problem.lipschitz.max()) * (1.0 + 6.0 * spread / problem.n_clients))

@@ -75,6 +75,14 @@ def reaches(
     return done.status == "stopped"
 
 
+def prepare(problem: fpdfp.Problem, method: Any, **options: Any) -> Any:
+    """Return the algorithm that ``solve`` would run."""
+    from fpdfp.engines.options import RunOptions
+    from fpdfp.engines.prepare import prepare
+
+    return prepare(problem, method, RunOptions(**{"rounds": 10} | options)).algorithm
+
+
 def long(values: Any, too_long: bool) -> Any:
     """Return the values of a test's parameters, marked where it takes too long for every change."""
     import pytest

@@ -42,7 +42,7 @@ def test_within_twice_the_best_by_hand(name: str) -> None:
         quantizer = fpdfp.QSGD(levels, norm="max")
         fpdfp.solve(
             problem, ShiftedPDFP(preconditioner=kind), rounds=1, compressor=quantizer,
-            callbacks=[lambda run: steps.append(run.method.schedule()(0))],
+            callbacks=[lambda run: steps.append(run.algorithm.step(0))],
         )  # fmt: skip
         for factor, momentum in ((1.0, True), (2.0, True), (4.0, True), (1.0, False), (2.0, False)):
             method = ShiftedPDFP(factor * steps[-1], preconditioner=kind, momentum=momentum)

@@ -79,13 +79,13 @@ def test_a_batch_of_clients_answers_as_single_ones() -> None:
     problem = problems()["unequal clients"]
     seen: list[Any] = []
     method = ShiftedPDFP(preconditioner="moments")
-    fpdfp.solve(problem, method, rounds=5, callbacks=[lambda run: seen.append((run.method, run.state, run.memory))])
+    fpdfp.solve(problem, method, rounds=5, callbacks=[lambda run: seen.append((run.algorithm, run.state, run.memory))])
     prepared, state, memory = seen[-1]
-    question = prepared.question(problem.model, state, fine=True)
-    together = prepared.answer(problem.model, problem.local(np.arange(5), memory), question)
+    question = prepared.question(state, fine=True)
+    together = prepared.answer(problem.local(np.arange(5), memory), question)
     for i in range(5):
         one = type(memory)(*(kept[i : i + 1] for kept in memory))
-        alone = prepared.answer(problem.model, problem.local(np.array([i]), one), question)
+        alone = prepared.answer(problem.local(np.array([i]), one), question)
         np.testing.assert_array_equal(together[i], alone[0])
 
 

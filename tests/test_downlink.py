@@ -22,7 +22,7 @@ def test_it_is_the_rule_of_its_docstring() -> None:
     totals: list[int] = []
 
     def look(run: fpdfp.Run) -> None:
-        asked.append((run.method.broadcast(problem.model, run.state).z.copy(), run.kept))
+        asked.append((run.algorithm.broadcast(run.state).z.copy(), run.kept))
         totals.append(run.bits_down)
 
     run: dict[str, Any] = {"clients_per_round": 2, "seed": 5, "downlink": quantizer, "callbacks": [look]}
@@ -126,9 +126,8 @@ def test_wrong_arguments_are_named(change: dict[str, Any], message: str) -> None
 def test_a_client_that_was_never_there_gets_the_whole_model_unless_it_is_zero(start: float) -> None:
     quantizer = fpdfp.QSGD(31, norm="max")
     downlink = Downlink(quantizer)
-    message = ShiftedPDFP().broadcast(  # type: ignore[arg-type]
-        None, ShiftedPDFP().init(helpers.graph_guided().model, np.full(12, start))
-    )
+    algorithm = helpers.prepare(helpers.graph_guided(), ShiftedPDFP())
+    message = algorithm.broadcast(algorithm.init(np.full(12, start)))
     kept = downlink.start(message, 3)
     _, kept, bits = downlink.send(kept, message, np.array([0, 2]), 0, 0)
     nothing = int(quantizer.compress(np.zeros((1, 12)), Draws(0, 0, np.array([0])), Purpose.DOWNLINK).bits[0])

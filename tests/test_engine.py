@@ -102,14 +102,13 @@ def test_any_number_of_threads_gives_the_same_bits() -> None:
 def test_replies_do_not_depend_on_who_else_takes_part() -> None:
     """client_update over a batch gives each client the bits of a call for that client alone."""
     problem = helpers.graph_guided()
-    method = fpdfp.FPDFP(step=0.3, batch_size=6, lam=0.2)
-    method = fpdfp.FPDFP(step=fpdfp.steps.Constant(0.3), batch_size=6, lam=0.2)
-    state = method.init(problem.model, np.ones(12))
+    algorithm = helpers.prepare(problem, fpdfp.FPDFP(step=0.3, batch_size=6, lam=0.1))
+    state = algorithm.init(np.ones(12))
     clients = np.arange(5)
-    together = method.client_update(problem.model, problem.local(clients), state, 3, fpdfp.rng.Draws(1, 3, clients))
+    together = algorithm.client_update(problem.local(clients), state, 3, fpdfp.rng.Draws(1, 3, clients))
     for i in clients:
         only = np.array([i])
-        alone = method.client_update(problem.model, problem.local(only), state, 3, fpdfp.rng.Draws(1, 3, only))
+        alone = algorithm.client_update(problem.local(only), state, 3, fpdfp.rng.Draws(1, 3, only))
         np.testing.assert_array_equal(alone.reply.x[0], together.reply.x[i])
         np.testing.assert_array_equal(alone.reply.v[0], together.reply.v[i])
 
@@ -677,8 +676,6 @@ def test_bad_hyper_parameters_are_named() -> None:
         fpdfp.solve(None, rounds=1)
     with pytest.raises(ValueError, match="batch_size must be None: OperatorLeastSquares cannot draw"):
         fpdfp.solve(helpers.zoo()["isotropic TV"], fpdfp.FPDFP(batch_size=2), rounds=1)
-    with pytest.raises(TypeError, match="prepare the method first"):
-        fpdfp.FPDFP().schedule()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 import fpdfp
 from fpdfp import linops, penalties, steps
-from fpdfp.methods import FPDFPIdentity
+from fpdfp.methods.fpdfp_identity import IdentityAlgorithm
 from tests import helpers
 
 
@@ -104,7 +104,8 @@ def test_algorithm_five_is_chosen_by_itself() -> None:
         problem = fpdfp.Problem(losses, penalties.L1(0.02), linop)
 
         def check(run: fpdfp.Run) -> None:
-            assert isinstance(run.method, FPDFPIdentity)
+            assert isinstance(run.algorithm, IdentityAlgorithm)
+            assert isinstance(run.method, fpdfp.FPDFP)
 
         assert fpdfp.solve(problem, fpdfp.FPDFP(), rounds=1, callbacks=[check]).rounds == 1
 

@@ -220,15 +220,15 @@ def test_replies_and_memory_do_not_depend_on_who_else_takes_part(name: str) -> N
     problem = helpers.graph_guided(weights="samples")
     seen: list[Any] = []
     fpdfp.solve(
-        problem, METHODS[name], rounds=4, callbacks=[lambda run: seen.append((run.method, run.state, run.memory))]
+        problem, METHODS[name], rounds=4, callbacks=[lambda run: seen.append((run.algorithm, run.state, run.memory))]
     )
     method, state, memory = seen[-1]
     clients = np.arange(5)
-    message = method.broadcast(problem.model, state)
+    message = method.broadcast(state)
 
     def update(who: Any) -> Any:
         kept = type(memory)(*(array[who] for array in memory)) if memory else ()
-        return method.client_update(problem.model, problem.local(who, kept), message, 4, fpdfp.rng.Draws(1, 4, who))
+        return method.client_update(problem.local(who, kept), message, 4, fpdfp.rng.Draws(1, 4, who))
 
     together, alone = update(clients), [update(clients[[i]]) for i in clients]
     for part in ("reply", "memory"):
@@ -278,12 +278,12 @@ def test_what_clients_remember_makes_the_next_solve_cheaper() -> None:
     def compare(run: fpdfp.Run) -> None:
         if run.round < 20:
             return
-        message = run.method.broadcast(problem.model, run.state)
+        message = run.algorithm.broadcast(run.state)
         warm, cold = (
-            run.method.client_update(
-                problem.model, problem.local(clients, memory), message, 20, fpdfp.rng.Draws(0, 20, clients)
+            run.algorithm.client_update(
+                problem.local(clients, memory), message, 20, fpdfp.rng.Draws(0, 20, clients)
             ).work.steps
-            for memory in (run.memory, run.method.init_memory(problem.model, 5))
+            for memory in (run.memory, run.algorithm.init_memory(5))  # type: ignore[attr-defined]
         )
         assert warm < 0.7 * cold
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp.engines import setup
 from fpdfp.engines.ledger import ClientLedger, Stamp, digest
+from fpdfp.engines.local import mean_of
 from fpdfp.rng import Draws
 from tests import helpers
 
@@ -20,9 +20,9 @@ QUANTIZE = int(fpdfp.rng.Purpose.QUANTIZE)
 class ServerLedger:
     """The server's side in its simplest form: a copy of what every client remembers of its messages."""
 
-    def __init__(self, method: Any, model: Any, n_clients: int) -> None:
-        self.method, self.model = method, model
-        memory = method.init_memory(model, n_clients)
+    def __init__(self, method: Any, n_clients: int) -> None:
+        self.method = method
+        memory = method.init_memory(n_clients)
         self.copies = {name: getattr(memory, name) for name in method.shared_memory}
         self.versions: Any = np.zeros(n_clients, dtype=np.int64)
 
@@ -37,7 +37,7 @@ class ServerLedger:
     def confirm(self, client: int, sent: Any, k: int) -> None:
         """Take note of a client's message of round k, as it was decoded (with a client axis of length one)."""
         before = {name: copy[client][None] for name, copy in self.copies.items()}
-        after = self.method.remember(self.model, before, sent, k)
+        after = self.method.remember(before, sent, k)
         for name, known in self.copies.items():
             known[client] = after[name][0]
         self.versions[client] += 1
@@ -50,10 +50,10 @@ class Network:
         self.problem = helpers.fused_regression(spread=0.3)
         self.model, self.count = self.problem.model, self.problem.n_clients
         self.quantizer = fpdfp.QSGD(5, norm="max")
-        self.method = setup.prepare(self.problem, method, self.quantizer, 3, 10).method
-        self.state = self.method.init(self.model, np.zeros(self.model.shape))
-        self.server = ServerLedger(self.method, self.model, self.count)
-        self.clients = [ClientLedger(self.method, self.model) for _ in range(self.count)]
+        self.method = helpers.prepare(self.problem, method, compressor=self.quantizer, clients_per_round=3)
+        self.state = self.method.init(np.zeros(self.model.shape))
+        self.server = ServerLedger(self.method, self.count)
+        self.clients = [ClientLedger(self.method) for _ in range(self.count)]
         self.backups = copy.deepcopy(self.clients)
         self.checkpoint = copy.deepcopy((self.state, self.server))
         self.chance = np.random.default_rng(seed)
@@ -64,7 +64,7 @@ class Network:
 
     def round(self, k: int) -> None:
         chosen = [int(i) for i in fpdfp.rng.choose_clients(0, k, self.count, 3)]
-        message = self.method.broadcast(self.model, self.state)
+        message = self.method.broadcast(self.state)
         arrived = []
         for i in chosen:
             ledger = self.clients[i]
@@ -75,7 +75,7 @@ class Network:
                 self.healed += 1
             who = np.array([i])
             local = self.problem.local(who, ledger.memory)
-            update = self.method.client_update(self.model, local, message, k, Draws(0, k, who))
+            update = self.method.client_update(local, message, k, Draws(0, k, who))
             packed = self.quantizer.encode(self.quantizer.quantize(update.reply[0], Draws(0, k, who), QUANTIZE))
             decoded = type(update.reply)(self.quantizer.decode(packed, self.model.shape, np.float64))
             ledger.sent(update.memory, decoded, k)
@@ -87,12 +87,12 @@ class Network:
                 ledger.confirmed()
         if arrived:
             replies = type(arrived[0])(np.concatenate([one[0] for one in arrived]))
-            self.state = self.method.server_update(self.model, self.state, replies, k)
+            self.state = self.method.server_update(self.state, mean_of(replies, self.method.double), k, len(arrived))
 
     def crash(self, k: int) -> None:
         """A client is restored from an old backup, or starts anew; the server goes back to its last checkpoint."""
         i = int(self.chance.integers(self.count))
-        self.clients[i] = copy.deepcopy(self.backups[i]) if k % 2 else ClientLedger(self.method, self.model)
+        self.clients[i] = copy.deepcopy(self.backups[i]) if k % 2 else ClientLedger(self.method)
         if k % 100 == 50:
             self.state, self.server = copy.deepcopy(self.checkpoint)
         if k % 30 == 0:
@@ -143,9 +143,9 @@ def test_without_healing_the_same_crashes_leave_a_bias(monkeypatch: pytest.Monke
 def exchange() -> tuple[Network, ClientLedger, Any]:
     network = Network(fpdfp.ShiftedPDFP(), seed=0, trouble=0.0)
     ledger, who = network.clients[0], np.array([0])
-    message = network.method.broadcast(network.model, network.state)
+    message = network.method.broadcast(network.state)
     local = network.problem.local(who, ledger.memory)
-    update = network.method.client_update(network.model, local, message, 0, Draws(0, 0, who))
+    update = network.method.client_update(local, message, 0, Draws(0, 0, who))
     ledger.sent(update.memory, update.reply, 0)
     return network, ledger, update.reply
 

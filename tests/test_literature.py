@@ -7,6 +7,7 @@ import pytest
 
 import fpdfp
 from fpdfp import penalties
+from tests import helpers
 
 
 @pytest.fixture(scope="module")
@@ -107,11 +108,9 @@ def test_fedprox_clients_stay_nearer_to_the_server(differing: fpdfp.Problem) -> 
     smoothness = float(differing.lipschitz.max())
     drifts = []
     for rho in (0.0, 1.0, 10.0):
-        method = fpdfp.FedProx(rho, fpdfp.steps.Constant(0.5 / (smoothness + 10.0)), local_steps=200)
+        method = helpers.prepare(differing, fpdfp.FedProx(rho, 0.5 / (smoothness + 10.0), local_steps=200))
         clients = np.arange(8)
-        message = method.broadcast(differing.model, method.init(differing.model, x))
-        update = method.client_update(
-            differing.model, differing.local(clients), message, 0, fpdfp.rng.Draws(0, 0, clients)
-        )
+        message = method.broadcast(method.init(x))
+        update = method.client_update(differing.local(clients), message, 0, fpdfp.rng.Draws(0, 0, clients))
         drifts.append(float(np.linalg.norm(update.reply.x, axis=1).mean()))
     assert drifts[2] < 0.3 * drifts[1] < 0.3 * 0.5 * drifts[0]

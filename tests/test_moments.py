@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 import fpdfp
-from fpdfp.engines import setup
+from fpdfp.engines.options import RunOptions
 from fpdfp.precondition import QuantizedMoments, Scaling, Whitening, cost, exchange, quantized
 from fpdfp.precondition.quantized import Sums
 from fpdfp.precondition.triangles import full, lower
@@ -58,7 +58,7 @@ class TestExchange:
         exact = lower(problem.local(clients).curvatures()).mean(axis=0)
         found = []
         for seed in range(400):
-            sums = asks.summed(decoded(problem, asks, clients, seed), clients)
+            sums = asks.add_up(decoded(problem, asks, clients, seed), clients)
             assert isinstance(sums, Sums)
             found.append((sums.even + sums.odd) / 20)
         error = np.std(found, axis=0) / np.sqrt(400)
@@ -70,7 +70,7 @@ class TestExchange:
         """From what was decoded alone, beside the error that it really has."""
         problem, asks, clients = make(), QuantizedMoments(levels), np.arange(10)
         exact = full(lower(problem.local(clients).curvatures()).mean(axis=0))
-        sums = asks.summed(decoded(problem, asks, clients, 3), clients)
+        sums = asks.add_up(decoded(problem, asks, clients, 3), clients)
         assert isinstance(sums, Sums)
         true = np.linalg.norm(full((sums.even + sums.odd) / 10) - exact, 2)
         variance = full((sums.even_variance + sums.odd_variance) / 100)
@@ -85,15 +85,15 @@ class TestExchange:
 
     def test_who_sends_is_drawn_by_the_seed(self) -> None:
         asks = QuantizedMoments(15, clients=5)
-        drawn = [tuple(asks.drawn(100, seed)) for seed in range(20)]
+        drawn = [tuple(asks.draw_clients(100, seed)) for seed in range(20)]
         assert len(set(drawn)) == 20
         assert all(len(set(one)) == 5 for one in drawn)
         assert drawn[0] != tuple(choose_clients(0, 0, 100, 5))  # not those of the first round
-        assert asks.drawn(3, 0).tolist() == [0, 1, 2]
+        assert asks.draw_clients(3, 0).tolist() == [0, 1, 2]
 
     def test_the_bits_are_those_of_the_messages(self) -> None:
         problem, asks = correlated(), QuantizedMoments(15, clients=5)
-        clients = asks.drawn(20, 7)
+        clients = asks.draw_clients(20, 7)
         sent, messages = asks.gather(problem.model, problem.local(clients)), asks.messages(problem.model)
         length = 0
         for field, (name, array) in enumerate(zip(sent._fields, sent, strict=True)):
@@ -102,7 +102,7 @@ class TestExchange:
             length += sum(8 * len(frame) for frame in frames)
         result = fpdfp.solve(problem, fpdfp.ShiftedPDFP(preconditioner=asks), rounds=1, seed=7)
         assert length - 8 * 15 < result.bits_once_up <= length
-        whitening = result.method.coordinates  # type: ignore[union-attr]
+        whitening = result.algorithm.coordinates  # type: ignore[union-attr]
         assert result.bits_once_down == 20 * whitening.bits
         told = sum(8 * len(part.message) for part in whitening.announced)
         assert told - 16 < whitening.bits <= told < 40 * 41 / 2 * 12
@@ -124,19 +124,19 @@ class TestExchange:
         """The smoothness that is claimed is above that of the mean of all bounds."""
         problem = correlated(d=8)
         method = fpdfp.ShiftedPDFP(preconditioner=QuantizedMoments(255))
-        made = fpdfp.solve(problem, method, rounds=1).method.coordinates  # type: ignore[union-attr]
+        made = fpdfp.solve(problem, method, rounds=1).algorithm.coordinates  # type: ignore[union-attr]
         bounds = problem.local(np.arange(20)).curvatures()
         assert bounds is not None
         hessian = bounds.mean(axis=0)
         true = np.linalg.eigvalsh(made.inverse.T @ hessian @ made.inverse)[-1]
         assert true <= made.smoothness < 3 * true
         some = fpdfp.ShiftedPDFP(preconditioner=QuantizedMoments(255, clients=19))
-        assert fpdfp.solve(problem, some, rounds=1).method.coordinates.smoothness is None  # type: ignore[union-attr]
+        assert fpdfp.solve(problem, some, rounds=1).algorithm.coordinates.smoothness is None  # type: ignore[union-attr]
 
     def test_the_diagonal_alone(self) -> None:
         problem = correlated(spread=1e6)
         result = fpdfp.solve(problem, fpdfp.ShiftedPDFP(preconditioner=QuantizedMoments(0)), rounds=1)
-        made = result.method.coordinates  # type: ignore[union-attr]
+        made = result.algorithm.coordinates  # type: ignore[union-attr]
         assert isinstance(made, Scaling)
         diagonals = problem.local(np.arange(20)).curvature_diagonals()
         assert diagonals is not None
@@ -203,7 +203,7 @@ class TestChoice:
     @pytest.mark.parametrize("prefer", ["balanced", "bits"])
     def test_connected_features_are_whitened(self, prefer: Any) -> None:
         result = fpdfp.solve(correlated(), rounds=1, clients_per_round=4, prefer=prefer)
-        assert isinstance(result.method.coordinates, Whitening)  # type: ignore[union-attr]
+        assert isinstance(result.algorithm.coordinates, Whitening)  # type: ignore[union-attr]
         assert "predicted to 1e-06" in str(result)
         assert result.bits_once_up < 0.3 * 20 * (32 * 40 * 41 / 2)
 
@@ -211,7 +211,7 @@ class TestChoice:
     def test_what_does_not_pay_is_not_sent(self, prefer: Any) -> None:
         """300 features among 100 clients: in float32 second moments take 144 Mbit each way."""
         result = fpdfp.solve(unconnected(), rounds=1, clients_per_round=20, prefer=prefer)
-        assert result.method.coordinates is None  # type: ignore[union-attr]
+        assert result.algorithm.coordinates is None  # type: ignore[union-attr]
         assert result.bits_once_up < 3e6
         assert result.bits_once_down == 0
         assert "no preconditioner" in str(result)
@@ -223,9 +223,9 @@ class TestChoice:
     def test_many_features_have_their_diagonal(self) -> None:
         given = self.given()
         wide = fpdfp.losses.Logistic(sparse.eye(3000, format="csr"), np.arange(3000) % 2)
-        assert exchange.planned(wide, given) == QuantizedMoments(0)
-        assert exchange.planned(wide, given._replace(prefer="rounds")) == "diagonal"
-        assert exchange.planned(helpers.zoo()["isotropic TV"].losses, given) == "fourier"
+        assert exchange.plan(wide, given) == QuantizedMoments(0)
+        assert exchange.plan(wide, given._replace(prefer="rounds")) == "diagonal"
+        assert exchange.plan(helpers.zoo()["isotropic TV"].losses, given) == "fourier"
 
     def test_badly_scaled_features(self) -> None:
         """Noise is looked at relative to each feature, and nothing is lost."""
@@ -234,9 +234,9 @@ class TestChoice:
         assert result.status == "converged"
 
     def test_a_target_comes_from_tol(self) -> None:
-        assert setup.wish(None, None, "bits") == (1e-6, "bits")
-        assert setup.wish(None, 1e-3, "balanced").accuracy == 1e-3
-        assert setup.wish(1e-2, 1e-3, "balanced").accuracy == 1e-2
+        assert RunOptions(rounds=1).aim == 1e-6
+        assert RunOptions(rounds=1, tol=1e-3).aim == 1e-3
+        assert RunOptions(rounds=1, tol=1e-3, accuracy=1e-2).aim == 1e-2
 
 
 @pytest.mark.parametrize("name", ["crude", "automatic", "diagonal"])

@@ -26,7 +26,7 @@ def test_it_is_the_rule_of_its_docstring() -> None:
     seen: list[Any] = []
     fpdfp.solve(
         problem, RandProx(local_steps=1000), rounds=20, clients_per_round=2, seed=4, compressor=quantizer,
-        callbacks=[lambda run: seen.append((run.x.copy(), run.method))],
+        callbacks=[lambda run: seen.append((run.x.copy(), run.algorithm))],
     )  # fmt: skip
     method = seen[0][1]
     gamma, tau, mu, alpha = method.step(0), method.tau, 0.01, method.shift_step

@@ -480,9 +480,9 @@ class TestDescriptions:
 
     def test_jobs(self) -> None:
         problem = helpers.graph_guided(clients=3)
-        job = Job(fpdfp.FPDFP(0.1), problem.model, {"x": QSGD}, None, np.arange(3), None, 1.0, 5)
+        job = Job(helpers.prepare(problem, fpdfp.FPDFP(0.1)), {"x": QSGD}, None, np.arange(3), None, 1.0, 5)
         back = job_of(unpack(pack(portable(job))))
-        assert repr(back.method) == repr(job.method)
+        assert repr(back.task) == repr(job.task)
         with pytest.raises(fpdfp.errors.MessageError, match="job that makes no sense"):
             request_of({"job": {"method": None}})
         with pytest.raises(fpdfp.errors.MessageError, match="must be a dictionary"):
@@ -495,12 +495,12 @@ class TestSites:
     def test_jobs_for_others(self) -> None:
         problem = helpers.graph_guided(clients=3)
         site = Site(problem.losses.part(np.array([0, 1])))
-        job = Job(fpdfp.FPDFP(0.1), problem.model, {}, None, np.arange(3), None, 1.0, 5)
+        job = Job(helpers.prepare(problem, fpdfp.FPDFP(0.1)), {}, None, np.arange(3), None, 1.0, 5)
         with pytest.raises(fpdfp.errors.MessageError, match="this site has 2 clients, the server counts 3"):
             site.handle({"gather": {"job": job}})
-        other = helpers.graph_guided(clients=2, d=5).model
+        other = helpers.prepare(helpers.graph_guided(clients=2, d=5), fpdfp.FPDFP(0.1))
         with pytest.raises(fpdfp.errors.MessageError, match=r"x of shape \(12,\)"):
-            site.handle({"gather": {"job": job._replace(numbers=np.arange(2), model=other)}})
+            site.handle({"gather": {"job": job._replace(numbers=np.arange(2), task=other)}})
         with pytest.raises(TypeError, match=r"load must return one of fpdfp\.losses, got int"):
             Site(3)  # type: ignore[arg-type]
 

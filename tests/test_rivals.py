@@ -9,6 +9,7 @@ import pytest
 
 import fpdfp
 from fpdfp import penalties
+from fpdfp.engines.local import mean_of
 from tests import helpers
 from tests.test_identities import iterates
 from tests.test_methods import gradient, lasso, same, smooth, soft
@@ -141,16 +142,14 @@ def test_the_solution_is_a_fixed_point_of_the_decoupled_prox(local_steps: int) -
     """x̄ = x* − ηγτ∇f(x*) and c_i = ∇f(x*) − ∇f_i(x*) stay, whatever the number of local steps (their Section 3)."""
     problem = lasso()
     best, clients = fpdfp.reference_solution(problem, tol=1e-14).x, np.arange(N)
-    method = fpdfp.FedDecoupledProx(fpdfp.steps.Constant(0.2), local_steps)
+    method = helpers.prepare(problem, fpdfp.FedDecoupledProx(0.2, local_steps))
     before = best - method.reach * problem.gradient(best)
     own = problem.losses.gradients(best, clients)
-    memory = type(method.init_memory(problem.model, N))(np.repeat(best[None], N, axis=0), own, np.ones(N, dtype=bool))
-    state = method.init(problem.model, best)._replace(before=before)
-    update = method.client_update(
-        problem.model, problem.local(clients, memory), method.broadcast(problem.model, state), 1,
-        fpdfp.rng.Draws(0, 1, clients),
-    )  # fmt: skip
-    after = method.server_update(problem.model, state, update.reply, 1)
+    memory = type(method.init_memory(N))(np.repeat(best[None], N, axis=0), own, np.ones(N, dtype=bool))
+    state = method.init(best)._replace(before=before)
+    draws = fpdfp.rng.Draws(0, 1, clients)
+    update = method.client_update(problem.local(clients, memory), method.broadcast(state), 1, draws)
+    after = method.server_update(state, mean_of(update.reply, ()), 1, N)
     np.testing.assert_allclose(after.before, before, atol=1e-7)
     np.testing.assert_allclose(after.x, best, atol=1e-7)
 

@@ -167,7 +167,7 @@ def test_a_preconditioner_is_a_change_of_coordinates(loss: Any, kind: Any) -> No
     run: dict[str, Any] = {"rounds": 15, "clients_per_round": 3, "compressor": fpdfp.QSGD(5), "seed": 1}
     start = np.linspace(-1, 1, 12)
     method = ShiftedPDFP(0.3, dual_steps=7, preconditioner=kind)
-    fpdfp.solve(problem, method, x0=start, callbacks=[lambda run: seen.append((run.x.copy(), run.method))], **run)
+    fpdfp.solve(problem, method, x0=start, callbacks=[lambda run: seen.append((run.x.copy(), run.algorithm))], **run)
     prepared = seen[-1][1]
     S = prepared.factor.apply(np.eye(12)).T
     there = fpdfp.Problem(loss(X @ S, y, clients=owner), penalties.L1(0.02), linops.Matrix(helpers.graph(12) @ S))
@@ -180,7 +180,7 @@ def test_moments_bound_the_hessian_and_whiten_it() -> None:
     problem = helpers.graph_guided(weights="samples")
     seen: list[Any] = []
     fpdfp.solve(
-        problem, ShiftedPDFP(preconditioner="moments"), rounds=1, callbacks=[lambda run: seen.append(run.method)]
+        problem, ShiftedPDFP(preconditioner="moments"), rounds=1, callbacks=[lambda run: seen.append(run.algorithm)]
     )
     S = seen[0].factor.apply(np.eye(12)).T
     X = helpers.classification()[0]
@@ -188,7 +188,7 @@ def test_moments_bound_the_hessian_and_whiten_it() -> None:
     np.testing.assert_allclose(S.T @ bound @ S, np.eye(12), atol=1e-5)
     for x in (np.zeros(12), np.ones(12)):
         hessian = problem.losses.hessian(x, problem.weights)
-        assert np.linalg.eigvalsh(S.T @ hessian @ S)[-1] <= seen[0].preconditioner.smoothness
+        assert np.linalg.eigvalsh(S.T @ hessian @ S)[-1] <= seen[0].coordinates.smoothness
     per_client = problem.lipschitz_in(seen[0].factor)
     for i in range(5):
         rows = X[40 * i : 40 * i + 40] @ S

@@ -16,7 +16,9 @@ import pytest
 
 import fpdfp
 from fpdfp import compress, linops, penalties
+from fpdfp.engines.local import mean_of
 from fpdfp.methods import randprox, shifted
+from fpdfp.methods._forms import Primal
 from fpdfp.problem import LocalLosses
 
 D, CLIENTS, MU = 3, 3, 0.1
@@ -100,7 +102,7 @@ class Tiny(NamedTuple):
         seen: list[Any] = []
         fpdfp.solve(
             self.problem, method, rounds=1, clients_per_round=n, compressor=compressor,
-            callbacks=[lambda run: seen.append(run.method)],
+            callbacks=[lambda run: seen.append(run.algorithm)],
         )  # fmt: skip
         return seen[0]
 
@@ -220,13 +222,13 @@ def shifted_growth(
 
     largest_ratio = 0.0
     for x, v, shifts in tiny.states(count):
-        state = method.init(model, x)._replace(v=v[None], shift=shifts.mean(axis=0))
+        state = method.init(x)._replace(v=v[None], shift=shifts.mean(axis=0))
         after = 0.0
         for chance, chosen, sent in rounds(tiny.local.gradients(x) - shifts, n, outcomes):
-            reply = shifted.Reply(sent)
-            new = method.server_update(model, state, reply, 0)
+            reply = shifted.ShiftedReply(sent)
+            new = method.server_update(state, mean_of(reply, method.double), 0, len(sent))
             moved = shifts.copy()
-            moved[chosen] = method.remember(model, {"shift": shifts[chosen]}, reply, 0)["shift"]
+            moved[chosen] = method.remember({"shift": shifts[chosen]}, reply, 0)["shift"]
             np.testing.assert_allclose(new.shift, moved.mean(axis=0), atol=1e-12)
             after += chance * lyapunov(new.x, new.v[0], moved)
         largest_ratio = max(largest_ratio, after / (max(factors) * lyapunov(x, v, shifts)))
@@ -250,8 +252,8 @@ def test_theorem_1_would_fail_for_a_longer_step() -> None:
 
 def prox_of(tiny: Tiny, method: Any, x: Any, slope: Any) -> Any:
     """The server's x⁺ for a mean shift ĝ and a round without news."""
-    state = method.init(tiny.problem.model, x)._replace(shift=slope)
-    return method.server_update(tiny.problem.model, state, shifted.Reply(np.zeros((1, D))), 0).x
+    state = method.init(x)._replace(shift=slope)
+    return method.server_update(state, shifted.ShiftedReply(np.zeros(D)), 0, 1).x
 
 
 def feedback_growth(k: int, n: int, longer: float = 1.0, root: float = math.sqrt(2.0), count: int = 30) -> float:
@@ -300,7 +302,7 @@ def test_the_automatic_step_of_error_feedback_is_that_of_theorem_2(n: int) -> No
     tiny, compressor = Tiny.of(linops.Identity(D)), compress.TopK(1)
     r = math.sqrt(1 - (1 - compressor.omega((D,))) * n / CLIENTS)
     rms = math.sqrt(float((tiny.problem.lipschitz**2).mean()))
-    step = tiny.prepared(fpdfp.ErrorFeedbackPDFP(), compressor, n).schedule()(0)
+    step = tiny.prepared(fpdfp.ErrorFeedbackPDFP(), compressor, n).step(0)
     assert step == pytest.approx(1 / (tiny.problem.lipschitz.mean() + math.sqrt(2) * rms * r / (1 - r)))
 
 
@@ -310,7 +312,7 @@ def randprox_growth(name: str, n: int, step: Any = "auto", rough: float = 1.0) -
     tiny = Tiny.of(linops.Identity(D))
     omega, L = compressor.omega((D,)), float(tiny.problem.lipschitz.max())
     spread = 1 + sampling(CLIENTS, n) + omega / n
-    method, model = tiny.prepared(fpdfp.RandProx(step), compressor, n), tiny.problem.model
+    method = tiny.prepared(fpdfp.RandProx(step), compressor, n)
     gamma, tau = method.step(0), method.tau
     assert gamma * tau * spread == pytest.approx(1 - randprox.MARGIN)
     assert method.ridge == pytest.approx(MU)
@@ -325,15 +327,15 @@ def randprox_growth(name: str, n: int, step: Any = "auto", rough: float = 1.0) -
 
     largest = 0.0
     for start, _, controls in tiny.states(30):
-        state = method.init(model, start)._replace(control=controls.mean(axis=0))
-        x = method.server_update(model, state, randprox.Reply(np.zeros((1, D))), 0).x
-        local = tiny.local._replace(memory=randprox.Memory(controls))
+        state = method.init(start)._replace(control=controls.mean(axis=0))
+        x = method.server_update(state, randprox.RandProxReply(np.zeros(D)), 0, 1).x
+        local = tiny.local._replace(memory=randprox.RandProxMemory(controls))
         draws = fpdfp.rng.Draws(0, 0, tiny.local.clients)
-        differences = method.client_update(model, local, randprox.Message(x), 0, draws).reply.difference
+        differences = method.client_update(local, Primal(x), 0, draws).reply.difference
         after = 0.0
         for chance, chosen, sent in rounds(differences, n, outcomes):
             moved = controls.copy()
-            moved[chosen] = method.remember(model, {"control": controls[chosen]}, randprox.Reply(sent), 0)["control"]
+            moved[chosen] = method.remember({"control": controls[chosen]}, randprox.RandProxReply(sent), 0)["control"]
             after += chance * lyapunov(x - gamma * sent.mean(axis=0), moved)
         largest = max(largest, after / (factor * lyapunov(start, controls)))
     return largest

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp import linops, penalties
-from fpdfp.methods import _dual_step
-from fpdfp.methods._pdfp_step import pdfp_step
+from fpdfp import _dual_step, linops, penalties
 from fpdfp.problem import Model
 
 SHAPES = [(1, 1, 1), (1, 5, 3), (4, 1, 6), (3, 4, 1), (2, 2, 2), (5, 6, 7), (16, 3, 4), (17, 5, 9), (40, 3, 2)]
@@ -143,7 +141,7 @@ def test_other_penalties_take_the_long_way() -> None:
         model = Model(penalty, linop, shape, np.dtype(np.float64))
         assert _dual_step.total_variation(model) is None
         own = np.zeros((len(half), *linop.out_shape))
-        x_new, v_new = pdfp_step(model, half, own, 0.1 * half, 0.3, 0.1)
+        x_new, v_new = model.primal_dual_step(half - 0.3 * (0.1 * half), own, 0.3, 0.1 / 0.3)
         assert x_new.shape == half.shape
         assert v_new.shape == own.shape
     two = Model(penalties.GroupL12(0.1, axis=0).bind((2, 4, 5)), linops.Gradient((4, 5)), (4, 5), np.dtype(np.float64))

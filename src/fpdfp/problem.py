@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fpdfp import _checks, linops
+from fpdfp import _checks, _dual_step, linops
 from fpdfp._array import beside, namespace, to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp._verify import verify_problem
@@ -56,6 +56,14 @@ class Model(NamedTuple):
     def rounding(self) -> float:
         """What duality gaps allow for rounding, relative to the numbers that were summed."""
         return ROUNDINGS * float(np.finfo(self.dtype).eps)
+
+    def dual_step(self, half: Array, v: Array, gamma: float, sigma: float) -> Array:
+        """Return v⁺ = prox_{σg*}( v + σB(half − γBᵀv) ), over a client axis of both or of ``half`` alone."""
+        return _dual_step.dual_step(self, half, v, gamma, sigma)
+
+    def primal_dual_step(self, half: Array, v: Array, gamma: float, sigma: float) -> tuple[Array, Array]:
+        """Return x⁺ = half − γBᵀv⁺ and the v⁺ of :meth:`dual_step`, in one pass where g∘B is a total variation."""
+        return _dual_step.primal_dual_step(self, half, v, gamma, sigma)
 
     def fenchel_gap(self, image: Array, v: Array) -> float:
         """Return g(Bx) + g*(v) − ⟨Bx, v⟩ for the image Bx, with an allowance for rounding."""

@@ -15,7 +15,8 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.datasets import splits
 from fpdfp.declarative import made
 from fpdfp.declarative.settings import DEFAULTS, Settings, run_options
-from fpdfp.engines import automatic, setup
+from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import choose
 
 #: The sections that the problem depends on.
 OF_THE_PROBLEM = ("data", "split", "loss", "operator", "penalty")
@@ -120,13 +121,6 @@ def solve_options(settings: Settings) -> dict[str, Any]:
 
 def check_fit(settings: Settings) -> None:
     """Refuse a method or messages that do not fit the problem, before any of the runs begins."""
-    problem, options = build(settings).problem, solve_options(settings)
-    method, compressor, downlink = automatic.choose(
-        problem, options["method"], options["compressor"], options["downlink"]
-    )
-    setup.participants(problem, method, options["clients_per_round"])
-    setup.check_drop_out(method, options["drop_out"])
-    setup.server_side(problem, method, downlink)
-    chosen = method.specialise(problem.model)
-    setup.check(problem, chosen)
-    setup.compressors_of(chosen, method, problem, compressor)
+    options = solve_options(settings)
+    method, _ = options.pop("method"), options.pop("engine")
+    choose(build(settings).problem, method, RunOptions(**options))

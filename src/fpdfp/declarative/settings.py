@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import itertools
 import math
 import re
@@ -12,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import fpdfp
 from fpdfp.declarative import made
 from fpdfp.declarative.document import Document, Key, split_key
 from fpdfp.declarative.table import REQUIRED, Table, shown
+from fpdfp.engines.options import RunOptions
 from fpdfp.methods import Method
 from fpdfp.rng import MAX_ROUNDS
 
@@ -30,16 +29,12 @@ SPLITS_OF_VIEWS = ("iid", "by_quantity")
 MOST_SETTINGS = 10_000
 #: Models of scans: the data term is a plain sum over rays as the paper prints it, or scaled to a mean.
 PRINTED, MEAN = MODELS = ("printed", "mean")
-#: Parameters of ``fpdfp.solve`` that are no keys of ``[run]``: they have a section, or are the runner's.
-NOT_IN_RUN = (
-    "problem", "method", "compressor", "downlink", "seed", "x0", "metrics", "callbacks", "checkpoint", "resume",
-    "progress", "engine",
-)  # fmt: skip
-#: What stands in a file for None, and the default of what ``fpdfp.solve`` must be given.
+#: Options of a run that are no keys of ``[run]``: they have a section, or are the runner's.
+NOT_IN_RUN = ("compressor", "downlink", "seed", "x0", "metrics", "callbacks", "checkpoint", "resume", "progress")
+#: What stands in a file for None, and the default of what must be given.
 DEFAULTS: dict[str, Any] = {
     "rounds": 100, "clients_per_round": "all", "evaluate_every": "automatic", "checkpoint_every": "automatic",
 }  # fmt: skip
-BELOW = {"drop_out": 1.0}
 
 #: Checked settings: sections of plain values, all defaults written out.
 Settings = dict[str, Any]
@@ -270,22 +265,19 @@ def _check_penalty(penalty: Table, kinds: tuple[str, ...]) -> None:
             penalty.fail("upper", f"must be at least penalty.lower, {lower:g}")
 
 
-def run_options() -> dict[str, inspect.Parameter]:
+def run_options() -> dict[str, made.Parameter]:
     """Return the options that ``[run]`` can give, with their types; others have sections, or are the runner's."""
-    found = inspect.signature(fpdfp.solve, eval_str=True).parameters
-    return {name: one for name, one in found.items() if name not in NOT_IN_RUN}
+    return {name: one for name, one in made.parameters(RunOptions).items() if name not in NOT_IN_RUN}
 
 
-def _check_option(run: Table, option: inspect.Parameter) -> None:
+def _check_option(run: Table, name: str, option: made.Parameter) -> None:
     """Check an option of a run by its type; where it may be None, a word stands for that, or 0 for a number."""
-    name, kinds = option.name, made.alternatives(option.annotation)
-    default = DEFAULTS.get(name, option.default)
-    choices = typing.get_args(option.annotation)
-    if typing.get_origin(option.annotation) is typing.Literal:
-        run.text(name, default, choices)
-    elif float in kinds:
-        run.real(name, default or 0.0, at_least=0.0, below=BELOW.get(name, math.inf))
-    elif isinstance(run.values.get(name), list) and len(kinds) > 2:
+    (first, *_), default = option.kinds, DEFAULTS.get(name, option.default)
+    if typing.get_origin(first) is typing.Literal:
+        run.text(name, default, typing.get_args(first))
+    elif float in option.kinds:
+        run.real(name, default or 0.0, at_least=0.0, below=1.0 if name == "drop_out" else math.inf)
+    elif isinstance(run.values.get(name), list) and len(option.kinds) > 2:
         run.integers(name, at_least=0)
     elif isinstance(default, str):
         run.integer_or(name, default, default, at_least=1)
@@ -294,8 +286,8 @@ def _check_option(run: Table, option: inspect.Parameter) -> None:
 
 
 def _check_run(run: Table, kind: str, tables: dict[str, Table], method: Any) -> None:
-    for option in run_options().values():
-        _check_option(run, option)
+    for name, option in run_options().items():
+        _check_option(run, name, option)
     per_round, clients = run.resolved["clients_per_round"], tables["split"].resolved.get("clients")
     if isinstance(per_round, int) and clients is not None and per_round > clients:
         run.fail("clients_per_round", f"must be at most split.clients, {clients}, got {per_round}")

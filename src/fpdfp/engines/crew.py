@@ -17,7 +17,7 @@ from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress import Compressor
 from fpdfp.engines.downlink import FULL
-from fpdfp.engines.ledger import digest
+from fpdfp.engines.ledger import digest, shared_memory
 from fpdfp.engines.local import DivergenceError, StoppedError
 from fpdfp.engines.parcel import payload
 from fpdfp.engines.replies import (
@@ -35,10 +35,11 @@ from fpdfp.engines.site import ROUNDS, Job
 from fpdfp.engines.traffic import NOTHING, Bits
 from fpdfp.engines.tuples import named
 from fpdfp.errors import AbsentError, MessageError
-from fpdfp.linops import Identity, LinOp
-from fpdfp.methods.base import Method
-from fpdfp.penalties.zero import Zero
-from fpdfp.problem import Model, Problem
+from fpdfp.linops import LinOp
+from fpdfp.methods.base import Algorithm
+from fpdfp.precondition import Preconditioner
+from fpdfp.precondition.agreement import Exchange
+from fpdfp.problem import Problem
 from fpdfp.rng import Draws
 
 if TYPE_CHECKING:
@@ -150,7 +151,8 @@ class Crew(abc.ABC):
         self._next: Ask | None = None
         self._whole: tuple[Any, list[bytes]] | None = None
         self._hurried = False
-        self._installed: Any = None
+        #: The coordinates that constants are asked for in.
+        self.agreed: Preconditioner | None = None
         #: The point that all sites were told last.
         self._point: Array | None = None
         #: The bits of what was sent again, of replies that were of no use, and of copies for checkpoints.
@@ -359,20 +361,19 @@ class Crew(abc.ABC):
 
     def _copies(self, clients: Any) -> dict[str, Any]:
         """Return what clients should remember: all of it where the server may know, else what they have sent."""
-        shared = self._prepared.shared_memory
+        shared = shared_memory(self._prepared)
         names = [name for name in self._memory._fields if name != "version" and (self.trusted or name in shared)]
         return {str(i): {name: getattr(self._memory, name)[i] for name in names} for i in map(int, clients)}
 
     # The setup.
 
-    def jobs(self, problem: Problem, method: Method, **others: Any) -> list[Job]:
+    def jobs(self, problem: Problem, task: Algorithm | Exchange, **others: Any) -> list[Job]:
         """Return what each site must know of a run, or of what is asked before it."""
-        known: dict[str, Any] = {"compressors": {}, "downlink": None, "seed": 0, "model": problem.model}
-        known |= {"norm_bound": self.norm_bound} | others
+        known: dict[str, Any] = {"compressors": {}, "downlink": None, "seed": 0, "norm_bound": self.norm_bound} | others
         scaling = problem.scaling
         return [
             Job(
-                method=method.for_clients(), numbers=numbers, total=problem.total_weight,
+                task=task, numbers=numbers, total=problem.total_weight,
                 scaling=None if scaling is None else scaling[numbers], **known,
             )
             for numbers in self.numbers
@@ -381,15 +382,15 @@ class Crew(abc.ABC):
     def begin(
         self,
         problem: Problem,
-        method: Method,
+        algorithm: Algorithm,
         compressors: dict[str, Compressor],
         downlink: Compressor | None,
         seed: int,
         zero: bool = False,
     ) -> None:
         """Tell all sites, with their next request, what is run; ``zero``: differences begin at zero."""
-        jobs = self.jobs(problem, method, compressors=compressors, downlink=downlink, seed=seed)
-        self._compressors, self._model, self._prepared = compressors, problem.model, method
+        jobs = self.jobs(problem, algorithm, compressors=compressors, downlink=downlink, seed=seed)
+        self._compressors, self._model, self._prepared = compressors, problem.model, algorithm
         self._jobs = [self.portable(job) for job in jobs]
         self._keys = [self.key(job) for job in jobs]
         self._memory = named("Memory", ())()
@@ -399,16 +400,16 @@ class Crew(abc.ABC):
         self._lacking = {}
         self._point = None
 
-    def gather(self, problem: Problem, method: Method, clients: IntArray, seed: int) -> tuple[Any, int]:
+    def gather(self, problem: Problem, question: Exchange, clients: IntArray, seed: int) -> tuple[Any, int]:
         """Return what some clients send once, before the first round, as the server decodes it, and its bits."""
-        jobs = self.jobs(problem, method, seed=seed, model=without_map(problem.model))
+        jobs = self.jobs(problem, question, seed=seed)
         own = [clients[(clients >= numbers[0]) & (clients <= numbers[-1])] for numbers in self.numbers]
         asked = {
             site: {"gather": {"job": self.portable(job), "clients": own[site]}}
             for site, job in enumerate(jobs)
             if len(own[site])
         }
-        messages = method.messages_once(problem.model)
+        messages = question.messages(problem.model)
         found: dict[int, OnceReply] = {}
 
         def check(site: int, reply: dict[str, Any]) -> None:
@@ -425,17 +426,12 @@ class Crew(abc.ABC):
         arrays = [np.concatenate(one) for one in zip(*(part.arrays for part in parts), strict=True)]
         return named("Once", parts[0].fields)(*arrays), sum(part.bits for part in parts)
 
-    def install(self, problem: Problem, method: Method) -> None:
-        """Take note of the method that was made of what clients have sent once."""
-        self._installed = method.factor, self.jobs(problem, method, model=without_map(problem.model))
-
     def constants(self, factor: LinOp | None, batch_size: int | None) -> Array:
         """Return the Lipschitz constants in other coordinates, or what mini-batches of a size add to them."""
-        asked = {}
-        for site in range(len(self.names)):
-            known = self._installed is not None and self._installed[0] is factor
-            what = {"job": self.portable(self._installed[1][site])} if known else {"factor": self.portable(factor)}
-            asked[site] = {"constants": {"batch_size": batch_size} | what}
+        # A preconditioner is shorter than the map that it stands for.
+        known = self.agreed is not None and self.agreed.factor is factor
+        what = {"coordinates": self.portable(self.agreed)} if known else {"factor": self.portable(factor)}
+        asked = {site: {"constants": {"batch_size": batch_size} | what} for site in range(len(self.names))}
 
         def check(site: int, reply: dict[str, Any]) -> None:
             found = reply["constants"]["constants"]
@@ -495,7 +491,7 @@ class Crew(abc.ABC):
         return parts
 
     def _stamps(self, memory: Any, clients: IntArray) -> dict[str, Any]:
-        shared = [getattr(memory, name) for name in self._prepared.shared_memory]
+        shared = [getattr(memory, name) for name in shared_memory(self._prepared)]
         return {
             "versions": memory.version[clients],
             "digests": [digest(copy[client] for copy in shared) for client in clients],
@@ -528,7 +524,7 @@ class Crew(abc.ABC):
         for site, reply in replies.items():
             try:
                 good[site] = decoded(
-                    reply["update"], requests[site]["update"]["clients"], self._prepared.reply_shapes(self._model),
+                    reply["update"], requests[site]["update"]["clients"], self._prepared.reply_shapes(),
                     self._compressors, np.dtype(self._model.dtype), self._model.device, self.norm_bound,
                 )  # fmt: skip
             except Exception as error:
@@ -617,11 +613,6 @@ class Crew(abc.ABC):
         if "gap" in shapes and any(float(part["gap"]) < 0 for part in parts):
             sums["gap"] = np.array(np.inf)
         return sums
-
-
-def without_map(model: Model) -> Model:
-    """Return what is asked before the rounds needs of a model: without g and B, which sites are told once."""
-    return model._replace(penalty=Zero().bind(model.shape), linop=Identity(model.shape))
 
 
 NO_DRAWS = Draws(0, 0, np.zeros(1, dtype=np.int64))

@@ -24,8 +24,7 @@ import numpy as np
 from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array
 from fpdfp.engines.tuples import named
-from fpdfp.methods.base import Method
-from fpdfp.problem import Model
+from fpdfp.methods.base import Algorithm, Remembering
 
 
 class Stamp(NamedTuple):
@@ -33,6 +32,11 @@ class Stamp(NamedTuple):
 
     version: int
     digest: bytes
+
+
+def shared_memory(algorithm: Algorithm) -> tuple[str, ...]:
+    """Return the fields of a client's memory that the server can follow."""
+    return algorithm.shared_memory if isinstance(algorithm, Remembering) else ()
 
 
 def digest(arrays: Any) -> bytes:
@@ -48,20 +52,20 @@ class ClientLedger:
 
     Parameters
     ----------
-    method, model
+    algorithm
         As for the server.
     """
 
-    def __init__(self, method: Method, model: Model) -> None:
-        self.method, self.model = method, model
-        self.memory = method.init_memory(model, 1)
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.algorithm = algorithm
+        self.memory: Any = algorithm.init_memory(1) if isinstance(algorithm, Remembering) else ()
         self.version = 0
         self._pending: tuple[Any, Any, int] | None = None
         self._before: tuple[Any, int] | None = None
 
     def stamp(self) -> Stamp:
         """Return the client's own stamp."""
-        return Stamp(self.version, digest(getattr(self.memory, name)[0] for name in self.method.shared_memory))
+        return Stamp(self.version, digest(getattr(self.memory, name)[0] for name in shared_memory(self.algorithm)))
 
     def sent(self, memory: Any, decoded: Any, k: int) -> None:
         """Hold what was sent in round k until the server confirms it.
@@ -75,7 +79,8 @@ class ClientLedger:
         if self._pending is None:
             raise RuntimeError("nothing was sent that could be confirmed")
         self._before = self.memory, self.version
-        self.memory = self.method.confirm(self.model, *self._pending)
+        if isinstance(self.algorithm, Remembering):
+            self.memory = self.algorithm.confirm(*self._pending)
         self.version += 1
         self._pending = None
 
@@ -104,7 +109,7 @@ class ClientLedger:
 
     def adopt(self, copy: dict[str, Array], server: Stamp) -> None:
         """Take the server's copy for what this client remembers of its messages."""
-        if digest(copy.get(name, ()) for name in self.method.shared_memory) != server.digest:
+        if digest(copy.get(name, ()) for name in shared_memory(self.algorithm)) != server.digest:
             raise ValueError("copy must be that of the server's stamp: it was damaged on its way")
         if copy:
             self.memory = self._placed({name: as_rows(array) for name, array in copy.items()})

@@ -6,19 +6,23 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fpdfp._array import namespace, read_only
 from fpdfp._typing import Array, IntArray
-from fpdfp.compress import Compressor, Full
-from fpdfp.engines.downlink import Downlink, Kept, full_bits
+from fpdfp.compress import Full
+from fpdfp.engines.downlink import Kept, full_bits
 from fpdfp.engines.history import History
-from fpdfp.engines.traffic import Bits, Meter, Traffic
-from fpdfp.methods.base import Method, Work
-from fpdfp.problem import TINY, Certificate, Problem
+from fpdfp.engines.traffic import Bits, Traffic
+from fpdfp.methods.base import Certifying, Remembering, Work
+from fpdfp.problem import TINY, Certificate
 from fpdfp.rng import Draws, Purpose, choose_clients
+
+if TYPE_CHECKING:
+    from fpdfp.engines.options import RunOptions
+    from fpdfp.engines.prepare import Prepared
 
 #: A plain integer, since arithmetic with an enumeration is slow.
 QUANTIZE = int(Purpose.QUANTIZE)
@@ -67,8 +71,12 @@ class Run:
 
     Attributes
     ----------
-    problem, method, compressors, seed, clients_per_round
-        What is run; the method is prepared, so its step and λ are chosen.
+    problem, method, options
+        What is run.
+    algorithm
+        What the method was prepared to: its step, λ and all else are chosen.
+    compressors, clients_per_round, seed
+        What replies go through, n, and the seed.
     round
         Rounds done.
     state
@@ -89,32 +97,18 @@ class Run:
         The table so far.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        method: Method,
-        compressors: Mapping[str, Compressor],
-        clients_per_round: int,
-        seed: int,
-        state: Any,
-        memory: Any = (),
-        downlink: Downlink | None = None,
-        drop_out: float = 0.0,
-        meter: Meter | None = None,
-    ) -> None:
-        self.meter = Meter(problem.losses) if meter is None else meter
-        self.problem = problem
-        self.method = method
-        self.compressors = dict(compressors)
-        self.clients_per_round = clients_per_round
-        self.seed = seed
-        self.state = state
-        self.memory = memory
-        self.downlink = downlink
-        self.drop_out = drop_out
+    def __init__(self, prepared: Prepared, options: RunOptions, start: Array) -> None:
+        self.problem, choices, _, self.algorithm, self.meter = prepared
+        self.prepared, self.options = prepared, options
+        self.method, self.compressors, self.downlink, self.clients_per_round = choices
+        self.seed, self.drop_out = options.seed, options.drop_out
+        self.state = self.algorithm.init(start)
+        self.memory: Any = ()
+        if isinstance(self.algorithm, Remembering):
+            self.memory = self.algorithm.init_memory(self.problem.n_clients)
         self.kept: Kept | None = None
-        if downlink is not None:
-            self.kept = downlink.start(method.broadcast(problem.model, state), problem.n_clients)
+        if self.downlink is not None:
+            self.kept = self.downlink.start(self.algorithm.broadcast(self.state), self.problem.n_clients)
         self.work = Work()
         self.round = 0
         self.seconds = 0.0
@@ -134,22 +128,22 @@ class Run:
     @property
     def bits_up(self) -> int:
         """What clients have sent in the rounds."""
-        return self.traffic["rounds"].up
+        return self.meter.rounds.up
 
     @property
     def bits_down(self) -> int:
         """What the server has sent in the rounds."""
-        return self.traffic["rounds"].down
+        return self.meter.rounds.down
 
     @property
     def x(self) -> Array:
         """The current x, not to be written to."""
-        return read_only(self.method.solution(self.state)[0])
+        return read_only(self.algorithm.solution(self.state)[0])
 
     @property
     def v(self) -> Array | None:
         """The current dual, None where the method keeps none."""
-        return self.method.solution(self.state)[1]
+        return self.algorithm.solution(self.state)[1]
 
     @property
     def messages(self) -> tuple[str, str]:
@@ -177,7 +171,7 @@ class Run:
         if done.kept is not None:
             done.kept.seen[done.chosen] = done.kept.sent
         _, _, _, self.state, self.work, self.round, bits, self.seconds, self.kept = done
-        self.meter.traffic = self.meter.traffic.having("rounds", bits)
+        self.meter.rounds = bits
         self._pending = None
 
     def rehearse(self) -> None:
@@ -195,7 +189,7 @@ class Run:
         if len(clients):
             clients, state, memory, cost, bits_up = self._exchanged(k, clients, message, memory)
             work = work + cost
-            x = self.method.solution(state)[0]
+            x = self.algorithm.solution(state)[0]
             if not math.isfinite(float(np.vdot(x, x))):
                 raise DivergenceError("the iterate is no longer finite")
         # Absolute values, so that a commit that was cut short can be done once more.
@@ -207,7 +201,7 @@ class Run:
     def _sent(self, k: int) -> tuple[IntArray, Any, Kept | None, int]:
         """Return who takes part in round k, the message as they get it, what is kept of it, and its bits."""
         chosen = choose_clients(self.seed, k, self.problem.n_clients, self.clients_per_round)
-        message = self.method.broadcast(self.problem.model, self.state)
+        message = self.algorithm.broadcast(self.state)
         if self.downlink is None:
             return chosen, message, None, len(chosen) * sum(full_bits(array) for array in message if array.size)
         assert self.kept is not None
@@ -215,12 +209,13 @@ class Run:
 
     def _exchanged(self, k: int, clients: IntArray, message: Any, memory: Any) -> tuple[IntArray, Any, Any, Work, int]:
         """Return who has answered, the state after that, what they remember then, what it cost them, and its bits."""
-        problem, method = self.problem, self.method
-        draws = Draws(self.seed, k, clients)
-        update = method.client_update(problem.model, problem.local(clients, memory), message, k, draws)
+        algorithm, draws = self.algorithm, Draws(self.seed, k, clients)
+        update = algorithm.client_update(self.problem.local(clients, memory), message, k, draws)
         sent, bits = self._transmit(update.reply, draws)
-        state = method.server_update(problem.model, self.state, sent, k)
-        return clients, state, method.confirm(problem.model, update.memory, sent, k), update.work, bits
+        state = algorithm.server_update(self.state, mean_of(sent, algorithm.double), k, len(clients))
+        if isinstance(algorithm, Remembering):
+            memory = algorithm.confirm(update.memory, sent, k)
+        return clients, state, memory, update.work, bits
 
     def _memory_of(self, clients: IntArray) -> Any:
         """Return what some clients remember."""
@@ -245,12 +240,12 @@ class Run:
             total += int(bits.sum())
         return type(reply)(*decoded), total
 
-    def _answers(self, question: Any) -> Array:
+    def _answers(self, algorithm: Certifying, question: Any) -> Array:
         """Return the sum of what all clients answer, and count its bits."""
         total: Array = np.zeros(2)
         for clients in self.problem.losses.chunks():
             local = self.problem.local(clients, self._memory_of(clients))
-            answers = self.method.answer(self.problem.model, local, question)
+            answers = algorithm.answer(local, question)
             self._count_answers(answers, question)
             total += answers.sum(axis=0)
         return total
@@ -304,7 +299,7 @@ class Run:
     def polish(self, x: Array, v: Array | None) -> Array:
         """Return x after a prox with its own dual, where that is no worse: other coordinates leave zeros at 1e-12."""
         problem = self.problem
-        if self.method.factor is None or v is None or not problem.linop.is_identity:
+        if self.algorithm.factor is None or v is None or not problem.linop.is_identity:
             return x
         step = problem.default_step
         near: Array = problem.penalty.prox(x + step * v, step)
@@ -324,7 +319,7 @@ class Run:
     @property
     def foresees(self) -> bool:
         """Whether the server itself can tell when a look at the gap is not worth while."""
-        return self.method.can_certify and self.problem.can_expect
+        return isinstance(self.algorithm, Certifying) and self.problem.can_expect
 
     @property
     def _is_certifiable(self) -> bool:
@@ -332,11 +327,13 @@ class Run:
 
     def outlook(self) -> float:
         """What the server expects of the gap, from what it knows itself; 0 where it knows nothing."""
-        if not self.foresees:
+        algorithm = self.algorithm
+        if not (isinstance(algorithm, Certifying) and self.problem.can_expect):
             return 0.0
-        x, v = self.method.solution(self.state)
-        assert v is not None
-        return self.problem.expected_gap(x, v, self.method.slope_estimate(self.state), self.scale)
+        x, v = algorithm.solution(self.state)
+        if v is None:
+            return 0.0
+        return self.problem.expected_gap(x, v, algorithm.estimate_slope(self.state), self.scale)
 
     def certify(self, *, fine: bool = False) -> Certified | None:
         """Have every client send its part of a duality gap, and count the bits.
@@ -344,16 +341,25 @@ class Run:
         The question is sent in single precision, and what that changes is added to the gap; with ``fine``, in that of
         x. None where the method or the problem has no such certificate.
         """
-        if not (self.method.can_certify and self._is_certifiable):
+        problem, algorithm = self.problem, self.algorithm
+        if not (isinstance(algorithm, Certifying) and self._is_certifiable):
             return None
-        problem, method = self.problem, self.method
-        question = method.question(problem.model, self.state, fine=fine)
-        answers = self._answers(question) / problem.n_clients
-        value, gap = method.conclude(problem.model, self.state, question, answers)
+        question = algorithm.question(self.state, fine=fine)
+        answers = self._answers(algorithm, question) / problem.n_clients
+        value, gap = algorithm.conclude(self.state, question, answers)
         if gap is None:
             return None
         x = problem.model.xp.asarray(question.x, dtype=problem.model.dtype)
         return Certified(gap, value, max(abs(value), problem.least_scale, TINY), x)
+
+
+def mean_of(sent: Any, double: tuple[str, ...]) -> Any:
+    """Return the mean over the client axis of each field, summed in the order of clients; some in float64."""
+    means = []
+    for name, replies in zip(sent._fields, sent, strict=True):
+        total = replies.sum(axis=0, dtype=np.float64) if name in double else replies.sum(axis=0)
+        means.append(total / len(replies))
+    return type(sent)(*means)
 
 
 def back(fresh: Any, saved: Mapping[str, Array]) -> Any:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import warnings
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
 
 from fpdfp._typing import Array
+from fpdfp._warn import warn
 from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines.history import INNER, SENT
 from fpdfp.engines.interrupt import Interrupt
@@ -20,7 +18,6 @@ from fpdfp.engines.local import DivergenceError, Run, StoppedError
 from fpdfp.engines.observer import Observer
 from fpdfp.engines.progress import Bar
 from fpdfp.engines.result import Result
-from fpdfp.engines.setup import constants_of
 from fpdfp.engines.stopping import Ending, Stopping
 from fpdfp.errors import AbsentError, AccuracyWarning, CheckpointError, DivergenceWarning
 from fpdfp.problem import Certificate, Problem, Residual
@@ -34,37 +31,19 @@ INTERRUPTED = Ending("interrupted", "stopped by the user; the result so far is k
 TINY = 1e-300
 
 
-class Plan(NamedTuple):
-    """When to do what, all checked."""
-
-    rounds: int
-    evaluate_every: int | frozenset[int]
-    metrics: dict[str, Callable[[Array], float]]
-    callbacks: tuple[Callable[[Run], Any], ...]
-    tol: float | None
-    checkpoint: Path | None
-    checkpoint_every: int
-    description: dict[str, str] = {}  # noqa: RUF012 - a NamedTuple's default, never written to
-
-    def due(self, k: int) -> bool:
-        """Whether the objective is to be evaluated after k rounds."""
-        every = self.evaluate_every
-        return k == self.rounds or (k % every == 0 if isinstance(every, int) else k in every)
-
-
 class Loop:
     """The rounds, and what happens between them."""
 
-    def __init__(self, run: Run, plan: Plan) -> None:
-        self.run = run
-        self.plan = plan
-        self.observers = [one for one in plan.callbacks if isinstance(one, Observer)]
+    def __init__(self, run: Run, description: Mapping[str, str]) -> None:
+        self.run, self.options, self.description = run, run.options, description
+        self.callbacks = tuple(run.options.callbacks)
+        self.observers = [one for one in self.callbacks if isinstance(one, Observer)]
         self.good = (run.state, run.work, run.round, run.traffic["rounds"])
-        with run.asking_ahead(last=run.round >= plan.rounds), run.meter.counting(None if run.round else "facts"):
+        with run.asking_ahead(last=run.round >= run.options.rounds), run.meter.counting(None if run.round else "facts"):
             self.limit = BLOW_UP * self.scale()
         if run.round:
             run.meter.resume(run.x, run.known.split())
-        self.stopping = None if plan.tol is None else Stopping(run, plan.tol)
+        self.stopping = None if run.options.tol is None else Stopping(run, run.options.tol)
 
     def scale(self) -> float:
         """Return a size that the objective should not exceed by far."""
@@ -84,12 +63,12 @@ class Loop:
         stepped = x - problem.default_step * (slope + problem.linop.adjoint(v))
         return [float(np.vdot(slope, slope)) * problem.default_step, abs(problem.evaluate(stepped)[0])]
 
-    def go(self, progress: bool | None) -> Result:
+    def go(self) -> Result:
         """Do all that is left to do, tell those who look on, and return the result."""
         try:
             for one in self.observers:
-                one.started(self.run, self.plan.rounds)
-            result = self._go(progress)
+                one.started(self.run, self.options.rounds)
+            result = self._go()
             for one in self.observers:
                 one.finished(self.run, result)
         except BaseException as error:
@@ -98,10 +77,10 @@ class Loop:
             raise
         return result
 
-    def _go(self, progress: bool | None) -> Result:
+    def _go(self) -> Result:
         from fpdfp._kernels import threads
 
-        run, plan = self.run, self.plan
+        run, options = self.run, self.options
         # A run that is resumed may have reached its tolerance before.
         ended = None if self.stopping is None else self.stopping.recall(run.ended)
         with Interrupt() as interrupt, run.meter.counting("certificate"):
@@ -109,9 +88,9 @@ class Loop:
                 self.evaluate_start()
             if ended is None:
                 ended = self.look()  # if the run was stopped just before one
-            if run.round < plan.rounds and ended is None:
+            if run.round < options.rounds and ended is None:
                 # Kernels are compiled, and the number of threads is chosen, before the clock starts.
-                with threads.fastest(run.rehearse), Bar(plan.rounds, run.round, progress) as bar:
+                with threads.fastest(run.rehearse), Bar(options.rounds, run.round, options.progress) as bar:
                     ended = self.rounds(interrupt, bar)
             with run.ending(), run.meter.counting("end"):
                 if run.history.last()["round"] != run.round:
@@ -121,12 +100,12 @@ class Loop:
                         ended = self.diverged(str(error))
                     except AbsentError as error:
                         log.warning("the end is not evaluated: %s", error)
-                return self.result(ended or Ending("finished", f"all {plan.rounds} rounds done"))
+                return self.result(ended or Ending("finished", f"all {options.rounds} rounds done"))
 
     def missing_row(self) -> bool:
         """Whether the round done last should have been evaluated and was not: at the start, or after a crash."""
         run = self.run
-        return run.history.rows == 0 or (self.plan.due(run.round) and run.history.last()["round"] != run.round)
+        return run.history.rows == 0 or (self.options.is_due(run.round) and run.history.last()["round"] != run.round)
 
     def evaluate_start(self) -> None:
         """Evaluate before the first round; a start without a finite objective is the caller's mistake."""
@@ -140,16 +119,16 @@ class Loop:
 
     def rounds(self, interrupt: Interrupt, bar: Bar) -> Ending | None:
         """Do the rounds; return status and message if they ended early."""
-        run, plan = self.run, self.plan
+        run, options = self.run, self.options
         ended = None
         run.listen(lambda: interrupt.requested)
         try:
-            while run.round < plan.rounds and ended is None:
+            while run.round < options.rounds and ended is None:
                 run.advance()
-                if plan.due(run.round) and self.evaluated():
+                if options.is_due(run.round) and self.evaluated():
                     bar.update(run.round, run.history.last()["objective"], run.traffic.up)
                 ended = self.ended(interrupt)  # before the checkpoint, which is to have its bits
-                if plan.checkpoint is not None and run.round % plan.checkpoint_every == 0:
+                if options.is_saved(run.round):
                     self.save()
         except DivergenceError as error:
             return self.diverged(str(error))
@@ -157,18 +136,18 @@ class Loop:
             ended = INTERRUPTED
         except BaseException:
             # A callback failed, or the user insists: what was done is kept.
-            if plan.checkpoint is not None:
+            if options.file is not None:
                 with contextlib.suppress(CheckpointError, OSError):
                     self.save()
             raise
-        if plan.checkpoint is not None:
+        if options.file is not None:
             self.save()
         return ended
 
     def ended(self, interrupt: Interrupt) -> Ending | None:
         """Say whether the run is to end before its last round, and why."""
         run = self.run
-        for callback in self.plan.callbacks:
+        for callback in self.callbacks:
             outcome = callback(run)
             if isinstance(outcome, bool | np.bool_) and outcome and run.stop_reason is None:
                 run.stop()
@@ -181,9 +160,9 @@ class Loop:
     def look(self) -> Ending | None:
         """Say whether the tolerance has been reached, if it is time to look."""
         run = self.run
-        if self.stopping is None or not (run.asks_freely or self.plan.due(run.round)):
+        if self.stopping is None or not (run.asks_freely or self.options.is_due(run.round)):
             return None
-        ending = self.stopping.look(last=run.round == self.plan.rounds)
+        ending = self.stopping.look(last=run.round == self.options.rounds)
         if ending is not None:
             run.ended = self.stopping.describe(ending)
         return ending
@@ -191,7 +170,7 @@ class Loop:
     def evaluated(self) -> bool:
         """Evaluate between rounds; where sites do not answer the round has no row, and the run goes on."""
         try:
-            with self.run.evaluating(last=self.run.round == self.plan.rounds):
+            with self.run.evaluating(last=self.run.round == self.options.rounds):
                 self.evaluate()
         except AbsentError as error:
             log.warning("round %d is not evaluated: %s", self.run.round, error)
@@ -210,15 +189,15 @@ class Loop:
             "round": run.round,
             "objective": objective,
             **{name: sent[name] for name in SENT},
-            "step": run.method.schedule()(max(run.round - 1, 0)),
+            "step": run.algorithm.step(max(run.round - 1, 0)),
             "seconds": run.seconds,
         }
-        if run.method.has_inner_solve:
-            server = run.method.server_work(run.state)
+        if run.algorithm.has_inner_solve:
+            server = run.algorithm.server_work(run.state)
             row |= dict(zip(INNER, (run.work.steps, server.steps, (run.work + server).unsolved), strict=True))
         if not run.problem.penalty.finite:
             row["violation"] = violation
-        for name, metric in self.plan.metrics.items():
+        for name, metric in (self.options.metrics or {}).items():
             row[name] = float(metric(run.x))
         run.history.append(row)
         self.good = (run.state, run.work, run.round, run.traffic["rounds"])
@@ -229,12 +208,13 @@ class Loop:
         """Write a checkpoint."""
         run = self.run
         run.commit()
-        assert self.plan.checkpoint is not None
+        if self.options.file is None:
+            return
         checkpoints.save(
-            self.plan.checkpoint,
+            self.options.file,
             checkpoints.Checkpoint(
                 run.round, run.state._asdict(), run.memory_to_save(), run.kept, tuple(run.work),
-                run.traffic, run.seconds, run.history, self.plan.description | run.labels(),
+                run.traffic, run.seconds, run.history, {**self.description, **run.labels()},
             ),
         )  # fmt: skip
         for one in self.observers:
@@ -246,32 +226,27 @@ class Loop:
         failed = run.round
         run.state, run.work, run.round, sent = self.good
         run.meter.traffic = run.meter.traffic.undone(sent)
-        try:
-            constants = constants_of(run.problem, run.method, run.compressors, run.clients_per_round)
-        except AbsentError:
-            constants = None
-        advice = f"lower the step (it was {run.method.schedule()(max(failed - 1, 0)):.4g}"
-        if constants is not None:
-            largest = run.method.largest_step(run.problem.model, constants)
-            advice += f"; without noise the largest safe one is {largest:.4g}"
-        advice += ")"
-        if constants is not None and constants.omega > 0:
-            advice += f", or quantize more finely (the relative variance bound is now {constants.omega:.3g})"
+        facts = run.prepared.facts
+        advice = (
+            f"lower the step (it was {run.algorithm.step(max(failed - 1, 0)):.4g}; without noise the largest safe one "
+            f"is {run.method.largest_step(facts):.4g})"
+        )
+        if facts.constants.omega > 0:
+            advice += f", or quantize more finely (the relative variance bound is now {facts.constants.omega:.3g})"
         message = f"{what} by round {failed}; kept the iterate of round {run.round}: {advice}"
-        warnings.warn(message, DivergenceWarning, stacklevel=7)
+        warn(message, DivergenceWarning)
         return Ending("diverged", message)
 
     def result(self, ending: Ending) -> Result:
         """Say how it ended, and how far from the optimum."""
         run = self.run
-        unsolved = (run.work + run.method.server_work(run.state)).unsolved
+        unsolved = (run.work + run.algorithm.server_work(run.state)).unsolved
         if unsolved:
-            warnings.warn(
+            warn(
                 f"{unsolved} inner solves ended before they reached their tolerance; allow more steps or a larger one",
                 AccuracyWarning,
-                stacklevel=6,
             )
-        x, v = run.method.solution(run.state)
+        x, v = run.algorithm.solution(run.state)
         if ending.certified is not None:
             x = ending.certified.x  # as it was sent to be certified
         try:
@@ -294,5 +269,6 @@ class Loop:
             traffic=run.traffic,
             certificate=certificate,
             method=run.method,
+            algorithm=run.algorithm,
             messages=run.messages,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from typing import Any
 
@@ -9,8 +10,7 @@ from fpdfp.engines import spec
 from fpdfp.engines.parcel import pack
 from fpdfp.engines.site import Job
 from fpdfp.errors import MessageError
-from fpdfp.methods.base import Method
-from fpdfp.problem import Model
+from fpdfp.methods.base import Algorithm
 
 
 def portable(value: Any) -> Any:
@@ -41,20 +41,22 @@ def job_of(tree: Any) -> Job:
     if not isinstance(tree, dict) or set(tree) != set(Job._fields):
         raise MessageError("a request has a job that makes no sense")
     job = Job(**{name: spec.load(one) for name, one in tree.items()})
-    if not isinstance(job.model, Model) or not isinstance(job.method, Method):
-        raise MessageError("a request has a job that makes no sense")
+    if not isinstance(job.task, Algorithm):
+        return job
+    model = job.task.model
     try:
         # Looks at shapes and weights once more.
-        penalty = job.model.penalty.bind(job.model.linop.out_shape)
+        model = model._replace(penalty=model.penalty.bind(model.linop.out_shape))
     except (ValueError, TypeError, AttributeError) as error:
         raise MessageError(f"a request has a job that makes no sense: {error}") from error
-    return job._replace(model=job.model._replace(penalty=penalty))
+    return job._replace(task=dataclasses.replace(job.task, model=model))
 
 
 def _made(ask: dict[str, Any]) -> dict[str, Any]:
     made = dict(ask)
     if "job" in ask:
         made["job"] = job_of(ask["job"])
-    if "factor" in ask:
-        made["factor"] = spec.load(ask["factor"])
+    for name in ("factor", "coordinates"):
+        if name in ask:
+            made[name] = spec.load(ask[name])
     return made

@@ -5,18 +5,23 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.engines.crew import Ask, Crew
 from fpdfp.engines.downlink import is_zero
-from fpdfp.engines.local import DivergenceError, Run
+from fpdfp.engines.ledger import shared_memory
+from fpdfp.engines.local import DivergenceError, Run, mean_of
 from fpdfp.engines.traffic import NOTHING, Traffic
 from fpdfp.engines.tuples import named
 from fpdfp.errors import AbsentError
-from fpdfp.methods.base import Work
+from fpdfp.methods.base import Certifying, Remembering, Work
+
+if TYPE_CHECKING:
+    from fpdfp.engines.options import RunOptions
+    from fpdfp.engines.prepare import Prepared
 
 
 class RemoteRun(Run):
@@ -27,8 +32,8 @@ class RemoteRun(Run):
     where the server may know them at all, are those of the last checkpoint.
     """
 
-    def __init__(self, crew: Crew, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, crew: Crew, prepared: Prepared, options: RunOptions, start: Array) -> None:
+        super().__init__(prepared, options, start)
         fields = (*getattr(self.memory, "_fields", ()), "version")
         versions = np.zeros(self.problem.n_clients, dtype=np.int64)
         self.memory = named("Memory", fields)(*self.memory, versions)
@@ -43,7 +48,7 @@ class RemoteRun(Run):
         """Tell the sites what is run."""
         downlink = None if self.downlink is None else self.downlink.compressor
         zero = self.kept is not None and is_zero(self.kept.message)
-        self.crew.begin(self.problem, self.method, self.compressors, downlink, self.seed, zero)
+        self.crew.begin(self.problem, self.algorithm, self.compressors, downlink, self.seed, zero)
 
     @property
     def traffic(self) -> Traffic:
@@ -96,8 +101,8 @@ class RemoteRun(Run):
         self.memory = self.memory._replace(**{name: saved.get(name, array) for name, array in here.items()})
 
     def memory_to_save(self) -> dict[str, Array]:
-        method, names = self.method, [name for name in self.memory._fields if name != "version"]
-        if self.crew.trusted and set(names) - set(method.shared_memory):
+        names = [name for name in self.memory._fields if name != "version"]
+        if self.crew.trusted and set(names) - set(shared_memory(self.algorithm)):
             with self.crew.hurry(), contextlib.suppress(AbsentError):
                 self.memory = self.memory._replace(**self.crew.remembered(self.memory))
         return dict(self.memory._asdict())
@@ -107,24 +112,26 @@ class RemoteRun(Run):
         step = None
         if self.downlink is not None:
             assert self.kept is not None
-            wanted = self.method.broadcast(self.problem.model, self.state)
+            wanted = self.algorithm.broadcast(self.state)
             step = self.downlink.frames(self.kept, wanted, self.seed, k)
         return Ask(k, clients, self.memory, message, step)
 
     def _exchanged(self, k: int, clients: IntArray, message: Any, memory: Any) -> tuple[IntArray, Any, Any, Work, int]:
-        model, method = self.problem.model, self.method
+        algorithm = self.algorithm
         clients, sent, bits, cost = self.crew.update(self._ask(k, clients, message))
         try:
-            state = method.server_update(model, self.state, sent, k)
+            state = algorithm.server_update(self.state, mean_of(sent, algorithm.double), k, len(clients))
         except (ValueError, ArithmeticError) as error:
             # LAPACK and others refuse what is no longer finite.
             raise DivergenceError(f"the server's step failed: {error}") from error
         memory = self._memory_of(clients)
-        shared = {name: getattr(memory, name) for name in method.shared_memory}
-        memory = memory._replace(version=memory.version + 1, **method.remember(model, shared, sent, k))
+        if isinstance(algorithm, Remembering):
+            shared = {name: getattr(memory, name) for name in algorithm.shared_memory}
+            memory = memory._replace(**algorithm.remember(shared, sent, k))
+        memory = memory._replace(version=memory.version + 1)
         return clients, state, memory, cost, bits
 
-    def _answers(self, question: Any) -> Array:
+    def _answers(self, algorithm: Certifying, question: Any) -> Array:
         with self.crew.hurry():
             answers: Array = self.crew.answers(question, self.memory)
         self._count_answers(answers, question)

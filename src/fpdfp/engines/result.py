@@ -7,7 +7,7 @@ import dataclasses
 from fpdfp._typing import Array
 from fpdfp.engines.history import History
 from fpdfp.engines.traffic import Traffic
-from fpdfp.methods.base import Method
+from fpdfp.methods.base import Algorithm, Method
 from fpdfp.problem import Certificate
 
 
@@ -41,8 +41,8 @@ class Result:
         Those of the rounds alone.
     bits_once_up, bits_once_down
         Those of what was sent once for a preconditioner.
-    method
-        The method that ran, with everything that was chosen for it.
+    method, algorithm
+        The method, and what it was prepared to: with the step, the preconditioner and all else that was chosen.
     messages
         What messages went through, up and down.
     certificate
@@ -59,6 +59,7 @@ class Result:
     traffic: Traffic
     certificate: Certificate
     method: Method | None = None
+    algorithm: Algorithm | None = None
     messages: tuple[str, ...] = ()
 
     @property
@@ -91,12 +92,17 @@ class Result:
         """Bits that the server sent once: the preconditioner."""
         return self.traffic["preconditioner"].down
 
+    def _describe_method(self) -> list[str]:
+        if self.algorithm is None:
+            return []
+        reason = self.algorithm.reason
+        return [f"method        {self.algorithm.summary}", *([f"chosen        {reason}"] if reason else [])]
+
     def __str__(self) -> str:
         certificate = self.certificate
         lines = [
             f"{self.status} after {self.rounds} rounds: {self.message}",
-            *([] if self.method is None else [f"method        {self.method.summary}"]),
-            *([] if self.method is None or not self.method.reason else [f"chosen        {self.method.reason}"]),
+            *self._describe_method(),
             *(f"{name:14}{one}" for name, one in zip(("messages up", "and down"), self.messages, strict=False)),
             f"objective     {self.objective:.10g}",
             str(self.traffic),

@@ -11,6 +11,7 @@ agrees with the server's copy, the model that differences refer to, the point th
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -26,9 +27,11 @@ from fpdfp.engines.ledger import ClientLedger, Stamp, digest
 from fpdfp.engines.local import QUANTIZE
 from fpdfp.engines.tuples import named
 from fpdfp.errors import MessageError
+from fpdfp.linops import Identity
 from fpdfp.losses._linear import LinearModel
 from fpdfp.losses.base import Losses
-from fpdfp.methods.base import Method
+from fpdfp.methods.base import Algorithm
+from fpdfp.penalties.zero import Zero
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws, Purpose
 
@@ -43,10 +46,8 @@ class Job(NamedTuple):
 
     Attributes
     ----------
-    method
-        The method, prepared once the rounds begin.
-    model
-        What is public of the problem.
+    task
+        The algorithm that runs, or what clients are asked once before that.
     compressors
         One for each field of a reply.
     downlink
@@ -61,8 +62,7 @@ class Job(NamedTuple):
         The largest norm that a field of a reply may have; longer ones are shortened by both sides. None for none.
     """
 
-    method: Method
-    model: Model
+    task: Any
     compressors: dict[str, Compressor]
     downlink: Compressor | None
     numbers: IntArray
@@ -119,21 +119,24 @@ class Site:
         """Take part in a run."""
         self.job, self.key = self._fitting(job), key
         self.downlink = None if job.downlink is None else Downlink(job.downlink)
-        self.ledgers = [ClientLedger(job.method, self.job.model) for _ in range(self.losses.n_clients)]
+        self.ledgers = [ClientLedger(self.job.task) for _ in range(self.losses.n_clients)]
         self.seen = None
 
     def _fitting(self, job: Job) -> Job:
         """Return a job as it is done here; refuse one that is not for these losses."""
         if len(job.numbers) != self.losses.n_clients:
             raise MessageError(f"this site has {self.losses.n_clients} clients, the server counts {len(job.numbers)}")
-        # The server need not have a GPU where a site has one.
-        job = job._replace(model=job.model._replace(device=self.losses.device))
-        if job.model.shape != self.losses.shape or np.dtype(job.model.dtype) != self.losses.dtype:
+        if not isinstance(job.task, Algorithm):
+            return job
+        model = job.task.model
+        if model.shape != self.losses.shape or np.dtype(model.dtype) != self.losses.dtype:
             raise MessageError(
                 f"this site's losses take x of shape {self.losses.shape} and {self.losses.dtype}, the run has "
-                f"{job.model.shape} and {job.model.dtype}"
+                f"{model.shape} and {model.dtype}"
             )
-        return job
+        # The server need not have a GPU where a site has one.
+        model = model._replace(device=self.losses.device)
+        return job._replace(task=dataclasses.replace(job.task, model=model))
 
     def facts(self, _: Any) -> dict[str, Any]:
         """What the server must know of the losses before it can choose steps, and what it asks in any case."""
@@ -160,8 +163,11 @@ class Site:
         """What a method asks of some clients once."""
         job = self._fitting(ask["job"])
         own = self._own(ask["clients"], job)
-        sent = job.method.gather(job.model, LocalLosses(self.losses, own, job.scaling, (), job.total))
-        messages = job.method.messages_once(job.model)
+        # Without g and B, which sites are told once the rounds begin.
+        shape = self.losses.shape
+        model = Model(Zero().bind(shape), Identity(shape), shape, self.losses.dtype, self.losses.device)
+        sent = job.task.gather(model, LocalLosses(self.losses, own, job.scaling, (), job.total))
+        messages = job.task.messages(model)
         if not messages:
             return {"fields": list(sent._fields), "arrays": [to_host(array) for array in sent]}
         draws = Draws(job.seed, 0, job.numbers[own])
@@ -174,7 +180,7 @@ class Site:
 
     def constants(self, ask: Mapping[str, Any]) -> dict[str, Any]:
         """Lipschitz constants in the method's coordinates, or what mini-batches add to them."""
-        factor = ask["factor"] if "factor" in ask else self._fitting(ask["job"]).method.factor
+        factor = ask["factor"] if "factor" in ask else ask["coordinates"].factor
         if ask.get("batch_size") is not None:
             return {"constants": self.losses.batch_smoothness(int(ask["batch_size"]), factor)}
         if factor is None:
@@ -208,7 +214,7 @@ class Site:
         question = named("Question", tuple(ask["fields"]))(*map(self._here, ask["arrays"]))
         job = self._job
         memory = self._memory(self._all)
-        return {"answers": to_host(job.method.answer(job.model, self._local(self._all, memory), question))}
+        return {"answers": to_host(job.task.answer(self._local(self._all, memory), question))}
 
     def memory(self, ask: Mapping[str, Any]) -> dict[str, Any]:
         """All that the clients remember, for a server that may know it."""
@@ -227,7 +233,7 @@ class Site:
         if wrong or message is None:
             return {"needs": ["memory"] * bool(wrong) + ["model"] * (message is None), "clients": wrong}
         draws = Draws(job.seed, k, job.numbers[own])
-        update = job.method.client_update(job.model, self._local(own, self._memory(own)), message, k, draws)
+        update = job.task.client_update(self._local(own, self._memory(own)), message, k, draws)
         frames, bits, decoded = {}, np.zeros((len(update.reply), len(own)), dtype=np.int64), []
         for field, (name, arrays) in enumerate(zip(update.reply._fields, update.reply, strict=True)):
             compressor = job.compressors[name]

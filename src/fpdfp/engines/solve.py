@@ -1,25 +1,26 @@
-"""``fpdfp.solve``: check everything, then run the rounds."""
+"""``fpdfp.solve``: arguments become options, and options become a run."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from fpdfp import _checks, rng
-from fpdfp._blas import one_thread
+from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.compress import Compressor
-from fpdfp.engines import automatic, setup
 from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines.crew import Crew
-from fpdfp.engines.history import RESERVED, History
+from fpdfp.engines.history import RESERVED
 from fpdfp.engines.local import Run, back
-from fpdfp.engines.loop import Loop, Plan
+from fpdfp.engines.loop import Loop
+from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import Prepared, prepare, start_point
 from fpdfp.engines.remote import RemoteLosses
 from fpdfp.engines.remote_run import RemoteRun
 from fpdfp.engines.result import Result
-from fpdfp.engines.traffic import Meter
 from fpdfp.errors import CheckpointError
 from fpdfp.methods.base import Method, Work
 from fpdfp.precondition.cost import Prefer
@@ -131,6 +132,17 @@ def solve(
     >>> result.x.round(3)
     array([2.75 , 2.75 , 0.179, 0.179])
     """
+    options = RunOptions(
+        rounds=rounds, clients_per_round=clients_per_round, compressor=compressor, downlink=downlink,
+        drop_out=drop_out, seed=seed, x0=x0, evaluate_every=evaluate_every, metrics=metrics,
+        callbacks=callbacks, tol=tol, accuracy=accuracy, prefer=prefer, checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every, resume=resume, progress=progress,
+    )  # fmt: skip
+    return run(problem, method, options, engine)
+
+
+def run(problem: Problem, method: Method | None, options: RunOptions, engine: Crew | None = None) -> Result:
+    """Minimise with options that are checked already: what ``solve`` and everything like it calls."""
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be an fpdfp.Problem, got {type(problem).__name__}")
     if method is not None and not isinstance(method, Method):
@@ -139,134 +151,56 @@ def solve(
         raise TypeError(f"engine must be one of fpdfp.engines or None, got {_checks.kind(engine)}")
     if engine is None and isinstance(problem.losses, RemoteLosses):
         engine = problem.losses.crew
-    if engine is not None:
-        with engine.started():
-            return _solve(
-                engine.attach(problem), method, rounds, clients_per_round, compressor, downlink, drop_out, seed, x0,
-                evaluate_every, metrics, callbacks, tol, accuracy, prefer, checkpoint, checkpoint_every, resume,
-                progress, engine,
-            )  # fmt: skip
-    return _solve(
-        problem, method, rounds, clients_per_round, compressor, downlink, drop_out, seed, x0, evaluate_every, metrics,
-        callbacks, tol, accuracy, prefer, checkpoint, checkpoint_every, resume, progress, None,
-    )  # fmt: skip
+    with contextlib.nullcontext() if engine is None else engine.started():
+        if engine is not None:
+            problem = engine.attach(problem)
+        start = start_point(problem, options.x0)
+        source = options.source
+        saved = None if source is None else checkpoints.load(source)
+        if saved is not None and options.accuracy is None and "accuracy" in saved.description:
+            # What was chosen by it is kept, whatever tol is now.
+            options = dataclasses.replace(options, accuracy=float(saved.description["accuracy"]))
+        prepared = prepare(problem, method, options)
+        description = {} if options.file is None else _describe(prepared, options, start, engine)
+        begun = Run(prepared, options, start) if engine is None else RemoteRun(engine, prepared, options, start)
+        if saved is not None and source is not None:
+            _restore(begun, saved, description, source)
+        return Loop(begun, description).go()
 
 
-def _solve(
-    problem: Problem, method: Method | None, rounds: int, clients_per_round: int | None, compressor: Any, downlink: Any,
-    drop_out: float, seed: int, x0: Any, evaluate_every: Any, metrics: Any, callbacks: Any, tol: float | None,
-    accuracy: Any, prefer: Any, checkpoint: Any, checkpoint_every: int | None, resume: Any, progress: bool | None,
-    crew: Crew | None,
-) -> Result:  # fmt: skip
-    """Run the rounds in this process, or with the clients of a crew."""
-    method, compressor, downlink = automatic.choose(problem, method, compressor, downlink)
-    if crew is not None and not method.traits.restorable:
-        raise ValueError(
-            f"method must be one whose clients can be restored where they are elsewhere, as ShiftedPDFP, got "
-            f"{type(method).__name__}"
-        )
-    rounds = _checks.integer("rounds", rounds, at_least=1, at_most=rng.MAX_ROUNDS)
-    seed = rng.check_seed(seed)
-    n = setup.participants(problem, method, clients_per_round)
-    drop_out = setup.check_drop_out(method, drop_out)
-    server_side = setup.server_side(problem, method, downlink)
-    start = setup.start_point(problem, x0)
-    plan = _plan(rounds, evaluate_every, metrics, callbacks, tol, checkpoint, checkpoint_every, resume)
-    source = plan.checkpoint if resume is True else Path(resume) if resume else None
-    saved = checkpoints.load(source) if source is not None and (resume is not True or source.exists()) else None
-    if saved is not None and accuracy is None and "accuracy" in saved.description:
-        # What was chosen by it is kept, whatever tol is now.
-        accuracy = float(saved.description["accuracy"])
-    wanted = setup.wish(accuracy, plan.tol, prefer)
-    # Steps are chosen for those who are expected to answer.
-    answering = max(1, int(n * (1.0 - drop_out)))
-    # With one thread BLAS rounds the same way on any number of cores, and so do constants and preconditioners.
-    meter = Meter(problem.losses)
-    setup.refuse(problem, method, compressor)
-    with one_thread():
-        problem = problem.metered(meter)
-        meter.count_facts(problem.losses, problem.model)
-        prepared, compressors, bits_once = setup.prepare(
-            problem, method, compressor, answering, rounds, server_side, seed, wanted
-        )
-    meter.count("preconditioner", *bits_once)
-    if plan.checkpoint is not None:
-        what = {"method": prepared, "compressor": compressors, "downlink": downlink, "drop_out": drop_out}
-        what["accuracy"] = wanted.accuracy
-        if crew is not None and crew.norm_bound is not None:
-            what["norm_bound"] = crew.norm_bound
-        plan = plan._replace(description=_describe(problem, what, n, seed, start))
-    given = (
-        problem, prepared, compressors, n, seed, prepared.init(problem.model, start),
-        prepared.init_memory(problem.model, problem.n_clients), server_side, drop_out, meter,
-    )  # fmt: skip
-    run = Run(*given) if crew is None else RemoteRun(crew, *given)
-    if saved is not None and source is not None:
-        _restore(run, saved, plan, source)
-    return Loop(run, plan).go(progress)
-
-
-def _plan(
-    rounds: int, evaluate_every: int | Iterable[int] | None, metrics: Any, callbacks: Any, tol: float | None,
-    checkpoint: Any, checkpoint_every: int | None, resume: Any,
-) -> Plan:  # fmt: skip
-    every = _evaluations(max(1, rounds // 200) if evaluate_every is None else evaluate_every)
-    if metrics is not None and not isinstance(metrics, Mapping):
-        raise TypeError(f"metrics must map names to functions of x, got {type(metrics).__name__}")
-    metrics = dict(metrics or {})
-    for name, metric in metrics.items():
-        if not callable(metric):
-            raise TypeError(f"metrics[{name!r}] must be a function of x, got {type(metric).__name__}")
-        if not isinstance(name, str):
-            raise TypeError(f"metrics: a name must be a text, got {name!r}")
-        if name in RESERVED or hasattr(History, name):
-            raise ValueError(f"metrics: {name!r} is a name that histories have already; choose another name")
-    if callable(callbacks) or not isinstance(callbacks, Iterable):
-        raise TypeError(f"callbacks must be a list of functions of the run, got {type(callbacks).__name__}")
-    callbacks = tuple(callbacks)
-    for callback in callbacks:
-        if not callable(callback):
-            raise TypeError(f"callbacks must be functions of the run, got {type(callback).__name__}")
-    if tol is not None:
-        tol = _checks.real("tol", tol, positive=True)
-    if resume is True and checkpoint is None:
-        raise ValueError("resume=True needs checkpoint: the file to go on from")
-    path = checkpoint if checkpoint is not None else resume if resume and resume is not True else None
-    save_every = max(1, rounds // 20) if checkpoint_every is None else checkpoint_every
-    save_every = _checks.integer("checkpoint_every", save_every, at_least=1)
-    if path is not None:
-        checkpoints.check_path(Path(path))
-    return Plan(rounds, every, metrics, callbacks, tol, None if path is None else Path(path), save_every)
-
-
-def _evaluations(given: int | Iterable[int]) -> int | frozenset[int]:
-    if not isinstance(given, Iterable):
-        return _checks.integer("evaluate_every", given, at_least=1)
-    return frozenset(_checks.integer("evaluate_every: a round", k, at_least=0) for k in given)
-
-
-def _describe(problem: Problem, what: Mapping[str, object], n: int, seed: int, start: Array) -> dict[str, str]:
+def _describe(prepared: Prepared, options: RunOptions, start: Array, engine: Crew | None) -> dict[str, str]:
     """Say what a run is, so that a checkpoint is not taken for that of another."""
+    choices, algorithm = prepared.choices, prepared.algorithm
+    what = {
+        "method": algorithm,
+        "compressor": choices.compressors,
+        "downlink": None if choices.downlink is None else choices.downlink.compressor,
+        "drop_out": options.drop_out,
+        "accuracy": options.aim,
+    }
+    if engine is not None and engine.norm_bound is not None:
+        what["norm_bound"] = engine.norm_bound
     return {
-        "problem": checkpoints.fingerprint(problem),
+        "problem": checkpoints.fingerprint(prepared.problem),
         **{name: checkpoints.describe(value) for name, value in what.items()},
-        "clients_per_round": str(n),
-        "seed": str(seed),
+        "clients_per_round": str(choices.clients_per_round),
+        "seed": str(options.seed),
         "x0": checkpoints.digest(start),
     }
 
 
-def _restore(run: Run, saved: checkpoints.Checkpoint, plan: Plan, source: Path) -> None:
+def _restore(run: Run, saved: checkpoints.Checkpoint, description: Mapping[str, str], source: Path) -> None:
     """Put a run back to where its checkpoint was taken."""
-    checkpoints.compare(saved.description, plan.description, source)
-    if saved.round > plan.rounds:
+    options = run.options
+    checkpoints.compare(saved.description, description, source)
+    if saved.round > options.rounds:
         raise ValueError(
-            f"rounds must be at least the {saved.round} that the checkpoint {source} has, got {plan.rounds}"
+            f"rounds must be at least the {saved.round} that the checkpoint {source} has, got {options.rounds}"
         )
-    recorded = set(saved.history) - RESERVED
-    if saved.history.rows and recorded != set(plan.metrics):
+    recorded, wanted = set(saved.history) - RESERVED, set(options.metrics or ())
+    if saved.history.rows and recorded != wanted:
         raise CheckpointError(
-            f"the checkpoint {source} records the metrics {sorted(recorded)}, but now there are {sorted(plan.metrics)}"
+            f"the checkpoint {source} records the metrics {sorted(recorded)}, but now there are {sorted(wanted)}"
         )
     run.state = back(run.state, saved.state)
     run.restore_memory(saved.memory)
@@ -277,5 +211,5 @@ def _restore(run: Run, saved: checkpoints.Checkpoint, plan: Plan, source: Path) 
         run.kept = run.kept._replace(message=tuple(xp.asarray(array) for array in run.kept.message))
     run.round = saved.round
     # A run that goes further than it was to has another end.
-    run.meter.traffic = saved.traffic if saved.round == plan.rounds else saved.traffic.before_the_end
+    run.meter.traffic = saved.traffic if saved.round == options.rounds else saved.traffic.before_the_end
     run.seconds, run.history = saved.seconds, saved.history

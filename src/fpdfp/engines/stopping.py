@@ -12,8 +12,9 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.engines.local import Certified, Run
-from fpdfp.errors import AbsentError
+from fpdfp.errors import AbsentError, CheckpointError
 from fpdfp.losses._duals import EPS
+from fpdfp.methods.base import Certifying
 from fpdfp.problem import TINY, VANISHING, Certificate
 
 log = logging.getLogger("fpdfp.engines")
@@ -45,7 +46,7 @@ class Stopping:
     """Looks from time to time whether the tolerance has been reached.
 
     A look asks something of all clients, so there are few. Where the server can tell from what it knows itself that the
-    gap is still large (``Method.outlook``), nobody is asked; otherwise the rounds between looks grow geometrically.
+    gap is still large (``Run.outlook``), nobody is asked; otherwise the rounds between looks grow geometrically.
 
     Parameters
     ----------
@@ -106,7 +107,10 @@ class Stopping:
             return None
         certified = None
         if numbers is not None:
-            x = self.run.method.question(self.run.problem.model, self.run.state, fine=tol < FINE).x
+            algorithm = self.run.algorithm
+            if not isinstance(algorithm, Certifying):
+                raise CheckpointError(f"a checkpoint has a certificate that {algorithm.summary} cannot have")
+            x = algorithm.question(self.run.state, fine=tol < FINE).x
             gap, objective, scale = numbers
             certified = Certified(gap, objective, scale, x.astype(self.run.problem.model.dtype))
         return Ending(status, message, certified)
@@ -211,7 +215,7 @@ class Stopping:
     def _decrement(self, v: Array) -> float:
         """About what a step in the method's coordinates would gain; beside one steep feature any residual is small."""
         run = self.run
-        if run.method.factor is None:
+        if run.algorithm.factor is None:
             return 0.0
         slope = run.problem.gradient(run.x) + run.problem.linop.adjoint(v)
-        return 0.5 * float(np.square(run.method.factor.adjoint(slope)).sum())
+        return 0.5 * float(np.square(run.algorithm.factor.adjoint(slope)).sum())

@@ -176,20 +176,29 @@ class Meter:
 
     Attributes
     ----------
-    traffic
-        All that was sent so far.
     together
         Whether gradients are asked for along with values, since both are needed: at the end of a run.
     """
 
     def __init__(self, losses: Losses) -> None:
-        self.traffic = Traffic()
+        self._traffic = Traffic()
+        #: The bits of the rounds so far: a pair of its own, since it changes with every round.
+        self.rounds = NOTHING
         self.together = False
         self._n_clients = losses.n_clients
         self._kind: Kind | None = "facts"
         zero = digest([np.zeros(losses.shape, dtype=losses.dtype)])
         self._known: Answers[None] = Answers({("values", zero): None})
         self._point = b""  # the point that clients were told last
+
+    @property
+    def traffic(self) -> Traffic:
+        """All that was sent so far."""
+        return self._traffic.having("rounds", self.rounds)
+
+    @traffic.setter
+    def traffic(self, traffic: Traffic) -> None:
+        self._traffic, self.rounds = traffic, traffic["rounds"]
 
     def count(self, kind: Kind, up: int, down: int) -> None:
         """Count bits that all clients together have sent, and were sent."""

@@ -96,7 +96,7 @@ class FlowerCrew(Crew):
 
     def key(self, job: Job) -> str:
         # A reply is as long as its arrays at full precision, at most, and what is around them; so are gradients.
-        shapes = [job.model.shape, *job.method.reply_shapes(job.model).values()]
+        shapes = [job.task.model.shape, *job.task.reply_shapes().values()]
         self.longest = ROOM + 4 * 8 * len(job.numbers) * sum(map(math.prod, shapes))
         return key_of(job, self.run_id)
 

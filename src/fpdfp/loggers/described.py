@@ -12,7 +12,7 @@ from fpdfp.engines.checkpoint import describe
 
 def parameters(run: Run, rounds: int) -> dict[str, str | int | float]:
     """Return what is run: the problem, the method with every hyper-parameter, messages, participation and seed."""
-    problem, method = run.problem, run.method
+    problem, algorithm = run.problem, run.algorithm
     up, down = run.messages
     found: dict[str, str | int | float] = {
         "losses": repr(problem.losses),
@@ -25,11 +25,16 @@ def parameters(run: Run, rounds: int) -> dict[str, str | int | float]:
         "drop_out": run.drop_out,
         "seed": run.seed,
         "rounds": rounds,
-        "method": type(method).__name__,
+        "method": type(run.method).__name__,
     }
-    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(method) if dataclasses.is_dataclass(method) else ()
-    # What is not shown is made from what is.
-    return found | {f"method.{one.name}": _plain(getattr(method, one.name)) for one in fields if one.repr}
+    # What was chosen takes the place of "auto".
+    fields = {**_shown(run.method), **_shown(algorithm)}
+    return found | {f"method.{name}": _plain(value) for name, value in fields.items() if name != "method"}
+
+
+def _shown(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that its text shows."""
+    return {one.name: getattr(value, one.name) for one in dataclasses.fields(value) if one.repr}
 
 
 def _plain(value: Any) -> str | int | float:

@@ -1,11 +1,12 @@
-"""What methods for a smooth objective share: what they do where there is a penalty after all."""
+"""Methods for a smooth objective, and what they do where there is a penalty after all."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from fpdfp import steps
 from fpdfp._typing import Array
-from fpdfp.methods.base import Method
+from fpdfp.methods.base import Algorithm, Facts, Method
 from fpdfp.methods.traits import Solves
 from fpdfp.penalties.zero import Zero
 from fpdfp.problem import Model
@@ -15,6 +16,7 @@ class SmoothMethod(Method):
     """A method that minimises f alone."""
 
     penalty: str
+    local_steps: int
 
     @property
     def solves(self) -> Solves:
@@ -41,8 +43,21 @@ class SmoothMethod(Method):
         """Whether steps go along subgradients of f + g∘B, which do not vanish at the solution."""
         return self.penalty == "subgradient" and not isinstance(model.penalty, Zero)
 
-    def slope(self, model: Model, x: Array) -> Array | float:
+    def schedule_from(self, gamma: float, facts: Facts, *, steps_per_round: int = 1) -> steps.Schedule:
+        """Return γ_k for what the user gave: ``"auto"`` is γ, which falls where gradients do not vanish."""
+        step = self.step
+        if step == "auto":
+            noisy = self.batch_size is not None or self.uses_subgradients(facts.model)
+            convexity = steps_per_round * facts.constants.strong_convexity
+            step = steps.Automatic(gamma, convexity) if noisy else steps.Constant(gamma)
+        return steps.resolve(step, facts.constants, noisy=False)
+
+
+class SmoothAlgorithm(Algorithm):
+    """The algorithm of such a method."""
+
+    def slope(self, x: Array) -> Array | float:
         """Return Bᵀs with s in ∂g(Bx), or 0 where the penalty is left out."""
-        if not self.uses_subgradients(model):
+        if not self.method.uses_subgradients(self.model):
             return 0.0
-        return model.linop.adjoint(model.penalty.subgradient(model.linop.apply(x)))
+        return self.model.linop.adjoint(self.model.penalty.subgradient(self.model.linop.apply(x)))

@@ -8,35 +8,24 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fpdfp import steps
-from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import check_hyper_parameters, choose_within
-from fpdfp.methods.base import Method, Update, Work
+from fpdfp._typing import Array
+from fpdfp.methods._forms import Primal, PrimalDual
+from fpdfp.methods._local_solve import constant_momentum
+from fpdfp.methods._parameters import check_hyper_parameters, choose_within
+from fpdfp.methods.base import Algorithm, Facts, Method, Update, Work
 from fpdfp.methods.inner import InnerSolve, check_inner
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
 
 #: Errors of the prox must be summable; these are next to nothing.
 PROX_OF_F = InnerSolve(tol=1e-9, max_steps=10_000)
 
 
-class State(NamedTuple):
-    """The primal variable, and the dual variable one step ahead of it."""
-
-    x: Array
-    v: Array
-
-
-class Message(NamedTuple):
+class ChambollePockMessage(NamedTuple):
     """What the server sends: the point whose prox is wanted, and where to start looking for it."""
 
     y: Array
-    x: Array
-
-
-class Reply(NamedTuple):
-    """What the client sends: the prox of its loss."""
-
     x: Array
 
 
@@ -104,41 +93,50 @@ class ChambollePock(Method):
             raise TypeError("inner must be an InnerSolve, got None: the prox of f has no closed form")
         check_inner(self.inner)
 
+    def prepare(self, facts: Facts) -> ChambollePockAlgorithm:
+        step = steps.resolve_constant(self.step, 1.0 / (facts.constants.lipschitz_mean or 1.0))
+        sigma = choose_within("sigma", self.sigma, facts.model.largest_lambda / step.gamma, "1/(γ‖B‖²)")
+        return ChambollePockAlgorithm(self, facts.model, step, sigma)
+
+    def largest_step(self, facts: Facts) -> float:
+        return float("inf")
+
+
+@dataclasses.dataclass(frozen=True)
+class ChambollePockAlgorithm(Algorithm):
+    """Algorithm 1 of Chambolle and Pock; in a state, v is one step ahead of x.
+
+    Attributes
+    ----------
+    sigma
+        σ.
+    """
+
+    method: ChambollePock
+    sigma: float
+
     @property
     def has_inner_solve(self) -> bool:
         return True
 
-    def prepare(self, model: Model, constants: steps.Constants) -> ChambollePock:
-        step = steps.resolve_constant(self.step, 1.0 / (constants.lipschitz_mean or 1.0))
-        sigma = choose_within("sigma", self.sigma, model.largest_lambda / step.gamma, "1/(γ‖B‖²)")
-        return ChambollePock(step, sigma, self.inner)
+    def init(self, x0: Array) -> PrimalDual:
+        return PrimalDual(x0, self.dual_step(self.model.xp.zeros(self.model.dual_shape, dtype=x0.dtype), x0))
 
-    def largest_step(self, model: Model, constants: steps.Constants) -> float:
-        return float("inf")
+    def broadcast(self, state: PrimalDual) -> ChambollePockMessage:
+        return ChambollePockMessage(state.x - self.step(0) * self.model.linop.adjoint(state.v), state.x)
 
-    def reply_shapes(self, model: Model) -> dict[str, Shape]:
-        return {"x": model.shape}
+    def client_update(self, local: LocalLosses, message: ChambollePockMessage, k: int, draws: Draws) -> Update:
+        x, work = smooth_prox(local, message.y, self.step(k), message.x, self.method.inner)
+        return Update(Primal(x), work=work)
 
-    def init(self, model: Model, x0: Array) -> State:
-        return State(x0, self.dual_step(model, model.xp.zeros(model.dual_shape, dtype=x0.dtype), x0))
+    def server_update(self, state: PrimalDual, mean: Primal, k: int, count: int) -> PrimalDual:
+        return PrimalDual(mean.x, self.dual_step(state.v, 2.0 * mean.x - state.x))
 
-    def dual_step(self, model: Model, v: Array, x: Array) -> Array:
+    def dual_step(self, v: Array, x: Array) -> Array:
         """Return prox_{σ g*}(v + σBx)."""
-        assert self.sigma is not None
-        return model.penalty.conjugate_prox(v + self.sigma * model.linop.apply(x), self.sigma)
+        return self.model.penalty.conjugate_prox(v + self.sigma * self.model.linop.apply(x), self.sigma)
 
-    def broadcast(self, model: Model, state: State) -> Message:
-        return Message(state.x - self.schedule()(0) * model.linop.adjoint(state.v), state.x)
-
-    def client_update(self, model: Model, local: LocalLosses, message: Message, k: int, draws: Draws) -> Update:
-        x, work = smooth_prox(local, message.y, self.schedule()(k), message.x, self.inner)
-        return Update(Reply(x), work=work)
-
-    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
-        x = reply.x[0]
-        return State(x, self.dual_step(model, state.v, 2.0 * x - state.x))
-
-    def solution(self, state: State) -> tuple[Array, Array | None]:
+    def solution(self, state: PrimalDual) -> tuple[Array, Array | None]:
         return state.x, state.v
 
 
@@ -149,8 +147,7 @@ def smooth_prox(local: LocalLosses, y: Array, t: float, x: Array, inner: InnerSo
     The tolerance is never below what rounding lets the gradient show.
     """
     smoothness = float(local.lipschitz()[0]) + 1.0 / t
-    root = np.sqrt(1.0 / (t * smoothness))
-    momentum = float((1.0 - root) / (1.0 + root))
+    momentum = constant_momentum(1.0 / (t * smoothness))
     tol = max(inner.tol, 16 * float(np.finfo(x.dtype).eps) * t * smoothness)
     point = previous = x[None]
     for steps_done in range(inner.max_steps):

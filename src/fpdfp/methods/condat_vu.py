@@ -6,14 +6,14 @@ import dataclasses
 from typing import ClassVar
 
 from fpdfp import steps
-from fpdfp.methods._common import check_hyper_parameters, choose_within, mean
-from fpdfp.methods._forms import Gradient, GradientForm, PrimalDual
+from fpdfp.methods._forms import Gradient, GradientAlgorithm, PrimalDual
+from fpdfp.methods._parameters import check_hyper_parameters, choose_within
+from fpdfp.methods.base import Facts, Method
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import Model
 
 
 @dataclasses.dataclass(frozen=True)
-class CondatVu(GradientForm):
+class CondatVu(Method):
     """The primal-dual splitting method of Condat and Vũ, a centralised reference.
 
     ::
@@ -68,20 +68,32 @@ class CondatVu(GradientForm):
     def __post_init__(self) -> None:
         check_hyper_parameters(self, constant_step=True)
 
-    def prepare(self, model: Model, constants: steps.Constants) -> CondatVu:
-        smoothness = constants.lipschitz_mean
+    def prepare(self, facts: Facts) -> CondatVuAlgorithm:
+        smoothness = facts.constants.lipschitz_mean
         step = steps.resolve_constant(self.step, 1.0 / (smoothness or 1.0))
         # Near 2/L, and above it, there is no room for a useful σ; then γσ‖B‖² = ½, and the engine warns of the step.
-        safe = step.gamma <= self.largest_step(model, constants)
+        safe = step.gamma <= self.largest_step(facts)
         room = 1.0 / step.gamma - smoothness / 2.0 if safe else 0.5 / step.gamma
-        sigma = choose_within("sigma", self.sigma, 0.99 * room * model.largest_lambda, "(1/γ − L/2)/‖B‖²")
-        return CondatVu(step, sigma)
+        sigma = choose_within("sigma", self.sigma, 0.99 * room * facts.model.largest_lambda, "(1/γ − L/2)/‖B‖²")
+        return CondatVuAlgorithm(self, facts.model, step, sigma)
 
-    def largest_step(self, model: Model, constants: steps.Constants) -> float:
-        return 0.95 * constants.largest_safe_step
+    def largest_step(self, facts: Facts) -> float:
+        return 0.95 * facts.constants.largest_safe_step
 
-    def server_update(self, model: Model, state: PrimalDual, reply: Gradient, k: int) -> PrimalDual:
-        assert self.sigma is not None
-        x = state.x - self.schedule()(k) * (mean(reply.gradient) + model.linop.adjoint(state.v))
-        v = model.penalty.conjugate_prox(state.v + self.sigma * model.linop.apply(2.0 * x - state.x), self.sigma)
-        return PrimalDual(x, v)
+
+@dataclasses.dataclass(frozen=True)
+class CondatVuAlgorithm(GradientAlgorithm):
+    """The step of Condat and Vũ on the server.
+
+    Attributes
+    ----------
+    sigma
+        σ.
+    """
+
+    sigma: float
+
+    def server_update(self, state: PrimalDual, mean: Gradient, k: int, count: int) -> PrimalDual:
+        linop, penalty, sigma = self.model.linop, self.model.penalty, self.sigma
+        x = state.x - self.step(k) * (mean.gradient + linop.adjoint(state.v))
+        return PrimalDual(x, penalty.conjugate_prox(state.v + sigma * linop.apply(2.0 * x - state.x), sigma))

@@ -9,17 +9,17 @@ import numpy as np
 
 from fpdfp import steps
 from fpdfp._array import beside
-from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import check_hyper_parameters, mean
-from fpdfp.methods._forms import ProximalForm
-from fpdfp.methods.base import Update, Work
+from fpdfp._typing import Array
+from fpdfp.methods._forms import ProximalAlgorithm, ProximalMethod
+from fpdfp.methods._parameters import check_hyper_parameters
+from fpdfp.methods.base import Facts, Remembering, Update, Work
 from fpdfp.methods.inner import InnerSolve, check_inner, needs_inner, prox
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
 
 
-class State(NamedTuple):
+class FedDecoupledProxState(NamedTuple):
     """The point x̄ before the prox, P(x̄), the dual point of that prox, and what the server's proxes cost."""
 
     before: Array
@@ -28,20 +28,20 @@ class State(NamedTuple):
     work: Array
 
 
-class Message(NamedTuple):
+class FedDecoupledProxMessage(NamedTuple):
     """What the server sends: x̄, and the dual point of its prox (empty for B = I)."""
 
     before: Array
     v: Array
 
 
-class Reply(NamedTuple):
+class FedDecoupledProxReply(NamedTuple):
     """What a client sends: how far its steps led without the prox, ẑ_i,τ − P(x̄)."""
 
     z: Array
 
 
-class Memory(NamedTuple):
+class FedDecoupledProxMemory(NamedTuple):
     """What a client keeps: P(x̄) and the mean of its gradients in the last round, and whether there was one."""
 
     x: Array
@@ -50,7 +50,7 @@ class Memory(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class FedDecoupledProx(ProximalForm):
+class FedDecoupledProx(ProximalMethod):
     """Local proximal steps without drift: clients send points before the prox, and follow the mean gradient.
 
     ::
@@ -125,59 +125,68 @@ class FedDecoupledProx(ProximalForm):
         check_hyper_parameters(self, constant_step=True)
         check_inner(self.inner)
 
-    def prepare(self, model: Model, constants: steps.Constants) -> FedDecoupledProx:
-        smoothness = (
-            2.0 * self.local_steps * constants.lipschitz_max if self.local_steps > 1 else constants.lipschitz_mean
-        )
-        smoothness = max(1.0, self.server_step) * (
-            (smoothness + 2.0 * self.local_steps * constants.batch_smoothness) or 1.0
-        )
+    def prepare(self, facts: Facts) -> FedDecoupledProxAlgorithm:
+        model, constants, tau, eta = facts.model, facts.constants, self.local_steps, self.server_step
+        smoothness = 2.0 * tau * constants.lipschitz_max if tau > 1 else constants.lipschitz_mean
+        smoothness = max(1.0, eta) * ((smoothness + 2.0 * tau * constants.batch_smoothness) or 1.0)
         step = steps.resolve_constant(self.step, 1.0 / smoothness)
-        return dataclasses.replace(self, step=step, inner=self.inner if needs_inner(model) else None)
+        inner = self.inner if needs_inner(model) else None
+        return FedDecoupledProxAlgorithm(self, model, step, inner, reach=eta * step.gamma * tau)
 
-    @property
-    def reach(self) -> float:
-        """ηγτ, the parameter of P."""
-        return self.server_step * self.schedule()(0) * self.local_steps
 
-    def reply_shapes(self, model: Model) -> dict[str, Shape]:
-        return {"z": model.shape}
+@dataclasses.dataclass(frozen=True)
+class FedDecoupledProxAlgorithm(Remembering, ProximalAlgorithm):
+    """Algorithm 1 of Zhang, Hu and Johansson.
 
-    def init(self, model: Model, x0: Array) -> State:
-        return State(x0, x0, self.dual_points(model, 1), np.zeros(2, dtype=np.int64))
+    Attributes
+    ----------
+    reach
+        ηγτ, the parameter of P.
+    """
 
-    def init_memory(self, model: Model, n_clients: int) -> Memory:
-        zeros = model.xp.zeros((n_clients, *model.shape), dtype=model.dtype)
-        return Memory(zeros, zeros.copy(), np.zeros(n_clients, dtype=bool))
+    method: FedDecoupledProx
+    reach: float
 
-    def broadcast(self, model: Model, state: State) -> Message:
-        return Message(state.before, state.v[0])
+    def init(self, x0: Array) -> FedDecoupledProxState:
+        return FedDecoupledProxState(x0, x0, self.dual_points(1), np.zeros(2, dtype=np.int64))
 
-    def client_update(self, model: Model, local: LocalLosses, message: Message, k: int, draws: Draws) -> Update:
-        gamma, work, memory, rows = self.schedule()(0), Work(), local.memory, len(local.clients)
-        x = self.after(model, message) if k > 0 else message.before
+    def init_memory(self, n_clients: int) -> FedDecoupledProxMemory:
+        zeros = self.model.xp.zeros((n_clients, *self.model.shape), dtype=self.model.dtype)
+        return FedDecoupledProxMemory(zeros, zeros.copy(), np.zeros(n_clients, dtype=bool))
+
+    def broadcast(self, state: FedDecoupledProxState) -> FedDecoupledProxMessage:
+        return FedDecoupledProxMessage(state.before, state.v[0])
+
+    def client_update(self, local: LocalLosses, message: FedDecoupledProxMessage, k: int, draws: Draws) -> Update:
+        gamma, tau, memory, work = self.step(k), self.method.local_steps, local.memory, Work()
+        x = self.apply_prox(message) if k > 0 else message.before
+        rows = np.repeat(x[None], len(local.clients), axis=0)
         known = beside(memory.known.reshape(-1, *[1] * x.ndim), x)
-        correction = np.where(known, (memory.x - message.before) / self.reach - memory.slope, 0.0).astype(model.dtype)
-        z = moved = np.repeat(x[None], rows, axis=0)
-        v, total = np.repeat(message.v[None], rows, axis=0), np.zeros_like(z)
-        for t in range(self.local_steps):
-            gradients = local.gradients(z, self.batch_size, draws._replace(step=t))
+        correction = np.where(known, (memory.x - message.before) / self.reach - memory.slope, 0.0)
+        correction = correction.astype(self.model.dtype)
+        z = moved = rows
+        v, total = np.repeat(message.v[None], len(rows), axis=0), np.zeros_like(rows)
+        for t in range(tau):
+            gradients = local.gradients(z, self.method.batch_size, draws.at(t))
             total, moved = total + gradients, moved - gamma * (gradients + correction)
-            if t + 1 < self.local_steps:
-                z, v, cost = prox(model, moved, (t + 1) * gamma, v, self.inner)
+            if t + 1 < tau:
+                z, v, cost = prox(self.model, moved, (t + 1) * gamma, v, self.inner)
                 work += cost
-        kept = Memory(np.repeat(x[None], rows, axis=0), total / self.local_steps, np.ones(rows, dtype=bool))
-        return Update(Reply(moved - x), kept, work)
+        kept = FedDecoupledProxMemory(rows, total / tau, np.ones(len(rows), dtype=bool))
+        return Update(FedDecoupledProxReply(moved - x), kept, work)
 
-    def after(self, model: Model, message: Message) -> Array:
-        """Return P(x̄), to the last bit what the server has."""
+    def server_update(
+        self, state: FedDecoupledProxState, mean: FedDecoupledProxReply, k: int, count: int
+    ) -> FedDecoupledProxState:
+        before = state.x + self.method.server_step * mean.z
+        _, v, work = prox(self.model, before[None], self.reach, state.v, self.inner)
+        x = self.apply_prox(FedDecoupledProxMessage(before, v[0]))
+        return FedDecoupledProxState(before, x, v, state.work + np.array(work))
+
+    def apply_prox(self, message: FedDecoupledProxMessage) -> Array:
+        """Return P(x̄), to the last bit the same on the server and the clients."""
         if self.has_inner_solve:
-            after: Array = message.before - self.reach * model.linop.adjoint(message.v)
+            x: Array = message.before - self.reach * self.model.linop.adjoint(message.v)
         else:
-            (after,) = prox(model, message.before[None], self.reach, message.v[None]).u
-        return after
-
-    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
-        before = state.x + self.server_step * mean(reply.z)
-        _, v, work = prox(model, before[None], self.reach, state.v, self.inner)
-        return State(before, self.after(model, Message(before, v[0])), v, state.work + np.array(work))
+            (x,) = prox(self.model, message.before[None], self.reach, message.v[None]).u
+        return x

@@ -7,10 +7,9 @@ import math
 from typing import ClassVar
 
 from fpdfp import steps
-from fpdfp._typing import Array
-from fpdfp.methods.shifted import ShiftedPDFP
+from fpdfp.methods.base import Facts
+from fpdfp.methods.shifted import ShiftedAlgorithm, ShiftedPDFP
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,20 +66,20 @@ class ErrorFeedbackPDFP(ShiftedPDFP):
     )
 
     may_grow: ClassVar[bool] = False
+    feedback: ClassVar[bool] = True
 
     momentum: bool = False
 
-    def prepare(self, model: Model, constants: steps.Constants) -> ErrorFeedbackPDFP:
-        if constants.omega >= 1:
+    def prepare(self, facts: Facts) -> ShiftedAlgorithm:
+        omega = facts.constants.omega
+        if omega >= 1:
             raise ValueError(
                 "compressor must have a relative error below 1 for ErrorFeedbackPDFP, as TopK, Sign(random=False) and "
-                f"Half have, got one with the bound {constants.omega:.3g}; ShiftedPDFP takes unbiased ones of any size"
+                f"Half have, got one with the bound {omega:.3g}; ShiftedPDFP takes unbiased ones of any size"
             )
         if self.shift_step not in (None, 1.0):
             raise ValueError(f"shift_step must be 1 for ErrorFeedbackPDFP, got {self.shift_step:g}")
-        prepared = super().prepare(model, constants)
-        assert isinstance(prepared, ErrorFeedbackPDFP)
-        return prepared
+        return super().prepare(facts)
 
     def noisy_smoothness(self, constants: steps.Constants) -> float:
         """L + √2 L̃ r/(1 − r) with r² = 1 − a n/N, and what mini-batches and the downlink add."""
@@ -93,8 +92,5 @@ class ErrorFeedbackPDFP(ShiftedPDFP):
     def rounds_to_learn(self, constants: steps.Constants) -> int:
         return math.ceil(4.0 * constants.n_clients / (constants.clients_per_round * (1.0 - constants.omega)))
 
-    def automatic_shift_step(self, constants: steps.Constants) -> float:
+    def choose_shift_step(self, constants: steps.Constants) -> float:
         return 1.0
-
-    def estimate(self, before: Array, after: Array, difference: Array) -> Array:
-        return after

@@ -10,17 +10,18 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fpdfp import _checks, steps
-from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import check_hyper_parameters, local_schedule, mean
-from fpdfp.methods._forms import ProximalForm
-from fpdfp.methods.base import Update, Work
+from fpdfp._typing import Array
+from fpdfp.methods._forms import ProximalAlgorithm, ProximalMethod
+from fpdfp.methods._parameters import check_hyper_parameters, local_schedule
+from fpdfp.methods.base import Facts, Update, Work
+from fpdfp.methods.feddualavg import FedDualAvgReply
 from fpdfp.methods.inner import InnerSolve, Solved, check_inner, needs_inner, prox
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
 
 
-class State(NamedTuple):
+class FastFedDualAvgState(NamedTuple):
     """The dual model z, the model x that it stands for, and how x was found.
 
     ``v`` is the dual point of the prox that gave x, and ``work`` what the server's proxes cost.
@@ -32,21 +33,15 @@ class State(NamedTuple):
     work: Array
 
 
-class Message(NamedTuple):
+class FastFedDualAvgMessage(NamedTuple):
     """What the server sends: the dual model, and where the prox may start (empty for B = I)."""
 
     z: Array
     v: Array
 
 
-class Reply(NamedTuple):
-    """What a client sends: the change of its dual model."""
-
-    z: Array
-
-
 @dataclasses.dataclass(frozen=True)
-class FastFedDualAvg(ProximalForm):
+class FastFedDualAvg(ProximalMethod):
     """Fast federated dual averaging for f + g with f strongly convex, in stages.
 
     ::
@@ -131,7 +126,8 @@ class FastFedDualAvg(ProximalForm):
             raise ValueError(f"restarts must be ascending, got {restarts}")
         object.__setattr__(self, "restarts", restarts)
 
-    def prepare(self, model: Model, constants: steps.Constants) -> FastFedDualAvg:
+    def prepare(self, facts: Facts) -> FastFedDualAvgAlgorithm:
+        model, constants = facts.model, facts.constants
         mu = constants.strong_convexity if self.strong_convexity is None else self.strong_convexity
         if mu > constants.lipschitz_mean * (1 + 1e-9):
             raise ValueError(
@@ -141,50 +137,57 @@ class FastFedDualAvg(ProximalForm):
         automatic = local_schedule("auto", self.batch_size, self.local_steps, constants)(0)
         step = steps.resolve_constant(self.step, automatic)
         inner = self.inner if needs_inner(model) else None
-        return dataclasses.replace(self, step=step, strong_convexity=float(mu), inner=inner)
+        return FastFedDualAvgAlgorithm(self, model, step, inner, curvature=float(mu) / 2.0)
 
-    def reply_shapes(self, model: Model) -> dict[str, Shape]:
-        return {"z": model.shape}
 
-    def init(self, model: Model, x0: Array) -> State:
-        (v,) = self.dual_points(model, 1)
-        return State(x0, x0, v, np.zeros(2, dtype=np.int64))
+@dataclasses.dataclass(frozen=True)
+class FastFedDualAvgAlgorithm(ProximalAlgorithm):
+    """Dual averaging with curvature, in stages.
 
-    @property
-    def curvature(self) -> float:
-        """μ̃ = μ/2 of a prepared method."""
-        assert self.strong_convexity is not None
-        return self.strong_convexity / 2.0
+    Attributes
+    ----------
+    curvature
+        μ̃ = μ/2.
+    """
 
-    def read_out(self, model: Model, z: Array, v: Array, since: int, t: int) -> Solved:
+    method: FastFedDualAvg
+    curvature: float
+
+    def init(self, x0: Array) -> FastFedDualAvgState:
+        (v,) = self.dual_points(1)
+        return FastFedDualAvgState(x0, x0, v, np.zeros(2, dtype=np.int64))
+
+    def broadcast(self, state: FastFedDualAvgState) -> FastFedDualAvgMessage:
+        return FastFedDualAvgMessage(state.z, state.v)
+
+    def client_update(self, local: LocalLosses, message: FastFedDualAvgMessage, k: int, draws: Draws) -> Update:
+        gamma, work, rows = self.step(k), Work(), len(local.clients)
+        since = k - self.stage_start(k)
+        z, v = np.repeat(message.z[None], rows, axis=0), np.repeat(message.v[None], rows, axis=0)
+        for t in range(self.method.local_steps):
+            x, v, cost = self.read_out(z, v, since, t)
+            work += cost
+            gradients = local.gradients(x, self.method.batch_size, draws.at(t))
+            z = z - gamma * (gradients - self.curvature * x)
+        return Update(FedDualAvgReply(z - message.z), work=work)
+
+    def server_update(
+        self, state: FastFedDualAvgState, mean: FedDualAvgReply, k: int, count: int
+    ) -> FastFedDualAvgState:
+        z = state.z + mean.z
+        (x,), (v,), work = self.read_out(z[None], state.v[None], k + 1 - self.stage_start(k), 0)
+        if self.stage_start(k + 1) == k + 1:
+            z = x
+        return FastFedDualAvgState(z, x, v, state.work + np.array(work))
+
+    def read_out(self, z: Array, v: Array, since: int, t: int) -> Solved:
         """Return x = prox_{(a/c) g∘B}(z/c) after t local steps of the round that is number ``since`` of its stage."""
-        gamma = self.schedule()(0)
-        a = gamma * (since * self.local_steps + t)
+        gamma = self.step(0)
+        a = gamma * (since * self.method.local_steps + t)
         c = 1.0 + self.curvature * a
-        return prox(model, z / c, a / c, v, self.inner, reach=(1.0, gamma / a if a > 0 else 1.0))
+        return prox(self.model, z / c, a / c, v, self.inner, reach=(1.0, gamma / a if a > 0 else 1.0))
 
     def stage_start(self, k: int) -> int:
         """Return the round at which the stage of round k began."""
-        stages = bisect.bisect_right(self.restarts, k)
-        return self.restarts[stages - 1] if stages else 0
-
-    def broadcast(self, model: Model, state: State) -> Message:
-        return Message(state.z, state.v)
-
-    def client_update(self, model: Model, local: LocalLosses, message: Message, k: int, draws: Draws) -> Update:
-        gamma, work, rows = self.schedule()(0), Work(), len(local.clients)
-        since = k - self.stage_start(k)
-        z, v = np.repeat(message.z[None], rows, axis=0), np.repeat(message.v[None], rows, axis=0)
-        for t in range(self.local_steps):
-            x, v, cost = self.read_out(model, z, v, since, t)
-            work += cost
-            gradients = local.gradients(x, self.batch_size, draws._replace(step=t))
-            z = z - gamma * (gradients - self.curvature * x)
-        return Update(Reply(z - message.z), work=work)
-
-    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
-        z = state.z + mean(reply.z)
-        (x,), (v,), work = self.read_out(model, z[None], state.v[None], k + 1 - self.stage_start(k), 0)
-        if self.stage_start(k + 1) == k + 1:
-            z = x
-        return State(z, x, v, state.work + np.array(work))
+        stages = bisect.bisect_right(self.method.restarts, k)
+        return self.method.restarts[stages - 1] if stages else 0

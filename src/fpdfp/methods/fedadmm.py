@@ -8,30 +8,31 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from fpdfp import steps
-from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import check_hyper_parameters, largest_local_step, mean
+from fpdfp._typing import Array
 from fpdfp.methods._forms import Primal
-from fpdfp.methods._smooth import SmoothMethod
-from fpdfp.methods.base import Update
+from fpdfp.methods._memory import Summing, start_sums
+from fpdfp.methods._parameters import check_hyper_parameters, largest_local_step
+from fpdfp.methods._smooth import SmoothAlgorithm, SmoothMethod
+from fpdfp.methods.base import Facts, Update
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
 
 
-class State(NamedTuple):
-    """The model θ, and the mean of all clients' augmented models."""
+class FedADMMState(NamedTuple):
+    """The model x, and the same in float64: the mean of all clients' augmented models."""
 
     x: Array
     total: Array
 
 
-class Reply(NamedTuple):
+class FedADMMReply(NamedTuple):
     """What a client sends: the change of its augmented model."""
 
     augmented: Array
 
 
-class Memory(NamedTuple):
+class FedADMMMemory(NamedTuple):
     """What a client keeps: its dual variable, and its augmented model w_i + y_i/ρ, which the server follows."""
 
     dual: Array
@@ -71,8 +72,6 @@ class FedADMM(SmoothMethod):
     penalty
         What to do with a penalty: ``"refuse"`` it, add a ``"subgradient"`` of g∘B to every gradient, or ``"ignore"``
         it and minimise f.
-    n_clients
-        Filled in by ``solve``.
 
     References
     ----------
@@ -100,67 +99,74 @@ class FedADMM(SmoothMethod):
         proved="O(1/k) for squared gradients, f convex or not, up to the accuracy of local solves, ρ large enough",
         reference="Gong, Li and Freris 2022",
     )
-    shared_memory: ClassVar[tuple[str, ...]] = ("augmented",)
 
     rho: float | None = None
     step: steps.Step = "auto"
     local_steps: int = 10
     batch_size: int | None = None
     penalty: Literal["refuse", "subgradient", "ignore"] = "refuse"
-    n_clients: int | None = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_hyper_parameters(self)
         if self.rho == 0:
             raise ValueError("rho must be greater than 0 for FedADMM, got 0; FedAvg has no proximal term")
 
-    def prepare(self, model: Model, constants: steps.Constants) -> FedADMM:
-        rho = self.rho or constants.lipschitz_max or 1.0
-        schedule = steps.check(self.step)
-        if schedule == "auto":
-            gamma = 1.0 / (constants.lipschitz_max + constants.batch_smoothness + rho)
-            noisy = self.batch_size is not None or self.uses_subgradients(model)
-            schedule = steps.Automatic(gamma, constants.strong_convexity) if noisy else steps.Constant(gamma)
-        schedule = steps.resolve(schedule, constants, noisy=False)
-        return dataclasses.replace(self, rho=rho, step=schedule, n_clients=constants.n_clients)
+    def choose_rho(self, constants: steps.Constants) -> float:
+        """Return ρ."""
+        return self.rho or constants.lipschitz_max or 1.0
 
-    def largest_step(self, model: Model, constants: steps.Constants) -> float:
-        if self.local_steps == 1:
-            return constants.largest_safe_step
-        return largest_local_step(constants, self.local_steps, smoothness=constants.lipschitz_max + (self.rho or 0.0))
+    def prepare(self, facts: Facts) -> FedADMMAlgorithm:
+        constants, rho = facts.constants, self.choose_rho(facts.constants)
+        schedule = self.schedule_from(1.0 / (constants.lipschitz_max + constants.batch_smoothness + rho), facts)
+        return FedADMMAlgorithm(self, facts.model, schedule, rho, constants.n_clients)
 
-    def reply_shapes(self, model: Model) -> dict[str, Shape]:
-        return {"augmented": model.shape}
+    def largest_step(self, facts: Facts) -> float:
+        smoothness = facts.constants.lipschitz_max + self.choose_rho(facts.constants)
+        return largest_local_step(facts.constants, self.local_steps, smoothness=smoothness)
 
-    def init(self, model: Model, x0: Array) -> State:
-        return State(x0, np.zeros_like(x0, dtype=np.float64))
 
-    def init_memory(self, model: Model, n_clients: int) -> Memory:
-        zeros = model.xp.zeros((n_clients, *model.shape), dtype=np.float64)
-        return Memory(zeros, zeros.copy())
+@dataclasses.dataclass(frozen=True)
+class FedADMMAlgorithm(Summing, SmoothAlgorithm):
+    """Algorithm 1 of Gong, Li and Freris with η = n/N.
 
-    def broadcast(self, model: Model, state: State) -> Primal:
+    Attributes
+    ----------
+    rho
+        ρ.
+    n_clients
+        N.
+    """
+
+    double: ClassVar[tuple[str, ...]] = ("augmented",)
+    shared_memory: ClassVar[tuple[str, ...]] = ("augmented",)
+
+    method: FedADMM
+    rho: float
+    n_clients: int
+
+    def init(self, x0: Array) -> FedADMMState:
+        return FedADMMState(x0, np.zeros_like(x0, dtype=np.float64))
+
+    def init_memory(self, n_clients: int) -> FedADMMMemory:
+        return FedADMMMemory(start_sums(self.model, n_clients), start_sums(self.model, n_clients))
+
+    def broadcast(self, state: FedADMMState) -> Primal:
         return Primal(state.x)
 
-    def client_update(self, model: Model, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
-        assert self.rho is not None
-        gamma, x = self.schedule()(k), message.x
-        dual = local.memory.dual.astype(model.dtype, copy=False)
+    def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
+        gamma, rho, x, memory = self.step(k), self.rho, message.x, local.memory
+        dual = memory.dual.astype(self.model.dtype, copy=False)
         w = np.repeat(x[None], len(dual), axis=0)
-        for t in range(self.local_steps):
-            gradients = local.gradients(w, self.batch_size, draws._replace(step=t)) + self.slope(model, w)
-            w = w - gamma * (gradients + dual + self.rho * (w - x))
-        dual = local.memory.dual + self.rho * (w - x)
-        augmented = (w + dual / self.rho - local.memory.augmented).astype(model.dtype, copy=False)
-        return Update(Reply(augmented), Memory(dual, local.memory.augmented))
+        for t in range(self.method.local_steps):
+            gradients = local.gradients(w, self.method.batch_size, draws.at(t)) + self.slope(w)
+            w = w - gamma * (gradients + dual + rho * (w - x))
+        dual = memory.dual + rho * (w - x)
+        change = (w + dual / rho - memory.augmented).astype(self.model.dtype, copy=False)
+        return Update(FedADMMReply(change), FedADMMMemory(dual, memory.augmented))
 
-    def remember(self, model: Model, shared: dict[str, Array], sent: Reply, k: int) -> dict[str, Array]:
-        return {"augmented": shared["augmented"] + sent.augmented.astype(np.float64)}
+    def server_update(self, state: FedADMMState, mean: FedADMMReply, k: int, count: int) -> FedADMMState:
+        total = state.total + count / self.n_clients * mean.augmented
+        return FedADMMState(total.astype(self.model.dtype, copy=False), total)
 
-    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
-        assert self.n_clients is not None
-        total = state.total + len(reply.augmented) / self.n_clients * mean(reply.augmented.astype(np.float64))
-        return State(total.astype(model.dtype, copy=False), total)
-
-    def solution(self, state: State) -> tuple[Array, Array | None]:
+    def solution(self, state: FedADMMState) -> tuple[Array, Array | None]:
         return state.x, None

@@ -6,12 +6,11 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from fpdfp import steps
-from fpdfp.methods._common import mean
 from fpdfp.methods._forms import Primal
-from fpdfp.methods._local_sgd import LocalSGD
-from fpdfp.methods.base import Update
+from fpdfp.methods._local_sgd import LocalSGD, LocalSGDAlgorithm
+from fpdfp.methods.base import Facts, Update
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
 
 
@@ -87,14 +86,21 @@ class FedAvg(LocalSGD):
     averaging: Literal["weighted", "plain"] = "weighted"
     penalty: Literal["refuse", "subgradient", "ignore"] = "refuse"
 
-    def prepare(self, model: Model, constants: steps.Constants) -> FedAvg:
-        return dataclasses.replace(self, step=self.choose_step(model, constants))
+    def prepare(self, facts: Facts) -> FedAvgAlgorithm:
+        return FedAvgAlgorithm(self, facts.model, self.choose_step(facts))
 
-    def client_update(self, model: Model, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
-        x_new = self.descend(model, local, message.x, self.schedule()(k), draws)
-        if self.averaging == "weighted" and local.scaling is not None:
-            x_new = message.x + self.weigh(local, x_new - message.x)
-        return Update(Primal(x_new))
 
-    def server_update(self, model: Model, state: Primal, reply: Primal, k: int) -> Primal:
-        return Primal(mean(reply.x))
+@dataclasses.dataclass(frozen=True)
+class FedAvgAlgorithm(LocalSGDAlgorithm):
+    """Algorithm 1 of the paper."""
+
+    method: FedAvg
+
+    def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
+        x = self.descend(local, message.x, self.step(k), draws)
+        if self.method.averaging == "weighted" and local.scaling is not None:
+            x = message.x + self.weigh(local, x - message.x)
+        return Update(Primal(x))
+
+    def server_update(self, state: Primal, mean: Primal, k: int, count: int) -> Primal:
+        return Primal(mean.x)

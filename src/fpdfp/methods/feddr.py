@@ -9,18 +9,19 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fpdfp import _checks, steps
-from fpdfp._typing import Array, Shape
+from fpdfp._typing import Array
 from fpdfp.methods import _local_solve
-from fpdfp.methods._common import check_hyper_parameters, mean
-from fpdfp.methods._forms import Primal, ProximalForm
-from fpdfp.methods.base import Update
+from fpdfp.methods._forms import Primal, ProximalAlgorithm, ProximalMethod
+from fpdfp.methods._memory import Summing, start_sums
+from fpdfp.methods._parameters import check_hyper_parameters
+from fpdfp.methods.base import Facts, Update
 from fpdfp.methods.inner import InnerSolve, check_inner, needs_inner, prox
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
 
 
-class State(NamedTuple):
+class FedDRState(NamedTuple):
     """The model x̄, the mean x̃ of all clients' reflected points, the dual point of the last prox, and its cost."""
 
     x: Array
@@ -29,13 +30,13 @@ class State(NamedTuple):
     work: Array
 
 
-class Reply(NamedTuple):
+class FedDRReply(NamedTuple):
     """What a client sends: the change of its reflected point."""
 
     reflected: Array
 
 
-class Memory(NamedTuple):
+class FedDRMemory(NamedTuple):
     """What a client keeps: y_i − αx_i, and its reflected point x̂_i = 2x_i − y_i, which the server follows."""
 
     offset: Array
@@ -43,7 +44,7 @@ class Memory(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class FedDR(ProximalForm):
+class FedDR(ProximalMethod):
     """Douglas–Rachford splitting over clients, some of which take part in a round; the prox of g on the server.
 
     ::
@@ -75,8 +76,6 @@ class FedDR(ProximalForm):
         smaller.
     inner
         How exactly the prox of g∘B is computed where B is not the identity; None refuses such a B.
-    smoothness, n_clients
-        Filled in by ``solve``.
 
     References
     ----------
@@ -107,14 +106,11 @@ class FedDR(ProximalForm):
         reference="Tran-Dinh et al. 2021",
     )
     batch_size: ClassVar[None] = None  # type: ignore[misc]
-    shared_memory: ClassVar[tuple[str, ...]] = ("reflected",)
 
     step: steps.Step = "auto"
     relaxation: float = 1.0
     local_steps: int | None = None  # type: ignore[assignment]
     inner: InnerSolve | None = None
-    smoothness: float | None = dataclasses.field(default=None, repr=False)
-    n_clients: int | None = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_hyper_parameters(self, constant_step=True)
@@ -124,54 +120,68 @@ class FedDR(ProximalForm):
             raise ValueError(f"relaxation must be above 0 and below 2, got {relaxation:g}")
         object.__setattr__(self, "relaxation", relaxation)
 
-    def prepare(self, model: Model, constants: steps.Constants) -> FedDR:
+    def prepare(self, facts: Facts) -> FedDRAlgorithm:
+        model, constants = facts.model, facts.constants
         smoothness, ridge = constants.lipschitz_max or 1.0, constants.least_convexity
         step = steps.resolve_constant(self.step, 1.0 / math.sqrt(ridge * smoothness) if ridge else 10.0 / smoothness)
-        count = self.local_steps or _local_solve.steps_needed(smoothness, 1.0 / step.gamma)
-        return dataclasses.replace(
-            self, step=step, local_steps=count, inner=self.inner if needs_inner(model) else None,
-            smoothness=smoothness, n_clients=constants.n_clients,
-        )  # fmt: skip
+        tau = 1.0 / step.gamma
+        return FedDRAlgorithm(
+            self,
+            model,
+            step,
+            self.inner if needs_inner(model) else None,
+            local_steps=self.local_steps or _local_solve.steps_needed(smoothness, tau),
+            local_step=1.0 / (smoothness + tau),
+            n_clients=constants.n_clients,
+        )
 
-    def largest_step(self, model: Model, constants: steps.Constants) -> float:
+    def largest_step(self, facts: Facts) -> float:
         return math.inf
 
-    def reply_shapes(self, model: Model) -> dict[str, Shape]:
-        return {"reflected": model.shape}
 
-    def init(self, model: Model, x0: Array) -> State:
-        return State(x0, np.zeros_like(x0, dtype=np.float64), self.dual_points(model, 1), np.zeros(2, dtype=np.int64))
+@dataclasses.dataclass(frozen=True)
+class FedDRAlgorithm(Summing, ProximalAlgorithm):
+    """Algorithm 1 of Tran-Dinh et al.
 
-    def init_memory(self, model: Model, n_clients: int) -> Memory:
-        zeros = model.xp.zeros((n_clients, *model.shape), dtype=np.float64)
-        return Memory(zeros, zeros.copy())
+    Attributes
+    ----------
+    local_steps, local_step
+        How many accelerated gradient steps a client takes for a prox of f_i, and how long they are.
+    n_clients
+        N.
+    """
 
-    def broadcast(self, model: Model, state: State) -> Primal:
+    double: ClassVar[tuple[str, ...]] = ("reflected",)
+    shared_memory: ClassVar[tuple[str, ...]] = ("reflected",)
+
+    method: FedDR
+    local_steps: int
+    local_step: float
+    n_clients: int
+
+    def init(self, x0: Array) -> FedDRState:
+        return FedDRState(x0, np.zeros_like(x0, dtype=np.float64), self.dual_points(1), np.zeros(2, dtype=np.int64))
+
+    def init_memory(self, n_clients: int) -> FedDRMemory:
+        return FedDRMemory(start_sums(self.model, n_clients), start_sums(self.model, n_clients))
+
+    def broadcast(self, state: FedDRState) -> Primal:
         return Primal(state.x)
 
-    def client_update(self, model: Model, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
-        assert self.smoothness is not None
-        assert self.local_steps is not None
-        eta = self.schedule()(0)
-        y = (local.memory.offset + self.relaxation * message.x).astype(model.dtype, copy=False)
+    def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
+        eta, alpha, memory = self.step(k), self.method.relaxation, local.memory
+        y = (memory.offset + alpha * message.x).astype(self.model.dtype, copy=False)
 
         def slopes(x: Array) -> Array:
             slope: Array = local.gradients(x) + (x - y) / eta
             return slope
 
-        x = _local_solve.minimise(
-            slopes, message.x, len(y), self.local_steps, 1.0 / (self.smoothness + 1.0 / eta), 1.0 / eta
-        )
-        reflected = (2.0 * x - y - local.memory.reflected).astype(model.dtype, copy=False)
-        offset = (y - self.relaxation * x).astype(np.float64)
-        return Update(Reply(reflected), Memory(offset, local.memory.reflected))
+        x = _local_solve.minimise(slopes, message.x, len(y), self.local_steps, self.local_step, 1.0 / eta)
+        change = (2.0 * x - y - memory.reflected).astype(self.model.dtype, copy=False)
+        return Update(FedDRReply(change), FedDRMemory((y - alpha * x).astype(np.float64), memory.reflected))
 
-    def remember(self, model: Model, shared: dict[str, Array], sent: Reply, k: int) -> dict[str, Array]:
-        return {"reflected": shared["reflected"] + sent.reflected.astype(np.float64)}
-
-    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
-        assert self.n_clients is not None
-        total = state.total + len(reply.reflected) / self.n_clients * mean(reply.reflected.astype(np.float64))
-        y = total.astype(model.dtype, copy=False)
-        (x,), v, work = prox(model, y[None], self.schedule()(0), state.v, self.inner)
-        return State(x, total, v, state.work + np.array(work))
+    def server_update(self, state: FedDRState, mean: FedDRReply, k: int, count: int) -> FedDRState:
+        total = state.total + count / self.n_clients * mean.reflected
+        y = total.astype(self.model.dtype, copy=False)
+        (x,), v, work = prox(self.model, y[None], self.step(k), state.v, self.inner)
+        return FedDRState(x, total, v, state.work + np.array(work))

@@ -8,17 +8,17 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fpdfp import steps
-from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import local_schedule, mean
-from fpdfp.methods._forms import ProximalForm
-from fpdfp.methods.base import Update, Work
+from fpdfp._typing import Array
+from fpdfp.methods._forms import ProximalAlgorithm, ProximalMethod
+from fpdfp.methods._parameters import local_schedule
+from fpdfp.methods.base import Facts, Update, Work
 from fpdfp.methods.inner import InnerSolve, needs_inner, prox
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
 
 
-class State(NamedTuple):
+class FedDualAvgState(NamedTuple):
     """The dual model z, the sum a of all steps so far, the model x that they stand for, and how x was found.
 
     ``v`` is the dual point of the prox that gave x, and ``work`` what the server's proxes cost.
@@ -31,7 +31,7 @@ class State(NamedTuple):
     work: Array
 
 
-class Message(NamedTuple):
+class FedDualAvgMessage(NamedTuple):
     """What the server sends: the dual model, the sum of steps, and where the prox may start (empty for B = I)."""
 
     z: Array
@@ -39,14 +39,14 @@ class Message(NamedTuple):
     v: Array
 
 
-class Reply(NamedTuple):
+class FedDualAvgReply(NamedTuple):
     """What a client sends: the change of its dual model."""
 
     z: Array
 
 
 @dataclasses.dataclass(frozen=True)
-class FedDualAvg(ProximalForm):
+class FedDualAvg(ProximalMethod):
     """Federated dual averaging for f + g, with the Euclidean distance: the mean is taken before the prox.
 
     ::
@@ -114,33 +114,38 @@ class FedDualAvg(ProximalForm):
     server_step: float = 1.0
     inner: InnerSolve | None = None
 
-    def prepare(self, model: Model, constants: steps.Constants) -> FedDualAvg:
-        schedule = local_schedule(self.step, self.batch_size, self.local_steps, constants, self.server_step)
-        return dataclasses.replace(self, step=schedule, inner=self.inner if needs_inner(model) else None)
+    def prepare(self, facts: Facts) -> FedDualAvgAlgorithm:
+        schedule = local_schedule(self.step, self.batch_size, self.local_steps, facts.constants, self.server_step)
+        return FedDualAvgAlgorithm(self, facts.model, schedule, self.inner if needs_inner(facts.model) else None)
 
-    def reply_shapes(self, model: Model) -> dict[str, Shape]:
-        return {"z": model.shape}
 
-    def init(self, model: Model, x0: Array) -> State:
-        (v,) = self.dual_points(model, 1)
-        return State(x0, np.zeros(1), x0, v, np.zeros(2, dtype=np.int64))
+@dataclasses.dataclass(frozen=True)
+class FedDualAvgAlgorithm(ProximalAlgorithm):
+    """Algorithm 3 of Yuan, Zaheer and Reddi."""
 
-    def broadcast(self, model: Model, state: State) -> Message:
-        return Message(state.z, state.a, state.v)
+    method: FedDualAvg
 
-    def client_update(self, model: Model, local: LocalLosses, message: Message, k: int, draws: Draws) -> Update:
-        gamma, work, rows = self.schedule()(k), Work(), len(local.clients)
+    def init(self, x0: Array) -> FedDualAvgState:
+        (v,) = self.dual_points(1)
+        return FedDualAvgState(x0, np.zeros(1), x0, v, np.zeros(2, dtype=np.int64))
+
+    def broadcast(self, state: FedDualAvgState) -> FedDualAvgMessage:
+        return FedDualAvgMessage(state.z, state.a, state.v)
+
+    def client_update(self, local: LocalLosses, message: FedDualAvgMessage, k: int, draws: Draws) -> Update:
+        gamma, work, rows = self.step(k), Work(), len(local.clients)
         z, v = np.repeat(message.z[None], rows, axis=0), np.repeat(message.v[None], rows, axis=0)
-        for t in range(self.local_steps):
+        for t in range(self.method.local_steps):
             a = float(message.a[0]) + gamma * t
-            x, v, cost = prox(model, z, a, v, self.inner, reach=(1.0, gamma / a if a > 0 else 1.0))
+            x, v, cost = prox(self.model, z, a, v, self.inner, reach=(1.0, gamma / a if a > 0 else 1.0))
             work += cost
-            z = z - gamma * local.gradients(x, self.batch_size, draws._replace(step=t))
-        return Update(Reply(z - message.z), work=work)
+            z = z - gamma * local.gradients(x, self.method.batch_size, draws.at(t))
+        return Update(FedDualAvgReply(z - message.z), work=work)
 
-    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
-        gamma = self.schedule()(k)
-        z = state.z + self.server_step * mean(reply.z)
-        a = state.a + self.server_step * gamma * self.local_steps
-        x, v, work = prox(model, z[None], float(a[0]), state.v[None], self.inner, reach=(1.0, gamma / float(a[0])))
-        return State(z, a, x[0], v[0], state.work + np.array(work))
+    def server_update(self, state: FedDualAvgState, mean: FedDualAvgReply, k: int, count: int) -> FedDualAvgState:
+        gamma, eta = self.step(k), self.method.server_step
+        z = state.z + eta * mean.z
+        a = state.a + eta * gamma * self.method.local_steps
+        reach = (1.0, gamma / float(a[0]))
+        (x,), (v,), work = prox(self.model, z[None], float(a[0]), state.v[None], self.inner, reach=reach)
+        return FedDualAvgState(z, a, x, v, state.work + np.array(work))

@@ -8,17 +8,17 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fpdfp import steps
-from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import local_schedule, mean
-from fpdfp.methods._forms import Change, Primal, ProximalForm
-from fpdfp.methods.base import Update, Work
+from fpdfp._typing import Array
+from fpdfp.methods._forms import Change, Primal, ProximalAlgorithm, ProximalMethod
+from fpdfp.methods._parameters import local_schedule
+from fpdfp.methods.base import Facts, Remembering, Update, Work
 from fpdfp.methods.inner import InnerSolve, needs_inner, prox
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
 
 
-class State(NamedTuple):
+class FedMiDState(NamedTuple):
     """The model, the dual point of the server's last prox, and what its proxes cost."""
 
     x: Array
@@ -26,14 +26,14 @@ class State(NamedTuple):
     work: Array
 
 
-class Memory(NamedTuple):
+class FedMiDMemory(NamedTuple):
     """What a client keeps: the dual point of its last prox, where the next one starts."""
 
     v: Array
 
 
 @dataclasses.dataclass(frozen=True)
-class FedMiD(ProximalForm):
+class FedMiD(ProximalMethod):
     """Federated mirror descent for f + g, with the Euclidean distance: local proximal steps, mean of the models.
 
     ::
@@ -113,36 +113,39 @@ class FedMiD(ProximalForm):
     server_prox: bool = False
     inner: InnerSolve | None = None
 
-    def prepare(self, model: Model, constants: steps.Constants) -> FedMiD:
-        schedule = local_schedule(self.step, self.batch_size, self.local_steps, constants, self.server_step)
-        return dataclasses.replace(self, step=schedule, inner=self.inner if needs_inner(model) else None)
+    def prepare(self, facts: Facts) -> FedMiDAlgorithm:
+        schedule = local_schedule(self.step, self.batch_size, self.local_steps, facts.constants, self.server_step)
+        return FedMiDAlgorithm(self, facts.model, schedule, self.inner if needs_inner(facts.model) else None)
 
-    def reply_shapes(self, model: Model) -> dict[str, Shape]:
-        return {"x": model.shape}
 
-    def init(self, model: Model, x0: Array) -> State:
-        return State(x0, self.dual_points(model, 1), np.zeros(2, dtype=np.int64))
+@dataclasses.dataclass(frozen=True)
+class FedMiDAlgorithm(Remembering, ProximalAlgorithm):
+    """Algorithm 2 of Yuan, Zaheer and Reddi."""
 
-    def init_memory(self, model: Model, n_clients: int) -> Any:
-        return Memory(self.dual_points(model, n_clients)) if self.has_inner_solve else ()
+    method: FedMiD
 
-    def broadcast(self, model: Model, state: State) -> Primal:
+    def init(self, x0: Array) -> FedMiDState:
+        return FedMiDState(x0, self.dual_points(1), np.zeros(2, dtype=np.int64))
+
+    def init_memory(self, n_clients: int) -> Any:
+        return FedMiDMemory(self.dual_points(n_clients)) if self.has_inner_solve else ()
+
+    def broadcast(self, state: FedMiDState) -> Primal:
         return Primal(state.x)
 
-    def client_update(self, model: Model, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
-        gamma, work = self.schedule()(k), Work()
-        v = local.memory.v if self.has_inner_solve else self.dual_points(model, len(local.clients))
-        x = message.x
-        for t in range(self.local_steps):
-            gradients = local.gradients(x, self.batch_size, draws._replace(step=t))
-            x, v, cost = prox(model, x - gamma * gradients, gamma, v, self.inner)
+    def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
+        gamma, work, x = self.step(k), Work(), message.x
+        v = local.memory.v if self.has_inner_solve else self.dual_points(len(local.clients))
+        for t in range(self.method.local_steps):
+            gradients = local.gradients(x, self.method.batch_size, draws.at(t))
+            x, v, cost = prox(self.model, x - gamma * gradients, gamma, v, self.inner)
             work += cost
-        return Update(Change(x - message.x), Memory(v) if self.has_inner_solve else (), work)
+        return Update(Change(x - message.x), FedMiDMemory(v) if self.has_inner_solve else (), work)
 
-    def server_update(self, model: Model, state: State, reply: Change, k: int) -> State:
-        x = state.x + self.server_step * mean(reply.x)
-        if not self.server_prox:
+    def server_update(self, state: FedMiDState, mean: Change, k: int, count: int) -> FedMiDState:
+        eta, tau = self.method.server_step, self.method.local_steps
+        x = state.x + eta * mean.x
+        if not self.method.server_prox:
             return state._replace(x=x)
-        t = self.server_step * self.schedule()(k) * self.local_steps
-        u, v, work = prox(model, x[None], t, state.v, self.inner)
-        return State(u[0], v, state.work + np.array(work))
+        (x,), v, work = prox(self.model, x[None], eta * self.step(k) * tau, state.v, self.inner)
+        return FedMiDState(x, v, state.work + np.array(work))

@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 
 from fpdfp import steps
 from fpdfp.methods._forms import Change, Primal
-from fpdfp.methods._local_sgd import LocalSGD
-from fpdfp.methods.base import Update
+from fpdfp.methods._local_sgd import LocalSGD, LocalSGDAlgorithm
+from fpdfp.methods.base import Facts, Update
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
 
 
@@ -78,9 +78,14 @@ class FedPAQ(LocalSGD):
     averaging: Literal["weighted", "plain"] = "weighted"
     penalty: Literal["refuse", "subgradient", "ignore"] = "refuse"
 
-    def prepare(self, model: Model, constants: steps.Constants) -> FedPAQ:
-        return dataclasses.replace(self, step=self.choose_step(model, constants))
+    def prepare(self, facts: Facts) -> FedPAQAlgorithm:
+        return FedPAQAlgorithm(self, facts.model, self.choose_step(facts))
 
-    def client_update(self, model: Model, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
-        change = self.descend(model, local, message.x, self.schedule()(k), draws) - message.x
+
+@dataclasses.dataclass(frozen=True)
+class FedPAQAlgorithm(LocalSGDAlgorithm):
+    """Algorithm 2 of the paper."""
+
+    def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
+        change = self.descend(local, message.x, self.step(k), draws) - message.x
         return Update(Change(self.weigh(local, change)))

@@ -9,12 +9,12 @@ import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._typing import Array
-from fpdfp.methods._common import norms
 from fpdfp.methods._forms import Change, Primal
-from fpdfp.methods._local_sgd import LocalSGD
-from fpdfp.methods.base import Update, Work
+from fpdfp.methods._local_sgd import LocalSGD, LocalSGDAlgorithm
+from fpdfp.methods._parameters import norms
+from fpdfp.methods.base import Facts, Update, Work
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
 
 
@@ -102,42 +102,52 @@ class FedProx(LocalSGD):
         if self.batch_size is not None:
             raise ValueError("inexactness must be None with batch_size: mini-batches do not tell how far a solve is")
 
-    @property
-    def has_inner_solve(self) -> bool:
-        return self.inexactness is not None
-
     def smoothness(self, constants: steps.Constants) -> float:
         return super().smoothness(constants) + self.rho
 
-    def prepare(self, model: Model, constants: steps.Constants) -> FedProx:
+    def choose_step(self, facts: Facts) -> steps.Schedule:
         if self.inexactness is not None and self.step == "auto":
             # A falling step would never solve the local problems as exactly as asked.
-            return dataclasses.replace(self, step=steps.Constant(1.0 / (self.smoothness(constants) or 1.0)))
-        return dataclasses.replace(self, step=self.choose_step(model, constants))
+            return steps.Constant(1.0 / (self.smoothness(facts.constants) or 1.0))
+        return super().choose_step(facts)
 
-    def client_update(self, model: Model, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
-        x_k, gamma = message.x, self.schedule()(k)
+    def prepare(self, facts: Facts) -> FedProxAlgorithm:
+        return FedProxAlgorithm(self, facts.model, self.choose_step(facts))
+
+
+@dataclasses.dataclass(frozen=True)
+class FedProxAlgorithm(LocalSGDAlgorithm):
+    """Inexact local solves with a proximal term."""
+
+    method: FedProx
+
+    @property
+    def has_inner_solve(self) -> bool:
+        return self.method.inexactness is not None
+
+    def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
+        x_k, gamma, inexactness = message.x, self.step(k), self.method.inexactness
         x = np.repeat(x_k[None], len(local.clients), axis=0)
         todo = np.ones(len(x), dtype=bool)
         enough: Array = np.zeros(len(x))
-        work = 0
-        for t in range(self.local_steps):
-            slope = self.slopes(model, local, x, x_k, draws._replace(step=t))
-            if self.inexactness is not None:
-                enough = self.inexactness * norms(slope) if t == 0 else enough
+        work = Work()
+        for t in range(self.method.local_steps):
+            slope = self.slopes(local, x, x_k, draws.at(t))
+            if inexactness is not None:
+                enough = inexactness * norms(slope) if t == 0 else enough
                 todo &= ~_within(norms(slope), enough)
                 if not todo.any():
                     break
-                work += int(todo.sum())
-            x = np.where(todo.reshape(-1, *[1] * len(model.shape)), x - gamma * slope, x)
-        if self.inexactness is not None and todo.any():
-            todo &= ~_within(norms(self.slopes(model, local, x, x_k, draws)), enough)
-        unsolved = int(todo.sum()) if self.has_inner_solve else 0
-        return Update(Change(self.weigh(local, x - x_k)), work=Work(work, unsolved))
+                work += Work(int(todo.sum()))
+            x = np.where(todo.reshape(-1, *[1] * len(self.model.shape)), x - gamma * slope, x)
+        if inexactness is not None and todo.any():
+            todo &= ~_within(norms(self.slopes(local, x, x_k, draws)), enough)
+            work += Work(unsolved=int(todo.sum()))
+        return Update(Change(self.weigh(local, x - x_k)), work=work)
 
-    def slopes(self, model: Model, local: LocalLosses, x: Array, x_k: Array, draws: Draws) -> Array:
+    def slopes(self, local: LocalLosses, x: Array, x_k: Array, draws: Draws) -> Array:
         """Return ∇̃h_i(x) = ∇̃f_i(x) + ρ(x − x_k) for each client."""
-        return self.gradients(model, local, x, draws) + self.rho * (x - x_k)
+        return self.gradients(local, x, draws) + self.method.rho * (x - x_k)
 
 
 def _within(lengths: Array, enough: Array) -> Array:

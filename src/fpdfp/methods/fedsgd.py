@@ -6,18 +6,17 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from fpdfp import steps
-from fpdfp._typing import Shape
-from fpdfp.methods._common import check_hyper_parameters, gradients_are_noisy, mean
-from fpdfp.methods._forms import Gradient, Primal, PrimalForm
-from fpdfp.methods._smooth import SmoothMethod
-from fpdfp.methods.base import Update
+from fpdfp.methods._forms import Gradient, Primal, PrimalAlgorithm
+from fpdfp.methods._parameters import check_hyper_parameters, gradients_are_noisy
+from fpdfp.methods._smooth import SmoothAlgorithm, SmoothMethod
+from fpdfp.methods.base import Facts, Update
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
 
 
 @dataclasses.dataclass(frozen=True)
-class FedSGD(SmoothMethod, PrimalForm):
+class FedSGD(SmoothMethod):
     """Distributed synchronous stochastic gradient descent.
 
     ::
@@ -73,15 +72,17 @@ class FedSGD(SmoothMethod, PrimalForm):
     def __post_init__(self) -> None:
         check_hyper_parameters(self)
 
-    def prepare(self, model: Model, constants: steps.Constants) -> FedSGD:
-        noisy = gradients_are_noisy(self.batch_size, constants) or self.uses_subgradients(model)
-        return dataclasses.replace(self, step=steps.resolve(self.step, constants, noisy=noisy))
+    def prepare(self, facts: Facts) -> FedSGDAlgorithm:
+        noisy = gradients_are_noisy(self.batch_size, facts.constants) or self.uses_subgradients(facts.model)
+        return FedSGDAlgorithm(self, facts.model, steps.resolve(self.step, facts.constants, noisy=noisy))
 
-    def reply_shapes(self, model: Model) -> dict[str, Shape]:
-        return {"gradient": model.shape}
 
-    def client_update(self, model: Model, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
-        return Update(Gradient(local.gradients(message.x, self.batch_size, draws)))
+@dataclasses.dataclass(frozen=True)
+class FedSGDAlgorithm(SmoothAlgorithm, PrimalAlgorithm):
+    """A gradient step on the server."""
 
-    def server_update(self, model: Model, state: Primal, reply: Gradient, k: int) -> Primal:
-        return Primal(state.x - self.schedule()(k) * (mean(reply.gradient) + self.slope(model, state.x)))
+    def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
+        return Update(Gradient(local.gradients(message.x, self.method.batch_size, draws)))
+
+    def server_update(self, state: Primal, mean: Gradient, k: int, count: int) -> Primal:
+        return Primal(state.x - self.step(k) * (mean.gradient + self.slope(state.x)))

@@ -7,23 +7,16 @@ from typing import ClassVar, NamedTuple
 
 from fpdfp import steps
 from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import (
-    check_hyper_parameters,
-    choose_within,
-    largest_local_step,
-    local_schedule,
-    mean,
-)
 from fpdfp.methods._forms import PrimalDual
-from fpdfp.methods._pdfp_step import pdfp_step
-from fpdfp.methods.base import Method, Update
-from fpdfp.methods.fpdfp_identity import FPDFPIdentity
+from fpdfp.methods._parameters import check_hyper_parameters, choose_within, largest_local_step, local_schedule
+from fpdfp.methods.base import Algorithm, Facts, Method, Update
+from fpdfp.methods.fpdfp_identity import IdentityAlgorithm
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 
 
-class Reply(NamedTuple):
+class FPDFPReply(NamedTuple):
     """What a client sends: the change of its primal variable, and its dual variable."""
 
     x: Array
@@ -45,8 +38,8 @@ class FPDFP(Method):
         server:          x_k+1 = x_k + (1/n) Σ_S Q(x_i − x_k)
                          v_k+1 = (1/n) Σ_S Q(v_i)
 
-    where ∇̃f_i is the gradient over a random mini-batch, or over all samples. Where B is the identity,
-    Algorithm 5 (:class:`FPDFPIdentity`) runs instead, and no dual is sent.
+    where ∇̃f_i is the gradient over a random mini-batch, or over all samples. Where B is the identity and λ is 1 or not
+    given, ``prepare`` returns Algorithm 5 (see :class:`FPDFPIdentity`), and no dual is sent.
 
     What is proved, for τ = 1: for f strongly convex, an unbiased Q, bounded variances and bounded dual iterates,
     liminf E‖x_k − x*‖² = 0 for decreasing steps with infinite sum and finite sum of squares (Theorem 1), and
@@ -106,40 +99,56 @@ class FPDFP(Method):
     def __post_init__(self) -> None:
         check_hyper_parameters(self)
 
-    def specialise(self, model: Model) -> Method:
-        if model.linop.is_identity and self.lam in (None, 1.0):
-            return FPDFPIdentity(self.step, self.batch_size, self.local_steps)
-        return self
-
-    def prepare(self, model: Model, constants: steps.Constants) -> FPDFP:
-        schedule = local_schedule(self.step, self.batch_size, self.local_steps, constants)
-        return dataclasses.replace(
-            self, step=schedule, lam=choose_within("lam", self.lam, model.largest_lambda, "1/ρ_max(BBᵀ)")
-        )
-
-    def largest_step(self, model: Model, constants: steps.Constants) -> float:
-        return largest_local_step(constants, self.local_steps)
+    def sends_dual(self, model: Model) -> bool:
+        """Whether Algorithm 4 runs; where B = I and λ = 1 it is Algorithm 5, which has no dual variable."""
+        return not (model.linop.is_identity and self.lam in (None, 1.0))
 
     def reply_shapes(self, model: Model) -> dict[str, Shape]:
-        return {"x": model.shape, "v": model.dual_shape}
+        return {"x": model.shape} | ({"v": model.dual_shape} if self.sends_dual(model) else {})
 
-    def init(self, model: Model, x0: Array) -> PrimalDual:
-        return PrimalDual(x0, model.xp.zeros(model.dual_shape, dtype=x0.dtype))
+    def prepare(self, facts: Facts) -> Algorithm:
+        model = facts.model
+        schedule = local_schedule(self.step, self.batch_size, self.local_steps, facts.constants)
+        if not self.sends_dual(model):
+            return IdentityAlgorithm(self, model, schedule)
+        lam = choose_within("lam", self.lam, model.largest_lambda, "1/ρ_max(BBᵀ)")
+        return FPDFPAlgorithm(self, model, schedule, lam)
 
-    def broadcast(self, model: Model, state: PrimalDual) -> PrimalDual:
+    def largest_step(self, facts: Facts) -> float:
+        return largest_local_step(facts.constants, self.local_steps)
+
+
+@dataclasses.dataclass(frozen=True)
+class FPDFPAlgorithm(Algorithm):
+    """Algorithm 4 of the paper, line by line.
+
+    Attributes
+    ----------
+    lam
+        λ.
+    """
+
+    method: FPDFP
+    lam: float
+
+    def init(self, x0: Array) -> PrimalDual:
+        return PrimalDual(x0, self.model.xp.zeros(self.model.dual_shape, dtype=x0.dtype))
+
+    def broadcast(self, state: PrimalDual) -> PrimalDual:
         return state
 
-    def client_update(self, model: Model, local: LocalLosses, message: PrimalDual, k: int, draws: Draws) -> Update:
-        assert self.lam is not None
-        gamma = self.schedule()(k)
+    def client_update(self, local: LocalLosses, message: PrimalDual, k: int, draws: Draws) -> Update:
+        gamma, lam = self.step(k), self.lam
         x, v = message
-        for t in range(self.local_steps):
-            gradients = local.gradients(x, self.batch_size, draws.at(t))
-            x, v = pdfp_step(model, x, v, gradients, gamma, self.lam)
-        return Update(Reply(x - message.x, v))
+        for t in range(self.method.local_steps):
+            # Line 7: x½ = x − γ ∇̃f_i(x)
+            half = x - gamma * local.gradients(x, self.method.batch_size, draws.at(t))
+            # Line 8: v = prox_{(λ/γ) g*}( (λ/γ) B x½ + (I − λBBᵀ) v ), and line 9: x = x½ − γ Bᵀ v
+            x, v = self.model.primal_dual_step(half, v, gamma, lam / gamma)
+        return Update(FPDFPReply(x - message.x, v))
 
-    def server_update(self, model: Model, state: PrimalDual, reply: Reply, k: int) -> PrimalDual:
-        return PrimalDual(state.x + mean(reply.x), mean(reply.v))
+    def server_update(self, state: PrimalDual, mean: FPDFPReply, k: int, count: int) -> PrimalDual:
+        return PrimalDual(state.x + mean.x, mean.v)
 
     def solution(self, state: PrimalDual) -> tuple[Array, Array | None]:
         return state.x, state.v

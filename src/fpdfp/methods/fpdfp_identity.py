@@ -6,16 +6,16 @@ import dataclasses
 from typing import ClassVar
 
 from fpdfp import steps
-from fpdfp.methods._common import check_hyper_parameters, largest_local_step, local_schedule
-from fpdfp.methods._forms import Change, Primal, PrimalForm
-from fpdfp.methods.base import Update
+from fpdfp.methods._forms import Change, Primal, PrimalAlgorithm
+from fpdfp.methods._parameters import check_hyper_parameters, largest_local_step, local_schedule
+from fpdfp.methods.base import Facts, Method, Update
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
 
 
 @dataclasses.dataclass(frozen=True)
-class FPDFPIdentity(PrimalForm):
+class FPDFPIdentity(Method):
     """The federated primal-dual fixed point method where B is the identity: no dual variable is sent.
 
     ::
@@ -26,9 +26,9 @@ class FPDFPIdentity(PrimalForm):
                          sends Q(x_i − x_k)
         server:          x_k+1 = x_k + (1/n) Σ_S Q(x_i − x_k)
 
-    With λ = 1, Moreau's identity turns a step of Algorithm 4 into this one. :class:`FPDFP` chooses it by
-    itself. It is :class:`FedMiD` with a server step of 1 and no prox on the server. What is proved, for τ = 1, is what
-    holds for FPDFP; B = I has full row rank.
+    With λ = 1, Moreau's identity turns a step of Algorithm 4 into this one, and :class:`FPDFP` runs it where B = I. It
+    is :class:`FedMiD` with a server step of 1 and no prox on the server. What is proved, for τ = 1, is what holds for
+    FPDFP; B = I has full row rank.
 
     Parameters
     ----------
@@ -72,17 +72,21 @@ class FPDFPIdentity(PrimalForm):
     def __post_init__(self) -> None:
         check_hyper_parameters(self)
 
-    def prepare(self, model: Model, constants: steps.Constants) -> FPDFPIdentity:
-        schedule = local_schedule(self.step, self.batch_size, self.local_steps, constants)
-        return dataclasses.replace(self, step=schedule)
+    def prepare(self, facts: Facts) -> IdentityAlgorithm:
+        schedule = local_schedule(self.step, self.batch_size, self.local_steps, facts.constants)
+        return IdentityAlgorithm(self, facts.model, schedule)
 
-    def largest_step(self, model: Model, constants: steps.Constants) -> float:
-        return largest_local_step(constants, self.local_steps)
+    def largest_step(self, facts: Facts) -> float:
+        return largest_local_step(facts.constants, self.local_steps)
 
-    def client_update(self, model: Model, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
-        gamma = self.schedule()(k)
-        x = message.x
-        for t in range(self.local_steps):
-            gradients = local.gradients(x, self.batch_size, draws.at(t))
-            x = model.penalty.prox(x - gamma * gradients, gamma)
+
+@dataclasses.dataclass(frozen=True)
+class IdentityAlgorithm(PrimalAlgorithm):
+    """Algorithm 5 of the paper, for :class:`FPDFP` and :class:`FPDFPIdentity`."""
+
+    def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
+        gamma, x = self.step(k), message.x
+        for t in range(self.method.local_steps):
+            gradients = local.gradients(x, self.method.batch_size, draws.at(t))
+            x = self.model.penalty.prox(x - gamma * gradients, gamma)
         return Update(Change(x - message.x))

@@ -10,9 +10,9 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import namespace, to_host
 from fpdfp._blas import one_thread
+from fpdfp._momentum import accelerate
 from fpdfp._typing import Array
-from fpdfp.methods._common import dots, norms
-from fpdfp.methods._dual_step import dual_step
+from fpdfp.methods._parameters import dots, norms
 from fpdfp.methods.base import Work
 from fpdfp.penalties.zero import Zero
 from fpdfp.problem import Model
@@ -165,13 +165,12 @@ class _DualSteps:
                 steps += 1
 
     def _step(self, y: Array, previous: Array, point: Array, theta: Array) -> tuple[Array, Array, Array]:
-        model = self.model
-        current = dual_step(model, y, point, self.t, self.sigma)
+        current = self.model.dual_step(y, point, self.t, self.sigma)
         # Momentum that points uphill is dropped (B. O'Donoghue and E. Candès, "Adaptive restart", 2015).
         theta = np.where(dots(point - current, current - previous) > 0, 1.0, theta)
-        following = (1.0 + np.sqrt(1.0 + 4.0 * theta**2)) / 2.0
-        momentum = ((theta - 1.0) / following).astype(y.dtype)
-        return current, current + _wide(momentum, y, model) * (current - previous), following
+        momentum, theta = accelerate(theta)
+        rows = momentum.astype(y.dtype).reshape(-1, *[1] * len(self.model.dual_shape))
+        return current, current + rows * (current - previous), theta
 
     def _look(self, y: Array, v: Array, todo: Array) -> Array:
         """Keep the present points, and say which of them are good enough."""
@@ -259,8 +258,3 @@ class _Distance:
     def hessian_product(self, x: Array, direction: Array) -> Array:
         product: Array = direction / self.t
         return product
-
-
-def _wide(factors: Array, y: Array, model: Model) -> Array:
-    """Factors of the rows of a dual array, ready to be multiplied with it."""
-    return factors.reshape(-1, *[1] * len(model.dual_shape))

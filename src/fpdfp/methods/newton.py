@@ -8,14 +8,16 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fpdfp import _checks, steps
-from fpdfp._typing import Array, Shape
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.compress import Compressor
 from fpdfp.linops import Compose, LinOp
-from fpdfp.methods._common import check_hyper_parameters, mean
-from fpdfp.methods.base import Method, Update, Work
+from fpdfp.methods._parameters import check_hyper_parameters
+from fpdfp.methods.base import Algorithm, Facts, Method, Remembering, Update, Work
 from fpdfp.methods.inner import InnerSolve, needs_inner, prox
 from fpdfp.methods.traits import Traits
 from fpdfp.precondition import Whitening
-from fpdfp.precondition.exchange import as_sent, whitening_of
+from fpdfp.precondition.agreement import Agreement, Clients
+from fpdfp.precondition.exchange import add_up, as_sent, whitening_of
 from fpdfp.precondition.triangles import full, lower
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
@@ -30,14 +32,14 @@ FLOOR, LEAST = 0.05, 1e-9
 PAST, ALARM, STEEPER = 0.7, 4.0, 0.25
 
 
-class Once(NamedTuple):
+class NewtonStart(NamedTuple):
     """What a client sends once: the lower triangle of the bound of its Hessian, and its gradient at zero."""
 
     triangle: Array
     slope: Array
 
 
-class State(NamedTuple):
+class NewtonState(NamedTuple):
     """The iterate, its dual, and the model of f: ½uᵀHu + ⟨q, u⟩, H as its lower triangle.
 
     ``damping`` holds what is added to H, the smoothed length of steps, and its least.
@@ -51,20 +53,20 @@ class State(NamedTuple):
     work: Array
 
 
-class Message(NamedTuple):
+class NewtonMessage(NamedTuple):
     """What the server sends: the point at which gradients and Hessians are wanted."""
 
     u: Array
 
 
-class Reply(NamedTuple):
+class NewtonReply(NamedTuple):
     """What a client sends: the differences of its Hessian and of its linear term to what the server knows of them."""
 
     hessian: Array
     linear: Array
 
 
-class Memory(NamedTuple):
+class NewtonMemory(NamedTuple):
     """What a client keeps: H_i and q_i as the server knows them, the point it was last asked about, and if it was."""
 
     hessian: Array
@@ -107,8 +109,6 @@ class NewtonPDFP(Method):
         The most dual steps that the server takes in a round.
     hessian_step
         α; by default 1 for biased compressors, and for unbiased ones what :func:`fpdfp.steps.shift_step` gives.
-    whitening, hessian, linear, n_clients, dtype
-        Filled in by ``solve``.
 
     References
     ----------
@@ -146,11 +146,6 @@ class NewtonPDFP(Method):
     dual_steps: int = 1000
     hessian_step: float | None = None
     step: steps.Step = dataclasses.field(default=1.0, repr=False, kw_only=True)
-    whitening: Whitening | None = dataclasses.field(default=None, repr=False)
-    hessian: Array | None = dataclasses.field(default=None, repr=False, compare=False)
-    linear: Array | None = dataclasses.field(default=None, repr=False, compare=False)
-    n_clients: int | None = dataclasses.field(default=None, repr=False)
-    dtype: Any = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_hyper_parameters(self, constant_step=True)
@@ -158,148 +153,176 @@ class NewtonPDFP(Method):
         if self.hessian_step is not None:
             object.__setattr__(self, "hessian_step", _checks.share("hessian_step", self.hessian_step))
 
-    @property
-    def has_inner_solve(self) -> bool:
-        return True
-
-    @property
-    def gathers(self) -> bool:
-        return self.whitening is None
-
-    def gather(self, model: Model, local: LocalLosses) -> Once:
-        triangles, slopes = starting_model(model, local)
-        return Once(triangles, slopes)
-
-    def install(self, model: Model, sums: Any, count: int, n_clients: int) -> NewtonPDFP:
+    def agree(self, clients: Clients) -> NewtonAgreement:
+        sums, count = clients.add_up(NewtonExchange())
         triangle, slope = sums.triangle / count, sums.slope / count
-        whitening = whitening_of(triangle, model.shape)
-        return dataclasses.replace(
-            self,
-            whitening=whitening,
-            hessian=lower(whitened(whitening, full(triangle))),
-            linear=whitening.factor.adjoint(slope),
-        )
+        whitening = whitening_of(triangle, clients.model.shape)
+        hessian = lower(whitened(whitening, full(triangle)))
+        return NewtonAgreement(whitening, "", hessian, whitening.factor.adjoint(slope))
 
-    @property
-    def announced_bits(self) -> int:
-        return 0 if self.whitening is None else self.whitening.bits
-
-    @property
-    def factor(self) -> LinOp | None:
-        return None if self.whitening is None else self.whitening.factor
-
-    @property
-    def smoothness_in_factor(self) -> float | None:
-        return None if self.whitening is None else self.whitening.smoothness
-
-    def prepare(self, model: Model, constants: steps.Constants) -> NewtonPDFP:
+    def prepare(self, facts: Facts) -> NewtonAlgorithm:
+        constants, found = facts.constants, facts.agreement
+        if not isinstance(found, NewtonAgreement) or not isinstance(found.coordinates, Whitening):
+            raise TypeError(f"agreement must be that of NewtonPDFP.agree, got {type(found).__name__}")
         alpha = self.hessian_step
         if alpha is None:
             alpha = steps.shift_step(constants.typical_omega, constants.omega) if constants.unbiased else 1.0
-        return dataclasses.replace(
-            self, step=steps.Constant(1.0), hessian_step=alpha, n_clients=constants.n_clients, dtype=model.dtype
-        )
+        return NewtonAlgorithm(
+            self, facts.model, steps.Constant(1.0), found.coordinates, found.hessian, found.linear, alpha,
+            constants.n_clients,
+        )  # fmt: skip
 
-    def largest_step(self, model: Model, constants: steps.Constants) -> float:
+    def largest_step(self, facts: Facts) -> float:
         return 1.0
 
     def reply_shapes(self, model: Model) -> dict[str, Shape]:
         (d,) = model.shape
         return {"hessian": (d * (d + 1) // 2,), "linear": (d,)}
 
-    def init(self, model: Model, x0: Array) -> State:
-        assert self.whitening is not None
-        assert self.hessian is not None
-        assert self.linear is not None
-        u0 = self.whitening.coordinates(x0.astype(np.float64))
-        v = np.zeros((1, *model.dual_shape))
-        return State(u0, v, self.hessian, self.linear, np.array([0.0, np.inf, np.inf]), np.zeros(1, dtype=np.int64))
 
-    def init_memory(self, model: Model, n_clients: int) -> Memory:
-        (d,) = model.shape
+@dataclasses.dataclass(frozen=True)
+class NewtonExchange:
+    """Everyone sends the bound of its Hessian and its gradient at zero, once."""
+
+    def draw_clients(self, n_clients: int, seed: int) -> IntArray:
+        """Return who is asked: everyone."""
+        return np.arange(n_clients)
+
+    def gather(self, model: Model, local: LocalLosses) -> NewtonStart:
+        """Return what clients send."""
+        return NewtonStart(*starting_model(model, local))
+
+    def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
+        """Return nothing: fields are sent as they are."""
+        return {}
+
+    def add_up(self, sent: Any, places: IntArray) -> Any:
+        """Return sums over clients."""
+        return add_up(sent)
+
+
+@dataclasses.dataclass(frozen=True)
+class NewtonAgreement(Agreement):
+    """Coordinates in which the mean of the bounds is the identity, and the model of f in them: H and q."""
+
+    hessian: Array = dataclasses.field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
+    linear: Array = dataclasses.field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class NewtonAlgorithm(Algorithm, Remembering):
+    """What runs for :class:`NewtonPDFP`, in coordinates x = S u.
+
+    Attributes
+    ----------
+    whitening
+        The coordinates.
+    hessian, linear
+        H and q before the first round.
+    hessian_step
+        α.
+    n_clients
+        N.
+    """
+
+    method: NewtonPDFP
+    whitening: Whitening
+    hessian: Array = dataclasses.field(repr=False, compare=False)
+    linear: Array = dataclasses.field(repr=False, compare=False)
+    hessian_step: float
+    n_clients: int
+
+    @property
+    def factor(self) -> LinOp:
+        return self.whitening.factor
+
+    @property
+    def has_inner_solve(self) -> bool:
+        return True
+
+    def init(self, x0: Array) -> NewtonState:
+        u0 = self.whitening.coordinates(x0.astype(np.float64))
+        v, damping = np.zeros((1, *self.model.dual_shape)), np.array([0.0, np.inf, np.inf])
+        return NewtonState(u0, v, self.hessian, self.linear, damping, np.zeros(1, dtype=np.int64))
+
+    def init_memory(self, n_clients: int) -> NewtonMemory:
+        (d,) = self.model.shape
         size = d * (d + 1) // 2
-        return Memory(
+        return NewtonMemory(
             np.zeros((n_clients, size)),
             np.zeros((n_clients, d)),
             np.zeros((n_clients, d)),
             np.zeros(n_clients, dtype=bool),
         )
 
-    def broadcast(self, model: Model, state: State) -> Message:
-        return Message(state.u)
+    def broadcast(self, state: NewtonState) -> NewtonMessage:
+        return NewtonMessage(state.u)
 
-    def client_update(self, model: Model, local: LocalLosses, message: Message, k: int, draws: Draws) -> Update:
-        assert self.whitening is not None
-        u, memory = message.u, self.remembered(model, local)
-        x = self.whitening.factor.apply(u).astype(model.dtype, copy=False)
+    def client_update(self, local: LocalLosses, message: NewtonMessage, k: int, draws: Draws) -> Update:
+        u, memory, dtype = message.u, self.recall(local), self.model.dtype
+        x = self.factor.apply(u).astype(dtype, copy=False)
         hessians = local.hessians(x)
-        assert hessians is not None
+        if hessians is None:
+            raise ValueError("losses must have known Hessians for NewtonPDFP")
         differences = lower(np.stack([whitened(self.whitening, one) for one in hessians])) - memory.hessian
-        slopes = self.whitening.factor.adjoint(local.gradients(x).astype(np.float64))
+        slopes = self.factor.adjoint(local.gradients(x).astype(np.float64))
         linear = slopes - times(memory.hessian, u) - memory.linear
         points = np.repeat(u[None], len(local.clients), axis=0)
-        reply = Reply(differences.astype(model.dtype, copy=False), linear.astype(model.dtype, copy=False))
+        reply = NewtonReply(differences.astype(dtype, copy=False), linear.astype(dtype, copy=False))
         return Update(reply, memory._replace(point=points))
 
-    def remembered(self, model: Model, local: LocalLosses) -> Memory:
-        """The clients' memory; those that are asked for the first time begin with what they sent once."""
-        assert self.whitening is not None
-        memory, new = local.memory, ~local.memory.known
+    def recall(self, local: LocalLosses) -> NewtonMemory:
+        """Return the clients' memory; those that are asked for the first time begin with what they sent once."""
+        memory: NewtonMemory = local.memory
+        new = ~memory.known
         if not new.any():
-            return memory  # type: ignore[no-any-return]
-        triangles, slopes = starting_model(model, local._replace(clients=local.clients[new]))
+            return memory
+        triangles, slopes = starting_model(self.model, local._replace(clients=local.clients[new]))
         hessian, linear = memory.hessian.copy(), memory.linear.copy()
         hessian[new] = lower(np.stack([whitened(self.whitening, full(one)) for one in triangles]))
-        linear[new] = self.whitening.factor.adjoint(slopes)
-        return Memory(hessian, linear, memory.point, np.ones_like(memory.known))
+        linear[new] = self.factor.adjoint(slopes)
+        return NewtonMemory(hessian, linear, memory.point, np.ones_like(memory.known))
 
-    def confirm(self, model: Model, memory: Memory, sent: Reply, k: int) -> Memory:
-        assert self.hessian_step is not None
+    def confirm(self, memory: NewtonMemory, sent: NewtonReply, k: int) -> NewtonMemory:
         learned = self.hessian_step * sent.hessian
         linear = memory.linear + sent.linear - times(learned, memory.point[0])
         return memory._replace(hessian=memory.hessian + learned, linear=linear)
 
-    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
-        assert self.hessian_step is not None
-        assert self.n_clients is not None
-        assert self.whitening is not None
-        share = len(reply.linear) / self.n_clients
-        learned = self.hessian_step * share * mean(reply.hessian)
+    def server_update(self, state: NewtonState, mean: NewtonReply, k: int, count: int) -> NewtonState:
+        share = count / self.n_clients
+        learned = self.hessian_step * share * mean.hessian
         hessian = state.hessian + learned
-        linear = state.linear + share * mean(reply.linear) - times(learned[None], state.u)[0]
+        linear = state.linear + share * mean.linear - times(learned[None], state.u)[0]
         extra, smoothed, least = state.damping
         # What is still being learned may be wrong by as much; what is known is left alone.
         floor = min(FLOOR, float(np.linalg.norm(full(learned), 2))) + LEAST
         added = raise_eigenvalues(full(hessian), floor) + extra * np.eye(len(linear))
-        u, v, work = self.minimise(model, full(hessian) + added, linear - added @ state.u, state)
+        u, v, work = self.minimise(full(hessian) + added, linear - added @ state.u, state)
         length = float(np.linalg.norm(u - state.u))
         past = 0.0 if smoothed == np.inf else PAST * (1.0 - share)
         smoothed = length + (past * (smoothed - length) if past else 0.0)
         least = min(least, smoothed) if k * share >= 2.0 * (1.0 - share) else np.inf
         if smoothed > ALARM * least:
             extra, least = max(2.0 * extra, STEEPER), smoothed
-        damping = np.array([extra, smoothed, least])
-        return State(u, v, hessian, linear, damping, state.work + work.steps)
+        return NewtonState(u, v, hessian, linear, np.array([extra, smoothed, least]), state.work + work.steps)
 
-    def minimise(self, model: Model, hessian: Array, linear: Array, state: State) -> tuple[Array, Array, Work]:
+    def minimise(self, hessian: Array, linear: Array, state: NewtonState) -> tuple[Array, Array, Work]:
         """Return the minimum of ½uᵀHu + ⟨q, u⟩ + g(BSu), its dual, and what it took."""
-        assert self.whitening is not None
         inner_coordinates = Whitening(hessian)
-        S, R = self.whitening.factor, inner_coordinates.factor
-        space = model._replace(linop=Compose(model.linop, Compose(S, R)))
+        S, R = self.factor, inner_coordinates.factor
+        space = self.model._replace(linop=Compose(self.model.linop, Compose(S, R)))
         # In coordinates u = R w with H = I the model is ½‖w + Rᵀq‖².
         y = -R.adjoint(linear)
-        inner = InnerSolve(TOLERANCE, self.dual_steps) if needs_inner(space) else None
+        inner = InnerSolve(TOLERANCE, self.method.dual_steps) if needs_inner(space) else None
         origin = inner_coordinates.coordinates(state.u)
         (w,), v, work = prox(space, y[None], 1.0, state.v, inner, origin=origin[None])
         return R.apply(w), v, work
 
-    def solution(self, state: State) -> tuple[Array, Array | None]:
-        assert self.whitening is not None
-        x, v = self.whitening.factor.apply(state.u), state.v[0]
-        return x.astype(self.dtype, copy=False), v.astype(self.dtype, copy=False)
+    def solution(self, state: NewtonState) -> tuple[Array, Array | None]:
+        x, v, dtype = self.factor.apply(state.u), state.v[0], self.model.dtype
+        return x.astype(dtype, copy=False), v.astype(dtype, copy=False)
 
-    def server_work(self, state: State) -> Work:
+    def server_work(self, state: NewtonState) -> Work:
         return Work(int(state.work[0]))
 
 

@@ -6,15 +6,14 @@ import dataclasses
 from typing import ClassVar
 
 from fpdfp import steps
-from fpdfp.methods._common import check_hyper_parameters, choose_within, mean
-from fpdfp.methods._forms import Gradient, GradientForm, PrimalDual
-from fpdfp.methods._pdfp_step import pdfp_step
+from fpdfp.methods._forms import Gradient, GradientAlgorithm, PrimalDual
+from fpdfp.methods._parameters import check_hyper_parameters, choose_within
+from fpdfp.methods.base import Facts, Method
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import Model
 
 
 @dataclasses.dataclass(frozen=True)
-class PDFP(GradientForm):
+class PDFP(Method):
     """The primal-dual fixed point method, exact and deterministic.
 
     ::
@@ -72,11 +71,25 @@ class PDFP(GradientForm):
     def __post_init__(self) -> None:
         check_hyper_parameters(self)
 
-    def prepare(self, model: Model, constants: steps.Constants) -> PDFP:
-        schedule = steps.resolve(self.step, constants, noisy=False)
-        return PDFP(step=schedule, lam=choose_within("lam", self.lam, model.largest_lambda, "1/ρ_max(BBᵀ)"))
+    def prepare(self, facts: Facts) -> PDFPAlgorithm:
+        schedule = steps.resolve(self.step, facts.constants, noisy=False)
+        lam = choose_within("lam", self.lam, facts.model.largest_lambda, "1/ρ_max(BBᵀ)")
+        return PDFPAlgorithm(self, facts.model, schedule, lam)
 
-    def server_update(self, model: Model, state: PrimalDual, reply: Gradient, k: int) -> PrimalDual:
-        assert self.lam is not None
-        x, v = pdfp_step(model, state.x, state.v, mean(reply.gradient), self.schedule()(k), self.lam)
-        return PrimalDual(x, v)
+
+@dataclasses.dataclass(frozen=True)
+class PDFPAlgorithm(GradientAlgorithm):
+    """The step of PDFP on the server, from the mean of whatever gradients clients send.
+
+    Attributes
+    ----------
+    lam
+        λ.
+    """
+
+    lam: float
+
+    def server_update(self, state: PrimalDual, mean: Gradient, k: int, count: int) -> PrimalDual:
+        gamma, lam = self.step(k), self.lam
+        half = state.x - gamma * mean.gradient
+        return PrimalDual(*self.model.primal_dual_step(half, state.v, gamma, lam / gamma))

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._array import to_host
-from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import MAX_LOCAL_STEPS, check_hyper_parameters, mean, norms
-from fpdfp.methods.base import Method, Update, Work
+from fpdfp._typing import Array
+from fpdfp.methods._forms import Primal
+from fpdfp.methods._local_solve import constant_momentum
+from fpdfp.methods._memory import start_sums
+from fpdfp.methods._parameters import MAX_LOCAL_STEPS, check_hyper_parameters, norms
+from fpdfp.methods.base import Algorithm, Facts, Method, Remembering, Update, Work
 from fpdfp.methods.inner import InnerSolve, needs_inner, prox
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
 
 #: How near to its prox the server goes, relative to ‖y − u‖.
@@ -26,7 +29,7 @@ MARGIN, SHARE = 0.1, 0.5
 CONDITION = 1000.0
 
 
-class State(NamedTuple):
+class RandProxState(NamedTuple):
     """The iterate x̂ that clients get, its dual, the mean of the clients' control variates, and the cost so far."""
 
     x: Array
@@ -35,19 +38,13 @@ class State(NamedTuple):
     work: Array
 
 
-class Message(NamedTuple):
-    """What the server sends: x̂."""
-
-    x: Array
-
-
-class Reply(NamedTuple):
+class RandProxReply(NamedTuple):
     """What a client sends: the difference of its new control variate to the old one."""
 
     difference: Array
 
 
-class Memory(NamedTuple):
+class RandProxMemory(NamedTuple):
     """What a client keeps: its control variate u_i, which tends to ∇f_i(x*)."""
 
     control: Array
@@ -88,8 +85,6 @@ class RandProx(Method):
         sees from its gradients. Fewer make an automatic γ smaller.
     dual_steps
         The most dual steps that the server takes in a round.
-    accuracy, tau, ridge, local_step, shift_step, n_clients
-        Filled in by ``solve``.
 
     References
     ----------
@@ -123,27 +118,16 @@ class RandProx(Method):
     )
     batch_size: ClassVar[None] = None  # type: ignore[misc]
 
-    shared_memory: ClassVar[tuple[str, ...]] = ("control",)
-
     step: steps.Step = "auto"
-    local_steps: int | None = None  # type: ignore[assignment]
+    local_steps: int | None = None
     dual_steps: int = 300
-    accuracy: float | None = dataclasses.field(default=None, repr=False)
-    tau: float | None = dataclasses.field(default=None, repr=False)
-    ridge: float = dataclasses.field(default=0.0, repr=False)
-    local_step: float | None = dataclasses.field(default=None, repr=False)
-    shift_step: float | None = dataclasses.field(default=None, repr=False)
-    n_clients: int | None = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_hyper_parameters(self, constant_step=True)
         object.__setattr__(self, "dual_steps", _checks.integer("dual_steps", self.dual_steps, at_least=1))
 
-    @property
-    def has_inner_solve(self) -> bool:
-        return True
-
-    def prepare(self, model: Model, constants: steps.Constants) -> RandProx:
+    def prepare(self, facts: Facts) -> RandProxAlgorithm:
+        model, constants = facts.model, facts.constants
         count, n, omega = constants.n_clients, constants.clients_per_round, constants.omega
         smoothness = constants.lipschitz_max or 1.0
         ridge = constants.least_convexity
@@ -165,43 +149,79 @@ class RandProx(Method):
             accuracy = math.sqrt(MARGIN * SHARE * tau / smoothness)
             enough = math.sqrt(condition) * math.log(8.0 * condition**3 / accuracy**2)
             local_steps = min(MAX_LOCAL_STEPS, math.ceil(enough))
-        return dataclasses.replace(
+        return RandProxAlgorithm(
             self,
-            step=step,
-            local_steps=local_steps,
-            accuracy=accuracy,
+            model,
+            step,
             tau=tau,
-            ridge=ridge,
+            local_steps=local_steps,
             local_step=1.0 / (smoothness + tau),
+            accuracy=accuracy,
+            ridge=ridge,
             shift_step=1.0 / (1.0 + omega),
+            inner=InnerSolve(TOLERANCE, self.dual_steps) if needs_inner(model) else None,
             n_clients=count,
         )
 
-    def largest_step(self, model: Model, constants: steps.Constants) -> float:
+    def largest_step(self, facts: Facts) -> float:
         return math.inf
 
-    def reply_shapes(self, model: Model) -> dict[str, Shape]:
-        return {"difference": model.shape}
 
-    def init(self, model: Model, x0: Array) -> State:
-        v = model.xp.zeros((1, *model.dual_shape), dtype=x0.dtype)
-        return State(x0, v, model.xp.zeros(x0.shape, dtype=np.float64), np.zeros(1, dtype=np.int64))
+@dataclasses.dataclass(frozen=True)
+class RandProxAlgorithm(Remembering, Algorithm):
+    """Local solves with control variates, and the prox of g∘B on the server.
 
-    def init_memory(self, model: Model, n_clients: int) -> Memory:
-        return Memory(model.xp.zeros((n_clients, *model.shape), dtype=np.float64))
+    Attributes
+    ----------
+    tau
+        τ, the weight of the quadratic term of local problems.
+    local_steps, local_step
+        How many accelerated gradient steps a client takes at most, and how long they are.
+    accuracy
+        How large ‖∇φ_i(y_i)‖ may be, relative to ‖∇f_i(y_i) − u_i‖; None takes all local steps.
+    ridge
+        What the server has of the curvature of f, in the mean.
+    shift_step
+        α.
+    inner
+        How exactly the prox of g∘B is computed; None where it has a closed form.
+    n_clients
+        N.
+    """
 
-    def broadcast(self, model: Model, state: State) -> Message:
-        return Message(state.x)
+    double: ClassVar[tuple[str, ...]] = ("difference",)
+    shared_memory: ClassVar[tuple[str, ...]] = ("control",)
 
-    def client_update(self, model: Model, local: LocalLosses, message: Message, k: int, draws: Draws) -> Update:
+    method: RandProx
+    tau: float
+    local_steps: int
+    local_step: float
+    accuracy: float | None
+    ridge: float
+    shift_step: float
+    inner: InnerSolve | None
+    n_clients: int
+
+    @property
+    def has_inner_solve(self) -> bool:
+        return True
+
+    def init(self, x0: Array) -> RandProxState:
+        xp = self.model.xp
+        v = xp.zeros((1, *self.model.dual_shape), dtype=x0.dtype)
+        return RandProxState(x0, v, xp.zeros(x0.shape, dtype=np.float64), np.zeros(1, dtype=np.int64))
+
+    def init_memory(self, n_clients: int) -> RandProxMemory:
+        return RandProxMemory(start_sums(self.model, n_clients))
+
+    def broadcast(self, state: RandProxState) -> Primal:
+        return Primal(state.x)
+
+    def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
         """Accelerated gradient steps with the constant momentum of a strongly convex problem, until they suffice."""
-        assert self.tau is not None
-        assert self.local_step is not None
-        assert self.local_steps is not None
-        root = math.sqrt(self.tau * self.local_step)
-        momentum = (1.0 - root) / (1.0 + root)
+        momentum, dtype = constant_momentum(self.tau * self.local_step), self.model.dtype
         controls = local.memory.control
-        differences = np.empty_like(controls, dtype=model.dtype)
+        differences = np.empty_like(controls, dtype=dtype)
         active = np.arange(len(local.clients))
         y = point = np.repeat(message.x[None], len(active), axis=0)
         for step in range(self.local_steps + 1):
@@ -210,17 +230,16 @@ class RandProx(Method):
             slopes = self.slopes(local._replace(clients=local.clients[active]), at)
             difference = slopes - controls[active]
             slope = difference + self.tau * (at - message.x)
-            going = np.zeros(len(active), dtype=bool) if last else self.unsolved(slope, difference, slopes, at)
-            differences[active[~going]] = difference[~going].astype(model.dtype, copy=False)
+            going = np.zeros(len(active), dtype=bool) if last else self.find_unsolved(slope, difference, slopes, at)
+            differences[active[~going]] = difference[~going].astype(dtype, copy=False)
             if not going.any():
                 break
-            after = (point[going] - self.local_step * slope[going]).astype(model.dtype, copy=False)
+            after = (point[going] - self.local_step * slope[going]).astype(dtype, copy=False)
             y, point, active = after, after + momentum * (after - y[going]), active[going]
-        return Update(Reply(differences), local.memory)
+        return Update(RandProxReply(differences), local.memory)
 
-    def unsolved(self, slope: Array, difference: Array, slopes: Array, at: Array) -> Array:
+    def find_unsolved(self, slope: Array, difference: Array, slopes: Array, at: Array) -> Array:
         """Say for which clients ‖∇φ_i(y)‖ exceeds its share of ‖∇f_i(y) − u_i‖, and what rounding allows."""
-        assert self.local_step is not None
         if self.accuracy is None:
             return np.ones(len(slope), dtype=bool)
         sizes = norms(slopes) + norms(at) / self.local_step
@@ -229,32 +248,27 @@ class RandProx(Method):
         return unsolved
 
     def slopes(self, local: LocalLosses, y: Array) -> Array:
-        """The gradients of N w_i f_i without the ridge that the server has."""
+        """Return the gradients of N w_i f_i without the ridge that the server has."""
         ridges = local.least_convexities() if self.ridge else np.zeros(len(y))
         slopes: Array = local.gradients(y) - ridges.astype(y.dtype).reshape(-1, *[1] * (y.ndim - 1)) * y
         return slopes
 
-    def remember(self, model: Model, shared: dict[str, Array], sent: Reply, k: int) -> dict[str, Array]:
-        assert self.shift_step is not None
+    def remember(self, shared: dict[str, Array], sent: RandProxReply, k: int) -> dict[str, Array]:
         return {"control": shared["control"] + self.shift_step * sent.difference.astype(np.float64)}
 
-    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
-        assert self.shift_step is not None
-        assert self.n_clients is not None
-        gamma = self.schedule()(0)
-        difference = mean(reply.difference.astype(np.float64))  # as clients add it to their control variates
-        control = state.control + self.shift_step * len(reply.difference) / self.n_clients * difference
+    def server_update(self, state: RandProxState, mean: RandProxReply, k: int, count: int) -> RandProxState:
+        model, gamma = self.model, self.step(k)
+        control = state.control + self.shift_step * count / self.n_clients * mean.difference
         # prox of γ(g∘B + μ/2 ‖·‖²) at y is that of γ/(1 + γμ) g∘B at y/(1 + γμ).
         shrink = 1.0 + gamma * self.ridge
-        y = ((state.x - gamma * difference - gamma * control) / shrink).astype(model.dtype, copy=False)
-        inner = InnerSolve(TOLERANCE, self.dual_steps) if needs_inner(model) else None
-        (x,), v, work = prox(model, y[None], gamma / shrink, state.v, inner, origin=state.x[None])
+        y = ((state.x - gamma * mean.difference - gamma * control) / shrink).astype(model.dtype, copy=False)
+        (x,), v, work = prox(model, y[None], gamma / shrink, state.v, self.inner, origin=state.x[None])
         if model.linop.is_identity:
             v = model.penalty.conjugate_prox(y * (shrink / gamma), shrink / gamma)[None]  # Moreau
-        return State(x, v, control, state.work + work.steps)
+        return RandProxState(x, v, control, state.work + work.steps)
 
-    def solution(self, state: State) -> tuple[Array, Array | None]:
+    def solution(self, state: RandProxState) -> tuple[Array, Array | None]:
         return state.x, state.v[0]
 
-    def server_work(self, state: Any) -> Work:
+    def server_work(self, state: RandProxState) -> Work:
         return Work(int(state.work[0]))

@@ -8,30 +8,31 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from fpdfp import steps
-from fpdfp._typing import Array, Shape
-from fpdfp.methods._common import check_hyper_parameters, largest_local_step, mean
-from fpdfp.methods._smooth import SmoothMethod
-from fpdfp.methods.base import Update
+from fpdfp._typing import Array
+from fpdfp.methods._memory import Summing, start_sums
+from fpdfp.methods._parameters import check_hyper_parameters, largest_local_step
+from fpdfp.methods._smooth import SmoothAlgorithm, SmoothMethod
+from fpdfp.methods.base import Facts, Update
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
 
 
-class State(NamedTuple):
+class ScaffoldState(NamedTuple):
     """The model and the server's control variate, which is also what the server sends."""
 
     x: Array
     control: Array
 
 
-class Reply(NamedTuple):
+class ScaffoldReply(NamedTuple):
     """What a client sends: the changes of its model and of its control variate."""
 
     x: Array
     control: Array
 
 
-class Memory(NamedTuple):
+class ScaffoldMemory(NamedTuple):
     """What a client keeps: its control variate c_i."""
 
     control: Array
@@ -71,8 +72,6 @@ class Scaffold(SmoothMethod):
     penalty
         What to do with a penalty: ``"refuse"`` it, add a ``"subgradient"`` of g∘B to every gradient, or ``"ignore"``
         it and minimise f.
-    n_clients
-        Filled in by ``solve``.
 
     References
     ----------
@@ -99,64 +98,65 @@ class Scaffold(SmoothMethod):
         proved="linear for f strongly convex and full gradients, whatever the clients' differences, for small steps",
         reference="Karimireddy et al. 2020",
     )
-    shared_memory: ClassVar[tuple[str, ...]] = ("control",)
 
     step: steps.Step = "auto"
     local_steps: int = 1
     batch_size: int | None = None
     server_step: float = 1.0
     penalty: Literal["refuse", "subgradient", "ignore"] = "refuse"
-    n_clients: int | None = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_hyper_parameters(self)
 
-    def prepare(self, model: Model, constants: steps.Constants) -> Scaffold:
-        schedule = steps.check(self.step)
-        if schedule == "auto":
-            longer = 3.0 * self.local_steps * max(1.0, self.server_step)
-            gamma = 1.0 / (longer * ((constants.lipschitz_max or 1.0) + constants.batch_smoothness))
-            noisy = self.batch_size is not None or self.uses_subgradients(model)
-            per_round = self.local_steps * constants.strong_convexity
-            schedule = steps.Automatic(gamma, per_round) if noisy else steps.Constant(gamma)
-        return dataclasses.replace(
-            self, step=steps.resolve(schedule, constants, noisy=False), n_clients=constants.n_clients
-        )
+    def prepare(self, facts: Facts) -> ScaffoldAlgorithm:
+        constants = facts.constants
+        longer = 3.0 * self.local_steps * max(1.0, self.server_step)
+        gamma = 1.0 / (longer * ((constants.lipschitz_max or 1.0) + constants.batch_smoothness))
+        schedule = self.schedule_from(gamma, facts, steps_per_round=self.local_steps)
+        return ScaffoldAlgorithm(self, facts.model, schedule, constants.n_clients)
 
-    def largest_step(self, model: Model, constants: steps.Constants) -> float:
-        return largest_local_step(constants, self.local_steps) / max(1.0, self.server_step)
+    def largest_step(self, facts: Facts) -> float:
+        return largest_local_step(facts.constants, self.local_steps) / max(1.0, self.server_step)
 
-    def reply_shapes(self, model: Model) -> dict[str, Shape]:
-        return {"x": model.shape, "control": model.shape}
 
-    def init(self, model: Model, x0: Array) -> State:
-        return State(x0, np.zeros_like(x0, dtype=np.float64))
+@dataclasses.dataclass(frozen=True)
+class ScaffoldAlgorithm(Summing, SmoothAlgorithm):
+    """Algorithm 1 of Karimireddy et al. with option II.
 
-    def init_memory(self, model: Model, n_clients: int) -> Memory:
-        return Memory(model.xp.zeros((n_clients, *model.shape), dtype=np.float64))
+    Attributes
+    ----------
+    n_clients
+        N.
+    """
 
-    def broadcast(self, model: Model, state: State) -> State:
-        return State(state.x, state.control.astype(model.dtype, copy=False))
+    double: ClassVar[tuple[str, ...]] = ("control",)
+    shared_memory: ClassVar[tuple[str, ...]] = ("control",)
 
-    def client_update(self, model: Model, local: LocalLosses, message: State, k: int, draws: Draws) -> Update:
-        gamma = self.schedule()(k)
-        correction = (message.control - local.memory.control).astype(model.dtype, copy=False)
+    method: Scaffold
+    n_clients: int
+
+    def init(self, x0: Array) -> ScaffoldState:
+        return ScaffoldState(x0, np.zeros_like(x0, dtype=np.float64))
+
+    def init_memory(self, n_clients: int) -> ScaffoldMemory:
+        return ScaffoldMemory(start_sums(self.model, n_clients))
+
+    def broadcast(self, state: ScaffoldState) -> ScaffoldState:
+        return ScaffoldState(state.x, state.control.astype(self.model.dtype, copy=False))
+
+    def client_update(self, local: LocalLosses, message: ScaffoldState, k: int, draws: Draws) -> Update:
+        gamma, tau, c = self.step(k), self.method.local_steps, message.control
+        correction = (c - local.memory.control).astype(self.model.dtype, copy=False)
         y = np.repeat(message.x[None], len(local.clients), axis=0)
-        for t in range(self.local_steps):
-            gradients = local.gradients(y, self.batch_size, draws._replace(step=t)) + self.slope(model, y)
+        for t in range(tau):
+            gradients = local.gradients(y, self.method.batch_size, draws.at(t)) + self.slope(y)
             y = y - gamma * (gradients + correction)
         change = y - message.x
-        return Update(Reply(change, -message.control - change / (self.local_steps * gamma)), local.memory)
+        return Update(ScaffoldReply(change, -c - change / (tau * gamma)), local.memory)
 
-    def remember(self, model: Model, shared: dict[str, Array], sent: Reply, k: int) -> dict[str, Array]:
-        return {"control": shared["control"] + sent.control.astype(np.float64)}
+    def server_update(self, state: ScaffoldState, mean: ScaffoldReply, k: int, count: int) -> ScaffoldState:
+        x = state.x + self.method.server_step * mean.x
+        return ScaffoldState(x, state.control + count / self.n_clients * mean.control)
 
-    def server_update(self, model: Model, state: State, reply: Reply, k: int) -> State:
-        assert self.n_clients is not None
-        share = len(reply.control) / self.n_clients
-        return State(
-            state.x + self.server_step * mean(reply.x), state.control + share * mean(reply.control.astype(np.float64))
-        )
-
-    def solution(self, state: State) -> tuple[Array, Array | None]:
+    def solution(self, state: ScaffoldState) -> tuple[Array, Array | None]:
         return state.x, None

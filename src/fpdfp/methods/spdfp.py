@@ -6,15 +6,14 @@ import dataclasses
 from typing import ClassVar
 
 from fpdfp import steps
-from fpdfp.methods._common import check_hyper_parameters, choose_within, mean
-from fpdfp.methods._forms import Gradient, GradientForm, PrimalDual
-from fpdfp.methods._pdfp_step import pdfp_step
+from fpdfp.methods._parameters import check_hyper_parameters, choose_within
+from fpdfp.methods.base import Facts, Method
+from fpdfp.methods.pdfp import PDFPAlgorithm
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import Model
 
 
 @dataclasses.dataclass(frozen=True)
-class SPDFP(GradientForm):
+class SPDFP(Method):
     """The stochastic primal-dual fixed point method: PDFP with gradients over random mini-batches.
 
     ::
@@ -73,13 +72,7 @@ class SPDFP(GradientForm):
     def __post_init__(self) -> None:
         check_hyper_parameters(self)
 
-    def prepare(self, model: Model, constants: steps.Constants) -> SPDFP:
-        schedule = steps.resolve(self.step, constants, noisy=self.batch_size is not None)
-        return dataclasses.replace(
-            self, step=schedule, lam=choose_within("lam", self.lam, model.largest_lambda, "1/ρ_max(BBᵀ)")
-        )
-
-    def server_update(self, model: Model, state: PrimalDual, reply: Gradient, k: int) -> PrimalDual:
-        assert self.lam is not None
-        x, v = pdfp_step(model, state.x, state.v, mean(reply.gradient), self.schedule()(k), self.lam)
-        return PrimalDual(x, v)
+    def prepare(self, facts: Facts) -> PDFPAlgorithm:
+        schedule = steps.resolve(self.step, facts.constants, noisy=self.batch_size is not None)
+        lam = choose_within("lam", self.lam, facts.model.largest_lambda, "1/ρ_max(BBᵀ)")
+        return PDFPAlgorithm(self, facts.model, schedule, lam)

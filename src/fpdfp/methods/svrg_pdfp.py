@@ -9,16 +9,16 @@ import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._typing import Array
-from fpdfp.methods._common import check_hyper_parameters, choose_within, mean
-from fpdfp.methods._forms import Gradient, GradientForm, Primal, PrimalDual
-from fpdfp.methods._pdfp_step import pdfp_step
-from fpdfp.methods.base import Update
+from fpdfp.methods._forms import Gradient, Primal
+from fpdfp.methods._parameters import check_hyper_parameters, choose_within
+from fpdfp.methods.base import Facts, Method, Remembering, Update
+from fpdfp.methods.pdfp import PDFPAlgorithm
 from fpdfp.methods.traits import Traits
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
 
 
-class Memory(NamedTuple):
+class SVRGPDFPMemory(NamedTuple):
     """What a client keeps: the snapshot, its gradient there, and the sum of the iterates since."""
 
     point: Array
@@ -27,7 +27,7 @@ class Memory(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class SVRGPDFP(GradientForm):
+class SVRGPDFP(Method):
     """The primal-dual fixed point method with mini-batches and variance reduction by snapshots.
 
     ::
@@ -95,30 +95,32 @@ class SVRGPDFP(GradientForm):
         check_hyper_parameters(self, constant_step=True)
         object.__setattr__(self, "epoch", _checks.integer("epoch", self.epoch, at_least=1))
 
-    def prepare(self, model: Model, constants: steps.Constants) -> SVRGPDFP:
+    def prepare(self, facts: Facts) -> SVRGPDFPAlgorithm:
+        model, constants = facts.model, facts.constants
         noisy = constants.lipschitz_mean + 4.0 * constants.batch_smoothness / constants.n_clients
-        return dataclasses.replace(
-            self,
-            step=steps.resolve_constant(self.step, 1.0 / (noisy or 1.0)),
-            lam=choose_within("lam", self.lam, model.largest_lambda, "1/ρ_max(BBᵀ)"),
-        )
+        step = steps.resolve_constant(self.step, 1.0 / (noisy or 1.0))
+        lam = choose_within("lam", self.lam, model.largest_lambda, "1/ρ_max(BBᵀ)")
+        return SVRGPDFPAlgorithm(self, model, step, lam)
 
-    def init_memory(self, model: Model, n_clients: int) -> Memory:
-        zeros = model.xp.zeros((n_clients, *model.shape), dtype=model.dtype)
-        return Memory(zeros, zeros.copy(), zeros.copy())
 
-    def client_update(self, model: Model, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
+@dataclasses.dataclass(frozen=True)
+class SVRGPDFPAlgorithm(Remembering, PDFPAlgorithm):
+    """Steps of PDFP on the server, from gradients that clients compare with those at a snapshot."""
+
+    method: SVRGPDFP
+
+    def init_memory(self, n_clients: int) -> SVRGPDFPMemory:
+        zeros = self.model.xp.zeros((n_clients, *self.model.shape), dtype=self.model.dtype)
+        return SVRGPDFPMemory(zeros, zeros.copy(), zeros.copy())
+
+    def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
         x, (point, slope, total) = message.x, local.memory
+        batch_size, epoch = self.method.batch_size, self.method.epoch
         total = total + x
-        if k % self.epoch == 0:
-            point = total / self.epoch if k > 0 else np.repeat(x[None], len(local.clients), axis=0)
+        if k % epoch == 0:
+            point = total / epoch if k > 0 else np.repeat(x[None], len(local.clients), axis=0)
             slope, total = local.gradients(point), np.zeros_like(total)
-        estimate = local.gradients(x, self.batch_size, draws)
-        if self.batch_size is not None:
-            estimate = estimate - local.gradients(point, self.batch_size, draws) + slope
-        return Update(Gradient(estimate), Memory(point, slope, total))
-
-    def server_update(self, model: Model, state: PrimalDual, reply: Gradient, k: int) -> PrimalDual:
-        assert self.lam is not None
-        x, v = pdfp_step(model, state.x, state.v, mean(reply.gradient), self.schedule()(k), self.lam)
-        return PrimalDual(x, v)
+        estimate = local.gradients(x, batch_size, draws)
+        if batch_size is not None:
+            estimate = estimate - local.gradients(point, batch_size, draws) + slope
+        return Update(Gradient(estimate), SVRGPDFPMemory(point, slope, total))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import dataclasses
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from fpdfp import _checks
 from fpdfp._array import to_host
-from fpdfp._typing import Array, Shape
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.compress import Compressor
 from fpdfp.losses.base import Losses
 from fpdfp.precondition import cost
 from fpdfp.precondition.base import Preconditioner
@@ -48,7 +51,38 @@ class Response(NamedTuple):
 Once = Moments | Diagonal | Response
 
 
-def mean(sums: Once, count: int) -> Once:
+@dataclasses.dataclass(frozen=True)
+class Exact:
+    """Everyone sends what a preconditioner of a kind is made of, in full precision."""
+
+    kind: Kind
+
+    def __post_init__(self) -> None:
+        _checks.choice("kind", self.kind, KINDS)
+
+    def draw_clients(self, n_clients: int, seed: int) -> IntArray:
+        """Return who is asked: everyone."""
+        return np.arange(n_clients)
+
+    def gather(self, model: Model, local: LocalLosses) -> Once:
+        """Return what clients send."""
+        return gather(self.kind, model, local)
+
+    def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
+        """Return nothing: fields are sent as they are."""
+        return {}
+
+    def add_up(self, sent: Any, places: IntArray) -> Any:
+        """Return sums over clients."""
+        return add_up(sent)
+
+
+def add_up(sent: Any) -> Any:
+    """Return sums over clients of all fields, in float64."""
+    return type(sent)(*(array.sum(axis=0, dtype=np.float64) for array in sent))
+
+
+def divide(sums: Once, count: int) -> Once:
     """Return the mean over so many clients; what came from elsewhere is told by its fields."""
     kind = next(kind for kind in (Moments, Diagonal, Response) if kind._fields == sums._fields)
     return kind(*(part / count for part in sums))
@@ -91,7 +125,7 @@ def automatic(losses: Losses, most: int = MOMENTS) -> Kind | None:
     return "fourier" if losses.form == "convolution" else None
 
 
-def planned(losses: Losses, given: cost.Circumstances) -> Kind | QuantizedMoments | None:
+def plan(losses: Losses, given: cost.Circumstances) -> Kind | QuantizedMoments | None:
     """Return what clients are to be asked for, by what a run is predicted to cost.
 
     Where rounds are all that counts, what is known to need the fewest: numbers in float32 from everyone.

@@ -142,7 +142,7 @@ class QuantizedMoments:
         """How many of so many clients send something."""
         return n_clients if self.clients is None else min(self.clients, n_clients)
 
-    def drawn(self, n_clients: int, seed: int) -> IntArray:
+    def draw_clients(self, n_clients: int, seed: int) -> IntArray:
         """Who of so many clients sends something."""
         return choose_clients(seed, 0, n_clients, self.count(n_clients), Purpose.ONCE_CLIENTS)
 
@@ -191,7 +191,7 @@ class QuantizedMoments:
         factor = np.linalg.inv(root).T
         return simulated(factor.T @ hessian @ factor, -slope @ factor, self.accuracy)
 
-    def summed(self, sent: Any, places: IntArray) -> Sums | Sizes:
+    def add_up(self, sent: Any, places: IntArray) -> Sums | Sizes:
         """Return sums over clients of what they sent, given their places among those who do."""
         sizes = sent.sizes.astype(np.float64)
         if not self.levels:

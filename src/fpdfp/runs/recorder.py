@@ -151,7 +151,7 @@ class Recorder(Observer):
             "seed": run.seed,
             "reference": self.reference,
             "certificate": None,
-            "method": run.method.summary,
+            "method": run.algorithm.summary,
             "messages": list(run.messages),
             "versions": versions(),
             "kind": self._kind,
@@ -252,7 +252,7 @@ class Recorder(Observer):
         return {
             "name": self.name,
             "problem": repr(self.problem),
-            "method": run.method.summary,
+            "method": run.algorithm.summary,
             "messages": list(run.messages),
             "run": {
                 "rounds": rounds, "clients_per_round": run.clients_per_round, "seed": run.seed,

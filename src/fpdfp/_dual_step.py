@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,9 @@ from fpdfp._typing import Array
 from fpdfp.linops import Gradient, LinOp, VStack
 from fpdfp.linops.difference import tv_kernels
 from fpdfp.penalties import L1, GroupL12, NonNegative, Penalty, Stacked
-from fpdfp.problem import Model
+
+if TYPE_CHECKING:
+    from fpdfp.problem import Model
 
 
 class TotalVariation(NamedTuple):

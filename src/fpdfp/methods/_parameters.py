@@ -1,9 +1,8 @@
-"""What several methods ask of their hyper-parameters."""
+"""Hyper-parameters that several methods have: their checks, and how automatic ones are chosen."""
 
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._typing import Array
+from fpdfp._warn import warn
 from fpdfp.errors import StepTooLargeWarning
 
 #: Local steps are 24 bits of the counter of the draws.
@@ -18,12 +18,6 @@ MAX_LOCAL_STEPS = 2**24
 AVERAGING = ("weighted", "plain")
 #: What methods for f alone can do with a penalty.
 PENALTY = ("refuse", "subgradient", "ignore")
-
-
-def mean(replies: Array) -> Array:
-    """Return the plain mean over the client axis, summed in the order of clients."""
-    total: Array = replies.sum(axis=0)
-    return total / len(replies)
 
 
 def dots(a: Array, b: Array) -> Array:
@@ -96,17 +90,13 @@ def largest_local_step(constants: steps.Constants, local_steps: int, *, smoothne
 
 
 def choose_within(name: str, value: float | None, largest: float, bound: str) -> float:
-    """Return a hyper-parameter, by default the largest that the theory allows; warn of a larger one.
-
-    It is to be called by a method's ``prepare``, so that the warning is for the line that called ``solve``.
-    """
+    """Return a hyper-parameter, by default the largest that the theory allows; warn of a larger one."""
     if value is None:
         return largest
     # Bounds of ‖B‖² and L may be a few per cent above the truth: a user's own value of the bound is no mistake.
     if value > 1.1 * largest:
-        warnings.warn(
+        warn(
             f"{name}={value:g} exceeds {bound}: the iterates may diverge; the largest safe {name} is {largest:.6g}",
             StepTooLargeWarning,
-            stacklevel=5,
         )
     return value

@@ -1,0 +1,148 @@
+"""The options of a run, checked once: ``solve``, estimators, experiment files and federations build the same object."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from fpdfp import _checks, rng
+from fpdfp._typing import Array
+from fpdfp.compress import Compressor
+from fpdfp.engines.checkpoint import check_path
+from fpdfp.engines.history import RESERVED, History
+from fpdfp.precondition.cost import PREFERENCES, Prefer
+
+#: What a run is for where neither ``accuracy`` nor ``tol`` says so.
+ACCURACY = 1e-6
+#: About how many evaluations and checkpoints a run has by default.
+EVALUATIONS, CHECKPOINTS = 200, 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Participation, messages, stopping, evaluation and persistence of a run.
+
+    The fields are the keyword arguments of :func:`fpdfp.solve`, which says what they mean. Whether they fit a problem
+    and a method is checked by ``solve``; all else is checked here.
+
+    >>> RunOptions(rounds=0)
+    Traceback (most recent call last):
+    ...
+    ValueError: rounds must be at least 1, got 0
+    """
+
+    rounds: int
+    clients_per_round: int | None = None
+    compressor: Compressor | Mapping[str, Compressor | None] | Literal["auto"] | None = "auto"
+    downlink: Compressor | Literal["auto"] | None = "auto"
+    drop_out: float = 0.0
+    seed: int = 0
+    x0: Any = None
+    evaluate_every: int | Iterable[int] | None = None
+    metrics: Mapping[str, Callable[[Array], float]] | None = None
+    callbacks: Iterable[Callable[[Any], Any]] = ()
+    tol: float | None = None
+    accuracy: float | None = None
+    prefer: Prefer = "balanced"
+    checkpoint: str | Path | None = None
+    checkpoint_every: int | None = None
+    resume: str | Path | bool = False
+    progress: bool | None = None
+
+    def __post_init__(self) -> None:
+        checked = {
+            "rounds": _checks.integer("rounds", self.rounds, at_least=1, at_most=rng.MAX_ROUNDS),
+            "seed": rng.check_seed(self.seed),
+            "drop_out": _below_one("drop_out", _checks.real("drop_out", self.drop_out, at_least=0.0)),
+            "metrics": _check_metrics(self.metrics),
+            "callbacks": _check_callbacks(self.callbacks),
+        }
+        for name in ("compressor", "downlink"):
+            if isinstance(value := getattr(self, name), str) and value != "auto":
+                raise ValueError(f"{name} must be a compressor, 'auto' or None, got {value!r}")
+        if self.clients_per_round is not None:
+            checked["clients_per_round"] = _checks.integer("clients_per_round", self.clients_per_round, at_least=1)
+        if self.evaluate_every is not None:
+            checked["evaluate_every"] = _check_evaluations(self.evaluate_every)
+        if self.tol is not None:
+            checked["tol"] = _checks.real("tol", self.tol, positive=True)
+        _checks.choice("prefer", self.prefer, PREFERENCES)
+        if self.accuracy is not None:
+            checked["accuracy"] = _below_one("accuracy", _checks.real("accuracy", self.accuracy, positive=True))
+        if self.checkpoint_every is not None:
+            checked["checkpoint_every"] = _checks.integer("checkpoint_every", self.checkpoint_every, at_least=1)
+        if self.resume is True and self.checkpoint is None:
+            raise ValueError("resume=True needs checkpoint: the file to go on from")
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        if self.file is not None:
+            check_path(self.file)
+
+    @property
+    def file(self) -> Path | None:
+        """Where checkpoints are written: to ``checkpoint``, or to the file that the run goes on from."""
+        if self.checkpoint is not None:
+            return Path(self.checkpoint)
+        return self.source
+
+    @property
+    def source(self) -> Path | None:
+        """The checkpoint that the run goes on from, None if it begins anew."""
+        if self.resume is True:
+            return Path(self.checkpoint) if self.checkpoint is not None and Path(self.checkpoint).exists() else None
+        return Path(self.resume) if self.resume else None
+
+    @property
+    def aim(self) -> float:
+        """The relative error that the run is for."""
+        if self.accuracy is not None:
+            return self.accuracy
+        return ACCURACY if self.tol is None else min(self.tol, 0.1)
+
+    def is_due(self, k: int) -> bool:
+        """Whether the objective is to be evaluated after k rounds."""
+        every = max(1, self.rounds // EVALUATIONS) if self.evaluate_every is None else self.evaluate_every
+        return k == self.rounds or (k % every == 0 if isinstance(every, int) else k in every)
+
+    def is_saved(self, k: int) -> bool:
+        """Whether a checkpoint is to be written after k rounds."""
+        every = max(1, self.rounds // CHECKPOINTS) if self.checkpoint_every is None else self.checkpoint_every
+        return self.file is not None and k % every == 0
+
+
+def _below_one(name: str, value: float) -> float:
+    if value >= 1:
+        raise ValueError(f"{name} must be below 1, got {value:g}")
+    return value
+
+
+def _check_evaluations(given: int | Iterable[int]) -> int | frozenset[int]:
+    if not isinstance(given, Iterable):
+        return _checks.integer("evaluate_every", given, at_least=1)
+    return frozenset(_checks.integer("evaluate_every: a round", k, at_least=0) for k in given)
+
+
+def _check_metrics(given: Any) -> dict[str, Callable[[Array], float]]:
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError(f"metrics must map names to functions of x, got {type(given).__name__}")
+    metrics = dict(given or {})
+    for name, metric in metrics.items():
+        if not callable(metric):
+            raise TypeError(f"metrics[{name!r}] must be a function of x, got {type(metric).__name__}")
+        if not isinstance(name, str):
+            raise TypeError(f"metrics: a name must be a text, got {name!r}")
+        if name in RESERVED or hasattr(History, name):
+            raise ValueError(f"metrics: {name!r} is a name that histories have already; choose another name")
+    return metrics
+
+
+def _check_callbacks(given: Any) -> tuple[Callable[[Any], Any], ...]:
+    if callable(given) or not isinstance(given, Iterable):
+        raise TypeError(f"callbacks must be a list of functions of the run, got {type(given).__name__}")
+    callbacks = tuple(given)
+    for callback in callbacks:
+        if not callable(callback):
+            raise TypeError(f"callbacks must be functions of the run, got {type(callback).__name__}")
+    return callbacks

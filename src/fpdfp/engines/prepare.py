@@ -1,0 +1,332 @@
+"""From a problem, a method and options to an algorithm that is ready to run; everything is checked before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fpdfp import _checks, steps
+from fpdfp._blas import one_thread
+from fpdfp._rounding import round_down, round_up
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp._warn import warn
+from fpdfp.compress import QSGD, Compressor, Full
+from fpdfp.compress.wire import frame_bits
+from fpdfp.engines.downlink import FULL, Downlink, full_bits
+from fpdfp.engines.options import RunOptions
+from fpdfp.engines.remote import RemoteLosses
+from fpdfp.engines.traffic import Meter
+from fpdfp.errors import StepTooLargeWarning
+from fpdfp.methods.base import Agreeing, Algorithm, Facts, Method
+from fpdfp.methods.shifted import ShiftedPDFP
+from fpdfp.precondition import Preconditioner
+from fpdfp.precondition.agreement import Agreement, Exchange
+from fpdfp.precondition.cost import Circumstances
+from fpdfp.problem import Problem
+from fpdfp.rng import Draws, Purpose
+
+#: A short message is mostly header and norm, so that finer levels cost little.
+SHORT = 64
+#: The levels of automatic quantizers: up, up for short messages, and down.
+LEVELS, LEVELS_OF_SHORT, LEVELS_DOWN = 5, 11, 31
+
+
+class Choices(NamedTuple):
+    """What runs, where that does not depend on what clients say.
+
+    Attributes
+    ----------
+    method
+        The method that was given, or the automatic one.
+    compressors
+        One for each field of a reply.
+    downlink
+        How the server's messages are compressed, None if they are not.
+    clients_per_round
+        n.
+    """
+
+    method: Method
+    compressors: dict[str, Compressor]
+    downlink: Downlink | None
+    clients_per_round: int
+
+
+class Prepared(NamedTuple):
+    """All that a run starts from.
+
+    Attributes
+    ----------
+    problem
+        The problem, which counts what its losses are asked.
+    choices
+        Method and messages.
+    facts
+        What the algorithm was prepared from.
+    algorithm
+        What runs.
+    meter
+        Counts what is sent.
+    """
+
+    problem: Problem
+    choices: Choices
+    facts: Facts
+    algorithm: Algorithm
+    meter: Meter
+
+
+def prepare(problem: Problem, method: Method | None, options: RunOptions) -> Prepared:
+    """Check that everything fits, ask the clients what must be known, and return what runs."""
+    choices = choose(problem, method, options)
+    meter = Meter(problem.losses)
+    # With one thread BLAS rounds the same way on any number of cores, and so do constants and preconditioners.
+    with one_thread():
+        problem = problem.metered(meter)
+        meter.count_facts(problem.losses, problem.model)
+        clients = AskedClients(problem, choices, options)
+        agreement = clients.agree(choices.method)
+        facts = Facts(problem.model, clients.constants(agreement.coordinates), agreement)
+        meter.count("preconditioner", clients.bits, problem.n_clients * agreement.bits)
+        if choices.method.traits.needs_smooth and not np.isfinite(facts.constants.lipschitz_max):
+            name = type(choices.method).__name__
+            raise ValueError(f"losses must have Lipschitz continuous gradients for {name}")
+        algorithm = choices.method.prepare(facts)
+    warn_of_step(choices.method, algorithm.step, facts, options.rounds)
+    return Prepared(problem, choices, facts, algorithm, meter)
+
+
+def choose(problem: Problem, method: Method | None, options: RunOptions) -> Choices:
+    """Choose what is automatic, and refuse what does not fit together.
+
+    ``"auto"`` compresses where the method is automatic as well; a method that was asked for runs as it is.
+    """
+    compressor, downlink = options.compressor, options.downlink
+    levels = LEVELS_OF_SHORT if problem.linop.size_in <= SHORT else LEVELS
+    if compressor == "auto":
+        compressor = QSGD(levels, norm="max") if method is None else None
+    if downlink == "auto":
+        downlink = QSGD(LEVELS_DOWN, norm="max") if method is None else None
+    if method is None:
+        method = ShiftedPDFP(preconditioner="auto")
+    name = type(method).__name__
+    if isinstance(problem.losses, RemoteLosses) and not method.traits.restorable:
+        raise ValueError(
+            f"method must be one whose clients can be restored where they are elsewhere, as ShiftedPDFP, got {name}"
+        )
+    n = check_participation(problem, method, options)
+    server_side = check_downlink(problem, method, downlink)
+    check_problem(problem, method)
+    return Choices(method, choose_compressors(method, problem, compressor), server_side, n)
+
+
+def check_participation(problem: Problem, method: Method, options: RunOptions) -> int:
+    """Return how many clients take part in a round."""
+    count, name = problem.n_clients, type(method).__name__
+    n = count if options.clients_per_round is None else options.clients_per_round
+    if n > count:
+        raise ValueError(f"clients_per_round must be at most the number of clients, {count}, got {n}")
+    if n < count and not method.traits.partial_participation:
+        raise ValueError(f"clients_per_round must be None for {name}, which needs every client")
+    if options.drop_out > 0 and not method.traits.partial_participation:
+        raise ValueError(f"drop_out must be 0 for {name}, which needs every client")
+    return n
+
+
+def check_downlink(problem: Problem, method: Method, downlink: Any) -> Downlink | None:
+    """Return how the server's messages are compressed, None if they are not."""
+    if downlink is None:
+        return None
+    if not isinstance(downlink, Compressor):
+        raise TypeError(f"downlink must be a compressor, 'auto' or None, got {_checks.kind(downlink)}")
+    if not method.traits.downlink:
+        raise ValueError(f"downlink must be None for {type(method).__name__}, whose clients need exact messages")
+    if not downlink.unbiased and downlink.omega(problem.model.shape) >= 1:
+        raise ValueError(
+            f"downlink must be unbiased, or have a relative error below 1, got {downlink!r} with the bound "
+            f"{downlink.omega(problem.model.shape):.3g}"
+        )
+    return Downlink(downlink)
+
+
+def check_problem(problem: Problem, method: Method) -> None:
+    """Refuse a problem that lacks what the method needs."""
+    name = type(method).__name__
+    if method.traits.needs_one_client and problem.n_clients > 1:
+        raise ValueError(f"problem must have one client for {name}, which needs all data in one place, got {problem!r}")
+    if method.batch_size is not None and not problem.losses.supports_batches:
+        raise ValueError(f"batch_size must be None: {type(problem.losses).__name__} cannot draw mini-batches")
+    if method.batch_size is not None and not method.traits.mini_batches:
+        raise ValueError(f"batch_size must be None for {name}, which needs full gradients, got {method.batch_size}")
+    if (method.local_steps or 1) > 1 and not method.traits.local_steps:
+        raise ValueError(f"local_steps must be 1 for {name}, got {method.local_steps}")
+    if method.traits.needs_hessians and problem.losses.hessians(start_point(problem, None), np.arange(0)) is None:
+        raise ValueError(
+            f"losses must have known Hessians for {name}, as Logistic and LeastSquares of up to 2,000 features have, "
+            f"got {problem.losses!r} with x of shape {problem.model.shape}"
+        )
+    method.check(problem.model)
+    needed = method.traits.strong_convexity == "needed" and method.strong_convexity is None
+    if needed and problem.strong_convexity == 0:
+        raise ValueError(
+            f"strong_convexity must be given for {name}, since none is known of f: add a ridge (l2=) to the losses, or "
+            "take a method that does not need it"
+        )
+
+
+def start_point(problem: Problem, x0: Any) -> Array:
+    """Return where the run starts."""
+    shape, dtype = problem.model.shape, problem.model.dtype
+    if x0 is None:
+        start: Array = problem.model.xp.zeros(shape, dtype=dtype)
+        return start
+    return _checks.float_array("x0", x0, shape=shape, dtype=dtype, xp=problem.model.xp).copy()
+
+
+def choose_compressors(method: Method, problem: Problem, compressor: Any) -> dict[str, Compressor]:
+    """Return a compressor for each field of a reply."""
+    shapes = method.reply_shapes(problem.model)
+    fields = list(shapes)
+    if compressor is None or isinstance(compressor, Compressor):
+        given = dict.fromkeys(fields, compressor)
+    elif isinstance(compressor, Mapping):
+        # Where Algorithm 5 runs for FPDFP no dual is sent: a compressor for it is no mistake.
+        if not set(compressor) <= {*fields, *method.traits.sends}:
+            raise ValueError(f"compressor: the fields of a reply are {fields}, got {sorted(map(str, compressor))}")
+        given = {name: compressor.get(name) for name in fields}
+    else:
+        raise TypeError(f"compressor must be a compressor, a mapping, 'auto' or None, got {_checks.kind(compressor)}")
+    chosen: dict[str, Compressor] = {}
+    for name, one in given.items():
+        if one is not None and not isinstance(one, Compressor):
+            raise TypeError(f"compressor[{name!r}] must be a compressor or None, got {_checks.kind(one)}")
+        chosen[name] = FULL if one is None else one
+        try:
+            frame_bits(chosen[name], shapes[name], problem.model.dtype)
+        except ValueError as error:
+            raise ValueError(f"compressor[{name!r}] cannot send an array of shape {shapes[name]}: {error}") from None
+    if not method.traits.compression and any(not isinstance(one, Full) for one in chosen.values()):
+        other = method.traits.compressed_form
+        hint = "" if other is None else f"; {other} sends compressed ones"
+        raise ValueError(f"compressor must be None for {type(method).__name__}, which needs exact replies{hint}")
+    biased = sorted({repr(one) for one in chosen.values() if not one.unbiased})
+    if method.traits.needs_unbiased and biased:
+        raise ValueError(
+            f"compressor must be unbiased for {type(method).__name__}, as QSGD, NUQSGD, Natural and RandK are, got "
+            + ", ".join(biased)
+        )
+    return chosen
+
+
+class AskedClients:
+    """All clients, as an agreement before the first round sees them: sums, and constants; bits are counted.
+
+    Attributes
+    ----------
+    bits
+        What clients have sent for the agreement.
+    """
+
+    def __init__(self, problem: Problem, choices: Choices, options: RunOptions) -> None:
+        self.problem, self.choices, self.options = problem, choices, options
+        self.model, self.losses = problem.model, problem.losses
+        # Steps are chosen for those who are expected to answer.
+        self.answering = max(1, int(choices.clients_per_round * (1.0 - options.drop_out)))
+        self.bits = 0
+        self._constants: tuple[Preconditioner | None, steps.Constants] | None = None
+
+    def agree(self, method: Method) -> Agreement:
+        """Return what the method has clients agree on, and tell sites; nothing for most methods."""
+        return method.agree(self) if isinstance(method, Agreeing) else Agreement()
+
+    def describe(self) -> Circumstances:
+        """Return what is known of a run before anyone is asked; the bits of a round from normal messages."""
+        generator, model, n = np.random.default_rng(0), self.model, self.answering
+
+        def typical(compressor: Compressor, shape: Shape) -> float:
+            sample = generator.standard_normal((1, *shape)).astype(model.dtype)
+            return float(compressor.compress(sample, Draws(0, 0, np.zeros(1, dtype=np.int64)), 0).bits[0])
+
+        shapes, compressors = self.choices.method.reply_shapes(model), self.choices.compressors
+        up = n * sum(typical(compressors[name], shape) for name, shape in shapes.items())
+        down: float = n * full_bits(np.zeros(model.shape, dtype=model.dtype))
+        count = self.problem.n_clients
+        if self.choices.downlink is not None:
+            # A client that takes part gets all differences since the last time, or everything if that is shorter.
+            down = min(down, count * typical(self.choices.downlink.compressor, model.shape))
+        rows = float(self.losses.sizes.sum()) / count
+        return Circumstances(count, n, rows, up, down, self.options.aim, self.options.prefer)
+
+    def add_up(self, question: Exchange) -> tuple[Any, int]:
+        """Return sums of what clients send once, and how many of them were asked; count the bits."""
+        asked = question.draw_clients(self.problem.n_clients, self.options.seed)
+        sums: Any = ()
+        for clients in [asked] if isinstance(self.losses, RemoteLosses) else self.losses.chunks():
+            places = np.flatnonzero(np.isin(asked, clients))
+            if not len(places):
+                continue
+            sent, bits = self._send(question, asked[places])
+            part = question.add_up(sent, places)
+            sums = part if not sums else type(part)(*map(np.add, sums, part))
+            self.bits += bits
+        return sums, len(asked)
+
+    def _send(self, question: Exchange, clients: IntArray) -> tuple[Any, int]:
+        """Return what some clients send once, as the server decodes it, and its bits."""
+        if isinstance(self.losses, RemoteLosses):
+            return self.losses.crew.gather(self.problem, question, clients, self.options.seed)
+        sent = question.gather(self.model, self.problem.local(clients))
+        messages = question.messages(self.model)
+        if not messages:
+            return sent, sum(full_bits(array[0]) * len(array) for array in sent)
+        draws = Draws(self.options.seed, 0, clients)
+        done = [
+            messages[name][0].compress(array, draws, Purpose.ONCE + field)
+            for field, (name, array) in enumerate(zip(sent._fields, sent, strict=True))
+        ]
+        return type(sent)(*(one.values for one in done)), sum(int(one.bits.sum()) for one in done)
+
+    def constants(self, coordinates: Preconditioner | None) -> steps.Constants:
+        """Return what a step can be chosen from; clients are asked once for the same coordinates."""
+        if self._constants is None or self._constants[0] is not coordinates:
+            if isinstance(self.losses, RemoteLosses):
+                self.losses.crew.agreed = coordinates
+            self._constants = coordinates, self._ask_constants(coordinates)
+        return self._constants[1]
+
+    def _ask_constants(self, coordinates: Preconditioner | None) -> steps.Constants:
+        problem, (method, compressors, downlink, _) = self.problem, self.choices
+        shapes = method.reply_shapes(self.model)
+        factor = None if coordinates is None else coordinates.factor
+        known = None if coordinates is None else coordinates.smoothness
+        lipschitz = problem.lipschitz if factor is None else problem.lipschitz_in(factor)
+        mean = float(lipschitz.mean())
+        return steps.Constants(
+            lipschitz_mean=round_up(mean if known is None else min(mean, known)),
+            lipschitz_max=round_up(float(lipschitz.max())),
+            strong_convexity=round_down(problem.strong_convexity),
+            n_clients=problem.n_clients,
+            clients_per_round=self.answering,
+            omega=max((one.omega(shapes[name]) for name, one in compressors.items()), default=0.0),
+            batch_smoothness=round_up(problem.batch_smoothness(method.batch_size, factor)),
+            own_lipschitz_max=round_up(problem.total_weight * float(problem.losses.lipschitz().max())),
+            client_spread=round_up(float((lipschitz**2).mean()) / mean if 0 < mean < np.inf else mean),
+            lipschitz_rms=round_up(float(np.sqrt((lipschitz**2).mean()))),
+            unbiased=all(one.unbiased for one in compressors.values()),
+            least_convexity=round_down(problem.total_weight * problem.losses.least_convexity),
+            typical_omega=max((one.typical_omega(shapes[name]) for name, one in compressors.items()), default=0.0),
+            downlink_omega=0.0 if downlink is None else downlink.compressor.typical_omega(self.model.shape),
+        )
+
+
+def warn_of_step(method: Method, schedule: steps.Schedule, facts: Facts, rounds: int) -> None:
+    """Warn where every step of a run exceeds the stability limit."""
+    smallest, largest = min(schedule(0), schedule(rounds - 1)), method.largest_step(facts)
+    if smallest > largest * (1 + 1e-9):
+        warn(
+            f"step: every step of the run is at least {smallest:.4g}, which exceeds the stability limit and may "
+            f"diverge; the largest safe one is {largest:.4g}",
+            StepTooLargeWarning,
+        )
