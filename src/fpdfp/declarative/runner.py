@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import re
@@ -242,18 +243,23 @@ def run_file(
     found = {job.folder: line(job) for job in todo if is_done(job)}
     left = [job for job in todo if job.folder not in found]
     interrupted = False
-    with _page(folder, live), contextlib.ExitStack() as stack:
+    with _serve_page(folder, live), contextlib.ExitStack() as stack:
+        advance = None
         try:
             if jobs == 0 or not left:
                 done = _one_by_one(left, quiet)
             else:
                 processes = stack.enter_context(pool.workers(jobs=min(jobs or pool.cores(), len(left))))
                 done = processes.imap_unordered(_work, left)
-            if jobs != 0 and left and not quiet:
-                done = stack.enter_context(pool.bar()).track(done, len(todo), completed=len(found), description=name)
+                if not quiet:
+                    bar = stack.enter_context(pool.bar())
+                    task = bar.add_task(name, total=len(todo), completed=len(found))
+                    advance = functools.partial(bar.update, task, advance=1)
             for where, row in done:
                 found[where] = row
                 results.write(folder / "results.csv", _lines(todo, found))
+                if advance is not None:
+                    advance()
                 if row["status"] == "interrupted":
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
@@ -323,7 +329,7 @@ def locate(error: Exception, case: Case) -> SettingsError:
 
 
 @contextlib.contextmanager
-def _page(folder: Path, live: bool) -> Iterator[None]:
+def _serve_page(folder: Path, live: bool) -> Iterator[None]:
     """Serve the live page meanwhile, if it is wanted."""
     if not live:
         yield

@@ -61,7 +61,7 @@ def declare(name: str, changes: Mapping[str, Any]) -> settings.Settings:
 
 
 def solve(given: settings.Settings, seed: int, **options: Any) -> fpdfp.Result:
-    """Do the run of some settings; Ctrl-C ends everything."""
+    """Do the run of some settings with a seed; ``options`` of ``fpdfp.solve`` go before what the settings say."""
     built = build(given)
     with warnings.catch_warnings():
         # Some steps of a grid are meant to be too large; what diverges says so in its result.
