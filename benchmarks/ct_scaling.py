@@ -19,8 +19,7 @@ from fpdfp.ct.projector import XRayTransform
 from fpdfp.declarative.scan import VOXELS, make_problem
 from fpdfp.declarative.settings import MEAN, PRINTED
 from fpdfp.experiments.cases import Case
-from fpdfp.experiments.ct import LAMBDA, STEP
-from fpdfp.experiments.ct_runs import SIZES, compressors
+from fpdfp.experiments.ct_runs import LAMBDA, SIZES, STEP, compressors
 
 
 def main() -> None:

@@ -19,11 +19,12 @@ from fpdfp.declarative.scan import Scan
 from fpdfp.declarative.settings import PRINTED
 from fpdfp.experiments import ct, ct_claims, ct_page, ct_runs
 from fpdfp.experiments.cases import Case
-from fpdfp.experiments.ct import LAMBDA, SEVERAL, plan
+from fpdfp.experiments.ct import SEVERAL, plan
 from fpdfp.experiments.ct_lines import lines_of
 from fpdfp.experiments.ct_runs import (
     CLIENTS,
     COLUMNS,
+    LAMBDA,
     NOISE_VARIANCE,
     SIZES,
     Bench,
@@ -79,7 +80,7 @@ def test_a_round_is_that_of_the_paper(tmp_path: Path) -> None:
     """A run with exact messages, against Algorithm 4 over dense matrices in double precision."""
     where, bench = MICRO.build(), Bench(tmp_path, MICRO)
     unit, case = Unit("n5-exact-seed0", Case(5, None), 0, 3), Case(5, None)
-    found, x = bench.federated(unit, case, None) or pytest.fail("stopped")
+    found, x = bench.solve_federated(unit, case, None) or pytest.fail("stopped")
     matrix, shape = joseph(where.geometry, 2), where.scan.volume
     rays = matrix.reshape(where.scan.views, -1, matrix.shape[1])
     b = where.projections.reshape(where.scan.views, -1).astype(np.float64)

@@ -18,9 +18,6 @@ from fpdfp.experiments.cases import Case
 from fpdfp.experiments.ct_lines import lines_of
 from fpdfp.experiments.ct_runs import Bench, Unit, cases, name_of, our_cases
 
-#: λ as the paper has it for this experiment, and the step in units of 1/L with L the mean of the clients' constants:
-#: constant, and the same for all cases.
-LAMBDA, STEP = 1 / 20, 1.0
 #: The cases that claims rest on have several seeds.
 SEVERAL = (Case(5, None), Case(5, 1000), Case(5, 500), Case(2, 1000), Case(scans.CLIENTS, 1000))
 #: Columns whose numbers are rounded, to so many digits.
@@ -128,8 +125,8 @@ def summarise(
         "experiment": "federated cone-beam CT with total variation",
         "version": fpdfp.__version__,
         **{name: setting[name] for name in ("model", "size", "file", "problem")},
-        "step_times_L": STEP,
-        "lambda": LAMBDA,
+        "step_times_L": scans.STEP,
+        "lambda": scans.LAMBDA,
         "rounds": max(one["asked"] for one in kept.values()),
         "seeds": seeds,
         "devices": sorted({one["device"] for one in runs.values()}),
