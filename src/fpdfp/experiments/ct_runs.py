@@ -33,8 +33,8 @@ PAPER = {
     Case(5, 500): 44.76, Case(5, 1000): 45.78, Case(5, 3000): 45.83, Case(5, 5000): 45.86, Case(5, None): 45.86,
     Case(2, 1000): 45.10, Case(10, 1000): 45.92, Case(17, 1000): 45.82,
 }  # fmt: skip
-#: λ as the paper has it for this experiment, and its file of settings, and the step in units of 1/L with L the mean of the clients' constants:
-#: constant, and the same for all cases.
+#: λ as the paper and the file of settings have it, and the step in units of 1/L with L the mean of the clients'
+#: constants: constant, and the same for all cases.
 LAMBDA, STEP = 1 / 20, 1.0
 #: Ours: the method and the messages of fpdfp.solve with default settings, but with a few dual steps a round, which is
 #: enough for images.
