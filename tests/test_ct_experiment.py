@@ -18,7 +18,7 @@ from fpdfp.declarative.pool import Store
 from fpdfp.declarative.scan import Scan
 from fpdfp.declarative.settings import PRINTED
 from fpdfp.experiments import ct, ct_claims, ct_page, ct_runs
-from fpdfp.experiments.cases import Case
+from fpdfp.experiments.cases import Case, declare
 from fpdfp.experiments.ct import SEVERAL, plan
 from fpdfp.experiments.ct_lines import lines_of
 from fpdfp.experiments.ct_runs import (
@@ -223,6 +223,16 @@ def test_bad_selections_and_folders(results: Path) -> None:
         ct.reproduce("small", results, minutes=0)
     with pytest.raises(ValueError, match="minutes must be a finite number of at least 0"):
         ct.reproduce("tiny", results, minutes=-1.0)
+
+
+def test_the_file_of_settings_is_the_rule() -> None:
+    settings = declare("ct", {})
+    assert settings["split"]["clients"] == CLIENTS
+    assert settings["method"]["lam"] == LAMBDA
+    assert settings["data"]["noise"] ** 2 == pytest.approx(NOISE_VARIANCE)
+    small = SIZES[PRINTED, "small"]
+    assert declare("ct", small.declare()) == settings
+    assert (settings["run"]["rounds"], settings["run"]["clients_per_round"]) == (small.rounds, ct_runs.PER_ROUND)
 
 
 def test_the_plan() -> None:

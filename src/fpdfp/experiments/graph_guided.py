@@ -12,6 +12,7 @@ studies, also with a step tuned for each, and with every step of the grid for se
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -56,20 +57,26 @@ class Task(NamedTuple):
     ----------
     name
         Its name, and that of its file of settings.
-    clients, per_round
-        How many clients there are, and how many of them take part in a round where the levels vary.
     participation
-        How many take part in a round where that varies.
+        How many clients take part in a round where that varies.
     studies
         Whether there are also runs with each case tuned for itself, and with every step of the grid for every number of
         levels; they multiply the cost.
     """
 
     name: str
-    clients: int
-    per_round: int
     participation: tuple[int, ...]
     studies: bool = True
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are."""
+        return int(_declared(self.name)["split"]["clients"])
+
+    @property
+    def per_round(self) -> int:
+        """How many of them take part in a round where the levels vary."""
+        return int(_declared(self.name)["run"]["clients_per_round"])
 
     @property
     def cases(self) -> list[Case]:
@@ -89,10 +96,15 @@ class Task(NamedTuple):
 
 
 TASKS = {
-    "a9a": Task("a9a", 100, 20, (10, 20, 50, 100)),
-    "covtype": Task("covtype", 100, 20, (5, 20, 50, 100), studies=False),
-    "breast-cancer": Task("breast-cancer", 20, 10, (2, 5, 10, 20)),
+    "a9a": Task("a9a", (10, 20, 50, 100)),
+    "covtype": Task("covtype", (5, 20, 50, 100), studies=False),
+    "breast-cancer": Task("breast-cancer", (2, 5, 10, 20)),
 }
+
+
+@functools.cache
+def _declared(name: str) -> Settings:
+    return declare(name, {})
 
 
 def declare_task(name: str, directory: Path | None = None, changes: Mapping[str, Any] | None = None) -> Settings:
