@@ -3,13 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo docs gallery test test-deployment test-long lint format tables bench soak fuzz reproduce clean
+.PHONY: help setup demo docs gallery test test-slow lint format tables bench soak fuzz reproduce clean
 
 help:
 	@echo "make demo    graph-guided logistic regression among 20 clients: a table and a plot"
-	@echo "make test    set up and run the tests"
-	@echo "make test-deployment  kill real processes of a Flower federation, some eight minutes"
-	@echo "make test-long  tests that take too long for every change: more methods on more problems"
+	@echo "make test    set up and run the tests, some six minutes once the kernels are compiled"
+	@echo "make test-slow  the tests that take longer: real federations, a wheel, more methods on more problems"
 	@echo "make lint    ruff (format, check) and mypy --strict"
 	@echo "make format  let ruff rewrite the files"
 	@echo "make tables  write docs/methods.md anew from what the methods declare"
@@ -17,7 +16,7 @@ help:
 	@echo "make gallery run the examples and write docs/gallery anew"
 	@echo "make bench   the benchmarks, one after the other"
 	@echo "make soak    long runs on Ray and Flower in which processes are killed"
-	@echo "make fuzz    decode a million damaged messages"
+	@echo "make fuzz    decode a million damaged messages, answer a million forged requests"
 	@echo "make reproduce  the paper's experiments (a9a, covtype, small CT) and theorems, into docs/results"
 
 $(VENV)/.runtime: pyproject.toml
@@ -37,6 +36,9 @@ demo: $(VENV)/.runtime
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2
 
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 -m slow
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -54,7 +56,7 @@ $(VENV)/.docs: $(VENV)/.runtime
 	@touch $@
 
 docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "the site is in site/: open site/index.html, or with search: $(BIN)/python -m http.server -d site"
 
 gallery: $(VENV)/.runtime
@@ -70,17 +72,12 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.solvers
 	$(BIN)/python -m benchmarks.engines
 
-test-deployment: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not long" tests/test_flower.py
-
-test-long: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 -m long
-
 soak: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.soak
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz --messages 1000000 --jobs 2
+	$(BIN)/python -m tests.fuzz --requests 1000000 --jobs 2
 
 reproduce: $(VENV)/.runtime
 	$(BIN)/fpdfp reproduce a9a --output docs/results/a9a

@@ -32,7 +32,7 @@ from fpdfp._kernels import threads
 from fpdfp._typing import Array
 from fpdfp.ct.device import module_for
 from fpdfp.ct.projector import XRayTransform
-from fpdfp.ct.reconstruct import reconstruct
+from fpdfp.ct.reconstruction import reconstruct
 from fpdfp.declarative.build import solve_options
 from fpdfp.declarative.scan import BuiltScan
 from fpdfp.declarative.settings import MEAN

@@ -262,7 +262,8 @@ def on_gpu(repeats: int) -> dict[str, Any]:
 
 def plane_crossings(geometry: ConeBeam) -> int:
     """Count how often a detector column, seen from above, crosses a plane of voxels within the volume."""
-    from fpdfp.ct.columns import AXIS, FIRST, SLOPE, START, STEP, columns
+    from fpdfp._kernels.scans import AXIS, FIRST, SLOPE, START, STEP
+    from fpdfp.ct.columns import columns
 
     paths, (nx, ny, _), total = columns(geometry).paths, geometry.volume, 0
     for axis, n, m in ((0, nx, ny), (1, ny, nx)):

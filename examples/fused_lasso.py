@@ -1,10 +1,10 @@
-"""A fused lasso: eight sites find where a signal jumps, from measurements that none of them gives away.
+"""Fused lasso: eight sites find the jumps of a signal from measurements that stay at the sites.
 
     python examples/fused_lasso.py --output fused_lasso.png
 
-The signal has 200 entries in an order (times, places, doses) and is constant between a few jumps. Each site has
-measured noisy combinations of it, fewer than it would need alone. B takes differences of neighbours, so g(Bx) = μ Σ
-|x_{j+1} − x_j| makes the solution constant where the data does not say otherwise.
+The signal has 200 ordered entries (times, places, doses) and is constant between a few jumps. Each site has noisy
+measurements of combinations of the entries, fewer than it would need alone. B takes differences of neighbours, so
+g(Bx) = μ Σ |x_{j+1} − x_j| makes the solution constant unless the data says otherwise.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Graph-guided logistic regression among twenty clients: the paper's first problem, on scikit-learn's tumours.
+"""Graph-guided logistic regression with twenty clients: the paper's first problem, on breast-cancer data.
 
     python examples/graph_guided.py --output graph_guided.png
 
-Measurements that belong together should have coefficients that go together. A graph G of the thirty features is found
-by the graphical lasso, and B = [G; I] makes g(Bx) = μ‖Gx‖₁ + μ‖x‖₁. Ten of twenty clients take part in a round. With
-nothing given, `fpdfp.solve` needs tens of rounds to where the paper's FPDFP, with its automatic step, is not after
-1,500; an independent solver tells how far both are from the minimum.
+Related measurements should have related coefficients. The graphical lasso estimates a graph G of the thirty features,
+and B = [G; I] gives g(Bx) = μ‖Gx‖₁ + μ‖x‖₁. Ten of twenty clients participate in a round. With default settings,
+`fpdfp.solve` needs tens of rounds to an accuracy that the paper's FPDFP, with its automatic step, does not reach in
+1,500. An independent solver computes the minimum for comparison.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> None:
     figure = Figure(figsize=(9.0, 3.4), layout="constrained")
     errors, coefficients = figure.subplots(1, 2)
     for name, result, colour in (
-        ("nothing given", automatic, "#4477aa"),
+        ("default", automatic, "#4477aa"),
         ("FPDFP, 20 levels", paper, "#ee6677"),
     ):
         error = result.history.objective / best.objective - 1
@@ -51,7 +51,7 @@ def main() -> None:
     errors.legend(frameon=False)
     order = np.argsort(best.x)
     coefficients.bar(np.arange(30), best.x[order], color="#bbbbbb", width=0.9, label="the minimum")
-    coefficients.plot(np.arange(30), automatic.x[order], ".", color="#4477aa", label="nothing given")
+    coefficients.plot(np.arange(30), automatic.x[order], ".", color="#4477aa", label="default")
     coefficients.set(xlabel="feature, sorted", ylabel="coefficient", title=f"a graph of {graph.edges} edges")
     coefficients.legend(frameon=False)
     for axes in (errors, coefficients):

@@ -4,7 +4,7 @@
 
 The data are the 569 tumours of scikit-learn's breast-cancer set, thirty measurements each. The hospitals differ as real
 ones do: a screening centre sees small, mostly benign tumours; a referral centre large, mostly malignant ones; a general
-hospital something of both. Draws three pictures, and prints what docs/estimators.md shows.
+hospital some of both. The script draws three pictures and prints the table in docs/estimators.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HOSPITALS = ("general", "referral", "screening")
 
 
 def hospitals(X: Any, y: Any, seed: int = 0) -> Any:
-    """Say where each patient goes: the larger the tumour, the likelier to the referral centre."""
+    """Return the hospital of each patient: the larger the tumour, the more likely the referral centre."""
     generator = np.random.default_rng(seed)
     size = (X[:, 0] - X[:, 0].mean()) / X[:, 0].std() + 0.5 * generator.standard_normal(len(y))
     anywhere = generator.random(len(y)) < 0.25
@@ -33,7 +33,7 @@ def hospitals(X: Any, y: Any, seed: int = 0) -> Any:
 
 
 def model() -> fpdfp.FederatedLogisticRegression:
-    """The model that all of them fit."""
+    """Return the model that all hospitals fit."""
     return fpdfp.FederatedLogisticRegression(
         penalty="graph", graph_form="differences", alpha=0.003, graph_alpha=0.3, standardize=True
     )

@@ -1,13 +1,13 @@
-"""Total variation in two dimensions: five cameras have noisy pictures of one scene, with parts missing.
+"""Total variation in two dimensions: five cameras have noisy images of one scene, with missing pixels.
 
     python examples/image_denoising.py --output image_denoising.png
 
-Each camera keeps its picture, in which it could not see half of the pixels. They minimise together
+Each camera keeps its image, in which half of the pixels are missing. Together they minimise
 
     1/5 Σ_i 1/2 ‖M_i (x − b_i)‖² + μ ‖∇x‖_{1,2}
 
-where M_i keeps the pixels that camera i has seen. The losses are functions of our own, through `losses.Custom`; the
-gradient in two dimensions is `linops.Gradient`, and `GroupL12` takes the length of the gradient at every pixel.
+where M_i selects the pixels of camera i. The losses are our own functions, given to `losses.Custom`. The map B is
+`linops.Gradient` in two dimensions, and `GroupL12` sums the length of the gradient over the pixels.
 """
 
 from __future__ import annotations

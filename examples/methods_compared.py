@@ -1,12 +1,12 @@
-"""Eight methods on one sparse problem, with as many rounds and the same clients for each.
+"""Eight methods on one sparse problem, with the same number of rounds and the same clients.
 
     python examples/methods_compared.py --output methods_compared.png
 
-Ten sites agree on five of fifty coefficients and differ in some others. All minimise the same least squares with an
-l1 penalty, five sites in a round, each with a step that suits it. Two things can be seen: how near they come, and how
-many coefficients they keep. The mean of sparse models is dense (FedMiD); the prox of a mean is not (dual averaging,
-the shifted method); subgradients are never exactly zero (FedAvg). Messages are at full precision, but for what
-`fpdfp.solve` does with nothing given, which sends quantized ones.
+Ten sites agree on five of fifty coefficients and differ in some others. All methods minimise the same least squares
+with an l1 penalty, with five sites per round, each method with its own step. The plots show how close to the minimum
+they come and how many coefficients they keep. The mean of sparse models is dense (FedMiD); the prox of a mean is sparse
+(dual averaging, the shifted method); subgradient steps never give exact zeros (FedAvg). Messages are sent at full
+precision, except by the default of `fpdfp.solve`, which quantizes them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def problem() -> fpdfp.Problem:
     return fpdfp.Problem(fpdfp.losses.LeastSquares(X, y, clients=site, l2=0.01), fpdfp.penalties.L1(0.1))
 
 
-#: By name: a colour, and the method. None is what `solve` takes by itself.
+#: By name: a colour and the method. None is the default of `solve`.
 METHODS: dict[str, tuple[str, fpdfp.methods.Method | None]] = {
     "FedSGD (∂)": ("#bbbbbb", fpdfp.FedSGD(step=0.1, penalty="subgradient")),
     "FedAvg (∂), τ = 5": ("#ccbb44", fpdfp.FedAvg(step=0.02, local_steps=5, penalty="subgradient")),
@@ -41,7 +41,7 @@ METHODS: dict[str, tuple[str, fpdfp.methods.Method | None]] = {
     "Fast-FedDualAvg, τ = 5": ("#66ccee", fpdfp.FastFedDualAvg(step=0.1, local_steps=5)),
     "FPDFP": ("#228833", fpdfp.FPDFP()),
     "RandProx": ("black", fpdfp.RandProx()),
-    "nothing given": ("#4477aa", None),
+    "default": ("#4477aa", None),
 }
 
 

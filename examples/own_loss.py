@@ -1,10 +1,10 @@
-"""A loss of one's own: Huber's, which outliers do not drag along.
+"""Custom loss: Huber's loss, which is robust against outliers.
 
     python examples/own_loss.py --output own_loss.png
 
-Six weather stations have measured the same yearly curve; one in ten of their values is badly wrong. `losses.Custom`
-takes two functions, a value and a gradient of client i, and everything else is as for the losses that come with the
-package: methods, quantized messages, participation, checkpoints. Squared errors are shown for comparison.
+Six weather stations have measured the same yearly curve; one in ten of their values is an outlier. `losses.Custom`
+takes two functions, the value and the gradient of client i. Everything else works as with the losses of the package:
+methods, quantized messages, participation, checkpoints. Squared errors are shown for comparison.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Bits against accuracy: what fewer levels save, and what they cost.
+"""Bits against accuracy: what fewer quantization levels save, and what they cost.
 
     python examples/quantization.py --output quantization.png
 
-Logistic regression with a ridge and a fused penalty among twenty clients, all of them in every round. FPDFP, at a
-constant step, sends its iterates through QSGD of 1, 5 and 20 levels, or exactly: the fewer levels, the higher the
-floor at which it ends, and even exact messages have one. The shifted method sends differences that vanish, so that
-few levels slow it down and cost it nothing in the end. Every bit is counted.
+Logistic regression with a ridge and a fused penalty, with twenty clients, all of them in every round. FPDFP with a
+constant step sends its iterates through QSGD with 1, 5 or 20 levels, or exactly. The fewer the levels, the larger the
+error at which it stalls, and it stalls even with exact messages. The shifted method sends differences that vanish, so
+few levels slow it down but do not limit its accuracy. Every bit is counted.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Three sites reconstruct a volume from projections that none of them gives away.
+"""Three sites reconstruct a volume from projections that stay at the sites.
 
     python examples/tomography.py
 
-Each site holds a third of the views of a cone-beam scan of a thorax-like phantom. They minimise together
+Each site holds a third of the views of a cone-beam scan of a thorax-like phantom. Together they minimise
 
     1/V Σ_views ½ ‖A_view x − b_view‖² + μ ‖∇x‖_{1,2}
 
-once with nothing chosen by hand, and once with all projections in one place, for comparison.
+with the default settings of `fpdfp.solve`. For comparison, a reconstruction with all projections in one place follows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> None:
     scan = ct.ConeBeam.circular((48, 48, 12), (96, 64), views=45, source=19.2, panel=28.8, voxel=0.1)
     chest = ct.phantoms.thorax(scan)
     truth = chest.volume(scan)
-    # Exact line integrals of the ellipsoids, not of the voxels: the reconstruction starts from no crime.
+    # Exact line integrals of the ellipsoids, not of the voxels, which would flatter the reconstruction.
     noise = np.random.default_rng(0).standard_normal(scan.data_shape)
     projections = (chest.project(scan) + 0.15 * noise).astype(np.float32)
 

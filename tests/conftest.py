@@ -19,6 +19,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests import warm
+
 # The same examples every time: a failure in CI can be seen again anywhere.
 settings.register_profile("fpdfp", deadline=None, derandomize=True, max_examples=40, database=None)
 settings.load_profile("fpdfp")
@@ -30,6 +32,13 @@ TOGETHER = {
     "test_reconstruct.py", "test_report.py", "test_report_browser.py", "test_reproduce.py", "test_site.py",
 }  # fmt: skip
 BESIDE = {"test_the_code_of_a_page_with_a_cluster_runs": "tests/test_ray.py"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile kernels before several test processes would do it, each for itself."""
+    if config.getoption("numprocesses", None) and "PYTEST_XDIST_WORKER" not in os.environ and warm.is_cold():
+        print("compiling kernels, once …", flush=True)
+        warm.compile_all()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,6 +1,9 @@
 """Decode damaged messages, most of them with a checksum that is right, and see that nothing bad comes of it.
 
     python -m tests.fuzz --messages 1000000 --seed 1 --jobs 2
+    python -m tests.fuzz --requests 1000000 --seed 1 --jobs 2
+
+The second sends forged requests to a site (:mod:`tests.fuzz_requests`).
 
 A message is refused with MessageError, or it gives a finite array of the shape and dtype expected, soon. Message i of a
 seed is always the same: ``--first i --messages 1`` makes it again.
@@ -10,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import importlib.util
 import math
 import multiprocessing
@@ -21,6 +25,8 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -313,29 +319,35 @@ def run_chunk(task: tuple[int, int, int]) -> Outcome:
     return run(*task)
 
 
-def outcomes(tasks: list[tuple[int, int, int]], jobs: int) -> Iterator[Outcome]:
-    """Do the tasks, here or in other processes."""
-    if jobs == 1:
-        prepare()
-        yield from map(run_chunk, tasks)
-        return
+def outcomes(kind: Any, tasks: list[tuple[int, int, int]], jobs: int) -> Iterator[Outcome]:
+    """Do the tasks in other processes, so that one which crashes is seen."""
     os.environ.setdefault("NUMBA_NUM_THREADS", "1")
-    with multiprocessing.get_context("spawn").Pool(jobs, initializer=prepare) as pool:
-        yield from pool.imap_unordered(run_chunk, tasks)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, initializer=kind.prepare) as pool:
+        found = {pool.submit(kind.run_chunk, task): task for task in tasks}
+        for future in as_completed(found):
+            try:
+                yield future.result()
+            except BrokenProcessPool:
+                first, count, _ = found[future]
+                yield Outcome(count, 0, [Failure(first, b"", f"a process died, at one of these {count} or of others")])
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Decode damaged messages.")
+    parser = argparse.ArgumentParser(description="Decode damaged messages, or send forged requests to a site.")
     parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--requests", type=int, help="send so many requests instead")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="the number of the first message")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
+    kind = importlib.import_module("tests.fuzz" if options.requests is None else "tests.fuzz_requests")
+    options.messages = options.requests or options.messages
     end = options.first + options.messages
     tasks = [(begin, min(CHUNK, end - begin), options.seed) for begin in range(options.first, end, CHUNK)]
     count = accepted = failed = 0
     begin = time.perf_counter()
-    for done, outcome in enumerate(outcomes(tasks, options.jobs), 1):
+    for done, outcome in enumerate(outcomes(kind, tasks, options.jobs), 1):
         count, accepted, failed = count + outcome.total, accepted + outcome.accepted, failed + len(outcome.failures)
         for failure in outcome.failures[:10]:
             print(f"seed {options.seed}, message {failure.number}: {failure.what}\n{failure.message.hex()}")
@@ -345,8 +357,7 @@ def main() -> int:
             print(
                 f"{count}: {refused} refused, {accepted} accepted, {failed} failed, {rate:.0f} messages/s", flush=True
             )
-    kind = resource.RUSAGE_SELF if options.jobs == 1 else resource.RUSAGE_CHILDREN
-    memory = resource.getrusage(kind).ru_maxrss / 1024
+    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     print(f"at most {memory:.0f} MiB of memory in a process")
     if memory > MEMORY:
         print(f"more than {MEMORY} MiB: a message made its reader allocate more than its limit allows")

@@ -83,12 +83,12 @@ def prepare(problem: fpdfp.Problem, method: Any, **options: Any) -> Any:
     return prepare(problem, method, RunOptions(**{"rounds": 10} | options)).algorithm
 
 
-def long(values: Any, too_long: bool) -> Any:
-    """Return the values of a test's parameters, marked where it takes too long for every change."""
+def slow(values: Any, is_slow: bool) -> Any:
+    """Return the values of a test's parameters, marked where it takes longer than a person waits for."""
     import pytest
 
     many = values if isinstance(values, tuple) else (values,)
-    return pytest.param(*many, marks=[pytest.mark.long] if too_long else [])
+    return pytest.param(*many, marks=[pytest.mark.slow] if is_slow else [])
 
 
 def zoo() -> dict[str, fpdfp.Problem]:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 import fpdfp
+from fpdfp.engines import spec
 from fpdfp.engines.crew import Crew
+from fpdfp.engines.job import Job
 from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.portable import job_of, key_of, portable, request_of
-from fpdfp.engines.site import Job, Site
+from fpdfp.engines.portable import job_of, key_of, request_of
+from fpdfp.engines.site import Site
 from fpdfp.errors import AbsentError
 
 #: Called with the site's number, the request and the reply as bytes; returns what arrives, None for nothing.
@@ -43,7 +45,7 @@ class Loopback(Crew):
         return [f"site {number}" for number in range(len(self.parts))]
 
     def portable(self, value: Any) -> Any:
-        return portable(value)
+        return spec.dump(value)
 
     def key(self, job: Job) -> str:
         return key_of(job, self.run_id)

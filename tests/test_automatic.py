@@ -14,8 +14,8 @@ from fpdfp import ShiftedPDFP, compress, linops, losses, penalties
 from fpdfp.precondition import exchange
 from tests import helpers
 
-#: What takes some 20 seconds each: a grid of methods by hand.
-LONG = {"softmax", "sparse logistic, samples", "TV and non-negative", "non-negative"}
+#: A grid of methods by hand takes 5 to 20 seconds: after every change for a problem with B, one without, a smooth one.
+QUICK = {"graph-guided", "lasso", "smooth"}
 
 
 def cost(problem: fpdfp.Problem, best: float, method: Any = None, **arguments: Any) -> tuple[float, float]:
@@ -31,7 +31,7 @@ def cost(problem: fpdfp.Problem, best: float, method: Any = None, **arguments: A
     return (result.rounds, result.bits_up) if result.status == "stopped" else (np.inf, np.inf)
 
 
-@pytest.mark.parametrize("name", [helpers.long(name, name in LONG) for name in helpers.zoo()])
+@pytest.mark.parametrize("name", [helpers.slow(name, name not in QUICK) for name in helpers.zoo()])
 def test_within_twice_the_best_by_hand(name: str) -> None:
     problem = helpers.zoo()[name]
     best = fpdfp.reference_solution(problem, tol=1e-10).objective
@@ -72,7 +72,7 @@ def test_a_method_that_is_given_runs_as_it_is() -> None:
     assert given.bits_up == 3 * 5 * (36 * 64 + 2 * 80)
 
 
-@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("n", [helpers.slow(n, n != 2) for n in (1, 2, 5)])
 @pytest.mark.parametrize("name", helpers.zoo())
 def test_it_never_diverges(name: str, n: int) -> None:
     problem = helpers.zoo()[name]

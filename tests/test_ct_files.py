@@ -122,7 +122,7 @@ def test_matlab_files(tmp_path: Path, image: Any) -> None:
     scipy.io.savemat(path, {"img": image, "mask": image > 0}, do_compression=True)
     np.testing.assert_array_equal(load_volume(path, variable="mask").data, (image > 0).astype(np.float32))
     with pytest.raises(
-        ValueError, match=r"variable must say .* several arrays .*'img' \(5, 4, 3\), 'mask' \(5, 4, 3\)"
+        ValueError, match=r"variable must name .* several arrays .*'img' \(5, 4, 3\), 'mask' \(5, 4, 3\)"
     ):
         load_volume(path)
     with pytest.raises(ValueError, match=r"variable must name an array of .*got 'head'; its arrays: 'img'"):
@@ -322,7 +322,7 @@ def test_no_transmission_is_clipped_with_a_warning(rng: np.random.Generator) -> 
     lines, raw, flat, dark = recorded(rng)
     raw[0, 1, 2] = dark[1, 2] - 5
     raw[2, 0, 0] = dark[0, 0]
-    with pytest.warns(AccuracyWarning, match="2 of 72 pixels have a transmission under 0.0001"):
+    with pytest.warns(AccuracyWarning, match="2 of 72 pixels have a transmission below 0.0001"):
         found = line_integrals(raw, flat, dark, clip=1e-4)
     assert found[0, 1, 2] == found[2, 0, 0] == np.float32(-np.log(1e-4))
     np.testing.assert_allclose(found[1], lines[1], rtol=1e-5, atol=1e-6)

@@ -14,6 +14,7 @@ from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.losses import ProjectionLosses
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.rng import Draws
+from tests import helpers
 
 SHAPE, VIEWS = (8, 7, 4), 11
 OWNERS = np.array(["b", "a", "c", "a", "a", "b", "c", "a", "a", "c", "a"])
@@ -197,7 +198,7 @@ def total_variation(nonnegative: bool = False, **kwargs: Any) -> fpdfp.Problem:
     return fpdfp.Problem(losses(**kwargs), both, linops.VStack([linops.Gradient(SHAPE), linops.Identity(SHAPE)]))
 
 
-@pytest.mark.parametrize("nonnegative", [False, True])
+@pytest.mark.parametrize("nonnegative", [False, helpers.slow(True, True)])
 def test_methods_reconstruct(nonnegative: bool) -> None:
     problem = total_variation(nonnegative)
     best = fpdfp.solve(problem, fpdfp.PDFP(), rounds=600, progress=False)

@@ -73,7 +73,9 @@ def test_counts_and_transmissions_are_warned_of(name: str, gain: float) -> None:
 
 def test_integers_are_counts() -> None:
     for use in uses(np.ones(scan().data_shape, dtype=np.uint16), scan()):
-        with pytest.raises(TypeError, match="projections must be line integrals, got uint16, as counts have"):
+        with pytest.raises(
+            TypeError, match="must be line integrals in floating point, got uint16, which looks like counts"
+        ):
             use()
 
 

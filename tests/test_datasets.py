@@ -741,7 +741,7 @@ def test_what_to_do_by_hand_is_said(
             load("tiny", **options)
         said = str(caught.value)
         assert f"data set 'tiny' is not on this machine, and {why}" in said
-        assert f"Fetch {tiny.url} by hand" in said
+        assert f"Download {tiny.url} yourself" in said
         assert f"{tmp_path / 'data' / 'tiny.scale.bz2'} or {cache / 'tiny.scale.bz2'}" in said
         assert "unpacked, without .bz2, is as good" in said
     assert not cache.exists() or list(cache.iterdir()) == []
@@ -860,7 +860,7 @@ def test_the_bar_counts_whether_or_not_the_server_announces(announced: int, tota
             {"content": bz2.compress(TINY)[:-9], "announced": len(bz2.compress(TINY))},
             "downloading it failed: .*Incomplete",
         ),
-        ({"status": 404}, "downloading it failed: 404 .*Fetch http.* by hand and put it at .*cache/tiny.scale.bz2"),
+        ({"status": 404}, "downloading it failed: 404 .*Download http.* yourself and put it at .*cache/tiny.scale.bz2"),
         ({"status": 500}, "downloading it failed: 500"),
     ],
 )
@@ -883,7 +883,7 @@ def test_a_wrong_checksum_names_both(server: Server, tiny: registry.Registered) 
 
 def test_downloads_to_where_nothing_can_be_written(server: Server, cache: Path) -> None:
     write(cache, b"a file where the folder should be")
-    with pytest.raises(DataSetError, match=r"downloading it failed: .*Fetch http"):
+    with pytest.raises(DataSetError, match=r"downloading it failed: .*Download http"):
         load("tiny")
     assert server.asked == []
 

@@ -351,5 +351,5 @@ def test_a_narrow_overlap_leaves_no_bias(offset: float) -> None:
 @pytest.mark.parametrize("offset", [-25.0, 19.3, 20.0])
 def test_a_panel_that_does_not_see_the_axis_is_told(offset: float) -> None:
     geometry = scan((40, 40, 8), (40, 24), views=60, source=80.0, panel=120.0, pixel=1.0, offset=(offset, 0.0))
-    with pytest.warns(AccuracyWarning, match="the panel does not see the axis"):
+    with pytest.warns(AccuracyWarning, match="the panel hardly sees the axis of rotation"):
         fdk(np.ones(geometry.data_shape), geometry)

@@ -205,7 +205,6 @@ def test_nothing_can_be_read_on_the_wire(calm: Calm) -> None:
 # A run in which the server is killed twice.
 
 
-@pytest.mark.deployment
 def test_a_server_that_is_killed_goes_on_to_the_same_bits(trial: Trial) -> None:
     federation = trial.federation
     sites, rounds = ["north", "east"], 2
@@ -276,7 +275,6 @@ def confirmed(log: str) -> dict[int, list[int]]:
     return {int(round_): [int(one) for one in counts.split(",")] for round_, counts in found}
 
 
-@pytest.mark.deployment
 @pytest.mark.parametrize(
     ("site", "words"),
     [
@@ -292,7 +290,6 @@ def test_nonsense_is_refused_by_name(troubled: Outcome, site: str, words: str) -
     assert re.search(rf"the reply of {site} is refused: .*{words}", troubled.log), troubled.log
 
 
-@pytest.mark.deployment
 def test_what_is_refused_does_not_count(troubled: Outcome) -> None:
     assert troubled.summary["refused"] == 5
     counts = confirmed(troubled.log)
@@ -300,7 +297,6 @@ def test_what_is_refused_does_not_count(troubled: Outcome) -> None:
     assert [counts[k][3] for k in (1, 2, 3)] == [1, 1, 1]
 
 
-@pytest.mark.deployment
 def test_a_round_ends_at_its_deadline(troubled: Outcome, trial: Trial) -> None:
     """South is slow in round 4, and north dies in round 5: the others' replies are enough."""
     counts = confirmed(troubled.log)
@@ -313,7 +309,6 @@ def test_a_round_ends_at_its_deadline(troubled: Outcome, trial: Trial) -> None:
     assert counts[LONG][3] > counts[4][3]
 
 
-@pytest.mark.deployment
 def test_who_was_killed_takes_part_again(troubled: Outcome, trial: Trial) -> None:
     counts = confirmed(troubled.log)
     assert "east is absent" in troubled.log
@@ -325,7 +320,6 @@ def test_who_was_killed_takes_part_again(troubled: Outcome, trial: Trial) -> Non
     assert min(one for one in worked(trial.state("east")) if one >= 0) > 5
 
 
-@pytest.mark.deployment
 def test_trouble_does_not_spoil_the_result(troubled: Outcome) -> None:
     print(f"{troubled.seconds:.1f} s, {troubled.summary}")
     problem = flower_trial.problem()

@@ -19,10 +19,11 @@ from typer.testing import CliRunner
 pytest.importorskip("flwr")
 
 import fpdfp
+from fpdfp.engines import spec
 from fpdfp.engines.crew import Crew
+from fpdfp.engines.job import Job
 from fpdfp.engines.parcel import pack
-from fpdfp.engines.portable import key_of, portable
-from fpdfp.engines.site import Job
+from fpdfp.engines.portable import key_of
 from fpdfp.errors import AbsentError, MessageError
 from fpdfp.flower import outbox
 from fpdfp.flower.client import client_app, respond
@@ -61,7 +62,7 @@ class Direct(Crew):
         return list(self.configs)
 
     def portable(self, value: Any) -> Any:
-        return portable(value)
+        return spec.dump(value)
 
     def key(self, job: Job) -> str:
         return key_of(job, self.run_id)

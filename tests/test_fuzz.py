@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests import fuzz
+from fpdfp.engines.sendable import classes
+from tests import fuzz, fuzz_requests
+from tests.fuzz_requests import at, places
 
 
 def test_damaged_messages_do_no_harm() -> None:
@@ -10,3 +12,16 @@ def test_damaged_messages_do_no_harm() -> None:
     outcome = fuzz.run(0, 20_000, seed=0)
     assert outcome.failures == []
     assert 0.02 * outcome.total < outcome.accepted < 0.5 * outcome.total  # they get past the checksum, but not far
+
+
+def test_forged_requests_do_no_harm() -> None:
+    fuzz_requests.prepare()
+    outcome = fuzz_requests.run(0, 4000, seed=0)
+    assert outcome.failures == []
+    assert 0.02 * outcome.total < outcome.accepted < 0.5 * outcome.total
+
+
+def test_every_class_that_may_be_sent_is_forged() -> None:
+    trees = [recorded.tree for recorded in fuzz_requests.corpus()]
+    found = {at(tree, path) for tree in trees for path in places(tree) if path[-1] == "class"}
+    assert found == set(classes())

@@ -143,7 +143,7 @@ def check_losses() -> None:
             try:
                 losses.values(wrong, everyone)
             except TypeError as error:
-                assert "x must be where the projections are" in str(error)  # noqa: PT017 - runs without pytest
+                assert "x must be on the device of the projections" in str(error)  # noqa: PT017 - runs without pytest
             else:
                 raise AssertionError("x in the other memory was taken")
 

@@ -93,7 +93,7 @@ def test_moments_of_sparse_rows_and_of_rows_in_any_order() -> None:
     np.testing.assert_allclose(sparse.covariance, dense.covariance, atol=1e-14)
     np.testing.assert_allclose(Moments.of(X).covariance, dense.covariance, atol=1e-14)
     assert dense.numbers == 1 + 5 + 15
-    with pytest.raises(ValueError, match="moments must be of as many features, got 5 and 3"):
+    with pytest.raises(ValueError, match="moments must have the same number of features, got 5 and 3"):
         _ = dense + Moments.of(np.ones((2, 3)))
 
 
@@ -191,13 +191,13 @@ GIVEN: list[tuple[Any, str]] = [
     (lambda: as_graph(np.full((3, 3), np.nan), 3), "graph must be finite"),
     (lambda: as_graph([(0, 3)], 3), "graph: a feature must be an integer of at least 0 and at most 2, got 3"),
     (lambda: as_graph([(0, 0)], 3), r"graph: an edge must join two features, got \(0, 0\)"),
-    (lambda: as_graph([(0, 1), (1, 0)], 3), "graph: the edge 1, 0 is there twice"),
+    (lambda: as_graph([(0, 1), (1, 0)], 3), "graph: the edge 1, 0 is given twice"),
     (lambda: as_graph([(0, 1, 2, 3)], 3), r"graph: an edge must be \(i, j\) or \(i, j, weight\)"),
     (lambda: as_graph([(0, 1, np.inf)], 3), "graph: the weight of an edge must be a finite number"),
     (lambda: as_graph([("a", "b")], 3, ["a", "c", "d"]), "graph: there is no feature named 'b'"),
     (lambda: as_graph([("a", "b")], 3, ["a", "b"]), "feature_names must hold 3 different names, got 2"),
     (lambda: as_graph(directed(), 3), "graph must not be directed"),
-    (lambda: as_graph(as_graph([], 4), 3), "graph must have 3 features, as the data has, got 4"),
+    (lambda: as_graph(as_graph([], 4), 3), "graph must have the 3 features of the data, got 4"),
     (lambda: as_graph([], 0), "n_features must be an integer of at least 1"),
     (lambda: as_graph([], 3).structure("edges"), "form must be one of 'weights', 'differences'"),
     (lambda: feature_graph(np.eye(3), clients=[0, 1]), "clients must have one entry for each of the 3 rows"),

@@ -218,7 +218,7 @@ REFUSED: list[tuple[Any, str]] = [
         pyproximal.VStack([pyproximal.L1(0.1), pyproximal.Box(-1.0, 1.0)], nn=[6, 6]),
         "for a sum of parts with constraints use fpdfp.penalties.Stacked",
     ),
-    (pyproximal.L1(lambda count: 1.0 / (1 + count)), "must depend on its arguments alone, but it gave two results"),
+    (pyproximal.L1(lambda count: 1.0 / (1 + count)), "must depend only on its arguments, but it gave two results"),
     (pyproximal.L21(5), r"pyproximal.L21 cannot be used for Bx of shape \(12,\)"),
     (pyproximal.L1, r"got the class L1: make one, as L1\(…\)"),
     (0.1, "penalty must be one of fpdfp.penalties, or an object with prox"),
@@ -236,9 +236,9 @@ def test_what_needs_more_than_a_prox_says_so() -> None:
     assert problem.duality_gap(np.zeros(FEATURES), np.zeros(FEATURES)) is None
     with pytest.raises(NotImplementedError, match=r"the conjugate of pyproximal.L1 is not known"):
         problem.penalty.conjugate(np.zeros(FEATURES))
-    with pytest.raises(ValueError, match=r"pyproximal.L1 has no subgradient that is known here, only a prox"):
+    with pytest.raises(ValueError, match=r"the subgradient of pyproximal.L1 is not known, only its prox"):
         fpdfp.solve(problem, fpdfp.FedAvg(step=0.1, penalty="subgradient"), rounds=2)
-    with pytest.raises(NotImplementedError, match=r"pyproximal.L1 has no derivative of its prox that is known here"):
+    with pytest.raises(NotImplementedError, match=r"the derivative of the prox of pyproximal.L1 is not known"):
         fpdfp.reference_solution(problem)
 
 

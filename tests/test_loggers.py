@@ -252,9 +252,9 @@ def test_a_run_of_mlflow_that_is_active_is_left_open(client: Any, monkeypatch: p
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"experiment": ""}, "experiment must be a text that is not empty, got ''"),
-        ({"name": 3}, "name must be a text that is not empty, got 3"),
-        ({"tags": ["a"]}, "tags must be a dictionary of texts, got list"),
+        ({"experiment": ""}, "experiment must be a non-empty string, got ''"),
+        ({"name": 3}, "name must be a non-empty string, got 3"),
+        ({"tags": ["a"]}, "tags must be a dictionary of strings, got list"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
@@ -300,7 +300,7 @@ def test_trouble_with_a_log_does_not_end_a_run(tmp_path: Path) -> None:
             super().evaluated(run)
 
     with pytest.warns(
-        RuntimeWarning, match=r"Away could not log \(OSError: no route to host\); the run goes on"
+        RuntimeWarning, match=r"Away could not log \(OSError: no route to host\); the run continues"
     ) as told:
         result = solve(Away(tmp_path))
     assert len(told) == 1

@@ -1,8 +1,7 @@
-"""The package as a whole: import, layers, command line."""
+"""The package as a whole: import and command line."""
 
 from __future__ import annotations
 
-import ast
 import json
 import subprocess
 import sys
@@ -10,14 +9,12 @@ from importlib import metadata
 from pathlib import Path
 
 import numpy as np
-import pytest
 from typer.testing import CliRunner
 
 import fpdfp
 from fpdfp.cli import app
 from fpdfp.experiments import demo
 
-SOURCE = Path(fpdfp.__file__).parent
 HEAVY = (
     "numba",
     "scipy",
@@ -32,25 +29,6 @@ HEAVY = (
     "flwr",
     "ray",
 )
-#: What a layer may import: itself and everything to its right.
-LAYERS = (
-    "__main__",
-    "cli",
-    "experiments",
-    "declarative",
-    "report",
-    "loggers",
-    "runs",
-    "flower",
-    "estimators",
-    "engines",
-    "methods",
-    "precondition",
-    "reference",
-    "problem",
-)
-#: Reconstruction is an application, as the estimators are, though it lives with what it is made of.
-APPLICATIONS = ("ct/reconstruct.py",)
 
 
 def test_import_is_light() -> None:
@@ -59,35 +37,14 @@ def test_import_is_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def imports(path: Path) -> set[str]:
-    """The parts of the package that a file imports, anywhere in it."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module is not None:
-            if node.module == "fpdfp":
-                found |= {alias.name for alias in node.names}
-            elif node.module.startswith("fpdfp."):
-                found.add(node.module.split(".")[1])
-    return found
-
-
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_nothing_imports_upwards(path: Path) -> None:
-    part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-    if part == "__init__":
-        return
-    if path.relative_to(SOURCE).as_posix() in APPLICATIONS:
-        part = "estimators"
-    rank = LAYERS.index(part) if part in LAYERS else len(LAYERS)
-    assert not {name for name in LAYERS[:rank] if name in imports(path) and name != part}
-    # Compression is the business of engines; a method only names what goes with the exchange before the first round.
-    if part == "methods" and path.name not in ("base.py", "shifted.py"):
-        assert "compress" not in imports(path)
-
-
 def test_version_is_that_of_the_installed_package() -> None:
     assert metadata.version("fpdfp") == fpdfp.__version__
     assert CliRunner().invoke(app, ["--version"]).output.strip() == fpdfp.__version__
+
+
+def test_the_package_is_a_command_too() -> None:
+    called = [sys.executable, "-m", "fpdfp", "--version"]
+    assert subprocess.run(called, capture_output=True, text=True, check=True).stdout.strip() == fpdfp.__version__
 
 
 def test_the_demonstration(tmp_path: Path) -> None:

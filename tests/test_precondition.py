@@ -87,7 +87,7 @@ def test_clients_send_their_responses_once() -> None:
 
 def test_a_blur_takes_fewer_rounds_in_fourier_coordinates() -> None:
     problem = deblurring((16, 16))
-    best = fpdfp.solve(problem, fpdfp.ShiftedPDFP(), rounds=3000, evaluate_every=3000).objective
+    best = fpdfp.solve(problem, fpdfp.ShiftedPDFP(), rounds=500, evaluate_every=500).objective
 
     def rounds(kind: Any) -> int:
         method, quantizer = fpdfp.ShiftedPDFP(preconditioner=kind), fpdfp.QSGD(7, norm="max")
@@ -97,8 +97,9 @@ def test_a_blur_takes_fewer_rounds_in_fourier_coordinates() -> None:
 
         return fpdfp.solve(problem, method, rounds=400, compressor=quantizer, callbacks=[close]).rounds
 
-    assert rounds("fourier") < 0.6 * rounds(None)
-    assert rounds("auto") == rounds("fourier")
+    in_fourier = rounds("fourier")
+    assert in_fourier < 0.6 * rounds(None)
+    assert rounds("auto") == in_fourier
 
 
 @pytest.mark.parametrize("kind", [precondition.Whitening, precondition.Scaling])

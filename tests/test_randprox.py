@@ -54,7 +54,7 @@ COMPRESSORS = [fpdfp.QSGD(1, norm="max"), compress.RandK(3), compress.Full()]
 
 @pytest.mark.parametrize("local_steps", [None, 2])
 @pytest.mark.parametrize("compressor", COMPRESSORS, ids=repr)
-@pytest.mark.parametrize("n", [2, 6])
+@pytest.mark.parametrize("n", [2, helpers.slow(6, True)])
 def test_local_steps_leave_no_bias(compressor: Any, n: int, local_steps: int | None) -> None:
     """To 1e-10 at a constant step, for any number of local steps, clients and messages that are right in the mean."""
     problem = helpers.fused_regression(spread=0.3)

@@ -92,9 +92,13 @@ def test_theorem_2_has_nothing_for_a_deficient_row_rank() -> None:
     assert theory.first_round(found, known) == len(found.gammas)
 
 
-@pytest.mark.slow
-def test_one_over_k() -> None:
-    found = theory.measure(True, True, theory.schedule_theorem2())
+#: Rounds and seeds from which a slope is taken: enough to tell, after every change, and for the margin.
+LENGTHS = [(1000, 4), pytest.param(theory.ROUNDS, theory.SEEDS, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize(("rounds", "seeds"), LENGTHS)
+def test_one_over_k(rounds: int, seeds: int) -> None:
+    found = theory.measure(True, True, theory.schedule_theorem2(), rounds=rounds, seeds=seeds)
     assert theory.slope(found.lyapunov) < -1.0 + MARGIN
 
 
@@ -107,16 +111,16 @@ def test_theorem_1_goes_on_falling_where_a_constant_step_stops() -> None:
     assert constant[:, 3000:].mean() > 0.7 * constant[:, 1000:2000].mean()
 
 
-@pytest.mark.slow
-def test_a_constant_step_would_fail() -> None:
-    found = theory.measure(True, True, fpdfp.steps.Constant(0.05), seeds=8)
+@pytest.mark.parametrize(("rounds", "seeds"), LENGTHS)
+def test_a_constant_step_would_fail(rounds: int, seeds: int) -> None:
+    found = theory.measure(True, True, fpdfp.steps.Constant(0.05), rounds=rounds, seeds=seeds)
     assert theory.slope(found.lyapunov) > -1.0 + 2 * MARGIN
 
 
-@pytest.mark.slow
-def test_a_wrong_prox_would_fail() -> None:
+@pytest.mark.parametrize(("rounds", "seeds"), LENGTHS)
+def test_a_wrong_prox_would_fail(rounds: int, seeds: int) -> None:
     wrong = TenPerCentOff(theory.WEIGHT)
-    found = theory.measure(True, True, theory.schedule_theorem2(), seeds=8, penalty=wrong)
+    found = theory.measure(True, True, theory.schedule_theorem2(), rounds=rounds, seeds=seeds, penalty=wrong)
     assert theory.slope(found.lyapunov) > -1.0 + 2 * MARGIN
 
 

@@ -113,6 +113,7 @@ def test_killed_workers_come_back(engine: fpdfp.engines.Ray, caplog: pytest.LogC
     assert problem.objective(result.x) / best - 1 < 1e-7
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_the_middle_of_a_round(cluster: None, tmp_path: Path) -> None:
     """It kills itself while it computes; the round goes on without it, and it comes back for the next."""
     problem = whole()
@@ -174,6 +175,7 @@ class Broken(Part):
         return gradients * np.nan if self.calls in (60, 80) and 0 in self.chosen else gradients
 
 
+@pytest.mark.slow
 def test_a_slow_worker_is_not_waited_for(cluster: None, caplog: pytest.LogCaptureFixture) -> None:
     problem = whole()
     with fpdfp.engines.Ray(lambda clients: Slow(whole().losses, clients), 6, actors=2, deadline=1.0) as engine:
@@ -187,6 +189,7 @@ def test_a_slow_worker_is_not_waited_for(cluster: None, caplog: pytest.LogCaptur
     assert problem.objective(result.x) / best - 1 < 1e-6
 
 
+@pytest.mark.slow
 def test_a_worker_that_sends_no_numbers(cluster: None, caplog: pytest.LogCaptureFixture) -> None:
     problem = whole()
     with fpdfp.engines.Ray(lambda clients: Broken(whole().losses, clients), 6, actors=2) as engine:
@@ -215,6 +218,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_server_killed_with_its_actors_goes_on(cluster: None, tmp_path: Path) -> None:
     """With mini-batches, so that clients remember more than the server can follow: the checkpoint has it."""
     path = tmp_path / "run.npz"
@@ -228,6 +232,7 @@ def test_a_server_killed_with_its_actors_goes_on(cluster: None, tmp_path: Path) 
     same(fpdfp.solve(problem, method, **options), resumed)
 
 
+@pytest.mark.slow
 def test_tomography_with_views_at_several_actors(cluster: None) -> None:
     geometry = ConeBeam.circular((16, 16, 6), (24, 12), views=24, source=60.0, panel=100.0)
     volume = np.random.default_rng(0).random(geometry.volume)

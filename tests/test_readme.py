@@ -1,4 +1,4 @@
-"""The code of the README and of the documentation runs, prints what the pages say it prints, and their links lead."""
+"""The code of the README and of the documentation runs and prints what the pages show; links and figures are right."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ import typer.main
 from typer.testing import CliRunner
 
 from fpdfp.cli import app
-from tests.pages import DOCS, LINK, PAGES, ROOT, WRITTEN, blocks, commands, compare, console
+from tests.pages import BLOCK, DOCS, LINK, PAGES, ROOT, WRITTEN, blocks, commands, compare, console
 
-#: What a block needs that a reader has anyway is in a comment of the page, which readers do not see.
+#: The README must stay short enough to be read.
+README_WORDS = 700
+#: What a reader has already, and a block needs, is in a comment of the page, which readers do not see.
 SETUP = re.compile(r"<!-- setup\n(.*?)-->", re.DOTALL)
 #: Pages that show what an example prints.
 EXAMPLES = {"hospitals": DOCS / "estimators.md", "tomography": DOCS / "ct.md"}
@@ -49,6 +51,11 @@ def is_output(page: Path, index: int) -> bool:
     return index > 0 and before.language == "python" and not "".join(lines[end : found[index].line - 2]).strip()
 
 
+def test_the_readme_is_short() -> None:
+    words = len((ROOT / "README.md").read_text().split())
+    assert words <= README_WORDS, f"README.md has {words} words; move details to a page of docs/"
+
+
 @pytest.mark.parametrize("page", RUNNABLE, ids=name)
 def test_the_code_of_a_page_prints_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -76,6 +83,7 @@ def test_the_code_of_a_page_prints_what_it_says(page: Path, tmp_path: Path, monk
                     compare(output, done.output)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", RAY, ids=name)
 def test_the_code_of_a_page_with_a_cluster_runs(page: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray")
@@ -88,20 +96,24 @@ def test_the_code_of_a_page_with_a_cluster_runs(page: Path, tmp_path: Path) -> N
     assert done.stdout.splitlines()[-1] == "finished"
 
 
-def test_what_is_printed_is_compared_wherever_it_is_shown() -> None:
-    loose = {
-        name(page)
-        for page in WRITTEN
+def outputs_of_others(page: Path) -> list[str]:
+    """Return the blocks of text that no Python of the page prints."""
+    return [
+        block.text
         for index, block in enumerate(blocks(page))
         if block.language == "text" and not is_output(page, index)
-    }
-    assert loose == {name(page) for page in EXAMPLES.values()}
+    ]
+
+
+def test_what_is_printed_is_compared_wherever_it_is_shown() -> None:
+    loose = {page for page in WRITTEN if outputs_of_others(page)}
+    assert loose == set(EXAMPLES.values())
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_examples_print_what_their_pages_say(example: str, tmp_path: Path) -> None:
     page = EXAMPLES[example]
-    (output,) = [block.text for block in blocks(page) if block.language == "text"]
+    (output,) = outputs_of_others(page)
     program = [sys.executable, str(ROOT / "examples" / f"{example}.py"), "--output", str(tmp_path)]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
     assert done.stderr == ""
@@ -138,16 +150,28 @@ def test_links_lead_somewhere(page: Path) -> None:
 FIGURE = re.compile(r"(?<![\w.])\d[\d,]*\.\d+(?:e[-+]?\d+)?|(?<![\w.])\d+e-\d+")
 
 
-@pytest.mark.parametrize("page", [DOCS / "results" / "index.md", DOCS / "choosing.md"], ids=name)
+COLLECTIONS = [ROOT / "README.md", DOCS / "results" / "index.md", DOCS / "choosing.md"]
+
+
+@pytest.mark.parametrize("page", COLLECTIONS, ids=name)
 def test_figures_that_are_collected_are_on_the_pages_that_they_come_from(page: Path) -> None:
     sources = [
-        ROOT / "README.md", DOCS / "engines.md", DOCS / "results" / "bits.md", DOCS / "results" / "methods-a9a.md",
-        *(DOCS / "results").rglob("claims.md"),
+        DOCS / "benchmarks.md", DOCS / "engines.md", DOCS / "messages.md", DOCS / "results" / "bits.md",
+        DOCS / "results" / "methods-a9a.md", *(DOCS / "results").rglob("claims.md"),
     ]  # fmt: skip
     known = {number(found) for source in sources for found in FIGURE.findall(source.read_text())}
-    missing = [found for found in FIGURE.findall(page.read_text()) if number(found) not in known]
+    prose = BLOCK.sub("", page.read_text())
+    missing = [found for found in FIGURE.findall(prose) if number(found) not in known]
     assert missing == []
 
 
 def number(text: str) -> float:
     return float(text.replace(",", ""))
+
+
+def test_the_architecture_names_files_that_exist() -> None:
+    text = (DOCS / "architecture.md").read_text()
+    named = set(re.findall(r"(?<![\w./])((?:[\w.]+/)*[\w.]+\.py)\b", text))
+    folders = ("", "compress")  # the section on messages names the files of this folder without it
+    roots = [ROOT, *(ROOT / "src" / "fpdfp" / folder for folder in folders)]
+    assert {name for name in named if not any((root / name).is_file() for root in roots)} == set()

@@ -17,7 +17,7 @@ from fpdfp.ct import device, phantoms
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.losses import ProjectionLosses
 from fpdfp.ct.quality import psnr
-from fpdfp.ct.reconstruct import reconstruct
+from fpdfp.ct.reconstruction import reconstruct
 
 SCAN = ConeBeam.circular((12, 12, 6), (18, 12), views=20, source=48.0, panel=72.0)
 TV = 0.3

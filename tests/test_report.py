@@ -341,7 +341,7 @@ def test_of_many_clients_some_of_all_sizes_are_shown(tmp_path: Path) -> None:
 def test_runs_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"runs must be folders of runs.*none in"):
         fpdfp.report.write(tmp_path, tmp_path / "report.html")
-    with pytest.raises(ValueError, match="there is nothing at"):
+    with pytest.raises(ValueError, match="does not exist"):
         fpdfp.report.write(tmp_path / "nowhere", tmp_path / "report.html")
     with pytest.raises(TypeError, match="runs must be folders of runs, got int"):
         fpdfp.report.write(3, tmp_path / "report.html")
@@ -603,7 +603,7 @@ def test_the_command_report_writes_a_page(recorded: Path, tmp_path: Path) -> Non
 def test_the_commands_name_what_is_missing(command: list[str], tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [*command, str(tmp_path / "nowhere")])
     assert done.exit_code == 2
-    assert "there is nothing at" in done.output
+    assert "does not exist" in done.output
     assert "Traceback" not in done.output
     assert "Example: fpdfp" in CliRunner().invoke(app, [*command, "--help"]).output
 

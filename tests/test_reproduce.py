@@ -35,6 +35,7 @@ from fpdfp.experiments.reproduce import reproduce
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 FIGURES = ("levels", "participation", "first-rounds", "steps", "bits", "against-bits")
+FILES = ["results.json", "claims.md", *(f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png"))]
 SMALL: dict[str, Any] = {"rounds": 30, "seeds": 2, "jobs": 1}
 
 
@@ -74,10 +75,10 @@ def test_everything_is_there(results: Path) -> None:
     assert [one["rounds"] for one in summary["horizons"]] == [15, 30]
 
 
+@pytest.mark.slow
 def test_the_same_call_gives_the_same_files(results: Path, tmp_path: Path) -> None:
     reproduce("breast-cancer", tmp_path, **SMALL)
-    names = ["results.json", "claims.md", *(f"{name}.svg" for name in FIGURES), *(f"{name}.png" for name in FIGURES)]
-    for name in names:
+    for name in FILES:
         assert (tmp_path / name).read_bytes() == (results / name).read_bytes(), name
 
 
@@ -87,11 +88,15 @@ def test_what_is_done_is_not_done_again(results: Path, tmp_path: Path) -> None:
     lines = runs.read_text().splitlines(keepends=True)
     # A crash cuts the last line off; a few more runs are missing.
     runs.write_text("".join(lines[:-4]) + lines[-4][:50])
+    for name in FILES:
+        (tmp_path / "copy" / name).unlink()
     reproduce("breast-cancer", tmp_path / "copy", **SMALL)
-    assert (tmp_path / "copy" / "results.json").read_bytes() == (results / "results.json").read_bytes()
+    for name in FILES:
+        assert (tmp_path / "copy" / name).read_bytes() == (results / name).read_bytes(), name
     assert len(runs.read_text().splitlines()) == len(lines)
 
 
+@pytest.mark.slow
 def test_an_interrupted_command_goes_on(results: Path, tmp_path: Path) -> None:
     for attempt in range(3):
         output = tmp_path / str(attempt)
@@ -107,11 +112,21 @@ def test_an_interrupted_command_goes_on(results: Path, tmp_path: Path) -> None:
         if running.returncode != 0:
             break
     assert running.returncode == 130
-    assert "the same command goes on" in errors
+    assert "the same command continues" in errors
     assert "Traceback" not in errors
     assert 5 <= len(runs.read_text().splitlines()) < len((results / "runs" / "runs.jsonl").read_text().splitlines())
     subprocess.run(command, check=True, capture_output=True)
     assert (output / "results.json").read_bytes() == (results / "results.json").read_bytes()
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fpdfp.experiments.reproduce.reproduce", interrupted)
+    done = CliRunner().invoke(app, ["reproduce", "breast-cancer", "--output", str(tmp_path)])
+    assert done.exit_code == 130
+    assert f"what is done is in {tmp_path}, and the same command goes on" in " ".join(done.output.split())
 
 
 def test_an_optimum_that_is_none_is_found_anew(results: Path, tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ def test_runs_are_found_under_folders_files_and_themselves(tmp_path: Path) -> No
     assert find(tmp_path) == expected
     assert find([tmp_path / "a" / "run.json", tmp_path]) == expected
     assert find(tmp_path / "a") == expected[:1]
-    with pytest.raises(RunFolderError, match="nothing at"):
+    with pytest.raises(RunFolderError, match="does not exist"):
         find(tmp_path / "c")
 
 

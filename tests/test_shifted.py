@@ -71,7 +71,7 @@ UNBIASED = [
 
 @pytest.mark.parametrize("momentum", [False, True])
 @pytest.mark.parametrize("compressor", UNBIASED, ids=repr)
-@pytest.mark.parametrize("n", [1, 3, 6])
+@pytest.mark.parametrize("n", [helpers.slow(n, n != 3) for n in (1, 3, 6)])
 def test_at_a_constant_step_it_has_no_floor(compressor: compress.Compressor, n: int, momentum: bool) -> None:
     """F(x) − F* to 1e-10 relative on a strongly convex problem, whoever takes part and however it is sent."""
     problem, method = helpers.fused_regression(spread=0.3), ShiftedPDFP(momentum=momentum)
@@ -101,7 +101,7 @@ BIASED = [
 
 @pytest.mark.parametrize("momentum", [False, True])
 @pytest.mark.parametrize("compressor", BIASED, ids=repr)
-@pytest.mark.parametrize("n", [1, 3, 6])
+@pytest.mark.parametrize("n", [helpers.slow(n, n != 3) for n in (1, 3, 6)])
 def test_biased_messages_have_no_floor_with_error_feedback(compressor: Any, n: int, momentum: bool) -> None:
     problem, method = helpers.fused_regression(spread=0.3), ErrorFeedbackPDFP(momentum=momentum)
     assert helpers.reaches(problem, method, 30_000, every=50, clients_per_round=n, compressor=compressor)

@@ -20,6 +20,7 @@ from fpdfp.engines.local import mean_of
 from fpdfp.methods import randprox, shifted
 from fpdfp.methods._forms import Primal
 from fpdfp.problem import LocalLosses
+from tests import helpers
 
 D, CLIENTS, MU = 3, 3, 0.1
 #: Outcomes of a compressor with their chances.
@@ -341,7 +342,7 @@ def randprox_growth(name: str, n: int, step: Any = "auto", rough: float = 1.0) -
     return largest
 
 
-@pytest.mark.parametrize("step", ["auto", 0.01, 100.0])
+@pytest.mark.parametrize("step", ["auto", helpers.slow(0.01, True), helpers.slow(100.0, True)])
 @pytest.mark.parametrize(("name", "n"), SETTINGS)
 def test_theorem_3_randprox(name: str, n: int, step: Any) -> None:
     assert randprox_growth(name, n, step) <= 1 + 1e-9

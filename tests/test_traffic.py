@@ -208,7 +208,7 @@ def contents(crew: Loopback, rounds: int) -> dict[str, int]:
             add("answers down", request["answers"]["arrays"])
             add("answers up", [reply["answers"]["answers"][0]])
         if "job" in request:
-            found["job down"] += arrays_in([request["job"]["model"]])
+            found["job down"] += arrays_in([request["job"]["fields"]["model"]])
         if "update" in request and request["update"]["round"] < rounds:
             message = request["update"]["message"]
             frames = [*message.get("whole", ()), *(frame for step in message.get("steps", ()) for frame in step)]

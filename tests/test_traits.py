@@ -114,8 +114,12 @@ def test_what_it_cannot_minimise_is_refused(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [fpdfp.FedSGD, fpdfp.FedAvg, fpdfp.FedPAQ, fpdfp.FedProx, fpdfp.Scaffold, fpdfp.FedADMM]
-)
+    "kind",
+    [
+        fpdfp.FedSGD, fpdfp.Scaffold,
+        *(helpers.slow(kind, True) for kind in (fpdfp.FedAvg, fpdfp.FedPAQ, fpdfp.FedProx, fpdfp.FedADMM)),
+    ],
+)  # fmt: skip
 def test_subgradients_minimise_the_composite_objective_and_ignoring_does_not(kind: Any) -> None:
     problem = helpers.graph_guided(clients=5, weight=0.1)
     best = fpdfp.reference_solution(problem).objective
@@ -257,14 +261,10 @@ def test_steps_that_a_client_alone_cannot_take_are_warned_of(kind: Any) -> None:
 ZOO = helpers.zoo()
 
 
-#: What takes some 20 seconds each.
-LONG = {
-    ("FedDualAvg", "TV and non-negative"),
-    ("FastFedDualAvg", "TV and non-negative"),
-    ("RandProx", "TV and non-negative"),
-    ("NewtonPDFP", "non-negative"),
-    ("NewtonPDFP", "box"),
-}
+#: After every change all methods on the paper's problem, on one without B, on several classes and on an image; the two
+#: that are run by default on everything. The rest, up to 20 seconds each, are slow.
+QUICK_PROBLEMS = {"graph-guided", "weighted lasso", "softmax", "isotropic TV"}
+QUICK_METHODS = {"FPDFP", "ShiftedPDFP"}
 
 
 def taken(kind: Any, problem: fpdfp.Problem) -> bool:
@@ -281,7 +281,7 @@ def taken(kind: Any, problem: fpdfp.Problem) -> bool:
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        helpers.long((kind, name), (kind.__name__, name) in LONG)
+        helpers.slow((kind, name), not (name in QUICK_PROBLEMS or kind.__name__ in QUICK_METHODS))
         for kind in METHODS
         for name in ZOO
         if taken(kind, ZOO[name])

@@ -37,19 +37,19 @@ class Example(NamedTuple):
 HOSPITALS = tuple(f"../images/hospitals-{name}.png" for name in ("coefficients", "graph", "patients"))
 EXAMPLES = (
     Example("graph_guided", "Graph-guided logistic regression", ("graph_guided.png",)),
-    Example("fused_lasso", "A fused lasso", ("fused_lasso.png",)),
+    Example("fused_lasso", "Fused lasso", ("fused_lasso.png",)),
     Example("image_denoising", "Total variation of an image", ("image_denoising.png",)),
     Example("hospitals", "Three hospitals", HOSPITALS),
     Example("tomography", "Tomography among three sites", ("../images/tomography.png",)),
     Example("quantization", "Bits against accuracy", ("quantization.png",)),
     Example("methods_compared", "Methods compared", ("methods_compared.png",)),
-    Example("own_loss", "A loss of one's own", ("own_loss.png",)),
+    Example("own_loss", "Custom loss", ("own_loss.png",)),
 )
 
 INDEX = """# Gallery
 
-Short scripts that run in seconds, each with a picture. `make gallery` runs them all and writes these pages; the tests
-run them too, and compare what they print.
+Short scripts that run in seconds, each with a picture. `make gallery` runs all of them and writes these pages. The
+tests run them as well and compare their output.
 
 """
 

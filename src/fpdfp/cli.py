@@ -42,7 +42,7 @@ def demo(
     rounds: Annotated[int, typer.Option(min=1, help="Communication rounds of each run.")] = 4000,
     seed: Annotated[int, typer.Option(min=0, help="The seed of split, clients and quantizer.")] = 0,
 ) -> None:
-    """Graph-guided logistic regression among 20 clients: a table, a plot and a page to look at.
+    """Run graph-guided logistic regression with 20 clients; print a table, draw a plot and write a report.
 
     Example: fpdfp demo --output demo-output
     """
@@ -85,7 +85,7 @@ class Device(enum.StrEnum):
 
 
 def refuse(options: dict[str, object], experiment: str) -> None:
-    """Refuse options that an experiment does not have."""
+    """Raise an error for options that an experiment does not have."""
     for name, value in options.items():
         if value is not None:
             raise typer.BadParameter(f"{experiment} has no such option", param_hint=name)
@@ -114,17 +114,17 @@ def reproduce(
         int | None,
         typer.Option(
             min=1,
-            help="How many seeds beside those of the tuning; for ct, of the cases that claims rest on: 3 for the "
-            "phantom, 1 for a file.",
+            help="The number of seeds, in addition to those of the tuning; for ct, of the cases that claims rest on: 3 "
+            "for the phantom, 1 for a file.",
         ),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes; as many as there are cores by default; not for ct.")
+        int | None, typer.Option(min=1, help="The number of processes; by default the number of cores; not for ct.")
     ] = None,
     size: Annotated[
-        Size, typer.Option(help="ct: small (64×64×16, minutes on a CPU) or paper (256×256×64, for a GPU).")
+        Size, typer.Option(help="ct: small (minutes on a CPU) or paper (256×256×64, for a GPU).")
     ] = Size.SMALL,
-    device: Annotated[Device, typer.Option(help="ct: auto takes a GPU if there is one.")] = Device.AUTO,
+    device: Annotated[Device, typer.Option(help="ct: auto uses a GPU if there is one.")] = Device.AUTO,
     volume: Annotated[
         Path | None, typer.Option(help="ct: a file with the true volume; by default an analytic phantom of a thorax.")
     ] = None,
@@ -145,10 +145,10 @@ def reproduce(
         Size | None, typer.Option(help="ct, model mean: the size at which steps are tuned; small by default.")
     ] = None,
 ) -> None:
-    """The paper's experiments, their figures and what becomes of its claims.
+    """Run the paper's experiments; write figures and a verdict on each claim.
 
     The first is graph-guided logistic regression (a9a, covtype, breast-cancer), the second cone-beam CT (ct); theory
-    holds Theorems 1 and 2 against what is measured. Interrupted with Ctrl-C, the same command goes on.
+    compares Theorems 1 and 2 with measurements. After Ctrl-C, the same command continues.
 
     Example: fpdfp reproduce a9a --output reproduced/a9a
 
@@ -216,7 +216,7 @@ def reproduce(
 
                 run(one.value, folder, data=data, rounds=rounds, seeds=seeds, jobs=jobs)
     except KeyboardInterrupt:
-        typer.echo(f"interrupted; what is done is in {folder}, and the same command goes on", err=True)
+        typer.echo(f"interrupted; results so far are in {folder}, and the same command continues", err=True)
         raise typer.Exit(130) from None
     except (DataSetError, OSError, RuntimeError, ValueError) as error:
         typer.echo(f"{error}", err=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from fpdfp import _checks, _dual_step, linops
-from fpdfp._array import beside, namespace, to_host
+from fpdfp._array import beside, namespace, read_only, to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp._verify import verify_problem
 from fpdfp.bounds import Bound, Feasibility, Metered, Search, SmoothDuals
@@ -24,6 +24,8 @@ from fpdfp.rng import Draws
 
 #: So that nothing is divided by 0.
 TINY = 1e-300
+#: How many values and gradients a run keeps: those of the start, and of the point that it looks at.
+LATEST = 4
 #: Below this part of the objective at 0 nearly nothing is left.
 VANISHING = 1e-8
 
@@ -177,7 +179,10 @@ class Certificate(NamedTuple):
 class Meter(Protocol):
     """Is told what was asked of clients."""
 
-    def asked(self, x: Array, *, gradients: bool = False) -> None:
+    def name_point(self, x: Array) -> bytes:
+        """Return what tells a point from others."""
+
+    def asked(self, x: Array, point: bytes, *, gradients: bool = False) -> None:
         """Take note of a point at which values, or gradients, were asked for."""
 
     def constant(self) -> None:
@@ -221,6 +226,7 @@ class Problem:
 
     #: What counts the messages of a run.
     meter: Meter | None = None
+    _latest: dict[tuple[bool, bytes], Any] = {}  # noqa: RUF012 - replaced, never written to
 
     def __init__(
         self, losses: Losses, penalty: Any, linop: Any = None, *, weights: Any = "uniform", check: bool = True
@@ -268,7 +274,7 @@ class Problem:
         """Return the same problem for one run, whose messages are counted."""
         _ = self.scaling, self.total_weight, self.lipschitz, self.strong_convexity  # found once for all runs
         copied = copy.copy(self)
-        copied.meter = meter
+        copied.meter, copied._latest = meter, {}
         return copied
 
     def local(self, clients: IntArray, memory: Any = ()) -> LocalLosses:
@@ -315,17 +321,23 @@ class Problem:
 
     def smooth_value(self, x: Array) -> float:
         """Return f(x)."""
-        value = self.losses.value(x, self.weights)
-        if self.meter is not None:
-            self.meter.asked(x)
-        return value
+        return float(self._ask(x, self.losses.value, gradients=False))
 
     def gradient(self, x: Array) -> Array:
         """Return ∇f(x)."""
-        gradient = self.losses.gradient(x, self.weights)
-        if self.meter is not None:
-            self.meter.asked(x, gradients=True)
+        gradient: Array = self._ask(x, self.losses.gradient, gradients=True)
         return gradient
+
+    def _ask(self, x: Array, compute: Callable[[Array, Array], Any], *, gradients: bool) -> Any:
+        """Return what all clients together say about a point; within a run, what was computed lately is kept."""
+        if self.meter is None:
+            return compute(x, self.weights)
+        key = (gradients, self.meter.name_point(x))
+        if key not in self._latest:
+            answer = compute(x, self.weights)
+            self._latest = dict([*self._latest.items(), (key, read_only(answer) if gradients else answer)][-LATEST:])
+        self.meter.asked(x, key[1], gradients=gradients)
+        return self._latest[key]
 
     def objective(self, x: Array) -> float:
         """Return F(x) = f(x) + g(Bx); infinity where Bx is outside the domain of g."""

@@ -1,11 +1,11 @@
-"""An independent high-accuracy solver, with a certificate of what it reached.
+"""An independent high-accuracy solver with a certificate.
 
 With all data in one place, the augmented Lagrangian of
 
     min f(x) + g(y)  subject to  Bx = y
 
 is minimised by a semismooth Newton method (`fpdfp/semismooth.py`), and then v ← w with a larger σ. Both loops converge
-superlinearly. What it reached is certified by a duality gap that does not depend on how x and v were found.
+superlinearly. The result is certified by a duality gap that does not depend on how x and v were found.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Reference:
         F(x); with constraints, g is taken at the point of its domain nearest to Bx, so that an x which is outside
         by ``certificate.violation`` may have an objective slightly below the minimum.
     certificate
-        Duality gap where one is known, and the residual of Lemma 1.
+        The duality gap, if one is known, and the residual of Lemma 1.
     converged
         Whether the duality gap is at most the tolerance.
     stationary
         Whether no duality gap is known for the problem, and the residual is at most the tolerance.
     newton_steps
-        Newton steps in all.
+        The number of Newton steps.
     seconds
         Time taken.
     """
@@ -81,10 +81,9 @@ def reference_solution(problem: Problem, tol: float = 1e-10, x0: Any = None) -> 
     Parameters
     ----------
     problem
-        What to minimise; its penalty must know the derivative of its prox, as all of
-        :mod:`fpdfp.penalties` do.
+        The problem; its penalty must have the derivative of its prox, as all of :mod:`fpdfp.penalties` do.
     tol
-        The relative duality gap to reach. Where no gap is known (:meth:`Problem.certificate` says when), the residual
+        The relative duality gap to reach. If no gap is known (see :meth:`Problem.certificate`), the residual
         ‖∇f(x) + Bᵀv‖ relative to ‖∇f(0)‖, and ‖Bx − y‖ relative to ‖Bx‖, with y in the domain of g: a small residual
         does not bound the distance to the minimum.
     x0
@@ -109,11 +108,13 @@ def reference_solution(problem: Problem, tol: float = 1e-10, x0: Any = None) -> 
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be an fpdfp.Problem, got {type(problem).__name__}")
     if problem.model.device != "cpu":
-        raise ValueError("problem must be on the processor: its losses are on the GPU, where this solver does not run")
+        raise ValueError(
+            "problem must be on the CPU, but its losses are on the GPU, which this solver does not support"
+        )
     tol = _checks.real("tol", tol, positive=True)
     shape, dtype = problem.model.shape, problem.model.dtype
     x = np.zeros(shape, dtype) if x0 is None else _checks.float_array("x0", x0, shape=shape, dtype=dtype)
-    # Threads of BLAS wait busily for more, in the way of those of the kernels; they pay for large matrices alone.
+    # Idle threads of BLAS spin and slow down the kernels' threads; they pay off only for large matrices.
     with one_thread() if x.size <= SMALL else contextlib.nullcontext():
         return _AugmentedLagrangian(problem, tol).solve(x)
 
@@ -126,8 +127,8 @@ class _AugmentedLagrangian:
         self.newton_steps = 0
         self.smooth: Smooth = problem.losses.pooled(problem.weights) or _SmoothPart(problem)
         linop = problem.linop
-        #: Where f may be flat, x is held near the last x, less and less: the proximal method of multipliers. Beside
-        #: features of very different sizes, L says nothing of the curvature that matters: so very little of it.
+        #: If f may be flat, a decreasing term keeps x near the last x: the proximal method of multipliers. For
+        #: features on very different scales, L does not show the relevant curvature, so the term is very small.
         self.proximity = 0.0 if self.mu > 0 else 1e-8 * float(problem.lipschitz.mean())
         self.matrix: Array | None = None
         if linop.size_in <= DENSE_COLUMNS and linop.size_in * linop.size_out <= DENSE_ENTRIES:

@@ -29,14 +29,14 @@ MAX_SEED = 2**64 - 1
 
 
 class Purpose(enum.IntEnum):
-    """What a draw is for; draws for different purposes are independent."""
+    """The purpose of a draw; draws for different purposes are independent."""
 
     PARTICIPATION = 0
     BATCH = 1
-    REFRESH = 2  # of what a client of a variance-reduced method compares with
+    REFRESH = 2  # of the reference point of a client of a variance-reduced method
     DROP_OUT = 3
-    ONCE_CLIENTS = 4  # who sends something before the first round
-    ANNOUNCE = 5  # of what the server tells everyone before the first round
+    ONCE_CLIENTS = 4  # the clients that send something before the first round
+    ANNOUNCE = 5  # rounding of what the server sends to all clients before the first round
     DOWNLINK = 8  # plus the number of the field in the server's message
     QUANTIZE = 16  # plus the number of the field in the reply
     ONCE = 32  # plus the number of the field in what is sent before the first round
@@ -47,9 +47,9 @@ _PARTICIPATION = int(Purpose.PARTICIPATION)
 
 
 class Draws(NamedTuple):
-    """The randomness of some clients in one round: where it starts, not its values.
+    """The randomness of some clients in one round: the keys of the hash, not its values.
 
-    Parameters
+    Attributes
     ----------
     seed
         The seed of the run, at least 0 and below 2**64.
@@ -72,7 +72,7 @@ class Draws(NamedTuple):
         return self.seed & 0xFFFFFFFF, self.seed >> 32
 
     def tag(self, purpose: int) -> int:
-        """The counter word that tells purposes and local steps apart."""
+        """The counter word that distinguishes purposes and local steps."""
         return purpose | self.step << 8
 
     def at(self, step: int) -> Draws:
@@ -96,7 +96,7 @@ class Draws(NamedTuple):
 
 @functools.cache
 def _philox() -> ModuleType:
-    """Return the kernels: imported when first needed, and once, since even to find an imported module takes a while."""
+    """Return the kernels, imported on first use; cached, since even finding an imported module takes time."""
     from fpdfp._kernels import philox
 
     return philox
@@ -144,7 +144,7 @@ def choose_clients(
 ) -> IntArray:
     """Draw ``count`` of ``n_clients`` clients, uniformly without replacement, in ascending order.
 
-    The cost depends on ``count`` alone.
+    The cost depends only on ``count``.
 
     >>> choose_clients(seed=0, round=0, n_clients=1_000_000, count=3).tolist()
     [399045, 735712, 972241]

@@ -91,6 +91,11 @@ class Automatic(Schedule):
     gamma0: float
     strong_convexity: float
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gamma0", _checks.real("gamma0", self.gamma0, positive=True))
+        mu = _checks.real("strong_convexity", self.strong_convexity, at_least=0.0)
+        object.__setattr__(self, "strong_convexity", mu)
+
     def __call__(self, k: int) -> float:
         theorem2 = 1.0 + 0.5 * self.gamma0 * self.strong_convexity * k
         return float(self.gamma0 / max(theorem2, (1.0 + k / 500.0) ** (2.0 / 3.0)))

@@ -1,4 +1,4 @@
-"""Docstrings as Markdown: the roles, formulas and headings of reStructuredText that this package's docstrings have."""
+"""Docstrings as Markdown: the roles and formulas of reStructuredText that this package's docstrings have."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from latex2mathml.converter import convert
 
 ROLE = re.compile(r":(?:class|func|meth|mod|attr|data|exc):`~?([^`]+)`")
 INLINE = re.compile(r":math:`([^`]+)`")
-#: A formula goes on over the lines that are indented deeper than its first.
+#: A formula includes the following lines that are indented deeper than its first.
 BLOCK = re.compile(r"^([ ]*)\.\. math::[ ]*(.*(?:\n\1[ ]+\S.*)*)", re.MULTILINE)
-#: Sections of numpydoc that griffe leaves as text; as Markdown they would be headings of the page.
-SECTION = re.compile(r"^(References|Notes|See Also)\n-{3,}$", re.MULTILINE)
 LITERAL = re.compile(r"^([ ]*)::$|::$", re.MULTILINE)
 
 
@@ -33,7 +31,6 @@ def markdown(text: str) -> str:
     text = BLOCK.sub(lambda found: f"{found[1]}<p>{formula(found[2], 'block')}</p>", text)
     text = INLINE.sub(lambda found: formula(found[1], "inline"), text)
     text = ROLE.sub(r"`\1`", text)
-    text = SECTION.sub(r"**\1**\n", text)
     return LITERAL.sub(lambda found: "" if found[1] is not None else ":", text)
 
 

@@ -1,4 +1,4 @@
-"""Pages that live outside ``docs/``: the README as the overview, the changelog, how to contribute, what they link to.
+"""Pages outside ``docs/``: the README as the front page, the changelog, how to contribute, and what they link to.
 
 On a code host their links go to ``docs/…``; on the site the same links go to its pages.
 """
@@ -13,7 +13,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
 #: Files of the root as pages of the site.
-PAGES = {"README.md": "overview.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 #: What else pages link to, as it is.
 ASSETS = ("CITATION.cff", "LICENSE", *sorted(f"examples/{path.name}" for path in (ROOT / "examples").glob("*.py")))
 LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")

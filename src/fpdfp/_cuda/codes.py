@@ -105,7 +105,7 @@ def _tokens(code: int, streams: Sequence[Array], totals: IntArray, lowest: int, 
     import cupy
 
     from fpdfp._kernels import measure, tokens
-    from fpdfp.compress.codecs import tables
+    from fpdfp._kernels.tables import tables
 
     tried: list[tuple[int, int]] = []
     for i, (levels, total) in enumerate(zip(streams, totals.tolist(), strict=True)):

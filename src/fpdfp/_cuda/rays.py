@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from fpdfp._kernels.scans import Frames
 from fpdfp._typing import Array, Shape
-from fpdfp.ct.frames import Frames
 
 THREADS = 128
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp._cuda.source import C_NAMES
+from fpdfp._kernels.shapes import check_dual_step, check_gradient
 from fpdfp._typing import Array
 
 THREADS = 256
@@ -176,11 +177,13 @@ def _voxelwise(name: str, array: Array, shape: tuple[int, ...], out: Array) -> N
 
 def gradient(x: Array, out: Array) -> None:
     """Write ∇x for every client."""
+    check_gradient(x, out)
     _voxelwise("gradient", x, x.shape[1:], out)
 
 
 def adjoint(v: Array, out: Array) -> None:
     """Write ∇ᵀv for every client."""
+    check_gradient(out, v)
     _voxelwise("adjoint", v, out.shape[1:], out)
 
 
@@ -188,6 +191,7 @@ def dual_step(
     half: Array, v: Array, isotropic: bool, constants: Array, wants_x: bool, new_v: Array, new_x: Array
 ) -> None:
     """Write v⁺ and x⁺, as :func:`fpdfp._kernels.tv.dual_step` does."""
+    check_dual_step(half, v, constants, wants_x, new_v, new_x)
     clients, nx, ny, nz = half.shape
     _, gamma, sigma, weight = constants
     blocks = -(-nz // (TILE_Z - 2)), -(-ny // (TILE_Y - 2)), clients * -(-nx // SLAB)

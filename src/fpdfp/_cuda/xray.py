@@ -34,7 +34,7 @@ SUMS = 1 << 29
 
 
 class DeviceColumns(NamedTuple):
-    """The numbers of :class:`fpdfp.ct.columns.Columns` on the GPU, and how far rows are apart at most, in voxels."""
+    """The numbers of ``_kernels.scans.Columns`` on the GPU, and how far rows are apart at most, in voxels."""
 
     paths: Array
     views: Array

@@ -1,6 +1,6 @@
 """CUDA C of the X-ray transform of straight scans.
 
-Seen from above, all rays of a detector column are one line (see :mod:`fpdfp.ct.columns`). Both kernels walk it plane by
+Seen from above, all rays of a detector column are one line (see ``_kernels.scans``). Both kernels walk it plane by
 plane and treat all of its rows at once.
 """
 

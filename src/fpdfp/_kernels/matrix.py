@@ -9,9 +9,23 @@ from numba import float64, int64, prange, uint64
 
 from fpdfp._kernels.glm import dot, sparse_dot
 from fpdfp._kernels.jit import serial, threaded
+from fpdfp._kernels.shapes import check_product
 
 #: Vectors that a sparse matrix is multiplied with at once.
 CHUNK = 8
+
+
+def multiply(matrix: Any, vectors: Any, out: Any) -> None:
+    """Write the products of a dense or a CSR matrix, whose indices were checked, with vectors."""
+    check_product(matrix, vectors, out)
+    one = len(vectors) == 1
+    if isinstance(matrix, np.ndarray):
+        if one:
+            multiply_dense_one(matrix, vectors[0], out[0])
+        else:
+            multiply_dense(matrix, vectors, out)
+    else:
+        (multiply_chunk if one else multiply_csr)(matrix.data, matrix.indices, matrix.indptr, vectors, out)
 
 
 @threaded

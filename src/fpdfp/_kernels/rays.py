@@ -2,7 +2,7 @@
 
 Joseph's method: a ray is sampled where it meets the planes of voxels across its main axis, the one along which it
 passes most voxels, by bilinear interpolation on each plane; the sum is weighted with the way from plane to plane. See
-:class:`fpdfp.ct.frames.Frames` for what is known of a view. ``axes`` says which axes may be main ones: 3 for all, 2 for
+``_kernels.scans.Frames`` for what is known of a view. ``axes`` says which axes may be main ones: 3 for all, 2 for
 x and y alone, as in straight scans.
 
 The forward kernel's threads own columns of data, those of the transpose own planes of the volume: nothing is written by
@@ -19,8 +19,8 @@ from numba import get_num_threads, prange
 
 from fpdfp._kernels.jit import inline, serial, threaded
 from fpdfp._kernels.planes import crossed, neighbours
+from fpdfp._kernels.scans import ACROSS, SOURCE, UP, WAY
 from fpdfp._typing import Array
-from fpdfp.ct.frames import ACROSS, SOURCE, UP, WAY
 
 #: At most so many planes belong to a thread of the transpose at a time.
 PLANES = 16

@@ -14,6 +14,7 @@ import numpy as np
 from numba import prange
 
 from fpdfp._kernels.jit import serial, threaded
+from fpdfp._kernels.shapes import check_dual_step, check_gradient
 
 #: A thread works on so many planes at a time; each slab works out a plane of its neighbour again.
 SLAB = 16
@@ -164,6 +165,7 @@ def dual_step(half: Any, v: Any, isotropic: Any, constants: Any, wants_x: Any, n
 
     ``v`` has one dual for all clients, or one for each; ``constants`` are 1, γ, σ and the weight in their precision.
     """
+    check_dual_step(half, v, constants, wants_x, new_v, new_x)
     nz = half.shape[3]
     step_slabs(flat(half), flat(v), nz, isotropic, constants, wants_x, flat(new_v), flat(new_x))
 
@@ -195,6 +197,7 @@ def gradient_planes(x: Any, nz: Any, out: Any) -> None:
 
 def gradient(x: Any, out: Any) -> None:
     """Write ∇x for every client."""
+    check_gradient(x, out)
     gradient_planes(flat(x), x.shape[3], flat(out))
 
 
@@ -219,4 +222,5 @@ def adjoint_slabs(v: Any, nz: Any, out: Any) -> None:
 
 def adjoint(v: Any, out: Any) -> None:
     """Write ∇ᵀv for every client."""
+    check_gradient(out, v)
     adjoint_slabs(flat(v), v.shape[4], flat(out))

@@ -1,6 +1,6 @@
 """The X-ray transform of straight scans, and its transpose.
 
-All rays of a detector column share one path seen from above (see :class:`fpdfp.ct.columns.Columns`). Joseph's method
+All rays of a detector column share one path seen from above (see ``_kernels.scans.Columns``). Joseph's method
 samples the volume where a ray meets the planes across the path's main axis. On one plane that is, for all rows of the
 column, one line of voxels along z, blended from the two beside the path, at heights that rise evenly from row to row:
 
@@ -30,8 +30,8 @@ from numba import get_num_threads, prange, uint64
 
 from fpdfp._kernels.jit import inline, serial, side_by_side, threaded
 from fpdfp._kernels.planes import crossed, neighbours
+from fpdfp._kernels.scans import AXIS, FIRST, HEIGHT, LENGTH, LEVEL, MIDDLE, ROW, SCALE, SLOPE, SQUARE, START, STEP
 from fpdfp._typing import Array
-from fpdfp.ct.columns import AXIS, FIRST, HEIGHT, LENGTH, LEVEL, MIDDLE, ROW, SCALE, SLOPE, SQUARE, START, STEP
 
 #: Knots that processors treat side by side.
 STEP_LENGTH = 4

@@ -1,4 +1,4 @@
-"""Compressors: what is sent instead of an array, as bytes, and exactly how many bits that takes."""
+"""Compressors: messages that stand for arrays, and their exact length in bits."""
 
 from fpdfp.compress.base import Compressed, Compressor, Quantized
 from fpdfp.compress.plain import Full, Half

@@ -1,4 +1,4 @@
-"""What every compressor offers."""
+"""The interface of compressors."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.errors import MessageError
 from fpdfp.rng import Draws
 
-#: How many numbers a typical error is measured on, at least.
+#: The least number of samples on which a typical error is measured.
 SAMPLE = 1 << 12
-#: What is sent as it is.
+#: The dtypes that are sent without conversion.
 NATIVE = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 
 
@@ -31,7 +31,7 @@ class Compressed(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Quantized:
-    """What messages hold, before it is written as bytes; a row for each client.
+    """The contents of messages before they are written as bytes, with a row for each client.
 
     Attributes
     ----------
@@ -40,11 +40,11 @@ class Quantized:
     shape, dtype
         Of one client's array.
     levels
-        Integers in the order in which they are sent, None where a compressor has none.
+        Integers in the order in which they are sent, None for a compressor without levels.
     scales
         A float32 for each block of levels; the levels of a block of scale 0 are not sent.
     values
-        Numbers that are sent as they are.
+        Numbers that are sent unchanged.
     origin
         Where the positions of a random subset come from: the five words of Philox's counter and key.
     """
@@ -66,7 +66,7 @@ class Body(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """The same, before it is put together: what it is made of, in order."""
+    """The same before it is joined: its pieces, in order."""
 
     code: int
     pieces: list[Any]
@@ -75,12 +75,12 @@ class Parts(NamedTuple):
 class Compressor(abc.ABC):
     """A map from arrays to shorter messages, over a leading client axis.
 
-    :meth:`compress` is all that a simulation needs: what the receiver will decode, and the exact bits of the
-    messages, without making them. A deployment calls :meth:`quantize` and :meth:`encode` at the sender, and
-    :meth:`decode` at the receiver, and gets the same arrays from messages of the same length (``docs/wire-format.md``).
+    A simulation calls :meth:`compress`, which returns what the receiver decodes and the exact bits of the messages;
+    they are not serialised. A deployment calls :meth:`quantize` and :meth:`encode` at the sender and :meth:`decode` at
+    the receiver, with the same arrays and messages of the same length (``docs/wire-format.md``).
     """
 
-    #: The number that stands for the compressor in a message.
+    #: The number of the compressor in a message, from 0 to 31.
     wire_id: ClassVar[int]
 
     @property
@@ -95,7 +95,7 @@ class Compressor(abc.ABC):
     def typical_omega(self, shape: int | Shape) -> float:
         """Return the relative error ‖Q(x) − x‖²/‖x‖² that a sample of normally distributed arrays has, at most ω.
 
-        For max-norm quantizers with few levels it is far below the bound, which is for the worst x.
+        For max-norm quantizers with few levels it is far below the bound, which holds for the worst x.
         """
         sizes = _checks.shape("shape", (shape,) if np.ndim(shape) == 0 else shape)
         rows = max(1, SAMPLE // math.prod(sizes))
@@ -106,26 +106,26 @@ class Compressor(abc.ABC):
 
     @abc.abstractmethod
     def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
-        """Return what each client's message holds; refuse arrays that are not finite."""
+        """Return the contents of each client's message; raise an error for arrays that are not finite."""
 
     @abc.abstractmethod
     def dequantize(self, quantized: Quantized) -> Array:
-        """Return the arrays that messages stand for, one for each client."""
+        """Return the arrays that messages represent, one for each client."""
 
     @abc.abstractmethod
     def body_bits(self, quantized: Quantized) -> IntArray:
-        """Return the exact length of each message but for its header and checksum."""
+        """Return the exact length of each message without header and checksum."""
 
     @abc.abstractmethod
     def pack(self, quantized: Quantized, row: int) -> Parts:
-        """Write one client's message but for its header and checksum."""
+        """Write one client's message without header and checksum."""
 
     @abc.abstractmethod
     def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
         """Read what :meth:`pack` wrote; raise MessageError if it cannot have been written by it."""
 
     def pack_all(self, quantized: Quantized) -> Iterable[Parts]:
-        """Write every client's message but for its header and checksum, long ones when their turn comes."""
+        """Write every client's message without header and checksum, long ones lazily."""
         return (self.pack(quantized, row) for row in range(_rows(quantized)))
 
     def unpack_all(self, bodies: Sequence[Body], shape: Shape, dtype: Any, device: str = "cpu") -> list[Quantized]:
@@ -134,18 +134,18 @@ class Compressor(abc.ABC):
 
     @abc.abstractmethod
     def parameters(self, shape: Shape) -> tuple[int, ...]:
-        """Return the integers that stand for this compressor in a message about an array of this shape."""
+        """Return the integers that describe this compressor in a message for an array of this shape."""
 
     @classmethod
     @abc.abstractmethod
     def from_parameters(cls, parameters: Sequence[int]) -> Compressor:
-        """Return the compressor that integers of a message stand for; raise ValueError or TypeError if none."""
+        """Return the compressor that integers of a message describe; raise ValueError or TypeError if invalid."""
 
     #: How many integers :meth:`parameters` returns.
     n_parameters: ClassVar[int]
 
     def nbits(self, quantized: Quantized) -> IntArray:
-        """Return the exact length in bits of each client's message, without making it.
+        """Return the exact length in bits of each client's message, without encoding it.
 
         A message fills whole bytes: ``8 * len(message)`` is this, rounded up to a multiple of 8.
         """
@@ -176,7 +176,7 @@ class Compressor(abc.ABC):
         Raises
         ------
         MessageError
-            If a message is cut off, damaged, or about another shape, dtype or compressor.
+            If a message is truncated, damaged, or of another shape, dtype or compressor.
         """
         from fpdfp.compress import wire
 
@@ -196,11 +196,11 @@ class Compressor(abc.ABC):
         return arrays[0] if len(arrays) == 1 else xp.concatenate(arrays)
 
     def make(self, shape: Shape, dtype: Any, **parts: Array | None) -> Quantized:
-        """Return what messages of this compressor hold."""
+        """Return the contents of messages of this compressor."""
         return Quantized((self.wire_id, *self.parameters(shape)), shape, dtype, **parts)
 
     def check_source(self, quantized: Quantized) -> None:
-        """Refuse what another compressor made."""
+        """Raise an error for contents that another compressor made."""
         if not isinstance(quantized, Quantized):
             raise TypeError(f"quantized must be what quantize() returned, got {type(quantized).__name__}")
         if quantized.source != (self.wire_id, *self.parameters(quantized.shape)):
@@ -220,7 +220,7 @@ def _rows(quantized: Quantized) -> int:
 
 
 def on_device(device: str) -> Any:
-    """Return the package whose arrays live on a device."""
+    """Return the array package of a device."""
     _checks.choice("device", device, ("cpu", "cuda"))
     if device == "cpu":
         return np
@@ -233,7 +233,7 @@ def on_device(device: str) -> Any:
 
 def checked(arrays: Array) -> Array:
     """Return client arrays as they can be sent: contiguous, float32 or float64."""
-    # What methods send: nothing is to be done, and it is soon seen.
+    # The usual case, in which nothing has to be converted.
     if type(arrays) is np.ndarray and arrays.dtype in NATIVE and arrays.ndim and arrays.flags.c_contiguous:
         return arrays
     if type(arrays).__module__.split(".")[0] not in ("numpy", "cupy") or isinstance(arrays, np.ma.MaskedArray):
@@ -250,8 +250,8 @@ def checked(arrays: Array) -> Array:
 
 
 def refuse_nonfinite(numbers: Array, limit: str = " or values beyond the range of float32") -> None:
-    """Refuse to send what is not finite."""
-    # A finite sum of squares says it all, and is quickly had.
+    """Raise an error for numbers that are not finite."""
+    # A finite sum of squares is sufficient and fast to compute.
     if type(numbers) is np.ndarray and math.isfinite(float(np.vdot(numbers, numbers))):
         return
     if not bool(namespace(numbers).isfinite(numbers).all()):
@@ -272,5 +272,5 @@ def size_of(shape: int | Shape) -> int:
 
 
 def damaged(what: str) -> MessageError:
-    """Return the error for a message that no sender of ours can have made."""
+    """Return the error for a damaged message."""
     return MessageError(f"a message is damaged: {what}")

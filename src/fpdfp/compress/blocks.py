@@ -53,9 +53,9 @@ def length_in(block: BlockSpec, shape: Shape) -> int:
 
 
 def check_axes(block: tuple[int, ...], shape: Shape) -> None:
-    """Refuse axes that an array does not have."""
+    """Raise an error for axes that an array does not have."""
     if block[-1] >= len(shape):
-        raise ValueError(f"block: axis {block[-1]} is none of an array of shape {shape}")
+        raise ValueError(f"block: axis {block[-1]} does not exist in an array of shape {shape}")
 
 
 def lay_out(block: BlockSpec, arrays: Array) -> Array:

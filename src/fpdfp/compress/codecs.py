@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fpdfp import _checks
 from fpdfp._array import namespace, to_host
+from fpdfp._kernels.tables import tables
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress.base import Body, Parts, damaged
 
@@ -26,31 +26,6 @@ SHORT = 1 << 14
 def check(codec: Any) -> str:
     """Return the name of a code."""
     return _checks.choice("codec", codec, tuple(CODES))
-
-
-class Tables(NamedTuple):
-    """Elias codes of small numbers, gamma and omega, and the costs of frequencies."""
-
-    gamma: Array
-    omega: Array
-    costs: IntArray
-
-
-@functools.cache
-def tables() -> Tables:
-    """Return the tables, made once."""
-    from fpdfp._kernels import elias, tokens
-
-    gamma = np.zeros(elias.TABLE, dtype=np.uint64)
-    omega = np.zeros(elias.TABLE, dtype=np.uint64)
-    elias.fill_table(elias.GAMMA, gamma)
-    elias.fill_table(elias.OMEGA, omega)
-    # What a frequency f costs, rounded up: log2(4096/f) + log2(e) f/2^24, the second term as `rans` explains.
-    f = np.arange(1, tokens.TOTAL + 1)
-    exact = np.log2(tokens.TOTAL / f) + np.log2(np.e) * f / 2**24
-    costs = np.zeros(tokens.TOTAL + 1, dtype=np.int64)
-    costs[1:] = np.ceil(exact * 2**tokens.COST_BITS).astype(np.int64) + 1
-    return Tables(gamma, omega, costs)
 
 
 def count(codec: str, levels: Array, scales: Array, block: int, lowest: int, highest: int) -> IntArray:

@@ -6,7 +6,7 @@ A stream is
     4 bytes      the number of escapes, if there are any
     the model    geometric and Gaussian: largest |q|, share of zeros, decay, a byte each
                  table: the first and the last token, a byte each, and the Elias gamma codes of one more than each
-                 frequency from the first token to the last (then the escape's), filled up to a byte
+                 frequency from the first token to the last (then the escape's), padded to a byte
     the tokens   rans: a state of 5 bytes for each of 1 or 4 streams, then 16-bit words
                  ans: 32-bit words as constriction makes them
     the rest     h bits of each level, 32 of an escape
@@ -114,24 +114,24 @@ def _read_model(data: bytes, at: int, model: int, escapes: bool) -> tuple[Array,
             or len(head) < 3
             or not tokens.fill_shape(model, head[0], head[1], head[2], escapes, frequencies)
         ):
-            raise damaged("its model is none")
+            raise damaged("its model is invalid")
         return frequencies, at + 3
     head = data[at : at + 2]
     if len(head) < 2:
         raise damaged("it is cut off")
     first, last = head[0], head[1]
     if not first <= last < tokens.ESCAPE:
-        raise damaged("its model is none")
+        raise damaged("its model is invalid")
     rest = data[at + 2 : at + 2 + 4 * tokens.TOKENS]
     words, limit = to_words(rest), 8 * len(rest)
     escape = tokens.ESCAPE if escapes else -1
     position = int(elias.read_frequencies(words, limit, first, last, escape, tokens.TOTAL, frequencies))
     if position < 0:
-        raise damaged("its model is none")
+        raise damaged("its model is invalid")
     used = -(-position // 8)
     check_end(words, position, 8 * used)
     if int(frequencies.sum()) != tokens.TOTAL:
-        raise damaged("its model is none")
+        raise damaged("its model is invalid")
     return frequencies, at + 2 + used
 
 

@@ -1,4 +1,4 @@
-"""Compressors that send numbers as they are, or in 16 bits."""
+"""Compressors that send numbers unchanged, or in 16 bits."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ValueCompressor(Compressor):
 
 @dataclasses.dataclass(frozen=True)
 class Full(ValueCompressor):
-    """Messages at full precision: every number as it is.
+    """Messages at full precision: every number unchanged.
 
     >>> import numpy as np
     >>> Full().compress(np.zeros((2, 10)), None, 0).bits  # 6 bytes of header, 80 of numbers, 4 of checksum
@@ -114,15 +114,15 @@ class Half(ValueCompressor):
     """Numbers in 16 bits: rounded at random, unbiased; or to the nearest, biased.
 
     float16 has ten digits after the first and a range up to 65,504; bfloat16 seven, and the range of float32.
-    Numbers out of range are refused.
+    Numbers out of range raise an error.
 
     Parameters
     ----------
     format
         ``"float16"`` or ``"bfloat16"``.
     random
-        Whether to round to one of the two neighbours with the chances that keep the mean (the default), or to the
-        nearest, and to the even one of two.
+        Whether to round to one of the two neighbours at random such that the mean is kept (the default), or to the
+        nearest, with ties to even.
 
     Examples
     --------
@@ -205,14 +205,14 @@ class Half(ValueCompressor):
 
 
 def values_of(quantized: Quantized) -> Array:
-    """Return the numbers that a message sends as they are."""
+    """Return the numbers that a message sends unchanged."""
     if quantized.values is None:
         raise TypeError("quantized must come from a compressor that sends values")
     return quantized.values
 
 
 def multiply(values: Array, factor: float, dtype: Any) -> Array:
-    """Return values times a factor, worked out in float64."""
+    """Return values times a factor, computed in float64."""
     if namespace(values) is np:
         return (values.astype(np.float64) * factor).astype(dtype)
     from fpdfp import _cuda

@@ -25,7 +25,7 @@ class NUQSGD(NormCompressor):
     .. math:: Q(x)_i = \|x\| \, \mathrm{sign}(x_i) \, ξ_i, \qquad ξ_i ∈ \{0, 2^{1-s}, …, 1/4, 1/2, 1\}
 
     where ξ_i is one of the two levels around \|x_i\|/‖x‖, drawn so that its mean is that. Small entries, of which
-    there are many, get finer levels than the same number of even ones would give them.
+    there are many, get finer levels than with the same number of evenly spaced ones.
 
     Parameters
     ----------
@@ -71,9 +71,9 @@ class Natural(LevelCompressor):
     .. math:: Q(x)_i = \mathrm{sign}(x_i) \cdot \begin{cases} 2^{⌈\log_2|x_i|⌉} & \text{with probability }
               |x_i| 2^{-⌊\log_2|x_i|⌋} - 1 \\ 2^{⌊\log_2|x_i|⌋} & \text{otherwise} \end{cases}
 
-    What is sent for an entry is its exponent, counted down from that of the smallest power of two above the whole
+    For an entry its exponent is sent, counted down from that of the smallest power of two above the whole
     array, which is sent once. Entries below 2⁻¹⁰²¹ of that are rounded to 0 or to it. Arrays whose largest entry is
-    above 2¹²⁷ are refused.
+    above 2¹²⁷ raise an error.
 
     Parameters
     ----------

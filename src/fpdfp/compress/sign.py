@@ -15,7 +15,7 @@ from fpdfp.compress.levels import LevelCompressor
 
 @dataclasses.dataclass(frozen=True)
 class Sign(LevelCompressor):
-    r"""The signs of the entries and a scale for each block: drawn at random, unbiased; or as they are, biased.
+    r"""The signs of the entries and a scale for each block: drawn at random, unbiased; or unchanged, biased.
 
     .. math:: Q(x)_i = \|x\|_∞ \cdot \begin{cases} +1 & \text{with probability } (1 + x_i/\|x\|_∞)/2 \\
               -1 & \text{otherwise} \end{cases}
@@ -26,7 +26,7 @@ class Sign(LevelCompressor):
     Parameters
     ----------
     random
-        Whether signs are drawn (unbiased, the default) or kept (biased).
+        Whether signs are drawn at random (unbiased, the default) or sent unchanged (biased).
     block, codec
         As for :class:`QSGD`.
 

@@ -1,4 +1,4 @@
-"""Compressors that send a few entries exactly and the others not at all."""
+"""Compressors that send a few entries exactly and omit the others."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class SubsetCompressor(Compressor):
 class TopK(SubsetCompressor):
     """The k entries of largest size, exactly, and zeros for the others: **biased**.
 
-    A method whose theory needs unbiased messages refuses it. Of entries of equal size the first ones are sent.
+    Methods whose theory needs unbiased messages raise an error. Of entries of equal size the first ones are sent.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ class TopK(SubsetCompressor):
         return False
 
     def omega(self, shape: int | Shape) -> float:
-        """Return 1 − k/d: what is left out is the smallest part."""
+        """Return 1 − k/d, since the smallest entries are omitted."""
         size = size_of(shape)
         return 1.0 - self.count(size) / size if size else 0.0
 
@@ -164,9 +164,9 @@ class TopK(SubsetCompressor):
 class RandK(SubsetCompressor):
     """A random k of the d entries, multiplied by d/k, and zeros for the others: unbiased.
 
-    The entries are those with the k smallest of d drawn words. The receiver can draw them again, so the positions
-    take 20 bytes at most. Those bytes hold the seed of the run: who may not know it must not read the messages, or use
-    another ``codec``.
+    The entries are those with the k smallest of d drawn words. The receiver can draw them again, so the positions take
+    at most 20 bytes. These bytes contain the seed of the run; use another ``codec`` if a reader of the messages must
+    not know it.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Messages: a header that says what they hold, the body, and a checksum. ``docs/wire-format.md`` has the layout.
+"""Messages: a header that describes the contents, the body, and a checksum, as in ``docs/wire-format.md``.
 
-A reader believes nothing: the checksum is compared first, every number is checked before it is used, and nothing
-is allocated but what the receiver's own shape, or its limit, allows.
+A reader does not trust a message: it compares the checksum first and checks every number before it uses it. It
+allocates no more than the receiver's own shape, or its limit, allows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHECKSUM_BYTES = 4
 #: The byte that holds the code of the levels.
 CODE_AT = 4
 MAX_DIMENSIONS = 15
-#: Entries that :func:`decode` reads without being told a shape: a gigabyte in float32.
+#: The most entries that :func:`decode` reads if no shape is given: a gigabyte in float32.
 DEFAULT_LIMIT = 2**28
 
 
@@ -41,7 +41,7 @@ def check_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 class Header(NamedTuple):
-    """What a message says about itself."""
+    """The header of a message."""
 
     compressor: Compressor
     shape: Shape
@@ -70,7 +70,7 @@ def encode(compressor: Compressor, quantized: Quantized, clients: Iterable[Parts
 
 
 def bodies_as(compressor: Compressor, messages: Iterable[bytes], shape: Shape, dtype: np.dtype[Any]) -> list[Body]:
-    """Return what follows the headers of messages that this compressor must have made of such arrays."""
+    """Return the bodies of messages that this compressor must have made of such arrays."""
     expected = _agreed(compressor, shape, dtype)
     before, after, end = expected[:CODE_AT], expected[CODE_AT + 1 :], len(expected)
     bodies = []
@@ -88,17 +88,16 @@ def bodies_as(compressor: Compressor, messages: Iterable[bytes], shape: Shape, d
 
 
 def decode(message: bytes, *, limit: int = DEFAULT_LIMIT) -> Array:
-    """Return the array of a message, going by what the message says about itself.
+    """Return the array of a message, as described by its header.
 
-    A receiver that knows the shape and the compressor should call the compressor's ``decode``, which accepts
-    nothing else.
+    A receiver that knows the shape and the compressor should call the compressor's ``decode``, which checks both.
 
     Parameters
     ----------
     message
         The bytes.
     limit
-        The most entries that an array may have.
+        The largest number of entries of an array.
 
     Examples
     --------
@@ -142,16 +141,16 @@ def parse(message: bytes) -> Header:
         compressor = cls.from_parameters(numbers[n_dimensions:])
         again = compressor.parameters(shape)
     except (ValueError, TypeError, IndexError) as error:
-        raise damaged(f"its compressor makes no sense ({error})") from None
+        raise damaged(f"its compressor is invalid ({error})") from None
     if list(again) != numbers[n_dimensions:]:
-        raise damaged("its compressor makes no sense")
+        raise damaged("its compressor is invalid")
     return Header(compressor, shape, DTYPES[kind >> 5], code, at)
 
 
 def opened(compressor: Compressor, quantized: Quantized) -> Array:
-    """Return the arrays that unpacked messages stand for, if they are finite."""
+    """Return the arrays that unpacked messages represent, if they are finite."""
     values: Array = compressor.dequantize(quantized)
-    # Finite scales give finite numbers; those that were sent as they are can be anything.
+    # Finite scales give finite numbers; numbers that were sent unchanged may not be finite.
     if quantized.values is not None and not bool(namespace(values).isfinite(values).all()):
         raise damaged("a number is not finite")
     return values
@@ -163,9 +162,9 @@ def _checked(message: Any) -> bytes:
         raise TypeError(f"message must be bytes, got {type(message).__name__}")
     data = bytes(message)
     if len(data) < CODE_AT + 1 + CHECKSUM_BYTES:
-        raise MessageError(f"a message of {len(data)} bytes is too short to be one")
+        raise MessageError(f"a message of {len(data)} bytes is too short")
     if data[:2] != MAGIC:
-        raise MessageError("this is no message of fpdfp: it starts with other bytes")
+        raise MessageError("not a message of fpdfp: its first bytes are wrong")
     if zlib.crc32(data[:-CHECKSUM_BYTES]) != struct.unpack("<I", data[-CHECKSUM_BYTES:])[0]:
         raise damaged("its checksum is wrong")
     return data

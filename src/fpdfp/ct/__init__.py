@@ -1,9 +1,11 @@
 """Cone-beam CT: geometry, phantoms, projectors for CPU and GPU, and reconstruction.
 
-Volumes are arrays ``(nx, ny, nz)``, projections ``(views, nu, nv)``; both may live in the memory of the
-processor (NumPy) or of a GPU (CuPy).
+Volumes are arrays ``(nx, ny, nz)``, projections ``(views, nu, nv)``; both may be on the CPU (NumPy) or on a GPU (CuPy).
 """
 
+from typing import TYPE_CHECKING
+
+from fpdfp._lazy import attach
 from fpdfp.ct import phantoms
 from fpdfp.ct.ellipsoids import Ellipsoids
 from fpdfp.ct.fdk import fdk
@@ -12,8 +14,10 @@ from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.losses import ProjectionLosses
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.ct.quality import psnr
-from fpdfp.ct.reconstruct import Reconstruction, reconstruct
 from fpdfp.ct.scans import from_rows, line_integrals
+
+if TYPE_CHECKING:
+    from fpdfp.ct.reconstruction import Reconstruction, reconstruct
 
 __all__ = [
     "ConeBeam",
@@ -31,3 +35,6 @@ __all__ = [
     "reconstruct",
     "save_volume",
 ]
+
+# An application among the mathematics: the rest of the package can be imported without what runs methods.
+__getattr__ = attach(__name__, {"reconstruction": "Reconstruction reconstruct"})

@@ -15,7 +15,7 @@ from fpdfp.errors import DataSetError
 
 #: The first bytes of HDF5 files, which MATLAB files are from version 7.3 on, after a header of 512 bytes.
 HDF5 = b"\x89HDF\r\n\x1a\n"
-#: Kinds of variables that no volume is.
+#: Kinds of variables that cannot be a volume.
 NOT_ARRAYS = ("cell", "struct", "object", "opaque", "function", "char", "sparse", "unknown")
 
 
@@ -75,5 +75,7 @@ def _choose(path: Path, variable: str | None, shapes: dict[str, tuple[int, ...]]
     volumes = [name for name, shape in shapes.items() if len(shape) == 3]
     if len(volumes) != 1:
         many = "several arrays" if volumes else "no array"
-        raise ValueError(f"variable must say which to read: {path} has {many} with three axes; its arrays: {listed}")
+        raise ValueError(
+            f"variable must name the array to read: {path} has {many} with three axes; its arrays: {listed}"
+        )
     return volumes[0]

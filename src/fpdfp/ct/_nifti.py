@@ -16,22 +16,22 @@ from fpdfp.ct.geometry import Triple
 from fpdfp.errors import DataSetError
 
 HEADER = 348
-#: Where the voxels begin in the files that are written here: after the header and four bytes that say "no extension".
+#: Where the voxels begin in the files that are written here: after the header and four bytes for "no extension".
 OFFSET = 352
 #: The types of voxels, by the number that stands for each in the header.
 KINDS = {
     2: "u1", 4: "i2", 8: "i4", 16: "f4", 64: "f8", 256: "i1", 512: "u2", 768: "u4", 1024: "i8", 1280: "u8"
 }  # fmt: skip
-#: Units of length, as multiples of 1 mm, by their number; 0 stands for "not said".
+#: Units of length, as multiples of 1 mm, by their number; 0 means unknown.
 UNITS = {0: 1.0, 1: 1e3, 2: 1.0, 3: 1e-3}
 #: Read in pieces, so that a damaged header cannot ask for more memory than there are bytes in the file.
 PIECE = 1 << 24
 
 
 def read(path: Path) -> tuple[Array, Triple | None]:
-    """Return the voxels, scaled as the header says, and their sides in mm."""
+    """Return the voxels, scaled by the header's factors, and their sides in mm."""
     try:
-        # What a file is, its first bytes say: some .nii files are compressed all the same.
+        # The first bytes show whether a file is compressed; some .nii files are.
         with path.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
         with gzip.open(path, "rb") if packed else path.open("rb") as stream:
@@ -58,7 +58,7 @@ def _read(path: Path, stream: BinaryIO) -> tuple[Array, Triple | None]:
         shape = shape[:-1]
     if code not in KINDS:
         raise DataSetError(
-            f"path: {path} has voxels of NIfTI type {code}; read are integers and floats: types {sorted(KINDS)}"
+            f"path: {path} has voxels of NIfTI type {code}; integers and floats are accepted, types {sorted(KINDS)}"
         )
     if not HEADER <= offset < 2**31:
         raise DataSetError(f"path: {path} has a damaged header: its voxels would begin at byte {offset:g}")
@@ -69,7 +69,7 @@ def _read(path: Path, stream: BinaryIO) -> tuple[Array, Triple | None]:
     if len(body) < needed:
         raise DataSetError(f"path: {path} is cut off: {shape} voxels take {needed} bytes, but there are {len(body)}")
     voxels: Array = np.frombuffer(body, dtype=kind).reshape(shape, order="F")
-    # By the standard, a slope of 0 says that there is no scaling.
+    # By the standard, a slope of 0 means no scaling.
     if slope != 0 and math.isfinite(slope) and math.isfinite(intercept) and (slope, intercept) != (1.0, 0.0):
         voxels = voxels * float(slope) + float(intercept)
     unit = UNITS.get(header[123] & 7, 1.0)
@@ -98,7 +98,7 @@ def _byte_order(path: Path, header: bytes) -> str:
 
 
 def _bytes(stream: BinaryIO, count: int) -> bytes:
-    """Read so many bytes, or as many as there are."""
+    """Read a number of bytes, or fewer at the end of the file."""
     pieces = []
     while count > 0:
         piece = stream.read(min(count, PIECE))

@@ -44,7 +44,7 @@ def _pages(path: Path) -> list[Array]:
         raise DataSetError(f"path: {path} is not a TIFF image, or damaged: {error}") from error
     for mode, image in pages:
         if image.ndim != 2 or mode == "P":
-            raise ValueError(f"path: {path} has colours ({mode}); a volume needs one number a pixel")
+            raise ValueError(f"path: {path} has colours ({mode}); a volume needs one number per pixel")
     return [image for _, image in pages]
 
 

@@ -18,7 +18,7 @@ class Circle(NamedTuple):
     """A scan on a circle around an axis along z, with an upright panel opposite the source.
 
     Seen from above, the source of a view is at ``axis + radius · (cos, sin)(angle)``. The panel is square to the line
-    from the source to the axis; its centre is ``offset[0]`` beside that line, towards growing u, and ``offset[1]``
+    from the source to the axis; its centre is shifted from that line by ``offset[0]`` along u, and is ``offset[1]``
     above the plane of the sources, which is at ``height``.
 
     Attributes
@@ -55,7 +55,7 @@ class Circle(NamedTuple):
 
 
 def circle(geometry: ConeBeam) -> Circle:
-    """Return the circle of a scan, or say why it is on none."""
+    """Return the circle of a scan; raise an error with the reason if there is none."""
     if not geometry.is_straight:
         raise ValueError(_refusal("the panel is tilted: its columns must be along z and its rows across"))
     pitch_u, along = _length_and_direction(geometry.u[:, :2])

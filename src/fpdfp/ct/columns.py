@@ -2,44 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from fpdfp._typing import Array
+from fpdfp._kernels.scans import AXIS, FIRST, LENGTH, SLOPE, SQUARE, START, STEP, Columns
 from fpdfp.ct.geometry import ConeBeam
-
-#: The numbers of a column, in the order of the last axis of ``Columns.paths``.
-AXIS, FIRST, STEP, START, SLOPE, LENGTH, SQUARE = range(7)
-#: The numbers of a view, in the order of the last axis of ``Columns.views``.
-HEIGHT, SCALE, MIDDLE, ROW, LEVEL, SOURCE_X, SOURCE_Y, WAY_X, WAY_Y, ACROSS_X, ACROSS_Y = range(11)
-
-
-class Columns(NamedTuple):
-    """The columns of all views of a straight scan, in units of voxels.
-
-    In a straight scan all rays of a column lie in one upright plane. Seen from above they are one line, which steps
-    through the planes i of the volume along x or along y, whichever it is more aligned with. On plane i the line is at
-
-        t = first + i · step,        g = start + t · slope,
-
-    t in multiples of the way from source to panel, g the other coordinate, and the ray of row b is at height
-
-        z = height + t · scale · (b − middle).
-
-    Attributes
-    ----------
-    paths
-        ``(views, nu, 7)``: axis (0 for x, 1 for y), first, step, start, slope, length (|step|), and the squared length
-        in the unit of the geometry, from above, of the way from the source to the panel.
-    views
-        ``(views, 11)``: height, scale, middle; the distance between rows and the height of the panel's row of number
-        0 above the source, both in the unit of the geometry: the way from source to pixel rises by level + b · row; and
-        seen from above the source, the way from it to the column of number 0, and the step to the next column.
-    """
-
-    paths: Array
-    views: Array
 
 
 def columns(geometry: ConeBeam) -> Columns:

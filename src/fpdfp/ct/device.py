@@ -1,4 +1,4 @@
-"""Where arrays are to live: in the memory of the processor, or of a GPU."""
+"""The device of arrays: the CPU or a GPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger("fpdfp.ct")
 
 @functools.cache
 def missing_gpu() -> str | None:
-    """Say why no GPU can be used; None where one can."""
+    """Return why no GPU can be used; None if one can."""
     try:
         import cupy
     except ImportError:
@@ -35,7 +35,7 @@ def missing_gpu() -> str | None:
 
 
 def module_for(device: str) -> ModuleType:
-    """Return ``numpy`` or ``cupy`` for what a user asked for; ``"auto"`` without a GPU says so in a line of the log.
+    """Return ``numpy`` or ``cupy`` for a user's choice; ``"auto"`` without a GPU logs a warning.
 
     >>> module_for("cpu").__name__
     'numpy'
@@ -50,13 +50,13 @@ def module_for(device: str) -> ModuleType:
         module: ModuleType = cupy
         return module
     if device == "cuda":
-        raise RuntimeError(f"device='cuda' needs a GPU, but {reason}; 'auto' and 'cpu' run on the processor")
+        raise RuntimeError(f"device='cuda' needs a GPU, but {reason}; 'auto' and 'cpu' run on the CPU")
     _log.warning("no GPU can be used, since %s: running on the CPU", reason)
     return np
 
 
 def device_name(module: ModuleType) -> str:
-    """Return what the device is called: a GPU's name, or the processor's cores.
+    """Return the name of the device: that of a GPU, or the number of CPU cores.
 
     >>> device_name(np).startswith("CPU, ")
     True

@@ -1,4 +1,4 @@
-"""Ellipsoids: images that are known exactly, between the voxels too, and so are their projections."""
+"""Ellipsoids: images and projections that are known in closed form."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Ellipsoids:
     """A sum of ellipsoids, each of constant density.
 
     :meth:`project` gives the line integrals of the ellipsoids themselves, in closed form, not those of voxels.
-    Reconstructions from such projections are judged fairly; projections that were computed from voxels by the very
-    projector that the reconstruction then inverts make any method look better than it is (the "inverse crime").
+    Projections that are computed from voxels by the same projector as in the reconstruction make any method look better
+    than it is (the "inverse crime"); these projections avoid that.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class Ellipsoids:
     axes
         The half axes, ``(n, 3)``, greater than 0.
     densities
-        What each ellipsoid adds to the image inside it, ``(n,)``; may be negative.
+        The value that each ellipsoid adds to the image inside it, ``(n,)``; may be negative.
     rotations
         Where the half axes point. ``None``: along x, y and z; an array ``(n,)``: turned about z by these angles, in
         radians, from x towards y; an array ``(n, 3, 3)``: matrices whose columns are the directions of the half axes.
@@ -112,7 +112,7 @@ class Ellipsoids:
         Parameters
         ----------
         geometry
-            Says where the voxels are.
+            The scan, which defines the voxels.
         supersample
             Lines through a voxel along x, and along y.
         dtype
@@ -158,7 +158,7 @@ class Ellipsoids:
         Parameters
         ----------
         geometry
-            Says where the lines are: any scan, tilted and helical ones too.
+            The scan, which defines the lines; tilted and helical scans are allowed.
         dtype
             float32 or float64, in which all is computed.
 

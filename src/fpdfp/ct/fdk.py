@@ -1,4 +1,4 @@
-"""Filtered back projection of cone-beam scans on a circle (Feldkamp, Davis and Kress): quick, and the usual start."""
+"""Filtered back-projection of cone-beam scans on a circle (Feldkamp, Davis and Kress)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ CHUNK, DEVICE_CHUNK = 1 << 22, 1 << 26
 def fdk(projections: Any, geometry: ConeBeam, *, window: Window = "ram-lak") -> Array:
     """Reconstruct a volume from a scan on a circle by filtered back projection.
 
-    Each view is weighted, filtered with a ramp along u, and spread back over the volume. Exact, but for the sampling,
-    in the plane of the circle; above and below, the better the flatter the cone is. Full turns and short scans, with
-    evenly spread angles or not, detectors with an offset too: where the panel sees a bit more than one half of the
-    object in a full turn, the views are weighted for that.
+    Each view is weighted, filtered with a ramp along u, and back-projected. Up to sampling, the result is exact in the
+    plane of the circle, and above and below it is more accurate the smaller the cone angle is. Full turns and short
+    scans with any angles are supported, and so are detectors with an offset: if the panel sees a little more than one
+    half of the object in a full turn, the views are weighted accordingly.
 
     Parameters
     ----------
@@ -115,8 +115,8 @@ def _view_weights(geometry: ConeBeam, found: Circle, columns: Array) -> Array:
     short = min(-columns[0], columns[-1]) / found.pitch[0]
     if short < 0.499 and abs(columns[0] + columns[-1]) > found.pitch[0]:
         warnings.warn(
-            "geometry: the panel does not see the axis, or hardly: lines through the volume are in no view, and the "
-            "reconstruction will be wrong near the axis, if not everywhere",
+            "geometry: the panel hardly sees the axis of rotation, or not at all: some lines through the volume are in "
+            "no view, and the reconstruction will be wrong near the axis or everywhere",
             AccuracyWarning,
             stacklevel=4,
         )

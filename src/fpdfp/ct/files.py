@@ -27,9 +27,9 @@ class Volume(NamedTuple):
     data
         The image, a float32 array ``(nx, ny, nz)``.
     voxel
-        The sides of a voxel in mm, where the file says.
+        The sides of a voxel in mm, if the file has them.
     source
-        Where it is from.
+        The file or folder.
     """
 
     data: Array
@@ -46,7 +46,7 @@ def load_volume(path: str | os.PathLike[str], *, variable: str | None = None, ax
         A file of NumPy (.npy), MATLAB (.mat), or NIfTI-1 (.nii, .nii.gz), or slices as TIFF images: one file with many
         pages, or a folder of files, in the order of their names with 2 before 10.
     variable
-        Which array of a .mat file; needed where several have three axes.
+        The array of a .mat file; required if several have three axes.
     axes
         The order of the axes in the file, such as ``"zyx"``. ``"xyz"`` if not given; for TIFF images ``"zyx"``, slices
         across z whose rows are along x.
@@ -54,7 +54,7 @@ def load_volume(path: str | os.PathLike[str], *, variable: str | None = None, ax
     Raises
     ------
     DataSetError
-        If the file is damaged, or is not what its name says.
+        If the file is damaged, or does not match its name.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def load_volume(path: str | os.PathLike[str], *, variable: str | None = None, ax
         raise ValueError(f"path: {place} must hold real numbers, got dtype {array.dtype}")
     if voxel is not None:
         voxel = (voxel[order[0]], voxel[order[1]], voxel[order[2]])
-    with np.errstate(over="ignore"):  # what overflows is told below
+    with np.errstate(over="ignore"):  # overflow is checked below
         data = np.array(array.transpose(order), dtype=np.float32, order="C")
     return Volume(_checks.finite(f"path: the volume of {place}", data), voxel, str(place))
 
@@ -102,9 +102,9 @@ def save_volume(path: str | os.PathLike[str], array: Any, *, voxel: Any = None) 
     Parameters
     ----------
     path
-        The file; one that is there is replaced.
+        The file; an existing one is replaced.
     array
-        The image, on this machine or on a GPU. Its dtype is kept, where the format has it.
+        The image, on the CPU or on a GPU. Its dtype is kept if the format supports it.
     voxel
         The sides of a voxel in mm, one number or three. NIfTI files keep them, 1 mm if not given; .npy files cannot.
     """

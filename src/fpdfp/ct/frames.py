@@ -2,35 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from fpdfp._typing import Array
+from fpdfp._kernels.scans import Frames
 from fpdfp.ct.geometry import ConeBeam
-
-#: What a view consists of, in the order of the second axis of ``Frames.frames``.
-SOURCE, WAY, ACROSS, UP = range(4)
-
-
-class Frames(NamedTuple):
-    """The views of any scan, in units of voxels.
-
-    Positions are numbers of voxels: the centre of voxel (i, j, k) is at (i, j, k). From the source to the centre of
-    pixel (a, b) it is
-
-        way + a · across + b · up.
-
-    Attributes
-    ----------
-    frames
-        ``(views, 4, 3)``: the source, and the vectors way, across and up.
-    voxel
-        The three sides of a voxel, in the unit of the geometry.
-    """
-
-    frames: Array
-    voxel: Array
 
 
 def frames(geometry: ConeBeam) -> Frames:

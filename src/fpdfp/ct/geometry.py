@@ -28,7 +28,7 @@ class ConeBeam:
     ``centre + ((i, j, k) − (n − 1)/2) · voxel``; the centre of pixel (a, b) of a view is at
     ``panel + (a − (nu − 1)/2) · u + (b − (nv − 1)/2) · v``.
 
-    Most scans are made by :meth:`circular` or :meth:`helical`, any other by this class itself.
+    Use :meth:`circular` or :meth:`helical` for most scans, and the constructor for any other.
 
     Parameters
     ----------
@@ -134,22 +134,22 @@ class ConeBeam:
         volume, detector, voxel, centre
             As above.
         views, arc
-            So many views, evenly spread over an arc, a full turn by default: ``angles = arc · k/views``.
+            The number of views, evenly spaced over an arc, by default a full turn: ``angles = arc · k/views``.
         angles
-            The angles themselves instead.
+            The angles, instead of ``views``.
         unit
             The unit of ``angles`` and ``arc``: ``"radians"`` or ``"degrees"``. None, the default, means radians, and
-            refuses what looks like degrees: more than two turns with less than 20 views each, or some 24 turns and
-            more with less than 126 views each.
+            raises an error for angles that look like degrees: more than two turns with less than 20 views each, or
+            about 24 turns or more with less than 126 views each.
         source
             The distance from the source to the axis.
         panel
-            The distance from the source to the panel, not from the axis: at least ``source``. A panel in the axis is
-            a virtual one; lines go on beyond it.
+            The distance from the source to the panel, not from the axis: at least ``source``. A panel at the axis is
+            virtual; lines continue beyond it.
         pixel
-            The sides of a pixel along u and v; ``"fit"`` makes them just large enough to see the whole volume.
+            The sides of a pixel along u and v; ``"fit"`` makes them just large enough for the whole volume.
         offset
-            How far the panel is shifted along u and v.
+            The shift of the panel along u and v.
 
         Examples
         --------
@@ -182,8 +182,8 @@ class ConeBeam:
     ) -> ConeBeam:
         """Return a scan on a helix: with each turn source and panel rise by ``pitch``, through z = 0 half-way.
 
-        Two turns by default; parameters are as those of :meth:`circular`. With ``unit=None`` what looks like degrees is
-        refused: some 24 turns and more with less than 126 views each.
+        Two turns by default; parameters as for :meth:`circular`. With ``unit=None``, angles that look like degrees
+        raise an error: about 24 turns or more with less than 126 views each.
 
         >>> import fpdfp
         >>> scan = fpdfp.ct.ConeBeam.helical((8, 8, 8), (9, 9), views=5, pitch=4.0, source=30.0, panel=45.0)
@@ -303,7 +303,7 @@ def _pair(name: str, value: Any) -> tuple[Any, Any]:
 
 
 def _angles(views: Any, angles: Any, arc: Any, unit: Any, *, turns: bool) -> Array:
-    """Return angles in radians; ``turns`` says whether many turns are usual."""
+    """Return angles in radians; ``turns``: whether many turns are usual."""
     from fpdfp.ct.plausible import check_radians
 
     if unit is not None:

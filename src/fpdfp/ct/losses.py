@@ -36,7 +36,7 @@ class ProjectionLosses(Losses):
     with :math:`c_i = 1` for ``scale="sum"``, and one over the number of pixels of the client for ``scale="mean"``.
 
     Gradients of several clients take one projection of all their views and one back-projection. They are in float32,
-    and live where the projections do: for a CuPy array everything stays on its GPU, and x must be there as well.
+    and on the device of the projections: for a CuPy array everything stays on its GPU, and x must be there as well.
 
     Parameters
     ----------
@@ -45,13 +45,13 @@ class ProjectionLosses(Losses):
     geometry
         The scan.
     clients
-        Who holds each view: a label for each, as :mod:`fpdfp.datasets.splits` deals them out; None means one client.
+        The client of each view: a label for each, as from :mod:`fpdfp.datasets.splits`; None means one client.
     l2
         The weight of the ridge.
     scale
         ``"sum"`` over a client's pixels, or ``"mean"``.
     memory
-        The bytes that the projections of a call may take: where clients have more, they are processed in turn.
+        The largest number of bytes for the projections of a call; larger ones are processed in parts.
 
     Examples
     --------
@@ -109,8 +109,8 @@ class ProjectionLosses(Losses):
 
     def check(self, x: Array, clients: IntArray, *, shared: bool = False) -> None:
         if namespace(x) is not self.xp:
-            here = "a GPU: give a CuPy array" if self.device == "cuda" else "the processor: give a NumPy array"
-            raise TypeError(f"x must be where the projections are, in the memory of {here}, got {type(x).__name__}")
+            here = "a GPU: give a CuPy array" if self.device == "cuda" else "the CPU: give a NumPy array"
+            raise TypeError(f"x must be on the device of the projections, {here}; got {type(x).__name__}")
         super().check(x, clients, shared=shared)
 
     def values(self, x: Array, clients: IntArray) -> Array:

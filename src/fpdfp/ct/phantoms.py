@@ -1,7 +1,7 @@
-"""Phantoms: known images to try reconstructions on, with exact projections.
+"""Phantoms: known images with exact projections, to test reconstructions.
 
-Make data by :meth:`fpdfp.ct.Ellipsoids.project`, which knows nothing of voxels, rather than by projecting the
-phantom's voxels: a reconstruction that inverts the projector which made its data looks better than it is.
+Create data with :meth:`fpdfp.ct.Ellipsoids.project`, which does not use voxels, rather than by projecting the phantom's
+voxels: a reconstruction with the projector that made its data looks better than it is.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _NODULES = (
 def shepp_logan(geometry: ConeBeam) -> Ellipsoids:
     """Return the three-dimensional Shepp–Logan head, stretched to the volume of a geometry.
 
-    Ten ellipsoids with Toft's densities, which show more contrast than the first ones: the image goes from 0 to 1, the
+    Ten ellipsoids with Toft's densities, which have more contrast than the original ones: the image is from 0 to 1, the
     brain is at 0.2. In a flat volume the head is flat.
 
     References
@@ -85,7 +85,7 @@ def thorax(geometry: ConeBeam) -> Ellipsoids:
     """Return a chest of ellipsoids that fits the volume of a geometry, also a flat one of 256 × 256 × 64 voxels.
 
     A body with two lungs, a heart, an aorta, a spine with its canal, a breastbone, three rings of ribs, and five round
-    nodules in the lungs of 1.5 to 4.5 % of the width: what a scan of a chest is made to find. Densities are relative to
+    nodules in the lungs of 1.5 to 4.5 % of the width, which a chest scan is made to find. Densities are relative to
     soft tissue: 1, lung 0.25, bone 1.8, nodules 0.6 and 1, air 0. The front is at negative y.
 
     Examples

@@ -1,4 +1,4 @@
-"""Whether projections and angles look like what they are used as: counts, swapped axes and degrees do not."""
+"""Detection of common mistakes in projections and angles: counts, swapped axes, degrees."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from fpdfp.ct.circle import circle
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.errors import DataWarning
 
-#: So many views are looked at.
+#: The number of views that are examined.
 VIEWS = 48
 
 
 def check_shape(projections: Any, geometry: ConeBeam) -> None:
-    """Refuse integers, which are counts, and name the right order of axes where they are in another one."""
+    """Raise an error for integers, which are counts, and for axes in another order."""
     dtype, shape = getattr(projections, "dtype", None), tuple(np.shape(projections))
     wanted = geometry.data_shape
     if shape != wanted and sorted(shape) == sorted(wanted):
         raise ValueError(
             f"projections must have shape {wanted}, views, columns (u), rows (v), got {shape}: the axes are in another "
-            "order; fpdfp.ct.from_rows turns images (views, rows, columns) around"
+            "order; fpdfp.ct.from_rows converts images (views, rows, columns)"
         )
     if dtype is not None and np.dtype(dtype).kind in "iu":
         raise TypeError(
-            f"projections must be line integrals, got {dtype}, as counts have: fpdfp.ct.line_integrals(raw, flat, "
-            "dark) makes line integrals of them; line integrals that are kept as integers must be made floats first"
+            f"projections must be line integrals in floating point, got {dtype}, which looks like counts; convert "
+            "counts with fpdfp.ct.line_integrals(raw, flat, dark), and line integrals stored as integers to floats"
         )
 
 
@@ -53,7 +53,7 @@ def _counts(projections: Array) -> str | None:
         return (
             f"they look like counts or transmissions, not line integrals: all are above 0, and they are largest at the "
             f"sides of the panel ({beside:.4g}), where rays go through least; fpdfp.ct.line_integrals(raw, flat, dark) "
-            "makes line integrals of counts, −log of transmissions"
+            "converts counts; for transmissions take −log"
         )
     return None
 
@@ -71,8 +71,8 @@ def _swapped(projections: Array, geometry: ConeBeam) -> str | None:
     if along_v > 4 * max(1.0, rows / columns) * along_u and along_v > 1e-3 * float(np.square(some.mean(axis=0)).mean()):
         return (
             "columns (u) and rows (v) look swapped: on a circle around z what is seen along v hardly changes between "
-            "views, but here it changes most along the last axis; fpdfp.ct.from_rows turns images (views, rows, "
-            "columns) around"
+            "views, but here it changes most along the last axis; fpdfp.ct.from_rows converts images (views, "
+            "rows, columns)"
         )
     return None
 
@@ -82,7 +82,7 @@ def _views(projections: Array, views: Array) -> Array:
 
 
 def check_radians(name: str, angles: Array, *, turns: bool) -> None:
-    """Refuse angles that look like degrees; ``turns`` says whether many turns are usual, as on a helix."""
+    """Raise an error for angles that look like degrees; ``turns``: whether many turns are usual, as on a helix."""
     steps = np.diff(np.unique(angles))
     if not steps.size:
         return

@@ -11,9 +11,10 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._array import namespace, to_host
+from fpdfp._kernels.scans import Columns, Frames
 from fpdfp._typing import Array, IntArray
-from fpdfp.ct.columns import Columns, columns
-from fpdfp.ct.frames import Frames, frames
+from fpdfp.ct.columns import columns
+from fpdfp.ct.frames import frames
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.linops.base import LinOp
 from fpdfp.linops.norm import positive_norm_bound
@@ -35,7 +36,7 @@ class XRayTransform(LinOp):
     Where the geometry is straight (:attr:`fpdfp.ct.ConeBeam.is_straight`), the main axis is x or y, and the rows of a
     detector column share their work; other geometries go ray by ray, which takes many times longer. Arrays of float32
     and float64 are projected in their own precision, with sums along rays in float64; CuPy arrays on the GPU, in
-    float32. On the processor the bits do not depend on the number of threads. Lines go through the whole volume, also
+    float32. On the CPU the bits do not depend on the number of threads. Lines go through the whole volume, also
     beyond the panel.
 
     P. M. Joseph, "An improved algorithm for reprojecting rays through pixel images", IEEE Transactions on Medical

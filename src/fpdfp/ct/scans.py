@@ -1,4 +1,4 @@
-"""From what a scanner records to line integrals."""
+"""Conversion of raw scanner images to line integrals."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def line_integrals(
     flat
         Images with the beam and no object: one ``(nu, nv)``, or several ``(…, nu, nv)``, whose mean is taken.
     dark
-        Images without the beam, likewise; none means 0.
+        Images without the beam, likewise; None means 0.
     clip
-        The least transmission that is taken as measured. What is below, noise behind metal for instance, is raised to
-        it, with a warning that says how many pixels were.
+        The smallest valid transmission. Smaller values, for instance noise behind metal, are raised to it, with a
+        warning that counts the pixels.
     dead
-        What to do about pixels in which ``flat`` is not above ``dark``: ``"error"``, or ``"interpolate"`` between the
+        How to treat pixels in which ``flat`` is not above ``dark``: ``"error"``, or ``"interpolate"`` between the
         nearest other pixels along u.
 
     Returns
@@ -81,8 +81,8 @@ def line_integrals(
         out[view] = -np.log(np.maximum(transmission, least))
     if low:
         warnings.warn(
-            f"raw: {low} of {out.size} pixels have a transmission under {least:g}, down to 0 or less; "
-            "they are taken to have that much",
+            f"raw: {low} of {out.size} pixels have a transmission below {least:g}, some 0 or less; "
+            "they are set to that value",
             AccuracyWarning,
             stacklevel=2,
         )

@@ -15,7 +15,7 @@ from fpdfp.datasets import _packed, _table
 from fpdfp.datasets._table import Choice, Kind, Table
 from fpdfp.errors import DataSetError
 
-#: So many fields are held as text at a time.
+#: The number of fields that are held as text at a time.
 FIELDS = 1 << 15
 
 
@@ -33,8 +33,8 @@ class _FoundTextError(Exception):
 def read(path: Path, delimiter: str, choice: Choice) -> tuple[Array, Array, Array | None, tuple[str, ...]]:
     """Return X, y, the sites and the names of the features.
 
-    What a column holds, its first block says. Where a later block disagrees, the column is one of text, and the file is
-    read again: that is rare, and the alternative would be to hold all of the file as text.
+    The type of a column is that of its first block. If a later block disagrees, the column is text, and the file is
+    read again; this is rare, and the alternative would be to keep the whole file as text.
     """
     kinds: dict[int, Kind] = {}
     while True:

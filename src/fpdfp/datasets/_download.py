@@ -32,7 +32,7 @@ class Bar:
 
     @property
     def total(self) -> float | None:
-        """The number of bytes to come; None where the server does not say."""
+        """The number of bytes to come; None if the server does not announce it."""
         return self._progress.tasks[0].total
 
     @total.setter
@@ -79,7 +79,7 @@ def verify(entry: Registered, path: Path, origin: str) -> None:
 
 
 def wrong_checksum(entry: Registered, found: str, origin: str) -> DataSetError:
-    """Return the error that says both digests."""
+    """Return the error that shows both digests."""
     return DataSetError(
         f"{origin} is not data set {entry.name!r}: the sha256 of its unpacked text is {found}, "
         f"but {entry.sha256} is expected"

@@ -22,10 +22,10 @@ def plot(
     names: Sequence[str] | None = None,
     path: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Draw a graph of features on a circle, features that are linked near each other.
+    """Draw a graph of features on a circle, with linked features near each other.
 
-    Lines are blue between features that go together and red between those that go against each other; dots are green
-    for positive coefficients, purple for negative ones and white for zero. More than 80 features have no names.
+    Lines are blue between positively linked features and red between negatively linked ones. Dots are green for
+    positive coefficients, purple for negative ones and white for zero. With more than 80 features, names are omitted.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def plot(
     names
         The features' names; numbers by default.
     path
-        Where to save the picture, if anywhere; its ending says in which format.
+        A file for the picture, whose ending sets the format; None saves nothing.
 
     Returns
     -------
@@ -59,7 +59,7 @@ def plot(
     if coefficients is not None:
         values = _checks.float_array("coefficients", coefficients, shape=(count,), dtype=np.float64)
     if names is not None and len(names) != count:
-        raise ValueError(f"names must have one for each of the {count} features, got {len(names)}")
+        raise ValueError(f"names must have one entry for each of the {count} features, got {len(names)}")
     texts = [str(i) for i in range(count)] if names is None else [str(name) for name in names]
     angle = np.empty(count)
     angle[_order(graph)] = np.pi / 2 - 2 * np.pi * np.arange(count) / count

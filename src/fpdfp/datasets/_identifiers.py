@@ -1,4 +1,4 @@
-"""Columns that are no features: identifiers, names and dates."""
+"""Detection of columns that are not features: identifiers, names and dates."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 from fpdfp._typing import Array
 from fpdfp.errors import DataWarning
 
-#: A column with no more distinct values than this may be one of categories however few rows there are.
+#: A column with at most this many distinct values may be categories, however few rows there are.
 FEW = 10
-#: Words of a column's name that say that it identifies something.
+#: Words in the names of identifiers.
 IDENTIFYING = frozenset(
     {
         *("id", "ids", "uid", "pid", "eid", "sid", "rid", "uuid", "guid", "mrn", "ssn", "identifier", "patid"),
@@ -38,7 +38,7 @@ _DATE = re.compile(
 
 
 def identifies(name: str) -> bool:
-    """Whether a column's name says that it identifies something.
+    """Whether a column has the name of an identifier.
 
     >>> [identifies(name) for name in ("patient_id", "PatientID", "MRN", "steroid", "idle time")]
     [True, True, True, False, False]
@@ -57,10 +57,10 @@ def are_dates(texts: Collection[str]) -> bool:
 
 
 def reason(name: str, texts: Collection[str], rows: int) -> str | None:
-    """Say why the distinct texts of a column are no categories; None where they may be.
+    """Return why the distinct texts of a column are not categories; None if they may be.
 
-    Categories are values that many rows share. Where there are at least half as many values as rows, or the name says
-    that it is an identifier and no two rows have the same, a 0/1 column for each would describe single rows.
+    Categories are values that many rows share. If there are at least half as many values as rows, or the column has the
+    name of an identifier and all values differ, a 0/1 column for each value would describe single rows.
     """
     count = len(texts)
     if count > min(FEW, rows / 2) and are_dates(texts):
@@ -72,19 +72,19 @@ def reason(name: str, texts: Collection[str], rows: int) -> str | None:
 
 
 def advice(name: str, why: str) -> str:
-    """Say what can be done with a column that is refused for a reason."""
+    """Return what can be done with a column that is not accepted."""
     if why.startswith("holds dates"):
         return f"make a number of it, such as the days since some date or an age, or leave it out by drop=({name!r},)"
     return f"leave it out by drop=({name!r},)"
 
 
 def warn_of_numbers(path: Path, names: Sequence[str], X: Array) -> None:
-    """Warn of columns of whole numbers that count the rows, identify them, or are dates written as 20240301."""
+    """Warn of integer columns that count the rows, identify them, or are dates written as 20240301."""
     for j, name in enumerate(names):
         why = _suspicious(name, X[:, j])
         if why is not None:
             warnings.warn(
-                f"{path}: column {name!r} {why}, and is used as a number; if it is no measurement, leave it out by "
+                f"{path}: column {name!r} {why}, and is used as a number; if it is not a measurement, leave it out by "
                 f"drop=({name!r},)",
                 DataWarning,
                 stacklevel=4,

@@ -53,7 +53,7 @@ class Lines:
                 if b"qid:" in line and b"qid:" in line.partition(b"#")[0]:  # scikit-learn would pass over it
                     raise DataSetError(
                         f"{self._path}, line {self.number}: rows grouped by query (qid) are not supported; "
-                        "take the qid entries out"
+                        "remove the qid entries"
                     )
                 yield line
 
@@ -63,7 +63,7 @@ class Lines:
 
 
 def _wrong(line: bytes, error: Exception) -> str:
-    """Say what is wrong with a line."""
+    """Return what is wrong with a line."""
     label, *entries = (part.decode("utf-8", "replace") for part in line.partition(b"#")[0].split())
     if "," in label:
         return f"the label {label!r} is a list; files with several labels a row are not supported"

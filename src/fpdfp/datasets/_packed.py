@@ -15,7 +15,7 @@ from typing import Any
 
 from fpdfp.errors import DataSetError
 
-#: The endings of names that compressed files have; what a file is, its first bytes say.
+#: The name endings of compressed files; whether a file is compressed is decided by its first bytes.
 ENDINGS = (".xz", ".bz2", ".gz")
 
 _MAGIC: tuple[tuple[bytes, str, Any], ...] = (
@@ -27,7 +27,7 @@ _MAGIC: tuple[tuple[bytes, str, Any], ...] = (
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[io.BufferedReader]:
-    """Open a file for reading, decompressed where it is compressed; damage becomes a ``DataSetError``."""
+    """Open a file for reading, decompressed if necessary; damage raises a ``DataSetError``."""
     with path.open("rb") as file:
         first = file.read(8)
         file.seek(0)
@@ -43,7 +43,7 @@ def unpacked(path: Path) -> Iterator[io.BufferedReader]:
         except _DAMAGE as error:
             raise _damaged(path, kind, error) from error
         except (DataSetError, ValueError):
-            # nonsense in the text may be damage that the checksum at the end of the file would have told
+            # an error in the text may be damage that the checksum at the end of the file would have shown
             file.seek(0)
             try:
                 with opener(file) as stream:

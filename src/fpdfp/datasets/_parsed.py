@@ -1,4 +1,4 @@
-"""Data sets that were read before, kept as plain arrays in the user's cache."""
+"""Data sets that were read before, cached as plain arrays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fpdfp.datasets.dataset import DataSet
 
 #: Raised when what is kept changes, so that files of other versions are not read.
 FORMAT = 2
-#: Files of fewer bytes are read anew each time: that takes no longer, and the cache stays tidy.
+#: Smaller files are not cached: reading them again takes no longer.
 SMALL = 1 << 16
 
 
@@ -53,7 +53,7 @@ def through(path: Path, options: dict[str, Any], name: str, read: Callable[[], D
 
 
 def _recall(kept: Path, name: str, source: str) -> DataSet | None:
-    """Return the data set that is kept in a file; None where there is none or it is damaged."""
+    """Return the data set cached in a file; None if there is no such file or it is damaged."""
     try:
         with kept.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return _from_arrays({key: arrays[key] for key in arrays.files}, name, source)

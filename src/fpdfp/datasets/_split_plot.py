@@ -43,7 +43,7 @@ def plot(clients: Any, y: Any = None, path: str | os.PathLike[str] | None = None
         The label of each row. Numbers with more than ten distinct values are taken as continuous, and only sizes are
         shown; of more than ten texts, the nine most frequent have colours of their own.
     path
-        Where to save the picture, if anywhere; its ending says in which format.
+        A file for the picture, whose ending sets the format; None saves nothing.
 
     Returns
     -------

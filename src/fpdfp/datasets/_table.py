@@ -16,14 +16,14 @@ Kind = Literal["number", "boolean", "text"]
 
 #: Text that stands for a value that is not there, whatever the case of its letters.
 MISSING = frozenset({"", "na", "nan", "null"})
-#: Whole numbers from here on are not told apart as floats.
+#: Larger integers are not distinct as floats.
 LARGEST = 2.0**53
-#: More distinct values than this in one column are no categories but names, dates or the like.
+#: A column with more distinct values does not hold categories but names, dates or the like.
 MOST_CATEGORIES = 10_000
 
 
 class Choice(NamedTuple):
-    """What a user wants of a table: the columns of labels and of sites, those to leave out, what to do with text."""
+    """A user's choices for a table: the columns of labels and of sites, those to drop, how to treat text."""
 
     target: str
     site: str | None
@@ -46,7 +46,7 @@ class Columns(NamedTuple):
 
 
 def choose(path: Path, names: Sequence[str], choice: Choice) -> Columns:
-    """Find the wanted columns in the header, or say which are not there."""
+    """Find the wanted columns in the header; raise an error for missing ones."""
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise DataSetError(f"{path} names more than one column {_list(repeated)}: give every column its own name")

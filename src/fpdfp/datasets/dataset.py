@@ -1,4 +1,4 @@
-"""A data set: rows, labels, and who holds each row."""
+"""A data set: rows, labels, and the site of each row."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class DataSet:
     y
         The labels: floats, or text where the target column of a table holds text.
     site
-        Who holds each row (whole numbers, other numbers or text), or None.
+        The site of each row (integers, other numbers or text), or None.
     feature_names
-        The names of the columns of X, or None where the file has none.
+        The names of the columns of X, or None.
     source
         The file that was read.
 

@@ -15,14 +15,14 @@ FORMS: tuple[Form, ...] = ("weights", "differences")
 
 
 class FeatureGraph(NamedTuple):
-    """A graph of features and how it was found.
+    """A graph of features, with the parameters of its estimation.
 
     Attributes
     ----------
     weights
         The weights of the edges: a symmetric CSR array without a diagonal.
     alpha
-        The penalty of the graphical lasso that found the graph; None for a graph that was given.
+        The penalty of the graphical lasso that estimated the graph; None for a given graph.
     shrinkage
         How much of the mean variance was added to the diagonal of the covariance to make it invertible.
     """
@@ -48,9 +48,9 @@ class FeatureGraph(NamedTuple):
         return plot(self, coefficients, names, path)
 
     def signed_edges(self) -> tuple[Any, Array]:
-        """Return each edge once, the upper triangle in COO form, and whether its features go together (1) or not (−1).
+        """Return each edge once, the upper triangle in COO form, with sign 1 or −1.
 
-        A negative entry of an inverse covariance joins features that rise together.
+        The sign is 1 for features that increase together, whose entry of the inverse covariance is negative.
         """
         import scipy.sparse
 
@@ -75,7 +75,7 @@ class FeatureGraph(NamedTuple):
         return scipy.sparse.coo_array((entries, places), shape=(upper.nnz, self.n_features)).tocsr()
 
     def stacked(self, form: Form = "weights") -> Any:
-        """Return B = [G; I] as a CSR array; ``form`` says what G is, see ``structure``.
+        """Return B = [G; I] as a CSR array; ``form`` sets G, see ``structure``.
 
         >>> import numpy as np
         >>> as_graph([(0, 1)], 2).stacked("differences").toarray()
@@ -89,7 +89,7 @@ class FeatureGraph(NamedTuple):
 
 
 def as_graph(graph: Any, n_features: int, feature_names: Any = None) -> FeatureGraph:
-    """Make a graph of features from what a user has.
+    """Return a graph of features for a matrix, a list of edges or a networkx graph.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def as_graph(graph: Any, n_features: int, feature_names: Any = None) -> FeatureG
     n_features
         How many features there are.
     feature_names
-        Their names, where edges are given by name.
+        Their names, if edges are given by name.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def as_graph(graph: Any, n_features: int, feature_names: Any = None) -> FeatureG
 
 def _of_size(graph: FeatureGraph, n_features: int) -> FeatureGraph:
     if graph.n_features != n_features:
-        raise ValueError(f"graph must have {n_features} features, as the data has, got {graph.n_features}")
+        raise ValueError(f"graph must have the {n_features} features of the data, got {graph.n_features}")
     return graph
 
 
@@ -172,7 +172,7 @@ def _from_edges(edges: list[Any], n_features: int, feature_names: Any) -> Featur
         if first == second:
             raise ValueError(f"graph: an edge must join two features, got {edge!r}")
         if (first, second) in seen:
-            raise ValueError(f"graph: the edge {edge[0]!r}, {edge[1]!r} is there twice")
+            raise ValueError(f"graph: the edge {edge[0]!r}, {edge[1]!r} is given twice")
         seen[first, second] = weight
     places = np.array(list(seen), dtype=np.int64).reshape(-1, 2).T
     entries = np.tile(np.array(list(seen.values()), dtype=np.float64), 2)

@@ -42,12 +42,12 @@ def load(
     r"""Load a data set by its registered name, or from a file.
 
     Registered are ``"a9a"``, ``"a9a.t"`` (its test rows) and ``"covtype"`` (cover type 2 against the rest), all from
-    the LIBSVM site, with labels −1 and +1; ``fpdfp.datasets.registry.REGISTRY`` says where they come from. They are
-    looked for in ``directory``, or else in the folder that the environment variable ``FPDFP_DATA`` names and then in
-    the user's cache, where they are downloaded to. Their checksum is verified.
+    the LIBSVM site, with labels −1 and +1; ``fpdfp.datasets.registry.REGISTRY`` lists their sources. They are searched
+    in ``directory``, or else in the folder of the environment variable ``FPDFP_DATA`` and then in the user's cache, to
+    which they are downloaded. Their checksum is verified.
 
-    What was read once is kept in the user's cache as plain arrays, so that reading it again is fast; the environment
-    variable ``FPDFP_CACHE`` names another folder for it. It may be deleted at any time.
+    A data set that was read once is cached as plain arrays, so that reading it again is fast. The environment variable
+    ``FPDFP_CACHE`` sets another folder for the cache, which may be deleted at any time.
 
     Parameters
     ----------
@@ -61,19 +61,19 @@ def load(
     target
         The column of a table that becomes y.
     site
-        The column of a table that says who holds each row.
+        The column of a table with the site of each row.
     drop
         Columns of a table to leave out.
     categories
-        What to do with columns of text among the features: ``"error"`` refuses them; ``"onehot"`` makes a 0/1 column
-        named ``"column=value"`` of every value, in sorted order, up to 10,000 of a column. Columns of dates, and those
-        with at least half as many distinct values as rows (identifiers, names), are refused by name.
+        How to treat text columns among the features: ``"error"`` raises an error; ``"onehot"`` makes a 0/1 column named
+        ``"column=value"`` for every value, in sorted order, up to 10,000 per column. Columns of dates, and those with
+        more than ten distinct values and at least half as many as rows (identifiers, names), raise an error.
     n_features
         The number of features of a LIBSVM file; by default the largest index in it.
     download
         Whether a registered set may be downloaded.
     progress
-        Whether to show a bar for a download; None shows it where standard error is a terminal.
+        Whether to show a bar for a download; None shows it if standard error is a terminal.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def load(
     Warns
     -----
     fpdfp.errors.DataWarning
-        A column of whole numbers counts the rows, is named like an identifier, or looks like dates (20240301).
+        A column of integers counts the rows, has the name of an identifier, or looks like dates (20240301).
 
     Examples
     --------
@@ -150,7 +150,7 @@ def _path(source: str | os.PathLike[str], directory: Any) -> Path:
 
 
 def _format(path: Path) -> str:
-    """Say what a file is read as: by its name, or else by its first bytes."""
+    """Return the format of a file, from its name or else its first bytes."""
     found = _FORMATS.get(Path(_packed.without_ending(path.name)).suffix.lower())
     if found is not None:
         return found
@@ -206,7 +206,7 @@ def _by_hand(entry: Registered, folders: list[Path], why: str) -> DataSetError:
     places = " or ".join(str(folder / packed) for folder in folders)
     unpacked = "" if packed == entry.file else f" (unpacked, without {packed.removeprefix(entry.file)}, is as good)"
     return DataSetError(
-        f"data set {entry.name!r} is not on this machine, and {why}. Fetch {entry.url} by hand and put it at "
+        f"data set {entry.name!r} is not on this machine, and {why}. Download {entry.url} yourself and put it at "
         f"{places}{unpacked}, or into a folder that you name by directory= or by the environment variable FPDFP_DATA"
     )
 
@@ -252,6 +252,6 @@ def _from_table(path: Path, form: str, choice: Choice) -> DataSet:
 
 
 def _name(path: Path) -> str:
-    """Return a file's name without the endings that say how it is stored."""
+    """Return a file's name without the endings of formats and compression."""
     name = Path(_packed.without_ending(path.name))
     return name.stem if name.suffix.lower() in _FORMATS else name.name

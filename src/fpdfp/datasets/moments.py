@@ -18,7 +18,7 @@ ROWS = 4096
 
 @dataclasses.dataclass(frozen=True)
 class Moments:
-    r"""What a client tells of its rows: their number, their mean, and their scatter about that mean.
+    r"""Moments of a client's rows: their number, their mean, and their scatter about that mean.
 
     .. math:: n, \qquad m = \tfrac1n \sum_j a_j, \qquad S = \sum_j (a_j - m)(a_j - m)^T
 
@@ -87,7 +87,9 @@ class Moments:
 
     def __add__(self, other: Moments) -> Moments:
         if self.scatter.shape != other.scatter.shape:
-            raise ValueError(f"moments must be of as many features, got {len(self.mean)} and {len(other.mean)}")
+            raise ValueError(
+                f"moments must have the same number of features, got {len(self.mean)} and {len(other.mean)}"
+            )
         count = self.count + other.count
         apart = other.mean - self.mean
         mean = self.mean + other.count / count * apart

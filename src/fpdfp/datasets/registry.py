@@ -1,4 +1,4 @@
-"""The data sets that are known by name: where they come from and how to tell that a copy is good."""
+"""The data sets that are known by name, with their sources and checksums."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Registered:
     Attributes
     ----------
     name
-        What ``fpdfp.datasets.load`` calls it.
+        The name for ``fpdfp.datasets.load``.
     file
         The name of the unpacked file.
     url
@@ -36,7 +36,7 @@ class Registered:
     positive
         The label in the file that becomes +1; every other one becomes −1.
     citation
-        Whose data these are.
+        The source to cite.
     """
 
     name: str

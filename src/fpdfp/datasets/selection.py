@@ -1,4 +1,4 @@
-"""Sparse inverse covariance selection: the graph of features, from rows or from what clients tell of theirs."""
+"""Sparse inverse covariance selection: the graph of features, from rows or from moments of clients."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ TOLERANCES = (1e-4, 1e-7)
 
 
 def feature_graph(X: Any, alpha: float = 0.1, *, clients: Any = None) -> FeatureGraph:
-    """Find the graph of the columns of X with the graphical lasso.
+    """Estimate the graph of the columns of X with the graphical lasso.
 
-    A covariance that is singular makes the graphical lasso fail; it is then shrunk towards a multiple of the identity
-    and tried again, as little as suffices.
+    If the graphical lasso fails, as for a singular covariance, the covariance is shrunk towards a multiple of the
+    identity, as little as necessary.
 
     Parameters
     ----------
     X
-        Rows of features, dense or sparse; or :class:`Moments`, so that nobody needs to have all rows: each client
-        makes its own with ``Moments.of``, and the server merges them with ``Moments.total``.
+        Rows of features, dense or sparse; or :class:`Moments`, which need not be computed in one place: each client
+        computes its own with ``Moments.of``, and the server merges them with ``Moments.total``.
     alpha
         The penalty: larger means fewer edges.
     clients

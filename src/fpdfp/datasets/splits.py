@@ -1,4 +1,4 @@
-"""Who holds which row: ways to deal rows out among clients.
+"""Splits: ways to distribute rows over clients.
 
 Every function returns the number of the client that holds each row, an array of integers from 0 to ``n_clients`` − 1 in
 which every client occurs, to be given as ``clients`` to a loss.
@@ -22,7 +22,7 @@ _EQUAL = 1e12
 
 
 def iid(n_rows: int, n_clients: int, seed: int = 0) -> IntArray:
-    """Deal rows out in random order, in equal shares: sizes differ by at most one.
+    """Distribute rows at random in equal shares: sizes differ by at most one.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def by_column(column: Any) -> IntArray:
     Parameters
     ----------
     column
-        Who holds each row, by any name, as ``DataSet.site``. ``numpy.unique(column)`` are the names of the clients.
+        The site of each row, such as ``DataSet.site``. ``numpy.unique(column)`` are the names of the clients.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def by_column(column: Any) -> IntArray:
 
 
 def by_label(y: Any, n_clients: int) -> IntArray:
-    """Sort the rows by label and cut them into equal contiguous shares: most clients hold one label alone.
+    """Sort the rows by label and cut them into equal contiguous shares: most clients hold a single label.
 
     Rows of one label stay in their order. Nothing is random.
 
@@ -85,7 +85,7 @@ def by_label(y: Any, n_clients: int) -> IntArray:
 
 
 def dirichlet(y: Any, n_clients: int, concentration: float = 0.5, seed: int = 0, at_least: int = 1) -> IntArray:
-    """Deal out the rows of every label in random shares: clients differ in size and in their mixture of labels.
+    """Distribute the rows of every label in random shares: clients differ in size and in their mixture of labels.
 
     For every label, the clients' shares of its rows are drawn from a symmetric Dirichlet distribution. Where that
     leaves a client with fewer than ``at_least`` rows, it is given rows one at a time, each from the client that is
@@ -98,7 +98,7 @@ def dirichlet(y: Any, n_clients: int, concentration: float = 0.5, seed: int = 0,
     n_clients
         How many clients there are.
     concentration
-        Near 0, the rows of a label are all with one client; the larger, the more alike are the clients.
+        Near 0, one client holds all rows of a label; the larger, the more similar the clients.
     seed
         The seed of all draws.
     at_least
@@ -133,7 +133,7 @@ def dirichlet(y: Any, n_clients: int, concentration: float = 0.5, seed: int = 0,
 
 
 def by_quantity(n_rows: int, n_clients: int, concentration: float = 0.5, seed: int = 0, at_least: int = 1) -> IntArray:
-    """Deal rows out in random order, in random shares: clients differ in size, but not in what they hold.
+    """Distribute rows at random in random shares: clients differ in size, but not in distribution.
 
     The shares are drawn from a symmetric Dirichlet distribution. Clients left with fewer than ``at_least`` rows are
     given rows of the largest clients, as ``dirichlet`` does.
@@ -143,7 +143,7 @@ def by_quantity(n_rows: int, n_clients: int, concentration: float = 0.5, seed: i
     n_rows, n_clients
         How many rows and clients there are.
     concentration
-        Near 0, one client holds nearly all rows; the larger, the more alike are the sizes.
+        Near 0, one client holds nearly all rows; the larger, the more similar the sizes.
     seed
         The seed of all draws.
     at_least

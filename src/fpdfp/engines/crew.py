@@ -17,6 +17,7 @@ from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress import Compressor
 from fpdfp.engines.downlink import FULL
+from fpdfp.engines.job import Job, Place
 from fpdfp.engines.ledger import digest, shared_memory
 from fpdfp.engines.local import DivergenceError, StoppedError
 from fpdfp.engines.parcel import payload
@@ -31,7 +32,7 @@ from fpdfp.engines.replies import (
     decoded_once,
     joined,
 )
-from fpdfp.engines.site import ROUNDS, Job
+from fpdfp.engines.requests import ROUNDS
 from fpdfp.engines.traffic import NOTHING, Bits
 from fpdfp.engines.tuples import named
 from fpdfp.errors import AbsentError, MessageError
@@ -367,17 +368,10 @@ class Crew(abc.ABC):
 
     # The setup.
 
-    def jobs(self, problem: Problem, task: Algorithm | Exchange, **others: Any) -> list[Job]:
-        """Return what each site must know of a run, or of what is asked before it."""
-        known: dict[str, Any] = {"compressors": {}, "downlink": None, "seed": 0, "norm_bound": self.norm_bound} | others
-        scaling = problem.scaling
-        return [
-            Job(
-                task=task, numbers=numbers, total=problem.total_weight,
-                scaling=None if scaling is None else scaling[numbers], **known,
-            )
-            for numbers in self.numbers
-        ]  # fmt: skip
+    def places(self, problem: Problem, seed: int) -> list[Place]:
+        """Return the place of each site."""
+        scaling, total = problem.scaling, problem.total_weight
+        return [Place(numbers, None if scaling is None else scaling[numbers], total, seed) for numbers in self.numbers]
 
     def begin(
         self,
@@ -389,7 +383,8 @@ class Crew(abc.ABC):
         zero: bool = False,
     ) -> None:
         """Tell all sites, with their next request, what is run; ``zero``: differences begin at zero."""
-        jobs = self.jobs(problem, algorithm, compressors=compressors, downlink=downlink, seed=seed)
+        told = algorithm.for_sites()
+        jobs = [Job(told, compressors, downlink, place, self.norm_bound) for place in self.places(problem, seed)]
         self._compressors, self._model, self._prepared = compressors, problem.model, algorithm
         self._jobs = [self.portable(job) for job in jobs]
         self._keys = [self.key(job) for job in jobs]
@@ -402,11 +397,11 @@ class Crew(abc.ABC):
 
     def gather(self, problem: Problem, question: Exchange, clients: IntArray, seed: int) -> tuple[Any, int]:
         """Return what some clients send once, before the first round, as the server decodes it, and its bits."""
-        jobs = self.jobs(problem, question, seed=seed)
+        exchange = self.portable(question)
         own = [clients[(clients >= numbers[0]) & (clients <= numbers[-1])] for numbers in self.numbers]
         asked = {
-            site: {"gather": {"job": self.portable(job), "clients": own[site]}}
-            for site, job in enumerate(jobs)
+            site: {"gather": {"exchange": exchange, "place": self.portable(place), "clients": own[site]}}
+            for site, place in enumerate(self.places(problem, seed))
             if len(own[site])
         }
         messages = question.messages(problem.model)
@@ -506,15 +501,15 @@ class Crew(abc.ABC):
             length = sum(len(frame) for step in steps.values() for frame in step)
             if len(steps) == ask.round + 1 - position and length <= sum(array.nbytes for array in ask.message):
                 self._positions[site] = ask.round + 1
-                start = {"zero": [list(array.shape) for array in ask.message]} if position == 0 else {}
-                return head | start | {"from": position, "steps": [steps[k] for k in sorted(steps)]}
+                start = {"zero": True} if position == 0 else {}
+                return head | start | {"start": position, "steps": [steps[k] for k in sorted(steps)]}
         self._positions[site] = ask.round + 1
         if self._whole is None or self._whole[0] is not ask.message:
             self._whole = (
                 ask.message,
                 [FULL.encode(FULL.quantize(array[None], NO_DRAWS, 0))[0] for array in ask.message],
             )
-        return head | {"whole": self._whole[1], "shapes": [list(array.shape) for array in ask.message]}
+        return head | {"whole": self._whole[1]}
 
     def _checked(
         self, requests: Mapping[int, dict[str, Any]], replies: Mapping[int, Any]

@@ -23,7 +23,9 @@ import numpy as np
 
 from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array
+from fpdfp.engines.hints import fit
 from fpdfp.engines.tuples import named
+from fpdfp.errors import MessageError
 from fpdfp.methods.base import Algorithm, Remembering
 
 
@@ -109,10 +111,17 @@ class ClientLedger:
 
     def adopt(self, copy: dict[str, Array], server: Stamp) -> None:
         """Take the server's copy for what this client remembers of its messages."""
+        known = self.memory._asdict() if self.memory else {}
+        rows = {name: as_rows(array) for name, array in fit(copy, dict, "copy").items()}
+        for name, array in rows.items():
+            if name not in known or (array.shape, array.dtype) != (known[name].shape, known[name].dtype):
+                raise MessageError(
+                    f"copy must hold arrays of {sorted(known)} as a client has them, got another {name!a}"
+                )
         if digest(copy.get(name, ()) for name in shared_memory(self.algorithm)) != server.digest:
-            raise ValueError("copy must be that of the server's stamp: it was damaged on its way")
-        if copy:
-            self.memory = self._placed({name: as_rows(array) for name, array in copy.items()})
+            raise MessageError("copy must be that of the server's stamp: it was damaged on its way")
+        if rows:
+            self.memory = self._placed(rows)
         self.version, self._pending, self._before = server.version, None, None
 
     def export(self) -> dict[str, Any]:

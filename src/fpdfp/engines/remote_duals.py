@@ -9,6 +9,7 @@ import numpy as np
 
 from fpdfp._typing import Array, Shape
 from fpdfp.engines.crew import Crew
+from fpdfp.engines.requests import Duals
 from fpdfp.errors import MessageError
 from fpdfp.losses._duals import RowDuals, form_rounding, sum_rounding
 from fpdfp.losses._linear import DENSE_HESSIAN
@@ -19,10 +20,10 @@ from fpdfp.precondition import triangles
 CURVATURES = {"Logistic": 0.25, "LeastSquares": 1.0, "Softmax": 0.5}
 
 
-def answer(losses: Losses, x: Array, ask: Mapping[str, Any]) -> dict[str, Any]:
+def answer(losses: Losses, x: Array, ask: Duals) -> dict[str, Any]:
     """Return a site's part of what is asked of the dual points near x."""
-    weights, part = np.asarray(ask["weights"], dtype=np.float64), ask["part"]
-    direction = None if ask["direction"] is None else np.asarray(ask["direction"], np.float64)
+    weights, part = np.asarray(ask.weights, dtype=np.float64), ask.part
+    direction = None if ask.direction is None else np.asarray(ask.direction, np.float64)
     for name, array in (("x", x), ("direction", direction)):
         if array is not None and array.shape != losses.shape:
             raise MessageError(f"{name} must have shape {losses.shape}, got {array.shape}")
@@ -37,8 +38,8 @@ def answer(losses: Losses, x: Array, ask: Mapping[str, Any]) -> dict[str, Any]:
         return {"gradient": duals.gradient(direction)}
     if part == "curvature" and direction is not None:
         return {"curvature": duals.curvature(direction)}
-    if part == "gap":
-        gap = duals.gap(direction, float(ask["scale"]))
+    if part == "gap" and ask.scale is not None:
+        gap = duals.gap(direction, ask.scale)
         return {"gap": np.array(gap if np.isfinite(gap) else -1.0)}  # messages hold finite numbers
     if part == "hessian":
         matrix = duals.hessian()

@@ -1,8 +1,7 @@
 """What a site does: it holds some clients' losses, answers the server's requests, and keeps what clients remember.
 
-A request is a dictionary with a part for each thing that is asked (``facts``, ``gather``, ``constants``, ``at``,
-``duals``, ``update``, ``answers``, ``memory``), and so is the reply. The requests of any engine are the same: Ray
-hands them to an actor, Flower sends them over a network. A request that comes twice has the same reply, since all
+The requests (:mod:`fpdfp.engines.requests`) of any engine are the same: Ray hands them to an actor, Flower sends them
+over a network. A request that comes twice has the same reply, since all
 randomness is a function of seed, round and client, and a client's memory changes only when the server has confirmed
 what was sent (:mod:`fpdfp.engines.ledger`). What a site lacks to answer (the description of the run, a memory that
 agrees with the server's copy, the model that differences refer to, the point that a question is about) it names under
@@ -11,65 +10,47 @@ agrees with the server's copy, the model that differences refer to, the point th
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fpdfp._array import namespace, to_host
 from fpdfp._blas import one_thread
-from fpdfp._typing import Array, IntArray
+from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import Compressor
 from fpdfp.engines.checkpoint import probe
 from fpdfp.engines.downlink import FULL, Downlink
+from fpdfp.engines.job import Job, Place
 from fpdfp.engines.ledger import ClientLedger, Stamp, digest
 from fpdfp.engines.local import QUANTIZE
+from fpdfp.engines.requests import (
+    Answers,
+    At,
+    Constants,
+    Duals,
+    Facts,
+    Gather,
+    Memory,
+    Message,
+    Request,
+    Stamped,
+    Update,
+)
 from fpdfp.engines.tuples import named
 from fpdfp.errors import MessageError
-from fpdfp.linops import Identity
+from fpdfp.linops import Identity, LinOp
 from fpdfp.losses._linear import LinearModel
 from fpdfp.losses.base import Losses
-from fpdfp.methods.base import Algorithm
+from fpdfp.methods.base import Certifying
 from fpdfp.penalties.zero import Zero
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws, Purpose
 
-#: What a request may ask, in the order in which it is answered.
-PARTS = ("facts", "gather", "constants", "at", "duals", "answers", "memory", "update")
-#: Those of them for which a site must know the job.
-ROUNDS = {"answers", "memory", "update"}
-
-
-class Job(NamedTuple):
-    """What a site must know of a run.
-
-    Attributes
-    ----------
-    task
-        The algorithm that runs, or what clients are asked once before that.
-    compressors
-        One for each field of a reply.
-    downlink
-        What the server's messages go through; None where they come as they are.
-    numbers
-        The numbers of the site's clients in the whole federation.
-    scaling, total
-        N w_i of the site's clients, None where all are 1, and the sum of all weights.
-    seed
-        The seed of the run.
-    norm_bound
-        The largest norm that a field of a reply may have; longer ones are shortened by both sides. None for none.
-    """
-
-    task: Any
-    compressors: dict[str, Compressor]
-    downlink: Compressor | None
-    numbers: IntArray
-    scaling: Array | None
-    total: float
-    seed: int
-    norm_bound: float | None = None
+#: The shape and the dtype of each field of a message.
+Layout = dict[str, tuple[Shape, "np.dtype[Any]"]]
 
 
 class Seen(NamedTuple):
@@ -96,49 +77,74 @@ class Site:
         self.job: Job | None = None
         self.key = ""
         self.downlink: Downlink | None = None
+        #: What the messages of the run look like.
+        self.layout: Layout = {}
         self.ledgers: list[ClientLedger] = []
         self.seen: Seen | None = None
         #: The point that the server has asked about last, which questions about dual points refer to by its digest.
         self.point: Array | None = None
 
     def handle(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer a request."""
-        if "job" in request and (self.job is None or self.key != request["key"]):
-            self.begin(request["job"], request["key"])
-        if set(request) & ROUNDS and (self.job is None or self.key != request["key"]):
+        """Answer a request: a dictionary with a part for each thing that is asked, and so is the reply."""
+        asked = Request.read(request)
+        if asked.job is not None and (self.job is None or self.key != asked.key):
+            self.begin(asked.job, asked.key)
+        if asked.needs_job and (self.job is None or self.key != asked.key):
             return {"needs": ["job"]}
         with one_thread():
-            reply: dict[str, Any] = {}
-            for part in PARTS:
-                if part in request:
-                    reply[part] = getattr(self, part)(request[part])
-        needs = sorted({need for part in reply.values() if isinstance(part, dict) for need in part.get("needs", ())})
+            reply: dict[str, Any] = {part: getattr(self, part)(getattr(asked, part)) for part in asked.parts}
+        needs = sorted({need for part in reply.values() for need in part.get("needs", ())})
         return reply | ({"needs": needs} if needs else {})
 
     def begin(self, job: Job, key: str) -> None:
         """Take part in a run."""
-        self.job, self.key = self._fitting(job), key
+        job = self._fitting(job)
+        with refusing("a job"):
+            layout = _layout(self._first_message(job))
+            replies = job.algorithm.reply_shapes()
+            if set(job.compressors) != set(replies):
+                raise MessageError(f"a job must have a compressor for each of {sorted(replies)}")
+            for name, shape in replies.items():
+                job.compressors[name].parameters(shape)  # refuses axes that there are not
+            if job.downlink is not None:
+                for shape, _ in layout.values():
+                    job.downlink.parameters(shape)
+            ledgers = [ClientLedger(job.algorithm) for _ in range(self.losses.n_clients)]
+        self.job, self.key, self.layout, self.ledgers, self.seen = job, key, layout, ledgers, None
         self.downlink = None if job.downlink is None else Downlink(job.downlink)
-        self.ledgers = [ClientLedger(self.job.task) for _ in range(self.losses.n_clients)]
-        self.seen = None
+
+    def _first_message(self, job: Job) -> Any:
+        """Return the message that the server of a run sends from zero: others have its fields, shapes and dtypes."""
+        zero = self.losses.xp.zeros(self.losses.shape, dtype=self.losses.dtype)
+        return job.algorithm.broadcast(job.algorithm.init(zero))
 
     def _fitting(self, job: Job) -> Job:
         """Return a job as it is done here; refuse one that is not for these losses."""
-        if len(job.numbers) != self.losses.n_clients:
-            raise MessageError(f"this site has {self.losses.n_clients} clients, the server counts {len(job.numbers)}")
-        if not isinstance(job.task, Algorithm):
-            return job
-        model = job.task.model
+        self._check_place(job.place)
+        model = job.algorithm.model
         if model.shape != self.losses.shape or np.dtype(model.dtype) != self.losses.dtype:
             raise MessageError(
                 f"this site's losses take x of shape {self.losses.shape} and {self.losses.dtype}, the run has "
                 f"{model.shape} and {model.dtype}"
             )
-        # The server need not have a GPU where a site has one.
-        model = model._replace(device=self.losses.device)
-        return job._replace(task=dataclasses.replace(job.task, model=model))
+        with refusing("a job"):
+            self._check_factor(job.algorithm.factor)
+            # The server need not have a GPU where a site has one.
+            algorithm = dataclasses.replace(job.algorithm, model=model._replace(device=self.losses.device))
+        return dataclasses.replace(job, algorithm=algorithm)
 
-    def facts(self, _: Any) -> dict[str, Any]:
+    def _check_place(self, place: Place) -> None:
+        """Refuse the place of another site."""
+        if len(place.numbers) != self.losses.n_clients:
+            raise MessageError(f"this site has {self.losses.n_clients} clients, the server counts {len(place.numbers)}")
+
+    def _check_factor(self, factor: LinOp | None) -> None:
+        """Refuse coordinates of other points than those of the losses."""
+        shape = self.losses.shape
+        if factor is not None and not factor.in_shape == factor.out_shape == shape:
+            raise MessageError(f"a factor must map arrays of shape {shape} to such, got {factor!r}")
+
+    def facts(self, _: Facts) -> dict[str, Any]:
         """What the server must know of the losses before it can choose steps, and what it asks in any case."""
         losses = self.losses
         zero = losses.xp.zeros(losses.shape, dtype=losses.dtype)
@@ -159,18 +165,18 @@ class Site:
             "values": losses.values(zero, self._all),
         }
 
-    def gather(self, ask: Mapping[str, Any]) -> dict[str, Any]:
+    def gather(self, ask: Gather) -> dict[str, Any]:
         """What a method asks of some clients once."""
-        job = self._fitting(ask["job"])
-        own = self._own(ask["clients"], job)
+        self._check_place(ask.place)
+        own = self._own(ask.clients, ask.place)
         # Without g and B, which sites are told once the rounds begin.
         shape = self.losses.shape
         model = Model(Zero().bind(shape), Identity(shape), shape, self.losses.dtype, self.losses.device)
-        sent = job.task.gather(model, LocalLosses(self.losses, own, job.scaling, (), job.total))
-        messages = job.task.messages(model)
+        sent = ask.exchange.gather(model, self._local(own, place=ask.place))
+        messages = ask.exchange.messages(model)
         if not messages:
             return {"fields": list(sent._fields), "arrays": [to_host(array) for array in sent]}
-        draws = Draws(job.seed, 0, job.numbers[own])
+        draws = Draws(ask.place.seed, 0, ask.place.numbers[own])
         frames, bits = {}, np.zeros((len(sent), len(own)), dtype=np.int64)
         for field, (name, array) in enumerate(zip(sent._fields, sent, strict=True)):
             compressor = messages[name][0]
@@ -178,62 +184,85 @@ class Site:
             frames[name], bits[field] = compressor.encode(quantized), compressor.nbits(quantized)
         return {"frames": frames, "bits": bits}
 
-    def constants(self, ask: Mapping[str, Any]) -> dict[str, Any]:
+    def constants(self, ask: Constants) -> dict[str, Any]:
         """Lipschitz constants in the method's coordinates, or what mini-batches add to them."""
-        factor = ask["factor"] if "factor" in ask else ask["coordinates"].factor
-        if ask.get("batch_size") is not None:
-            return {"constants": self.losses.batch_smoothness(int(ask["batch_size"]), factor)}
+        factor = ask.factor if ask.coordinates is None else ask.coordinates.factor
+        self._check_factor(factor)
+        if ask.batch_size is not None:
+            return {"constants": self.losses.batch_smoothness(ask.batch_size, factor)}
         if factor is None:
             raise MessageError("Lipschitz constants are asked for in other coordinates, and there are none")
         return {"constants": self.losses.lipschitz_in(factor)}
 
-    def at(self, ask: Mapping[str, Any]) -> dict[str, Any]:
+    def at(self, ask: At) -> dict[str, Any]:
         """f_i(x), ∇f_i(x) or both, as losses give them."""
-        self.point = ask["x"]
-        x, parts = self._here(ask["x"]), ask["parts"]
-        given = {"values": self.losses.values, "gradients": self.losses.gradients}
-        if not isinstance(parts, list) or not set(parts) <= set(given):
-            raise MessageError(f"parts must be of {sorted(given)}")
-        return {part: to_host(given[part](x, self._all)) for part in parts}
+        self.point = self._checked_point(ask.x)
+        x, given = self._here(ask.x), {"values": self.losses.values, "gradients": self.losses.gradients}
+        return {part: to_host(given[part](x, self._all)) for part in ask.parts}
 
-    def duals(self, ask: Mapping[str, Any]) -> dict[str, Any]:
+    def _checked_point(self, x: Array) -> Array:
+        """Return x if it is a point of the losses."""
+        if x.shape != self.losses.shape or x.dtype.kind != "f":
+            raise MessageError(f"x must be a point of shape {self.losses.shape}, got {x.dtype} of {x.shape}")
+        return x
+
+    def duals(self, ask: Duals) -> dict[str, Any]:
         """What a bound of F(x) − F* is computed from, summed over the site's clients."""
         from fpdfp.engines.remote_duals import answer
 
-        if "x" in ask:
-            self.point = ask["x"]
-        if self.point is None or digest([self.point]) != ask["point"]:
+        if ask.x is not None:
+            self.point = self._checked_point(ask.x)
+        if self.point is None or digest([self.point]) != ask.point:
             return {"needs": ["point"]}
         return answer(self.losses, self.point, ask)
 
-    def answers(self, ask: Mapping[str, Any]) -> dict[str, Any]:
+    def answers(self, ask: Answers) -> dict[str, Any]:
         """What the clients certify of the gap."""
-        wrong = self._agree(ask, self._all, forget=False)
+        wrong = self._agree(ask, self._own_all(ask), forget=False)
         if wrong:
             return {"needs": ["memory"], "clients": wrong}
-        question = named("Question", tuple(ask["fields"]))(*map(self._here, ask["arrays"]))
-        job = self._job
+        algorithm = self._job.algorithm
+        if not isinstance(algorithm, Certifying):
+            raise MessageError(f"{algorithm.summary} has no certificate of its own")
+        question = self._question(algorithm, ask.fields, ask.arrays)
         memory = self._memory(self._all)
-        return {"answers": to_host(job.task.answer(self._local(self._all, memory), question))}
+        return {"answers": to_host(algorithm.answer(self._local(self._all, memory), question))}
 
-    def memory(self, ask: Mapping[str, Any]) -> dict[str, Any]:
+    def _own_all(self, ask: Stamped) -> IntArray:
+        """Return the places of all clients, if it is them who are asked."""
+        own = self._own(ask.clients)
+        if len(own) != self.losses.n_clients:
+            raise MessageError("this is asked of all clients of a site")
+        return own
+
+    def _question(self, algorithm: Certifying, fields: list[str], arrays: list[Array]) -> Any:
+        """Return the server's question, if it is one of the algorithm's."""
+        zero = self.losses.xp.zeros(self.losses.shape, dtype=self.losses.dtype)
+        layout = _layout(algorithm.question(self._job.algorithm.init(zero), fine=True))
+        if fields != list(layout) or [array.shape for array in arrays] != [shape for shape, _ in layout.values()]:
+            raise MessageError(f"a question must have the fields {list(layout)}, in their shapes")
+        if any(array.dtype not in (np.float32, np.float64) for array in arrays):
+            raise MessageError("a question must hold numbers in single or double precision")
+        return named("Question", tuple(layout))(*map(self._here, arrays))
+
+    def memory(self, ask: Memory) -> dict[str, Any]:
         """All that the clients remember, for a server that may know it."""
-        wrong = self._agree(ask, self._all, forget=False)
+        wrong = self._agree(ask, self._own_all(ask), forget=False)
         if wrong:
             return {"needs": ["memory"], "clients": wrong}
         memory = self._memory(self._all)
         return {"memory": {name: to_host(array) for name, array in memory._asdict().items()} if memory else {}}
 
-    def update(self, ask: Mapping[str, Any]) -> dict[str, Any]:
+    def update(self, ask: Update) -> dict[str, Any]:
         """A round's work of some of the clients: their messages."""
-        job, k = self._job, int(ask["round"])
-        own = self._own(ask["clients"])
+        job, k = self._job, ask.round
+        own = self._own(ask.clients)
         wrong = self._agree(ask, own)
-        message = self._receive(ask["message"])
+        message = self._receive(ask.message)
         if wrong or message is None:
             return {"needs": ["memory"] * bool(wrong) + ["model"] * (message is None), "clients": wrong}
-        draws = Draws(job.seed, k, job.numbers[own])
-        update = job.task.client_update(self._local(own, self._memory(own)), message, k, draws)
+        draws = Draws(job.place.seed, k, job.place.numbers[own])
+        update = job.algorithm.client_update(self._local(own, self._memory(own)), message, k, draws)
         frames, bits, decoded = {}, np.zeros((len(update.reply), len(own)), dtype=np.int64), []
         for field, (name, arrays) in enumerate(zip(update.reply._fields, update.reply, strict=True)):
             compressor = job.compressors[name]
@@ -278,14 +307,16 @@ class Site:
         moved: Array = self.losses.xp.asarray(array)
         return moved
 
-    def _local(self, own: IntArray, memory: Any = ()) -> LocalLosses:
-        return LocalLosses(self.losses, own, self._job.scaling, memory, self._job.total)
+    def _local(self, own: IntArray, memory: Any = (), place: Place | None = None) -> LocalLosses:
+        place = place or self._job.place
+        return LocalLosses(self.losses, own, place.scaling, memory, place.total)
 
-    def _own(self, clients: Any, job: Job | None = None) -> IntArray:
+    def _own(self, numbers: IntArray, place: Place | None = None) -> IntArray:
         """Return the places here of clients that the server names by their numbers."""
-        known = (job or self._job).numbers
-        numbers = np.asarray(clients, dtype=np.int64)
-        places = np.searchsorted(known, numbers)
+        known = (place or self._job.place).numbers
+        if numbers.ndim != 1 or not len(numbers):
+            raise MessageError("clients must be numbers of clients, at least one")
+        places: IntArray = np.searchsorted(known, numbers)
         here = known[np.minimum(places, len(known) - 1)]
         if not np.array_equal(here, numbers) or (numbers[1:] <= numbers[:-1]).any():
             raise MessageError("the server must ask for clients of this site, in the order of their numbers")
@@ -299,57 +330,77 @@ class Site:
         # Some of it may be on the processor where the rest is on a GPU.
         return type(memories[0])(*(namespace(parts[0]).concatenate(parts) for parts in zip(*memories, strict=True)))
 
-    def _agree(self, ask: Mapping[str, Any], own: IntArray, *, forget: bool = True) -> list[int]:
+    def _agree(self, ask: Stamped, own: IntArray, *, forget: bool = True) -> list[int]:
         """Compare what clients remember with the server's stamps, take its copies, and name those that disagree.
 
         What was sent and is not confirmed is forgotten only when a round is asked for: it may have been asked for along
         with something else, and be confirmed later.
         """
         wrong = []
-        copies = ask.get("copies", {})
-        for row, i in enumerate(own):
-            ledger, number = self.ledgers[i], int(self._job.numbers[i])
-            stamp = Stamp(int(ask["versions"][row]), bytes(ask["digests"][row]))
+        for i, version, known in zip(own, ask.versions, ask.digests, strict=True):
+            ledger, number = self.ledgers[i], int(self._job.place.numbers[i])
+            stamp = Stamp(int(version), known)
             if ledger.agrees(stamp, forget=forget):
                 continue
-            if str(number) not in copies:
+            if str(number) not in ask.copies:
                 wrong.append(number)
                 continue
-            ledger.adopt(copies[str(number)], stamp)
+            ledger.adopt(ask.copies[str(number)], stamp)
         return wrong
 
-    def _receive(self, ask: Mapping[str, Any]) -> Any:
+    def _receive(self, sent: Message) -> Any:
         """Return the server's message, None if what its differences refer to is not here."""
-        downlink = self.downlink
-        kind = named("Message", tuple(ask["fields"]))
-        if "whole" in ask:
-            arrays = tuple(
-                self._decoded(FULL, frame, shape) for frame, shape in zip(ask["whole"], ask["shapes"], strict=True)
-            )
-            self.seen = Seen(arrays, int(ask["to"]), str(ask["epoch"]))
+        downlink, layout = self.downlink, self.layout
+        if sent.fields != list(layout):
+            raise MessageError(f"a message must have the fields {list(layout)}")
+        kind = named("Message", tuple(layout))
+        if sent.whole is not None:
+            arrays = self._decoded(FULL, sent.whole)
+            self.seen = Seen(arrays, sent.to, sent.epoch)
             return kind(*arrays)
-        if "zero" in ask and (self.seen is None or self.seen.epoch != ask["epoch"]):
-            zeros = tuple(self.losses.xp.zeros(tuple(shape), dtype=self.losses.dtype) for shape in ask["zero"])
-            self.seen = Seen(zeros, 0, str(ask["epoch"]))
+        if sent.zero and (self.seen is None or self.seen.epoch != sent.epoch):
+            zeros = tuple(self.losses.xp.zeros(shape, dtype=dtype) for shape, dtype in layout.values())
+            self.seen = Seen(zeros, 0, sent.epoch)
         # A server that was restarted may have gone another way since.
-        if self.seen is None or self.seen.epoch != ask["epoch"]:
+        if self.seen is None or self.seen.epoch != sent.epoch:
             return None
-        if self.seen.position == int(ask["to"]):
+        if self.seen.position == sent.to:
             return kind(*self.seen.arrays)
-        if self.seen.position != int(ask["from"]) or downlink is None:
+        if self.seen.position != sent.start or downlink is None:
             return None
         arrays = self.seen.arrays
-        for frames in ask["steps"]:
+        for frames in sent.steps:
+            differences = self._decoded(downlink.compressor, frames)
             arrays = tuple(
-                there + downlink.share(there.shape) * self._decoded(downlink.compressor, frame, there.shape)
-                for there, frame in zip(arrays, frames, strict=True)
+                there + downlink.share(there.shape) * one for there, one in zip(arrays, differences, strict=True)
             )
-        self.seen = Seen(arrays, int(ask["to"]), self.seen.epoch)
+        self.seen = Seen(arrays, sent.to, sent.epoch)
         return kind(*arrays)
 
-    def _decoded(self, compressor: Compressor, frame: bytes, shape: Any) -> Array:
-        array: Array = compressor.decode([frame], tuple(shape), self.losses.dtype, self.losses.device)[0]
-        return array
+    def _decoded(self, compressor: Compressor, frames: list[bytes]) -> tuple[Array, ...]:
+        """Return the arrays of a message, each in the shape and dtype that the method's has."""
+        if len(frames) != len(self.layout):
+            raise MessageError(f"a message must have {len(self.layout)} arrays, got {len(frames)}")
+        return tuple(
+            compressor.decode([frame], shape, dtype, self.losses.device)[0]
+            for frame, (shape, dtype) in zip(frames, self.layout.values(), strict=True)
+        )
+
+
+@contextlib.contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """Within this, what cannot be done is the fault of what was sent."""
+    try:
+        yield
+    except MessageError:
+        raise
+    except Exception as error:
+        raise MessageError(f"{what} makes no sense: {type(error).__name__}: {error}") from error
+
+
+def _layout(arrays: Any) -> Layout:
+    """Return the shape and the dtype of each field of a named tuple of arrays."""
+    return {name: (array.shape, np.dtype(array.dtype)) for name, array in arrays._asdict().items()}
 
 
 def shortened(arrays: Array, bound: float | None) -> Array:

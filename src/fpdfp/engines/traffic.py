@@ -219,9 +219,13 @@ class Meter:
         finally:
             self._kind = before
 
-    def asked(self, x: Array, *, gradients: bool = False) -> None:
+    def name_point(self, x: Array) -> bytes:
+        """Return what tells a point from others: a digest."""
+        return digest([x])
+
+    def asked(self, x: Array, point: bytes, *, gradients: bool = False) -> None:
         """Count a point for all clients, and their values or gradients there, unless the server has kept those."""
-        point, n = digest([x]), self._n_clients
+        n = self._n_clients
         parts = self._known.lacking(point, gradients=gradients, together=self.together)
         if not parts:
             return

@@ -133,7 +133,7 @@ class FederatedLinearModel(BaseEstimator):
         return owner
 
     def _moments(self, X: Any, owner: IntArray) -> list[Moments]:
-        """What sites tell of their rows, if it is needed."""
+        """Return the moments of the sites' rows, if they are needed."""
         learns = self.penalty == "graph" and self.graph is None and X.shape[1] > 1
         return Moments.of_clients(X, owner, diagonal=not learns) if learns or self.standardize else []
 
@@ -146,7 +146,7 @@ class FederatedLinearModel(BaseEstimator):
             deviation = np.sqrt(total.variance)
             varies = deviation > CONSTANT * np.abs(total.mean)
             scale = np.where(varies, deviation, 1.0)
-            # A constant column says nothing that the intercept does not, and rounding must not make a feature of it.
+            # A constant column is redundant with the intercept, and rounding must not make a feature of it.
             if sparse:
                 X = X.multiply(np.where(varies, 1.0 / scale, 0.0)).tocsr()  # centring would fill in the zeros
             else:
@@ -181,7 +181,7 @@ class FederatedLinearModel(BaseEstimator):
         )
 
     def _graph(self, features: int, moments: list[Moments], scale: Array) -> FeatureGraph:
-        """The graph that was given, or the one that the sites' moments tell."""
+        """Return the given graph, or the one estimated from the sites' moments."""
         if self.graph is not None:
             return as_graph(self.graph, features, getattr(self, "feature_names_in_", None))
         if not moments:
@@ -211,19 +211,19 @@ class FederatedLinearModel(BaseEstimator):
         return result
 
     def _shortfall(self, result: Result) -> str:
-        """Say how far a run is from the tolerance, and what may help."""
+        """Return a text on how far a run is from the tolerance and what may help."""
         gap = result.certificate.relative_gap
-        reached = "no bound is known" if gap is None else f"the relative duality gap is {gap:.2g}"
+        reached = "no duality gap is available" if gap is None else f"the relative duality gap is {gap:.2g}"
         advice = ["allow more rounds or a larger tol"] if result.status == "finished" else []
         advice += [] if self.standardize else ["scale the features (standardize=True)"]
         hint = f"; {', or '.join(advice)}" if advice else ""
         return (
-            f"{type(self).__name__} is not known to have reached tol={self.tol:g} after {result.rounds} rounds "
+            f"{type(self).__name__} may not have reached tol={self.tol:g} after {result.rounds} rounds "
             f"({result.status}; {reached}){hint}"
         )
 
     def _keep(self, result: Result, moments: list[Moments]) -> None:
-        """Keep what the run tells, and count what was sent before it as well."""
+        """Store the result, and count what was sent before the run as well."""
         numbers = sum(full_bits(np.empty(part.numbers)) for part in moments)
         standard = len(moments) * full_bits(np.empty(2 * self.n_features_in_)) if self.standardize else 0
         self.result_ = result

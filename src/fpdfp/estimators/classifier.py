@@ -16,9 +16,9 @@ from fpdfp.losses import Logistic, Losses, Softmax
 
 
 class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
-    r"""Logistic regression with a structured penalty, fitted where the rows are.
+    r"""Logistic regression with a structured penalty; rows stay at their sites.
 
-    Minimises the mean of the logistic losses (of the softmax losses for three classes and more) over all rows, plus
+    Minimises the mean of the logistic losses (of the softmax losses for three or more classes) over all rows, plus
 
     * ``"l1"``: :math:`α\|w\|_1`
     * ``"elasticnet"``: :math:`α(r\|w\|_1 + \frac{1-r}{2}\|w\|^2)`, r = ``l1_ratio``
@@ -26,7 +26,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     * ``"fused"``: :math:`α(\sum_j |w_{j+1} - w_j| + c\|w\|_1)`, c = ``l1_weight``
     * ``"graph"``: :math:`α(\|Gw\|_1 + c\|w\|_1)`, with G a graph of the features
 
-    and :math:`\frac{l_2}{2}\|w\|^2` (``alpha=0`` leaves the ridge alone). The intercept is not penalised.
+    and :math:`\frac{l_2}{2}\|w\|^2` (``alpha=0`` leaves only the ridge). The intercept is not penalised.
     scikit-learn's C is 1/(αn) for n rows.
 
     Parameters
@@ -38,8 +38,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     l1_ratio, l1_weight, l2
         r, c and the ridge above.
     graph
-        For ``"graph"``: what :func:`fpdfp.datasets.as_graph` takes (a matrix of weights, a list of edges, a networkx
-        graph; features by number, or by name where X has column names). By default the sites find it together: each
+        For ``"graph"``: anything that :func:`fpdfp.datasets.as_graph` accepts (a matrix of weights, a list of edges, a
+        networkx graph; features by number, or by name if X has column names). By default it is estimated: each site
         sends the moments of its features, and the graphical lasso is applied to their sum.
     graph_alpha
         The penalty of the graphical lasso: larger means fewer edges.
@@ -51,13 +51,12 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         Whether there is an intercept.
     standardize
         Whether features are scaled to unit variance (and, if dense, centred) by the moments of all sites together;
-        coefficients are for the features as they were given. In a pipeline, ``StandardScaler`` would need all rows in
-        one place.
+        coefficients are for the original features. In a pipeline, ``StandardScaler`` would need all rows in one place.
     method, clients_per_round, compressor, downlink, drop_out
-        As in :func:`fpdfp.solve`: by default all sites take part in every round, and nothing has to be tuned.
+        As in :func:`fpdfp.solve`. By default all sites participate in every round, and everything is automatic.
     rounds, tol
-        At most so many rounds, until the relative duality gap (the residual where no gap is known) is at most ``tol``;
-        with None all rounds are run.
+        The largest number of rounds, and the relative duality gap at which to stop (the residual if no gap is known);
+        None runs all rounds.
     random_state
         The seed of all randomness.
     progress
@@ -76,17 +75,17 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     n_iter_
         Rounds.
     bits_up_, bits_down_
-        All bits that sites and server sent, with what was sent before the first round.
+        All bits that sites and server sent, including those before the first round.
     history_, result_
-        The table of the run, and all that :func:`fpdfp.solve` returns.
+        The history of the run, and the result of :func:`fpdfp.solve`.
 
     Notes
     -----
-    X may be an array, a sparse matrix, or a table of pandas or Polars, whose columns then have to hold numbers.
+    X may be an array, a sparse matrix, or a table of pandas or Polars with numeric columns.
 
-    ``groups`` of ``fit`` says which site holds each row; without it there is one site. In cross-validation
-    scikit-learn hands ``groups`` to the splitter; to have it handed on to the estimator as well, enable metadata
-    routing and call ``set_fit_request(groups=True)``. Without, a warning says that all rows are fitted as one site.
+    ``groups`` of ``fit`` is the site of each row; without it there is one site. In cross-validation scikit-learn passes
+    ``groups`` to the splitter. To pass it to the estimator as well, enable metadata routing and call
+    ``set_fit_request(groups=True)``. Otherwise a warning says that all rows are fitted as one site.
 
     Examples
     --------
@@ -102,7 +101,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     """
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> FederatedLogisticRegression:
-        """Fit the model to rows X with classes y, of which ``groups`` says at which site they are."""
+        """Fit the model to rows X with classes y; ``groups`` is the site of each row."""
         self._check_parameters()
         X, y = validate_data(self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)
@@ -124,7 +123,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> Array:
-        """Return the likeliest class of each row."""
+        """Return the most probable class of each row."""
         scores = self.decision_function(X)
         chosen: Array = self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
         return chosen

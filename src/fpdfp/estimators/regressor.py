@@ -15,7 +15,7 @@ from fpdfp.losses import LeastSquares, Losses
 
 
 class FederatedLinearRegression(RegressorMixin, FederatedLinearModel):
-    r"""Linear regression with a structured penalty, fitted where the rows are.
+    r"""Linear regression with a structured penalty; rows stay at their sites.
 
     Minimises :math:`\frac{1}{2n}\|y - Xw - b\|^2` over all n rows, plus one of the penalties of
     :class:`FederatedLogisticRegression`, whose parameters and attributes it shares; ``coef_`` has shape (features,) and
@@ -35,7 +35,7 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinearModel):
     """
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> FederatedLinearRegression:
-        """Fit the model to rows X with targets y, of which ``groups`` says at which site they are."""
+        """Fit the model to rows X with targets y; ``groups`` is the site of each row."""
         self._check_parameters()
         X, y = validate_data(
             self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64, y_numeric=True

@@ -1,4 +1,4 @@
-"""A trap of scikit-learn: ``groups`` of a cross-validation reach the splitter, and not the estimator."""
+"""A warning for cross-validation, in which scikit-learn passes ``groups`` to the splitter and not to the estimator."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import warnings
 
 import sklearn
 
-#: Functions of scikit-learn that hand ``groups`` to the splitter alone unless metadata routing is enabled.
+#: Modules of scikit-learn that pass ``groups`` to the splitter only, unless metadata routing is enabled.
 MODULES = ("sklearn.model_selection._validation", "sklearn.model_selection._search")
 
 
 def warn_of_groups(name: str) -> None:
-    """Warn if this is called from a cross-validation that has groups and does not hand them to ``fit``."""
+    """Warn if this is called from a cross-validation that has groups and does not pass them to ``fit``."""
     if sklearn.get_config()["enable_metadata_routing"]:
         return
     frame = inspect.currentframe()
@@ -38,7 +38,7 @@ def _warn(name: str, search: bool) -> None:
     ):
         frame, depth = frame.f_back, depth + 1
     warnings.warn(
-        f"groups reach the splitter alone, so that {name} is fitted as if one site held all rows; enable metadata "
+        f"groups are passed to the splitter only, so {name} is fitted as if one site held all rows; enable metadata "
         f"routing (sklearn.set_config(enable_metadata_routing=True)) and call set_fit_request(groups=True){or_else}",
         UserWarning,
         stacklevel=depth,

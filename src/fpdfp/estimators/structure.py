@@ -1,4 +1,4 @@
-"""From the name of a penalty to g and B."""
+"""Construction of g and B from the name of a penalty."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def differences(features: int) -> Any:
 
 
 def no_edges(features: int) -> FeatureGraph:
-    """The graph of features that have nothing to do with each other."""
+    """The graph without edges."""
     import scipy.sparse
 
     return FeatureGraph(scipy.sparse.csr_array((features, features)))
@@ -101,7 +101,7 @@ def no_edges(features: int) -> FeatureGraph:
 def _groups(columns: Columns, alpha: float, feature_groups: Any) -> penalties.Penalty:
     """The group lasso: alpha times the root of the size of each group times its norm."""
     if feature_groups is None:
-        raise ValueError('feature_groups must name the group of each feature where penalty="group", got None')
+        raise ValueError('feature_groups must name the group of each feature if penalty="group", got None')
     labels = np.asarray(feature_groups)
     if labels.shape != (columns.features,):
         raise ValueError(

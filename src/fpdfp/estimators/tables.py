@@ -1,4 +1,4 @@
-"""Tables and tensors as scikit-learn takes them: what is wrong with a table is said with the name of its column."""
+"""Tables and tensors in the form that scikit-learn accepts; errors name the column."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def _check_columns(X: Any) -> None:
         column = X.iloc[:, number] if hasattr(X, "iloc") else X.to_series(number)
         if not _is_numeric(column.dtype):
             raise TypeError(
-                f"X: the column {name!r} must hold numbers, got {column.dtype}; encode it, as with scikit-learn's "
-                "OneHotEncoder, or leave it out"
+                f"X: the column {name!r} must hold numbers, got {column.dtype}; encode it, for example with "
+                "scikit-learn's OneHotEncoder, or leave it out"
             )
         missing = _missing(column)
         if missing.any():
             raise ValueError(
-                f"X: the column {name!r} must have a value for every row, but {_counted(missing)}; fill them in, as "
-                "with scikit-learn's SimpleImputer, or leave the rows out"
+                f"X: the column {name!r} must have a value for every row, but {_counted(missing)}; fill them in, for "
+                "example with scikit-learn's SimpleImputer, or leave the rows out"
             )
 
 

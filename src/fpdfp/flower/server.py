@@ -15,12 +15,13 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._units import format_bits
+from fpdfp.engines import spec
 from fpdfp.engines.crew import Crew
+from fpdfp.engines.job import Job
 from fpdfp.engines.local import Run
-from fpdfp.engines.portable import key_of, portable
+from fpdfp.engines.portable import key_of
 from fpdfp.engines.progress import format_duration
 from fpdfp.engines.result import Result
-from fpdfp.engines.site import Job
 from fpdfp.errors import AbsentError, MessageError
 from fpdfp.flower.records import Envelope, from_record, open_envelope, seal, to_record
 
@@ -92,12 +93,12 @@ class FlowerCrew(Crew):
         return time.monotonic() - self._began
 
     def portable(self, value: Any) -> Any:
-        return portable(value)
+        return spec.dump(value)
 
     def key(self, job: Job) -> str:
         # A reply is as long as its arrays at full precision, at most, and what is around them; so are gradients.
-        shapes = [job.task.model.shape, *job.task.reply_shapes().values()]
-        self.longest = ROOM + 4 * 8 * len(job.numbers) * sum(map(math.prod, shapes))
+        shapes = [job.algorithm.model.shape, *job.algorithm.reply_shapes().values()]
+        self.longest = ROOM + 4 * 8 * len(job.place.numbers) * sum(map(math.prod, shapes))
         return key_of(job, self.run_id)
 
     def post(self, requests: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:

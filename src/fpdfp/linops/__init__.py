@@ -1,4 +1,4 @@
-"""Linear maps B: applied over a leading client axis, with adjoint and a certain upper bound of ‖B‖²."""
+"""Linear maps B: applied over a leading client axis, with adjoint and an upper bound of ‖B‖²."""
 
 from fpdfp.linops.base import LinOp, adjoint_error
 from fpdfp.linops.compose import Compose

@@ -1,4 +1,4 @@
-"""What every linear map offers."""
+"""The interface of linear maps."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fpdfp._typing import Array, Shape
 class LinOp(abc.ABC):
     """A linear map from arrays of ``in_shape`` to arrays of ``out_shape``.
 
-    Both directions also take arrays with a leading client axis, and then give each client the same bits as
-    if it had come alone.
+    Both directions also accept arrays with a leading client axis. The result for a client then has the same bits as
+    without the others.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class LinOp(abc.ABC):
 
     @functools.cached_property
     def squared_norm(self) -> float:
-        """An upper bound of ‖B‖², the largest eigenvalue of BBᵀ, as tight as is cheap to know."""
+        """An upper bound of ‖B‖², the largest eigenvalue of BBᵀ, as tight as can be computed cheaply."""
         return round_up(self._squared_norm())
 
     def _squared_norm(self) -> float:
@@ -47,7 +47,7 @@ class LinOp(abc.ABC):
 
     @property
     def is_identity(self) -> bool:
-        """Whether this is the identity, for which methods take a shorter way."""
+        """Whether this is the identity, for which methods use a shorter formula."""
         return False
 
     @property
@@ -61,7 +61,7 @@ class LinOp(abc.ABC):
         return int(np.prod(self.out_shape))
 
     def batch_of(self, array: Array, shape: Shape, name: str) -> int | None:
-        """Return the length of the client axis, None if there is none; refuse any other shape."""
+        """Return the length of the client axis, None without one; raise an error for any other shape."""
         if array.shape == shape:
             return None
         if array.shape[1:] == shape:
@@ -75,7 +75,7 @@ class LinOp(abc.ABC):
 def adjoint_error(linop: LinOp, rng: np.random.Generator | int = 0, dtype: Any = np.float64) -> float:
     """Return |⟨Bx, v⟩ − ⟨x, Bᵀv⟩| relative to ‖Bx‖‖v‖ + ‖x‖‖Bᵀv‖ for random x and v.
 
-    A map whose adjoint is right gives about the rounding error of ``dtype``.
+    For a correct adjoint it is about the rounding error of ``dtype``.
 
     >>> from fpdfp.linops import Gradient
     >>> adjoint_error(Gradient((4, 5, 6))) < 1e-14

@@ -1,4 +1,4 @@
-"""Whatever a user has for B, as a :class:`LinOp`."""
+"""Conversion of a user's B to a :class:`LinOp`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from fpdfp.linops.base import LinOp
 
 
 class Diagonal(LinOp):
-    """Every entry times a factor of its own.
+    """Multiplication of every entry by its own factor.
 
     >>> import numpy as np
     >>> Diagonal([1.0, -2.0]).apply(np.ones(2))

@@ -69,13 +69,5 @@ def _multiply(matrix: Any, x: Array) -> Array:
 
     vectors = np.ascontiguousarray(x).reshape(-1, matrix.shape[1])
     out = np.empty((len(vectors), matrix.shape[0]), dtype=x.dtype if x.dtype.kind == "f" else matrix.dtype)
-    dense = isinstance(matrix, np.ndarray)
-    if dense and len(vectors) == 1:
-        kernels.multiply_dense_one(matrix, vectors[0], out[0])
-    elif dense:
-        kernels.multiply_dense(matrix, vectors, out)
-    elif len(vectors) == 1:
-        kernels.multiply_chunk(matrix.data, matrix.indices, matrix.indptr, vectors, out)
-    else:
-        kernels.multiply_csr(matrix.data, matrix.indices, matrix.indptr, vectors, out)
+    kernels.multiply(matrix, vectors, out)
     return out.reshape(*x.shape[:-1], matrix.shape[0])

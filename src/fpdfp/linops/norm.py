@@ -1,4 +1,4 @@
-"""Upper bounds of ‖B‖² that hold: a step or a λ chosen from them is safe.
+"""Upper bounds of ‖B‖², from which stable steps and λ can be chosen.
 
 Three ways, the cheapest that applies:
 
@@ -32,7 +32,7 @@ BUDGET = 10**10
 MIN_STEPS, MAX_STEPS = 40, 200
 #: Lanczos vectors are kept for reorthogonalisation, at most this many numbers in all where steps allow.
 MEMORY = 1 << 27
-#: The smallest entry of a vector of power steps beside its largest.
+#: The smallest entry of a vector of power steps relative to its largest.
 FLOOR = 1e-6
 
 
@@ -89,7 +89,7 @@ def positive_norm_bound(gram: Callable[[Array], Array], start: Array, steps: int
         bound = min(bound, float((image / vector).max()))
         if bound <= max(near * float(np.vdot(vector, image)) / float(np.vdot(vector, vector)), 0.0):
             break
-        # Where the operator gives nothing there are rounding errors instead of zeros.
+        # Entries that should be zero are rounding errors.
         vector = np.maximum(image / image.max(), vector.dtype.type(FLOOR))
     return max(bound, 0.0)
 

@@ -16,7 +16,7 @@ class EachRow(LinOp):
     Attributes
     ----------
     one
-        What is done to one row.
+        The map of one row.
 
     Examples
     --------

@@ -12,14 +12,14 @@ from fpdfp.linops.base import LinOp
 
 
 class Wrapped(LinOp):
-    """B given by ``matvec`` and ``rmatvec``, as SciPy's ``LinearOperator`` and PyLops have them.
+    """B given by ``matvec`` and ``rmatvec``, as in SciPy's ``LinearOperator`` and PyLops.
 
     Parameters
     ----------
     operator
         The operator, acting on vectors.
     in_shape, out_shape
-        How arguments and results are to be shaped; vectors by default.
+        The shapes of arguments and results; vectors by default.
 
     Examples
     --------
@@ -39,7 +39,7 @@ class Wrapped(LinOp):
         self.out_shape = (rows,) if out_shape is None else tuple(out_shape)
         for name, shape, size in (("in_shape", self.in_shape, columns), ("out_shape", self.out_shape, rows)):
             if int(np.prod(shape)) != size:
-                raise ValueError(f"{name} must have {size} entries, as the operator's shape says, got {shape}")
+                raise ValueError(f"{name} must have {size} entries, which is the operator's size, got {shape}")
 
     def apply(self, x: Array) -> Array:
         return self._each(self.operator.matvec, x, self.in_shape, self.out_shape, "x")
@@ -57,7 +57,7 @@ class Wrapped(LinOp):
 
     def _one(self, product: Any, array: Array, result_shape: Shape) -> Array:
         result = namespace(array).asarray(product(array.ravel()))
-        if result.dtype.kind == "c":  # whatever it says of its dtype
+        if result.dtype.kind == "c":  # an operator may declare a wrong dtype
             raise TypeError(f"a linear map must be real, but {type(self.operator).__name__} gives complex numbers")
         shaped: Array = result.reshape(result_shape).astype(array.dtype, copy=False)
         return shaped

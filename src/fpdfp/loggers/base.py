@@ -1,4 +1,4 @@
-"""What all loggers share: every evaluation is logged once, and trouble with the log does not end a run."""
+"""The base of loggers: every evaluation is logged once, and a failing log does not end a run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fpdfp.loggers.described import parameters
 class Logger(Observer, abc.ABC):
     """A callback of ``fpdfp.solve`` that logs every row of the history, the hyper-parameters and the certificate.
 
-    What goes wrong at the start is raised. What goes wrong later, as when a server is away, is a warning: the run goes
-    on, and rows that could not be logged are tried again at the next evaluation.
+    An error at the start is raised. A later error, for example an unreachable server, gives a warning: the run
+    continues, and rows that could not be logged are tried again at the next evaluation.
 
-    To log elsewhere, subclass it with ``open``, ``log``, ``close`` and ``abandon``.
+    To log to another tool, write a subclass with ``open``, ``log``, ``close`` and ``abandon``.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Logger(Observer, abc.ABC):
 
     @abc.abstractmethod
     def open(self, run: Run, values: dict[str, str | int | float]) -> int:
-        """Begin a log, or go on with one; return how many rows of the history it has already."""
+        """Begin or continue a log; return how many rows of the history it already has."""
 
     @abc.abstractmethod
     def log(self, row: dict[str, float]) -> None:
@@ -77,7 +77,7 @@ class Logger(Observer, abc.ABC):
         except Exception as error:
             if not self._warned:
                 warnings.warn(
-                    f"{type(self).__name__} could not log ({type(error).__name__}: {error}); the run goes on",
+                    f"{type(self).__name__} could not log ({type(error).__name__}: {error}); the run continues",
                     RuntimeWarning,
                     stacklevel=3,
                 )

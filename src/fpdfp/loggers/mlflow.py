@@ -10,7 +10,7 @@ from fpdfp.engines import Result, Run
 from fpdfp.loggers.base import Logger
 from fpdfp.loggers.described import outcome
 
-#: MLflow's words for how a run ended; all others are ends that were meant.
+#: MLflow's status of runs that did not end normally.
 STATUS = {"interrupted": "KILLED", "diverged": "FAILED"}
 #: The longest value of a parameter or a tag that every store takes.
 LONGEST = 500
@@ -20,23 +20,23 @@ class MLflow(Logger):
     """Log a run to MLflow: ``fpdfp.solve(…, callbacks=[MLflow("a9a", name="first")])``.
 
     Every column of the history is a metric whose step is the round, hyper-parameters are parameters, and the
-    certificate is metrics that begin with ``end.``. Where a run of MLflow is active (``with mlflow.start_run(): …``) it
-    is that one that is logged to, and it is left open.
+    certificate is in metrics that begin with ``end.``. If a run of MLflow is active (``with mlflow.start_run(): …``),
+    the logger writes to it and leaves it open.
 
-    A run that is resumed goes on with the run of the same name in the experiment, and no row is logged twice.
+    A resumed run continues the run of the same name in the experiment, and no row is logged twice.
 
     Parameters
     ----------
     experiment
-        The name of the experiment, which is made if there is none.
+        The name of the experiment, which is created if needed.
     name
-        The name of the run, by which it is found when it is resumed; MLflow makes one up by default.
+        The name of the run, by which it is found when it is resumed; by default MLflow chooses one.
     tracking_uri
-        Where MLflow keeps runs; by default what MLflow is set to (``MLFLOW_TRACKING_URI``).
+        Where MLflow keeps runs; by default MLflow's own setting (``MLFLOW_TRACKING_URI``).
     run_id
         The id of a run to log to.
     tags
-        Tags for the run, texts by name.
+        Tags of the run, strings by name.
 
     Attributes
     ----------
@@ -62,11 +62,11 @@ class MLflow(Logger):
         given = {"experiment": experiment, "name": name, "tracking_uri": tracking_uri, "run_id": run_id}
         for what, value in given.items():
             if not (value is None and what != "experiment") and not (isinstance(value, str) and value):
-                raise TypeError(f"{what} must be a text that is not empty, got {value!r}")
+                raise TypeError(f"{what} must be a non-empty string, got {value!r}")
         if name is not None and "'" in name and '"' in name:
             raise ValueError(f"name must not have both kinds of quotes, since MLflow cannot find it then, got {name!r}")
         if tags is not None and not isinstance(tags, dict):
-            raise TypeError(f"tags must be a dictionary of texts, got {_checks.kind(tags)}")
+            raise TypeError(f"tags must be a dictionary of strings, got {_checks.kind(tags)}")
         self.experiment = experiment
         self.name = name
         self.tracking_uri = tracking_uri

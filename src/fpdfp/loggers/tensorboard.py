@@ -15,16 +15,15 @@ class TensorBoard(Logger):
     """Log a run as event files for TensorBoard: ``fpdfp.solve(…, callbacks=[TensorBoard("logs/first")])``.
 
     Every column of the history is a scalar against rounds, hyper-parameters are in the HParams tab, and the certificate
-    is under ``end``. TensorBoard keeps scalars in single precision. Events are written out at every evaluation, so that
-    what is on disk is what is known.
+    is under ``end``. TensorBoard keeps scalars in single precision. Events are written to disk at every evaluation.
 
-    A run that is resumed goes on in its folder, and what was logged after the checkpoint is replaced. A new run in the
-    folder of another takes its place.
+    A resumed run continues in its folder, and rows that were logged after the checkpoint are replaced. A new run in the
+    folder of another one replaces it.
 
     Parameters
     ----------
     folder
-        Where event files go; one folder for each run. ``tensorboard --logdir`` takes the folder above.
+        The folder for event files, one for each run. Give the parent folder to ``tensorboard --logdir``.
 
     Examples
     --------

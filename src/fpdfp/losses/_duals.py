@@ -1,4 +1,4 @@
-"""Dual points of linear models: what a bound of F(x) − F* is computed from."""
+"""Dual points of linear models, from which a bound of F(x) − F* is computed."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class DualPoints(Protocol):
         """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j), at least 0; infinity where θ is outside the domain of φ*."""
 
     def rounding(self) -> Array:
-        """Return what rounding may have done to each entry of the gradient, at most, by an estimate."""
+        """Return an estimated bound of the rounding error of each entry of the gradient."""
 
     def curvature(self, direction: Array) -> Array:
         """Return the Hessian of h at x times a direction."""
 
     def hessian(self) -> Array | None:
-        """Return the Hessian of h at x as a matrix, None where there is none."""
+        """Return the Hessian of h at x as a matrix, None if it is not available."""
 
 
 class RowDuals:
-    """The dual points of a model with rows of samples, in double precision whatever the rows are in."""
+    """The dual points of a model with rows of samples, in double precision for rows of any precision."""
 
     def __init__(self, losses: LinearModel, x: Array, weights: Array) -> None:
         self._losses = losses
@@ -98,7 +98,7 @@ class RowDuals:
         return total + rounding if np.isfinite(total) else np.inf
 
     def rounding(self) -> Array:
-        """Return what rounding may have done to each entry of the gradient."""
+        """Return an estimated bound of the rounding error of each entry of the gradient."""
         return sum_rounding(self.sizes(), self.columns)
 
     def sizes(self) -> Array:
@@ -127,7 +127,7 @@ def sum_rounding(sizes: Array, columns: Array) -> Array:
 
 
 def form_rounding(curvature: float, columns: Array, x: Array) -> float:
-    """Return what the rounding of the linear forms themselves adds to a gap, since θ is made of rounded ones."""
+    """Return what the rounding of the linear forms adds to a gap, since θ is computed from rounded ones."""
     error = ROUNDINGS * EPS * float((np.sqrt(columns) * np.abs(x)).sum())
     return 0.5 * curvature * error**2
 

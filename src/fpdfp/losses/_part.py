@@ -13,7 +13,7 @@ from fpdfp.rng import Draws
 
 
 class Part(Losses):
-    """Some clients of other losses, numbered anew from 0."""
+    """Some clients of other losses, renumbered from 0."""
 
     def __init__(self, whole: Losses, clients: IntArray) -> None:
         self.whole, self.chosen = whole, np.asarray(clients, dtype=np.int64)

@@ -32,7 +32,7 @@ def collect(X: Any, y: Any, clients: Any, n_clients: int | None) -> Rows:
     if y.ndim != 1:
         raise ValueError(f"y must be one-dimensional, got shape {y.shape}")
     if len(y) != X.shape[0]:
-        raise ValueError(f"X has {X.shape[0]} rows but y has {len(y)} entries: they must be as many")
+        raise ValueError(f"X and y must have the same length, got {X.shape[0]} rows and {len(y)} entries")
     codes, names = _client_numbers(clients, len(y), n_clients)
     counts = np.bincount(codes, minlength=len(names))
     empty = np.flatnonzero(counts == 0)
@@ -51,7 +51,9 @@ def stack(parts: Sequence[Any], targets: Sequence[Any]) -> tuple[Any, Array, Int
     if len(parts) == 0:
         raise ValueError("parts must hold at least one client, got none")
     if len(parts) != len(targets):
-        raise ValueError(f"there are {len(parts)} matrices but {len(targets)} targets: one of each a client")
+        raise ValueError(
+            f"there must be a matrix and a target vector for each client, got {len(parts)} and {len(targets)}"
+        )
     matrices = [_matrix(f"X of client {i}", part) for i, part in enumerate(parts)]
     vectors = [_checks.float_array(f"y of client {i}", target) for i, target in enumerate(targets)]
     for i, (matrix, vector) in enumerate(zip(matrices, vectors, strict=True)):

@@ -1,4 +1,4 @@
-"""What every family of client losses offers."""
+"""The interface of client losses."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ CHUNK = 1 << 22
 class Losses(abc.ABC):
     """The smooth losses f_1, …, f_N of N clients.
 
-    Everything that costs a round's time takes an array of client numbers and works on those clients alone.
-    A client's row of a result depends on that client's data alone, to the last bit.
+    Functions that run in every round take an array of client numbers and compute for those clients only. A client's
+    row of a result depends only on that client's data, to the last bit.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Losses(abc.ABC):
     device
         Where points and gradients are: ``"cpu"``, or ``"cuda"`` for CuPy arrays on the GPU.
     feature_names
-        The names of the features, along the last axis of x, None if they have none. Sites must agree on them.
+        The names of the features, along the last axis of x, or None. All sites must have the same.
     """
 
     shape: Shape
@@ -50,7 +50,7 @@ class Losses(abc.ABC):
     sizes: IntArray
     device: str = "cpu"
     feature_names: tuple[str, ...] | None = None
-    #: A number that no f_i is below, without its ridge; −∞ where none is known.
+    #: A lower bound of every f_i without its ridge; −∞ if unknown.
     lower_bound: float = -np.inf
 
     @property
@@ -60,28 +60,28 @@ class Losses(abc.ABC):
 
     @property
     def feature_digests(self) -> IntArray:
-        """A digest of each feature's name, by which sites are compared; none where there are no names."""
+        """A digest of each feature's name, by which sites are compared; empty if features have no names."""
         names = self.feature_names or ()
         found = [hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).digest() for name in names]
         return np.frombuffer(b"".join(found), dtype="<i8").astype(np.int64)
 
     @property
     def xp(self) -> Any:
-        """The package whose arrays points and gradients are: NumPy, or CuPy."""
+        """The array package of points and gradients: NumPy or CuPy."""
         return on_device(self.device)
 
     @property
     def family(self) -> str:
-        """The name of the kind of losses, by which checkpoints tell them apart."""
+        """The name of the kind of losses, which checkpoints compare."""
         return type(self).__qualname__
 
     @property
     def form(self) -> Form:
-        """What is known of the losses' form, from which a preconditioner can be chosen."""
+        """The form of the losses, from which a preconditioner is chosen."""
         return "convolution" if self.nearly_convolution else "other"
 
     def part(self, clients: IntArray) -> Losses:
-        """Return the losses of some of the clients, numbered anew from 0, to be sent to where they are to live."""
+        """Return the losses of some of the clients, renumbered from 0, to be sent to another process."""
         from fpdfp.losses._part import Part
 
         return Part(self, clients)
@@ -107,14 +107,14 @@ class Losses(abc.ABC):
         """
 
     def check(self, x: Array, clients: IntArray, *, shared: bool = False) -> None:
-        """Refuse points of the wrong shape and clients that are not there, before a kernel sees them.
+        """Raise an error for points of the wrong shape and for unknown clients, before a kernel gets them.
 
         With ``shared`` all clients must have the same point.
         """
         if x.shape != self.shape and (shared or x.shape != (len(clients), *self.shape)):
             axis = "" if shared else ", or that with a leading client axis"
             raise ValueError(f"x must have shape {self.shape}{axis}, got {x.shape}")
-        # Seen as unsigned, a negative number is a large one: one comparison does for both ends.
+        # As unsigned integers, negative numbers are large: one comparison checks both ends.
         if len(clients) and np.maximum.reduce(clients.view(np.uint64)) >= len(self.sizes):
             raise IndexError(f"clients must be numbers from 0 to {self.n_clients - 1}")
 
@@ -143,15 +143,15 @@ class Losses(abc.ABC):
         return None
 
     def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
-        """Return what mini-batches add to each client's smoothness in the mean square, with S of u ↦ Sᵀ∇f_i(Su).
+        """Return the mean-square amount that mini-batches add to each client's smoothness, for u ↦ Sᵀ∇f_i(Su).
 
         For batches of b of m samples drawn without replacement this is at most (m − b)/(b(m − 1)) times the
-        largest Lipschitz constant of a sample. The default is 0: nothing is known of single samples.
+        largest Lipschitz constant of a sample. The default is 0, if nothing is known about single samples.
         """
         return np.zeros(self.n_clients)
 
     def _batch_shares(self, batch_size: int) -> Array:
-        """Return (m − b)/(b(m − 1)) for each client, 0 where a batch is all it has."""
+        """Return (m − b)/(b(m − 1)) for each client, 0 if a batch contains all of its samples."""
         m, b = self.sizes, np.minimum(batch_size, self.sizes)
         shares: Array = (m - b) / (b * np.maximum(m - 1, 1))
         return shares
@@ -162,16 +162,16 @@ class Losses(abc.ABC):
         return True
 
     def strong_convexity(self, weights: Array) -> float:
-        """Return a constant with which Σ w_i f_i is strongly convex for certain; 0 where none is known."""
+        """Return a constant with which Σ w_i f_i is strongly convex; 0 if unknown."""
         return self.least_convexity * float(weights.sum())
 
     @property
     def least_convexity(self) -> float:
-        """A constant with which every f_i is strongly convex for certain; 0 where none is known."""
+        """A constant with which every f_i is strongly convex; 0 if unknown."""
         return 0.0
 
     def constants(self) -> tuple[Array, ...]:
-        """Return numbers by which checkpoints tell losses apart whose values at one point may be the same."""
+        """Return numbers that checkpoints compare, for losses that may have the same value at one point."""
         return ()
 
     def value(self, x: Array, weights: Array) -> float:
@@ -188,18 +188,18 @@ class Losses(abc.ABC):
         return total.astype(self.dtype, copy=False)
 
     def hessian(self, x: Array, weights: Array) -> Array | None:
-        """Return the Hessian of Σ w_i f_i as a dense matrix, or None where it is not available."""
+        """Return the Hessian of Σ w_i f_i as a dense matrix, or None if it is not available."""
         return None
 
     def pooled(self, weights: Array) -> Smooth | None:
-        """Return Σ w_i f_i as one function whose value, gradient and Hessian share their work, None if there is none.
+        """Return Σ w_i f_i as one function whose value, gradient and Hessian share work; None if not available.
 
         For solvers with all data in one place; see :class:`fpdfp.semismooth.Smooth`.
         """
         return None
 
     def dual_points(self, x: Array, weights: Array) -> DualPoints | None:
-        """Return the dual points of Σ w_i f_i near x, from which a duality gap is computed; None if there are none."""
+        """Return the dual points of Σ w_i f_i near x, from which a duality gap is computed; None if unknown."""
         return None
 
     def hessian_product(self, x: Array, direction: Array, weights: Array) -> Array:
@@ -217,7 +217,7 @@ class Losses(abc.ABC):
         return difference
 
     def chunks(self) -> Iterator[IntArray]:
-        """Yield all client numbers in pieces whose gradients fit comfortably in memory."""
+        """Yield all client numbers in pieces whose gradients fit in memory."""
         dim = int(np.prod(self.shape))
         length = max(1, CHUNK // max(1, dim))
         for start in range(0, self.n_clients, length):

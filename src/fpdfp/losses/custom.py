@@ -16,7 +16,7 @@ from fpdfp.rng import Draws, Purpose, table_size
 
 
 class Custom(Losses):
-    """Losses of the user's own, given by functions of the client number and the point.
+    """Custom losses, given by functions of the client number and the point.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ class OperatorLeastSquares(Losses):
     scale
         ``"mean"`` over a client's data, or ``"sum"``.
     check
-        Whether to compare ⟨A_i x, v⟩ with ⟨x, A_iᵀv⟩ at random points, for operators that are not of this package.
+        Whether to compare ⟨A_i x, v⟩ with ⟨x, A_iᵀv⟩ at random points, for operators of other packages.
 
     Examples
     --------
@@ -63,7 +63,9 @@ class OperatorLeastSquares(Losses):
         if len(operators) == 0:
             raise ValueError("operators must hold one operator for each client, got none")
         if len(operators) != len(data):
-            raise ValueError(f"there are {len(operators)} operators but {len(data)} data arrays: one of each a client")
+            raise ValueError(
+                f"there must be an operator and a data array for each client, got {len(operators)} and {len(data)}"
+            )
         self._operators: list[LinOp] = [
             aslinop(operator, name=f"operators[{i}]") for i, operator in enumerate(operators)
         ]
@@ -133,7 +135,7 @@ class OperatorLeastSquares(Losses):
         return constants
 
     def lipschitz_in(self, factor: LinOp) -> Array:
-        # Fewer steps than for a client's own constant: this one is for a method that looks after itself.
+        # Fewer steps than for a client's own constant: methods that use this one adapt their steps.
         norms = [squared_norm_bound(Compose(operator, factor), STEPS) for operator in self._operators]
         constants: Array = self._scales * np.array(norms) + self.l2 * factor.squared_norm
         return np.minimum(constants, super().lipschitz_in(factor))

@@ -27,7 +27,7 @@ class Softmax(LinearModel):
     X
         The rows of all clients: a dense matrix or a SciPy sparse one.
     y
-        Their classes, whole numbers from 0 on.
+        Their classes, integers from 0.
     clients
         Which client holds each row: any labels, numbered in sorted order. None means one client.
     l2
@@ -151,8 +151,12 @@ def _count_classes(labels: Array, n_classes: int | None) -> int:
             raise ValueError(f"y must hold classes from 0 to {count - 1} when n_classes={count}, got {found[-1]:g}")
         return count
     if found.size < 2:
-        raise ValueError(f"y must hold at least two classes, but every label is {found[0]:g}; n_classes may say more")
+        raise ValueError(
+            f"y must hold at least two classes, but every label is {found[0]:g}; give n_classes if there are more"
+        )
     if found[-1] >= found.size:
         missing = int(np.flatnonzero(found != np.arange(found.size))[0])
-        raise ValueError(f"y has no row of class {missing}; give n_classes if there is such a class, or number anew")
+        raise ValueError(
+            f"y has no row of class {missing}; give n_classes if there is such a class, or renumber the classes"
+        )
     return int(found.size)

@@ -39,6 +39,8 @@ class LocalSGD(SmoothMethod):
 class LocalSGDAlgorithm(SmoothAlgorithm, PrimalAlgorithm):
     """The algorithm of such a method, but for what clients send."""
 
+    method: LocalSGD
+
     def weigh(self, local: LocalLosses, change: Array) -> Array:
         """Return what a client's change counts for in the mean: N w_i / W of it, or all of it."""
         return local.weigh(change, local.total) if self.method.averaging == "weighted" else change

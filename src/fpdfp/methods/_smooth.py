@@ -56,6 +56,8 @@ class SmoothMethod(Method):
 class SmoothAlgorithm(Algorithm):
     """The algorithm of such a method."""
 
+    method: SmoothMethod
+
     def slope(self, x: Array) -> Array | float:
         """Return Bᵀs with s in ∂g(Bx), or 0 where the penalty is left out."""
         if not self.method.uses_subgradients(self.model):

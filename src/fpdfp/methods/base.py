@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from fpdfp._typing import Array, Shape
@@ -144,9 +145,19 @@ class Algorithm(abc.ABC):
     #: The fields of a reply whose means are computed in float64 in any case, since clients add them to what they keep.
     double: ClassVar[tuple[str, ...]] = ()
 
-    method: Any
+    method: Method
     model: Model = dataclasses.field(repr=False)
     step: Schedule
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int | float) and not 0 <= value < math.inf:
+                raise ValueError(f"{field.name} must be at least 0 and finite, got {value:g}")
+
+    def for_sites(self) -> Algorithm:
+        """Return the algorithm without what the server alone needs."""
+        return self
 
     @abc.abstractmethod
     def init(self, x0: Array) -> Any:
@@ -170,8 +181,7 @@ class Algorithm(abc.ABC):
 
     def reply_shapes(self) -> dict[str, Shape]:
         """Return the shape of what a client sends in each field of its reply."""
-        shapes: dict[str, Shape] = self.method.reply_shapes(self.model)
-        return shapes
+        return self.method.reply_shapes(self.model)
 
     @property
     def factor(self) -> LinOp | None:

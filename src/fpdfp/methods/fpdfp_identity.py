@@ -86,7 +86,7 @@ class IdentityAlgorithm(PrimalAlgorithm):
 
     def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
         gamma, x = self.step(k), message.x
-        for t in range(self.method.local_steps):
+        for t in range(self.method.local_steps or 1):
             gradients = local.gradients(x, self.method.batch_size, draws.at(t))
             x = self.model.penalty.prox(x - gamma * gradients, gamma)
         return Update(Change(x - message.x))

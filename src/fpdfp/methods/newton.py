@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.compress import Compressor
 from fpdfp.linops import Compose, LinOp
 from fpdfp.methods._parameters import check_hyper_parameters
 from fpdfp.methods.base import Algorithm, Facts, Method, Remembering, Update, Work
@@ -21,6 +20,9 @@ from fpdfp.precondition.exchange import add_up, as_sent, whitening_of
 from fpdfp.precondition.triangles import full, lower
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
+
+if TYPE_CHECKING:
+    from fpdfp.compress import Compressor
 
 #: How near to the minimum of its model the server goes, relative to the progress of the round.
 TOLERANCE = 1e-2

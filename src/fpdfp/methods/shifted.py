@@ -280,6 +280,10 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
     warm_up: int
     adaptive: bool
 
+    def for_sites(self) -> ShiftedAlgorithm:
+        # The preconditioner is told once, as coordinates.
+        return dataclasses.replace(self, method=dataclasses.replace(self.method, preconditioner=None), chosen="")
+
     @property
     def factor(self) -> LinOp | None:
         return None if self.coordinates is None else self.coordinates.factor

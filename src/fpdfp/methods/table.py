@@ -39,9 +39,9 @@ HEADER = (
     "minimises",
     "sends",
     "numbers up",
-    "some clients",
-    "compressed",
-    "server's too",
+    "partial participation",
+    "compression",
+    "downlink",
     "mini-batches",
     "local steps",
     "needs",
@@ -49,10 +49,14 @@ HEADER = (
 
 INTRODUCTION = """# Methods
 
-This page is made from what the methods declare of themselves (`make tables`), and `solve` checks the same declarations
-before the first round. d is the size of x, m that of Bx. "sends" names the fields of a client's reply, for which
-`solve(compressor={"x": …})` takes compressors one by one, and "numbers up" is how many numbers they hold in a round,
-before compression. Update rules and parameters are in the docstrings (`help(fpdfp.FedMiD)`).
+This page lists what each method needs and supports. It is generated from the declarations of the methods
+(`make tables`). `solve` checks the same declarations before the first round, and incompatible combinations raise an
+error that names an alternative. [Choosing](choosing.md) says which method to use. Update rules and parameters are in
+the docstrings (`help(fpdfp.FedMiD)`).
+
+In the table, d is the size of x and m that of Bx. "sends" lists the fields of a client's reply;
+`solve(compressor={"x": …})` sets a compressor for each. "numbers up" is how many numbers a client sends in a round,
+before compression. "compression" is that of the clients' messages, "downlink" that of the server's.
 """
 
 
@@ -100,7 +104,7 @@ def markdown() -> str:
     for method in ORDER:
         name, *rest = row(method)
         lines.append(f"| `{name}` | " + " | ".join(rest) + " |")
-    lines += ["", "## What they are, and what is proved", "", "| method | what | proved | from |", "| --- " * 4 + "|"]
+    lines += ["", "## What is proved", "", "| method | description | proved | reference |", "| --- " * 4 + "|"]
     for method in ORDER:
         traits = method.traits
         lines.append(f"| `{method.__name__}` | {traits.title} | {traits.proved} | {traits.reference} |")

@@ -1,4 +1,4 @@
-"""What every penalty offers."""
+"""The interface of penalties."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from fpdfp._typing import Array, Shape
 
-#: Halvings of the interval in which the scale of a dual point is looked for.
+#: Bisection steps for the scale of a dual point.
 HALVINGS = 52
 
 
 class Penalty(abc.ABC):
     r"""A proper convex function g with a cheap prox.
 
-    ``prox`` and ``conjugate_prox`` also take arrays with a leading client axis. Moreau's identity
+    ``prox`` and ``conjugate_prox`` also accept arrays with a leading client axis. Moreau's identity
 
     .. math:: \mathrm{prox}_{\sigma g^*}(y) = y - \sigma\, \mathrm{prox}_{g/\sigma}(y / \sigma)
 
@@ -25,11 +25,11 @@ class Penalty(abc.ABC):
 
     #: Whether g is finite everywhere; if not, iterates may violate a constraint before they converge.
     finite: bool = True
-    #: Whether ``conjugate`` gives a value; if not, certificates have residuals and no duality gap.
+    #: Whether ``conjugate`` is known; if not, certificates have residuals and no duality gap.
     has_conjugate: bool = True
 
     def bind(self, shape: Shape) -> Penalty:
-        """Return this penalty ready for arrays of a shape; refuse a shape that it does not fit."""
+        """Return this penalty for arrays of a shape; raise an error for a shape that does not fit."""
         return self
 
     @abc.abstractmethod
@@ -44,13 +44,13 @@ class Penalty(abc.ABC):
     def conjugate(self, v: Array) -> float:
         """Return g*(v) = sup_y ⟨v, y⟩ − g(y); infinity outside its domain.
 
-        A point is in the domain if it is so up to rounding.
+        Points are in the domain up to rounding.
         """
 
     def conjugate_scale(self, v: Array) -> float:
         """Return the largest s ≤ 1 with s v in the domain of g*, up to rounding; 0 is in it where g is bounded below.
 
-        The default halves an interval; nothing is known of the domain but that it is convex.
+        The default is a bisection, which needs only that the domain is convex.
         """
         if math.isfinite(self.conjugate(v)):
             return 1.0
@@ -70,14 +70,14 @@ class Penalty(abc.ABC):
         return y
 
     def subgradient(self, y: Array) -> Array:
-        """Return an element of ∂g(y), over a leading client axis too; subgradient methods need it."""
+        """Return an element of ∂g(y), also over a leading client axis; needed by subgradient methods."""
         raise NotImplementedError(f"{type(self).__name__} has no subgradient")
 
     def conjugate_prox_derivative(self, y: Array, sigma: float) -> Callable[[Array], Array]:
         """Return an element of the generalised Jacobian of ``conjugate_prox`` at y, as a symmetric map.
 
-        The map also takes arrays with leading axes. Newton's method needs it; a penalty without it still
-        runs with every method of the package.
+        The map also accepts arrays with leading axes. It is needed by ``fpdfp.reference_solution``; methods of the
+        package also run without it.
         """
         raise NotImplementedError(f"{type(self).__name__} has no derivative of its prox")
 
@@ -89,5 +89,5 @@ class Penalty(abc.ABC):
 
 
 def describe(weight: Any) -> str:
-    """Write a weight, or the shape of an array of them."""
+    """Return a weight as text, or the shape of an array of weights."""
     return f"{float(weight):g}" if getattr(weight, "ndim", 0) == 0 else f"weights of shape {weight.shape}"

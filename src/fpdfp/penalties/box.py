@@ -18,7 +18,7 @@ class Box(Penalty):
     Parameters
     ----------
     lower, upper
-        Numbers or arrays; infinities leave a side open.
+        Numbers or arrays; infinite for no bound.
 
     Examples
     --------

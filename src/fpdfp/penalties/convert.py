@@ -1,4 +1,4 @@
-"""Whatever a user has for g, as a :class:`Penalty`."""
+"""Conversion of a user's g to a :class:`Penalty`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fpdfp.penalties.wrapped import Wrapped
 
 
 def as_penalty(value: Any, *, name: str = "penalty") -> Penalty:
-    """Return a penalty for one of this package, or for an object with ``prox(x, tau)`` that is called for its value.
+    """Return a penalty of this package, or one made of an object with ``prox(x, tau)`` and ``__call__(x)``.
 
-    PyProximal's operators are such objects. :class:`fpdfp.Problem` and :class:`fpdfp.penalties.Stacked` do this
-    themselves.
+    PyProximal's operators are such objects. :class:`fpdfp.Problem` and :class:`fpdfp.penalties.Stacked` convert
+    automatically.
 
     >>> from fpdfp.penalties import L1
     >>> as_penalty(L1(0.5))
@@ -24,6 +24,6 @@ def as_penalty(value: Any, *, name: str = "penalty") -> Penalty:
     if not isinstance(value, type) and callable(value) and callable(getattr(value, "prox", None)):
         return Wrapped(value)
     raise TypeError(
-        f"{name} must be one of fpdfp.penalties, or an object with prox(x, tau) and __call__(x) as PyProximal's, "
+        f"{name} must be one of fpdfp.penalties, or an object with prox(x, tau) and __call__(x) as in PyProximal, "
         f"got {_checks.kind(value)}"
     )

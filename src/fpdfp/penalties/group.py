@@ -47,6 +47,8 @@ class GroupL12(Penalty):
             raise ValueError("weight must not be negative")
         self.weight = float(array) if array.ndim == 0 else array
         self.axis = axis
+        #: The number of each entry's group, where they are named.
+        self.groups: Any = None
         self._ndim: int | None = None
         if groups is not None:
             labels = np.asarray(groups)
@@ -55,14 +57,14 @@ class GroupL12(Penalty):
             names, codes = _checks.labels("groups", labels)
             if array.ndim and array.shape != names.shape:
                 raise ValueError(f"weight must be one number or one for each of {len(names)} groups")
-            self._codes = codes
+            self.groups = codes
             order = np.argsort(codes, axis=None, kind="stable")
             self._order = order
             self._starts = np.searchsorted(codes.ravel()[order], np.arange(len(names)))
 
     def bind(self, shape: Shape) -> GroupL12:
         if self.axis is None:
-            if shape != self._codes.shape:
+            if shape != self.groups.shape:
                 raise ValueError(f"groups must have one label for each entry of Bx, of shape {shape}")
             return self
         if not -len(shape) <= self.axis < len(shape):
@@ -90,7 +92,7 @@ class GroupL12(Penalty):
     def _spread(self, factor: Array, y: Array) -> Array:
         """Give each entry the factor of its group."""
         if self.axis is None:
-            return factor[..., self._codes]
+            return factor[..., self.groups]
         expanded: Array = namespace(y).expand_dims(factor, self._axis_of(y))
         return expanded
 
@@ -139,7 +141,7 @@ class GroupL12(Penalty):
     def _group_sums(self, y: Array) -> Array:
         if self.axis is None:
             # Sorted by group, so that a sum over a group is a sum over a slice, whatever the client axis.
-            flat = y.reshape(*y.shape[: y.ndim - self._codes.ndim], -1)
+            flat = y.reshape(*y.shape[: y.ndim - self.groups.ndim], -1)
             sums: Array = np.add.reduceat(flat[..., self._order], self._starts, axis=-1)
             return sums
         total: Array = y.sum(axis=self._axis_of(y))

@@ -21,7 +21,7 @@ class L1(Penalty):
     Parameters
     ----------
     weight
-        One weight for all entries, or an array with a weight for each; none negative.
+        One weight for all entries, or an array with a weight for each; at least 0.
 
     Examples
     --------

@@ -20,9 +20,9 @@ class Stacked(Penalty):
     Parameters
     ----------
     parts
-        The penalties, or what :func:`fpdfp.penalties.as_penalty` takes.
+        The penalties, or objects that :func:`fpdfp.penalties.as_penalty` accepts.
     shapes
-        The shape that each part's penalty sees: that of the result of the map stacked there.
+        The shape of each part: that of the result of the map at the same place of the stack.
 
     Examples
     --------
@@ -35,7 +35,9 @@ class Stacked(Penalty):
 
     def __init__(self, parts: Sequence[Any], shapes: Sequence[int | Shape]) -> None:
         if len(parts) == 0 or len(parts) != len(shapes):
-            raise ValueError(f"parts and shapes must be as many, at least one; got {len(parts)} and {len(shapes)}")
+            raise ValueError(
+                f"parts and shapes must have the same length, at least 1, got {len(parts)} and {len(shapes)}"
+            )
         self.shapes = tuple(check_shape(shape) for shape in shapes)
         self.parts = tuple(
             as_penalty(part, name=f"parts[{i}]").bind(shape)

@@ -21,12 +21,12 @@ LOOSE = 0.02
 INEXACT = 1e-6
 #: The step of a prox that gives the nearest point of the domain, up to rounding.
 SHORT = 1e-12
-#: How many roundings of a number are none of the operator's faults.
+#: Rounding errors of a number that are tolerated.
 ROUNDINGS = 64
 
 
 class Wrapped(Penalty):
-    """g given by ``prox(x, tau)`` and ``__call__(x)`` of vectors, as PyProximal has them.
+    """g given by ``prox(x, tau)`` and ``__call__(x)`` for vectors, as in PyProximal.
 
     A value may be a number, or True and False for the indicator of a set. The prox of the conjugate is Moreau's. The
     conjugate itself is not known, so certificates have residuals and no duality gap.
@@ -34,8 +34,8 @@ class Wrapped(Penalty):
     Parameters
     ----------
     operator
-        The object. Its prox must be that of a convex function, and depend on its arguments alone: both are tried at a
-        few points when the shape of Bx is known.
+        The object. Its prox must be that of a convex function and depend only on its arguments. Both are checked at a
+        few points once the shape of Bx is known.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class Wrapped(Penalty):
         rounding = ROUNDINGS * float(np.finfo(y.dtype).eps)
         if float(abs(nearest - y).max()) > max(self.accuracy, rounding) * float(abs(y).max()):
             return math.inf
-        # By rounding alone the operator says that it is outside. An indicator may say so of its own projections.
+        # The point is outside by rounding only; an indicator may even report this of its own projections.
         inside = self._call(nearest)
         return inside if inside < math.inf else 0.0
 
@@ -100,13 +100,13 @@ class Wrapped(Penalty):
         raise NotImplementedError(f"the conjugate of {self._name} is not known")
 
     def subgradient(self, y: Array) -> Array:
-        raise NotImplementedError(f"{self._name} has no subgradient that is known here, only a prox")
+        raise NotImplementedError(f"the subgradient of {self._name} is not known, only its prox")
 
     def conjugate_prox_derivative(self, y: Array, sigma: float) -> Callable[[Array], Array]:
-        raise NotImplementedError(f"{self._name} has no derivative of its prox that is known here")
+        raise NotImplementedError(f"the derivative of the prox of {self._name} is not known")
 
     def _examine(self, shape: Shape) -> None:
-        """Try the operator at a few points, and keep what they tell; or say what is wrong with it."""
+        """Check the operator at a few points and learn whether g is finite; raise an error if it is not a prox."""
         generator = np.random.default_rng(20240229)
         points = [size * generator.standard_normal(shape) for size, _ in SIZES_AND_STEPS]
         steps = [step for _, step in SIZES_AND_STEPS]
@@ -122,7 +122,7 @@ class Wrapped(Penalty):
             ) from error
         if not np.array_equal(again, proxes[-1]):
             raise ValueError(
-                f"penalty: the prox of {self._name} must depend on its arguments alone, but it gave two results for "
+                f"penalty: the prox of {self._name} must depend only on its arguments, but it gave two results for "
                 "one point; a weight that is a function of the number of calls, or a warm start, cannot be used"
             )
         for number in range(len(points)):
@@ -175,7 +175,7 @@ class Wrapped(Penalty):
 
 
 def _is_truth(value: Any) -> bool:
-    """Whether a value is that of the indicator of a set: True inside, False outside."""
+    """Whether a value is that of an indicator function: True inside a set, False outside."""
     return isinstance(value, bool | np.bool_)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import hashlib
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 
@@ -14,12 +15,20 @@ from fpdfp.compress.plain import plain_bits
 from fpdfp.linops import LinOp
 from fpdfp.rng import Draws, Purpose
 
+#: The most numbers that are announced: the triangle of 11,000 features.
+LARGEST = 1 << 26
 
-class Announced(NamedTuple):
+
+@dataclasses.dataclass(frozen=True)
+class Announced:
     """Numbers as the server announces them: the message, and its exact length."""
 
     message: bytes
     bits: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= 8 * len(self.message) - self.bits < 8:
+            raise ValueError(f"bits must be those of a message of {len(self.message)} bytes, got {self.bits}")
 
     @classmethod
     def rounded(cls, compressor: Compressor, numbers: Array) -> Self:
@@ -36,7 +45,7 @@ class Announced(NamedTuple):
     @property
     def array(self) -> Array:
         """The numbers that everyone decodes."""
-        return decode(self.message)
+        return decode(self.message, limit=LARGEST)
 
 
 class Preconditioner(abc.ABC):

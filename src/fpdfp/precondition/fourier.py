@@ -21,6 +21,8 @@ class Filter(LinOp):
     """Multiplication of the discrete Fourier transform with real, positive gains that are even: symmetric."""
 
     def __init__(self, shape: Shape, gains: Array) -> None:
+        if gains.shape != (*shape[:-1], shape[-1] // 2 + 1) or not (np.isfinite(gains) & (gains > 0)).all():
+            raise ValueError(f"gains must be positive, one for each frequency of {shape}, got shape {gains.shape}")
         self.in_shape = self.out_shape = shape
         self.gains = gains
         self._gains = Constant(gains)

@@ -36,20 +36,29 @@ class Scaling(Coded):
         values = _checks.float_array("curvature", curvature, dtype=np.float64)
         if (values <= 0).any():
             raise ValueError("curvature must be positive in every coordinate")
-        self.announced = (Announced.plain(np.sqrt(values).astype(np.float32)),)
-        self.rows = None if rows is None else _checks.integer("rows", rows, at_least=1)
-        self.squared = False
+        self._announce((Announced.plain(np.sqrt(values).astype(np.float32)),), rows, squared=False)
 
     @classmethod
     def coarse(cls, curvature: Array, rows: int | None = None) -> Self:
         """Return the same for curvatures that are powers of two, which are sent as their exponents."""
+        return cls.from_messages((Announced.rounded(Natural(), curvature.astype(np.float32)),), rows, squared=True)
+
+    @classmethod
+    def from_messages(cls, announced: tuple[Announced, ...], rows: int | None, squared: bool) -> Self:
+        """Return the one that the server announces: with messages of the roots of h, or of h itself (``squared``)."""
         made = cls.__new__(cls)
-        made.announced, made.rows, made.squared = (
-            (Announced.rounded(Natural(), curvature.astype(np.float32)),),
-            rows,
-            True,
-        )
+        made._announce(announced, rows, squared=squared)
         return made
+
+    def _announce(self, announced: tuple[Announced, ...], rows: int | None, *, squared: bool) -> None:
+        """Take what is announced, if it is one array of positive numbers."""
+        if len(announced) != 1:
+            raise ValueError(f"announced must be one message, got {len(announced)}")
+        values = announced[0].array
+        if values.size == 0 or not (values > 0).all():
+            raise ValueError("announced must hold positive numbers")
+        self.announced, self.squared = announced, squared
+        self.rows = None if rows is None else _checks.integer("rows", rows, at_least=1)
 
     @functools.cached_property
     def _roots(self) -> Constant:

@@ -50,7 +50,27 @@ class Whitening(Coded):
         if not np.allclose(matrix, matrix.T, rtol=1e-6, atol=1e-6 * float(np.abs(matrix).max())):
             raise ValueError("hessian must be symmetric")
         root = cholesky((matrix + matrix.T) / 2.0)
-        self.announced = (Announced.plain(root[np.tril_indices(len(root))].astype(np.float32)),)
+        self._announce((Announced.plain(root[np.tril_indices(len(root))].astype(np.float32)),), smoothness, rows)
+
+    @classmethod
+    def from_messages(cls, announced: tuple[Announced, ...], smoothness: float | None, rows: int | None) -> Self:
+        """Return the one that the server announces: C, and where it has a scale the squares of that."""
+        made = cls.__new__(cls)
+        made._announce(announced, smoothness, rows)
+        return made
+
+    def _announce(self, announced: tuple[Announced, ...], smoothness: float | None, rows: int | None) -> None:
+        """Take what is announced, if it is a triangle with a positive diagonal and perhaps a positive scale."""
+        if len(announced) not in (1, 2):
+            raise ValueError(f"announced must be one or two messages, got {len(announced)}")
+        triangle = announced[0].array
+        d = side(triangle) if triangle.ndim == 1 else 0
+        if d < 1 or triangle.size != d * (d + 1) // 2 or not (triangle[np.arange(1, d + 1).cumsum() - 1] > 0).all():
+            raise ValueError("announced must hold a triangle of numbers with a positive diagonal")
+        for part in announced[1:]:
+            if part.array.shape != (d,) or not (part.array > 0).all():
+                raise ValueError(f"announced must hold a positive scale for each of {d} features")
+        self.announced = announced
         self.smoothness = None if smoothness is None else _checks.real("smoothness", smoothness, positive=True)
         self.rows = None if rows is None else _checks.integer("rows", rows, at_least=1)
 
@@ -61,15 +81,13 @@ class Whitening(Coded):
         With ``scale``, powers of two, it is that of the matrix whose rows and columns are multiplied with their roots.
         The diagonal of the root stays positive where the step is below the root of the least eigenvalue.
         """
-        made = cls.__new__(cls)
         root = cholesky(matrix)
         levels = max(1, math.ceil(float(np.abs(root).max()) * (1.0 + 1e-6) / step))
         quantizer = QSGD(min(levels, QSGD.most_levels), block=None, norm="max")
         parts = [Announced.rounded(quantizer, root[np.tril_indices(len(root))].astype(np.float32))]
         if scale is not None:
             parts.append(Announced.rounded(Natural(), scale.astype(np.float32)))
-        made.announced, made.smoothness, made.rows = tuple(parts), None, rows
-        return made
+        return cls.from_messages(tuple(parts), None, rows)
 
     def bounded(self, smoothness: float) -> Self:
         """Return the same, with a known smoothness."""

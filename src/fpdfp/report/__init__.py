@@ -1,4 +1,4 @@
-"""Runs to look at: one HTML file that needs nothing else, and a page that follows runs as they go on."""
+"""Reports of runs: one self-contained HTML file, and a live page that follows runs in progress."""
 
 from typing import TYPE_CHECKING
 

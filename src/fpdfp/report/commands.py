@@ -1,4 +1,4 @@
-"""The commands ``fpdfp report`` and ``fpdfp watch``: runs to look at."""
+"""The commands ``fpdfp report`` and ``fpdfp watch``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def report(
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     title: Annotated[str | None, typer.Option(help="The title of the page.")] = None,
 ) -> None:
-    """Write a page that shows runs: one HTML file with tables, curves, models and slices, that loads nothing else.
+    """Write a report of runs: one self-contained HTML file with tables, curves, models and slices.
 
     Example: fpdfp report results/ --output report.html --open
     """
@@ -37,17 +37,17 @@ def report(
         import webbrowser
 
         if not webbrowser.open(path.resolve().as_uri()):
-            typer.echo(f"no browser was found here; open {path} with yours", err=True)
+            typer.echo(f"no browser was found; open {path} yourself", err=True)
 
 
 def watch(
     runs: RunFolders,
     host: Annotated[
-        str, typer.Option(help="The address to listen at; whoever can reach it can read the page.")
+        str, typer.Option(help="The address to listen on; everybody who can reach it can read the page.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 means one that is free.")] = 0,
 ) -> None:
-    """Serve a page that follows runs as they go on, until Ctrl-C.
+    """Serve a page that follows runs in progress, until Ctrl-C.
 
     Example: fpdfp watch results/ --port 8000
     """
@@ -57,13 +57,13 @@ def watch(
 
     for path in runs:
         if not path.exists():
-            _leave(ValueError(f"there is nothing at {path}; RUNS must be folders of runs, or folders that hold some"))
+            _leave(ValueError(f"{path} does not exist; RUNS must be folders of runs, or folders that contain some"))
     try:
         page = serve(runs, host, port, title=", ".join(path.resolve().name for path in runs))
     except (OSError, ValueError) as error:
         _leave(error)
     with page:
-        typer.echo(f"{page.url}  (Ctrl-C ends it)")
+        typer.echo(f"{page.url}  (Ctrl-C stops it)")
         try:
             threading.Event().wait()
         except KeyboardInterrupt:

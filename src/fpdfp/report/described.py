@@ -1,4 +1,4 @@
-"""One run as the page wants it: plain texts, numbers and lists, whatever its folder holds."""
+"""One run in the form that the page needs: plain texts, numbers and lists, for any contents of its folder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 def described(folder: Path) -> dict[str, Any]:
-    """Read a run folder; what is missing or damaged is null, and ``trouble`` says so."""
+    """Read a run folder; missing or damaged parts are null, and ``trouble`` describes them."""
     trouble: list[str] = []
     run = _tried(lambda: load(folder), trouble)
     if run is None:
@@ -75,7 +75,7 @@ def described(folder: Path) -> dict[str, Any]:
         "evaluations": history.rows,
         "every": step,
         "model": _tried(lambda: model_of(run), trouble),
-        # Where the folder is on this machine is nobody else's business.
+        # Reports are shared, so they do not contain paths of this machine.
         "trouble": [one.replace(f"{folder}{os.sep}", "") for one in trouble],
     }
 
@@ -99,7 +99,7 @@ def _series(folder: Path, name: str, info: dict[str, Any], settings: dict[str, A
 
 
 def _shown(value: Any) -> str:
-    """Write a setting; of the path of a file its name, since where it is on this machine is nobody else's business."""
+    """Return a setting as text; of a path only the name of the file, since reports are shared."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The page that follows runs as they go on: a small web server that can only be read."""
+"""The live page that follows runs in progress: a small read-only web server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fpdfp import _checks
 from fpdfp.report.html import page, policy
 from fpdfp.report.reader import Reader, strict_json
 
-#: Seconds after which a browser that says nothing is left alone.
+#: Seconds after which a silent connection is closed.
 PATIENCE = 30.0
 HEADERS = {
     "Cache-Control": "no-cache",
@@ -31,7 +31,7 @@ HEADERS = {
 
 
 class Board:
-    """What the server has to say: the page, the numbers of the runs, and their volumes."""
+    """The contents that are served: the page, the numbers of the runs, and their volumes."""
 
     def __init__(self, paths: Iterable[str | Path], title: str) -> None:
         self._reader = Reader(paths, title)
@@ -84,7 +84,7 @@ class Handler(BaseHTTPRequestHandler):
         raise AttributeError(name)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Say nothing: the terminal is for the run."""
+        """Log nothing: the terminal is for the run."""
 
     def _answer(self) -> None:
         if not self.server.knows(self.headers.get("Host")):
@@ -103,7 +103,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             body = make()
         except Exception:
-            # Whatever is wrong with the files of now may be right a second later: the page asks again.
+            # Files may be incomplete now and complete a second later: the page asks again.
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "the runs cannot be read just now")
             return
         self._send(body, kind)
@@ -124,7 +124,7 @@ class Handler(BaseHTTPRequestHandler):
     def _write(self, status: HTTPStatus, body: bytes | None, headers: dict[str, str]) -> None:
         try:
             self.send_response(status)
-            # One request a connection: whoever closes the page's server is rid of everyone.
+            # One request per connection, so that closing the server ends all connections.
             self.close_connection = True
             rules = f"{policy(live=True)}; frame-ancestors 'none'"
             for name, value in {**HEADERS, "Content-Security-Policy": rules, **headers}.items():
@@ -157,7 +157,7 @@ class Server(ThreadingHTTPServer):
         self.server_name, self.server_port = self._host, self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away in the middle is no error of ours."""
+        """Ignore browsers that disconnect during a reply."""
 
     def knows(self, host: str | None) -> bool:
         """Whether a request was meant for this server, and not for a name that someone has pointed at it.
@@ -205,7 +205,7 @@ class Live:
         self.close()
 
     def close(self) -> None:
-        """Stop serving; more than once does no harm."""
+        """Stop serving; may be called more than once."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -214,20 +214,19 @@ class Live:
 def serve(
     paths: str | Path | Iterable[str | Path], host: str = "127.0.0.1", port: int = 0, *, title: str = "live"
 ) -> Live:
-    """Serve a page that shows runs and follows them as they go on, until it is closed.
+    """Serve a page that shows runs and follows those in progress, until it is closed.
 
-    The page asks for news every second. It can be read and nothing else: there is no path but its own, and no request
-    changes anything.
+    The page asks for news every second. The server is read-only: no request changes anything.
 
     Parameters
     ----------
     paths
-        Folders of runs, or folders that hold or will hold some; they need not be there yet.
+        Folders of runs, or folders that contain some; they need not exist yet.
     host
-        The address to listen at. By default only this machine can read the page; with another one whoever can
-        reach the address can.
+        The address to listen on. By default only this machine can read the page; with another address, everybody who
+        can reach it can.
     port
-        The port; 0 means one that is free.
+        The port; 0 means any free port.
     title
         The title of the page.
 
@@ -239,7 +238,7 @@ def serve(
     200
     """
     if not isinstance(host, str) or not host:
-        raise ValueError(f"host must be an address or a name, as '127.0.0.1', got {host!r}")
+        raise ValueError(f"host must be an address or a name, such as '127.0.0.1', got {host!r}")
     port = _checks.integer("port", port, at_least=0, at_most=65535)
     listed = [paths] if isinstance(paths, str | Path) else list(paths)
     try:

@@ -12,7 +12,7 @@ from fpdfp.runs import SavedRun
 #: So many features are listed, those with the largest coefficients, and so many edges drawn, the heaviest.
 MOST_FEATURES = 400
 MOST_EDGES = 2000
-#: What is so small beside the largest coefficient counts as zero: iterates come near it and do not reach it.
+#: Coefficients this small relative to the largest count as zero, which iterates approach but do not reach.
 NEGLIGIBLE = 1e-8
 
 
@@ -39,7 +39,7 @@ def model_of(run: SavedRun) -> dict[str, Any] | None:
         "of": len(features) - len(_intercept(model, len(features))),
         "intercepts": rows[:, _intercept(model, len(features))].ravel().tolist(),
         "classes": names if len(names) == len(rows) else [str(i) for i in range(len(rows))] if len(rows) > 1 else [],
-        # What a single row tells apart: the class of negative values, and that of positive ones.
+        # A single row separates two classes: that of negative values and that of positive ones.
         "between": names if len(rows) == 1 and len(names) == 2 else [],
         "standardized": model.get("standardized") if isinstance(model.get("standardized"), bool) else None,
         "edges": edges,

@@ -1,4 +1,4 @@
-"""How near the slices of a volume are to those of the truth."""
+"""The quality of the slices of a volume, compared with those of the truth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fpdfp._typing import Array
 
 #: The Gaussian window of the paper: 11 × 11 pixels with a standard deviation of 1.5.
 SIGMA, RADIUS = 1.5, 5
-#: The constants that keep the quotients from 0/0, beside the peak.
+#: The constants that avoid 0/0, relative to the peak.
 K1, K2 = 0.01, 0.03
 
 
@@ -21,7 +21,7 @@ def ssim(a: Any, b: Any, *, axis: int = 2, peak: float | None = None) -> Array:
 
     It is the mean over pixels of the index of Z. Wang, A. C. Bovik, H. R. Sheikh and E. P. Simoncelli, "Image quality
     assessment: from error visibility to structural similarity", IEEE Transactions on Image Processing, 2004, with their
-    Gaussian window and constants. Near the border the image goes on as its mirror image.
+    Gaussian window and constants. At the border the image is extended by its mirror image.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the page shows of several runs, read anew only where files have changed."""
+"""The data of several runs for the page; only changed files are read again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Reader:
         self._volumes: dict[Path, tuple[Signature, Volumes | None]] = {}
 
     def folders(self) -> dict[Path, str]:
-        """Return the run folders of now, each with a name that tells it from the others."""
+        """Return the present run folders, each with a unique name."""
         found: list[Path] = []
         for path in self.paths:
             # One that is not there yet, or not any more, has no runs.
@@ -71,7 +71,7 @@ class Reader:
         return packed(found)
 
     def images_version(self, folders: dict[Path, str]) -> str:
-        """Return a text that changes when volumes may have changed; empty where there are none."""
+        """Return a text that changes when volumes may have changed; empty without volumes."""
         ct = [folder for folder in folders if (folder / "truth.npz").exists() or self._is_ct(folder)]
         return str(hash(tuple((folder, _signature(folder, LARGE[1:])) for folder in ct))) if ct else ""
 
@@ -87,7 +87,7 @@ class Reader:
 
 
 def identities(folders: Sequence[Path]) -> list[str]:
-    """Return the shortest ends of the paths that tell them apart.
+    """Return the shortest ends of the paths that distinguish them.
 
     >>> identities([Path("a/b/seed-0"), Path("a/c/seed-0")])
     ['b/seed-0', 'c/seed-0']

@@ -14,14 +14,14 @@ Runs = str | Path | SavedRun | Iterable[str | Path | SavedRun]
 
 
 def write(runs: Runs, path: str | Path, *, title: str | None = None) -> Path:
-    """Write a page that shows runs: tables, curves, who holds what, models and slices.
+    """Write a report of runs: tables, curves, clients, models and slices.
 
-    It is one file that loads nothing else, so that it can be sent, kept and opened anywhere.
+    It is one self-contained HTML file, which can be sent, archived and opened anywhere.
 
     Parameters
     ----------
     runs
-        Folders of runs, folders that hold such folders, what :func:`fpdfp.runs.load` returns, or a list of these.
+        Folders of runs, folders that contain such folders, results of :func:`fpdfp.runs.load`, or a list of these.
     path
         The HTML file; its folder is made if needed.
     title
@@ -48,7 +48,7 @@ def write(runs: Runs, path: str | Path, *, title: str | None = None) -> Path:
     folders = find(paths)
     if not folders:
         where = ", ".join(map(str, paths)) or "an empty list"
-        raise ValueError(f"runs must be folders of runs or folders that hold some; there is none in {where}")
+        raise ValueError(f"runs must be folders of runs or folders that contain some; there are none in {where}")
     reader = Reader(paths, title or title_of(paths, folders))
     found = reader.folders()
     text = page(reader.runs(found), reader.volumes(found), live=False)

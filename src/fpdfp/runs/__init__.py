@@ -1,4 +1,4 @@
-"""Runs on disk: one folder each, written as a run goes on, read back with ``load``."""
+"""Runs on disk: one folder each, written during the run, read back with ``load``."""
 
 from fpdfp.runs.model import linear_model
 from fpdfp.runs.recorder import Recorder

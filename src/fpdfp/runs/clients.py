@@ -1,4 +1,4 @@
-"""Who holds how much of what: the part of ``run.json`` that describes the clients."""
+"""The part of ``run.json`` that describes the clients and their data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a linear model's numbers mean: names of features, the intercept, the graph, the classes."""
+"""The meaning of a linear model's numbers: names of features, the intercept, the graph, the classes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def linear_model(
     features
         The names of all columns, the intercept's among them.
     intercept
-        The number of the column of ones, None if there is none.
+        The number of the column of ones, or None.
     graph
-        The graph of features, None if there is none. It may have fewer features than there are columns.
+        The graph of features, or None. It may have fewer features than there are columns.
     classes
         The names of the classes in their order; for logistic losses that of −1, then that of 1.
     standardized

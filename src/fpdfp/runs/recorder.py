@@ -1,4 +1,4 @@
-"""Writing the folder of a run as it goes on."""
+"""Writing the folder of a run during the run."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ SHARE = 0.05
 
 
 class Recorder(Observer):
-    """Writes the folder of a run of ``fpdfp.solve``: what ran, its history, its result, and a checkpoint to go on from.
+    """Write the folder of a run of ``fpdfp.solve``: settings, history, result, and a checkpoint to resume from.
 
-    Files are whole at any moment, and every evaluation is on disk as soon as it is made.
+    Files are complete at any moment, and every evaluation is written to disk immediately.
 
     Parameters
     ----------
     folder
-        Where; it is made if needed.
+        The folder; it is created if needed.
     problem
-        What is minimised.
+        The problem.
     name
         The name of the run in tables and reports; by default that of the folder.
     config
-        The settings that led to this run, for ``config.toml``; by default what is known of method and problem.
+        The settings that led to this run, for ``config.toml``; by default a description of method and problem.
     reference
-        The minimum F*, where it is known: a number or what ``fpdfp.reference_solution`` returns.
+        The minimum F*, if it is known: a number or a result of ``fpdfp.reference_solution``.
     model
-        For linear models, what :func:`linear_model` returns; by default features have the names that the losses
-        know, or numbers.
+        For linear models, a result of :func:`linear_model`; by default features have the names that the losses know, or
+        numbers.
     truth, voxel
         For CT, the true volume and the sides of a voxel.
     history
@@ -113,23 +113,25 @@ class Recorder(Observer):
 
     @property
     def checkpoint(self) -> Path:
-        """The file to go on from."""
+        """The checkpoint to resume from."""
         return self.folder / "checkpoint.npz"
 
     def options(self, *, resume: bool = False) -> dict[str, Any]:
-        """Return the arguments of ``fpdfp.solve`` that have this recorder told of everything.
+        """Return the arguments of ``fpdfp.solve`` that attach this recorder.
 
-        With ``resume`` the run goes on from the checkpoint in the folder, if there is one. Without it a folder that
-        holds a run already is refused.
+        With ``resume`` the run continues from the checkpoint in the folder, if there is one. Without it, a folder that
+        already holds a run raises an error.
         """
         if not resume and (self.folder / "run.json").exists():
-            raise FileExistsError(f"{self.folder} holds a run already: give resume=True to go on, or another folder")
+            raise FileExistsError(
+                f"{self.folder} already holds a run; give resume=True to continue it, or another folder"
+            )
         return {"callbacks": [self], "checkpoint": self.checkpoint, "resume": resume}
 
     def solve(
         self, method: Method | None = None, *, resume: bool = False, callbacks: Any = (), **options: Any
     ) -> Result:
-        """Call ``fpdfp.solve`` with the recorder's problem and options, and with others that are given."""
+        """Call ``fpdfp.solve`` with the recorder's problem and options, and with the given ones."""
         own = self.options(resume=resume) | {"callbacks": [*callbacks, self]}
         return solve(self.problem, method, **own, **options)
 
@@ -223,7 +225,7 @@ class Recorder(Observer):
         self._next_best = ended + (ended - began) / SHARE
 
     def _clear(self, goes_on: bool) -> None:
-        """Remove what another run has left, unless this one goes on from its checkpoint."""
+        """Remove files of another run, unless this run resumes from its checkpoint."""
         if goes_on and (self.folder / "run.json").exists():
             with contextlib.suppress(ValueError, OSError):
                 self._best = load(self.folder).best
@@ -248,7 +250,7 @@ class Recorder(Observer):
         return "ct" if isinstance(self.problem.losses, ProjectionLosses) else "other"
 
     def _known(self, run: Run, rounds: int) -> dict[str, Any]:
-        """What a run's configuration is where nobody has written one."""
+        """Return the configuration of a run that was given none."""
         return {
             "name": self.name,
             "problem": repr(self.problem),
@@ -283,7 +285,7 @@ def certified(certificate: Certificate) -> dict[str, float | None]:
 
 
 def versions() -> dict[str, str]:
-    """What ran this."""
+    """The versions of the software and the machine."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for package in ("fpdfp", "numpy", "scipy", "numba"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

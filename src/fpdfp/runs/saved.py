@@ -21,7 +21,7 @@ from fpdfp.runs import writing
 
 
 class Best(NamedTuple):
-    """The evaluation with the least objective: its x, its round, its objective."""
+    """The evaluation with the smallest objective: its x, its round, its objective."""
 
     x: Array
     round: int
@@ -29,7 +29,7 @@ class Best(NamedTuple):
 
 
 def relative_error(objective: float | None, reference: float | None) -> float | None:
-    """Return (F − F*)/|F*|; None where one of them is not known, or F* is 0.
+    """Return (F − F*)/|F*|; None if one of them is unknown or F* is 0.
 
     >>> relative_error(1.5, 1.0)
     0.5
@@ -40,14 +40,14 @@ def relative_error(objective: float | None, reference: float | None) -> float | 
 
 
 class SavedRun:
-    """A run as its folder has it, finished or not; files are read when they are asked for, once.
+    """A run read from its folder, finished or not; files are read once, when needed.
 
     Attributes
     ----------
     path
         The folder.
     info
-        What ``run.json`` has: name, status, totals, certificate, versions, clients.
+        The contents of ``run.json``: name, status, totals, certificate, versions, clients.
     """
 
     def __init__(self, path: Path, info: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ class SavedRun:
 
     @functools.cached_property
     def config(self) -> dict[str, Any]:
-        """The settings that the run had; empty where they are not there."""
+        """The settings of the run; empty if they are missing."""
         path = self.path / "config.toml"
         try:
             return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -71,7 +71,7 @@ class SavedRun:
 
     @functools.cached_property
     def history(self) -> History:
-        """The table of the run; without rows before the first evaluation."""
+        """The history of the run; without rows before the first evaluation."""
         for path, read in ((self.path / "history.csv", _from_csv), (self.path / "history.parquet", _from_parquet)):
             try:
                 return read(path)
@@ -87,19 +87,19 @@ class SavedRun:
 
     @property
     def x(self) -> Array | None:
-        """The x of the end, or of the latest checkpoint, or else the best; None before there is any."""
+        """The final x, or that of the latest checkpoint, or else the best; None before there is any."""
         if "x" in self._final:
             return self._final["x"]
         return None if self.best is None else self.best.x
 
     @property
     def v(self) -> Array | None:
-        """The dual of the end; None while the run goes on."""
+        """The final dual; None during the run."""
         return self._final.get("v")
 
     @functools.cached_property
     def best(self) -> Best | None:
-        """The evaluation with the least objective; None before there is any."""
+        """The evaluation with the smallest objective; None before there is any."""
         found = _arrays(self.path / "best.npz")
         if not {"x", "round", "objective"} <= set(found):
             return None
@@ -107,7 +107,7 @@ class SavedRun:
 
     @functools.cached_property
     def model(self) -> dict[str, Any] | None:
-        """What the numbers of a linear model mean; None for other kinds."""
+        """The meaning of the numbers of a linear model; None for other kinds."""
         path = self.path / "model.json"
         try:
             found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -128,7 +128,7 @@ class SavedRun:
         return _arrays(self.path / "truth.npz").get("voxel")
 
     def frame(self) -> Any:
-        """Return the history as a pandas data frame, with ``relative_error`` where the minimum is known."""
+        """Return the history as a pandas data frame, with ``relative_error`` if the minimum is known."""
         try:
             import pandas
         except ImportError:
@@ -164,7 +164,7 @@ def load(path: str | Path) -> SavedRun:
     except (ValueError, OSError) as error:
         raise _damaged(file, error) from error
     if not isinstance(info, dict) or info.get("format") != 1:
-        raise RunFolderError(f"{file} is not what this version writes: its format should be 1")
+        raise RunFolderError(f"{file} has another format than this version writes, 1")
     return SavedRun(folder, info)
 
 
@@ -174,7 +174,7 @@ def find(paths: str | Path | Iterable[str | Path]) -> list[Path]:
     Raises
     ------
     fpdfp.errors.RunFolderError
-        One of the paths is not there.
+        One of the paths does not exist.
 
     Examples
     --------
@@ -185,7 +185,7 @@ def find(paths: str | Path | Iterable[str | Path]) -> list[Path]:
     found: set[Path] = set()
     for one in map(Path, given):
         if not one.exists():
-            raise RunFolderError(f"there is nothing at {one}")
+            raise RunFolderError(f"{one} does not exist")
         folder = one.parent if one.is_file() else one
         found |= {file.parent for file in folder.rglob("run.json")}
     return sorted(found, key=natural)

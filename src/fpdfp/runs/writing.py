@@ -1,4 +1,4 @@
-"""Files of a run folder: whole at any moment, written beside the old one and renamed over it."""
+"""Files of a run folder: complete at any moment, written beside the old one and renamed over it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def write_history(folder: Path, history: History, form: str, *, flush: bool = Fa
 
 
 def arrow() -> tuple[Any, Any]:
-    """Return pyarrow and its part for Parquet files, or say how to get them."""
+    """Return pyarrow and its Parquet module; raise an error that says how to install them."""
     try:
         import pyarrow
         import pyarrow.parquet

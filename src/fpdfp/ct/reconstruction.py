@@ -42,22 +42,22 @@ _log = logging.getLogger("fpdfp.ct")
 
 @dataclasses.dataclass(frozen=True)
 class Reconstruction:
-    """A reconstructed volume, and how it came about.
+    """A reconstructed volume with the history of its computation.
 
     Attributes
     ----------
     volume
-        The volume, where the projections were: in the memory of the processor or of the GPU.
+        The volume, on the device of the projections.
     objective
         Its objective.
     history
         Arrays with an entry for the start and for each iteration: ``"objective"``, ``"change"`` (of the volume,
-        relative), ``"seconds"``, and the metrics that were asked for.
+        relative), ``"seconds"``, and the metrics.
     status
         ``"finished"`` (all iterations done), ``"stationary"`` (the volume changes by at most ``tol``; how far its
         objective is from the minimum is not known) or ``"interrupted"`` (Ctrl-C).
     seconds
-        What it took, without metrics.
+        The time in seconds, without metrics.
     device
         ``"cpu"`` or ``"cuda"``.
     """
@@ -99,38 +99,38 @@ def reconstruct(
     .. math:: \min_x \frac{1}{2V} \sum_{\text{views}} \|A_{\text{view}} x - b_{\text{view}}\|^2
               + \text{tv} \, \|\nabla x\|_{1,2} \quad (\text{and } x \ge 0)
 
-    with V the number of views. From the filtered back-projection of :func:`fpdfp.ct.fdk`, where the scan has one, it
-    goes on by accelerated proximal gradient steps in the metric of a convolution that is near to the curvature of the
-    data term (its response to an impulse): about as many steps as a problem without blur would need. A step costs one
-    projection and one back-projection; the prox of the regulariser is taken by dual steps that start from those of the
-    step before. The size of the steps is found from the projections themselves.
+    with V the number of views. The method starts from the filtered back-projection of :func:`fpdfp.ct.fdk`, if the scan
+    allows it, and takes accelerated proximal gradient steps in the metric of a convolution that approximates the
+    Hessian of the data term (its response to an impulse). It needs about as many steps as a problem without blur. A
+    step costs one projection and one back-projection; the prox of the regulariser is computed by warm-started dual
+    steps. The step size is found from the projections.
 
     Parameters
     ----------
     projections
-        Line integrals, an array of shape ``geometry.data_shape`` of NumPy or CuPy, float32 or float64. What looks like
-        counts, or as if columns and rows were swapped, gives a :class:`fpdfp.errors.DataWarning`.
+        Line integrals, an array of shape ``geometry.data_shape`` of NumPy or CuPy, float32 or float64. Data that
+        looks like counts, or as if columns and rows were swapped, gives a :class:`fpdfp.errors.DataWarning`.
     geometry
         The scan.
     tv
         The weight of the total variation; 0 leaves it out.
     nonnegative
-        Whether x ≥ 0 is asked for.
+        Whether to require x ≥ 0.
     iterations
-        The most iterations.
+        The largest number of iterations.
     tol
         Stop when the volume changes by less than this in an iteration, relative to itself.
     device
-        ``"cpu"``, ``"cuda"``, or ``"auto"``: a GPU if there is one, else the CPU, and a line of the log says so.
+        ``"cpu"``, ``"cuda"``, or ``"auto"``: a GPU if there is one, else the CPU, with a line in the log.
     metrics
         Functions of the volume to record after every iteration, by name.
     progress
-        Whether to show a progress bar; None shows it where standard error is a terminal.
+        Whether to show a progress bar; None shows it if standard error is a terminal.
 
     Returns
     -------
     Reconstruction
-        Ctrl-C returns what is there so far.
+        Ctrl-C returns the result so far.
 
     References
     ----------
@@ -264,7 +264,7 @@ class _Solver:
         return data_term + (self.penalty.value(self.gradient.apply(x)) if self.tv else 0.0)
 
     def rehearse(self) -> None:
-        """Do the heavy part of an iteration, and forget it."""
+        """Do the expensive part of an iteration without changing anything, to time it."""
         self.projector.adjoint(self.projector.apply(self.x))
 
     def advance(self) -> float:
@@ -280,7 +280,7 @@ class _Solver:
                 break
             self.curvature = MARGIN * seen / length
         else:
-            raise FloatingPointError("no step was found: the projections or the geometry are out of all proportion")
+            raise FloatingPointError("no step was found: projections or geometry are badly scaled")
         objective = self._objective(x, image)
         change = x - self.x
         if objective > self.objective:

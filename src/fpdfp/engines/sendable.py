@@ -1,0 +1,161 @@
+"""The list of classes that may come over a wire, and how each is told: the arguments of its constructor."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from fpdfp import compress, linops, methods, penalties, precondition, steps
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.engines.hints import constructor_hints
+from fpdfp.engines.job import Job, Place
+from fpdfp.linops import LinOp
+from fpdfp.penalties import Penalty
+from fpdfp.precondition.base import Announced
+from fpdfp.precondition.exchange import Exact
+from fpdfp.precondition.fourier import Filter
+from fpdfp.problem import Model
+
+
+class Sendable(NamedTuple):
+    """How an object is told, and made again.
+
+    Attributes
+    ----------
+    make
+        The constructor, which checks what it is given.
+    hints
+        Its arguments: the name and the type of each.
+    read
+        Returns the arguments that make an object anew; nothing that is computed from them is among these.
+    """
+
+    make: Callable[..., Any]
+    hints: Mapping[str, Any]
+    read: Callable[[Any], Mapping[str, Any]]
+
+
+def by_fields(kind: type) -> Sendable:
+    """Return how a dataclass or a named tuple is told: by its fields."""
+    hints = constructor_hints(kind)
+    return Sendable(kind, hints, lambda value: {name: getattr(value, name) for name in hints})
+
+
+def by_attributes(make: Callable[..., Any], **hints: Any) -> Sendable:
+    """Return how an object is told whose constructor's arguments are its attributes."""
+    return Sendable(make, hints, lambda value: {name: getattr(value, name) for name in hints})
+
+
+@functools.cache
+def registry() -> dict[type, Sendable]:
+    """Return all classes that may be sent. A dataclass needs no more than its name here."""
+    from scipy.sparse import csr_array
+
+    matrix: Any = Array | csr_array
+    fields = (
+        steps.Constant, steps.Decreasing, steps.Theorem2, steps.Automatic,
+        compress.Full, compress.Half, compress.QSGD, compress.NUQSGD, compress.Natural, compress.Sign, compress.RandK,
+        compress.TopK,
+        methods.InnerSolve, methods.ChambollePock, methods.CondatVu, methods.ErrorFeedbackPDFP, methods.FPDFP,
+        methods.FPDFPIdentity, methods.FastFedDualAvg, methods.FedADMM, methods.FedAvg, methods.FedDR,
+        methods.FedDualAvg, methods.FedMiD, methods.FedPAQ, methods.FedProx, methods.FedSGD,
+        methods.PDFP, methods.RandProx, methods.SPDFP, methods.Scaffold, methods.ShiftedPDFP,
+        *algorithms(), precondition.QuantizedMoments, Exact, Announced, Place, Job,
+    )  # fmt: skip
+    return {kind: by_fields(kind) for kind in fields} | {
+        penalties.Zero: by_attributes(penalties.Zero),
+        penalties.L1: by_attributes(penalties.L1, weight=float | Array),
+        penalties.Box: by_attributes(penalties.Box, lower=np.ndarray, upper=np.ndarray),
+        penalties.NonNegative: by_attributes(penalties.NonNegative),
+        penalties.GroupL12: by_attributes(
+            penalties.GroupL12, weight=float | Array, groups=IntArray | None, axis=int | None
+        ),
+        penalties.Stacked: by_attributes(penalties.Stacked, parts=tuple[Penalty, ...], shapes=tuple[Shape, ...]),
+        linops.Identity: Sendable(linops.Identity, {"shape": Shape}, lambda B: {"shape": B.in_shape}),
+        linops.Gradient: Sendable(linops.Gradient, {"shape": Shape}, lambda B: {"shape": B.in_shape}),
+        linops.Difference: Sendable(linops.Difference, {"size": int}, lambda B: {"size": B.size_in}),
+        linops.Diagonal: by_attributes(linops.Diagonal, factors=Array),
+        linops.Matrix: by_attributes(linops.Matrix, matrix=matrix),
+        linops.EachRow: Sendable(
+            linops.EachRow,
+            {"matrix": matrix, "rows": int},
+            lambda B: {"matrix": B.one.matrix, "rows": B.in_shape[0]},
+        ),
+        linops.VStack: by_attributes(linops.VStack, parts=tuple[LinOp, ...]),
+        linops.Compose: by_attributes(linops.Compose, outer=LinOp, inner=LinOp),
+        Filter: Sendable(Filter, {"shape": Shape, "gains": Array}, lambda S: {"shape": S.in_shape, "gains": S.gains}),
+        precondition.Scaling: by_attributes(
+            precondition.Scaling.from_messages, announced=tuple[Announced, ...], rows=int | None, squared=bool
+        ),
+        precondition.Whitening: by_attributes(
+            precondition.Whitening.from_messages,
+            announced=tuple[Announced, ...],
+            smoothness=float | None,
+            rows=int | None,
+        ),
+        precondition.Fourier: by_attributes(precondition.Fourier, response=Array, centre=Shape, floor=float),
+        Model: Sendable(
+            make_model,
+            {
+                "penalty": Penalty, "linop": LinOp, "shape": Shape, "dtype": Literal["<f4", "<f8"],
+                "device": Literal["cpu", "cuda"],
+            },
+            lambda model: model._asdict() | {"dtype": np.dtype(model.dtype).str},
+        ),
+    }  # fmt: skip
+
+
+def algorithms() -> tuple[type, ...]:
+    """Return the algorithms of methods whose clients can be elsewhere."""
+    from fpdfp.methods import (
+        chambolle_pock,
+        condat_vu,
+        fast_feddualavg,
+        fedadmm,
+        fedavg,
+        feddr,
+        feddualavg,
+        fedmid,
+        fedpaq,
+        fedprox,
+        fedsgd,
+        fpdfp,
+        fpdfp_identity,
+        pdfp,
+        randprox,
+        scaffold,
+        shifted,
+    )  # fmt: skip
+
+    return (
+        chambolle_pock.ChambollePockAlgorithm, condat_vu.CondatVuAlgorithm, fast_feddualavg.FastFedDualAvgAlgorithm,
+        fedadmm.FedADMMAlgorithm, fedavg.FedAvgAlgorithm, feddr.FedDRAlgorithm, feddualavg.FedDualAvgAlgorithm,
+        fedmid.FedMiDAlgorithm, fedpaq.FedPAQAlgorithm, fedprox.FedProxAlgorithm, fedsgd.FedSGDAlgorithm,
+        fpdfp.FPDFPAlgorithm, fpdfp_identity.IdentityAlgorithm, pdfp.PDFPAlgorithm, randprox.RandProxAlgorithm,
+        scaffold.ScaffoldAlgorithm, shifted.ShiftedAlgorithm,
+    )  # fmt: skip
+
+
+def make_model(penalty: Penalty, linop: LinOp, shape: Shape, dtype: str, device: str) -> Model:
+    """Return a model whose parts fit each other."""
+    if linop.in_shape != shape:
+        raise ValueError(f"linop must act on arrays of shape {shape}, got one for {linop.in_shape}")
+    return Model(penalty.bind(linop.out_shape), linop, shape, np.dtype(dtype), device)
+
+
+@functools.cache
+def classes() -> dict[str, type]:
+    """Return the classes by their names in a tree."""
+    return {name_of(kind): kind for kind in registry()}
+
+
+def name_of(kind: type) -> str:
+    """Return the name of a class in a tree: that of its part of the package, and its own.
+
+    >>> name_of(penalties.L1)
+    'penalties.L1'
+    """
+    return f"{kind.__module__.split('.')[1]}.{kind.__qualname__}"
