@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ def test_threads_are_chosen_by_time_and_small_work_is_not_timed(monkeypatch: pyt
 
 def test_the_kernel_takes_over_when_numpy_has_taken_as_long_as_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(jit.time, "perf_counter", lambda: 0.01 * len(seen))
+    monkeypatch.setattr(jit, "time", types.SimpleNamespace(perf_counter=lambda: 0.01 * len(seen)))
 
     def plain(size: int) -> None:
         seen.append("plain")
