@@ -146,7 +146,7 @@ class Run:
         return self.algorithm.solution(self.state)[1]
 
     @property
-    def messages(self) -> tuple[str, str]:
+    def compression(self) -> tuple[str, str]:
         """What messages go through, up and down, in words."""
         different = {repr(one) for one in self.compressors.values()}
         up = different.pop() if len(different) == 1 else ", ".join(f"{k}: {v!r}" for k, v in self.compressors.items())

@@ -269,5 +269,5 @@ class Loop:
             certificate=certificate,
             method=run.method,
             algorithm=run.algorithm,
-            messages=run.messages,
+            compression=run.compression,
         )

@@ -294,7 +294,8 @@ class Bench:
         history, step = result.history, settings["method"]["step"] if case.method != OURS else None
         contents = {
             "clients_per_round": case.n, "levels": case.levels, "method": case.method, "seed": unit.seed, "step": step,
-            "status": result.status, "messages": list(result.messages), "seconds_in_rounds": float(history.seconds[-1]),
+            "status": result.status, "messages": list(result.compression),
+            "seconds_in_rounds": float(history.seconds[-1]),
             "bits_once_up": result.bits_once_up, "bits_once_down": result.bits_once_down,
             **{name: history[name].tolist() for name in COLUMNS},
         }  # fmt: skip
