@@ -126,7 +126,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("fpdfp.experiments.reproduce.reproduce", interrupted)
     done = CliRunner().invoke(app, ["reproduce", "breast-cancer", "--output", str(tmp_path)])
     assert done.exit_code == 130
-    assert f"what is done is in {tmp_path}, and the same command goes on" in " ".join(done.output.split())
+    assert f"results so far are in {tmp_path}, and the same command continues" in " ".join(done.output.split())
 
 
 def test_an_optimum_that_is_none_is_found_anew(results: Path, tmp_path: Path) -> None:
