@@ -271,7 +271,7 @@ def test_a_run_goes_on_with_another_tolerance(tmp_path: Any) -> None:
     problem, file = correlated(d=12, rows=600, clients=8), tmp_path / "run.npz"
     first = fpdfp.solve(problem, rounds=3, tol=1e-2, checkpoint=file)
     then = fpdfp.solve(problem, rounds=300, tol=1e-9, checkpoint=file, resume=True)
-    assert first.method.coordinates.bits == then.method.coordinates.bits  # type: ignore[union-attr]
+    assert first.algorithm.coordinates.bits == then.algorithm.coordinates.bits  # type: ignore[union-attr]
     assert then.certificate.relative_gap is not None
     assert then.certificate.relative_gap <= 1e-8
 

@@ -176,7 +176,7 @@ def test_biased_ones_say_so_and_keep_their_bounds(compressor: compress.Compresso
 
 def test_a_method_that_needs_unbiased_messages_refuses_others() -> None:
     problem = fpdfp.Problem(fpdfp.losses.Logistic(np.eye(4), np.array([1.0, -1.0, 1.0, -1.0])), fpdfp.penalties.L1(0.1))
-    with pytest.raises(ValueError, match=r"compressor must be unbiased for FPDFPIdentity, .* got TopK\(k=2"):
+    with pytest.raises(ValueError, match=r"compressor must be unbiased for FPDFP, .* got TopK\(k=2"):
         fpdfp.solve(problem, fpdfp.FPDFP(), rounds=2, compressor=TopK(2))
     assert fpdfp.solve(problem, rounds=2, compressor=RandK(2)).rounds == 2
 

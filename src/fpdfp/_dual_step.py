@@ -65,6 +65,8 @@ def _of_gradient(linop: LinOp, penalty: Penalty) -> TotalVariation | None:
 
 def _fused(model: Model, half: Array, v: Array) -> TotalVariation | None:
     """Return the total variation if there is a kernel for it and for these arrays."""
+    if len(model.shape) != 3:  # the kernels are for volumes; said first, since most problems are not
+        return None
     if half.dtype != v.dtype or half.dtype.char not in "fd" or half.size == 0:
         return None
     if v.ndim > len(model.dual_shape) and v.shape[:1] != half.shape[: half.ndim - 3]:

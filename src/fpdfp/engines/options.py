@@ -27,10 +27,10 @@ class RunOptions:
     The fields are the keyword arguments of :func:`fpdfp.solve`, which says what they mean. Whether they fit a problem
     and a method is checked by ``solve``; all else is checked here.
 
-    >>> RunOptions(rounds=0)
+    >>> RunOptions(rounds=100, drop_out=1.5)
     Traceback (most recent call last):
     ...
-    ValueError: rounds must be at least 1, got 0
+    ValueError: drop_out must be below 1, got 1.5
     """
 
     rounds: int
