@@ -174,10 +174,28 @@ class TestSites:
     )
     def test_coordinates_are_those_of_the_losses(self, problem: fpdfp.Problem, coordinates: Any) -> None:
         job = self.job(problem, coordinates)
-        with pytest.raises(MessageError, match="a factor must map"):
+        with pytest.raises(MessageError, match="coordinates must be for"):
             Site(problem.losses).begin(job, "key")
-        with pytest.raises(MessageError, match="a factor must map"):
+        with pytest.raises(MessageError, match="coordinates must be for"):
             Site(problem.losses).handle({"constants": {"coordinates": coordinates}})
+
+    @pytest.mark.parametrize("kind", ["Scaling", "Whitening"])
+    @pytest.mark.parametrize("rows", [2**25, 2**31])
+    def test_coordinates_are_compared_before_they_are_built(
+        self, problem: fpdfp.Problem, kind: str, rows: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        chosen = getattr(precondition, kind)
+        made = chosen(np.ones(12) if kind == "Scaling" else np.eye(12), rows=rows)
+        tree = unpack(pack({"constants": {"coordinates": spec.dump(made)}}))
+
+        def build(_: Any) -> Any:
+            raise AssertionError("a factor of 2 GiB and more")
+
+        monkeypatch.setattr(chosen, "factor", property(build))
+        with pytest.raises(MessageError, match=r"coordinates must be for arrays of shape \(12,\)"):
+            Site(problem.losses).handle(request_of(tree))
+        with pytest.raises(MessageError, match=r"coordinates must be for arrays of shape \(12,\)"):
+            Site(problem.losses).begin(self.job(problem, made), "key")
 
     @pytest.mark.parametrize(
         ("others", "words"),
