@@ -12,8 +12,8 @@ from benchmarks import _tuning
 from benchmarks._problems import Setting, graph_guided
 from benchmarks._tuning import Choice, Outcome, Spread, Totals
 from fpdfp._units import format_bits
+from fpdfp.declarative import pool
 from fpdfp.engines.checkpoint import describe, fingerprint
-from fpdfp.experiments import pool
 
 TARGETS = (1e-2, 1e-3, 1e-4, 1e-6)
 PER_ROUND, LOCAL_STEPS, BATCH = 20, 5, 50

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import fpdfp
-from fpdfp.experiments import graph_guided as graph_guided_setting
-from fpdfp.experiments.graph_guided import TASKS
+from fpdfp.declarative.rows import BuiltRows
+from fpdfp.experiments.graph_guided import build_task
 
 N = 100
 #: Where data sets lie unless --data says otherwise.
 DATA = Path(os.environ.get("FPDFP_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 SETS = ("a9a", "covtype")
-#: Breast-cancer data of scikit-learn, among as many clients.
-SMALL = TASKS["breast-cancer"]._replace(clients=N)
+#: What is there where a data set is not: breast-cancer data of scikit-learn.
+SMALL = "breast-cancer"
 
 
 class Setting(NamedTuple):
@@ -40,17 +40,41 @@ def is_there(folder: Path, name: str) -> bool:
 def graph_guided(folder: Path, name: str, split: str = "iid") -> Setting:
     """B = [G; I], μ1 = μ2 = 1e-5 (1e-3 for the small set), N = 100 clients, training rows dealt out as ``split`` says.
 
-    That is ``"iid"``, ``"label"`` or ``"dirichlet 0.3"``, as in ``fpdfp.experiments.graph_guided.deal``. The optimum is
-    the same for all.
+    That is ``"iid"``, ``"label"`` (sorted by label: then most clients have rows of one class alone) or
+    ``"dirichlet 0.3"`` (shares of every label that are drawn from a Dirichlet distribution). The optimum is the same
+    for all.
     """
     made, best, label = _pooled(folder, name)
     suffix = {"iid": "", "label": ", sorted by label"}.get(split, f", {split.replace('dirichlet', 'Dirichlet')}")
-    return Setting(label + suffix, made.problem if split == "iid" else made.dealt(split), made.central(), best)
+    return Setting(label + suffix, made.problem if split == "iid" else deal(made, split), central(made), best)
+
+
+def load(folder: Path, name: str) -> BuiltRows:
+    """Return the problem among N clients; that of the small set where the data are not there."""
+    there = name in SETS and is_there(folder, name)
+    return build_task(name if there else SMALL, folder, {"split.clients": N})
+
+
+def central(made: BuiltRows) -> fpdfp.Problem:
+    """Return the problem with all rows in one place."""
+    losses = fpdfp.losses.Logistic(made.features, made.labels, l2=made.l2)
+    return fpdfp.Problem(losses, made.problem.penalty, made.problem.linop)
+
+
+def deal(made: BuiltRows, split: str) -> fpdfp.Problem:
+    """Return the problem with the rows dealt out in another way."""
+    splits = fpdfp.datasets.splits
+    owner = (
+        splits.by_label(made.labels, N)
+        if split == "label"
+        else splits.dirichlet(made.labels, N, float(split.removeprefix("dirichlet ")))
+    )
+    losses = fpdfp.losses.Logistic(made.features, made.labels, clients=owner, l2=made.l2)
+    return fpdfp.Problem(losses, made.problem.penalty, made.problem.linop, weights="samples")
 
 
 @functools.lru_cache(maxsize=1)
-def _pooled(folder: Path, name: str) -> tuple[graph_guided_setting.Setting, float, str]:
-    there = name in SETS and is_there(folder, name)
-    made = graph_guided_setting.setting(TASKS[name] if there else SMALL, folder)
-    best = fpdfp.reference_solution(made.central(), tol=1e-9).objective
-    return made, best, name if there else "breast cancer"
+def _pooled(folder: Path, name: str) -> tuple[BuiltRows, float, str]:
+    made = load(folder, name)
+    best = fpdfp.reference_solution(central(made), tol=1e-9).objective
+    return made, best, name if name in SETS and is_there(folder, name) else "breast cancer"

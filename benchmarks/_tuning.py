@@ -1,4 +1,4 @@
-"""The one rule by which methods are tuned on all pages, and what the benchmarks share beside `fpdfp.experiments.pool`.
+"""The one rule by which methods are tuned on all pages, and what the benchmarks share beside `fpdfp.declarative.pool`.
 
 A method takes γ_k = γ0/(1 + ck) with γ0 in GAMMAS/L, L the mean of the clients' Lipschitz constants, c in DECAYS (0
 alone where its step is constant), and messages with s in LEVELS where it sends compressed ones. For each s all settings
@@ -21,7 +21,7 @@ import numpy as np
 import fpdfp
 from benchmarks._problems import Setting
 from fpdfp import steps
-from fpdfp.experiments import pool, runs
+from fpdfp.experiments.cases import Step
 
 GAMMAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 DECAYS = (0.0, 0.001, 0.01)
@@ -91,8 +91,21 @@ def tune(
         return [ranked(found[one]) for one in left]
 
     for same in by_levels.values():
-        pool.halve(same, plan, score)
+        halve(same, plan, score)
     return found
+
+
+def halve(
+    grid: Sequence[Choice],
+    plan: Sequence[tuple[int, Callable[[int], int]]],
+    score: Callable[[Sequence[Choice], int], list[Any]],
+) -> list[Choice]:
+    """Return the settings that are left, best first, after stages of (rounds, how many of so many go on)."""
+    left = list(grid)
+    for rounds, survivors in plan:
+        scores = dict(zip(left, score(left, rounds), strict=True))
+        left = sorted(left, key=scores.__getitem__)[: survivors(len(left))]
+    return left
 
 
 def stages(
@@ -126,7 +139,7 @@ def at_the_end(one: Choice) -> bool:
 
 def schedule(where: Setting, gamma: float, decay: float) -> steps.Schedule:
     """Return γ_k = γ0/(1 + ck) with γ0 given in units of 1/L."""
-    return runs.schedule(where.federated, runs.Step(gamma, decay))
+    return Step(gamma, decay).schedule(where.federated)
 
 
 def run_until(where: Setting, problem: fpdfp.Problem, method: Any, error: float, **arguments: Any) -> fpdfp.Result:

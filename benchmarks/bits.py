@@ -36,8 +36,8 @@ from benchmarks import _cone_beam, _tools, _tuning
 from benchmarks._problems import DATA, SETS, N, Setting, graph_guided, is_there
 from benchmarks._tuning import Choice, Outcome, Spread
 from fpdfp._units import format_bits
+from fpdfp.declarative import pool
 from fpdfp.engines.checkpoint import fingerprint
-from fpdfp.experiments import pool
 
 LOCAL_STEPS = 5
 WAYS = ("up", "down")

@@ -33,9 +33,11 @@ from fpdfp._typing import Array
 from fpdfp.ct.device import module_for
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.ct.reconstruction import reconstruct
-from fpdfp.experiments.ct_cases import compressors, ours
-from fpdfp.experiments.ct_setting import CLIENTS, MEAN, SCANS, TV, Setting, setting
-from fpdfp.experiments.runs import Case
+from fpdfp.declarative.build import solve_options
+from fpdfp.declarative.scan import BuiltScan
+from fpdfp.declarative.settings import MEAN
+from fpdfp.experiments.cases import Case, declare
+from fpdfp.experiments.ct_runs import CLIENTS, SIZES, compressors, ours
 
 CLOSE = 0.1
 GAMMAS = (1.0, 1.5, 1.9)
@@ -56,7 +58,7 @@ class Curve(NamedTuple):
         return int(there[0]) + 1 if len(there) else None
 
 
-def federated(where: Setting, name: str, rounds: int, n: int, **how: Any) -> Curve:
+def federated(where: BuiltScan, name: str, rounds: int, n: int, **how: Any) -> Curve:
     """A run of fpdfp.solve."""
     curve = Curve(name, [], [], [])
 
@@ -71,12 +73,12 @@ def federated(where: Setting, name: str, rounds: int, n: int, **how: Any) -> Cur
     return curve
 
 
-def central(where: Setting, iterations: int, device: str) -> Curve:
+def central(where: BuiltScan, iterations: int, device: str) -> Curve:
     """fpdfp.ct.reconstruct; its start is a filtered back-projection and one pass for the response to an impulse."""
     found = reconstruct(
         where.projections,
         where.geometry,
-        tv=TV / (where.scan.views * where.scan.weight),
+        tv=where.tv / (where.scan.views * where.scan.weight),
         nonnegative=False,
         iterations=iterations,
         tol=0.0,
@@ -91,8 +93,8 @@ def central(where: Setting, iterations: int, device: str) -> Curve:
 class SPDHG:
     """Stochastic PDHG over the clients' views, with serial sampling: data and regulariser in turn, by coin."""
 
-    def __init__(self, where: Setting, balance: float) -> None:
-        self.where, self.xp = where, namespace(where.truth)
+    def __init__(self, where: BuiltScan, balance: float) -> None:
+        self.where, self.xp = where, namespace(where.there)
         self.projector, self.gradient = XRayTransform(where.geometry), where.problem.linop
         self.subsets = [np.flatnonzero(where.owner == client) for client in range(CLIENTS)]
         # The data term is ½‖Ax − b‖² over this.
@@ -145,11 +147,11 @@ class SPDHG:
         self.projector.adjoint_groups(image, part, np.zeros(len(part), dtype=np.int64), 1)
 
 
-def spdhg(where: Setting, balance: float, epochs: int) -> Curve:
+def spdhg(where: BuiltScan, balance: float, epochs: int) -> Curve:
     """A run of SPDHG."""
     method, curve = SPDHG(where, balance), Curve(f"balance {balance:g}", [], [], [])
     seconds, passes = 0.0, 0.0
-    with threads.fastest(method.rehearse) if method.xp is np else contextlib.nullcontext():
+    with threads.fastest(method.rehearse, where.projections.size) if method.xp is np else contextlib.nullcontext():
         for _ in range(2 * CLIENTS * epochs):
             began = time.perf_counter()
             passes += method.step()
@@ -170,10 +172,12 @@ def best_of(name: str, curves: list[Curve], target: float) -> Curve:
     return chosen._replace(name=f"{name} ({chosen.name})")
 
 
-def competitors(where: Setting, rounds: int, epochs: int, target: float, device: str) -> list[Curve]:
+def competitors(where: BuiltScan, rounds: int, epochs: int, target: float, device: str) -> list[Curve]:
     """All curves."""
     L = float(where.problem.lipschitz.mean())
-    shifted = {n: federated(where, f"ours, n = {n}", min(rounds, 40), n, **ours()) for n in (5, CLIENTS)}
+    given = solve_options(declare("ct", ours()))
+    mine = {name: given[name] for name in ("method", "compressor", "downlink")}
+    shifted = {n: federated(where, f"ours, n = {n}", min(rounds, 40), n, **mine) for n in (5, CLIENTS)}
     paper: list[Curve] = []
     for n in (5, CLIENTS):
         grid = [
@@ -192,7 +196,7 @@ def competitors(where: Setting, rounds: int, epochs: int, target: float, device:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", choices=[name for model, name in SCANS if model == MEAN], default="small")
+    parser.add_argument("--size", choices=[name for model, name in SIZES if model == MEAN], default="small")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument(
         "--volume", type=Path, help="a file with the true volume; by default the analytic thorax phantom"
@@ -203,11 +207,11 @@ def main() -> None:
 
     module = module_for(options.device)
     device = "cpu" if module is np else "cuda"
-    where = setting(SCANS[MEAN, options.size], module, options.volume)
+    where = SIZES[MEAN, options.size].build(options.device, options.volume)
     minimiser = reconstruct(
         where.projections,
         where.geometry,
-        tv=TV / (where.scan.views * where.scan.weight),
+        tv=where.tv / (where.scan.views * where.scan.weight),
         nonnegative=False,
         iterations=150,
         tol=0.0,

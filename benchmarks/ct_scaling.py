@@ -16,10 +16,10 @@ import numpy as np
 import fpdfp
 from benchmarks import _tools
 from fpdfp.ct.projector import XRayTransform
-from fpdfp.experiments.ct_cases import compressors
-from fpdfp.experiments.ct_setting import MEAN, PRINTED, SCANS, TV, VOXELS, problem_of, setting
-from fpdfp.experiments.ct_units import LAMBDA, STEP
-from fpdfp.experiments.runs import Case
+from fpdfp.declarative.scan import VOXELS, make_problem
+from fpdfp.declarative.settings import MEAN, PRINTED
+from fpdfp.experiments.cases import Case
+from fpdfp.experiments.ct_runs import LAMBDA, SIZES, STEP, compressors
 
 
 def main() -> None:
@@ -28,16 +28,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=500)
     options = parser.parse_args()
 
-    where = setting(SCANS[PRINTED, "small"])
+    where = SIZES[PRINTED, "small"].build()
     scan, side = where.scan, VOXELS[MEAN]
-    clean = XRayTransform(where.geometry).apply(where.truth)
+    clean = XRayTransform(where.geometry).apply(where.there)
     rows, results = [], []
     for noise in (1.0, 1 / side):
         for ratio in (1.0, scan.views / scan.pixel_area / side**2):
             data = (clean + noise * (where.projections - clean)).astype(np.float32)
-            losses = problem_of(data, scan, where.owner).losses
-            penalty = fpdfp.penalties.GroupL12(ratio * TV, axis=0)
-            problem = fpdfp.Problem(losses, penalty, where.problem.linop, weights=where.problem.weights)
+            problem = make_problem(data, scan, where.owner, {"kind": "tv", "weight": ratio * where.tv}, 0.0)
             method = fpdfp.FPDFP(STEP / float(problem.lipschitz.mean()), lam=LAMBDA)
             found = [
                 where.psnr(

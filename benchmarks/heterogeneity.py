@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks import _contenders, _tools, _tuning
 from benchmarks._contenders import CONTENDERS, PER_ROUND, Cell
 from benchmarks._problems import DATA, N, Setting
-from fpdfp.experiments import pool
+from fpdfp.declarative import pool
 
 SPLITS = ("iid", "dirichlet 10", "dirichlet 1", "dirichlet 0.3", "dirichlet 0.1", "label")
 RIVALS = ("SCAFFOLD (∂), τ = 5", "FedDR")

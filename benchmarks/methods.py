@@ -27,7 +27,7 @@ from benchmarks import _contenders, _tools, _tuning
 from benchmarks._contenders import CONTENDERS, PER_ROUND, TARGETS, Cell
 from benchmarks._problems import DATA, N, Setting
 from fpdfp._units import format_bits
-from fpdfp.experiments import pool
+from fpdfp.declarative import pool
 
 SEEDS = (1, 2, 3)
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "methods-a9a.md"

@@ -26,8 +26,8 @@ import numpy as np
 
 import fpdfp
 from benchmarks import _tools
-from benchmarks._problems import DATA, SMALL, is_there
-from fpdfp.experiments.graph_guided import TASKS, Setting, setting
+from benchmarks._problems import DATA, SMALL, is_there, load
+from fpdfp.declarative.rows import BuiltRows
 
 CLOSE = 1e-6
 ALPHA = 1e-4
@@ -61,21 +61,22 @@ def least_effort(
     return found
 
 
-def clarabel(where: Setting, verbose: bool) -> Any:
+def clarabel(where: BuiltRows, verbose: bool) -> Any:
     """The graph-guided problem as one writes it in cvxpy."""
     import cvxpy as cp
     import scipy.sparse
 
-    task, B = where.task, where.graph.stacked()
-    x = cp.Variable(where.graph.n_features)
+    assert where.graph is not None
+    B, weight = where.graph.stacked(), where.l2
+    x = cp.Variable(where.features.shape[1])
     signed = scipy.sparse.diags_array(-where.labels) @ where.features
     loss = cp.sum(cp.logistic(signed @ x)) / len(where.labels)
-    objective = loss + task.weight / 2 * cp.sum_squares(x) + task.weight * cp.norm1(B @ x)
+    objective = loss + weight / 2 * cp.sum_squares(x) + weight * cp.norm1(B @ x)
     cp.Problem(cp.Minimize(objective)).solve(solver=cp.CLARABEL, verbose=verbose)
     return x.value
 
 
-def graph_guided(where: Setting, verbose: bool) -> tuple[dict[str, Timed], float]:
+def graph_guided(where: BuiltRows, verbose: bool) -> tuple[dict[str, Timed], float]:
     problem = where.problem  # among 100 clients, whose gradients are computed by all threads
     fpdfp.reference_solution(problem, tol=1e-2)  # compiles
     ours = timed(lambda: fpdfp.reference_solution(problem, tol=1e-9).x, problem, "tol 1e-09, certified")
@@ -83,7 +84,7 @@ def graph_guided(where: Setting, verbose: bool) -> tuple[dict[str, Timed], float
     return {"cvxpy, Clarabel": theirs, "fpdfp.reference_solution": ours}, theirs.seconds / ours.seconds
 
 
-def saga(where: Setting, steps: int) -> Any:
+def saga(where: BuiltRows, steps: int) -> Any:
     from sklearn.linear_model import LogisticRegression
 
     C = 1.0 / (ALPHA * len(where.labels))
@@ -93,7 +94,7 @@ def saga(where: Setting, steps: int) -> Any:
         return model.fit(where.features, where.labels).coef_[0]
 
 
-def lasso(where: Setting) -> tuple[dict[str, Timed], dict[str, float]]:
+def lasso(where: BuiltRows) -> tuple[dict[str, Timed], dict[str, float]]:
     penalty, owner = fpdfp.penalties.L1(ALPHA), np.arange(len(where.labels)) % 100
     problem = fpdfp.Problem(fpdfp.losses.Logistic(where.features, where.labels), penalty)
     losses = fpdfp.losses.Logistic(where.features, where.labels, clients=owner)
@@ -131,9 +132,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--verbose", action="store_true", help="show what Clarabel does")
     arguments = parser.parse_args()
-    where = setting(TASKS["a9a"] if is_there(arguments.data, "a9a") else SMALL, arguments.data)
+    where = load(arguments.data, "a9a")
     header = ["solver", "set to", "objective", "relative error", "seconds"]
-    name = where.task.name
+    name = "a9a" if is_there(arguments.data, "a9a") else SMALL
     sparse, ratios = lasso(where)
     _tools.show(f"{name}: l1-penalised logistic regression, B = I", header, rows(sparse))
     guided, ratio = graph_guided(where, arguments.verbose)

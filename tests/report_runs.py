@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import fpdfp
-from fpdfp.experiments import ct_setting, demo
+from fpdfp.experiments import ct_runs, demo
 from fpdfp.runs import Recorder, linear_model
 
 
@@ -39,24 +39,21 @@ def small(folder: Path, runs: Mapping[str, Mapping[str, Any]], seeds: tuple[int,
 
 def graph_guided(folder: Path, runs: Mapping[str, Mapping[str, Any]], seeds: tuple[int, ...] = (0,)) -> Path:
     """Record runs of the demonstration's problem, each by name with its arguments and every seed."""
-    from sklearn.datasets import load_breast_cancer
-
-    chosen = demo.setting(0)
+    chosen = demo.build_demo(0)
     best = fpdfp.reference_solution(chosen.problem, tol=1e-10)
-    names = [str(name) for name in load_breast_cancer().feature_names]
-    model = linear_model([*names, "intercept"], intercept=30, graph=chosen.graph, classes=["malignant", "benign"])
     for name, arguments in runs.items():
         for seed in seeds:
-            recorder = Recorder(folder / name / f"seed-{seed}", chosen.problem, name=name, reference=best, model=model)
-            recorder.solve(
-                clients_per_round=10, seed=seed, metrics={"accuracy": chosen.accuracy}, progress=False, **arguments
+            recorder = Recorder(
+                folder / name / f"seed-{seed}", chosen.problem, name=name, reference=best, model=chosen.model
             )
+            metrics = {"accuracy": chosen.metrics["accuracy"]}
+            recorder.solve(clients_per_round=10, seed=seed, metrics=metrics, progress=False, **arguments)
     return folder
 
 
 def reconstruction(folder: Path, size: str, runs: Mapping[str, Mapping[str, Any]]) -> Path:
     """Record reconstructions of the thorax phantom among 17 clients, each by name with its arguments."""
-    chosen = ct_setting.setting(ct_setting.SCANS[ct_setting.MEAN, size])
+    chosen = ct_runs.SIZES["mean", size].build()
     for name, arguments in runs.items():
         recorder = Recorder(folder / name, chosen.problem, name=name, truth=chosen.truth, voxel=chosen.scan.voxel)
         recorder.solve(clients_per_round=5, metrics={"psnr": chosen.psnr}, progress=False, **arguments)

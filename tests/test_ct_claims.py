@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fpdfp.experiments import ct_claims
-from fpdfp.experiments.ct_cases import cases, our_cases
-from fpdfp.experiments.ct_lines import Line, compare, lines_of, loss
-from fpdfp.experiments.ct_units import SEVERAL, name_of
-from fpdfp.experiments.runs import Case
+from fpdfp.experiments import ct_claims, ties
+from fpdfp.experiments.cases import Case
+from fpdfp.experiments.ct import SEVERAL
+from fpdfp.experiments.ct_lines import Line, compare, lines_of, outcome
+from fpdfp.experiments.ct_runs import cases, name_of, our_cases
 
 ROUNDS = [0, 1, 56, 175, 700, 1400, 2800, 4900, 5600]
 #: The objective in millions and the slice at the end.
@@ -58,17 +58,21 @@ def verdicts(lines: dict[Case, Line]) -> dict[str, str]:
 
 def test_the_tie_zone_is_a_t_interval() -> None:
     differences = np.array([0.31, 0.27, 0.35])
+
+    def loss(some: Any) -> ties.Comparison:
+        return ties.compare(some, np.zeros(len(some)))
+
     found = loss(differences)
     low, high = stats.t.interval(0.95, 2, differences.mean(), stats.sem(differences))
-    assert found.zone is not None
-    assert found.mean == pytest.approx((low + high) / 2)
+    assert found.difference == pytest.approx((low + high) / 2)
     assert found.zone == pytest.approx((high - low) / 2)
-    assert found.outcome == "worse"
-    assert loss(-differences).outcome == "better"
-    assert loss(differences - 0.31).outcome == "tie"
-    assert loss(differences[:1]) == (0.31, None, 1)
-    assert loss(differences[:1]).outcome == "one seed"
-    assert loss(np.array([math.inf, 0.1])).outcome == "worse"
+    assert outcome(found) == "worse"
+    assert outcome(loss(-differences)) == "better"
+    assert outcome(loss(differences - 0.31)) == "tie"
+    assert loss(differences[:1]).difference == 0.31
+    assert outcome(loss(differences[:1])) == "one seed"
+    assert outcome(loss(differences[:0])) == "one seed"
+    assert outcome(loss(np.array([math.inf, 0.1]))) == "worse"
 
 
 def test_seeds_are_compared_one_by_one() -> None:
@@ -82,8 +86,8 @@ def test_seeds_are_compared_one_by_one() -> None:
     lines = lines_of(runs, {})
     found = compare(lines[case], lines[other]).slice_psnr
     assert found.seeds == 2
-    assert found.mean == pytest.approx(0.3005)
-    assert found.outcome == "worse"
+    assert found.difference == pytest.approx(0.3005)
+    assert outcome(found) == "worse"
 
 
 def test_the_verdicts_on_clear_differences() -> None:

@@ -14,12 +14,27 @@ from typer.testing import CliRunner
 
 import fpdfp
 from fpdfp.cli import app
-from fpdfp.experiments import ct, ct_claims, ct_page, ct_units
-from fpdfp.experiments.ct_cases import cases, compressors
+from fpdfp.declarative.pool import Store
+from fpdfp.declarative.scan import Scan
+from fpdfp.declarative.settings import PRINTED
+from fpdfp.experiments import ct, ct_claims, ct_page, ct_runs
+from fpdfp.experiments.cases import Case, declare
+from fpdfp.experiments.ct import SEVERAL, plan
 from fpdfp.experiments.ct_lines import lines_of
-from fpdfp.experiments.ct_setting import CLIENTS, NOISE_VARIANCE, PRINTED, SCANS, TV, Scan, Setting, setting
-from fpdfp.experiments.ct_units import COLUMNS, LAMBDA, SEVERAL, Store, Unit, evaluations, name_of, plan
-from fpdfp.experiments.runs import Case
+from fpdfp.experiments.ct_runs import (
+    CLIENTS,
+    COLUMNS,
+    LAMBDA,
+    NOISE_VARIANCE,
+    SIZES,
+    Bench,
+    Size,
+    Unit,
+    cases,
+    compressors,
+    evaluations,
+    name_of,
+)  # fmt: skip
 from tests.test_projector import joseph
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "ct"
@@ -34,15 +49,14 @@ def results(tmp_path_factory: Any) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Setting:
-    return setting(SCANS[PRINTED, "tiny"])
+MICRO = Size("micro", Scan(PRINTED, (6, 6, 4), (8, 6), 34), 8, 4)
+TINY = SIZES[PRINTED, "tiny"]
 
 
 def test_the_objective_is_the_printed_one() -> None:
     """Against Joseph's matrix as the textbook has it, with voxels of side 1."""
-    where = setting(Scan("micro", (6, 6, 4), (8, 6), 34, 8, 4, PRINTED))
-    matrix, truth = joseph(where.geometry, 2), where.truth.astype(np.float64)
+    where = MICRO.build()
+    matrix, truth = joseph(where.geometry, 2), where.there.astype(np.float64)
     b = where.projections.astype(np.float64).ravel()
     noise = b - matrix @ truth.ravel()
     assert where.geometry.voxel == (1.0, 1.0, 1.0)
@@ -59,14 +73,14 @@ def test_the_objective_is_the_printed_one() -> None:
     rays = matrix.reshape(where.scan.views, -1, matrix.shape[1])
     norms = [np.linalg.norm(rays[where.owner == i].reshape(-1, matrix.shape[1]), 2) ** 2 for i in range(CLIENTS)]
     assert float(where.problem.lipschitz.mean()) == pytest.approx(CLIENTS * np.mean(norms), rel=0.02)
-    assert (TV, LAMBDA) == (1e-3, 1 / 20)
+    assert (where.tv, LAMBDA) == (1e-3, 1 / 20)
 
 
 def test_a_round_is_that_of_the_paper(tmp_path: Path) -> None:
     """A run with exact messages, against Algorithm 4 over dense matrices in double precision."""
-    where = setting(Scan("micro", (6, 6, 4), (8, 6), 34, 8, 4, PRINTED))
+    where, bench = MICRO.build(), Bench(tmp_path, MICRO)
     unit, case = Unit("n5-exact-seed0", Case(5, None), 0, 3), Case(5, None)
-    found, x = ct_units.federated(Store(tmp_path), where, unit, case, None) or pytest.fail("stopped")
+    found, x = bench.solve_federated(unit, case, None) or pytest.fail("stopped")
     matrix, shape = joseph(where.geometry, 2), where.scan.volume
     rays = matrix.reshape(where.scan.views, -1, matrix.shape[1])
     b = where.projections.reshape(where.scan.views, -1).astype(np.float64)
@@ -83,7 +97,7 @@ def test_a_round_is_that_of_the_paper(tmp_path: Path) -> None:
             half = own_x - gamma * CLIENTS * rows.T @ (rows @ own_x - b[mine].ravel())
             point = LAMBDA / gamma * gradient @ half + own_v - LAMBDA * gradient @ (gradient.T @ own_v)
             lengths = np.linalg.norm(point.reshape(3, -1), axis=0)
-            v = (point.reshape(3, -1) * np.minimum(1.0, TV / np.maximum(lengths, 1e-300))).ravel()
+            v = (point.reshape(3, -1) * np.minimum(1.0, where.tv / np.maximum(lengths, 1e-300))).ravel()
             replies.append((half - gamma * gradient.T @ v, v))
         own_x, own_v = (np.mean(part, axis=0) for part in zip(*replies, strict=True))
     np.testing.assert_allclose(x.ravel(), own_x, rtol=2e-4, atol=2e-5)
@@ -139,7 +153,7 @@ def test_everything_is_there(results: Path) -> None:
 
 def test_what_is_done_is_not_done_again(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = (results / "results.json").read_bytes()
-    monkeypatch.setattr(ct, "setting", lambda *_: pytest.fail("nothing is to be done"))
+    monkeypatch.setattr(ct_runs, "build", lambda *_: pytest.fail("nothing is to be done"))
     ct.reproduce("tiny", results, **FEW)
     assert (results / "results.json").read_bytes() == before
 
@@ -165,7 +179,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
     only = {"only": ["n5-s1000"], "seed": 1, **FEW}
     ticks = iter(range(10_000))
     clock = SimpleNamespace(monotonic=lambda: next(ticks), perf_counter=time.perf_counter)
-    monkeypatch.setattr(ct_units, "time", clock)
+    monkeypatch.setattr(ct_runs, "time", clock)
     monkeypatch.setattr(ct, "time", SimpleNamespace(monotonic=lambda: 0))
     assert ct.reproduce("tiny", tmp_path, minutes=9.5 / 60, **only) is None
     assert [file.name for file in tmp_path.glob("runs/*.checkpoint")] == ["n5-s1000-seed1.checkpoint"]
@@ -178,27 +192,25 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
         assert here[name] == there[name], name
 
 
-def test_no_run_is_started_that_would_not_fit(tiny: Setting, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, said = Store(results / "runs"), list[str]()
+def test_no_run_is_started_that_would_not_fit(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, said = Bench(results / "runs", TINY), list[str]()
     unit = Unit("n17-s1000-seed7", Case(CLIENTS, 1000), 7, ROUNDS)
     other = Unit("n17-s1000-seed0", Case(CLIENTS, 1000), 0, ROUNDS)
-    took = (store.read(other.name) or {})["seconds_in_rounds"]
-    assert store.expected(unit, [unit]) is None
-    assert store.expected(unit, [unit, other]) == pytest.approx(1.1 * took + ct_units.BESIDE)
-    monkeypatch.setattr(ct_units, "run", lambda *_: pytest.fail("it was started"))
-    ct_units.run_all(store, tiny, [other, unit], time.monotonic() + 5, said.append)
+    took = bench.store.read(other.name)["seconds_in_rounds"]
+    assert bench.expected(unit, [unit]) is None
+    assert bench.expected(unit, [unit, other]) == pytest.approx(1.1 * took + ct_runs.BESIDE)
+    monkeypatch.setattr(bench, "run", lambda *_: pytest.fail("it was started"))
+    bench.run_all([other, unit], time.monotonic() + 5, said.append)
     assert said == ["n17-s1000-seed7: not started, the time is short"]
 
 
-def test_two_processes_do_not_work_on_the_same_run(
-    tiny: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, unit = Store(tmp_path), Unit("n5-exact-seed0", Case(5, None), 0, 4)
-    monkeypatch.setattr(ct_units, "run", lambda *_: pytest.fail("it was done twice"))
-    with Store(tmp_path).claimed(unit) as mine:
+def test_two_processes_do_not_work_on_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, unit = Bench(tmp_path, TINY), Unit("n5-exact-seed0", Case(5, None), 0, 4)
+    monkeypatch.setattr(bench, "run", lambda *_: pytest.fail("it was done twice"))
+    with Store(tmp_path).claim(unit.name) as mine:
         assert mine
-        ct_units.run_all(store, tiny, [unit], None, lambda _: None)
-    with store.claimed(unit) as mine:
+        bench.run_all([unit], None, lambda _: None)
+    with bench.store.claim(unit.name) as mine:
         assert mine
 
 
@@ -213,23 +225,33 @@ def test_bad_selections_and_folders(results: Path) -> None:
         ct.reproduce("tiny", results, minutes=-1.0)
 
 
+def test_the_file_of_settings_is_the_rule() -> None:
+    settings = declare("ct", {})
+    assert settings["split"]["clients"] == CLIENTS
+    assert settings["method"]["lam"] == LAMBDA
+    assert settings["data"]["noise"] ** 2 == pytest.approx(NOISE_VARIANCE)
+    small = SIZES[PRINTED, "small"]
+    assert declare("ct", small.declare()) == settings
+    assert (settings["run"]["rounds"], settings["run"]["clients_per_round"]) == (small.rounds, ct_runs.PER_ROUND)
+
+
 def test_the_plan() -> None:
     units = plan(5600, 100, 3)
     assert len({unit.name for unit in units}) == len(units) == 3 * len(SEVERAL) + 3 + 1 + 2
     assert {unit.case for unit in units} >= set(cases())
     assert [name_of(case) for case in SEVERAL] == ["n5-exact", "n5-s1000", "n5-s500", "n2-s1000", "n17-s1000"]
-    at = evaluations(5600)
+    at = evaluations(PRINTED, 5600)
     assert {700, 1400, 2800, 5600} <= set(at)
     assert len(at) <= 60
 
 
-def test_the_code_of_the_levels_is_the_shortest(tiny: Setting) -> None:
-    bits = {}
-    for codec in ("auto", ct_units.CODEC):
+def test_the_code_of_the_levels_is_the_shortest() -> None:
+    bits, tiny = {}, TINY.build()
+    for codec in ("auto", ct_runs.CODEC):
         sent = compressors(Case(5, 1000), codec)
         result = fpdfp.solve(tiny.problem, fpdfp.FPDFP(lam=LAMBDA), rounds=8, clients_per_round=5, compressor=sent)
         bits[codec] = result.bits_up
-    assert bits["auto"] == bits[ct_units.CODEC]
+    assert bits["auto"] == bits[ct_runs.CODEC]
 
 
 def test_a_device_that_is_not_there(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import dataclasses
 import json
 import re
 import tomllib
@@ -18,12 +19,13 @@ import scipy.sparse
 from typer.testing import CliRunner
 
 import fpdfp
+from fpdfp import experiments
 from fpdfp.cli import app
-from fpdfp.declarative import build, comparison, diagnosis, execute, made, rows
+from fpdfp.declarative import build, comparison, diagnosis, made, rows, runner
 from fpdfp.declarative.document import Document, SettingsError
-from fpdfp.declarative.example import EXAMPLE
-from fpdfp.declarative.settings import Case, read
+from fpdfp.declarative.settings import NOT_IN_RUN, Case, read, run_options
 from fpdfp.declarative.table import nearest
+from fpdfp.engines.options import RunOptions
 from fpdfp.runs import load, toml, writing
 
 SMALL = """
@@ -175,7 +177,7 @@ class TestSettings:
     """What is accepted, and what comes of it."""
 
     def test_the_example_is_whole(self, tmp_path: Path) -> None:
-        case = the_case(tmp_path, EXAMPLE.format(name="experiment.toml"))
+        case = the_case(tmp_path, Path(build.__file__).with_name("example.toml").read_text())
         assert case.settings["operator"] == {"kind": "graph", "alpha": 0.1, "stacked": True, "form": "weights"}
         assert case.settings["run"]["evaluate_every"] == "automatic"
 
@@ -195,7 +197,7 @@ class TestSettings:
         case = the_case(tmp_path, f"{SMALL}\n[method]\n{section}\n")
         again = the_case(tmp_path, toml.dumps(case.settings))
         assert again.settings == case.settings
-        assert build.how(again.settings)["method"] == expected
+        assert build.solve_options(again.settings)["method"] == expected
 
     @pytest.mark.parametrize("name", sorted({**made.METHODS, **made.COMPRESSORS}))
     def test_every_method_and_compressor_can_be_named(self, tmp_path: Path, name: str) -> None:
@@ -204,8 +206,38 @@ class TestSettings:
         needed |= dict.fromkeys(("QSGD", "NUQSGD"), "levels = 3")
         text = f'{SMALL}\n[{section}]\nkind = "{name}"\n{needed.get(name, "")}\n'
         case = the_case(tmp_path, text)
-        assert type(build.how(case.settings)[section]).__name__ == name
+        assert type(build.solve_options(case.settings)[section]).__name__ == name
         assert the_case(tmp_path, toml.dumps(case.settings)).settings == case.settings
+
+    def test_options_of_a_run_are_those_of_solve(self, tmp_path: Path) -> None:
+        """Their names and types come from one place, so that an option that is new there is accepted here."""
+        changes = ["run.prefer=bits", "run.accuracy=1e-4", "run.evaluate_every=[1, 5]", "run.checkpoint_every=4"]
+        options = build.solve_options(the_case(tmp_path, SMALL, changes).settings)
+        assert (options["prefer"], options["accuracy"], options["checkpoint_every"]) == ("bits", 1e-4, 4)
+        assert options["evaluate_every"] == [1, 5]
+        usual = build.solve_options(the_case(tmp_path, SMALL).settings)
+        fields = {field.name: field for field in dataclasses.fields(RunOptions)}
+        for name in run_options():
+            if name not in ("rounds", "clients_per_round"):
+                assert usual[name] == fields[name].default, name
+        assert set(run_options()) | set(NOT_IN_RUN) == set(fields)
+        assert "'rounds', 'bits', got 'time'" in error_of(tmp_path, SMALL, ["run.prefer=time"])
+        assert "run.accuracy must be a finite number of at least 0" in error_of(tmp_path, SMALL, ["run.accuracy=-1.0"])
+        assert "a whole number of at least 1" in error_of(tmp_path, SMALL, ["run.checkpoint_every=0"])
+
+    def test_arrays_of_a_message_have_compressors_of_their_own(self, tmp_path: Path) -> None:
+        text = SMALL + '[compressor.x]\nkind = "QSGD"\nlevels = 3\nblock = [0]\n[compressor.v]\nkind = "none"\n'
+        case = the_case(tmp_path, text)
+        assert build.solve_options(case.settings)["compressor"] == {"x": fpdfp.QSGD(3, block=(0,)), "v": None}
+        assert the_case(tmp_path, toml.dumps(case.settings)).settings == case.settings
+        assert "compressor.x: levels must be" in error_of(tmp_path, text.replace("levels = 3", "levels = 0"))
+
+    def test_the_paper_s_experiments_are_files_of_settings(self, tmp_path: Path) -> None:
+        files = sorted(Path(experiments.__path__[0]).glob("*.toml"))
+        assert [file.stem for file in files] == ["a9a", "breast-cancer", "covtype", "ct", "demo"]
+        for file in files:
+            (case,) = read(file)
+            assert the_case(tmp_path, toml.dumps(case.settings)).settings == case.settings
 
     def test_the_command_line_goes_before_the_file(self, tmp_path: Path) -> None:
         changes = ["run.rounds=7", "method.kind=FPDFP", "run.seeds=[1, 2]", 'data.name="digits"']
@@ -309,6 +341,21 @@ class TestProblems:
         assert alone.problem.linop.is_identity
         assert alone.metrics == {}
 
+    def test_rows_can_be_dealt_out_in_the_order_that_the_seed_of_the_data_gives(self, tmp_path: Path) -> None:
+        """A fifth as a number of rows; and names of columns that are not told are not counted."""
+        changes = ["data.test=114", "split.seed=data", "data.share_names=false"]
+        built = self.problem(tmp_path, SMALL, *changes)
+        assert isinstance(built, rows.BuiltRows)
+        assert len(built.test_labels) == 114
+        losses = built.problem.losses
+        assert isinstance(losses, fpdfp.losses.Logistic)
+        assert losses.feature_names is None
+        first = fpdfp.losses.Logistic(built.features[::6], built.labels[::6], l2=0.01)
+        x = np.linspace(-1, 1, 31)
+        assert losses.values(x, np.arange(1))[0] == pytest.approx(first.values(x, np.arange(1))[0])
+        with pytest.raises(ValueError, match=r"split.clients must leave one of 455"):
+            self.problem(tmp_path, SMALL, *changes, "split.clients=500", "run.clients_per_round=all")
+
     def test_columns_are_standardized_by_the_rows_for_training(self, tmp_path: Path) -> None:
         losses = self.problem(tmp_path, SMALL).problem.losses
         assert isinstance(losses, fpdfp.losses.Logistic)
@@ -367,6 +414,17 @@ class TestRuns:
         assert same.exit_code == 0
         assert [run["seed"] for run in json.loads(same.stdout)["runs"]] == [0, 1]
         assert (done / "seed-0/run.json").read_bytes() == before
+
+    def test_a_run_that_was_written_before_a_setting_was_known_goes_on(self, tmp_path: Path) -> None:
+        file, output = written(tmp_path), tmp_path / "out"
+        assert invoke("run", file, "--output", output, "--quiet").exit_code == 0
+        config = output / "seed-0" / "config.toml"
+        lines = [line for line in config.read_text().splitlines() if not line.startswith(("prefer", "share_names"))]
+        config.write_text("\n".join(lines))
+        again = invoke("run", file, "--output", output, "--quiet", "--resume")
+        assert again.exit_code == 0, again.output
+        other = invoke("run", file, "--output", output, "--quiet", "--resume", "--set", "run.prefer=bits")
+        assert "run.prefer was 'balanced' and is now 'bits'" in " ".join(other.output.split())
 
     def test_a_run_can_have_more_rounds_later(self, tmp_path: Path) -> None:
         file = written(tmp_path, SMALL + "evaluate_every = 3\n")
@@ -454,12 +512,12 @@ class TestRuns:
         file, output = written(tmp_path), tmp_path / "out"
 
         class Interrupted:
-            def imap_unordered(self, work: Any, jobs: list[execute.Job]) -> Iterator[Any]:
+            def imap_unordered(self, work: Any, jobs: list[runner.Job]) -> Iterator[Any]:
                 writing.write_json(jobs[0].folder / "run.json", {"format": 1, "status": "running"})
                 writing.write(jobs[0].folder / "config.toml", toml.dumps(jobs[0].settings).encode())
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr("fpdfp.experiments.pool.workers", lambda *_, **__: contextlib.nullcontext(Interrupted()))
+        monkeypatch.setattr("fpdfp.declarative.pool.workers", lambda *_, **__: contextlib.nullcontext(Interrupted()))
         done = invoke("sweep", file, "--output", output, "--quiet", "--json")
         assert done.exit_code == 130
         assert json.loads(done.stdout)["status"] == "interrupted"
@@ -521,7 +579,13 @@ def test_the_doctor_shows_whole_commands(monkeypatch: pytest.MonkeyPatch, capsys
     assert "[bold]in brackets[/bold]" in shown
     with Path("pyproject.toml").open("rb") as file:
         extras = tomllib.load(file)["project"]["optional-dependencies"]
-    for extra, module in {"ray": "ray", "flower": "flwr", "parquet": "pyarrow", "entropy": "constriction"}.items():
+    for extra, module in {
+        "ray": "ray",
+        "flower": "flwr",
+        "parquet": "pyarrow",
+        "ct": "h5py",
+        "entropy": "constriction",
+    }.items():
         assert found["optional"][module]["get"] == f"pip install '{extras[extra][0]}'"
         assert f"missing: pip install '{extras[extra][0]}'" in shown
     for extra in ("cuda12", "cuda13"):

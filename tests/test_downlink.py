@@ -47,7 +47,7 @@ def test_it_is_the_rule_of_its_docstring() -> None:
     "downlink", [fpdfp.QSGD(7, norm="max"), compress.Natural(), compress.TopK(0.5), compress.Half("bfloat16")], ids=repr
 )
 @pytest.mark.parametrize("method", [ShiftedPDFP(), ShiftedPDFP(preconditioner="moments"), fpdfp.RandProx()], ids=repr)
-@pytest.mark.parametrize("n", [2, 6])
+@pytest.mark.parametrize("n", [2, helpers.slow(6, True)])
 def test_both_directions_compressed_have_no_floor(downlink: Any, method: Any, n: int) -> None:
     problem = helpers.fused_regression(spread=0.3)
     run: dict[str, Any] = {"compressor": fpdfp.QSGD(5, norm="max"), "downlink": downlink, "clients_per_round": n}

@@ -253,7 +253,15 @@ def test_users_functions_see_x_and_cannot_change_it() -> None:
 def test_a_forked_child_is_told_and_does_not_hang() -> None:
     program = (
         "import multiprocessing\nfrom tests import test_engine\n"
-        "def work(seed):\n    return test_engine.noisy(5, seed=seed).rounds\n"
+        "from fpdfp._kernels import glm, jit\n"
+        "import numpy as np\n"
+        "X = np.ones((2, jit.SMALL))\n"
+        "where = np.arange(2), np.arange(2), np.arange(1, 3), np.arange(2)\n"
+        "def work(seed):\n"
+        "    jit.use.one_thread = False\n"
+        "    glm.gradients_dense(0, X, np.ones(2), *where, X[:1], X[0], np.empty_like(X))\n"
+        "def small(seed):\n    return test_engine.noisy(5, seed=seed).rounds\n"
+        "print('small', small(0), multiprocessing.get_context('fork').Pool(1).map(small, [1]))\n"
         "work(0)\n"
         "with multiprocessing.get_context('fork').Pool(1) as pool:\n"
         "    try:\n        pool.map(work, [1])\n"
@@ -263,6 +271,7 @@ def test_a_forked_child_is_told_and_does_not_hang() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True, timeout=120
     )
+    assert "small 5 [5]" in done.stdout
     assert "start worker processes with the 'spawn' or 'forkserver' method" in done.stdout
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fpdfp
-from fpdfp.datasets import FeatureGraph, Moments, as_graph, feature_graph
+from fpdfp.datasets import FeatureGraph, Moments, _glasso, as_graph, feature_graph, selection
 
 
 def test_the_graph_of_a_chain_is_a_chain() -> None:
@@ -111,6 +111,53 @@ def test_the_graph_can_be_found_without_moving_rows() -> None:
 def test_a_covariance_on_which_the_usual_tolerance_fails() -> None:
     X = np.array([[3, 0], [0, 1], [0, 2], [1, 1], [1, 2], [2, 1], [0, 3], [1, 0], [2, 0], [4, 4], [2, 3], [3, 2]])
     assert feature_graph(X, alpha=0.1).shrinkage == 0.0
+
+
+def factors(rows: int, features: int, seed: int) -> Any:
+    """Rows of correlated features, of which some are joined to no other."""
+    generator = np.random.default_rng(seed)
+    common = generator.standard_normal((rows, 3))
+    X = common @ generator.standard_normal((3, features)) + 2.0 * generator.standard_normal((rows, features))
+    X[:, ::4] = generator.standard_normal(X[:, ::4].shape)
+    return X / X.std(axis=0)
+
+
+@pytest.mark.parametrize(("rows", "features"), [(200, 12), (30, 40), (2000, 25)])
+@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.4])
+def test_both_solvers_find_the_same_graph(rows: int, features: int, alpha: float) -> None:
+    from sklearn.covariance import graphical_lasso as scikit_learn
+
+    covariance = Moments.of(factors(rows, features, seed=0)).covariance
+    looks: list[int] = []
+    found = _glasso.graphical_lasso(covariance, alpha, 1e-10, lambda step, value: looks.append(step))
+    assert found is not None
+    assert looks == sorted(looks)
+    _, expected = scikit_learn(covariance, alpha, tol=1e-8, enet_tol=1e-10, max_iter=1000)
+    np.testing.assert_allclose(found, expected, atol=1e-4 * abs(expected).max())
+    clear = abs(expected) > 1e-3
+    assert (found[clear] != 0).all()
+    assert (abs(expected[found == 0]) < 1e-3).all()
+
+
+def test_many_features_are_solved_in_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    X = factors(400, 300, seed=1)
+    graph = feature_graph(X, alpha=0.1, progress=True)
+    assert graph.shrinkage == 0.0
+    assert graph.edges > 0
+    assert "objective" in capsys.readouterr().err
+    few = feature_graph(X[:, :200], alpha=0.1).weights.toarray()
+    again = _glasso.graphical_lasso(Moments.of(X[:, :200]).covariance, 0.1, selection.GAP, lambda step, value: None)
+    assert again is not None
+    again -= np.diag(np.diag(again))
+    np.testing.assert_allclose(again / abs(again).max(), few, atol=0.02)
+
+
+def test_many_features_with_a_constant_one_are_shrunk() -> None:
+    X = factors(300, 210, seed=2)
+    X[:, 7] = 1.0
+    graph = feature_graph(X, alpha=0.3)
+    assert graph.shrinkage == selection.SHRINKAGES[1]
+    assert graph.weights[[7]].nnz == 0
 
 
 EDGES = [(0, 1, 0.5), (1, 2, -2.0)]

@@ -68,7 +68,7 @@ def test_the_demonstration(tmp_path: Path) -> None:
 
 
 def test_the_demonstration_leaves_the_intercept_alone() -> None:
-    chosen = demo.setting(0)
+    chosen = demo.build_demo(0)
     intercept = np.zeros(31)
     intercept[-1] = 1.0
     assert chosen.problem.penalty.value(chosen.problem.linop.apply(intercept)) == 0.0

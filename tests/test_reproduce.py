@@ -16,24 +16,22 @@ import pytest
 from typer.testing import CliRunner
 
 from fpdfp.cli import app
-from fpdfp.experiments import claims, page, pool
-from fpdfp.experiments.graph_guided import TASKS, setting
-from fpdfp.experiments.reproduce import reproduce
-from fpdfp.experiments.runs import (
+from fpdfp.declarative import pool
+from fpdfp.experiments import claims, page
+from fpdfp.experiments.cases import Case, Step, at_the_end
+from fpdfp.experiments.graph_guided import (
     AUTOMATIC,
     GAMMAS,
     SWEPT,
-    Case,
+    TASKS,
     Findings,
     Line,
-    Step,
     Sweep,
-    at_the_end,
-    automatic_cases,
-    cases,
+    build_task,
     evaluations,
     horizons,
-)
+)  # fmt: skip
+from fpdfp.experiments.reproduce import reproduce
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 FIGURES = ("levels", "participation", "first-rounds", "steps", "bits", "against-bits")
@@ -128,7 +126,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("fpdfp.experiments.reproduce.reproduce", interrupted)
     done = CliRunner().invoke(app, ["reproduce", "breast-cancer", "--output", str(tmp_path)])
     assert done.exit_code == 130
-    assert f"what is done is in {tmp_path}, and the same command goes on" in " ".join(done.output.split())
+    assert f"results so far are in {tmp_path}, and the same command continues" in " ".join(done.output.split())
 
 
 def test_an_optimum_that_is_none_is_found_anew(results: Path, tmp_path: Path) -> None:
@@ -149,16 +147,18 @@ def test_without_data_it_says_where_to_put_it(tmp_path: Path) -> None:
 
 def test_rows_can_be_dealt_out_in_other_ways() -> None:
     """The smaller the concentration, the more clients differ; the pooled problem is the same."""
-    made = setting(TASKS["breast-cancer"])
+    made = build_task("breast-cancer")
     x = np.linspace(-0.1, 0.1, made.problem.model.shape[0])
     spreads = []
-    for split in ("dirichlet 10", "dirichlet 0.1", "label"):
-        problem = made.dealt(split)
+    for concentration in (10.0, 0.1, None):
+        given = {} if concentration is None else {"concentration": concentration}
+        kind = "by_label" if concentration is None else "dirichlet"
+        split = {"kind": kind, "clients": 20, "weights": "samples", **given}
+        problem = build_task("breast-cancer", None, {"split": split}).problem
         assert problem.objective(x) == pytest.approx(made.problem.objective(x), rel=1e-12)
         own = problem.losses.gradients(x, np.arange(problem.n_clients))
         spreads.append(float(problem.weights @ np.square(own - problem.gradient(x)).sum(axis=1)))
     assert spreads == sorted(spreads)
-    np.testing.assert_array_equal(made.dealt("iid").losses.sizes, made.problem.losses.sizes)
 
 
 def test_evaluations_are_dense_at_first_and_before_horizons() -> None:
@@ -180,7 +180,7 @@ TASK = TASKS["a9a"]
 def lines_with(late: float = 0.0, **ends: float) -> dict[Case, Line]:
     """Five seeds of every case, whose error falls to what is given by name, else to 1e-3, plus ``late``/k."""
     rounds, made = np.array([0, *evaluations(4000)]), {}
-    for case in [*cases(TASK), *automatic_cases(TASK)]:
+    for case in [*TASK.cases, *TASK.automatic_cases]:
         name = f"s{case.levels}" if case.n == TASK.per_round else f"n{case.n}"
         end = ends.get(AUTOMATIC if case.method == AUTOMATIC else name, 1e-3)
         falling = 2 * np.exp(-rounds / 30) + late / np.maximum(rounds, 1)
@@ -313,7 +313,7 @@ class TestCommitted:
 
     def test_the_optimum_is_certified(self, name: str, data_dir: Path) -> None:
         """x and v prove F* to 1e-9 by the duality gap, from the data alone."""
-        where = setting(TASKS[name], data_dir)
+        where = build_task(name, data_dir)
         summary = json.loads((RESULTS / name / "results.json").read_text())
         with np.load(RESULTS / name / "optimum.npz") as kept:
             gap = where.problem.duality_gap(kept["x"], kept["v"])
@@ -321,5 +321,5 @@ class TestCommitted:
         assert gap is not None
         assert gap <= 1e-9 * objective
         assert objective == pytest.approx(summary["optimum"]["objective"], rel=1e-12)
-        assert where.problem.losses.sizes.sum() == TASKS[name].training
+        assert where.problem.losses.sizes.sum() == {"a9a": 26_053, "covtype": 464_809}[name]
         assert len(where.test_labels) == {"a9a": 6508, "covtype": 116_203}[name]

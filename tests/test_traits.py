@@ -261,9 +261,9 @@ def test_steps_that_a_client_alone_cannot_take_are_warned_of(kind: Any) -> None:
 ZOO = helpers.zoo()
 
 
-#: After every change all methods on the paper's problem, on one without B, on several classes and on an image; the two
-#: that are run by default on everything. The rest, up to 20 seconds each, are slow.
-QUICK_PROBLEMS = {"graph-guided", "weighted lasso", "softmax", "isotropic TV"}
+#: After every change all methods on the paper's problem, one without B, one of several classes and a small one with B;
+#: the two that are run by default on everything. The rest, up to 20 seconds each, are slow.
+QUICK_PROBLEMS = {"graph-guided", "weighted lasso", "softmax", "fused"}
 QUICK_METHODS = {"FPDFP", "ShiftedPDFP"}
 
 

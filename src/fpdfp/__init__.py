@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         steps,
     )
     from fpdfp.compress import QSGD
-    from fpdfp.engines import History, Result, Run
+    from fpdfp.engines import History, Result, Run, RunOptions
     from fpdfp.engines.solve import solve
     from fpdfp.estimators import FederatedLinearRegression, FederatedLogisticRegression
     from fpdfp.methods import (
@@ -89,6 +89,7 @@ __all__ = [
     "Residual",
     "Result",
     "Run",
+    "RunOptions",
     "Scaffold",
     "ShiftedPDFP",
     "compress",
@@ -117,7 +118,7 @@ __getattr__ = attach(
         "": "compress ct datasets engines errors estimators linops loggers losses methods penalties precondition "
         "problem reference report rng runs steps",
         "compress": "QSGD",
-        "engines": "History Result Run solve",
+        "engines": "History Result Run RunOptions solve",
         "estimators": "FederatedLinearRegression FederatedLogisticRegression",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP RandProx SPDFP SVRGPDFP "

@@ -14,7 +14,6 @@ import contextlib
 import dataclasses
 import math
 import time
-import warnings
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._blas import one_thread
 from fpdfp._typing import Array
+from fpdfp._warn import warn
 from fpdfp.errors import AccuracyWarning
 from fpdfp.problem import Certificate, Problem
 from fpdfp.semismooth import Smooth, Subproblem, as_matrix
@@ -157,10 +157,9 @@ class _AugmentedLagrangian:
         reached = best_error <= self.tol
         if not reached:
             what = "residual" if certificate.gap is None else "duality gap"
-            warnings.warn(
+            warn(
                 f"reference_solution reached a relative {what} of {best_error:.2g} instead of tol={self.tol:g}",
                 AccuracyWarning,
-                stacklevel=3,
             )
         converged, stationary = reached and certificate.gap is not None, reached and certificate.gap is None
         seconds = time.perf_counter() - started

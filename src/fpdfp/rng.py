@@ -112,22 +112,26 @@ def check_draws(draws: Draws, purpose: int, rows: int) -> Draws:
     if not isinstance(draws, Draws):
         raise TypeError(f"draws must be fpdfp.rng.Draws(seed, round, clients), got {type(draws).__name__}")
     seed, round_, clients, step = draws
-    _checks.integer("draws: seed", seed, at_least=0, at_most=MAX_SEED)
-    _checks.integer("draws: round", round_, at_least=0, at_most=MAX_ROUNDS)
-    _checks.integer("draws: step", step, at_least=0, at_most=2**24 - 1)
-    _checks.integer("purpose", purpose, at_least=0, at_most=255)
+    # What engines give is soon seen to be right; otherwise it is found out what is wrong.
+    if not (
+        type(seed) is type(round_) is type(step) is type(purpose) is int
+        and 0 <= seed <= MAX_SEED and 0 <= round_ <= MAX_ROUNDS and 0 <= step < 2**24 and 0 <= purpose <= 255
+    ):  # fmt: skip
+        _checks.integer("draws: seed", seed, at_least=0, at_most=MAX_SEED)
+        _checks.integer("draws: round", round_, at_least=0, at_most=MAX_ROUNDS)
+        _checks.integer("draws: step", step, at_least=0, at_most=2**24 - 1)
+        _checks.integer("purpose", purpose, at_least=0, at_most=255)
     numbers = clients if type(clients) is np.ndarray else np.asarray(clients)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or len(numbers) != rows:
         raise ValueError(
             f"draws: clients must be one client number for each of the {rows} rows of arrays, whose first axis is that "
             f"of the clients; got {numbers.dtype} of shape {numbers.shape}"
         )
-    # Client numbers are 32 bits of the counter; shifted down by those, they are all 0.
-    if (numbers >> 32).any():
+    plain = numbers is clients and numbers.dtype.char == "l" and numbers.flags.c_contiguous
+    # Client numbers are 32 bits of the counter. Seen as unsigned, a negative number is a large one.
+    if rows and (np.maximum.reduce(numbers.view(np.uint64)) >= MAX_CLIENTS if plain else (numbers >> 32).any()):
         raise ValueError("draws: clients must be at least 0 and below 2**32")
-    if numbers is clients and numbers.dtype.char == "l" and numbers.flags.c_contiguous:
-        return draws
-    return draws._replace(clients=np.ascontiguousarray(numbers, dtype=np.int64))
+    return draws if plain else draws._replace(clients=np.ascontiguousarray(numbers, dtype=np.int64))
 
 
 def table_size(count: int) -> int:

@@ -30,6 +30,9 @@ def leading_zeros(typing_context: Any, value: Any) -> Any:
     return types.int64(types.uint64), generate
 
 
+leading_zeros.interpreted = lambda value: 64 - value.bit_length()
+
+
 @intrinsic  # type: ignore[untyped-decorator]
 def trailing_zeros(typing_context: Any, value: Any) -> Any:
     """Count the trailing zeros of a 64-bit integer: 64 for 0."""

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import int64, uint32, uint64
 
 from fpdfp._kernels.bits import BROKEN, bit_length, carry, get, ones, trailing_zeros, window
-from fpdfp._kernels.jit import inline, serial
+from fpdfp._kernels.jit import inline, interpret, serial
 
 GAMMA = 0
 OMEGA = 1
@@ -55,12 +56,23 @@ def _group(k: Any, digits: Any) -> Any:
     return uint64(1) | ((uint64(k) ^ (uint64(1) << uint64(digits - 1))) << uint64(1))
 
 
-@serial
-def fill_table(kind: Any, table: Any) -> None:
-    """Write the codes of 1, 2, …, each above six bits that hold its length."""
-    for k in range(1, table.size):
-        code, length = codeword(kind, k)
-        table[k] = (code << LENGTH_BITS) | uint64(length)
+def make_table(kind: int) -> Any:
+    """Return the codes of 0 (none), 1, 2, …, each above six bits that hold its length."""
+    find = interpret(codeword)
+    codes, lengths = zip((0, 0), *(find(kind, k) for k in range(1, TABLE)), strict=True)
+    return (np.array(codes, dtype=np.uint64) << LENGTH_BITS) | np.array(lengths, dtype=np.uint64)
+
+
+def code_lengths(kind: int, numbers: Any) -> Any:
+    """Return the lengths of the codes of an array of numbers, in NumPy."""
+    digits = np.frexp(numbers)[1]
+    if kind == GAMMA:
+        return 2 * digits - 1
+    lengths = np.ones_like(digits)
+    while (digits > 1).any():
+        lengths += np.where(digits > 1, digits, 0)
+        digits = np.frexp(digits - 1)[1]
+    return lengths
 
 
 @inline

@@ -4,8 +4,8 @@ A client's loss is the mean over its rows of φ(z_j, y_j) with z_j = a_jᵀx, pl
 ``kind`` chooses φ: logistic, ``log(1 + exp(−y z))``, or squared, ``(z − y)²/2``. Gradients take the vector ``l2``,
 values the ridge itself, which all clients share.
 
-Rows are sorted by client; client i owns rows ``offsets[i]:offsets[i+1]``. ``x`` has one row that all
-clients share, or one row for each. ``names`` are the clients' numbers in the whole federation, by which they draw.
+The rows that client i uses are ``rows[starts[i]:stops[i]]``: all that it has, or a batch that ``draw_rows`` draws by
+``names``, the clients' numbers in the whole federation. ``x`` has one row that all clients share, or one row for each.
 """
 
 from __future__ import annotations
@@ -72,21 +72,29 @@ def sparse_dot(data: Any, indices: Any, start: Any, stop: Any, x: Any) -> Any:
     return s
 
 
-@serial
-def choose_rows(k0: Any, k1: Any, tag: Any, client: Any, name: Any, round_: Any, offsets: Any, batch: Any) -> Any:
-    """Return the numbers of a random subset of ``batch`` of a client's rows, or of all of them."""
-    first = offsets[client]
-    count = offsets[client + 1] - first
-    if batch >= count:
-        return np.arange(first, first + count)
-    rows = np.empty(batch, dtype=np.int64)
-    size = 4
-    while size < 2 * batch:
-        size *= 2
-    sample_subset(k0, k1, tag, name, round_, count, batch, np.empty(size, dtype=np.int64), rows)
-    for t in range(batch):
-        rows[t] += first
-    return rows
+@threaded
+def draw_rows(
+    k0: Any, k1: Any, tag: Any, names: Any, round_: Any, offsets: Any, clients: Any, batch: Any, rows: Any,
+    starts: Any, stops: Any, order: Any,
+) -> None:  # fmt: skip
+    """Write the numbers of a random subset of ``batch`` of each client's rows, or of all, and where to find them."""
+    for i in prange(clients.size):
+        order[i] = i
+        first = offsets[clients[i]]
+        count = offsets[clients[i] + 1] - first
+        starts[i] = i * batch
+        stops[i] = i * batch + min(batch, count)
+        own = rows[starts[i] : stops[i]]
+        if batch < count:
+            size = 4
+            while size < 2 * batch:
+                size *= 2
+            sample_subset(k0, k1, tag, names[i], round_, count, batch, np.empty(size, dtype=np.int64), own)
+            for t in range(own.size):
+                own[t] += first
+        else:
+            for t in range(own.size):
+                own[t] = first + t
 
 
 @serial
@@ -141,24 +149,8 @@ def add_rows_dense(X: Any, rows: Any, weights: Any, gradient: Any) -> None:
 
 
 @serial
-def client_gradient_dense(kind: Any, X: Any, y: Any, rows: Any, x: Any, l2: Any, gradient: Any) -> None:
-    """Write the gradient of one client over the given rows."""
-    weights = np.empty(rows.size, dtype=np.float64)
-    linear_forms_dense(X, rows, x, weights)
-    weigh(kind, y, rows, weights)
-    start_with_ridge(l2, x, gradient)
-    add_rows_dense(X, rows, weights, gradient)
-
-
-@serial
-def client_gradient_csr(
-    kind: Any, data: Any, indices: Any, indptr: Any, y: Any, rows: Any, x: Any, l2: Any, gradient: Any
-) -> None:
-    """Write the gradient of one client over the given rows of a CSR matrix."""
-    weights = np.empty(rows.size, dtype=np.float64)
-    linear_forms_csr(data, indices, indptr, rows, x, weights)
-    weigh(kind, y, rows, weights)
-    start_with_ridge(l2, x, gradient)
+def add_rows_csr(data: Any, indices: Any, indptr: Any, rows: Any, weights: Any, gradient: Any) -> None:
+    """Add Σ_t w_t a_t over the given rows of a CSR matrix to a gradient."""
     for t in range(rows.size):
         weight = weights[t]
         for p in range(indptr[rows[t]], indptr[rows[t] + 1]):
@@ -167,50 +159,62 @@ def client_gradient_csr(
 
 @threaded
 def gradients_dense(
-    kind: Any, X: Any, y: Any, offsets: Any, clients: Any, names: Any, x: Any, l2: Any, batch: Any,
-    k0: Any, k1: Any, tag: Any, round_: Any, out: Any,
-) -> None:  # fmt: skip
+    kind: Any, X: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any, l2: Any, out: Any
+) -> None:
     shared = x.shape[0] == 1
     for i in prange(clients.size):
-        rows = choose_rows(k0, k1, tag, clients[i], names[i], round_, offsets, batch)
-        client_gradient_dense(kind, X, y, rows, x[0] if shared else x[i], l2, out[i])
+        own = rows[starts[clients[i]] : stops[clients[i]]]
+        point = x[0] if shared else x[i]
+        weights = np.empty(own.size, dtype=np.float64)
+        linear_forms_dense(X, own, point, weights)
+        weigh(kind, y, own, weights)
+        start_with_ridge(l2, point, out[i])
+        add_rows_dense(X, own, weights, out[i])
 
 
 @threaded
 def gradients_csr(
-    kind: Any, data: Any, indices: Any, indptr: Any, y: Any, offsets: Any, clients: Any, names: Any, x: Any,
-    l2: Any, batch: Any, k0: Any, k1: Any, tag: Any, round_: Any, out: Any,
+    kind: Any, data: Any, indices: Any, indptr: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any,
+    l2: Any, out: Any,
 ) -> None:  # fmt: skip
     shared = x.shape[0] == 1
     for i in prange(clients.size):
-        rows = choose_rows(k0, k1, tag, clients[i], names[i], round_, offsets, batch)
-        client_gradient_csr(kind, data, indices, indptr, y, rows, x[0] if shared else x[i], l2, out[i])
+        own = rows[starts[clients[i]] : stops[clients[i]]]
+        point = x[0] if shared else x[i]
+        weights = np.empty(own.size, dtype=np.float64)
+        linear_forms_csr(data, indices, indptr, own, point, weights)
+        weigh(kind, y, own, weights)
+        start_with_ridge(l2, point, out[i])
+        add_rows_csr(data, indices, indptr, own, weights, out[i])
 
 
 @serial
-def mean_loss(kind: Any, y: Any, first: Any, z: Any) -> Any:
-    """The mean of φ over rows from ``first`` on, given their linear forms."""
+def mean_loss(kind: Any, y: Any, rows: Any, z: Any) -> Any:
+    """The mean of φ over the given rows, given their linear forms."""
     total = 0.0
     for t in range(z.size):
-        total += phi(kind, z[t], y[first + t])
+        total += phi(kind, z[t], y[rows[t]])
     return total / z.size
 
 
 @threaded
-def values_dense(kind: Any, X: Any, y: Any, offsets: Any, clients: Any, x: Any, ridge: Any, out: Any) -> None:
+def values_dense(
+    kind: Any, X: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any, ridge: Any, out: Any
+) -> None:
     for i in prange(clients.size):
-        rows = np.arange(offsets[clients[i]], offsets[clients[i] + 1])
-        z = np.empty(rows.size, dtype=np.float64)
-        linear_forms_dense(X, rows, x, z)
-        out[i] = mean_loss(kind, y, rows[0], z) + ridge
+        own = rows[starts[clients[i]] : stops[clients[i]]]
+        z = np.empty(own.size, dtype=np.float64)
+        linear_forms_dense(X, own, x, z)
+        out[i] = mean_loss(kind, y, own, z) + ridge
 
 
 @threaded
 def values_csr(
-    kind: Any, data: Any, indices: Any, indptr: Any, y: Any, offsets: Any, clients: Any, x: Any, ridge: Any, out: Any
-) -> None:
+    kind: Any, data: Any, indices: Any, indptr: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any,
+    ridge: Any, out: Any,
+) -> None:  # fmt: skip
     for i in prange(clients.size):
-        rows = np.arange(offsets[clients[i]], offsets[clients[i] + 1])
-        z = np.empty(rows.size, dtype=np.float64)
-        linear_forms_csr(data, indices, indptr, rows, x, z)
-        out[i] = mean_loss(kind, y, rows[0], z) + ridge
+        own = rows[starts[clients[i]] : stops[clients[i]]]
+        z = np.empty(own.size, dtype=np.float64)
+        linear_forms_csr(data, indices, indptr, own, x, z)
+        out[i] = mean_loss(kind, y, own, z) + ridge

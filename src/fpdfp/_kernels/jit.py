@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
+import logging
 import os
+import sys
+import threading
+import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.event import Listener, register
+
+log = logging.getLogger("fpdfp.kernels")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -73,20 +83,46 @@ def side_by_side(function: F) -> F:
     return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function))
 
 
-def threaded(function: F) -> F:
-    """Compile a loop over clients (``prange``) for all threads.
+#: Where no argument of a kernel has more entries than this, threads take longer to start than the kernel.
+SMALL = 1 << 16
 
-    Starting the threads is cheap, so there is no second, serial version: one piece of machine code computes a
-    client's result, whoever else is in the batch and however many threads there are. Called from Python alone.
+
+def threaded(function: F) -> F:
+    """Compile a loop over clients (``prange``) twice: for all threads, and for one. Called from Python alone.
+
+    What computes a client's result is compiled on its own and called by both, so its bits depend neither on who else is
+    in the batch nor on the number of threads. The version for one thread compiles in a third of the time, and is the
+    only one that small problems need.
     """
-    compiled = numba.njit(cache=True, nogil=True, error_model="numpy", parallel=True)(function)
+    alone = serial(_renamed(function, "alone"))
+    together = numba.njit(cache=True, nogil=True, error_model="numpy", parallel=True)(function)
 
     @functools.wraps(function)
     def call(*args: Any) -> None:
-        _threads.start()
-        compiled(*args)
+        if use.one_thread or all(arg.size <= SMALL for arg in args if isinstance(arg, np.ndarray)):
+            alone(*args)
+        else:
+            _threads.start()
+            together(*args)
 
     return cast(F, call)
+
+
+def _renamed(function: F, suffix: str) -> F:
+    """Return a copy of a function under another name: Numba keeps machine code by name, whatever the options."""
+    copy = types.FunctionType(function.__code__, function.__globals__, function.__name__)
+    copy.__qualname__ = f"{function.__qualname__}_{suffix}"
+    copy.__module__ = function.__module__
+    return cast(F, copy)
+
+
+class _Use(threading.local):
+    """Whether kernels use one thread, for each thread of Python that calls them."""
+
+    one_thread = numba.config.NUMBA_NUM_THREADS == 1
+
+
+use = _Use()
 
 
 class _Threads:
@@ -111,3 +147,118 @@ class _Threads:
 
 
 _threads = _Threads()
+
+
+def until_compiled(plain: Callable[..., None], fits: Callable[..., bool], patience: float) -> Callable[[F], F]:
+    """Have NumPy do what a kernel does, to the last bit, until compiling the kernel is worth its time.
+
+    Machine code that an earlier process has kept is used at once. ``fits`` says whether the arguments are such that
+    ``plain`` can do it; after ``patience`` seconds in it, about what compiling takes, the kernel takes over.
+    """
+
+    def wrap(kernel: F) -> F:
+        left = patience
+        ready: bool | None = None
+
+        @functools.wraps(kernel)
+        def call(*args: Any) -> None:
+            nonlocal left, ready
+            if ready is None:
+                ready = _is_kept(kernel)
+            if ready or not fits(*args):
+                kernel(*args)
+                return
+            started = time.perf_counter()
+            plain(*args)
+            left -= time.perf_counter() - started
+            ready = left < 0
+
+        return cast(F, call)
+
+    return wrap
+
+
+def _is_kept(kernel: Any) -> bool:
+    """Whether Numba has kept machine code of a kernel, for one thread or for all."""
+    dispatcher = numba.njit(cache=True)(inspect.unwrap(kernel))
+    folder = Path(dispatcher.stats.cache_path)
+    name = f"{dispatcher.__module__.rpartition('.')[2]}.{dispatcher.py_func.__qualname__}"
+    return any(True for pattern in (f"{name}-*.nbi", f"{name}_alone-*.nbi") for _ in folder.glob(pattern))
+
+
+def interpret(kernel: Any) -> Any:
+    """Return a kernel of integer arithmetic as a function that Python runs, with all kernels that it calls."""
+    function = kernel.py_func
+    mentioned = [name for name in function.__code__.co_names if name in function.__globals__]
+    names = {name: _interpreted(function.__globals__[name]) for name in mentioned}
+    return types.FunctionType(function.__code__, function.__globals__ | names)
+
+
+class _InterpretedModule:
+    """A module of kernels, as interpreted functions."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        value = _interpreted(getattr(self._module, name))
+        setattr(self, name, value)
+        return value
+
+
+def _interpreted(value: Any) -> Any:
+    """Return what stands in the interpreter for a kernel, a module of kernels or a type of Numba."""
+    if hasattr(value, "interpreted"):
+        return value.interpreted
+    if hasattr(value, "py_func"):
+        return interpret(value)
+    if isinstance(value, types.ModuleType) and value.__name__.startswith(__package__):
+        return _InterpretedModule(value)
+    if isinstance(value, numba.types.Type):
+        return {numba.int64: int, numba.uint64: _wrapped}[value]
+    return value
+
+
+def _wrapped(value: int) -> int:
+    return int(value) & (1 << 64) - 1
+
+
+class _Notice(Listener):  # type: ignore[misc]
+    """Say that kernels are being compiled, once that has taken some time."""
+
+    #: Seconds of silence.
+    AFTER = 2.0
+
+    def __init__(self) -> None:
+        self.left = self.AFTER
+        self.depth = 0
+        self.began = 0.0
+        self.timer: threading.Timer | None = None
+
+    def on_start(self, event: Any) -> None:
+        self.depth += 1
+        if self.depth == 1 and self.left > 0:
+            self.began = time.perf_counter()
+            self.timer = threading.Timer(self.left, self.say)
+            self.timer.daemon = True
+            self.timer.start()
+
+    def on_end(self, event: Any) -> None:
+        self.depth -= 1
+        if self.depth == 0 and self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+            self.left -= time.perf_counter() - self.began
+
+    def say(self) -> None:
+        """Write a line, on a terminal and into the log."""
+        self.left = 0.0
+        text = "compiling fpdfp's kernels for this machine: once, at most a minute; later calls start at once"
+        log.info(text)
+        if sys.stderr.isatty():
+            from rich.console import Console
+
+            Console(stderr=True).print(text)
+
+
+register("numba:compile", _Notice())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numba import int64, uint32, uint64
 
 from fpdfp._kernels import elias, rans, rice, tokens
 from fpdfp._kernels.bits import bit_length
-from fpdfp._kernels.jit import serial
+from fpdfp._kernels.jit import SMALL, interpret, serial, until_compiled
 
 FIXED = 1
 GAMMA = 2
@@ -18,6 +19,9 @@ RICE = 4
 RANS = 5
 ANS = 6
 AUTO = 15
+
+#: About what compiling takes, in seconds.
+PATIENCE = 8.0
 
 #: What a plan holds: the code, its bits, whether it is sparse (Elias), and the model of the tokens (rANS).
 CODE, BITS, SPARSE, SHIFT, MODEL, FIRST, LAST, REACH, ZEROS, RATE, MODEL_BYTES, WORDS = range(12)
@@ -193,6 +197,68 @@ def all_live(scales: Any) -> Any:
     return dead == 0
 
 
+def _lengths(code: int, levels: Any, lowest: int, highest: int, costs: Any) -> Iterator[int]:
+    """Yield what the levels of one message take in each code that is allowed."""
+    size = levels.size
+    if code in (FIXED, AUTO):
+        yield size * int(highest - lowest).bit_length()
+    numbers = (levels << 1) ^ (levels >> 31)
+    if code in (RICE, AUTO):
+        yield sum(_rice_length(numbers[start : start + rice.BLOCK]) for start in range(0, size, rice.BLOCK))
+    if code in (RANS, AUTO):
+        shift = _shift_for(int(numbers.sum()), size)
+        for tried in {0, shift} if lowest >= -tokens.CENTRE and highest <= tokens.CENTRE else {shift}:
+            yield _token_length(code, levels, tried, costs)
+    for own, kind in ((GAMMA, elias.GAMMA), (OMEGA, elias.OMEGA)):
+        if code in (own, AUTO):
+            sizes = abs(levels)
+            (places,) = sizes.nonzero()
+            yield 1 + int(elias.code_lengths(kind, sizes + 1).sum()) + places.size
+            # The number of those that are not zero, and of each the distance and the size.
+            sent = np.concatenate([[places.size + 1], np.diff(places, prepend=-1), sizes[places]])
+            yield 1 + int(elias.code_lengths(kind, sent).sum()) + places.size
+
+
+def _rice_length(numbers: Any) -> int:
+    """The length of a block of a Rice stream with its best parameter."""
+    if not numbers.any():
+        return rice.PARAMETER_BITS
+    k = np.arange(rice.ZEROS)[:, None]
+    quotients = numbers >> k
+    coded = np.where(quotients < rice.MOST_ONES, quotients, rice.MOST_ONES + 31 - k).sum(axis=1)
+    return rice.PARAMETER_BITS + int((coded + numbers.size * (k[:, 0] + 1)).min())
+
+
+def _token_length(code: int, levels: Any, shift: int, costs: Any) -> int:
+    """The length of an rANS stream."""
+    quotients = (levels >> shift) + tokens.CENTRE
+    found = np.where((quotients < 0) | (quotients >= tokens.ESCAPE), tokens.ESCAPE, quotients)
+    work: list[Any] = [[0] * tokens.TOKENS for _ in range(WORKSPACE)]
+    work[COUNTS] = np.bincount(found, minlength=tokens.TOKENS).tolist()
+    return int(_plan_counted(code, levels.size, shift, costs, work, [0] * PLAN))
+
+
+_shift_for, _plan_counted = interpret(tokens.shift_for), interpret(plan_counted)
+
+
+def _count_plainly(
+    code: int, levels: Any, scales: Any, block: int, lowest: int, highest: int, gamma: Any, omega: Any, costs: Any,
+    bits: Any,
+) -> None:  # fmt: skip
+    """Do what ``count_bits`` does, without compiling it."""
+    costs = costs.tolist()
+    live = np.repeat(scales > 0, block, axis=1)[:, : levels.shape[1]]
+    for i, row in enumerate(levels.astype(np.int64)):
+        kept = row[live[i]]
+        bits[i] = min(_lengths(code, kept, lowest, highest, costs)) if kept.size else 0
+
+
+def _is_small(code: int, levels: Any, *_: Any) -> bool:
+    """Whether NumPy knows the code and counts in reasonable time."""
+    return code != ANS and levels.shape[1] < rans.MANY and levels.size <= SMALL
+
+
+@until_compiled(_count_plainly, _is_small, PATIENCE)
 @serial
 def count_bits(
     code: Any, levels: Any, scales: Any, block: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any,

@@ -8,16 +8,20 @@ from typing import Any
 import numpy as np
 from numba import float64, int64, prange, uint64
 
-from fpdfp._kernels.jit import serial, threaded
+from fpdfp._kernels import rounding
+from fpdfp._kernels.jit import SMALL, serial, threaded, until_compiled
 from fpdfp._kernels.norms import LANES, block_scale
 from fpdfp._kernels.philox import GROUP, fill_group
 
-UNIFORM = 0
-EXPONENTIAL = 1
-COIN = 2
-SIGN = 3
+UNIFORM, EXPONENTIAL, COIN, SIGN = rounding.UNIFORM, rounding.EXPONENTIAL, rounding.COIN, rounding.SIGN
+DRAW = rounding.DRAW
+#: About what compiling one of the three kernels takes, in seconds.
+PATIENCE = 2.0
 
-DRAW = 1.0 / 4294967296.0
+
+def _is_small(*args: Any) -> bool:
+    """Whether NumPy does a row of levels in reasonable time and memory."""
+    return all(arg.size <= SMALL for arg in args if isinstance(arg, np.ndarray))
 
 
 @serial
@@ -115,6 +119,7 @@ def dequantize_row(rounding: Any, levels: Any, scales: Any, block: Any, s: Any, 
                 target[j] = norm * (1 + 2 * source[j])
 
 
+@until_compiled(rounding.quantize, _is_small, PATIENCE)
 @threaded
 def quantize(
     rounding: Any, kind: Any, values: Any, block: Any, s: Any, k0: Any, k1: Any, tag: Any, clients: Any, round_: Any,
@@ -124,12 +129,14 @@ def quantize(
         quantize_row(rounding, kind, values[i], block, s, k0, k1, tag, clients[i], round_, levels[i], scales[i])
 
 
+@until_compiled(rounding.dequantize, _is_small, PATIENCE)
 @threaded
 def dequantize(rounding: Any, levels: Any, scales: Any, block: Any, s: Any, out: Any) -> None:
     for i in prange(levels.shape[0]):
         dequantize_row(rounding, levels[i], scales[i], block, s, out[i])
 
 
+@until_compiled(rounding.roundtrip, _is_small, PATIENCE)
 @threaded
 def roundtrip(
     rounding: Any, kind: Any, values: Any, block: Any, s: Any, k0: Any, k1: Any, tag: Any, clients: Any, round_: Any,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import float64, int64, prange, uint64
 
-from fpdfp._kernels.glm import add_rows_dense, choose_rows, linear_forms_dense, start_with_ridge
+from fpdfp._kernels.glm import add_rows_dense, linear_forms_dense, start_with_ridge
 from fpdfp._kernels.jit import serial, threaded
 
 #: Dense rows that all classes go through while they are in the cache; a multiple of four, as the helpers take them.
@@ -118,51 +118,53 @@ def client_gradient_csr(
 
 @threaded
 def gradients_dense(
-    X: Any, y: Any, offsets: Any, clients: Any, names: Any, x: Any, l2: Any, batch: Any,
-    k0: Any, k1: Any, tag: Any, round_: Any, out: Any,
-) -> None:  # fmt: skip
+    X: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any, l2: Any, out: Any
+) -> None:
     shared = x.shape[0] == 1
     for i in prange(clients.size):
-        rows = choose_rows(k0, k1, tag, clients[i], names[i], round_, offsets, batch)
-        client_gradient_dense(X, y, rows, x[0] if shared else x[i], l2, out[i])
+        own = rows[starts[clients[i]] : stops[clients[i]]]
+        client_gradient_dense(X, y, own, x[0] if shared else x[i], l2, out[i])
 
 
 @threaded
 def gradients_csr(
-    data: Any, indices: Any, indptr: Any, y: Any, offsets: Any, clients: Any, names: Any, x: Any,
-    l2: Any, batch: Any, k0: Any, k1: Any, tag: Any, round_: Any, out: Any,
+    data: Any, indices: Any, indptr: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any, l2: Any,
+    out: Any,
 ) -> None:  # fmt: skip
     shared = x.shape[0] == 1
     for i in prange(clients.size):
-        rows = choose_rows(k0, k1, tag, clients[i], names[i], round_, offsets, batch)
-        client_gradient_csr(data, indices, indptr, y, rows, x[0] if shared else x[i], l2, out[i])
+        own = rows[starts[clients[i]] : stops[clients[i]]]
+        client_gradient_csr(data, indices, indptr, y, own, x[0] if shared else x[i], l2, out[i])
 
 
 @threaded
-def values_dense(X: Any, y: Any, offsets: Any, clients: Any, x: Any, ridge: Any, out: Any) -> None:
+def values_dense(
+    X: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any, ridge: Any, out: Any
+) -> None:
     for i in prange(clients.size):
-        rows = np.arange(offsets[clients[i]], offsets[clients[i] + 1])
+        own = rows[starts[clients[i]] : stops[clients[i]]]
         z = np.empty((x.shape[0], BLOCK), dtype=np.float64)
         turned = np.empty((BLOCK, x.shape[0]), dtype=np.float64)
         total = 0.0
-        for start in range(0, rows.size, BLOCK):
-            block = rows[start : start + BLOCK]
+        for start in range(0, own.size, BLOCK):
+            block = own[start : start + BLOCK]
             forms_dense(X, block, x, z, turned)
             for t in range(block.size):
                 total += loss(turned[t], int64(y[block[t]]))
-        out[i] = total / rows.size + ridge
+        out[i] = total / own.size + ridge
 
 
 @threaded
 def values_csr(
-    data: Any, indices: Any, indptr: Any, y: Any, offsets: Any, clients: Any, x: Any, ridge: Any, out: Any
-) -> None:
+    data: Any, indices: Any, indptr: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any,
+    ridge: Any, out: Any,
+) -> None:  # fmt: skip
     columns = np.ascontiguousarray(x.T)
     for i in prange(clients.size):
-        first, last = offsets[clients[i]], offsets[clients[i] + 1]
+        own = rows[starts[clients[i]] : stops[clients[i]]]
         z = np.empty(x.shape[0], dtype=np.float64)
         total = 0.0
-        for row in range(first, last):
-            forms_csr(data, indices, indptr[row], indptr[row + 1], columns, z)
-            total += loss(z, int64(y[row]))
-        out[i] = total / (last - first) + ridge
+        for t in range(own.size):
+            forms_csr(data, indices, indptr[own[t]], indptr[own[t] + 1], columns, z)
+            total += loss(z, int64(y[own[t]]))
+        out[i] = total / own.size + ridge

@@ -23,13 +23,9 @@ def tables() -> Tables:
     """Return the tables, made once."""
     from fpdfp._kernels import elias, tokens
 
-    gamma = np.zeros(elias.TABLE, dtype=np.uint64)
-    omega = np.zeros(elias.TABLE, dtype=np.uint64)
-    elias.fill_table(elias.GAMMA, gamma)
-    elias.fill_table(elias.OMEGA, omega)
     # What a frequency f costs, rounded up: log2(4096/f) + log2(e) f/2^24, the second term as `rans` explains.
     f = np.arange(1, tokens.TOTAL + 1)
     exact = np.log2(tokens.TOTAL / f) + np.log2(np.e) * f / 2**24
     costs = np.zeros(tokens.TOTAL + 1, dtype=np.int64)
     costs[1:] = np.ceil(exact * 2**tokens.COST_BITS).astype(np.int64) + 1
-    return Tables(gamma, omega, costs)
+    return Tables(elias.make_table(elias.GAMMA), elias.make_table(elias.OMEGA), costs)

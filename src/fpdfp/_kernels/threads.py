@@ -1,60 +1,57 @@
-"""How many threads kernels use, chosen by trying."""
+"""How many threads kernels use: one, or all."""
 
 from __future__ import annotations
 
 import contextlib
-import statistics
 import time
 from collections.abc import Callable, Iterator
 
 import numba
 
-#: Compiling takes less than this: work that takes longer the first time is not tried a second time.
-COMPILING = 30.0
-#: Work that takes longer than this is worth all threads, and too dear to repeat for a trial.
+from fpdfp._kernels.jit import SMALL, use
+
+#: Work that takes longer than this is worth all threads, and too expensive to repeat for a trial.
 SURE = 1.0
 #: All threads must be faster than one by this factor: those that wait for work keep cores from other processes.
 MARGIN = 1.1
-#: At most so many trials, and at most so many seconds of them with each number of threads.
-TRIALS, PATIENCE = 15, 0.3
+#: At most so many trials with each number of threads, and at most so many seconds of them.
+TRIALS, PATIENCE = 5, 0.02
 
 
 @contextlib.contextmanager
-def fastest(work: Callable[[], object]) -> Iterator[None]:
-    """Within the context, use one thread or all, whichever does ``work`` sooner.
+def fastest(work: Callable[[], object], size: int) -> Iterator[None]:
+    """Within the context, use one thread or all, whichever does ``work``, a call of a kernel, sooner.
 
-    On small problems, and where other processes keep the cores busy, threads wait for each other longer than
-    they compute. Results do not depend on the choice.
+    Where the work has a ``size`` of few entries, threads take longer to start than to finish it: that is one thread's,
+    and nothing is timed. Results do not depend on the choice.
     """
-    available = numba.get_num_threads()
+    before = use.one_thread
     try:
-        numba.set_num_threads(_choose(work, available))
+        use.one_thread = before or size <= SMALL or _is_faster_alone(work)
         yield
     finally:
-        numba.set_num_threads(available)
+        use.one_thread = before
 
 
-def _choose(work: Callable[[], object], available: int) -> int:
-    first = _seconds(work)  # compiles
-    if available == 1 or first > COMPILING:
-        return available
-    once = _seconds(work)
-    if once > SURE:
-        return available
-    trials = max(1, min(TRIALS, int(PATIENCE / once)))
-    # In turn, so that a slow moment of the machine hits both.
-    seconds: dict[int, list[float]] = {available: [], 1: []}
-    for _ in range(trials):
-        for count, seen in seconds.items():
-            numba.set_num_threads(count)
-            # Threads of the trial before wait for more, and take cores meanwhile.
-            work()
-            seen.append(_seconds(work))
-    alone, together = statistics.median(seconds[1]), statistics.median(seconds[available])
-    return available if MARGIN * together < alone else 1
+def _is_faster_alone(work: Callable[[], object]) -> bool:
+    if numba.get_num_threads() == 1:
+        return True
+    work()  # compiles
+    if _seconds(work, alone=False) > SURE:
+        return False
+    spent, alone, together = 0.0, list[float](), list[float]()
+    use.one_thread = True
+    work()  # compiles
+    # In turn, so that a slow moment of the machine hits both; the least, since all else is disturbance.
+    while len(alone) < TRIALS and spent < PATIENCE:
+        alone.append(_seconds(work, alone=True))
+        together.append(_seconds(work, alone=False))
+        spent += alone[-1] + together[-1]
+    return min(alone) < MARGIN * min(together)
 
 
-def _seconds(work: Callable[[], object]) -> float:
+def _seconds(work: Callable[[], object], *, alone: bool) -> float:
+    use.one_thread = alone
     started = time.perf_counter()
     work()
     return time.perf_counter() - started

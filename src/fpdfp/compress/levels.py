@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from fpdfp import _checks
 from fpdfp._array import namespace, to_host
+from fpdfp._kernels.tables import Tables, tables
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import blocks, codecs
 from fpdfp.compress.base import (
@@ -26,6 +28,21 @@ from fpdfp.compress.base import (
 )
 from fpdfp.compress.wire import frame_bits
 from fpdfp.rng import Draws, check_draws
+
+
+class _Plan(NamedTuple):
+    """What compressing arrays of one shape and type needs to know."""
+
+    rounding: tuple[int, int]
+    s: int
+    bounds: tuple[int, int]
+    block: int
+    n_blocks: int
+    code: int
+    tables: Tables
+    added_bits: int
+    roundtrip: Callable[..., None]
+    count_bits: Callable[..., None]
 
 
 class LevelCompressor(Compressor):
@@ -93,23 +110,44 @@ class LevelCompressor(Compressor):
         """Quantize and dequantize in one pass over each client's array, and count."""
         if namespace(arrays) is not np:
             return super().compress(arrays, draws, purpose)
-        from fpdfp._kernels import quantize as kernels
-
         arrays = checked(arrays)
-        draws = check_draws(draws, purpose, len(arrays))
-        rows, block, scales = self._lay_out(arrays)
+        count = len(arrays)
+        draws = check_draws(draws, purpose, count)
+        shape, dtype = arrays.shape[1:], arrays.dtype
+        plan = self._plans.get((shape, dtype)) or self._plan(shape, dtype)
+        rows = blocks.lay_out(self.block_spec, arrays)
+        scales = np.empty((count, plan.n_blocks), dtype=np.float32)
         levels = np.empty(rows.shape, dtype=np.int32)
-        out = np.empty(rows.shape, dtype=arrays.dtype)
+        out = np.empty(rows.shape, dtype=dtype)
+        bits = np.empty(count, dtype=np.int64)
         k0, k1 = draws.key
-        kernels.roundtrip(
-            self.rounding, self.scale_kind, rows, block, self.s, k0, k1, draws.tag(purpose), draws.clients,
-            draws.round, levels, scales, out,
+        plan.roundtrip(
+            *plan.rounding, rows, plan.block, plan.s, k0, k1, draws.tag(purpose), draws.clients, draws.round, levels,
+            scales, out,
         )  # fmt: skip
         refuse_nonfinite(scales)
-        shape = arrays.shape[1:]
-        bits = codecs.count(self.codec, levels, scales, block, *self.bounds)
-        bits += 32 * scales.shape[1] + frame_bits(self, shape, arrays.dtype)
+        plan.count_bits(plan.code, levels, scales, plan.block, *plan.bounds, *plan.tables, bits)
+        bits += plan.added_bits
         return Compressed(blocks.put_back(self.block_spec, out, shape), bits)
+
+    @functools.cached_property
+    def _plans(self) -> dict[tuple[Shape, Any], _Plan]:
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_plans"}
+
+    def _plan(self, shape: Shape, dtype: Any) -> _Plan:
+        """Return all that compressing arrays of this kind needs to know, kept since rounds are short."""
+        from fpdfp._kernels import measure, quantize
+
+        block = blocks.length_in(self.block_spec, shape)
+        n_blocks = -(-math.prod(shape) // block)
+        plan = self._plans[shape, dtype] = _Plan(
+            (self.rounding, self.scale_kind), self.s, self.bounds, block, n_blocks, codecs.CODES[self.codec],
+            tables(), 32 * n_blocks + frame_bits(self, shape, dtype), quantize.roundtrip, measure.count_bits,
+        )  # fmt: skip
+        return plan
 
     def pack(self, quantized: Quantized, row: int) -> Parts:
         levels, scales = _parts(quantized)

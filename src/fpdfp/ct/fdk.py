@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Literal
@@ -13,6 +12,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import namespace
 from fpdfp._typing import Array
+from fpdfp._warn import warn
 from fpdfp.ct.circle import Circle, circle, coverage, redundancy
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.plausible import check_shape, warn_of_projections
@@ -114,11 +114,10 @@ def _view_weights(geometry: ConeBeam, found: Circle, columns: Array) -> Array:
     covered = coverage(found.angles)
     short = min(-columns[0], columns[-1]) / found.pitch[0]
     if short < 0.499 and abs(columns[0] + columns[-1]) > found.pitch[0]:
-        warnings.warn(
+        warn(
             "geometry: the panel hardly sees the axis of rotation, or not at all: some lines through the volume are in "
             "no view, and the reconstruction will be wrong near the axis or everywhere",
             AccuracyWarning,
-            stacklevel=4,
         )
     fans = np.arctan2(found.turn * columns, found.distance)
     edge = np.abs(found.offset[0] + geometry.shadow()[..., 0] * found.pitch[0]).max()
@@ -126,11 +125,10 @@ def _view_weights(geometry: ConeBeam, found: Circle, columns: Array) -> Array:
     if not covered.is_full:
         enough = math.pi + 2 * min(needed, float(np.abs(fans).max()))
         if covered.arc < enough - 2 * float(covered.shares.max()):
-            warnings.warn(
+            warn(
                 f"geometry: its angles cover {math.degrees(covered.arc):.0f}°, but {math.degrees(enough):.0f}° are "
                 "needed to see every line through the volume; the reconstruction will have streaks",
                 AccuracyWarning,
-                stacklevel=4,
             )
     return covered.shares[:, None] * redundancy(covered, found.angles, fans, needed)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 import numpy as np
 
 from fpdfp._array import to_host
 from fpdfp._typing import Array
+from fpdfp._warn import warn
 from fpdfp.ct.circle import circle
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.errors import DataWarning
@@ -34,11 +34,11 @@ def check_shape(projections: Any, geometry: ConeBeam) -> None:
         )
 
 
-def warn_of_projections(projections: Array, geometry: ConeBeam, stacklevel: int = 3) -> None:
+def warn_of_projections(projections: Array, geometry: ConeBeam) -> None:
     """Warn of projections that look like counts, or as if columns and rows were swapped."""
     for text in (_counts(projections), _swapped(projections, geometry)):
         if text is not None:
-            warnings.warn(f"projections: {text}", DataWarning, stacklevel=stacklevel + 1)
+            warn(f"projections: {text}", DataWarning)
 
 
 def _counts(projections: Array) -> str | None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._array import namespace
+from fpdfp._progress import Bar
 from fpdfp._typing import Array
 from fpdfp.ct.device import module_for, moved
 from fpdfp.ct.fdk import filtered
@@ -22,7 +23,6 @@ from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.plausible import check_shape, warn_of_projections
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.engines.interrupt import Interrupt
-from fpdfp.engines.progress import Bar
 from fpdfp.linops import Gradient
 from fpdfp.penalties import GroupL12
 
@@ -180,7 +180,9 @@ def reconstruct(
         apart = time.perf_counter() - began - seconds
 
     # On the processor, with one thread or all, whichever is faster.
-    busy = threads.fastest(solver.rehearse) if module is np else contextlib.nullcontext()
+    busy = (
+        threads.fastest(solver.rehearse, math.prod(geometry.data_shape)) if module is np else contextlib.nullcontext()
+    )
     with Interrupt() as interrupt, busy, Bar(most, 0, progress, sends=False) as bar:
         record(math.inf)
         for iteration in range(1, most + 1):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Literal
 
 import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array
+from fpdfp._warn import warn
 from fpdfp.errors import AccuracyWarning
 
 
@@ -80,11 +80,10 @@ def line_integrals(
         low += int(((transmission < least) & ~broken).sum())
         out[view] = -np.log(np.maximum(transmission, least))
     if low:
-        warnings.warn(
+        warn(
             f"raw: {low} of {out.size} pixels have a transmission below {least:g}, some 0 or less; "
             "they are set to that value",
             AccuracyWarning,
-            stacklevel=2,
         )
     if broken.any():
         _fill(out, broken)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from fpdfp._typing import Array
+from fpdfp._warn import warn
 from fpdfp.errors import DataWarning
 
 #: A column with at most this many distinct values may be categories, however few rows there are.
@@ -83,11 +83,10 @@ def warn_of_numbers(path: Path, names: Sequence[str], X: Array) -> None:
     for j, name in enumerate(names):
         why = _suspicious(name, X[:, j])
         if why is not None:
-            warnings.warn(
+            warn(
                 f"{path}: column {name!r} {why}, and is used as a number; if it is not a measurement, leave it out by "
                 f"drop=({name!r},)",
                 DataWarning,
-                stacklevel=4,
             )
 
 

@@ -17,9 +17,13 @@ from fpdfp.datasets.moments import Moments, check_rows
 SHRINKAGES = (0.0, 1e-3, 1e-2, 1e-1)
 #: Tolerances of the regressions inside, tried in turn: with scikit-learn's, the first, some do not converge.
 TOLERANCES = (1e-4, 1e-7)
+#: With more features scikit-learn takes minutes, and :mod:`fpdfp.datasets._glasso` seconds.
+MANY = 200
+#: The duality gap with which that one is content.
+GAP = 1e-5
 
 
-def feature_graph(X: Any, alpha: float = 0.1, *, clients: Any = None) -> FeatureGraph:
+def feature_graph(X: Any, alpha: float = 0.1, *, clients: Any = None, progress: bool | None = None) -> FeatureGraph:
     """Estimate the graph of the columns of X with the graphical lasso.
 
     If the graphical lasso fails, as for a singular covariance, the covariance is shrunk towards a multiple of the
@@ -36,6 +40,8 @@ def feature_graph(X: Any, alpha: float = 0.1, *, clients: Any = None) -> Feature
         Which client holds each row: then the moments of every client are merged, as they would be in a federation. The
         covariance is that of all rows together up to rounding, and so is the graph up to the tolerance of the graphical
         lasso.
+    progress
+        Whether to show a bar where there are more than 200 features; None, only where standard error is a terminal.
 
     References
     ----------
@@ -68,8 +74,13 @@ def feature_graph(X: Any, alpha: float = 0.1, *, clients: Any = None) -> Feature
         raise ValueError("X: these moments have no covariances, only variances")
     if not moments.variance.any():
         raise ValueError("X must have a column that varies; every column is constant")
-    for shrinkage, tolerance in itertools.product(SHRINKAGES, TOLERANCES):
-        precision = _graphical_lasso(moments.covariance, alpha, shrinkage, tolerance)
+    many = len(moments.covariance) > MANY
+    for shrinkage, tolerance in itertools.product(SHRINKAGES, (GAP,) if many else TOLERANCES):
+        covariance = _shrunk(moments.covariance, shrinkage)
+        if many:
+            precision = _large_graphical_lasso(covariance, alpha, tolerance, progress)
+        else:
+            precision = _graphical_lasso(covariance, alpha, tolerance)
         if precision is not None:
             return FeatureGraph(_normalised(precision), alpha, shrinkage)
     raise ValueError(f"the graphical lasso failed with alpha={alpha:g} for every shrinkage tried; raise alpha")
@@ -82,18 +93,33 @@ def _moments(X: Any, clients: Any) -> Moments:
     return Moments.of(rows) if clients is None else Moments.total(Moments.of_clients(rows, clients))
 
 
-def _graphical_lasso(covariance: Array, alpha: float, shrinkage: float, tolerance: float) -> Array | None:
+def _shrunk(covariance: Array, shrinkage: float) -> Array:
+    """Return a covariance with some of the mean variance on its diagonal."""
+    size = float(np.trace(covariance)) / len(covariance)
+    shrunk: Array = (1 - shrinkage) * covariance + shrinkage * size * np.eye(len(covariance))
+    return shrunk
+
+
+def _large_graphical_lasso(covariance: Array, alpha: float, tolerance: float, progress: bool | None) -> Array | None:
+    """Return the sparse inverse covariance of many features, or None where the solver fails or does not converge."""
+    from fpdfp._blas import one_thread
+    from fpdfp._progress import Bar
+    from fpdfp.datasets._glasso import MOST_STEPS, graphical_lasso
+
+    with one_thread(), Bar(MOST_STEPS, 0, progress, sends=False) as bar:
+        return graphical_lasso(covariance, alpha, tolerance, lambda step, value: bar.update(step, value, 0))
+
+
+def _graphical_lasso(covariance: Array, alpha: float, tolerance: float) -> Array | None:
     """Return the sparse inverse covariance, or None where the solver fails or does not converge."""
     from sklearn.covariance import graphical_lasso
     from sklearn.exceptions import ConvergenceWarning
 
-    size = float(np.trace(covariance)) / len(covariance)
-    shrunk = (1 - shrinkage) * covariance + shrinkage * size * np.eye(len(covariance))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # divisions by the variance of a constant column
         warnings.simplefilter("error", ConvergenceWarning)
         try:
-            _, precision = graphical_lasso(shrunk, alpha, max_iter=200, enet_tol=tolerance)
+            _, precision = graphical_lasso(covariance, alpha, max_iter=200, enet_tol=tolerance)
         except (FloatingPointError, ConvergenceWarning, np.linalg.LinAlgError):
             return None
     found: Array = precision

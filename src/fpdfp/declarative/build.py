@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
 
 import fpdfp
 from fpdfp._typing import Array, IntArray
 from fpdfp.datasets import splits
 from fpdfp.declarative import made
-from fpdfp.declarative.settings import Settings
+from fpdfp.declarative.settings import DEFAULTS, Settings, run_options
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import choose
 
@@ -21,7 +24,8 @@ OF_THE_PROBLEM = ("data", "split", "loss", "operator", "penalty")
 KEPT = 4
 
 
-class Built(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Built:
     """A problem and what belongs to it.
 
     Attributes
@@ -48,7 +52,7 @@ class Built(NamedTuple):
 
 def build(settings: Settings) -> Built:
     """Make the problem of some settings; the latest ones are kept."""
-    return _built(problem_key(settings))
+    return _build(problem_key(settings))
 
 
 def problem_key(settings: Settings) -> str:
@@ -57,7 +61,7 @@ def problem_key(settings: Settings) -> str:
 
 
 @functools.lru_cache(maxsize=KEPT)
-def _built(key: str) -> Built:
+def _build(key: str) -> Built:
     settings = json.loads(key)
     if settings["data"]["kind"] == "ct":
         from fpdfp.declarative import scan
@@ -68,42 +72,55 @@ def _built(key: str) -> Built:
     return rows.build(settings)
 
 
-def dealt(split: dict[str, Any], count: int, labels: Any = None, site: Any = None) -> IntArray:
-    """Return who holds each row or view."""
-    given = {name: value for name, value in split.items() if name not in ("kind", "clients", "weights")}
-    if split["kind"] == "by_column":
+def deal(
+    split: dict[str, Any], count: int, order: Callable[[int], IntArray], labels: Any = None, site: Any = None
+) -> IntArray:
+    """Return who holds each row or view; ``order`` gives the random order in which they are where it is the data's."""
+    kind, clients = split["kind"], split.get("clients", 1)
+    if kind == "by_column":
         return splits.by_column(site)
-    deal = getattr(splits, split["kind"])
-    first = labels if split["kind"] in ("by_label", "dirichlet") else count
-    owners: IntArray = deal(first, split["clients"], **given)
-    return owners
+    if split.get("seed") == "data":
+        if clients > count:
+            raise ValueError(f"split.clients must leave one of {count} rows or views for every client, got {clients}")
+        owners: IntArray = np.empty(count, dtype=np.int64)
+        owners[order(count)] = np.arange(count) % clients
+        return owners
+    given = {name: value for name, value in split.items() if name not in ("kind", "clients", "weights")}
+    dealt: IntArray = getattr(splits, kind)(labels if kind in ("by_label", "dirichlet") else count, clients, **given)
+    return dealt
 
 
-def how(settings: Settings) -> dict[str, Any]:
+def make_penalty(penalty: dict[str, Any]) -> fpdfp.penalties.Penalty:
+    """Make a penalty that needs no more than its own settings; that of images is the total variation."""
+    kind = penalty["kind"]
+    if kind == "l1":
+        return fpdfp.penalties.L1(penalty["weight"])
+    if kind == "tv":
+        return fpdfp.penalties.GroupL12(penalty["weight"], axis=0)
+    if kind == "box":
+        return fpdfp.penalties.Box(penalty["lower"], penalty["upper"])
+    return fpdfp.penalties.NonNegative() if kind == "non-negative" else fpdfp.penalties.Zero()
+
+
+def solve_options(settings: Settings) -> dict[str, Any]:
     """Return method, messages and the rest of what ``fpdfp.solve`` is to be given."""
-    run = settings["run"]
-    method = settings["method"]
+    run, method = settings["run"], settings["method"]
+    # What stands for None in a file: a word, or 0.
+    options = {
+        name: None if option.default is None and run[name] in (DEFAULTS.get(name), 0) else run[name]
+        for name, option in run_options().items()
+    }
     return {
         "method": None if method["kind"] == "automatic" else made.remake(method, made.METHODS),
-        "compressor": _messages(settings["compressor"]),
-        "downlink": _messages(settings["downlink"]),
-        "rounds": run["rounds"],
-        "clients_per_round": None if run["clients_per_round"] == "all" else run["clients_per_round"],
-        "tol": run["tol"] or None,
-        "evaluate_every": None if run["evaluate_every"] == "automatic" else run["evaluate_every"],
-        "drop_out": run["drop_out"],
+        "compressor": made.remake_messages(settings["compressor"]),
+        "downlink": made.remake_messages(settings["downlink"]),
         "engine": fpdfp.engines.Ray() if run["engine"] == "ray" else None,
+        **options,
     }
-
-
-def _messages(settings: dict[str, Any]) -> Any:
-    if settings["kind"] in ("automatic", "none"):
-        return "auto" if settings["kind"] == "automatic" else None
-    return made.remake(settings, made.COMPRESSORS)
 
 
 def check_fit(settings: Settings) -> None:
     """Refuse a method or messages that do not fit the problem, before any of the runs begins."""
-    options = how(settings)
+    options = solve_options(settings)
     method, _ = options.pop("method"), options.pop("engine")
     choose(build(settings).problem, method, RunOptions(**options))

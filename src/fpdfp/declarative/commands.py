@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 @contextlib.contextmanager
-def told(hint: str = "") -> Iterator[None]:
+def report_errors(hint: str = "") -> Iterator[None]:
     """Turn errors into one paragraph and an exit code: 2 for bad input and full disks, 130 for Ctrl-C."""
     from fpdfp.errors import CheckpointError, DataSetError
 
@@ -50,13 +50,13 @@ def init(
 
     Example: fpdfp init experiment.toml
     """
-    with told():
-        from fpdfp.declarative.example import EXAMPLE
+    with report_errors():
         from fpdfp.runs import writing
 
         if file.exists() and not force:
             raise ValueError(f"{file} is there already; --force replaces it")
-        writing.write(file, EXAMPLE.format(name=file.name).encode())
+        example = Path(__file__).with_name("example.toml").read_text(encoding="utf-8")
+        writing.write(file, example.replace("NAME", file.name).encode())
     typer.echo(f"{file} is written; fpdfp run {file} runs it")
 
 
@@ -75,9 +75,7 @@ def run(
 
     Example: fpdfp run experiment.toml --set run.rounds=100
     """
-    from fpdfp.declarative.sequence import in_turn
-
-    _experiment(in_turn, file, output, assignments, as_json, live, resume=resume, quiet=quiet)
+    _experiment(file, output, assignments, as_json, live, quiet, resume=resume, jobs=0)
 
 
 def sweep(
@@ -93,20 +91,18 @@ def sweep(
 
     Example: fpdfp sweep experiment.toml --jobs 4
     """
-    from fpdfp.declarative.sequence import side_by_side
-
-    _experiment(side_by_side, file, output, assignments, as_json, live, jobs=jobs, quiet=quiet)
+    _experiment(file, output, assignments, as_json, live, quiet, resume=True, jobs=jobs)
 
 
 def _experiment(
-    runner: Any, file: Path, output: Path | None, assignments: list[str] | None, as_json: bool, live: bool,
-    **options: Any,
+    file: Path, output: Path | None, assignments: list[str] | None, as_json: bool, live: bool, quiet: bool, *,
+    resume: bool, jobs: int | None,
 ) -> None:  # fmt: skip
-    from fpdfp.declarative.sequence import Outcome, told_warnings
+    from fpdfp.declarative import runner
 
-    again = "; the same command with --resume goes on" if "resume" in options else "; the same command goes on"
-    with told(again), told_warnings():
-        outcome: Outcome = runner(file, output, assignments or [], live=live, **options)
+    again = "; the same command with --resume goes on" if jobs == 0 else "; the same command goes on"
+    with report_errors(again), runner.show_warnings():
+        outcome = runner.run_file(file, output, assignments or [], live=live, quiet=quiet, resume=resume, jobs=jobs)
     if as_json:
         _print_json(outcome.document())
     else:
@@ -125,7 +121,7 @@ def compare(
 
     Example: fpdfp compare runs/breast-cancer/seed-0 runs/other/seed-0
     """
-    with told():
+    with report_errors():
         from fpdfp.declarative import comparison
 
         found = comparison.compare(first, second)

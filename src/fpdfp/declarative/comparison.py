@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp._units import format_bits
-from fpdfp.declarative import execute, results
+from fpdfp.declarative import results, runner
 from fpdfp.engines.history import SENT
 from fpdfp.errors import RunFolderError
 from fpdfp.runs import SavedRun, find, load
@@ -21,8 +21,8 @@ def compare(first: Path, second: Path) -> dict[str, Any]:
     """Return what a program may want to know of two runs."""
     runs = [_one(path) for path in (first, second)]
     return {
-        "runs": [{"folder": str(run.path), "method": run.info.get("method"), **execute.summary(run)} for run in runs],
-        "settings": {key: list(values) for key, values in execute.differences(runs[0].config, runs[1].config).items()},
+        "runs": [{"folder": str(run.path), "method": run.info.get("method"), **runner.summary(run)} for run in runs],
+        "settings": {key: list(values) for key, values in runner.differences(runs[0].config, runs[1].config).items()},
         "reached": _reached(runs),
     }
 

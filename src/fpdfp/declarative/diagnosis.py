@@ -16,6 +16,7 @@ from fpdfp import __version__
 from fpdfp.ct.device import device_name, missing_gpu
 from fpdfp.datasets import _folders
 from fpdfp.datasets.registry import REGISTRY
+from fpdfp.declarative import pool
 
 REQUIRED = ("numpy", "scipy", "scikit-learn", "numba", "rich", "typer", "matplotlib", "pooch")
 #: Packages that some parts need: the module, what it is for, and the packages to install, in the versions that fit.
@@ -24,6 +25,7 @@ OPTIONAL = {
     "ray": ("clients in the actors of a cluster", "ray>=2.40,<3"),
     "flwr": ("federations across organisations", "flwr>=1.41,<1.43"),
     "pyarrow": ("Parquet files", "pyarrow>=15"),
+    "h5py": ("volumes in MATLAB files of version 7.3", "h5py>=3.10"),
     "constriction": ("another entropy code", "constriction>=0.5,<0.6"),
     "pandas": ("histories as data frames", "pandas>=2.2"),
     "polars": ("Polars frames for the estimators", "polars>=1.20"),
@@ -43,7 +45,7 @@ def diagnose() -> dict[str, Any]:
         "python": {"version": platform.python_version(), "executable": sys.executable},
         "platform": platform.platform(),
         "packages": {name: _version(name) for name in REQUIRED},
-        "cores": {"all": os.cpu_count(), "usable": _usable_cores()},
+        "cores": {"all": os.cpu_count(), "usable": pool.cores()},
         "memory_bytes": _memory(),
         "gpu": _gpu(),
         "optional": {name: _optional(name) for name in OPTIONAL},
@@ -65,10 +67,6 @@ def _optional(module: str) -> dict[str, Any]:
     there = importlib.util.find_spec(module) is not None
     version = (_version(module) or _version(DISTRIBUTIONS.get(module, module))) if there else None
     return {"installed": there, "version": version, "for": what, "get": None if there else command}
-
-
-def _usable_cores() -> int | None:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def _memory() -> dict[str, int | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -55,7 +55,7 @@ class Document:
             raise SettingsError(f"{path} cannot be read: {error.strerror or error}") from None
         return cls(path, data, {key: f"{path}, line {line}" for key, line in _lines(text, data).items()})
 
-    def changed(self, changes: Mapping[Key, Any], places: Mapping[Key, str]) -> Document:
+    def replace(self, changes: Mapping[Key, Any], places: Mapping[Key, str]) -> Document:
         """Return the document with other values for some keys, told to be elsewhere."""
         data = _copy(self.data)
         for key, value in changes.items():
@@ -71,6 +71,25 @@ class Document:
             if not any(key[: len(changed)] == changed for changed in changes)
         }
         return Document(self.path, data, kept | dict(places))
+
+    def assign(self, assignments: Sequence[str]) -> Document:
+        """Return the document with other values for some keys, given as texts KEY=VALUE.
+
+        A value is TOML; what is not is a text, so that quotes can be left out: ``method.kind=FedAvg``.
+        """
+        changes: dict[Key, Any] = {}
+        places: dict[Key, str] = {}
+        for text in assignments:
+            name, equals, value = text.partition("=")
+            key = split_key(name.strip())
+            if not equals or not key:
+                raise SettingsError(f"--set {text}: must be KEY=VALUE, such as run.rounds=50")
+            try:
+                changes[key] = tomllib.loads(f"value = {value}")["value"]
+            except tomllib.TOMLDecodeError:
+                changes[key] = value.strip()
+            places[key] = f"--set {text}"
+        return self.replace(changes, places)
 
     def without(self, section: str) -> Document:
         """Return the document without a section."""

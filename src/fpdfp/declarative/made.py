@@ -1,12 +1,14 @@
-"""Methods, compressors and what they take, made by name from settings; what is accepted follows from the classes."""
+"""Methods, compressors and what they take, made by name from settings; what is accepted follows from their fields."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import re
+import typing
 from collections.abc import Mapping
-from types import ModuleType
+from types import ModuleType, NoneType, UnionType
 from typing import Any
 
 from fpdfp import compress, methods, steps
@@ -16,13 +18,10 @@ from fpdfp.methods import InnerSolve, Method
 
 
 def _of(module: ModuleType, base: type) -> dict[str, type]:
-    """Return the classes of a module that are of a kind and can be made."""
+    """Return the public classes of a module that are of a kind and can be made."""
+    public = getattr(module, "__all__", vars(module))
     found = {name: one for name, one in vars(module).items() if isinstance(one, type) and issubclass(one, base)}
-    return {name: one for name, one in sorted(found.items()) if not inspect.isabstract(one) and name in _public(module)}
-
-
-def _public(module: ModuleType) -> list[str]:
-    return list(getattr(module, "__all__", vars(module)))
+    return {name: one for name, one in sorted(found.items()) if not inspect.isabstract(one) and name in public}
 
 
 METHODS = _of(methods, Method)
@@ -34,10 +33,39 @@ INNER: dict[str, type] = {
 }
 
 
-def parameters(kind: type) -> dict[str, Any]:
-    """Return what a class takes and the default of each; a field that it does not show is its own affair."""
-    fields = dataclasses.fields(kind)
-    return {field.name: field.default for field in fields if field.init and field.repr}
+class Parameter(typing.NamedTuple):
+    """A field of a class: its default, and the types that it may have."""
+
+    default: Any
+    kinds: tuple[Any, ...]
+
+    def convert(self, value: Any) -> Any:
+        """Return a value of a file as the field has it: a list is a tuple there, and the word "none" None."""
+        if isinstance(value, list) and any(typing.get_origin(one) is tuple for one in self.kinds):
+            return tuple(value)
+        return None if value == "none" and NoneType in self.kinds else value
+
+    @property
+    def tables(self) -> dict[str, type]:
+        """The classes that a table may stand for."""
+        classes = tuple(one for one in self.kinds if isinstance(one, type))
+        return {name: one for name, one in INNER.items() if issubclass(one, classes)}
+
+
+def alternatives(hint: Any) -> tuple[Any, ...]:
+    """Return the types of a union, or the one type that a hint is."""
+    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, UnionType) else (hint,)
+
+
+@functools.cache
+def parameters(kind: Any) -> dict[str, Parameter]:
+    """Return what a class takes, from the types of its fields."""
+    hints = typing.get_type_hints(kind)
+    return {
+        field.name: Parameter(field.default, alternatives(hints[field.name]))
+        for field in dataclasses.fields(kind)
+        if field.init
+    }
 
 
 def check(table: Table, classes: Mapping[str, type], words: tuple[str, ...]) -> Any:
@@ -52,32 +80,38 @@ def check(table: Table, classes: Mapping[str, type], words: tuple[str, ...]) -> 
     accepted = parameters(classes[kind])
     table.accept(["kind", *accepted], what="parameter")
     given = {}
-    for name, default in accepted.items():
-        if name in table.values:
-            given[name] = _value(table, name)
-        elif default is dataclasses.MISSING:
+    for name, one in accepted.items():
+        value = table.values.get(name)
+        if isinstance(value, dict) and one.tables:
+            given[name] = check(Table(table.document, (*table.path, name), value), one.tables, ())
+        elif name in table.values:
+            given[name] = one.convert(value)
+        elif one.default is dataclasses.MISSING:
             table.document.fail((*table.path, name), f"{table.title} must have the key {name!r} for {kind}")
     try:
         made = classes[kind](**given)
     except (TypeError, ValueError) as error:
-        table.document.fail((*table.path, _named(str(error), accepted)), f"{'.'.join(table.path)}: {error}")
+        table.document.fail((*table.path, argument(error, accepted) or "kind"), f"{'.'.join(table.path)}: {error}")
     table.resolved.update(plain(made))
     return made
 
 
-def _named(message: str, accepted: Mapping[str, Any]) -> str:
-    """Return the parameter that an error is about: its first word."""
-    first = re.match(r"\w+", message)
-    return first[0] if first is not None and first[0] in accepted else "kind"
+def check_messages(table: Table) -> None:
+    """Check what is sent: a compressor, a word, or a section for each of the arrays of a message."""
+    if table.values and all(isinstance(one, dict) for one in table.values.values()):
+        for name, values in table.values.items():
+            part = Table(table.document, (*table.path, name), values)
+            check(part, COMPRESSORS, ("none",))
+            table.resolved[name] = part.resolved
+    else:
+        check(table, COMPRESSORS, ("automatic", "none"))
 
 
-def _value(table: Table, name: str) -> Any:
-    value = table.values[name]
-    if isinstance(value, dict):
-        return check(Table(table.document, (*table.path, name), value), INNER, ())
-    if isinstance(value, list):
-        return tuple(value)
-    return None if value == "none" else value
+def argument(error: Exception, known: Mapping[str, Any]) -> str | None:
+    """Return the argument that an error is about, if it is known: what it says itself, or else its first word."""
+    first = re.match(r"[\w.]+", str(error))
+    name = getattr(error, "argument", None) or (first[0] if first else "")
+    return name if name in known else None
 
 
 def plain(made: Any) -> dict[str, Any]:
@@ -86,10 +120,8 @@ def plain(made: Any) -> dict[str, Any]:
     >>> plain(compress.TopK(k=3))["k"]
     3
     """
-    return {
-        "kind": type(made).__name__,
-        **{name: _plain(getattr(made, name)) for name in parameters(type(made))},
-    }
+    kind: Any = type(made)
+    return {"kind": kind.__name__, **{name: _plain(getattr(made, name)) for name in parameters(kind)}}
 
 
 def _plain(value: Any) -> Any:
@@ -102,10 +134,17 @@ def _plain(value: Any) -> Any:
 
 def remake(settings: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
     """Make what checked settings say."""
-    given = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            given[name] = remake(value, INNER)
-        elif name != "kind":
-            given[name] = tuple(value) if isinstance(value, list) else None if value == "none" else value
-    return classes[settings["kind"]](**given)
+    kind = classes[settings["kind"]]
+    return kind(**{
+        name: remake(settings[name], one.tables) if isinstance(settings[name], Mapping) else one.convert(settings[name])
+        for name, one in parameters(kind).items()
+    })  # fmt: skip
+
+
+def remake_messages(settings: Mapping[str, Any]) -> Any:
+    """Make what checked settings say of messages, as ``fpdfp.solve`` takes it."""
+    if "kind" not in settings:
+        return {name: remake_messages(one) for name, one in settings.items()}
+    if settings["kind"] in ("automatic", "none"):
+        return "auto" if settings["kind"] == "automatic" else None
+    return remake(settings, COMPRESSORS)

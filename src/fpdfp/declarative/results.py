@@ -66,18 +66,8 @@ def table(title: str, lines: Sequence[dict[str, Any]]) -> Any:
 
     metrics = list(dict.fromkeys(name for line in lines for name in line if name not in PLAIN))
     if len(lines) <= FEW:
-        names = [
-            "status",
-            "rounds",
-            "objective",
-            "relative error",
-            *metrics,
-            "total up",
-            "total down",
-            "evaluation up",
-            "evaluation down",
-            "seconds",
-        ]
+        sent = ["total up", "total down", "evaluation up", "evaluation down"]
+        names = ["status", "rounds", "objective", "relative error", *metrics, *sent, "seconds"]
         cells = [_cells(line, names) for line in lines]
         found = Table("", *(escape(str(line["name"])) for line in lines), title=escape(title))
         for name, *row in zip(names, *cells, strict=True):

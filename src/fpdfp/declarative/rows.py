@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,12 +12,24 @@ import fpdfp
 from fpdfp import datasets
 from fpdfp._typing import Array
 from fpdfp.datasets import FeatureGraph, feature_graph
-from fpdfp.declarative.build import Built, dealt
+from fpdfp.declarative.build import Built, deal, make_penalty
 from fpdfp.declarative.document import SettingsError
 from fpdfp.runs import linear_model
 
 #: How near the reference is to the minimum, relative to it.
 TOLERANCE = 1e-10
+
+
+@dataclasses.dataclass(frozen=True)
+class BuiltRows(Built):
+    """A problem on rows: with those for training and for testing, their labels as the loss has them, and the graph."""
+
+    features: Any = None
+    labels: Any = None
+    test_features: Any = None
+    test_labels: Any = None
+    graph: FeatureGraph | None = None
+    l2: float = 0.0
 
 
 class Rows(NamedTuple):
@@ -29,22 +42,24 @@ class Rows(NamedTuple):
     classes: list[str] | None
 
 
-def build(settings: dict[str, Any]) -> Built:
+def build(settings: dict[str, Any]) -> BuiltRows:
     """Make the problem."""
     data, loss = settings["data"], settings["loss"]
     rows = load(data)
     targets, classes = _targets(rows, loss["kind"])
-    train, test = _parts(len(targets), data)
+    train, test = _split_rows(len(targets), data)
     X = rows.X
     if data["standardize"]:
-        X = _standardized(X, X[train])
+        X = _standardize(X, X[train])
     graph = _graph(settings["operator"], X[train])
     names, intercept = rows.names, None
     if data["intercept"]:
-        X, names, intercept = _with_ones(X), [*names, "intercept"], X.shape[1]
+        X, names, intercept = _add_ones(X), [*names, "intercept"], X.shape[1]
     site = None if rows.site is None else rows.site[train]
-    owners = dealt(settings["split"], len(train), rows.y[train], site)
-    given: dict[str, Any] = {"clients": owners, "l2": loss["l2"], "feature_names": names}
+    owners = deal(settings["split"], len(train), np.arange, rows.y[train], site)
+    given: dict[str, Any] = {"clients": owners, "l2": loss["l2"]}
+    if data["share_names"]:
+        given["feature_names"] = names
     if settings["split"]["kind"] == "by_column" and site is not None:
         given["clients"] = site
     losses: fpdfp.losses.Losses
@@ -58,12 +73,14 @@ def build(settings: dict[str, Any]) -> Built:
     penalty = _penalty(settings["penalty"], settings["operator"], losses.shape, matrix)
     linop = matrix if matrix is None or len(losses.shape) == 1 else fpdfp.linops.EachRow(matrix, losses.shape[0])
     problem = fpdfp.Problem(losses, penalty, linop, weights=settings["split"]["weights"])
-    return Built(
+    return BuiltRows(
         problem,
         _metrics(loss["kind"], X[test], targets[test]) if len(test) else {},
         lambda: fpdfp.reference_solution(problem, tol=TOLERANCE).objective,
         linear_model(names, intercept=intercept, graph=graph, classes=classes, standardized=bool(data["standardize"])),
-    )
+        features=X[train], labels=targets[train], test_features=X[test], test_labels=targets[test], graph=graph,
+        l2=loss["l2"],
+    )  # fmt: skip
 
 
 def load(data: dict[str, Any]) -> Rows:
@@ -105,22 +122,23 @@ def _targets(rows: Rows, loss: str) -> tuple[Array, list[str] | None]:
     return (np.where(codes == 1, 1.0, -1.0) if loss == "logistic" else codes.astype(np.float64)), classes
 
 
-def _parts(count: int, data: dict[str, Any]) -> tuple[Array, Array]:
+def _split_rows(count: int, data: dict[str, Any]) -> tuple[Array, Array]:
     """Return the numbers of the rows for training and for testing."""
-    kept = round((1.0 - data["test"]) * count)
+    test = data["test"]
+    kept = count - test if isinstance(test, int) else round((1.0 - test) * count)
     if kept >= count:
         return np.arange(count), np.arange(0)
     return datasets.splits.train_test(count, max(kept, 1), seed=data["seed"])
 
 
-def _standardized(X: Array, training: Array) -> Array:
+def _standardize(X: Array, training: Array) -> Array:
     """Return columns of mean 0 and variance 1 over the rows for training; constant ones are centred alone."""
     spread = training.std(axis=0)
     scaled: Array = (X - training.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     return scaled
 
 
-def _with_ones(X: Any) -> Any:
+def _add_ones(X: Any) -> Any:
     if isinstance(X, np.ndarray):
         return np.column_stack([X, np.ones(len(X))])
     import scipy.sparse
@@ -149,15 +167,13 @@ def _matrix(operator: dict[str, Any], features: int, columns: int, graph: Featur
     elif operator["kind"] == "difference":
         if features < 2:
             raise SettingsError("operator.kind is 'difference', which needs at least two features")
-        matrix = scipy.sparse.diags_array(
-            [-np.ones(features - 1), np.ones(features - 1)], offsets=[0, 1], shape=(features - 1, features)
-        ).tocsr()
+        matrix = gradient([features])[:-1]
     elif operator["kind"] == "gradient":
         if int(np.prod(operator["shape"])) != features:
             raise SettingsError(f"operator.shape must have {features} entries, one a feature, got {operator['shape']}")
         matrix = gradient(operator["shape"])
     else:
-        matrix = _from_file(Path(operator["file"]))
+        matrix = _read_matrix(Path(operator["file"]))
         if matrix.shape[1] not in (features, columns):
             raise SettingsError(
                 f"operator.file must hold a matrix with {features} columns, one a feature, got {matrix.shape}"
@@ -187,7 +203,7 @@ def gradient(shape: list[int]) -> Any:
     return scipy.sparse.vstack(parts).tocsr()
 
 
-def _from_file(path: Path) -> Any:
+def _read_matrix(path: Path) -> Any:
     """Read a matrix: SciPy's .npz or NumPy's with one array, or Matrix Market."""
     import scipy.io
     import scipy.sparse
@@ -207,15 +223,8 @@ def _from_file(path: Path) -> Any:
 
 
 def _penalty(penalty: dict[str, Any], operator: dict[str, Any], shape: Any, matrix: Any) -> fpdfp.penalties.Penalty:
-    kind = penalty["kind"]
-    if kind == "none":
-        return fpdfp.penalties.Zero()
-    if kind == "l1":
-        return fpdfp.penalties.L1(penalty["weight"])
-    if kind == "box":
-        return fpdfp.penalties.Box(penalty["lower"], penalty["upper"])
-    if kind == "non-negative":
-        return fpdfp.penalties.NonNegative()
+    if penalty["kind"] != "group":
+        return make_penalty(penalty)
     entries = shape[-1] if matrix is None else matrix.shape[0]
     size = penalty["size"]
     if size != "automatic":

@@ -1,70 +1,183 @@
-"""Problems on scans: a phantom or a volume, its noisy projections, who holds which views, and a penalty."""
+"""Problems on scans: a phantom or a volume, its noisy projections, who holds which views, and a penalty.
+
+    printed:  min  ½ ‖A x − b‖² + g(Bx)
+    mean:     min  1/V Σ_views a/2 ‖A_view x − b_view‖² + g(Bx)
+
+``printed`` is the paper's model: a plain sum over all rays, voxels with a side of 1, b = A x₀ + noise with the very A
+that reconstructs. ``mean`` is a variant for which a total variation with the weight 10⁻³ is about what gives the best
+image: a mean over the V views and an integral over the panel (a is the area of a pixel, seen at the axis, in faces of
+voxels), and voxels with a side of 0.1, so that line integrals are a few units, as those of scans are. The projections
+of phantoms are then their exact line integrals.
+
+The source goes round the volume at 4 times its width; the panel is 6 times its width away from the source and just sees
+the volume.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import fpdfp
 from fpdfp import ct
-from fpdfp._array import to_host
+from fpdfp._array import namespace, to_host
+from fpdfp._typing import Array, IntArray
 from fpdfp.ct.device import module_for, moved
-from fpdfp.declarative.build import Built, dealt
-from fpdfp.experiments.ct_setting import MEAN, Scan, fitted
+from fpdfp.ct.geometry import ConeBeam
+from fpdfp.declarative.build import Built, deal, make_penalty
+from fpdfp.declarative.settings import MEAN, PRINTED
 
+#: The side of a voxel.
+VOXELS = {PRINTED: 1.0, MEAN: 0.1}
 #: Iterations for the minimum, and the relative change at which they end.
 ITERATIONS, ENOUGH = 100, 1e-6
+SAME_PROJECTOR = "its line integrals are those of the projector that reconstructs"
 
 
-def build(settings: dict[str, Any]) -> Built:
-    """Make the problem; distances and the weight of a ray are those of ``fpdfp reproduce ct --model mean``."""
-    data, penalty = settings["data"], settings["penalty"]
-    nx, ny, nz = data["shape"]
-    nu, nv = data["detector"]
-    size = Scan("declared", (nx, ny, nz), (nu, nv), data["views"], 0, 0, MEAN)
-    geometry, module = size.geometry, module_for(data["device"])
-    if "volume" in data:
-        truth = fitted(ct.load_volume(Path(data["volume"])).data, size.volume)
-        clean = to_host(ct.XRayTransform(geometry).apply(moved(truth, module)))
-    else:
-        kind = ct.phantoms.thorax if data["phantom"] == "thorax" else ct.phantoms.shepp_logan
-        phantom = kind(geometry)
-        truth = phantom.volume(geometry)
-        top = truth.max()
-        truth, clean = truth / top, phantom.project(geometry) / top
-    noise = np.random.default_rng(data["seed"]).standard_normal(clean.shape, dtype=np.float32)
-    noisy = moved((clean + np.float32(data["noise"]) * noise).astype(np.float32), module)
-    owners = dealt(settings["split"], size.views)
-    losses = ct.ProjectionLosses(noisy, geometry, clients=owners, l2=settings["loss"]["l2"], scale="sum")
-    weights = np.full(losses.n_clients, size.weight)
-    problem = fpdfp.Problem(losses, _penalty(penalty), _map(penalty, size), weights=weights)
-    there = moved(truth, module)
+class Scan(NamedTuple):
+    """The model and the size of a scan: voxels, pixels, views."""
 
-    def reference() -> float:
-        # x ≥ 0 is not asked for, and so the minimum is that of the problem.
-        tv = penalty["weight"] / (size.views * size.weight)
+    model: str
+    volume: tuple[int, int, int]
+    detector: tuple[int, int]
+    views: int
+
+    @property
+    def voxel(self) -> float:
+        """The side of a voxel."""
+        return VOXELS[self.model]
+
+    @property
+    def geometry(self) -> ConeBeam:
+        """The scan."""
+        source, panel = self.distances
+        return ConeBeam.circular(
+            self.volume, self.detector, views=self.views, source=source, panel=panel, voxel=self.voxel, pixel="fit"
+        )
+
+    @property
+    def distances(self) -> tuple[float, float]:
+        """From the source to the axis and to the panel."""
+        width = self.voxel * self.volume[0]
+        return 4 * width, 6 * width
+
+    @property
+    def pixel_area(self) -> float:
+        """The area of a pixel, seen at the axis, in faces of voxels."""
+        geometry, (source, panel) = self.geometry, self.distances
+        area = float(np.linalg.norm(geometry.u[0]) * np.linalg.norm(geometry.v[0]))
+        return area * (source / panel) ** 2 / self.voxel**2
+
+    @property
+    def weight(self) -> float:
+        """The factor of a ray's ½ (Ax − b)² in the objective."""
+        return 1.0 if self.model == PRINTED else self.pixel_area / self.views
+
+
+@dataclasses.dataclass(frozen=True)
+class BuiltScan(Built):
+    """A problem on a scan: with the noisy projections, who holds each view, and what tells it apart from others.
+
+    ``there`` is the truth on the device of the projections; ``source`` and ``kind`` say what it is and what its
+    projections are.
+    """
+
+    scan: Any = None
+    geometry: Any = None
+    projections: Any = None
+    owner: Any = None
+    there: Any = None
+    tv: float = 0.0
+    source: str = ""
+    kind: str = ""
+
+    @property
+    def middle(self) -> int:
+        """The slice that is shown."""
+        return int(self.scan.volume[2] // 2)
+
+    def psnr(self, x: Array) -> float:
+        """PSNR of a volume, in dB; the truth's values are from 0 to 1."""
+        return ct.psnr(x, self.there, peak=1.0)
+
+    def slice_psnr(self, x: Array) -> float:
+        """PSNR of the middle slice of a volume, in dB, with the same peak of 1."""
+        return ct.psnr(x[:, :, self.middle], self.there[:, :, self.middle], peak=1.0)
+
+    def reconstruct(self) -> Any:
+        """Minimise with all views in one place; x ≥ 0 is not asked for, and so the minimum is that of the problem."""
         found = ct.reconstruct(
-            noisy, geometry, tv=tv, nonnegative=False, iterations=ITERATIONS, tol=ENOUGH, progress=False,
-            device="cpu" if module is np else "cuda",
+            self.projections, self.geometry, tv=self.tv / (self.scan.views * self.scan.weight), nonnegative=False,
+            iterations=ITERATIONS, tol=ENOUGH, progress=False,
+            device="cpu" if namespace(self.projections) is np else "cuda",
         )  # fmt: skip
         if found.status == "interrupted":
             raise KeyboardInterrupt
-        return problem.objective(found.volume)
+        return found
 
-    return Built(
-        problem, {"psnr": lambda x: ct.psnr(x, there, peak=1.0)}, reference, truth=to_host(truth), voxel=size.voxel
+
+def build(settings: dict[str, Any]) -> BuiltScan:
+    """Make the problem."""
+    data, penalty = settings["data"], settings["penalty"]
+    scan = Scan(data["model"], tuple(data["shape"]), tuple(data["detector"]), data["views"])
+    geometry, module = scan.geometry, module_for(data["device"])
+    clean: Array | None = None
+    kind = SAME_PROJECTOR
+    if "volume" in data:
+        file = Path(data["volume"])
+        truth, source = fit_volume(ct.load_volume(file).data, scan.volume), f"a slab of {file.name}"
+    else:
+        phantom = (ct.phantoms.thorax if data["phantom"] == "thorax" else ct.phantoms.shepp_logan)(geometry)
+        truth, source = phantom.volume(geometry), f"the analytic {data['phantom']} phantom"
+        top = truth.max()
+        truth = truth / top
+        if scan.model == MEAN:
+            clean, kind = phantom.project(geometry) / top, "its line integrals are exact"
+    there = moved(truth, module)
+    if clean is None:
+        clean = ct.XRayTransform(geometry).apply(there)
+    generator = np.random.default_rng(data["seed"])
+    noise = generator.standard_normal(clean.shape, dtype=np.float32) * np.float32(data["noise"])
+    noisy = moved(clean, module).astype(np.float32) + moved(noise, module)
+    owner = deal(settings["split"], scan.views, generator.permutation)
+    problem = make_problem(noisy, scan, owner, penalty, settings["loss"]["l2"])
+    built = BuiltScan(
+        problem, {}, lambda: problem.objective(built.reconstruct().volume), truth=to_host(truth), voxel=scan.voxel,
+        scan=scan, geometry=geometry, projections=noisy, owner=owner, there=there, tv=penalty.get("weight", 0.0),
+        source=source, kind=kind,
     )  # fmt: skip
+    built.metrics["psnr"] = built.psnr
+    return built
 
 
-def _penalty(penalty: dict[str, Any]) -> fpdfp.penalties.Penalty:
-    if penalty["kind"] == "tv":
-        return fpdfp.penalties.GroupL12(penalty["weight"], axis=0)
-    if penalty["kind"] == "box":
-        return fpdfp.penalties.Box(penalty["lower"], penalty["upper"])
-    return fpdfp.penalties.NonNegative() if penalty["kind"] == "non-negative" else fpdfp.penalties.Zero()
+def make_problem(projections: Array, scan: Scan, owner: IntArray, penalty: dict[str, Any], l2: float) -> fpdfp.Problem:
+    """The problem among the owners of the views."""
+    losses = ct.ProjectionLosses(projections, scan.geometry, clients=owner, l2=l2, scale="sum")
+    linop = fpdfp.linops.Gradient(scan.volume) if penalty["kind"] == "tv" else None
+    return fpdfp.Problem(losses, make_penalty(penalty), linop, weights=np.full(losses.n_clients, scan.weight))
 
 
-def _map(penalty: dict[str, Any], size: Scan) -> fpdfp.linops.LinOp | None:
-    return fpdfp.linops.Gradient(size.volume) if penalty["kind"] == "tv" else None
+def fit_volume(volume: Any, shape: tuple[int, int, int]) -> Array:
+    """Return a volume on a grid of another shape, with values from 0 to 1.
+
+    In x and y the whole is resampled; along z it is a slab around the middle, as wide as it is high in proportion.
+    """
+    from scipy.ndimage import uniform_filter, zoom
+
+    whole: Array = np.asarray(volume, dtype=np.float32)
+    # Slices as thick as the voxels of the new grid are wide.
+    slices = min(whole.shape[2], round(shape[2] * whole.shape[0] / shape[0]))
+    first = (whole.shape[2] - slices) // 2
+    slab = whole[:, :, first : first + slices]
+    if slab.shape != shape:
+        ratios = [wanted / have for wanted, have in zip(shape, slab.shape, strict=True)]
+        smooth = uniform_filter(slab, [max(1, round(1 / ratio)) for ratio in ratios])
+        slab = zoom(smooth, ratios, order=1, mode="nearest", grid_mode=True)
+    low, high = float(slab.min()), float(slab.max())
+    if not high > low:
+        raise ValueError("volume must not have the same value everywhere")
+    scaled: Array = ((slab - low) / (high - low)).astype(np.float32)
+    return scaled

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import math
 import re
+import typing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fpdfp.declarative import made
 from fpdfp.declarative.document import Document, Key, split_key
 from fpdfp.declarative.table import REQUIRED, Table, shown
+from fpdfp.engines.options import RunOptions
 from fpdfp.methods import Method
 from fpdfp.rng import MAX_ROUNDS
 
@@ -23,6 +27,14 @@ SPLITS = ("iid", "by_label", "by_column", "by_quantity", "dirichlet")
 #: Splits that can deal out views, which have no labels.
 SPLITS_OF_VIEWS = ("iid", "by_quantity")
 MOST_SETTINGS = 10_000
+#: Models of scans: the data term is a plain sum over rays as the paper prints it, or scaled to a mean.
+PRINTED, MEAN = MODELS = ("printed", "mean")
+#: Options of a run that are no keys of ``[run]``: they have a section, or are the runner's.
+NOT_IN_RUN = ("compressor", "downlink", "seed", "x0", "metrics", "callbacks", "checkpoint", "resume", "progress")
+#: What stands in a file for None, and the default of what must be given.
+DEFAULTS: dict[str, Any] = {
+    "rounds": 100, "clients_per_round": "all", "evaluate_every": "automatic", "checkpoint_every": "automatic",
+}  # fmt: skip
 
 #: Checked settings: sections of plain values, all defaults written out.
 Settings = dict[str, Any]
@@ -54,9 +66,13 @@ def read(path: str | Path, assignments: list[str] | None = None) -> list[Case]:
 
     ``assignments`` are texts KEY=VALUE that go before what the file says.
     """
-    from fpdfp.declarative.assignments import assigned
+    return cases(Document.read(Path(path)).assign(assignments or []))
 
-    return cases(assigned(Document.read(Path(path)), assignments or []))
+
+def declare(path: Path, changes: Mapping[str, Any]) -> Settings:
+    """Return the settings of a file in which some keys, written with dots, have other values."""
+    document = Document.read(path)
+    return check(document.replace({split_key(key): value for key, value in changes.items()}, {}))
 
 
 def cases(document: Document) -> list[Case]:
@@ -68,7 +84,7 @@ def cases(document: Document) -> list[Case]:
     for values in itertools.product(*(values for values, _ in swept.values())):
         changes = dict(zip(swept, values, strict=True))
         places = {key: place for key, (_, place) in swept.items()}
-        changed = base.changed(changes, places)
+        changed = base.replace(changes, places)
         settings = check(changed)
         label = _label(changes)
         if label in labels:
@@ -133,64 +149,63 @@ def check(document: Document) -> Settings:
     if kind == "ct":
         if "operator" in document.data:
             document.fail(("operator",), '[operator] is for tables: with data.kind = "ct" it follows from the penalty')
-        _ct(tables)
+        _check_scan(tables)
     else:
-        _rows(tables)
+        _check_rows(tables)
     method = made.check(tables["method"], made.METHODS, ("automatic",))
-    for messages in ("compressor", "downlink"):
-        made.check(tables[messages], made.COMPRESSORS, ("automatic", "none"))
-    _run(tables["run"], kind, tables, method)
+    made.check_messages(tables["compressor"])
+    made.check(tables["downlink"], made.COMPRESSORS, ("automatic", "none"))
+    _check_run(tables["run"], kind, tables, method)
+    for section in ("data", "split", "loss", "operator", "penalty", "run"):
+        tables[section].accept()
     return {"name": name, **{key: table.resolved for key, table in tables.items() if table.resolved}}
 
 
-def _rows(tables: dict[str, Table]) -> None:
+def _check_rows(tables: dict[str, Table]) -> None:
     """Check the sections of an experiment on rows of features."""
-    data = tables["data"]
-    if "file" in data.values and "name" in data.values:
-        data.fail("file", "cannot be given beside data.name: the rows come from one of them")
-    common = ["kind", "test", "standardize", "intercept", "seed"]
-    sparse = False
-    if "file" in data.values:
-        table = data.text("file").lower().endswith(TABLES)
-        own = ["label", "site", "drop", "categories"] if table else ["features"]
-        data.accept(["file", *own, *common])
+    data, loss = tables["data"], tables["loss"]
+    if data.gives("file"):
+        if data.gives("name"):
+            data.fail("file", "cannot be given beside data.name: the rows come from one of them")
         data.file("file")
-        sparse = not table
-        if table:
+        sparse = not data.resolved["file"].lower().endswith(TABLES)
+        if not sparse:
             data.text("label")
-            if "site" in data.values:
+            if data.gives("site"):
                 data.text("site")
             data.texts("drop", [])
             data.text("categories", "error", ["error", "onehot"])
-        elif "features" in data.values:
+        elif data.gives("features"):
             data.integer("features", at_least=1)
     else:
-        data.accept(["name", "file", "directory", *common])
         sparse = data.text("name", REQUIRED, NAMED) in SPARSE
-        if "directory" in data.values:
+        if data.gives("directory"):
             if not sparse:
                 data.fail("directory", f"is for {' and '.join(SPARSE)}, which may lie in a folder")
             data.file("directory", folder=True)
-    data.real("test", 0.2, at_least=0.0, below=1.0)
+    if type(data.values.get("test")) is int and data.values["test"] > 0:
+        data.integer("test")
+    else:
+        data.real("test", 0.2, at_least=0.0, below=1.0)
     if data.flag("standardize", not sparse) and sparse:
         data.fail("standardize", "must be false for sparse rows, which centring would fill")
     data.flag("intercept", True)
+    data.flag("share_names", True)
     data.integer("seed", 0)
-    _split(tables["split"], SPLITS, data)
-    loss = tables["loss"]
-    loss.accept(["kind", "l2"])
+    _check_split(tables["split"], SPLITS, data)
+    tables["split"].text("weights", "uniform", ["uniform", "samples"])
     loss.text("kind", "logistic", ["logistic", "least-squares", "softmax"])
     loss.real("l2", 1e-3, at_least=0.0)
-    _operator(tables["operator"], data)
-    _penalty(tables["penalty"], ("l1", "group", "box", "non-negative", "none"))
+    _check_operator(tables["operator"], data)
+    _check_penalty(tables["penalty"], ("l1", "group", "box", "non-negative", "none"))
 
 
-def _ct(tables: dict[str, Table]) -> None:
+def _check_scan(tables: dict[str, Table]) -> None:
     """Check the sections of an experiment on a scan."""
-    data = tables["data"]
-    data.accept(["kind", "phantom", "volume", "shape", "detector", "views", "noise", "seed", "device"])
-    if "volume" in data.values:
-        if "phantom" in data.values:
+    data, loss = tables["data"], tables["loss"]
+    data.text("model", MEAN, MODELS)
+    if data.gives("volume"):
+        if data.gives("phantom"):
             data.fail("phantom", "cannot be given beside data.volume: the truth is one of them")
         data.file("volume")
     else:
@@ -201,39 +216,31 @@ def _ct(tables: dict[str, Table]) -> None:
     data.real("noise", 0.1, at_least=0.0)
     data.integer("seed", 0)
     data.text("device", "cpu", ["cpu", "cuda", "auto"])
-    _split(tables["split"], SPLITS_OF_VIEWS, None)
-    loss = tables["loss"]
-    loss.accept(["kind", "l2"])
+    _check_split(tables["split"], SPLITS_OF_VIEWS, data)
     loss.text("kind", "least-squares", ["least-squares"])
     loss.real("l2", 0.0, at_least=0.0)
-    _penalty(tables["penalty"], ("tv", "non-negative", "box", "none"))
+    _check_penalty(tables["penalty"], ("tv", "non-negative", "box", "none"))
 
 
-def _split(split: Table, kinds: tuple[str, ...], data: Table | None) -> None:
+def _check_split(split: Table, kinds: tuple[str, ...], data: Table) -> None:
     if isinstance(split.values.get("kind"), str):
         split.values = {**split.values, "kind": split.values["kind"].replace("-", "_")}
     kind = split.text("kind", "iid", kinds)
-    own = {"by_column": [], "iid": ["clients", "seed"], "by_label": ["clients"]}.get(
-        kind, ["clients", "concentration", "at_least", "seed"]
-    )
-    split.accept(["kind", *own] if data is None else ["kind", *own, "weights"])
-    if kind == "by_column" and (data is None or "site" not in data.values):
-        split.fail("kind", "is 'by_column', which needs data.site: the column of the file that says who holds a row")
-    if "clients" in own:
-        split.integer("clients", 10, at_least=1)
-    if "concentration" in own:
+    if kind == "by_column":
+        if "site" not in data.values:
+            split.fail("kind", "is 'by_column', which needs data.site: the column that says who holds a row")
+        return
+    split.integer("clients", 10, at_least=1)
+    if kind == "iid":
+        split.integer_or("seed", "data", 0, at_least=0)
+    elif kind != "by_label":
         split.real("concentration", 0.5, above=0.0)
         split.integer("at_least", 1, at_least=1)
-    if "seed" in own:
         split.integer("seed", 0)
-    if data is not None:
-        split.text("weights", "uniform", ["uniform", "samples"])
 
 
-def _operator(operator: Table, data: Table) -> None:
+def _check_operator(operator: Table, data: Table) -> None:
     kind = operator.text("kind", "identity", ["identity", "graph", "difference", "gradient", "file"])
-    own = {"graph": ["alpha", "stacked", "form"], "gradient": ["shape"], "file": ["file"]}.get(kind, [])
-    operator.accept(["kind", *own])
     if kind == "graph":
         operator.real("alpha", 0.1, above=0.0)
         operator.flag("stacked", True)
@@ -246,11 +253,9 @@ def _operator(operator: Table, data: Table) -> None:
         operator.file("file", endings=(".npz", ".mtx", ".mtx.gz"))
 
 
-def _penalty(penalty: Table, kinds: tuple[str, ...]) -> None:
+def _check_penalty(penalty: Table, kinds: tuple[str, ...]) -> None:
     kind = penalty.text("kind", kinds[0], kinds)
-    own = {"l1": ["weight"], "tv": ["weight"], "group": ["weight", "size"], "box": ["lower", "upper"]}.get(kind, [])
-    penalty.accept(["kind", *own])
-    if "weight" in own:
+    if kind in ("l1", "tv", "group"):
         penalty.real("weight", 1e-3, at_least=0.0)
     if kind == "group":
         penalty.integer_or("size", "automatic", "automatic", at_least=1)
@@ -260,24 +265,35 @@ def _penalty(penalty: Table, kinds: tuple[str, ...]) -> None:
             penalty.fail("upper", f"must be at least penalty.lower, {lower:g}")
 
 
-def _run(run: Table, kind: str, tables: dict[str, Table], method: Any) -> None:
-    run.accept(
-        [
-            "rounds", "clients_per_round", "seeds", "tol", "evaluate_every", "drop_out", "reference", "engine",
-            "history",
-        ]
-    )  # fmt: skip
-    run.integer("rounds", 100, at_least=1, at_most=MAX_ROUNDS)
-    per_round = run.integer_or("clients_per_round", "all", "all", at_least=1)
-    clients = tables["split"].resolved.get("clients")
+def run_options() -> dict[str, made.Parameter]:
+    """Return the options that ``[run]`` can give, with their types; others have sections, or are the runner's."""
+    return {name: one for name, one in made.parameters(RunOptions).items() if name not in NOT_IN_RUN}
+
+
+def _check_option(run: Table, name: str, option: made.Parameter) -> None:
+    """Check an option of a run by its type; where it may be None, a word stands for that, or 0 for a number."""
+    (first, *_), default = option.kinds, DEFAULTS.get(name, option.default)
+    if typing.get_origin(first) is typing.Literal:
+        run.text(name, default, typing.get_args(first))
+    elif float in option.kinds:
+        run.real(name, default or 0.0, at_least=0.0, below=1.0 if name == "drop_out" else math.inf)
+    elif isinstance(run.values.get(name), list) and len(option.kinds) > 2:
+        run.integers(name, at_least=0)
+    elif isinstance(default, str):
+        run.integer_or(name, default, default, at_least=1)
+    else:
+        run.integer(name, default, at_least=1, at_most=MAX_ROUNDS)
+
+
+def _check_run(run: Table, kind: str, tables: dict[str, Table], method: Any) -> None:
+    for name, option in run_options().items():
+        _check_option(run, name, option)
+    per_round, clients = run.resolved["clients_per_round"], tables["split"].resolved.get("clients")
     if isinstance(per_round, int) and clients is not None and per_round > clients:
         run.fail("clients_per_round", f"must be at most split.clients, {clients}, got {per_round}")
     seeds = run.integers("seeds", [0], at_least=0)
     if len(set(seeds)) < len(seeds):
         run.fail("seeds", f"must be different from each other, got {shown(seeds)}")
-    run.real("tol", 0.0, at_least=0.0)
-    run.integer_or("evaluate_every", "automatic", "automatic", at_least=1)
-    run.real("drop_out", 0.0, at_least=0.0, below=1.0)
     has_reference = kind == "table" or (
         tables["penalty"].resolved["kind"] == "tv" and tables["loss"].resolved["l2"] == 0
     )

@@ -31,6 +31,7 @@ class Table:
             document.fail(path, f"{'.'.join(path)} must be a section, [{'.'.join(path)}], got {shown(values)}")
         self.values: dict[str, Any] = values
         self.resolved: dict[str, Any] = {}
+        self.known: list[str] = []
 
     @property
     def title(self) -> str:
@@ -41,9 +42,14 @@ class Table:
         """Raise an error about a key."""
         self.document.fail((*self.path, key), f"{'.'.join((*self.path, key))} {message}")
 
-    def accept(self, names: Iterable[str], what: str = "key") -> None:
-        """Refuse keys that have other names, and tell the nearest one."""
-        known = list(names)
+    def gives(self, key: str) -> bool:
+        """Whether a key is there that may be left out."""
+        self.known.append(key)
+        return key in self.values
+
+    def accept(self, names: Iterable[str] = (), what: str = "key") -> None:
+        """Refuse keys that have other names, by default than those that were read, and tell the nearest one."""
+        known = list(names) or list(dict.fromkeys(self.known))
         for key in self.values:
             if key not in known:
                 near = nearest(key, known)
@@ -56,6 +62,7 @@ class Table:
 
     def take(self, key: str, default: Any, *kinds: type) -> Any:
         """Return a value of one of the kinds; whole numbers count as numbers."""
+        self.known.append(key)
         if key not in self.values:
             if default is REQUIRED:
                 self.document.fail((*self.path, key), f"{self.title} must have the key {key!r}")
@@ -79,48 +86,36 @@ class Table:
             self.fail(key, f"must be one of {', '.join(map(repr, accepted))}, got {value!r}{hint}")
         return value
 
-    def flag(self, key: str, default: Any = REQUIRED) -> bool:
+    def flag(self, key: str, default: bool) -> bool:
         """Return true or false."""
         return bool(self.take(key, default, bool))
 
-    def integer(self, key: str, default: Any = REQUIRED, *, at_least: int = 0, at_most: int | None = None) -> int:
+    def integer(self, key: str, default: Any = REQUIRED, *, at_least: int = 0, at_most: float = math.inf) -> int:
         """Return a whole number in a range."""
         value: int = self.take(key, default, int)
-        self._in_range(key, value, at_least, at_most)
+        self._check_range(key, [value], at_least, at_most)
         return value
 
     def integer_or(self, key: str, word: str, default: Any, *, at_least: int) -> int | str:
         """Return a whole number, or a word that stands for something else."""
-        value = self.take(key, default, int, str)
-        if isinstance(value, str):
-            if value != word:
-                self.fail(key, f"must be a whole number of at least {at_least}, or {word!r}, got {value!r}")
-            return value
-        self._in_range(key, value, at_least, None)
-        return int(value)
+        value: int | str = self.take(key, default, int, str)
+        if isinstance(value, str) and value != word:
+            self.fail(key, f"must be a whole number of at least {at_least}, or {word!r}, got {value!r}")
+        if not isinstance(value, str):
+            self._check_range(key, [value], at_least)
+        return value
 
     def real(
-        self,
-        key: str,
-        default: Any = REQUIRED,
-        *,
-        at_least: float = -math.inf,
-        above: float | None = None,
-        below: float | None = None,
-        finite: bool = True,
-    ) -> float:
+        self, key: str, default: Any = REQUIRED, *, at_least: float = -math.inf, above: float = -math.inf,
+        below: float = math.inf, finite: bool = True,
+    ) -> float:  # fmt: skip
         """Return a number in a range."""
         value: float = self.take(key, default, float)
-        accepted = "a finite number" if finite else "a number"
-        if at_least > -math.inf:
-            accepted += f" of at least {at_least:g}"
-        if above is not None:
-            accepted += f" greater than {above:g}"
-        if below is not None:
-            accepted += f" and below {below:g}"
-        too_small = value < at_least or (above is not None and value <= above)
-        if math.isnan(value) or (finite and math.isinf(value)) or too_small or (below is not None and value >= below):
-            self.fail(key, f"must be {accepted}, got {value:g}")
+        limits = {" of at least": at_least, " greater than": above, " and below": below}
+        texts = [f"{words} {limit:g}" for words, limit in limits.items() if math.isfinite(limit)]
+        good = math.isfinite(value) if finite else not math.isnan(value)
+        if not good or value < at_least or (value <= above > -math.inf) or (value >= below < math.inf):
+            self.fail(key, f"must be {'a finite' if finite else 'a'} number{''.join(texts)}, got {value:g}")
         return value
 
     def integers(self, key: str, default: Any = REQUIRED, *, at_least: int, length: int | None = None) -> list[int]:
@@ -129,11 +124,10 @@ class Table:
         wanted = "whole numbers" if length is None else f"{length} whole numbers"
         if not values or (length is not None and len(values) != length) or any(type(one) is not int for one in values):
             self.fail(key, f"must be a list of {wanted}, got {shown(values)}")
-        for one in values:
-            self._in_range(key, one, at_least, None)
+        self._check_range(key, values, at_least)
         return values
 
-    def texts(self, key: str, default: Any = REQUIRED) -> list[str]:
+    def texts(self, key: str, default: Any) -> list[str]:
         """Return a list of texts."""
         values: list[str] = self.take(key, default, list)
         if any(not isinstance(one, str) for one in values):
@@ -151,10 +145,11 @@ class Table:
         self.resolved[key] = str(path)
         return path
 
-    def _in_range(self, key: str, value: int, at_least: int, at_most: int | None) -> None:
-        if value < at_least or (at_most is not None and value > at_most):
-            most = "" if at_most is None else f" and at most {at_most}"
-            self.fail(key, f"must be a whole number of at least {at_least}{most}, got {value}")
+    def _check_range(self, key: str, values: list[int], at_least: int, at_most: float = math.inf) -> None:
+        for value in values:
+            if not at_least <= value <= at_most:
+                most = "" if math.isinf(at_most) else f" and at most {at_most}"
+                self.fail(key, f"must be a whole number of at least {at_least}{most}, got {value}")
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

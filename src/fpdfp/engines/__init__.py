@@ -3,9 +3,10 @@
 from fpdfp.engines.history import History
 from fpdfp.engines.local import Run
 from fpdfp.engines.observer import Observer
+from fpdfp.engines.options import RunOptions
 from fpdfp.engines.ray import Ray
 from fpdfp.engines.result import Result
 from fpdfp.engines.solve import solve
 from fpdfp.engines.traffic import Traffic
 
-__all__ = ["History", "Observer", "Ray", "Result", "Run", "Traffic", "solve"]
+__all__ = ["History", "Observer", "Ray", "Result", "Run", "RunOptions", "Traffic", "solve"]

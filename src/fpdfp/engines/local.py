@@ -146,7 +146,7 @@ class Run:
         return self.algorithm.solution(self.state)[1]
 
     @property
-    def messages(self) -> tuple[str, str]:
+    def compression(self) -> tuple[str, str]:
         """What messages go through, up and down, in words."""
         different = {repr(one) for one in self.compressors.values()}
         up = different.pop() if len(different) == 1 else ", ".join(f"{k}: {v!r}" for k, v in self.compressors.items())
@@ -173,6 +173,19 @@ class Run:
         _, _, _, self.state, self.work, self.round, bits, self.seconds, self.kept = done
         self.meter.rounds = bits
         self._pending = None
+
+    def choosing_threads(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which kernels use one thread or all, by a trial of the gradients of a round."""
+        from fpdfp._kernels import threads
+
+        losses, count = self.problem.losses, self.clients_per_round
+        if losses.xp is not np:
+            return contextlib.nullcontext()
+        clients, batch = np.arange(count), getattr(self.method, "batch_size", None)
+        rows = np.minimum(losses.sizes[:count], batch or np.inf).sum()
+        draws = Draws(self.seed, self.round, clients)
+        size = int(rows) * math.prod(losses.shape)
+        return threads.fastest(lambda: losses.gradients(self.x, clients, batch, draws), size)
 
     def rehearse(self) -> None:
         """Do the next round and forget it."""

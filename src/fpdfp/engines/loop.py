@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fpdfp._progress import Bar
 from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.engines import checkpoint as checkpoints
@@ -16,7 +17,6 @@ from fpdfp.engines.history import INNER, SENT
 from fpdfp.engines.interrupt import Interrupt
 from fpdfp.engines.local import DivergenceError, Run, StoppedError
 from fpdfp.engines.observer import Observer
-from fpdfp.engines.progress import Bar
 from fpdfp.engines.result import Result
 from fpdfp.engines.stopping import Ending, Stopping
 from fpdfp.errors import AbsentError, AccuracyWarning, CheckpointError, DivergenceWarning
@@ -78,8 +78,6 @@ class Loop:
         return result
 
     def _go(self) -> Result:
-        from fpdfp._kernels import threads
-
         run, options = self.run, self.options
         # A run that is resumed may have reached its tolerance before.
         ended = None if self.stopping is None else self.stopping.recall(run.ended)
@@ -89,8 +87,9 @@ class Loop:
             if ended is None:
                 ended = self.look()  # if the run was stopped just before one
             if run.round < options.rounds and ended is None:
-                # Kernels are compiled, and the number of threads is chosen, before the clock starts.
-                with threads.fastest(run.rehearse), Bar(options.rounds, run.round, options.progress) as bar:
+                # The number of threads is chosen, and kernels are compiled, before the clock starts.
+                with run.choosing_threads(), Bar(options.rounds, run.round, options.progress) as bar:
+                    run.rehearse()
                     ended = self.rounds(interrupt, bar)
             with run.ending(), run.meter.counting("end"):
                 if run.history.last()["round"] != run.round:
@@ -270,5 +269,5 @@ class Loop:
             certificate=certificate,
             method=run.method,
             algorithm=run.algorithm,
-            messages=run.messages,
+            compression=run.compression,
         )

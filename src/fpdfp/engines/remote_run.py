@@ -62,6 +62,10 @@ class RemoteRun(Run):
     def traffic(self) -> Traffic:
         return self.meter.traffic.plus("upkeep", *self.collector.upkeep)
 
+    def choosing_threads(self) -> contextlib.AbstractContextManager[None]:
+        """Choose nothing: sites compute, and choose for themselves."""
+        return contextlib.nullcontext()
+
     def rehearse(self) -> None:
         """Do nothing: what sites do not need is not asked of them."""
 

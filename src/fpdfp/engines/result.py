@@ -43,8 +43,8 @@ class Result:
         Those of what was sent once for a preconditioner.
     method, algorithm
         The method, and what it was prepared to: with the step, the preconditioner and all else that was chosen.
-    messages
-        What messages went through, up and down.
+    compression
+        The compressors of messages up and down, in words.
     certificate
         Duality gap where one is known, residual of Lemma 1, violation of constraints.
     """
@@ -60,7 +60,7 @@ class Result:
     certificate: Certificate
     method: Method | None = None
     algorithm: Algorithm | None = None
-    messages: tuple[str, ...] = ()
+    compression: tuple[str, ...] = ()
 
     @property
     def total_up(self) -> int:
@@ -103,7 +103,7 @@ class Result:
         lines = [
             f"{self.status} after {self.rounds} rounds: {self.message}",
             *self._describe_method(),
-            *(f"{name:14}{one}" for name, one in zip(("messages up", "and down"), self.messages, strict=False)),
+            *(f"{name:14}{one}" for name, one in zip(("messages up", "and down"), self.compression, strict=False)),
             f"objective     {self.objective:.10g}",
             str(self.traffic),
         ]

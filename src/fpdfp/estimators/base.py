@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,13 +14,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fpdfp import _checks
 from fpdfp._naming import own_init
 from fpdfp._typing import Array, IntArray
+from fpdfp._warn import warn
 from fpdfp.datasets import FeatureGraph, Moments, as_graph, feature_graph
 from fpdfp.datasets.graph import FORMS, Form
-from fpdfp.engines import Result, solve
+from fpdfp.engines import Result
 from fpdfp.engines.downlink import full_bits
+from fpdfp.engines.options import RunOptions
+from fpdfp.engines.solve import run
 from fpdfp.estimators import tables
 from fpdfp.estimators.routing import warn_of_groups
 from fpdfp.estimators.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
+from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 
 #: A feature whose deviation is at most this part of its mean is constant up to rounding.
@@ -59,6 +63,7 @@ class FederatedLinearModel(BaseEstimator):
         compressor: Any = "auto",
         downlink: Any = "auto",
         drop_out: float = 0.0,
+        prefer: Prefer = "balanced",
         random_state: Any = 0,
         progress: bool | None = False,
     ) -> None:
@@ -80,6 +85,7 @@ class FederatedLinearModel(BaseEstimator):
         self.compressor = compressor
         self.downlink = downlink
         self.drop_out = drop_out
+        self.prefer = prefer
         self.random_state = random_state
         self.progress = progress
 
@@ -188,26 +194,19 @@ class FederatedLinearModel(BaseEstimator):
             return no_edges(features)
         total = Moments.total(moments)
         scaled = Moments(total.count, total.mean / scale, total.scatter / np.outer(scale, scale))
-        return feature_graph(scaled, self.graph_alpha) if scaled.variance.any() else no_edges(features)
+        if not scaled.variance.any():
+            return no_edges(features)
+        return feature_graph(scaled, self.graph_alpha, progress=self.progress)
 
     def _solve(self, problem: Problem) -> Result:
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
-        result = solve(
-            problem,
-            self.method,
-            rounds=self.rounds,
-            clients_per_round=self.clients_per_round,
-            compressor=self.compressor,
-            downlink=self.downlink,
-            drop_out=self.drop_out,
-            seed=int(seed),
-            tol=self.tol,
-            progress=self.progress,
-        )
+        # Parameters of the estimator that have the name of an option are that option.
+        options = {field.name: getattr(self, field.name) for field in fields(RunOptions) if hasattr(self, field.name)}
+        result = run(problem, self.method, RunOptions(**options, seed=int(seed)))
         if self.tol is not None and result.status not in ("converged", "diverged"):
-            warnings.warn(self._shortfall(result), ConvergenceWarning, stacklevel=4)
+            warn(self._shortfall(result), ConvergenceWarning)
         return result
 
     def _shortfall(self, result: Result) -> str:

@@ -15,22 +15,10 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp._units import format_bits
+from fpdfp.experiments import graph_guided as guided
 from fpdfp.experiments import ties
-from fpdfp.experiments.graph_guided import Task
-from fpdfp.experiments.runs import (
-    AUTOMATIC,
-    FIXED_LEVELS,
-    GAMMAS,
-    LEVELS,
-    SWEPT,
-    Case,
-    Findings,
-    Line,
-    Sweep,
-    at_the_end,
-    horizons,
-    reference,
-)  # fmt: skip
+from fpdfp.experiments.cases import Case, at_the_end, name_levels
+from fpdfp.experiments.graph_guided import Findings, Line, Sweep, Task, horizons
 
 #: "At first": after these rounds.
 EARLY = (10, 30, 100)
@@ -78,16 +66,16 @@ def judge(found: Findings) -> list[TunedClaim]:
     n, few = task.per_round, task.participation[0]
     claims = [
         twice(found, f"A larger s gives a better solution (n = {n}).", finer_is_better),
-        twice(found, f"s = {FIXED_LEVELS} is as good as no quantization (n = {n}).", finest_is_as_good_as_exact),
-        faster(found, f"A smaller s converges faster at first (s = {LEVELS[0]} against exact, n = {n}).",
-               Case(n, LEVELS[0]), Case(n, None)),
-        twice(found, f"A smaller s ends at a higher objective (s = {LEVELS[0]} against exact, n = {n}).",
+        twice(found, f"s = {guided.FIXED_LEVELS} is as good as no quantization (n = {n}).", finest_is_as_good_as_exact),
+        faster(found, f"A smaller s converges faster at first (s = {guided.LEVELS[0]} against exact, n = {n}).",
+               Case(n, guided.LEVELS[0]), Case(n, None)),
+        twice(found, f"A smaller s ends at a higher objective (s = {guided.LEVELS[0]} against exact, n = {n}).",
               coarsest_is_worse),
-        faster(found, f"A small n converges faster at first (n = {few} against everyone, s = {FIXED_LEVELS}).",
-               Case(few, FIXED_LEVELS), Case(task.clients, FIXED_LEVELS)),
-        twice(found, f"A small n ends at a less accurate solution (n = {few}, s = {FIXED_LEVELS}).",
+        faster(found, f"A small n converges faster at first (n = {few} against everyone, s = {guided.FIXED_LEVELS}).",
+               Case(few, guided.FIXED_LEVELS), Case(task.clients, guided.FIXED_LEVELS)),
+        twice(found, f"A small n ends at a less accurate solution (n = {few}, s = {guided.FIXED_LEVELS}).",
               few_are_less_accurate),
-        twice(found, f"n = {n} is about as good as everyone (s = {FIXED_LEVELS}).", some_are_as_good_as_all),
+        twice(found, f"n = {n} is about as good as everyone (s = {guided.FIXED_LEVELS}).", some_are_as_good_as_all),
     ]  # fmt: skip
     if found.sweep.errors:
         claims += [larger_steps(found), small_levels_fail(found)]
@@ -96,9 +84,9 @@ def judge(found: Findings) -> list[TunedClaim]:
 
 def by_horizon(found: Findings) -> list[dict[str, Any]]:
     """Return the relative errors of all cases at several horizons, and the verdicts there, with the common step."""
-    theirs = [one for one in found.lines.values() if one.case.method != AUTOMATIC]
+    theirs = [one for one in found.lines.values() if one.case.method != guided.AUTOMATIC]
     task = found.task
-    names = {"n": task.per_round, "few": task.participation[0], "s": FIXED_LEVELS, "coarse": LEVELS[0]}
+    names = {"n": task.per_round, "few": task.participation[0], "s": guided.FIXED_LEVELS, "coarse": guided.LEVELS[0]}
     return [
         {
             "rounds": horizon,
@@ -124,7 +112,7 @@ def twice(found: Findings, claim: str, judged: Callable[[Lines, Task, float | No
 
 def finer_is_better(lines: Lines, task: Task, horizon: float | None) -> Judged:
     """Larger s, better solution: the coarsest against the finest, and all neighbours."""
-    ladder = [lines[Case(task.per_round, levels)] for levels in LEVELS if levels is not None]
+    ladder = [lines[Case(task.per_round, levels)] for levels in guided.LEVELS if levels is not None]
     whole = better(ladder[-1], ladder[0], levels_of, horizon)
     steps = [better(fine, coarse, levels_of, horizon) for coarse, fine in itertools.pairwise(ladder)]
 
@@ -141,28 +129,28 @@ def finer_is_better(lines: Lines, task: Task, horizon: float | None) -> Judged:
 
 def finest_is_as_good_as_exact(lines: Lines, task: Task, horizon: float | None) -> Judged:
     """Twenty levels are as good as no quantization."""
-    quantized, exact = lines[Case(task.per_round, FIXED_LEVELS)], lines[Case(task.per_round, None)]
+    quantized, exact = lines[Case(task.per_round, guided.FIXED_LEVELS)], lines[Case(task.per_round, None)]
     judged = as_good(quantized, exact, levels_of, horizon)
-    sent = f" {FIXED_LEVELS} levels send {share(quantized, exact):.1f} % of the bits of exact messages."
+    sent = f" {guided.FIXED_LEVELS} levels send {share(quantized, exact):.1f} % of the bits of exact messages."
     return judged._replace(numbers=judged.numbers + sent)
 
 
 def coarsest_is_worse(lines: Lines, task: Task, horizon: float | None) -> Judged:
     """Few levels end at a higher objective than exact messages; the claim is on the objective alone."""
-    coarse, exact = lines[Case(task.per_round, LEVELS[0])], lines[Case(task.per_round, None)]
+    coarse, exact = lines[Case(task.per_round, guided.LEVELS[0])], lines[Case(task.per_round, None)]
     judged = better(exact, coarse, levels_of, horizon)
     return judged._replace(accuracy=judged.objective)
 
 
 def few_are_less_accurate(lines: Lines, task: Task, horizon: float | None) -> Judged:
     """Small n ends less accurate: everyone is better."""
-    few, everyone = (lines[Case(n, FIXED_LEVELS)] for n in (task.participation[0], task.clients))
+    few, everyone = (lines[Case(n, guided.FIXED_LEVELS)] for n in (task.participation[0], task.clients))
     return better(everyone, few, clients_of, horizon)
 
 
 def some_are_as_good_as_all(lines: Lines, task: Task, horizon: float | None) -> Judged:
     """Some clients are about as good as everyone."""
-    some, everyone = (lines[Case(n, FIXED_LEVELS)] for n in (task.per_round, task.clients))
+    some, everyone = (lines[Case(n, guided.FIXED_LEVELS)] for n in (task.per_round, task.clients))
     judged = as_good(some, everyone, clients_of, horizon)
     return judged._replace(numbers=f"{judged.numbers} Bits: {share(some, everyone):.1f} % of those of everyone.")
 
@@ -194,12 +182,12 @@ def faster(found: Findings, claim: str, small: Case, large: Case) -> TunedClaim:
             f"other has sent then, {one.error[:, there].mean():.3g}"
         )
     return TunedClaim(
-        claim, f"{summed_up([each[0] for each in outcomes])} against rounds, "
-        f"{summed_up([each[1] for each in outcomes])} against bits", f"Relative error: {'; '.join(texts)}.",
+        claim, f"{sum_up([each[0] for each in outcomes])} against rounds, "
+        f"{sum_up([each[1] for each in outcomes])} against bits", f"Relative error: {'; '.join(texts)}.",
     )  # fmt: skip
 
 
-def summed_up(outcomes: Sequence[ties.Outcome]) -> str:
+def sum_up(outcomes: Sequence[ties.Outcome]) -> str:
     """The verdict on the claim that a case is better at several points."""
     verdicts = [ties.judge_better(one) for one in outcomes]
     if "confirmed" in verdicts and "refuted" not in verdicts:
@@ -217,10 +205,10 @@ def larger_steps(found: Findings) -> TunedClaim:
         best = sweep.best(levels)
         lost = ties.compare(sweep.errors[levels, largest], sweep.errors[levels, best])
         if best >= largest:
-            return "undecided" if largest == GAMMAS[-1] else "refuted"
+            return "undecided" if largest == guided.GAMMAS[-1] else "refuted"
         return "confirmed" if lost.more else "tied"
 
-    verdicts = {levels: verdict(levels) for levels in SWEPT if levels is not None}
+    verdicts = {levels: verdict(levels) for levels in guided.SWEPT if levels is not None}
     words = [
         f"{word} for s = {', '.join(str(levels) for levels, one in verdicts.items() if one == word)}"
         for word in dict.fromkeys(verdicts.values())
@@ -229,18 +217,18 @@ def larger_steps(found: Findings) -> TunedClaim:
         "A larger s allows a larger step.",
         words[0].split(" for ")[0] if len(words) == 1 else ", ".join(words),
         "Best γ0, of the grid, and the largest at which all seeds converge, in units of 1/L: "
-        + ", ".join(f"{named(levels)} {sweep.best(levels):g} and {largest_step(found, levels):g}" for levels in SWEPT)
+        + ", ".join(f"{name_levels(s)} {sweep.best(s):g} and {largest_step(found, s):g}" for s in guided.SWEPT)
         + f". The step that is best for exact messages, {largest:g}/L, against each one's own best: "
-        + "; ".join(f"{named(levels)} {sweep.errors[levels, largest].mean():.3g} against "
+        + "; ".join(f"{name_levels(levels)} {sweep.errors[levels, largest].mean():.3g} against "
                     f"{sweep.errors[levels, sweep.best(levels)].mean():.3g} (tie zone {lost_zone(sweep, levels):.1g})"
-                    for levels in SWEPT if levels is not None) + ".",
+                    for levels in guided.SWEPT if levels is not None) + ".",
     )  # fmt: skip
 
 
 def small_levels_fail(found: Findings) -> TunedClaim:
     """Too few levels do not converge."""
-    coarse, sweep = SWEPT[0], found.sweep
-    common = found.lines[reference(found.task)].step
+    coarse, sweep = guided.SWEPT[0], found.sweep
+    common = found.lines[found.task.common].step
     assert common is not None
     own = sweep.best(coarse)
     verdict = (
@@ -249,7 +237,7 @@ def small_levels_fail(found: Findings) -> TunedClaim:
     )  # fmt: skip
     return TunedClaim(
         f"With too few levels the method does not converge (s = {coarse}).", verdict,
-        f"Relative error at the end: {named(coarse)} {sweep.errors[coarse, common.gamma].mean():.3g} with the common "
+        f"Relative error at the end: s = {coarse} {sweep.errors[coarse, common.gamma].mean():.3g} with the common "
         f"γ0 = {common.gamma:g}/L, {sweep.errors[coarse, own].mean():.3g} with its best, {own:g}/L; exact messages "
         f"{sweep.errors[None, common.gamma].mean():.3g}. At the start it is {start_of(found):.3g}; to converge means "
         f"here to end below {CONVERGED * start_of(found):.2g}.",
@@ -258,7 +246,7 @@ def small_levels_fail(found: Findings) -> TunedClaim:
 
 def start_of(found: Findings) -> float:
     """The relative error at the start."""
-    return float(found.lines[reference(found.task)].error[0, 0])
+    return float(found.lines[found.task.common].error[0, 0])
 
 
 def converges(found: Findings, levels: int | None, gamma: float) -> bool:
@@ -268,7 +256,7 @@ def converges(found: Findings, levels: int | None, gamma: float) -> bool:
 
 def largest_step(found: Findings, levels: int | None) -> float:
     """The largest γ0 of the grid at which all seeds converge."""
-    return max((gamma for gamma in GAMMAS if converges(found, levels, gamma)), default=0.0)
+    return max((gamma for gamma in guided.GAMMAS if converges(found, levels, gamma)), default=0.0)
 
 
 def lost_zone(sweep: Sweep, levels: int | None) -> float:
@@ -278,15 +266,15 @@ def lost_zone(sweep: Sweep, levels: int | None) -> float:
 
 def better(one: Line, other: Line, name: Callable[[Line], str], horizon: float | None) -> Judged:
     """Judge the claim that one case is better than another."""
-    return compared(one, other, name, horizon, lambda found, outcome: ties.judge_better(outcome))
+    return compare_lines(one, other, name, horizon, lambda found, outcome: ties.judge_better(outcome))
 
 
 def as_good(one: Line, other: Line, name: Callable[[Line], str], horizon: float | None) -> Judged:
     """Judge the claim that one case is as good as another."""
-    return compared(one, other, name, horizon, ties.judge_as_good)
+    return compare_lines(one, other, name, horizon, ties.judge_as_good)
 
 
-def compared(
+def compare_lines(
     one: Line,
     other: Line,
     name: Callable[[Line], str],
@@ -301,7 +289,7 @@ def compared(
     ):
         values = ended(one, column, horizon), ended(other, column, horizon)
         found = ties.compare(*values)
-        fall = max(fallen(one, column, horizon), fallen(other, column, horizon), key=abs)
+        fall = max(measure_fallen(one, column, horizon), measure_fallen(other, column, horizon), key=abs)
         outcome = ties.decide(found, fall)
         verdicts[column] = verdict(found, outcome)
         falling = f", fall in the last tenth {show(fall)}" if fall else ""
@@ -320,7 +308,7 @@ def ended(one: Line, column: str, horizon: float | None = None) -> Array:
     return found
 
 
-def fallen(one: Line, column: str, horizon: float | None) -> float:
+def measure_fallen(one: Line, column: str, horizon: float | None) -> float:
     """By how much a column falls over the last tenth of the rounds."""
     last = float(one.rounds[-1]) if horizon is None else horizon
     return ties.measure_fall(ended(one, column, 0.9 * last), ended(one, column, last))
@@ -328,7 +316,7 @@ def fallen(one: Line, column: str, horizon: float | None) -> float:
 
 def bits_are_saved(lines: Lines, task: Task) -> TunedClaim:
     """Fitting levels and participation lower the bits."""
-    ours = [one for one in lines.values() if one.case.method != AUTOMATIC]
+    ours = [one for one in lines.values() if one.case.method != guided.AUTOMATIC]
     target = max(float(one.ended[np.isfinite(one.ended)].max(initial=0.0)) for one in ours)
     needed = {one.case: bits_to(one, target) for one in ours}
     least = min(needed, key=needed.__getitem__)
@@ -346,12 +334,12 @@ def bits_are_saved(lines: Lines, task: Task) -> TunedClaim:
 
 def beyond(lines: Lines) -> TunedClaim:
     """What the automatic method needs for the least error that FPDFP reaches."""
-    theirs = [one for one in lines.values() if one.case.method != AUTOMATIC]
+    theirs = [one for one in lines.values() if one.case.method != guided.AUTOMATIC]
     best = min(theirs, key=lambda one: middle(one.ended))
     target = middle(best.ended)
     texts = []
     for one in lines.values():
-        if one.case.method == AUTOMATIC:
+        if one.case.method == guided.AUTOMATIC:
             at = first(one, target)
             texts.append(
                 f"{one.case.label}: {one.rounds[at]:.0f} rounds and {format_bits(bits_to(one, target) + one.once_up)} "
@@ -396,14 +384,9 @@ def middle(values: Array) -> float:
     return float(np.median(values))
 
 
-def named(levels: int | None) -> str:
-    """A number of levels."""
-    return "exact" if levels is None else f"s = {levels}"
-
-
 def levels_of(line: Line) -> str:
     """The levels of a line."""
-    return named(line.case.levels)
+    return name_levels(line.case.levels)
 
 
 def clients_of(line: Line) -> str:

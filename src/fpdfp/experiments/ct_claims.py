@@ -1,4 +1,4 @@
-"""What the paper claims of its second experiment, and what the runs of the printed model say to it."""
+"""What the paper claims of its second experiment, and what the runs say to it: verdicts for the printed model alone."""
 
 from __future__ import annotations
 
@@ -8,17 +8,29 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp._units import format_bits
+from fpdfp.experiments import ties
+from fpdfp.experiments.cases import Case
 from fpdfp.experiments.claims import Claim, verdict_of
-from fpdfp.experiments.ct_cases import FIXED_LEVELS, LEVELS, PARTICIPATION, PER_ROUND, cases, label, our_cases
-from fpdfp.experiments.ct_lines import HORIZONS, Comparison, Line, Lines, Loss, compare, loss
-from fpdfp.experiments.ct_setting import CLIENTS
-from fpdfp.experiments.runs import Case
+from fpdfp.experiments.ct_lines import HORIZONS, Comparison, Line, Lines, compare, outcome, same_seeds, write_loss
+from fpdfp.experiments.ct_runs import (
+    CLIENTS,
+    FIXED_LEVELS,
+    LEVELS,
+    PAPER,
+    PARTICIPATION,
+    PER_ROUND,
+    cases,
+    our_cases,
+    short,
+)
 
 COARSE, ENOUGH, EXACT = (Case(PER_ROUND, levels) for levels in (LEVELS[0], FIXED_LEVELS, None))
 FEW, EVERYONE = (Case(n, FIXED_LEVELS) for n in (PARTICIPATION[0], CLIENTS))
 NOT_JUDGED, ONE_SEED, TIE = "not judged", "one seed", "a tie"
 #: "At first": after these parts of the rounds.
 EARLY = (1 / 100, 1 / 32, *HORIZONS[:-1])
+#: Within this of a PSNR counts as having reached it, with the model ``mean``, in dB.
+CLOSE = 0.1
 #: What the paper calls sufficient may lose this part of what the setting loses that it calls worse.
 PART = 0.5
 
@@ -31,7 +43,7 @@ class Known(dict[Case, Line]):
     """The lines that are there."""
 
     def __missing__(self, case: Case) -> Line:
-        raise MissingError(f"runs are missing: {label(case)}.")
+        raise MissingError(f"runs are missing: {case.label}.")
 
 
 def judge(lines: Lines) -> list[Claim]:
@@ -77,25 +89,25 @@ def coarser_is_faster(lines: Lines) -> tuple[str, str]:
     coarse, exact = lines[COARSE], lines[EXACT]
     by_rounds = [compare(coarse, exact, part).objective for part in EARLY]
     by_bits = [for_the_same_bits(coarse, exact, part) for part in EARLY]
-    faster = [shows([one.outcome for one in some], "better", "worse") for some in (by_rounds, by_bits)]
+    faster = [shows(list(map(outcome, some)), "better", "worse") for some in (by_rounds, by_bits)]
     verdict = f"{faster[0]} against rounds, {faster[1]} against bits" if NOT_JUDGED not in faster else NOT_JUDGED
     texts = [
-        f"after {coarse.rounds[coarse.at(part)]:.0f} rounds {rounds.text(' %', 3, 100.0)}, for the same bits "
-        f"{bits.text(' %', 3, 100.0)}"
+        f"after {coarse.rounds[coarse.at(part)]:.0f} rounds {write_loss(rounds, ' %', 3, 100.0)}, for the same bits "
+        f"{write_loss(bits, ' %', 3, 100.0)}"
         for part, rounds, bits in zip(EARLY, by_rounds, by_bits, strict=True)
     ]
     return verdict, f"the objective of s = {LEVELS[0]} against exact messages: {'; '.join(texts)}."
 
 
-def for_the_same_bits(one: Line, other: Line, part: float) -> Loss:
+def for_the_same_bits(one: Line, other: Line, part: float) -> ties.Comparison:
     """The relative difference of the objective of one case to that which another has for as many bits."""
-    seeds, at = sorted(set(one.seeds) & set(other.seeds)), one.at(part)
-    differences = []
-    for seed in seeds:
-        mine, theirs = one.seeds.index(seed), other.seeds.index(seed)
-        reference = np.interp(one.bits_up[mine, at], other.bits_up[theirs], np.log(other.objective[theirs]))
-        differences.append(one.objective[mine, at] / np.exp(reference) - 1.0)
-    return loss(np.array(differences))
+    mine, theirs = same_seeds(one, other)
+    bits, ours = one.bits_up[mine, one.at(part)], one.objective[mine, one.at(part)]
+    reference = [
+        np.interp(sent, other.bits_up[row], np.log(other.objective[row]))
+        for sent, row in zip(bits, theirs, strict=True)
+    ]
+    return ties.compare_ratio(ours, np.exp(reference))
 
 
 def levels_suffice(lines: Lines) -> tuple[str, str]:
@@ -138,7 +150,7 @@ def bits_are_saved(lines: Lines) -> tuple[str, str]:
     proportional = all((abs(rate / rate[-1] - 1) < 0.1).all() for rate in late.values())
     exact = rates[EXACT][-1]
     shorter = all(rate[-1] < exact for case, rate in rates.items() if case.n == PER_ROUND and case != EXACT)
-    each = ", ".join(f"{label(case)} {format_bits(rate[-1])}" for case, rate in rates.items())
+    each = ", ".join(f"{case.label} {format_bits(rate[-1])}" for case, rate in rates.items())
     return verdict_of(proportional and shorter), f"bits up a round: {each}."
 
 
@@ -148,9 +160,7 @@ def fewest_bits(lines: Lines) -> tuple[str, str]:
     target = min(middle(one).max() for one in theirs)
     needed = {one.case: reached(one, target) for one in theirs}
     least = min(needed, key=lambda case: needed[case][1])
-    each = ", ".join(
-        f"{label(case)} {rounds:.0f} rounds, {format_bits(bits)}" for case, (rounds, bits) in needed.items()
-    )
+    each = listed_bits(needed)
     return verdict_of(least.levels is not None and least.n < CLIENTS), (
         f"bits up to {target:.2f} dB in the slice, which all reach: {each}."
     )
@@ -170,13 +180,13 @@ def beyond(lines: Lines) -> tuple[str, str]:
         below = np.flatnonzero(one.objective.mean(axis=0) <= goal)
         least = f"{one.rounds[below[0]]:.0f} rounds" if len(below) else "not reached"
         texts.append(
-            f"{label(one.case)}: that image {image}, that objective {least}; after {one.rounds[-1]:.0f} rounds "
+            f"{one.case.label}: that image {image}, that objective {least}; after {one.rounds[-1]:.0f} rounds "
             f"{one.objective[:, -1].mean():.6g} and {middle(one)[-1]:.2f} dB, at best {middle(one).max():.2f} dB"
         )
     rounds, bits = reached(best, target)
     return "measured", (
-        f"FPDFP's best slice has {target:.2f} dB ({label(best.case)}, {rounds:.0f} rounds, {format_bits(bits)} up), "
-        f"its least objective is {goal:.6g} ({label(lowest.case)}, {lowest.rounds[-1]:.0f} rounds). {'; '.join(texts)}."
+        f"FPDFP's best slice has {target:.2f} dB ({best.case.label}, {rounds:.0f} rounds, {format_bits(bits)} up), "
+        f"its least objective is {goal:.6g} ({lowest.case.label}, {lowest.rounds[-1]:.0f} rounds). {'; '.join(texts)}."
     )
 
 
@@ -187,7 +197,7 @@ def of_the_paper(lines: Lines, *needed: Case) -> list[Line]:
 
 def worse(comparisons: Sequence[Comparison]) -> str:
     """Whether one of each pair is worse than the other beyond the tie zone, in the objective and in the slice."""
-    return shows([outcome for one in comparisons for outcome in one.outcomes], "worse", "better")
+    return shows([found for one in comparisons for found in one.outcomes], "worse", "better")
 
 
 def shows(outcomes: Sequence[str], claimed: str, opposite: str) -> str:
@@ -206,7 +216,9 @@ def suffices(enough: Comparison, little: Comparison) -> str:
         return NOT_JUDGED
     if "worse" not in enough.outcomes:
         return "confirmed"
-    far_less = all(one.mean <= PART * other.mean for one, other in zip(enough.judged, little.judged, strict=True))
+    far_less = all(
+        one.difference <= PART * other.difference for one, other in zip(enough.judged, little.judged, strict=True)
+    )
     return "confirmed in part" if far_less else "refuted"
 
 
@@ -216,9 +228,9 @@ def middle(one: Line) -> Array:
     return mean
 
 
-def reached(one: Line, target: float) -> tuple[float, float]:
-    """The rounds and bits up to the first evaluation with such a slice; infinite if there is none."""
-    there = np.flatnonzero(middle(one) >= target)
+def reached(one: Line, target: float, column: str = "slice_psnr") -> tuple[float, float]:
+    """The rounds and bits up to the first evaluation with such a PSNR; infinite if there is none."""
+    there = np.flatnonzero(getattr(one, column).mean(axis=0) >= target)
     if not len(there):
         return np.inf, np.inf
     return float(one.rounds[there[0]]), float(one.bits_up[:, there[0]].mean())
@@ -232,3 +244,99 @@ def total(one: Line, bits: float) -> str:
 def share(one: Line, other: Line) -> float:
     """The bits of one case in percent of those of another."""
     return 100 * float(one.bits_up[:, -1].mean() / other.bits_up[:, -1].mean())
+
+
+def judge_mean(lines: Lines) -> list[Claim]:
+    """Return every comparison of the model ``mean`` with its numbers: those of one seed, without verdicts."""
+    comparisons: dict[str, Callable[[Lines], str]] = {
+        f"Levels (n = {PER_ROUND}).": by_levels,
+        f"Participation (s = {FIXED_LEVELS}).": by_participation,
+        "Bits up a round.": bits_a_round,
+        "Bits up for an image.": bits_for_the_same,
+        "Beyond the paper: what the shifted method needs, with nothing tuned.": beyond_mean,
+    }
+    return [Claim(text, "measured", of(lines)) for text, of in comparisons.items()]
+
+
+def by_levels(lines: Lines) -> str:
+    """Claim 3 of the paper."""
+    ladder, exact = [lines[Case(PER_ROUND, levels)] for levels in LEVELS], lines[EXACT]
+    losses = [f"s = {one.case.levels} {decibels(ended(exact) - ended(one))}" for one in ladder[:2]]
+    return (
+        f"PSNR {listed(ladder)}; the paper has {reported(ladder)}. Lost against exact messages: {', '.join(losses)}. "
+        f"s = {FIXED_LEVELS} sends {share(lines[ENOUGH], exact):.1f} % of the bits of exact messages."
+    )
+
+
+def by_participation(lines: Lines) -> str:
+    """Claim 4 of the paper."""
+    several = [lines[Case(n, FIXED_LEVELS)] for n in PARTICIPATION]
+    lost = [f"n = {one.case.n} {decibels(ended(lines[EVERYONE]) - ended(one))}" for one in several[:2]]
+    same = len({one.step for one in several}) == 1
+    confounded = " Not all have the same step, so that these are not differences of participation alone."
+    return (
+        f"PSNR {listed(several)}; the paper has {reported(several)}. Lost against everyone: {', '.join(lost)}."
+        f"{'' if same else confounded}"
+    )
+
+
+def bits_a_round(lines: Lines) -> str:
+    """Claim 5 of the paper."""
+    rates = [f"{one.case.label} {format_bits(one.bits_up[0, -1] / one.rounds[-1])}" for one in of_the_paper(lines)]
+    return f"{', '.join(rates)}."
+
+
+def bits_for_the_same(lines: Lines) -> str:
+    """Claim 5, in terms of the image."""
+    theirs = of_the_paper(lines)
+    target = min(one.psnr.max() for one in theirs) - CLOSE
+    needed = {one.case: reached(one, target, "psnr") for one in theirs}
+    return f"to {target:.2f} dB, which all reach: {listed_bits(needed)}."
+
+
+def beyond_mean(lines: Lines) -> str:
+    """What the shifted method needs for the best image of FPDFP."""
+    theirs, ours = of_the_paper(lines), [lines[case] for case in our_cases()]
+    best, texts = max(theirs, key=ended), []
+    for one in ours:
+        rounds, bits = reached(one, ended(best) - CLOSE, "psnr")
+        texts.append(
+            f"{one.case.label}: {rounds:.0f} rounds and {format_bits(bits)} up, and {format_bits(one.once_up)} "
+            f"once; after {one.rounds[-1]:.0f} rounds {ended(one):.2f} dB"
+            if np.isfinite(rounds)
+            else f"{one.case.label}: not reached, {ended(one):.2f} dB after {one.rounds[-1]:.0f} rounds"
+        )
+    rounds, bits = reached(best, ended(best) - CLOSE, "psnr")
+    highest = [max(one.psnr.max() for one in some) for some in (theirs, ours)]
+    return (
+        f"of FPDFP's images at the end the best has {ended(best):.2f} dB ({best.case.label}); it is within {CLOSE:g} "
+        f"dB of that after {rounds:.0f} rounds and {format_bits(bits)} up. To the same: {'; '.join(texts)}. The best "
+        f"of all evaluations: FPDFP {highest[0]:.2f} dB, ours {highest[1]:.2f} dB."
+    )
+
+
+def listed_bits(needed: dict[Case, tuple[float, float]]) -> str:
+    """What each case needed."""
+    return ", ".join(
+        f"{case.label} {rounds:.0f} rounds, {format_bits(bits)}" for case, (rounds, bits) in needed.items()
+    )
+
+
+def ended(one: Line) -> float:
+    """The PSNR at the end."""
+    return float(one.psnr[0, -1])
+
+
+def decibels(lost: float) -> str:
+    """A loss in words; one that cannot be seen in two digits has no sign."""
+    return f"{round(lost, 2) + 0.0:.2f} dB"
+
+
+def listed(some: list[Line]) -> str:
+    """PSNRs in a row."""
+    return ", ".join(f"{short(one.case, [each.case for each in some])} {ended(one):.2f}" for one in some)
+
+
+def reported(some: list[Line]) -> str:
+    """Those of the paper."""
+    return ", ".join(f"{short(one.case, [each.case for each in some])} {PAPER[one.case]:.2f}" for one in some)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.experiments.ct_cases import FIXED_LEVELS, LEVELS, PARTICIPATION, PER_ROUND, label, our_cases, short
-from fpdfp.experiments.figures import COLOURS, SETTINGS, band, figure_of, finish
-from fpdfp.experiments.runs import Case
+from fpdfp.experiments.cases import Case
+from fpdfp.experiments.ct_lines import Line, Lines
+from fpdfp.experiments.ct_runs import FIXED_LEVELS, LEVELS, PARTICIPATION, PER_ROUND, our_cases, short
+from fpdfp.experiments.figures import COLOURS, SETTINGS, band, bits_and_rounds, figure_of, finish, move_legend, save
 
 #: An objective this near to the lowest, relative to it, is within the accuracy of that.
 FLOOR = 1e-6
@@ -19,66 +20,64 @@ FLOOR = 1e-6
 SPREAD = 4.0
 
 
-class Line(Protocol):
-    """What is drawn of a case: numbers at its evaluations, for one seed or with a row for each."""
-
-    @property
-    def case(self) -> Case: ...
-    @property
-    def rounds(self) -> Array: ...
-    @property
-    def objective(self) -> Array: ...
-    @property
-    def bits_up(self) -> Array: ...
-    @property
-    def once_up(self) -> float: ...
-    @property
-    def picture(self) -> Array: ...
-    @property
-    def qualities(self) -> dict[str, Array]: ...
-    def picture_psnr(self, truth: Array) -> float: ...
+#: What the figures of the printed model show of images, by title.
+QUALITIES = {"PSNR of the middle slice": "slice_psnr", "PSNR of the volume": "psnr"}
 
 
-def draw(lines: Mapping[Case, Line], truth: Array, lowest: float, folder: Path) -> list[str]:
+def draw(
+    lines: Lines, truth: Array, lowest: float, folder: Path, qualities: Mapping[str, str] = QUALITIES
+) -> list[str]:
     """Draw all figures into a folder, as PNG and, the curves, as SVG; return their names.
 
-    ``lowest`` is the objective that others are compared with.
+    ``lowest`` is the objective that others are compared with, ``qualities`` what is shown of images: columns by title.
     """
     from matplotlib import rc_context
 
     by_levels = [lines[case] for case in (Case(PER_ROUND, levels) for levels in LEVELS) if case in lines]
     by_clients = [lines[case] for case in (Case(n, FIXED_LEVELS) for n in PARTICIPATION) if case in lines]
     ours = [lines[case] for case in our_cases() if case in lines]
+    levels, clients = (
+        (by_levels, names(by_levels), f"n = {PER_ROUND}"),
+        (by_clients, names(by_clients), f"s = {FIXED_LEVELS}"),
+    )
     with rc_context(SETTINGS):
         curves = {
-            "levels": against_rounds(by_levels, ours, lowest, f"n = {PER_ROUND}"),
-            "participation": against_rounds(by_clients, ours, lowest, f"s = {FIXED_LEVELS}"),
-            "bits": bits_and_rounds(by_levels, by_clients),
-            "against-bits": against_bits([*by_levels, *by_clients], ours, lowest),
+            "levels": against_rounds(*levels, ours, qualities, lowest),
+            "participation": against_rounds(*clients, ours, qualities, lowest),
+            "bits": bits_and_rounds(levels, clients, unit="Gbit", show=mean),
+            "against-bits": against_bits([*by_levels, *by_clients], ours, qualities, lowest),
         }
         slices = {
             "slices-levels": pictures([*by_levels, *ours], truth),
             "slices-participation": pictures(by_clients, truth),
         }
-        for name, figure in curves.items():
-            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
-        for name, figure in {**curves, **slices}.items():
-            figure.savefig(folder / f"{name}.png", dpi=110, metadata={"Software": None})
+        save(curves, folder, ("svg", "png"))
+        save(slices, folder, ("png",))
     return [*curves, *slices]
 
 
-def against_rounds(lines: Sequence[Line], ours: Sequence[Line], lowest: float, title: str) -> Any:
+def names(lines: Sequence[Line]) -> Callable[[Line], str]:
+    """Return what tells a line apart from others."""
+    return lambda line: short(line.case, [one.case for one in lines])
+
+
+def mean(axes: Any, x: Array, values: Array, label: str, colour: str, scale: float) -> None:
+    """Draw the mean over seeds."""
+    axes.plot(x, values.mean(axis=0) / scale, color=colour, label=label, linewidth=1.4)
+
+
+def against_rounds(
+    lines: Sequence[Line], name: Callable[[Line], str], title: str, ours: Sequence[Line],
+    qualities: Mapping[str, str], lowest: float,
+) -> Any:  # fmt: skip
     """Objective and PSNR against rounds."""
-    qualities = list(next(iter([*lines, *ours])).qualities) if lines or ours else []
     figure, (objective, *others) = figure_of(1 + len(qualities), width=4.2)
-    names = {one.case: f"FPDFP, {short(one.case, [each.case for each in lines])}" for one in lines}
-    styles = [*((one, colour, "-") for one, colour in zip(lines, COLOURS, strict=False)),
-              *((one, "black", style) for one, style in zip(ours, ("-", "--"), strict=False))]  # fmt: skip
-    for one, colour, style in styles:
-        name = names.get(one.case, label(one.case))
-        band(objective, one.rounds[1:], excess(one, lowest), name, colour, style)
-        for axes, quality in zip(others, qualities, strict=True):
-            band(axes, one.rounds[1:], np.atleast_2d(one.qualities[quality])[:, 1:], name, colour, style)
+    theirs = [(one, f"FPDFP, {name(one)}", colour, "-") for one, colour in zip(lines, COLOURS, strict=False)]
+    mine = [(one, one.case.label, "black", style) for one, style in zip(ours, ("-", "--"), strict=False)]
+    for one, *look in theirs + mine:
+        band(objective, one.rounds[1:], excess(one, lowest), *look)
+        for axes, column in zip(others, qualities.values(), strict=True):
+            band(axes, one.rounds[1:], getattr(one, column)[:, 1:], *look)
     objective.set(xscale="log", yscale="log", ylabel="(F(x) − F_low) / F_low", title=f"{title}: objective")
     for axes, quality in zip(others, qualities, strict=True):
         axes.set(xscale="log", ylabel="dB", title=quality)
@@ -88,48 +87,26 @@ def against_rounds(lines: Sequence[Line], ours: Sequence[Line], lowest: float, t
 
 def excess(line: Line, lowest: float) -> Array:
     """How far objectives are above the lowest, relative to it, from the first evaluated round on."""
-    return np.maximum(np.atleast_2d(line.objective)[:, 1:] / lowest - 1.0, FLOOR)
+    return np.maximum(line.objective[:, 1:] / lowest - 1.0, FLOOR)
 
 
-def mean_bits(line: Line) -> Array:
-    """The bits that clients have sent, the mean over seeds."""
-    mean: Array = np.atleast_2d(line.bits_up).mean(axis=0)
-    return mean
-
-
-def bits_and_rounds(by_levels: Sequence[Line], by_clients: Sequence[Line]) -> Any:
-    """Bits that clients send against rounds."""
-    figure, panels = figure_of(2)
-    for axes, lines in zip(panels, (by_levels, by_clients), strict=True):
-        for line, colour in zip(lines, COLOURS, strict=False):
-            name = short(line.case, [one.case for one in lines])
-            axes.plot(line.rounds, mean_bits(line) / 1e9, color=colour, label=name, linewidth=1.4)
-        axes.set(ylabel="Gbit sent by clients")
-    panels[0].set(title=f"n = {PER_ROUND}")
-    panels[1].set(title=f"s = {FIXED_LEVELS}")
-    finish(panels, "round")
-    return figure
-
-
-def against_bits(lines: Sequence[Line], ours: Sequence[Line], lowest: float) -> Any:
+def against_bits(lines: Sequence[Line], ours: Sequence[Line], qualities: Mapping[str, str], lowest: float) -> Any:
     """Objective and PSNR of the paper's method and of ours against bits."""
     figure, (objective, quality) = figure_of(2, width=5.0)
     cases = {line.case: line for line in lines}.values()
     colours = (*COLOURS, "#66ccee", "#bbbbbb", "#994455")
-    styles = [*((one, colour, "-", label(one.case)) for one, colour in zip(cases, colours, strict=False)),
-              *((one, "black", style, f"{label(one.case)}, with what is sent once")
+    styles = [*((one, colour, "-", one.case.label) for one, colour in zip(cases, colours, strict=False)),
+              *((one, "black", style, f"{one.case.label}, with what is sent once")
                 for one, style in zip(ours, ("-", "--"), strict=False))]  # fmt: skip
-    title = ""
+    title, column = next(iter(qualities.items()))
     for one, colour, style, name in styles:
-        title, values = next(iter(one.qualities.items()))
-        sent = mean_bits(one)[1:] + one.once_up
+        sent = one.bits_up.mean(axis=0)[1:] + one.once_up
         band(objective, sent, excess(one, lowest), name, colour, style)
-        band(quality, sent, np.atleast_2d(values)[:, 1:], name, colour, style)
+        band(quality, sent, getattr(one, column)[:, 1:], name, colour, style)
     objective.set(xscale="log", yscale="log", ylabel="(F(x) − F_low) / F_low")
     quality.set(xscale="log", ylabel=f"{title} (dB)")
     finish((objective, quality), "bits sent by clients")
-    objective.get_legend().remove()
-    quality.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.02, 0.5))
+    move_legend(objective, quality)
     return figure
 
 
@@ -145,7 +122,7 @@ def pictures(lines: Sequence[Line], truth: Array) -> Any:
     sizes = [float(np.sqrt(np.mean((line.picture - truth) ** 2))) for line in lines]
     most = float(f"{SPREAD * max(sizes, default=1.0):.0e}")
     for line, (above, below) in zip(lines, panels.T[1:], strict=True):
-        title = f"{label(line.case).removeprefix('FPDFP, ')}\n{line.picture_psnr(truth):.2f} dB"
+        title = f"{line.case.label.removeprefix('FPDFP, ')}\n{line.slice_psnr[0, -1]:.2f} dB"
         show(above, line.picture, title)
         image = show(below, line.picture - truth, "error", cmap="RdBu_r", vmin=-most, vmax=most)
         if line is lines[-1]:

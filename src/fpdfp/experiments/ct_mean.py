@@ -1,26 +1,70 @@
-"""``fpdfp reproduce ct --model mean``: the second experiment with another scaling of the data term."""
+"""``fpdfp reproduce ct --model mean``: the second experiment with another scaling of the data term, and tuned steps."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import fpdfp
-from fpdfp._array import to_host
-from fpdfp.ct.device import device_name, module_for
-from fpdfp.ct.reconstruction import reconstruct
-from fpdfp.experiments import ct_figures, ct_mean_claims, ct_mean_page, pool
-from fpdfp.experiments.ct_cases import FIXED_LEVELS, PAPER, PARTICIPATION, cases, label, our_cases
-from fpdfp.experiments.ct_mean_runs import DECAYS, FIRST_STAGE, GAMMAS, Bench, Line, line
-from fpdfp.experiments.ct_setting import CLIENTS, MEAN, NOISE_VARIANCE, SCANS, TV, Scan, Setting, setting
-from fpdfp.experiments.reproduce import Clock, rounded
-from fpdfp.experiments.runs import Case, Step
+from fpdfp._array import namespace
+from fpdfp.ct.device import device_name
+from fpdfp.declarative import pool
+from fpdfp.declarative.scan import ITERATIONS
+from fpdfp.declarative.settings import MEAN
+from fpdfp.experiments import ct_claims, ct_figures, ct_page, page
+from fpdfp.experiments.cases import Case, Clock, Step, final, round_numbers
+from fpdfp.experiments.ct_lines import Line, lines_of
+from fpdfp.experiments.ct_runs import (
+    FIXED_LEVELS,
+    MINIMUM,
+    PAPER,
+    PARTICIPATION,
+    SIZES,
+    Bench,
+    Size,
+    Unit,
+    cases,
+    describe_scan,
+    name_of,
+    our_cases,
+)  # fmt: skip
 
-#: Iterations for the minimum, and the relative change at which they end.
-ITERATIONS, ENOUGH = 100, 1e-6
+#: The grid of FPDFP's steps, γ_k = γ0/(1 + ck): γ0 in units of 1/L, and c in units of one over the number of rounds.
+GAMMAS = (1.0, 1.5, 1.9)
+DECAYS = (0.0, 2.0, 8.0)
+#: With c = 0 the γ0 of the grid are compared after this part of the rounds; with the best every c runs to the end.
+FIRST_STAGE = 0.1
+SEED = 1
+
+
+class TunedBench(Bench):
+    """The runs of a setting whose names tell everything that their outcome depends on, and what came of them."""
+
+    def unit(self, case: Case, step: Step | None, rounds: int) -> Unit:
+        """Return a run; FPDFP has steps, ours has none."""
+        given = "" if step is None else f"-{step.gamma:g}-{step.decay:g}"
+        rounding = namespace(self.where.there).__name__
+        return Unit(f"{name_of(case)}{given}-{rounds}-{rounding}-{pool.package_code()}", case, SEED, rounds, step)
+
+    def compute(self, units: Sequence[Unit], say: Any) -> list[dict[str, Any]]:
+        """Do runs, and return what came of them."""
+        self.keep_setting({"model": MEAN, "size": self.size.name})
+        self.run_all(units, None, say)
+        return [self.store.read(unit.name) for unit in units]
+
+    def tune(self, n: int, rounds: int, say: Any) -> Step:
+        """Return the step of the grid with the least objective at the end where n take part, in two stages."""
+
+        def best(grid: Sequence[Step], count: int) -> Step:
+            found = self.compute([self.unit(Case(n, FIXED_LEVELS), step, count) for step in grid], say)
+            return grid[int(np.argmin(list(map(final, found))))]
+
+        gamma = best([Step(gamma) for gamma in GAMMAS], max(1, round(FIRST_STAGE * rounds))).gamma
+        return best([Step(gamma, decay / rounds) for decay in DECAYS], rounds)
 
 
 def reproduce(
@@ -39,91 +83,62 @@ def reproduce(
     """
     from rich.console import Console
 
-    console, clock, chosen = Console(), Clock(), SCANS[MEAN, size]
-    module, folder = module_for(device), output / "runs"
+    console, clock, chosen, folder = Console(), Clock(), SIZES[MEAN, size], output / "runs"
     rounds = chosen.rounds if rounds is None else rounds
-    tuned_size = SCANS[MEAN, tune_at or ("tiny" if size == "tiny" else "small")]
-    folder.mkdir(parents=True, exist_ok=True)
-    where = setting(chosen, module, volume)
-    console.print(f"{where.problem}; {where.source}; on the {'CPU' if module is np else 'GPU'}")
-    clock.lap("data")
-    _ = where.problem.lipschitz
-    clock.lap("constants")
-    best = minimum(where)
-    console.print(f"minimum: {best['objective']:.7g}, {best['psnr']:.2f} dB")
-    clock.lap("minimum")
+    tuned_size = SIZES[MEAN, tune_at or ("tiny" if size == "tiny" else "small")]
+    bench = TunedBench(folder, chosen, device, volume)
+    there = bench if tuned_size == chosen else TunedBench(folder / "tuning", tuned_size, device, volume)
     tuned_rounds = min(rounds, tuned_size.rounds)
-    with pool.bar() as bar:
-        there = Bench(where if tuned_size == chosen else setting(tuned_size, module, volume), folder, bar)
-        steps = {n: there.tune(n, tuned_rounds) for n in PARTICIPATION}
-        clock.lap("tuning of FPDFP")
-        bench = there if tuned_size == chosen else Bench(where, folder, bar)
-        lines = measured(bench, steps, rounds, tuned_rounds, min(rounds, chosen.few))
-        clock.lap("runs")
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False)
+
+    where = bench.where
+    console.print(f"{where.problem}; {where.source}; on the {'CPU' if namespace(where.there) is np else 'GPU'}")
+    clock.lap("data and constants")
+    central = Unit(MINIMUM, None, 0, ITERATIONS)
+    (best,) = bench.compute([central], say)
+    best = {"objective": float(f"{best['objective']:.6g}"), "psnr": float(f"{best['psnr']:.6g}"),
+            "iterations": best["iterations"]}  # fmt: skip
+    clock.lap("minimum")
+    steps = {n: there.tune(n, tuned_rounds, say) for n in PARTICIPATION}
+    clock.lap("tuning of FPDFP")
+    # c is in units of one over the rounds, and so carries over to other numbers of them.
+    carried = {n: step._replace(decay=step.decay * tuned_rounds / rounds) for n, step in steps.items()}
+    units = [bench.unit(case, carried[case.n], rounds) for case in cases()]
+    units += [bench.unit(case, None, min(rounds, chosen.few)) for case in our_cases()]
+    runs = dict(zip((unit.name for unit in units), bench.compute(units, say), strict=True))
+    clock.lap("runs")
+    lines = {
+        case: one._replace(step=carried[case.n] if case in cases() else None)
+        for case, one in lines_of(runs, {name: bench.store.picture(name) for name in runs}).items()
+    }
     # In single precision any of them may be the nearest to the minimum.
-    best["objective"] = min(best["objective"], *rounded([one.objective.min() for one in lines.values()]))
-    summary = results(where, best, lines, rounds, tuned_rounds, tuned_size)
-    (output / "results.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
-    names = ct_figures.draw(lines, to_host(where.truth[:, :, where.middle]), best["objective"], output)
-    (output / "claims.md").write_text(ct_mean_page.write(summary, names))
+    best["objective"] = min(best["objective"], *round_numbers([one.objective.min() for one in lines.values()]))
+    summary = results(bench, best, lines, rounds, tuned_rounds, tuned_size)
+    truth, shown = bench.store.picture("setting"), {"PSNR of the volume": "psnr"}
+    text = ct_page.write_mean(summary, ct_figures.draw(lines, truth, best["objective"], output, shown))
     clock.lap("figures and text")
-    times = {"device": device_name(module), "laps": clock.laps, "runs": bench.times()}
+    spent = {name: {"seconds": one["seconds"], "rounds": one["seconds_in_rounds"]} for name, one in runs.items()}
+    times = {"device": device_name(namespace(where.there)), "laps": clock.laps, "runs": spent}
     (output / "times.json").write_text(json.dumps(times, indent=1) + "\n")
-    for claim in summary["claims"]:
-        console.print(f"[bold]{claim['verdict']}[/bold]: {claim['claim']}")
-    console.print(f"{clock}\nresults, figures and claims: {output}", highlight=False)
+    page.publish(output, summary, text, clock)
     return summary
 
 
-def minimum(where: Setting) -> dict[str, float]:
-    """The minimum and its minimiser's PSNR, by the centralised method."""
-    module = "cpu" if isinstance(where.truth, np.ndarray) else "cuda"
-    found = reconstruct(
-        where.projections,
-        where.geometry,
-        tv=TV / (where.scan.views * where.scan.weight),
-        nonnegative=False,
-        iterations=ITERATIONS,
-        tol=ENOUGH,
-        device=module,
-        progress=False,
-    )
-    if found.status == "interrupted":
-        raise KeyboardInterrupt
-    objective = where.problem.objective(found.volume)
-    objective, quality = rounded([objective, where.psnr(found.volume)])
-    return {"objective": objective, "psnr": quality, "iterations": found.iterations}
-
-
-def measured(bench: Bench, steps: dict[int, Step], rounds: int, tuned_rounds: int, few: int) -> dict[Case, Line]:
-    """Run every case; c is in units of one over the rounds, and so carries over to other numbers of them."""
-    jobs = [
-        bench.job(case, steps[case.n]._replace(decay=steps[case.n].decay * tuned_rounds / rounds), rounds)
-        for case in cases()
-    ]
-    jobs += [bench.job(case, None, few) for case in our_cases()]
-    found = bench.compute("runs,", jobs)
-    return {job.case: line(bench, job, one) for job, one in zip(jobs, found, strict=True)}
-
-
 def results(
-    where: Setting, best: dict[str, float], lines: dict[Case, Line], rounds: int, tuned_rounds: int, tuned_size: Scan
+    bench: Bench, best: dict[str, float], lines: dict[Case, Line], rounds: int, tuned_rounds: int, tuned_size: Size
 ) -> dict[str, Any]:
     """Everything in numbers, so that figures can be drawn anew from it."""
-    size, geometry = where.scan, where.geometry
+    size, volume = bench.size, bench.changes.get("data.volume")
     return {
         "experiment": "federated cone-beam CT with total variation",
         "version": fpdfp.__version__,
-        "model": size.model,
+        "model": MEAN,
         "size": size.name,
         "problem": {
-            "volume": size.volume, "detector": size.detector, "views": size.views, "voxel": size.voxel,
-            "source": size.distances[0], "panel": size.distances[1], "weight_of_a_ray": size.pixel_area,
-            "pixel": rounded([np.linalg.norm(geometry.u[0]), np.linalg.norm(geometry.v[0])]),
-            "clients": CLIENTS, "mu": TV, "noise_variance": NOISE_VARIANCE, "file": where.file, "truth": where.source,
-            "projections": where.kind,
-            "largest_line_integral": float(f"{float(where.projections.max()):.3g}"),
-            "L": float(where.problem.lipschitz.mean()), "rho_max": where.problem.linop.squared_norm,
+            **describe_scan(size, bench.where), "weight_of_a_ray": size.scan.pixel_area,
+            "file": "" if volume is None else Path(volume).name,
         },
         "minimum": best,
         "tuning": {
@@ -132,19 +147,20 @@ def results(
             "rounds": [max(1, round(FIRST_STAGE * tuned_rounds)), tuned_rounds],
         },
         "rounds": rounds,
-        "cases": [described(one, rounds) for one in lines.values()],
-        "claims": [claim._asdict() for claim in ct_mean_claims.judge(lines)],
+        "cases": [describe(one, rounds) for one in lines.values()],
+        "claims": [claim._asdict() for claim in ct_claims.judge_mean(lines)],
     }  # fmt: skip
 
 
-def described(one: Line, rounds: int) -> dict[str, Any]:
+def describe(one: Line, rounds: int) -> dict[str, Any]:
     """A case in numbers."""
     step = {} if one.step is None else {
         "gamma0_times_L": one.step.gamma, "c_times_rounds": float(f"{one.step.decay * rounds:.6g}"),
     }  # fmt: skip
     return {
-        "label": label(one.case), "method": one.case.method, "clients_per_round": one.case.n, "levels": one.case.levels,
+        "label": one.case.label, "method": one.case.method, "clients_per_round": one.case.n, "levels": one.case.levels,
         **step, "psnr_in_the_paper": PAPER.get(one.case), "bits_once_up": one.once_up,
-        "round": [int(k) for k in one.rounds], "objective": rounded(one.objective), "psnr": rounded(one.psnr),
-        "bits_up": [int(bits) for bits in one.bits_up], "bits_down": [int(bits) for bits in one.bits_down],
+        "round": one.rounds.astype(int).tolist(), "objective": round_numbers(one.objective[0]),
+        "psnr": round_numbers(one.psnr[0]),
+        **{name: getattr(one, name)[0].astype(int).tolist() for name in ("bits_up", "bits_down")},
     }  # fmt: skip

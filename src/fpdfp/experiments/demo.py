@@ -1,4 +1,4 @@
-"""The demonstration: graph-guided logistic regression among 20 clients, with nothing given and by the paper."""
+"""The demonstration: graph-guided logistic regression among 20 clients, with default settings and by the paper."""
 
 from __future__ import annotations
 
@@ -6,70 +6,42 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 import fpdfp
 from fpdfp._units import format_bits
-from fpdfp.datasets import FeatureGraph, feature_graph
-from fpdfp.runs import Recorder, linear_model
+from fpdfp.declarative.build import build
+from fpdfp.declarative.rows import TOLERANCE, BuiltRows
+from fpdfp.declarative.runner import Job, run_job
+from fpdfp.declarative.settings import Settings
+from fpdfp.experiments.cases import declare
+from fpdfp.runs import load
 
-CLIENTS = 20
-CLIENTS_PER_ROUND = 10
-L2 = 1e-2
-WEIGHT = 2e-3
-#: What is run, by name: nothing given, and FPDFP with so many levels or with exact messages.
+#: What is run, by name: default settings, and FPDFP with so many levels or with exact messages.
 AUTOMATIC = "automatic"
 RUNS: dict[str, dict[str, Any]] = {
     AUTOMATIC: {},
-    "FPDFP, s = 5": {"method": fpdfp.FPDFP(), "compressor": fpdfp.QSGD(levels=5)},
-    "FPDFP, s = 20": {"method": fpdfp.FPDFP(), "compressor": fpdfp.QSGD(levels=20)},
-    "FPDFP, exact": {"method": fpdfp.FPDFP()},
+    "FPDFP, s = 5": {"method.kind": "FPDFP", "compressor": {"kind": "QSGD", "levels": 5}},
+    "FPDFP, s = 20": {"method.kind": "FPDFP", "compressor": {"kind": "QSGD", "levels": 20}},
+    "FPDFP, exact": {"method.kind": "FPDFP", "compressor": {"kind": "none"}},
 }
-#: Rounds that are plenty where nothing is given.
+#: Rounds that are plenty with default settings.
 FEW = 60
 
 
-class Setting(NamedTuple):
-    """The problem of the demonstration and the data to test on."""
-
-    problem: fpdfp.Problem
-    graph: FeatureGraph
-    test_features: Any
-    test_labels: Any
-    names: list[str]
-    classes: list[str]
-
-    @property
-    def model(self) -> dict[str, Any]:
-        """What the numbers of x mean."""
-        return linear_model([*self.names, "intercept"], intercept=30, graph=self.graph, classes=self.classes)
-
-    def accuracy(self, x: Any) -> float:
-        """The share of test samples that x classifies rightly."""
-        return float(np.mean((self.test_features @ x > 0) == (self.test_labels > 0)))
+def declare_run(name: str, rounds: int, seed: int) -> Settings:
+    """Return the settings of a run; the seed is that of the split as well."""
+    count = min(rounds, FEW) if name == AUTOMATIC else rounds
+    return declare("demo", {**RUNS[name], "data.seed": seed, "run.seeds": [seed], "run.rounds": count})
 
 
-def setting(seed: int) -> Setting:
+def build_demo(seed: int) -> BuiltRows:
     """Breast-cancer samples of scikit-learn, standardised, dealt out to 20 clients; a fifth kept for testing."""
-    from sklearn.datasets import load_breast_cancer
-
-    found = load_breast_cancer()
-    features, labels = found.data, found.target
-    order = np.random.default_rng(seed).permutation(len(labels))
-    features, labels = features[order], labels[order]
-    cut = int(0.8 * len(labels))
-    features = (features - features[:cut].mean(axis=0)) / features[:cut].std(axis=0)
-    features = np.column_stack([features, np.ones(len(labels))])
-    graph = feature_graph(features[:cut, :-1], alpha=0.1)
-    losses = fpdfp.losses.Logistic(features[:cut], labels[:cut], clients=np.arange(cut) % CLIENTS, l2=L2)
-    # The last column is the intercept: it has no place in the graph and is not penalised.
-    B = graph.stacked()
-    B.resize(B.shape[0], features.shape[1])
-    problem = fpdfp.Problem(losses, fpdfp.penalties.L1(WEIGHT), B)
-    names, classes = ([str(name) for name in given] for given in (found.feature_names, found.target_names))
-    return Setting(problem, graph, features[cut:], labels[cut:], names, classes)
+    built = build(declare_run(AUTOMATIC, FEW, seed))
+    assert isinstance(built, BuiltRows)
+    return built
 
 
 def run(output: Path, rounds: int = 4000, seed: int = 0, progress: bool | None = None) -> dict[str, Any]:
@@ -79,14 +51,14 @@ def run(output: Path, rounds: int = 4000, seed: int = 0, progress: bool | None =
 
     from fpdfp import report
 
-    console = Console()
-    chosen = setting(seed)
-    problem = chosen.problem
+    console, chosen = Console(), build_demo(seed)
+    problem, settings = chosen.problem, declare_run(AUTOMATIC, rounds, seed)
+    assert chosen.graph is not None
     console.print(
-        f"{problem.losses.sizes.sum()} samples with {problem.model.shape[0]} features at {CLIENTS} clients, "
-        f"{CLIENTS_PER_ROUND} of them in a round; a graph of {chosen.graph.edges} edges"
+        f"{problem.losses.sizes.sum()} samples with {problem.model.shape[0]} features at {problem.n_clients} clients, "
+        f"{settings['run']['clients_per_round']} of them in a round; a graph of {chosen.graph.edges} edges"
     )
-    best = fpdfp.reference_solution(problem, tol=1e-10)
+    best = fpdfp.reference_solution(problem, tol=TOLERANCE)
     console.print(f"reference solution: {best}\n")
 
     table = Table(title="nothing given, and the paper's method")
@@ -95,34 +67,20 @@ def run(output: Path, rounds: int = 4000, seed: int = 0, progress: bool | None =
         table.add_column(name, justify="right")
     runs: dict[str, Any] = {}
     folders: list[Path] = []
-    for name, arguments in RUNS.items():
+    for name in RUNS:
         folder = output / "runs" / folder_of(name)
         if (folder / "run.json").exists():
             shutil.rmtree(folder)
-        recorder = Recorder(folder, problem, name=name, reference=best, model=chosen.model)
         folders.append(folder)
-        result = recorder.solve(
-            rounds=min(rounds, FEW) if name == AUTOMATIC else rounds,
-            clients_per_round=CLIENTS_PER_ROUND,
-            seed=seed,
-            metrics={"accuracy": chosen.accuracy},
-            progress=progress,
-            **arguments,
-        )
-        error = (result.history.objective - best.objective) / best.objective
-        runs[name] = {column: result.history[column].tolist() for column in result.history}
-        runs[name]["relative_error"] = error.tolist()
-        accuracy = f"{100 * result.history.accuracy[-1]:.1f} %"
+        line = run_job(Job(name, declare_run(name, rounds, seed), seed, folder, output, {}), progress, best.objective)
+        history = load(folder).history
+        runs[name] = {column: history[column].tolist() for column in history}
+        runs[name]["relative_error"] = ((history.objective - best.objective) / best.objective).tolist()
         table.add_row(
-            name,
-            str(result.rounds),
-            format_bits(result.total_up),
-            format_bits(result.traffic["evaluation"].up),
-            f"{result.objective:.8f}",
-            f"{error[-1]:.2e}",
-            accuracy,
-        )
-        if result.status == "interrupted":
+            name, str(line["rounds"]), format_bits(line["total_up"]), format_bits(line["evaluation_up"]),
+            f"{line['objective']:.8f}", f"{line['relative_error']:.2e}", f"{100 * line['accuracy']:.1f} %",
+        )  # fmt: skip
+        if line["status"] == "interrupted":
             break
     console.print(table)
 

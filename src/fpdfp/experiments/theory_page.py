@@ -11,8 +11,10 @@ import numpy as np
 import fpdfp
 from fpdfp import steps
 from fpdfp._typing import Array
-from fpdfp.experiments import pool, theory
-from fpdfp.experiments.figures import COLOURS, SETTINGS, figure_of, finish
+from fpdfp.declarative import pool
+from fpdfp.experiments import theory
+from fpdfp.experiments.figures import COLOURS, SETTINGS, figure_of, finish, save
+from fpdfp.experiments.page import fill, rows
 from fpdfp.experiments.theory import Measured
 
 
@@ -40,69 +42,6 @@ SETTINGS_OF: dict[int, tuple[Setting, ...]] = {
 
 #: Fewer rounds would not be enough.
 LEAST = 400
-
-PAGE = """\
-# Theorems 1 and 2
-
-Made by `fpdfp reproduce theory` (fpdfp {version}, {rounds} rounds, {seeds} seeds); everything in numbers is in
-[results.json](results.json).
-
-Both theorems are on FPDFP (Algorithm 4) under six assumptions: ∇f is 1/β-Lipschitz; f is μ-strongly convex; the
-quantizer is unbiased with E‖Q(x) − x‖² ≤ q‖x‖²; stochastic gradients are unbiased with a variance of at most σ², for
-all x; the clients' gradients differ from the mean gradient by at most δ² in the mean square, for all x; and the
-clients' duals are bounded by M. λ is at most 1/ρ_max(BBᵀ).
-
-They are measured where these constants are known exactly: {clients} clients with {samples} samples ½(x − a_ij)ᵀH(x −
-a_ij) each, x of {features} numbers, one diagonal H with entries from {mu:g} to {lipschitz:g}, mini-batches of
-{batch}, and {weight:g}‖Bx‖₁. With one H for all, σ² = {sigma2:.3f} and δ² = {delta2:.3f} do not depend on x; clients'
-duals are in a box, so that M² = m·{weight:g}². Where not everyone takes part, n = {n}; quantized messages are those
-of QSGD with s = {levels} (q = {q:.3f}). λ = 1/ρ_max(BBᵀ), D₁ = μ. Expectations are means over seeds.
-
-## Theorem 1: any B
-
-*For decreasing steps with infinite sum and finite sum of squares, liminf E‖x_k − x\\*‖² = 0.* B may have deficient
-row rank, as in the paper's experiments; here B = [differences; I], {m1} × {features}. The theorem has no rate, but
-its proof bounds the mean of E‖x_j − x\\*‖² weighted by the steps, and with it the least of them:
-
-    min_j≤k E‖x_j − x*‖²  ≤  Σ γ_j E‖x_j − x*‖² / Σ γ_j  ≤  (V_0 + D₂ Σ γ_j²) / (D₁ Σ γ_j)
-
-with V_k = ‖x_k − x\\*‖² + (γ_k²/λ)‖v_k − v\\*‖² and sums over j ≤ k, from the first round on if γ_0 is at most (2μ −
-D₁) / (3/β² + C₁ + C₂). The steps are that γ_0 divided by (1 + k/100)^0.6.
-
-{table1}
-
-![Theorem 1](theorem1.png)
-
-The measured mean is at most {ratio1} times the bound in any round. With a constant step, γ_0 of the first line, the
-sum of squares is infinite, and the error stops falling.
-
-## Theorem 2: B of full row rank
-
-*For γ_k = 2/(D₁k + 1), 0 < D₁ < 2μ, and B of full row rank, from a round K on*
-
-    E V_k+1  ≤  ((D₁K + 1)/(D₁k + 1))² E V_K + 4D₂/((D₁k + 1)D₁)
-
-B is the {m2} × {features} difference matrix; K is the first round with γ_k at most (2μ − D₁)/(3/β² + C₁ + C₂) and at
-most λρ_min(BBᵀ)/D₁. Slopes are those of log E V_k against log k from round {start} on, with means over neighbouring
-rounds.
-
-{table2}
-
-![Theorem 2](theorem2.png)
-
-The measured V_k is at most {ratio2} times the bound in any round after K. The third line has no bound: for B of
-deficient row rank (ρ_min(BBᵀ) = 0) the proof gives no rate, and that the error falls as fast is seen, not proved.
-
-## The constants
-
-D₂ is as the proofs give it, which is not as Lemma 6 prints it: the factor 3 of Lemma 2 is lost there (σ² + δ² instead
-of 3(σ² + δ²)), ‖v − v\\*‖² ≤ 2M² should be 4M², and M²/λ stands inside the factor 2ρ_max(BBᵀ) instead of beside it:
-
-    D₂ = 3(σ² + δ²) + (4(1 + q)(N − n)/(n(N − 1)) + 1 + q) C₀,   C₀ = 4σ² + 8δ² + 8ρ_max(BBᵀ)M² + M²/λ
-
-and C₀ = 0 with everyone and exact messages. The bounds are worst cases: with quantized messages most of D₂ is M², the
-size of the duals, of which the method feels only the noise.
-"""
 
 
 def reproduce(output: Path, *, rounds: int = theory.ROUNDS, seeds: int = theory.SEEDS) -> dict[str, Any]:
@@ -145,7 +84,7 @@ def schedule(one: Setting) -> steps.Schedule:
     return theory.schedule_theorem1(known) if one.steps == "Theorem 1" else theory.schedule_theorem2()
 
 
-def bounded(theorem: int, one: Setting, measured: Measured) -> tuple[Array, Array, Array]:
+def bound_mean(theorem: int, one: Setting, measured: Measured) -> tuple[Array, Array, Array]:
     """What a theorem bounds: rounds, the mean over seeds there, and the bound, which is empty where there is none."""
     known = theory.constants(one.full_row_rank, one.noisy)
     if theorem == 1:
@@ -170,16 +109,16 @@ def results(found: dict[int, list[Measured]], rounds: int, seeds: int) -> dict[s
             "m1": 2 * theory.FEATURES - 1, "m2": theory.FEATURES - 1,
         },
         "theorems": {
-            str(theorem): [described(theorem, *pair) for pair in zip(settings, found[theorem], strict=True)]
+            str(theorem): [describe(theorem, *pair) for pair in zip(settings, found[theorem], strict=True)]
             for theorem, settings in SETTINGS_OF.items()
         },
     }  # fmt: skip
 
 
-def described(theorem: int, one: Setting, measured: Measured) -> dict[str, Any]:
+def describe(theorem: int, one: Setting, measured: Measured) -> dict[str, Any]:
     """A setting in numbers; ``at_the_end`` is E‖x_k − x*‖² over the last tenth of the rounds."""
     known = theory.constants(one.full_row_rank, one.noisy)
-    k, mean, bound = bounded(theorem, one, measured)
+    k, mean, bound = bound_mean(theorem, one, measured)
     shown = np.unique(np.geomspace(1, len(k), 60).astype(int)) - 1
     return {
         "name": one.name, "steps": one.steps, "gamma0": float(measured.gammas[0]),
@@ -208,7 +147,7 @@ def draw(found: dict[int, list[Measured]], folder: Path) -> None:
                 error.plot(shown, values.mean(axis=0)[shown], style, color=colour, label=one.name, linewidth=1.4)
                 low, high = values.min(axis=0)[shown], values.max(axis=0)[shown]
                 error.fill_between(shown, low, high, color=colour, alpha=0.15, linewidth=0)
-                k, mean, bound = bounded(theorem, one, measured)
+                k, mean, bound = bound_mean(theorem, one, measured)
                 some = np.unique(np.geomspace(1, len(k) - 1, 200).astype(int))
                 if len(bound):
                     bounds.plot(k[some], mean[some], color=colour, label=one.name, linewidth=1.4)
@@ -219,8 +158,7 @@ def draw(found: dict[int, list[Measured]], folder: Path) -> None:
             for axes in (error, bounds):
                 axes.set(xscale="log", yscale="log")
             finish((error, bounds), "round k")
-            figure.savefig(folder / f"theorem{theorem}.png", dpi=110, metadata={"Software": None})
-            figure.savefig(folder / f"theorem{theorem}.svg", metadata={"Date": None})
+            save({f"theorem{theorem}": figure}, folder)
 
 
 def write(summary: dict[str, Any]) -> str:
@@ -230,10 +168,7 @@ def write(summary: dict[str, Any]) -> str:
         f"ratio{number}": f"{max(one['largest_share_of_bound'] or 0.0 for one in entries):.2g}"
         for number, entries in summary["theorems"].items()
     }
-    return PAGE.format(
-        **summary["problem"], **tables, **shares, start=theory.FIRST, version=summary["version"],
-        rounds=summary["rounds"], seeds=summary["seeds"],
-    )  # fmt: skip
+    return fill("theory", summary, (), **tables, **shares, start=theory.FIRST)
 
 
 def table(number: str, entries: list[dict[str, Any]]) -> str:
@@ -241,7 +176,7 @@ def table(number: str, entries: list[dict[str, Any]]) -> str:
     slopes = number == "2"
     header = ["setting", "K" if slopes else "γ_0", "D₂ (as printed)", "E‖x_k − x\\*‖² at the end"]
     header += [*(["slope"] if slopes else []), "bounded quantity at the end", "bound"]
-    lines = [header, ["---"] * len(header)]
+    lines = []
     for one in entries:
         start = ("none" if one["K"] is None else str(one["K"])) if slopes else f"{one['gamma0']:.4f}"
         slope = [f"{one['slope']:+.2f}"] if slopes else []
@@ -249,4 +184,4 @@ def table(number: str, entries: list[dict[str, Any]]) -> str:
         held = one["bound_at_the_end"] is not None
         ends = [f"{one[name]:.2e}" if held else "none" for name in ("bounded_at_the_end", "bound_at_the_end")]
         lines.append([one["name"], start, d2, f"{one['at_the_end']:.2e}", *slope, *ends])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return rows(header, lines)

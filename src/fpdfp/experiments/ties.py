@@ -77,20 +77,27 @@ def compare(these: Array, those: Array) -> Comparison:
     True
     """
     these, those = np.asarray(these, dtype=float), np.asarray(those, dtype=float)
-    if these.shape != those.shape or these.ndim != 1 or not len(these):
+    if these.shape != those.shape or these.ndim != 1:
         raise ValueError(f"both cases need a value for each of the same seeds, got shapes {these.shape}, {those.shape}")
     seeds = len(these)
-    finite = np.isfinite(these).all(), np.isfinite(those).all()
-    if not all(finite):
-        return Comparison(0.0 if finite[0] == finite[1] else math.inf if finite[1] else -math.inf, 0.0, 0.0, seeds)
+    if not seeds:
+        return Comparison(math.nan, math.inf, math.nan, 0)
+    with np.errstate(invalid="ignore"):
+        differences = these - those
+    if not np.isfinite(differences).all():
+        both = not (np.isfinite(these).all() or np.isfinite(those).all())
+        return Comparison(0.0 if both else float(np.nansum(differences)), 0.0, 0.0, seeds)
     if seeds == 1:
-        return Comparison(float(these[0] - those[0]), math.inf, math.nan, seeds)
-    return Comparison(
-        float(np.mean(these - those)),
-        zone(these - those),
-        float(max(these.std(ddof=1), those.std(ddof=1))),
-        seeds,
-    )
+        return Comparison(float(differences[0]), math.inf, math.nan, seeds)
+    spread = float(max(these.std(ddof=1), those.std(ddof=1)))
+    return Comparison(float(np.mean(differences)), zone(differences), spread, seeds)
+
+
+def compare_ratio(these: Array, those: Array) -> Comparison:
+    """Compare two cases by the relative difference of the first to the second, seed by seed."""
+    these, those = np.asarray(these, dtype=float), np.asarray(those, dtype=float)
+    both = np.isinf(these) & np.isinf(those)
+    return compare(np.where(both, 1.0, these) / np.where(both, 1.0, those), np.ones(len(those)))
 
 
 def zone(differences: Array) -> float:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fpdfp import _checks
+from fpdfp._progress import format_duration
 from fpdfp._units import format_bits
 from fpdfp.engines.job import Job
 from fpdfp.engines.local import Run
-from fpdfp.engines.progress import format_duration
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.result import Result
 from fpdfp.engines.transport import Tree

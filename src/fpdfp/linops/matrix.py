@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -63,10 +64,17 @@ def _float(dtype: Any) -> Any:
     return dtype if dtype in (np.float32, np.float64) else np.float64
 
 
+@functools.cache
+def _kernels() -> ModuleType:
+    """Return the kernels: imported when first needed, and once, since even to find an imported module takes a while."""
+    from fpdfp._kernels import matrix
+
+    return matrix
+
+
 def _multiply(matrix: Any, x: Array) -> Array:
     """Multiply each vector of ``x`` on its own: the bits do not depend on how many there are."""
-    from fpdfp._kernels import matrix as kernels
-
+    kernels = _kernels()
     vectors = np.ascontiguousarray(x).reshape(-1, matrix.shape[1])
     out: Array = kernels.multiply(matrix, vectors, x.dtype if x.dtype.kind == "f" else matrix.dtype)
     return out.reshape(*x.shape[:-1], matrix.shape[0])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import abc
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
+from fpdfp._warn import warn
 from fpdfp.engines import Observer, Result, Run
 from fpdfp.loggers.described import parameters
 
@@ -76,9 +76,8 @@ class Logger(Observer, abc.ABC):
             action()
         except Exception as error:
             if not self._warned:
-                warnings.warn(
+                warn(
                     f"{type(self).__name__} could not log ({type(error).__name__}: {error}); the run continues",
                     RuntimeWarning,
-                    stacklevel=3,
                 )
             self._warned = True

@@ -13,7 +13,7 @@ from fpdfp.engines.checkpoint import describe
 def parameters(run: Run, rounds: int) -> dict[str, str | int | float]:
     """Return what is run: the problem, the method with every hyper-parameter, messages, participation and seed."""
     problem, algorithm = run.problem, run.algorithm
-    up, down = run.messages
+    up, down = run.compression
     found: dict[str, str | int | float] = {
         "losses": repr(problem.losses),
         "penalty": repr(problem.penalty),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import hashlib
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -35,14 +36,29 @@ class Announced:
         """Return what a compressor makes of numbers, always the same."""
         draws = Draws(0, 0, np.zeros(1, dtype=np.int64))
         quantized = compressor.quantize(numbers[None], draws, Purpose.ANNOUNCE)
-        return cls(compressor.encode(quantized)[0], int(compressor.nbits(quantized)[0]))
+        made = cls.__new__(cls)
+        # The message itself is written where it is sent: in a simulation it never is.
+        vars(made).update(
+            bits=int(compressor.nbits(quantized)[0]),
+            array=compressor.dequantize(quantized)[0],
+            unwritten=(compressor, quantized),
+        )
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "message" or "unwritten" not in vars(self):
+            raise AttributeError(name)
+        compressor, quantized = vars(self)["unwritten"]
+        message = compressor.encode(quantized)[0]
+        vars(self)["message"] = message
+        return message
 
     @classmethod
     def plain(cls, numbers: Array) -> Self:
         """Return numbers as they are."""
         return cls.rounded(Full(), numbers)
 
-    @property
+    @functools.cached_property
     def array(self) -> Array:
         """The numbers that everyone decodes."""
         return decode(self.message, limit=LARGEST)

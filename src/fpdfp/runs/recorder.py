@@ -154,7 +154,7 @@ class Recorder(Observer):
             "reference": self.reference,
             "certificate": None,
             "method": run.algorithm.summary,
-            "messages": list(run.messages),
+            "messages": list(run.compression),
             "versions": versions(),
             "kind": self._kind,
             "problem": fingerprint(self.problem),
@@ -255,7 +255,7 @@ class Recorder(Observer):
             "name": self.name,
             "problem": repr(self.problem),
             "method": run.algorithm.summary,
-            "messages": list(run.messages),
+            "messages": list(run.compression),
             "run": {
                 "rounds": rounds, "clients_per_round": run.clients_per_round, "seed": run.seed,
                 "drop_out": run.drop_out,

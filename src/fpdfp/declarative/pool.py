@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import inspect
+import io
 import json
 import multiprocessing
 import os
@@ -13,11 +14,14 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+import numpy as np
+
+from fpdfp._typing import Array
+from fpdfp.engines.files import write_whole
 from fpdfp.methods.base import Method
 
-Grid = TypeVar("Grid")
 #: Parts of the package that change no run.
 LOOKERS_ON = ("cli.py", "declarative", "estimators", "experiments", "loggers", "report", "runs")
 
@@ -37,8 +41,8 @@ def cores() -> int:
 
 
 @contextlib.contextmanager
-def workers(start: Callable[..., None], *arguments: Any, jobs: int | None = None) -> Iterator[Any]:
-    """Processes, each with one thread, that are told what to work on by calling ``start``."""
+def workers(start: Callable[..., None] | None = None, *arguments: Any, jobs: int | None = None) -> Iterator[Any]:
+    """Processes, each with one thread, that are told what to work on by calling ``start`` if it is given."""
     before = os.environ.get("NUMBA_NUM_THREADS")
     os.environ["NUMBA_NUM_THREADS"] = "1"
     try:
@@ -52,10 +56,11 @@ def workers(start: Callable[..., None], *arguments: Any, jobs: int | None = None
         yield pool
 
 
-def _begin(start: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def _begin(start: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
     # Ctrl-C reaches every process; the one that started them answers it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    start(*arguments)
+    if start is not None:
+        start(*arguments)
 
 
 def code(kind: type[Method]) -> str:
@@ -81,21 +86,78 @@ def package_code() -> str:
     return digest.hexdigest()[:12]
 
 
+class Store:
+    """What came of runs, by name: in one file of JSON lines, or where the path is a folder, in a file for each.
+
+    A folder is for runs that several processes share out among themselves, and that have pictures. Lines that were cut
+    off by a crash are not taken.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.folder = path.parent if path.suffix == ".jsonl" else path
+        self.lines: dict[str, Any] | None = None
+        if path.suffix == ".jsonl":
+            self.path, text = path, path.read_text() if path.is_file() else ""
+            self.lines = dict(json.loads(line) for line in text.splitlines() if line.endswith("]"))
+            if text and not text.endswith("\n"):
+                path.write_text("".join(json.dumps(list(one)) + "\n" for one in self.lines.items()))
+
+    def read(self, name: str) -> Any:
+        """Return what came of a run; None if it is not there."""
+        if self.lines is not None:
+            return self.lines.get(name)
+        file = self.folder / f"{name}.json"
+        return json.loads(file.read_text()) if file.is_file() else None
+
+    def write(self, name: str, contents: Any, picture: Array | None = None) -> None:
+        """Keep what came of a run; its picture is written first, so that a run which is there is whole."""
+        if self.lines is not None:
+            self.lines[name] = contents
+            with self.path.open("a") as file:
+                file.write(json.dumps([name, contents]) + "\n")
+            return
+        if picture is not None:
+            buffer = io.BytesIO()
+            np.savez_compressed(buffer, picture=picture.astype(np.float16))
+            write_whole(self.folder / f"{name}.npz", buffer.getvalue())
+        write_whole(self.folder / f"{name}.json", (json.dumps(contents, ensure_ascii=False) + "\n").encode())
+
+    def picture(self, name: str) -> Array:
+        """Return the picture of a run."""
+        with np.load(self.folder / f"{name}.npz") as file:
+            picture: Array = file["picture"].astype(np.float32)
+        return picture
+
+    def checkpoint(self, name: str) -> Path:
+        """Where a run that was stopped is kept until it goes on."""
+        return self.folder / f"{name}.checkpoint"
+
+    @contextlib.contextmanager
+    def claim(self, name: str) -> Iterator[bool]:
+        """Within the context no other process works on a run; False where one does. A claim ends with its process."""
+        try:
+            import fcntl
+        except ImportError:  # no such locks: two processes need --only
+            yield True
+            return
+        with (self.folder / f".{name}.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+
 class Scores:
-    """Results by key, kept in a file of JSON lines.
+    """The runs of a store, done on a pool.
 
     ``work`` is called in a worker with a job, a tuple whose first entry is its key, and returns the key and the result,
-    None if it was interrupted. A line that was cut off by a crash is not taken.
+    None if it was interrupted.
     """
 
     def __init__(self, path: Path, pool: Any, work: Callable[[Any], tuple[str, Any]], progress: Any) -> None:
-        self.path, self.pool, self.work, self.progress = path, pool, work, progress
-        self.known: dict[str, Any] = {}
-        if path.is_file():
-            text = path.read_text()
-            self.known = dict(json.loads(line) for line in text.splitlines() if line.endswith("]"))
-            if text and not text.endswith("\n"):
-                path.write_text("".join(json.dumps(list(one)) + "\n" for one in self.known.items()))
+        self.store, self.pool, self.work, self.progress = Store(path), pool, work, progress
 
     def compute(
         self,
@@ -108,30 +170,15 @@ class Scores:
 
         ``cost`` weighs jobs in the progress bar, ``say`` tells of one that is done.
         """
-        todo = {job[0]: job for job in jobs if job[0] not in self.known}
+        todo = {job[0]: job for job in jobs if self.store.read(job[0]) is None}
         left, total = sum(map(cost, todo.values())), sum(map(cost, jobs))
         task = self.progress.add_task(title, total=total, completed=total - left)
         for key, value in self.pool.imap_unordered(self.work, list(todo.values())):
             if value is None:
                 raise KeyboardInterrupt
-            self.known[key] = value
-            with self.path.open("a") as file:
-                file.write(json.dumps([key, value]) + "\n")
+            self.store.write(key, value)
             self.progress.update(task, advance=cost(todo[key]), description=f"{title} {say(todo[key], value)}".strip())
         self.progress.remove_task(task)
         if todo and not self.progress.console.is_terminal:
             self.progress.console.print(f"{title} {len(todo)} runs done")
-        return [self.known[job[0]] for job in jobs]
-
-
-def halve(
-    grid: Sequence[Grid],
-    plan: Sequence[tuple[int, Callable[[int], int]]],
-    score: Callable[[Sequence[Grid], int], list[Any]],
-) -> list[Grid]:
-    """Return the settings that are left, best first, after stages of (rounds, how many of so many go on)."""
-    left = list(grid)
-    for rounds, survivors in plan:
-        scores = dict(zip(left, score(left, rounds), strict=True))
-        left = sorted(left, key=scores.__getitem__)[: survivors(len(left))]
-    return left
+        return [self.store.read(job[0]) for job in jobs]

@@ -1,0 +1,352 @@
+"""The runs of an experiment: every setting with every seed, each in a folder, one after the other or side by side."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import re
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typer
+
+from fpdfp.declarative import made, pool, results
+from fpdfp.declarative.build import build, check_fit, problem_key, solve_options
+from fpdfp.declarative.document import Document, SettingsError
+from fpdfp.declarative.settings import SECTIONS, Case, Settings, check, read
+from fpdfp.engines.history import RESERVED
+from fpdfp.engines.traffic import Traffic
+from fpdfp.errors import AccuracyWarning, DivergenceWarning, RunFolderError, StepTooLargeWarning
+from fpdfp.runs import Recorder, SavedRun, load, writing
+from fpdfp.runs.recorder import now
+from fpdfp.runs.saved import relative_error
+
+#: Runs that have ended so are not done again.
+DONE = ("finished", "converged", "stationary", "rounding", "stopped", "diverged")
+#: Where arguments of the library come from: the first word of its errors, and the setting.
+ABOUT: dict[str, tuple[str, ...]] = {
+    "n_clients": ("split", "clients"),
+    "at_least": ("split", "at_least"),
+    "column": ("split", "kind"),
+    "target": ("data", "label"),
+    "site": ("data", "site"),
+    "drop": ("data", "drop"),
+    "categories": ("data", "categories"),
+    "n_features": ("data", "features"),
+    "path": ("data", "volume"),
+    "y": ("data",),
+    "X": ("data",),
+    "losses": ("loss",),
+    "linop": ("operator",),
+    "problem": ("method", "kind"),
+    "clients_per_round": ("run", "clients_per_round"),
+    "drop_out": ("run", "drop_out"),
+    "batch_size": ("method", "batch_size"),
+    "local_steps": ("method", "local_steps"),
+    "strong_convexity": ("loss", "l2"),
+}
+
+#: Those of them that are not a setting under another name, but follow from it.
+DERIVED = ("column", "problem", "strong_convexity")
+
+
+class Job(NamedTuple):
+    """A run: what it is called in tables and reports, its settings, its seed, its folder, and that of the experiment.
+
+    ``changes`` are the values of the keys that are swept.
+    """
+
+    name: str
+    settings: Settings
+    seed: int
+    folder: Path
+    output: Path
+    changes: Mapping[str, Any]
+
+
+def jobs(cases: Iterable[Case], output: Path) -> list[Job]:
+    """Return all runs of an experiment: every setting with every seed."""
+    found = []
+    for case in cases:
+        run, title = case.settings["run"], case.label.replace(",", ", ") or case.settings["name"]
+        for seed in run["seeds"]:
+            name = f"{title}, seed {seed}" if len(run["seeds"]) > 1 else title
+            settings = {**case.settings, "run": {**run, "seeds": [seed]}}
+            found.append(Job(name, settings, seed, output / case.label / f"seed-{seed}", output, case.changes))
+    return found
+
+
+def is_done(job: Job) -> bool:
+    """Whether a run has ended; one with other settings is refused, but it may have more rounds now."""
+    saved = _saved(job.folder)
+    if saved is None:
+        return False
+    config = saved.config
+    with contextlib.suppress(SettingsError):
+        # A setting that was not there when the run was written has its default.
+        config = check(Document(job.folder / "config.toml", config, {}))
+    different = differences(config, job.settings)
+    old, new = different.get("run.rounds", (0, 0))
+    longer = isinstance(old, int) and old < new
+    if longer:
+        del different["run.rounds"]
+    if different:
+        key, (old, new) = next(iter(different.items()))
+        raise SettingsError(
+            f"{job.folder} holds a run with other settings: {key} was {old!r} and is now {new!r}; "
+            "give another folder with --output"
+        )
+    status = saved.info["status"]
+    return status in DONE and not (longer and status == "finished")
+
+
+def holds_results(output: Path) -> bool:
+    """Whether there is a run in a folder already."""
+    return output.is_dir() and next(output.rglob("run.json"), None) is not None
+
+
+def differences(first: Any, second: Any) -> dict[str, tuple[Any, Any]]:
+    """Return the dotted keys at which nested settings differ, with both values, None where there is none.
+
+    >>> differences({"run": {"rounds": 1, "tol": 0.0}}, {"run": {"rounds": 2, "tol": 0.0}})
+    {'run.rounds': (1, 2)}
+    """
+    found: dict[str, tuple[Any, Any]] = {}
+    for name in dict.fromkeys([*first, *second]):
+        one, other = first.get(name), second.get(name)
+        if isinstance(one, dict) or isinstance(other, dict):
+            inner = differences(one if isinstance(one, dict) else {}, other if isinstance(other, dict) else {})
+            found |= {f"{name}.{key}": values for key, values in inner.items()}
+        elif one != other:
+            found[name] = (one, other)
+    return found
+
+
+def run_job(job: Job, progress: bool | None, reference: float | None = None) -> dict[str, Any]:
+    """Do a run, or what is left of it; return its line of the table. The minimum is found where it is not given."""
+    if is_done(job):
+        return line(job)
+    built, options = build(job.settings), solve_options(job.settings)
+    if reference is None and job.settings["run"]["reference"]:
+        reference = find_reference(job)
+    recorder = Recorder(
+        job.folder, built.problem, name=job.name, config=job.settings, reference=reference, model=built.model,
+        truth=built.truth, voxel=built.voxel, history=job.settings["run"]["history"],
+    )  # fmt: skip
+    recorder.solve(resume=True, seed=job.seed, metrics=built.metrics, progress=progress, **options)
+    return line(job)
+
+
+def mark_interrupted(job: Job) -> None:
+    """Say of a run whose process was ended that it is interrupted."""
+    saved = _saved(job.folder)
+    if saved is not None and saved.info["status"] == "running":
+        ended = {"status": "interrupted", "message": "stopped by the user", "ended": now()}
+        writing.write_json(job.folder / "run.json", saved.info | ended)
+
+
+def find_reference(job: Job) -> float:
+    """Return the minimum of a run's problem, found once for all runs that share it."""
+    digest = hashlib.sha256(problem_key(job.settings).encode()).hexdigest()[:16]
+    path = job.output / "references" / f"{digest}.json"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return float(json.loads(path.read_text())["objective"])
+    began = time.perf_counter()
+    objective = build(job.settings).reference()
+    writing.write_json(path, {"objective": objective, "seconds": time.perf_counter() - began})
+    return objective
+
+
+def line(job: Job) -> dict[str, Any]:
+    """Return what a table says of a run."""
+    saved = load(job.folder)
+    return {"folder": str(job.folder), "setting": job.changes, **summary(saved)}
+
+
+def summary(saved: SavedRun) -> dict[str, Any]:
+    """Return a run in numbers: how it ended, how near it came, what that cost, and its metrics at the end."""
+    info, history = saved.info, saved.history
+    error = relative_error(info["objective"], info.get("reference"))
+    certificate = info.get("certificate") or {}
+    metrics = {name: float(history[name][-1]) for name in history if name not in RESERVED and history.rows}
+    known = {name: info[name] for name in ("name", "seed", "status", "rounds", "objective")}
+    near = {"relative_error": error, "relative_gap": certificate.get("relative_gap")}
+    sent = {name: info[name] for name in Traffic().totals}
+    return {**known, **near, **metrics, **sent, "seconds": info["seconds"]}
+
+
+def _saved(folder: Path) -> SavedRun | None:
+    try:
+        return load(folder)
+    except RunFolderError:
+        if (folder / "run.json").exists():
+            raise
+        return None
+
+
+class Outcome(NamedTuple):
+    """What came of an experiment.
+
+    Attributes
+    ----------
+    name, output
+        The experiment and its folder.
+    lines
+        What is known of each run that began.
+    planned
+        How many runs there are to be.
+    interrupted
+        Whether the user stopped it.
+    """
+
+    name: str
+    output: Path
+    lines: list[dict[str, Any]]
+    planned: int
+    interrupted: bool
+
+    def document(self) -> dict[str, Any]:
+        """Return it for a program."""
+        status = "interrupted" if self.interrupted else "done"
+        return {
+            "name": self.name, "folder": str(self.output), "status": status, "planned": self.planned,
+            "runs": self.lines,
+        }  # fmt: skip
+
+    def show(self) -> None:
+        """Print a table and where everything is."""
+        from rich.console import Console
+
+        console = Console()
+        if self.lines:
+            console.print(results.table(self.name, self.lines))
+        console.print(f"runs and results.csv: {self.output}", highlight=False, soft_wrap=True, markup=False)
+
+
+def run_file(
+    file: Path, output: Path | None, assignments: list[str], *, live: bool, quiet: bool, resume: bool, jobs: int | None
+) -> Outcome:
+    """Run everything that a file declares: in this process where ``jobs`` is 0, else in so many (None: all cores).
+
+    What is done already is not done again; without ``resume`` a folder that holds results is refused.
+    """
+    cases = read(file, assignments)
+    name, folder = _place(cases, output)
+    if not resume and holds_results(folder):
+        raise SettingsError(f"{folder} holds results already: --resume goes on there, --output takes another folder")
+    todo = _check_all(cases, folder)
+    found = {job.folder: line(job) for job in todo if is_done(job)}
+    left = [job for job in todo if job.folder not in found]
+    interrupted = False
+    with _serve_page(folder, live), contextlib.ExitStack() as stack:
+        advance = None
+        try:
+            if jobs == 0 or not left:
+                done = _one_by_one(left, quiet)
+            else:
+                processes = stack.enter_context(pool.workers(jobs=min(jobs or pool.cores(), len(left))))
+                done = processes.imap_unordered(_work, left)
+                if not quiet:
+                    bar = stack.enter_context(pool.bar())
+                    task = bar.add_task(name, total=len(todo), completed=len(found))
+                    advance = functools.partial(bar.update, task, advance=1)
+            for where, row in done:
+                found[where] = row
+                results.write(folder / "results.csv", _lines(todo, found))
+                if advance is not None:
+                    advance()
+                if row["status"] == "interrupted":
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            interrupted = True
+    for job in left if interrupted else ():
+        mark_interrupted(job)
+    results.write(folder / "results.csv", _lines(todo, found))
+    return Outcome(name, folder, _lines(todo, found), len(todo), interrupted)
+
+
+def _lines(todo: Sequence[Job], found: dict[Path, dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines of the runs that are done, in the order of the settings."""
+    return [found[job.folder] for job in todo if job.folder in found]
+
+
+def _one_by_one(left: Sequence[Job], quiet: bool) -> Iterator[tuple[Path, dict[str, Any]]]:
+    for number, job in enumerate(left, 1):
+        if not quiet and len(left) > 1:
+            typer.echo(f"run {number} of {len(left)}: {job.name}", err=True)
+        yield job.folder, run_job(job, False if quiet else None)
+
+
+def _work(job: Job) -> tuple[Path, dict[str, Any]]:
+    with show_warnings():
+        return job.folder, run_job(job, progress=False)
+
+
+def _place(cases: Sequence[Case], output: Path | None) -> tuple[str, Path]:
+    name: str = cases[0].settings["name"]
+    if output is None:
+        if Path(name).name != name or name in (".", ".."):
+            raise SettingsError(f"name must be good for a folder, without slashes, got {name!r}; or give --output")
+        output = Path("runs") / name
+    if output.exists() and not output.is_dir():
+        raise SettingsError(f"--output must be a folder, but {output} is a file")
+    return name, output
+
+
+def _check_all(cases: Sequence[Case], folder: Path) -> list[Job]:
+    """Return all jobs, if every setting can be run and none of the folders is that of another."""
+    todo = jobs(cases, folder)
+    for job in todo:
+        is_done(job)
+    for case in cases:
+        try:
+            check_fit(case.settings)
+        except (TypeError, ValueError) as error:
+            raise locate(error, case) from error
+    folder.mkdir(parents=True, exist_ok=True)
+    return todo
+
+
+def locate(error: Exception, case: Case) -> SettingsError:
+    """Return an error of the library as one about the settings: with the place of what it is about, if it says so."""
+    message = str(error)
+    word = made.argument(error, ABOUT) or (message.split() or [""])[0]
+    key = tuple(word.split(".")) if word.split(".")[0] in SECTIONS else ABOUT.get(word, ())
+    file = str(case.settings["data"].get("file", ""))
+    if len(key) == 2 and word in ABOUT and word not in DERIVED:
+        message = ".".join(key) + message[len(word) :]  # by the name that it has in the file
+    elif file and message.startswith(file):
+        key = ("data", "file")
+    # So are arguments that the advice is about.
+    message = re.sub(r"drop=\('([^']*)',\)", r'data.drop = ["\1"]', message)
+    message = message.replace('categories="onehot"', 'data.categories = "onehot"')
+    return SettingsError(f"{case.document.place(key)}: {message}")
+
+
+@contextlib.contextmanager
+def _serve_page(folder: Path, live: bool) -> Iterator[None]:
+    """Serve the live page meanwhile, if it is wanted."""
+    if not live:
+        yield
+        return
+    from fpdfp.report.live import serve
+
+    with serve([folder]) as page:
+        typer.echo(f"live: {page.url}", err=True)
+        yield
+    typer.echo(f"the live page is closed; fpdfp watch {folder} shows it again", err=True)
+
+
+@contextlib.contextmanager
+def show_warnings() -> Iterator[None]:
+    """Have warnings told in a line each."""
+    with warnings.catch_warnings():
+        for kind in (AccuracyWarning, DivergenceWarning, StepTooLargeWarning):
+            warnings.simplefilter("always", kind)
+        warnings.showwarning = lambda message, *_, **__: typer.echo(f"warning: {message}", err=True)
+        yield
