@@ -14,6 +14,7 @@ import contextlib
 import copy
 import functools
 import random
+import resource
 import signal
 import warnings
 from collections.abc import Iterator
@@ -35,6 +36,8 @@ from tests.loopback import Loopback
 
 #: The longest that a request may take, in seconds: none of them asks for much work.
 PATIENCE = 20.0
+#: The bytes of addresses that a process may have: most of them are those of libraries.
+ADDRESSES = 6 << 30
 #: Beside what does not fit, a method may be given numbers that it cannot compute with; of that a site tells the kind.
 REFUSALS = (MessageError, ValueError, ArithmeticError, AssertionError)
 NAMES = [
@@ -325,7 +328,8 @@ _SECRETS: dict[int, Any] = {}
 
 
 def prepare() -> None:
-    """Compile what is needed, and have requests that take too long end."""
+    """Compile what is needed, and have requests end that take too long or too much memory."""
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
     def late(*_: Any) -> None:
         raise TimeoutError(f"it took more than {PATIENCE} s")

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 import fpdfp
-from fpdfp.engines import spec
-from fpdfp.engines.crew import Crew
-from fpdfp.engines.job import Job
 from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.portable import job_of, key_of, request_of
+from fpdfp.engines.portable import job_of, request_of
+from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.site import Site
 from fpdfp.errors import AbsentError
 
@@ -20,7 +18,7 @@ from fpdfp.errors import AbsentError
 Trouble = Callable[[int, dict[str, Any], bytes], bytes | None]
 
 
-class Loopback(Crew):
+class Loopback(RemoteEngine):
     """A site for each group of clients of a problem, reached through bytes as over a network."""
 
     def __init__(self, problem: fpdfp.Problem, sites: int = 2, trouble: Trouble | None = None, **options: Any) -> None:
@@ -44,12 +42,6 @@ class Loopback(Crew):
     def names(self) -> Sequence[str]:
         return [f"site {number}" for number in range(len(self.parts))]
 
-    def portable(self, value: Any) -> Any:
-        return spec.dump(value)
-
-    def key(self, job: Job) -> str:
-        return key_of(job, self.run_id)
-
     def restart(self, site: int) -> None:
         """A site's process dies, and is started again with nothing but its data."""
         self.sites[site] = Site(self.parts[site])
@@ -64,9 +56,9 @@ class Loopback(Crew):
             self._jobs_sent[site] = tree["job"]
         return pack(self.sites[site].handle(request_of(tree)))
 
-    def post(self, requests: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
+    def carry(self, asked: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
         replies: dict[int, Any] = {}
-        for site, request in requests.items():
+        for site, request in asked.items():
             parcel = pack(request)
             if self.deaf is not None and self.deaf(site, request):
                 replies[site] = AbsentError("no reply by the deadline")

@@ -19,17 +19,14 @@ from typer.testing import CliRunner
 pytest.importorskip("flwr")
 
 import fpdfp
-from fpdfp.engines import spec
-from fpdfp.engines.crew import Crew
-from fpdfp.engines.job import Job
 from fpdfp.engines.parcel import pack
-from fpdfp.engines.portable import key_of
+from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.errors import AbsentError, MessageError
 from fpdfp.flower import outbox
 from fpdfp.flower.client import client_app, respond
 from fpdfp.flower.commands import app
 from fpdfp.flower.records import KIND, NAME, Envelope, from_record, open_envelope, seal, to_record
-from fpdfp.flower.server import FlowerCrew, say, server_app
+from fpdfp.flower.server import FlowerEngine, say, server_app
 from tests.helpers import graph_guided
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,7 +41,7 @@ def load(site: str, config: Config) -> Any:
     return problem().losses.part(np.array([0, 1] if site == "north" else [2]))
 
 
-class Direct(Crew):
+class Direct(RemoteEngine):
     """Sites that are a function call away; ``requests`` has the parcels that were sent."""
 
     slow = True
@@ -61,15 +58,9 @@ class Direct(Crew):
     def names(self) -> list[str]:
         return list(self.configs)
 
-    def portable(self, value: Any) -> Any:
-        return spec.dump(value)
-
-    def key(self, job: Job) -> str:
-        return key_of(job, self.run_id)
-
-    def post(self, requests: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
+    def carry(self, asked: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
         replies: dict[int, Any] = {}
-        for site, request in requests.items():
+        for site, request in asked.items():
             self.sequence += 1
             name = self.names[site]
             parcel = seal(Envelope(self.run_id, self.sequence, name, request))
@@ -332,17 +323,17 @@ def test_a_site_that_cannot_be_healed_in_time_is_healed_with_the_next_request(
     """A first exchange that takes all of a round's time, since another site is slow, leaves none for what it lacks."""
 
     class Slow(Direct):
-        def post(self, requests: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
+        def carry(self, asked: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
             hurried = deadline is not None and deadline <= 0.1
             if hurried and deadline == 0:
                 return {}
-            replies = super().post(requests, deadline)
+            replies = super().carry(asked, deadline)
             if hurried:
                 time.sleep(0.1)
             return replies
 
     whole, crew = problem(), Slow(configs)
-    crew.deadline = 0.1
+    crew.collector.deadline = 0.1
     versions = []
 
     def forget(run: fpdfp.Run) -> None:
@@ -652,11 +643,11 @@ def echo(number: int, parcel: bytes) -> bytes:
 
 
 def test_a_node_is_the_site_that_its_key_was_registered_for(grid: type[Grid]) -> None:
-    crew = FlowerCrew(grid([(1, "north"), (2, "evil")], echo), ["north"], deadline=1.0)
-    assert crew.post({0: {}}, 1.0) == {0: {"node": 1}}
+    crew = FlowerEngine(grid([(1, "north"), (2, "evil")], echo), ["north"], deadline=1.0)
+    assert crew.carry({0: {}}, 1.0) == {0: {"node": 1}}
     # While north is away, another node cannot take its place by saying so.
-    crew = FlowerCrew(grid([(2, "evil")], echo), ["north"], deadline=1.0)
-    assert isinstance(crew.post({0: {}}, 1.0)[0], AbsentError)
+    crew = FlowerEngine(grid([(2, "evil")], echo), ["north"], deadline=1.0)
+    assert isinstance(crew.carry({0: {}}, 1.0)[0], AbsentError)
 
 
 def test_nodes_without_names_are_asked(grid: type[Grid]) -> None:
@@ -664,8 +655,8 @@ def test_nodes_without_names_are_asked(grid: type[Grid]) -> None:
         envelope = open_envelope(parcel)
         return seal(envelope._replace(site=["north", "east"][number - 1], contents={"node": number}))
 
-    crew = FlowerCrew(grid([(1, ""), (2, "")], answer), ["east", "north"], deadline=1.0)
-    assert crew.post({0: {}, 1: {}}, 1.0) == {0: {"node": 2}, 1: {"node": 1}}
+    crew = FlowerEngine(grid([(1, ""), (2, "")], answer), ["east", "north"], deadline=1.0)
+    assert crew.carry({0: {}, 1: {}}, 1.0) == {0: {"node": 2}, 1: {"node": 1}}
 
 
 @pytest.mark.parametrize(
@@ -679,23 +670,23 @@ def test_nodes_without_names_are_asked(grid: type[Grid]) -> None:
 )
 def test_replies_about_something_else_are_refused(grid: type[Grid], change: dict[str, Any], words: str) -> None:
     nodes = grid([(1, "north")], lambda number, parcel: seal(open_envelope(parcel)._replace(**change)))
-    reply = FlowerCrew(nodes, ["north"], deadline=1.0).post({0: {}}, 1.0)[0]
+    reply = FlowerEngine(nodes, ["north"], deadline=1.0).carry({0: {}}, 1.0)[0]
     assert isinstance(reply, MessageError)
     assert words in str(reply)
 
 
 def test_replies_that_are_too_long_or_missing(grid: type[Grid]) -> None:
-    crew = FlowerCrew(grid([(1, "north")], lambda number, parcel: bytes(100)), ["north"], deadline=1.0)
+    crew = FlowerEngine(grid([(1, "north")], lambda number, parcel: bytes(100)), ["north"], deadline=1.0)
     crew.longest = 99
-    assert "longer than any" in str(crew.post({0: {}}, 1.0)[0])
-    assert "no parcel" in str(FlowerCrew(crew._grid, ["north"]).post({0: {}}, 1.0)[0])
-    assert FlowerCrew(grid([(1, "north")], lambda number, parcel: None), ["north"]).post({0: {}}, 0.3) == {}
+    assert "longer than any" in str(crew.carry({0: {}}, 1.0)[0])
+    assert "no parcel" in str(FlowerEngine(crew._grid, ["north"]).carry({0: {}}, 1.0)[0])
+    assert FlowerEngine(grid([(1, "north")], lambda number, parcel: None), ["north"]).carry({0: {}}, 0.3) == {}
 
 
 def test_lines_of_rounds_tell_the_time_by_the_clock(
     grid: type[Grid], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    crew = FlowerCrew(grid([(1, "north")], echo), ["north"], deadline=1.0)
+    crew = FlowerEngine(grid([(1, "north")], echo), ["north"], deadline=1.0)
     began = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: began + 291.0)
 

@@ -102,6 +102,21 @@ def test_indices_of_sparse_matrices_are_inside() -> None:
             spec.load({"class": good["class"], "fields": {"matrix": rows | change}})
 
 
+@pytest.mark.parametrize(
+    "indptr",
+    [
+        [0, 4, 7, 9, -(2**31)], [0, 4, 7, 9, -1], [0, 10, 0, 0, 0], [0, -5, 0, 0, 10], [0, 4, 2**31 - 1, -(2**31), 10],
+        [0, 4, 7, 9, 11], [1, 4, 7, 9, 10], [0, 4, 10],
+    ],
+)  # fmt: skip
+def test_rows_of_sparse_matrices_are_inside(indptr: list[int]) -> None:
+    """SciPy's own check looks at nothing where the last number is not positive, and its differences may overflow."""
+    columns = np.array([0, 1, 2, 3, 1, 2, 3, 2, 3, 3], dtype=np.int32)
+    tree = {"shape": [4, 4], "data": np.ones(10), "indices": columns, "indptr": np.array(indptr, dtype=np.int32)}
+    with pytest.raises(MessageError, match="indptr"):
+        spec.load({"class": "linops.Matrix", "fields": {"matrix": tree}})
+
+
 def test_parts_of_a_model_fit_each_other() -> None:
     tree = spec.dump(helpers.graph_guided().model)
     changes: list[dict[str, Any]] = [
@@ -159,10 +174,28 @@ class TestSites:
     )
     def test_coordinates_are_those_of_the_losses(self, problem: fpdfp.Problem, coordinates: Any) -> None:
         job = self.job(problem, coordinates)
-        with pytest.raises(MessageError, match="a factor must map"):
+        with pytest.raises(MessageError, match="coordinates must be for"):
             Site(problem.losses).begin(job, "key")
-        with pytest.raises(MessageError, match="a factor must map"):
+        with pytest.raises(MessageError, match="coordinates must be for"):
             Site(problem.losses).handle({"constants": {"coordinates": coordinates}})
+
+    @pytest.mark.parametrize("kind", ["Scaling", "Whitening"])
+    @pytest.mark.parametrize("rows", [2**25, 2**31])
+    def test_coordinates_are_compared_before_they_are_built(
+        self, problem: fpdfp.Problem, kind: str, rows: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        chosen = getattr(precondition, kind)
+        made = chosen(np.ones(12) if kind == "Scaling" else np.eye(12), rows=rows)
+        tree = unpack(pack({"constants": {"coordinates": spec.dump(made)}}))
+
+        def build(_: Any) -> Any:
+            raise AssertionError("a factor of 2 GiB and more")
+
+        monkeypatch.setattr(chosen, "factor", property(build))
+        with pytest.raises(MessageError, match=r"coordinates must be for arrays of shape \(12,\)"):
+            Site(problem.losses).handle(request_of(tree))
+        with pytest.raises(MessageError, match=r"coordinates must be for arrays of shape \(12,\)"):
+            Site(problem.losses).begin(self.job(problem, made), "key")
 
     @pytest.mark.parametrize(
         ("others", "words"),

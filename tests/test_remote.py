@@ -118,6 +118,26 @@ def test_a_slow_engine_asks_for_a_round_along_with_the_objective() -> None:
     assert len(crew.requests) == 2 * (2 + 1 + 10 + 3)
 
 
+@pytest.mark.parametrize("slow", [False, True], ids=["quick", "slow"])
+def test_a_difference_of_the_server_is_quantized_once(slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = helpers.graph_guided(clients=6)
+    crew, there = away(problem, sites=2)
+    crew.slow = slow
+    asked = []
+    for name in ("quantize", "compress"):
+        real = getattr(fpdfp.QSGD, name)
+
+        def counted(self: Any, arrays: Any, draws: Any, purpose: int, real: Any = real) -> Any:
+            asked.append((draws.round, purpose))
+            return real(self, arrays, draws, purpose)
+
+        monkeypatch.setattr(fpdfp.QSGD, name, counted)
+    options: dict[str, Any] = {"compressor": None, "downlink": fpdfp.QSGD(31, norm="max")}
+    fpdfp.solve(there, fpdfp.ShiftedPDFP(), rounds=6, engine=crew, **options)
+    downlink = [k for k, purpose in asked if purpose == fpdfp.rng.Purpose.DOWNLINK]
+    assert downlink == list(range(6))
+
+
 def test_what_is_sent_is_what_is_counted() -> None:
     problem = helpers.graph_guided(clients=4, d=60)
     crew, there = away(problem, sites=4)

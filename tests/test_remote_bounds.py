@@ -88,7 +88,7 @@ def test_a_site_that_lacks_the_point_is_sent_it() -> None:
     again = fpdfp.Problem(losses, problem.penalty).certificate(x)
     assert again.gap == whole.gap
     assert crew.totals.healed == 1
-    assert crew.upkeep.down >= 64 * 13
+    assert crew.collector.upkeep.down >= 64 * 13
     with_point = [one for one in crew.requests if "x" in one.get("duals", {})]
     assert len(with_point) == 1
 

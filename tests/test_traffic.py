@@ -200,7 +200,7 @@ def contents(crew: Loopback, rounds: int) -> dict[str, int]:
             add("at up", [reply["at"][part][0] for part in request["at"]["parts"]])
         if "duals" in request:
             ask = request["duals"]
-            assert set(ask) - {"x"} == {"weights", "direction", "scale", "part", "point"}
+            assert {"weights", "part", "point"} <= set(ask) <= {"x", "weights", "direction", "scale", "part", "point"}
             told = [ask.get(name) for name in ("x", "weights", "direction", "scale")]
             add("duals down", [one for one in told if one is not None])
             add("duals up", reply["duals"].values())
@@ -208,7 +208,7 @@ def contents(crew: Loopback, rounds: int) -> dict[str, int]:
             add("answers down", request["answers"]["arrays"])
             add("answers up", [reply["answers"]["answers"][0]])
         if "job" in request:
-            found["job down"] += arrays_in([request["job"]["fields"]["model"]])
+            found["job down"] += arrays_in([request["job"]["fields"]["algorithm"]["fields"]["model"]])
         if "update" in request and request["update"]["round"] < rounds:
             message = request["update"]["message"]
             frames = [*message.get("whole", ()), *(frame for step in message.get("steps", ()) for frame in step)]

@@ -178,9 +178,20 @@ def sparse_matrix(name: str, value: Any) -> None:
 def sparse_indices(name: str, matrix: Any) -> None:
     """Refuse a sparse matrix whose indices point outside it: kernels do not look."""
     try:
+        compressed_rows(matrix.indptr, matrix.indices)
         matrix.check_format(full_check=True)
     except ValueError as error:
         raise ValueError(f"{name} is not a valid sparse matrix: {error}") from None
+
+
+def compressed_rows(indptr: Array, indices: Array) -> None:
+    """Refuse rows of a sparse matrix that overlap or are outside its entries.
+
+    SciPy's own check looks at no row where the last number is not positive, and its differences may overflow.
+    """
+    ends = indptr.astype(np.int64)
+    if not ends.size or ends[0] != 0 or ends[-1] > len(indices) or (np.diff(ends) < 0).any():
+        raise ValueError("indptr must start with 0, not decrease, and end at most at the number of indices")
 
 
 def labels(name: str, value: Any) -> tuple[Array, Array]:

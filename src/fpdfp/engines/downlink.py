@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
-from fpdfp.compress import Compressor, Full
+from fpdfp.compress import Compressed, Compressor, Full
 from fpdfp.compress.plain import plain_bits
 from fpdfp.rng import Draws, Purpose
 from fpdfp.steps import shift_step
@@ -67,24 +67,21 @@ class Downlink:
 
     def send(self, kept: Kept, message: Any, clients: IntArray, seed: int, k: int) -> tuple[Any, Kept, int]:
         """Return the message as the clients of round k get it, what is kept after it, and the bits for all of them."""
-        draws = Draws(seed, k, np.zeros(1, dtype=np.int64))
         arrays, sent = [], kept.sent
-        for field, (wanted, there) in enumerate(zip(message, kept.message, strict=True)):
-            values, bits = self.compressor.compress((wanted - there)[None], draws, Purpose.DOWNLINK + field)
-            arrays.append(there + self.share(wanted.shape) * values[0])
+        for there, (values, bits) in zip(kept.message, self.compress(kept, message, seed, k), strict=True):
+            arrays.append(there + self.share(there.shape) * values[0])
             sent += int(bits[0])
         whole = sum(full_bits(array) for array in arrays)
         seen = kept.seen[clients]
         missed = np.where(seen < 0, whole, np.minimum(sent - seen, whole))
         return type(message)(*arrays), Kept(tuple(arrays), sent, kept.seen), int(missed.sum())
 
-    def frames(self, kept: Kept, message: Any, seed: int, k: int) -> list[bytes]:
-        """Return the messages that take clients from the model they keep to the one that ``send`` gives them."""
+    def compress(self, kept: Kept, message: Any, seed: int, k: int) -> list[Compressed]:
+        """Return the difference of each field as clients decode it, and its bits."""
         draws = Draws(seed, k, np.zeros(1, dtype=np.int64))
-        differences = (wanted - there for wanted, there in zip(message, kept.message, strict=True))
         return [
-            self.compressor.encode(self.compressor.quantize(difference[None], draws, Purpose.DOWNLINK + field))[0]
-            for field, difference in enumerate(differences)
+            self.compressor.compress((wanted - there)[None], draws, Purpose.DOWNLINK + field)
+            for field, (wanted, there) in enumerate(zip(message, kept.message, strict=True))
         ]
 
     def _share(self, shape: tuple[int, ...]) -> float:
@@ -92,3 +89,31 @@ class Downlink:
         if not self.compressor.unbiased:
             return 1.0
         return shift_step(self.compressor.typical_omega(shape), self.compressor.omega(shape))
+
+
+class FramedDownlink(Downlink):
+    """The same for clients that are elsewhere: a difference is quantized once, and its frames are kept with it."""
+
+    def __init__(self, compressor: Compressor) -> None:
+        super().__init__(compressor)
+        self._made: tuple[tuple[Any, ...], list[Compressed], list[bytes]] | None = None
+
+    def compress(self, kept: Kept, message: Any, seed: int, k: int) -> list[Compressed]:
+        return self._make(kept, message, seed, k)[0]
+
+    def frames(self, kept: Kept, message: Any, seed: int, k: int) -> list[bytes]:
+        """Return the messages that take clients from the model they keep to the one that ``send`` gives them."""
+        return self._make(kept, message, seed, k)[1]
+
+    def _make(self, kept: Kept, message: Any, seed: int, k: int) -> tuple[list[Compressed], list[bytes]]:
+        of = (seed, k, *map(id, kept.message), *map(id, message))
+        if self._made is None or self._made[0][: len(of)] != of:
+            draws, compressor = Draws(seed, k, np.zeros(1, dtype=np.int64)), self.compressor
+            done, frames = [], []
+            for field, (wanted, there) in enumerate(zip(message, kept.message, strict=True)):
+                quantized = compressor.quantize((wanted - there)[None], draws, Purpose.DOWNLINK + field)
+                done.append(Compressed(compressor.dequantize(quantized), compressor.nbits(quantized)))
+                frames += compressor.encode(quantized)
+            # With the arrays themselves, so that no others get their places in memory.
+            self._made = (*of, kept.message, message), done, frames
+        return self._made[1:]

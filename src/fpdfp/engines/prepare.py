@@ -276,7 +276,7 @@ class AskedClients:
     def _send(self, question: Exchange, clients: IntArray) -> tuple[Any, int]:
         """Return what some clients send once, as the server decodes it, and its bits."""
         if isinstance(self.losses, RemoteLosses):
-            return self.losses.crew.gather(self.problem, question, clients, self.options.seed)
+            return self.losses.engine.gather(self.problem, question, clients, self.options.seed)
         sent = question.gather(self.model, self.problem.local(clients))
         messages = question.messages(self.model)
         if not messages:
@@ -292,7 +292,7 @@ class AskedClients:
         """Return what a step can be chosen from; clients are asked once for the same coordinates."""
         if self._constants is None or self._constants[0] is not coordinates:
             if isinstance(self.losses, RemoteLosses):
-                self.losses.crew.agreed = coordinates
+                self.losses.engine.agreed = coordinates
             self._constants = coordinates, self._ask_constants(coordinates)
         return self._constants[1]
 

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import pickle
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -19,9 +20,13 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._blas import one_thread
 from fpdfp._typing import IntArray
-from fpdfp.engines.crew import Crew
+from fpdfp.engines import requests
+from fpdfp.engines.job import Job
 from fpdfp.engines.remote import RemoteLosses
+from fpdfp.engines.remote_engine import RemoteEngine
+from fpdfp.engines.requests import Request
 from fpdfp.engines.site import Site
+from fpdfp.engines.transport import Tree
 from fpdfp.errors import AbsentError
 from fpdfp.losses.base import Losses
 from fpdfp.problem import Problem
@@ -55,7 +60,7 @@ class Worker:
         return os.getpid()
 
 
-class Ray(Crew):
+class Ray(RemoteEngine):
     """Clients in Ray actors.
 
     ::
@@ -84,7 +89,7 @@ class Ray(Crew):
     threads
         How many threads an actor computes with; by default its share of this machine's.
     deadline, min_clients, patience, norm_bound
-        See :class:`fpdfp.engines.crew.Crew`.
+        See :class:`fpdfp.engines.remote_engine.RemoteEngine`.
     address
         Of a running cluster, as ``ray.init`` takes it; by default the one that is there, or a new one on this machine.
 
@@ -149,7 +154,6 @@ class Ray(Crew):
             with contextlib.suppress(Exception):
                 ray.kill(actor)
         self.actors, self._sources, self._late, self._losses = [], [], {}, None
-        self._told.clear()
         if self._initialised:
             ray.shutdown()
             self._initialised = False
@@ -208,13 +212,20 @@ class Ray(Crew):
                 self._sources.append(ray.put(part(clients)))
             self.actors.append(kind.remote(self._load if part is None else [self._sources[-1]], clients, threads))
 
-    def post(self, requests: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
+    def write(self, request: Request) -> Tree:
+        # Problems may have parts that were written in a notebook.
+        return requests.write(request, lambda value: value)
+
+    def key(self, job: Job, run_id: str) -> str:
+        return secrets.token_hex(8)
+
+    def carry(self, asked: Mapping[int, Tree], deadline: float | None) -> dict[int, Any]:
         import ray
         from ray.exceptions import RayActorError, RayError, RayTaskError
 
         replies: dict[int, Any] = {}
         sent = {}
-        for site, request in requests.items():
+        for site, request in asked.items():
             late = self._late.pop(site, None)
             if late is not None:
                 if not ray.wait([late], timeout=0)[0]:
@@ -222,7 +233,7 @@ class Ray(Crew):
                     replies[site] = AbsentError("it is still busy with an earlier request")
                     continue
                 log.info("a late reply of %s is dropped", self.names[site])
-            # Problems may have parts that were written in a notebook; the requests of a round are plain data.
+            # The requests of a round are plain data.
             dumps = pickle.dumps if set(request) <= PLAIN else ray.cloudpickle.dumps
             sent[self.actors[site].handle.remote(dumps(request, protocol=5))] = site
         if not sent:

@@ -10,8 +10,8 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.engines.checkpoint import probe
-from fpdfp.engines.crew import Crew
 from fpdfp.engines.ledger import digest
+from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.traffic import Answers
 from fpdfp.errors import MessageError
 from fpdfp.linops.base import LinOp
@@ -31,17 +31,17 @@ class RemoteLosses(Losses):
     Values and gradients at the point asked for last are kept, since more than one thing may be wanted there.
     """
 
-    def __init__(self, crew: Crew, facts: Sequence[Mapping[str, Any]]) -> None:
-        self.crew = crew
+    def __init__(self, engine: RemoteEngine, facts: Sequence[Mapping[str, Any]]) -> None:
+        self.engine = engine
         first = facts[0]
-        for name, fact in zip(crew.names, facts, strict=True):
+        for name, fact in zip(engine.names, facts, strict=True):
             for what in ("family", "shape", "dtype", "form", "batches", "hessians", "duals"):
                 if fact[what] != first[what]:
                     raise MessageError(
                         f"sites must have losses of the same kind: {what} is {fact[what]!r} at {name} and "
-                        f"{first[what]!r} at {crew.names[0]}"
+                        f"{first[what]!r} at {engine.names[0]}"
                     )
-        _compare_features(crew.names, [fact["features"] for fact in facts])
+        _compare_features(engine.names, [fact["features"] for fact in facts])
         self._features: IntArray = first["features"]
         self._family, self._batches = str(first["family"]), bool(first["batches"])
         self._form: Form = first["form"]
@@ -53,12 +53,15 @@ class RemoteLosses(Losses):
         self._constants = tuple(np.asarray(one) for one in first["constants"])
         self.lower_bound = 0.0 if self._family in NONNEGATIVE else -np.inf
         ends = np.cumsum([0, *(len(fact["sizes"]) for fact in facts)])
-        crew.numbers = [np.arange(ends[i], ends[i + 1]) for i in range(len(facts))]
+        #: The numbers of each site's clients.
+        self.numbers = [np.arange(ends[i], ends[i + 1]) for i in range(len(facts))]
+        #: Whether gradients are asked for along with values, since both are needed: at the end of a run.
+        self.together = False
         #: The site of each client, with the client's number there where the site has several.
         self.client_names = np.array(
             [
                 name if len(fact["sizes"]) == 1 else f"{name}, {i}"
-                for name, fact in zip(crew.names, facts, strict=True)
+                for name, fact in zip(engine.names, facts, strict=True)
                 for i in range(len(fact["sizes"]))
             ]
         )
@@ -71,7 +74,7 @@ class RemoteLosses(Losses):
         )
 
     def __repr__(self) -> str:
-        return f"{self.family} of {self.n_clients} clients at {len(self.crew.names)} sites"
+        return f"{self.family} of {self.n_clients} clients at {len(self.engine.names)} sites"
 
     @property
     def family(self) -> str:
@@ -111,19 +114,19 @@ class RemoteLosses(Losses):
 
     def _at(self, x: Array, *, gradients: bool) -> Array:
         point = digest([x])
-        parts = self.answers.lacking(point, gradients=gradients, together=self.crew.finishing)
+        parts = self.answers.lacking(point, gradients=gradients, together=self.together)
         if parts:
-            self.answers.keep(point, self.crew.at(x, parts))
+            self.answers.keep(point, self.engine.at(x, parts))
         return self.answers["gradients" if gradients else "values", point]
 
     def lipschitz(self) -> Array:
         return self._lipschitz
 
     def lipschitz_in(self, factor: LinOp) -> Array:
-        return self.crew.constants(factor, None)
+        return self.engine.constants(factor, None)
 
     def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
-        return self.crew.constants(factor, batch_size)
+        return self.engine.constants(factor, batch_size)
 
     def hessians(self, x: Array, clients: IntArray) -> Array | None:
         # Clients compute with theirs; whether they can is all that a server asks.
@@ -136,7 +139,7 @@ class RemoteLosses(Losses):
         from fpdfp.engines.remote_duals import CURVATURES, RemoteDuals
 
         known = self._has_duals and self.family in CURVATURES
-        return RemoteDuals(self.crew, self, x, weights) if known else None
+        return RemoteDuals(self.engine, self, x, weights) if known else None
 
 
 def _compare_features(sites: Sequence[str], features: Sequence[IntArray]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp._typing import Array, Shape
-from fpdfp.engines.crew import Crew
+from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.requests import Duals
 from fpdfp.errors import MessageError
 from fpdfp.losses._duals import RowDuals, form_rounding, sum_rounding
@@ -50,8 +50,8 @@ def answer(losses: Losses, x: Array, ask: Duals) -> dict[str, Any]:
 class RemoteDuals:
     """The dual points near x, from sums over sites (:class:`fpdfp.losses._duals.DualPoints`)."""
 
-    def __init__(self, crew: Crew, losses: Losses, x: Array, weights: Array) -> None:
-        self._crew, self._losses, self._x, self._weights = crew, losses, x, weights
+    def __init__(self, engine: RemoteEngine, losses: Losses, x: Array, weights: Array) -> None:
+        self._engine, self._losses, self._x, self._weights = engine, losses, x, weights
         self.ridge = np.broadcast_to(
             float(weights.sum()) * (losses.constants()[0] if losses.constants() else losses.least_convexity),
             losses.shape,
@@ -64,7 +64,7 @@ class RemoteDuals:
         self, part: str, shapes: Mapping[str, Shape], direction: Array | None = None, scale: float | None = None
     ) -> dict[str, Array]:
         ask = {"part": part, "direction": direction, "scale": scale}
-        return self._crew.duals(self._x, ask, self._weights, shapes)
+        return self._engine.duals(self._x, ask, self._weights, shapes)
 
     def gradient(self, direction: Array | None = None) -> Array:
         """Return Aᵀcθ with s = 1."""

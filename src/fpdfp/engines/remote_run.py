@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
-from fpdfp.engines.crew import Ask, Crew
-from fpdfp.engines.downlink import is_zero
+from fpdfp.engines.collector import Check
+from fpdfp.engines.downlink import FramedDownlink, is_zero
 from fpdfp.engines.ledger import shared_memory
 from fpdfp.engines.local import DivergenceError, Run, mean_of
+from fpdfp.engines.remote import RemoteLosses
+from fpdfp.engines.remote_engine import RemoteEngine
+from fpdfp.engines.replies import Arrived, Reply, decoded, joined
+from fpdfp.engines.requests import Answers, Memory, Request
+from fpdfp.engines.session import Ask, among
 from fpdfp.engines.traffic import NOTHING, Traffic
 from fpdfp.engines.tuples import named
 from fpdfp.errors import AbsentError
@@ -25,34 +30,37 @@ if TYPE_CHECKING:
 
 
 class RemoteRun(Run):
-    """A run whose clients are at the sites of a crew.
+    """A run whose clients are at the sites of an engine.
 
     ``memory`` is what the server knows of what clients remember, with the number of messages that it has confirmed to
     each (``version``): the fields that depend on decoded messages alone are always those of the clients; the others,
     where the server may know them at all, are those of the last checkpoint.
     """
 
-    def __init__(self, crew: Crew, prepared: Prepared, options: RunOptions, start: Array) -> None:
+    def __init__(self, engine: RemoteEngine, prepared: Prepared, options: RunOptions, start: Array) -> None:
         super().__init__(prepared, options, start)
         fields = (*getattr(self.memory, "_fields", ()), "version")
         versions = np.zeros(self.problem.n_clients, dtype=np.int64)
         self.memory = named("Memory", fields)(*self.memory, versions)
-        self.crew = crew
-        crew.upkeep = NOTHING
-        self.problem.losses.answers.forget()  # type: ignore[attr-defined]
+        self.engine, self.collector = engine, engine.collector
+        self.losses: RemoteLosses = self.problem.losses  # type: ignore[assignment]
+        self.losses.answers.forget()
+        self.collector.upkeep = NOTHING
+        if self.downlink is not None:
+            self.downlink = FramedDownlink(self.downlink.compressor)
         # Not that of another run on the same sites; a run that is continued has its own.
-        crew.run_id = secrets.token_hex(8)
+        engine.run_id = secrets.token_hex(8)
         self.start()
 
     def start(self) -> None:
         """Tell the sites what is run."""
         downlink = None if self.downlink is None else self.downlink.compressor
         zero = self.kept is not None and is_zero(self.kept.message)
-        self.crew.begin(self.problem, self.algorithm, self.compressors, downlink, self.seed, zero)
+        self.engine.begin(self.problem, self.algorithm, self.compressors, downlink, self.seed, from_zero=zero)
 
     @property
     def traffic(self) -> Traffic:
-        return self.meter.traffic.plus("upkeep", *self.crew.upkeep)
+        return self.meter.traffic.plus("upkeep", *self.collector.upkeep)
 
     def choosing_threads(self) -> contextlib.AbstractContextManager[None]:
         """Choose nothing: sites compute, and choose for themselves."""
@@ -63,42 +71,43 @@ class RemoteRun(Run):
 
     @property
     def asks_freely(self) -> bool:
-        return not self.crew.slow
+        return not self.engine.slow
 
     def listen(self, stopped: Callable[[], bool]) -> None:
-        self.crew.stopped = stopped
+        self.collector.stopped = stopped
 
     def labels(self) -> dict[str, str]:
-        return super().labels() | {"run": self.crew.run_id}
+        return super().labels() | {"run": self.engine.run_id}
 
     def resumed(self, labels: Mapping[str, str]) -> None:
         super().resumed(labels)
-        self.crew.run_id = labels.get("run", self.crew.run_id)
+        self.engine.run_id = labels.get("run", self.engine.run_id)
         self.start()
 
     @contextlib.contextmanager
     def evaluating(self, *, last: bool) -> Any:
         """Within this, sites that do not answer are not waited for; a slow engine asks for what comes next as well."""
-        with self.crew.hurry(), self.asking_ahead(last=last):
+        with self.collector.hurry(), self.asking_ahead(last=last):
             yield
 
     def ending(self) -> contextlib.AbstractContextManager[None]:
-        self.crew.drop_early()
-        return self.crew.ending()
+        self.engine.drop_early()
+        return self.collector.ending()
 
     @contextlib.contextmanager
     def asking_ahead(self, *, last: bool) -> Any:
         """Within this, a slow engine asks for what comes next as well."""
-        if self.crew.slow and not last:
+        session = self.engine.session
+        if self.engine.slow and not last:
             chosen, message, _, _ = self._sent(self.round)
-            self.crew.expect(self._ask(self.round, self._that_answer(chosen, self.round), message))
-        self.crew.finishing = last
+            session.coming = self._ask(self.round, self._that_answer(chosen, self.round), message)
+        self.losses.together = last
         try:
             with super().asking_ahead(last=last):
                 yield
         finally:
-            self.crew.forget_next()
-            self.crew.finishing = False
+            session.coming = None  # replies that came along are kept for it
+            self.losses.together = False
 
     def restore_memory(self, saved: Mapping[str, Array]) -> None:
         here = self.memory._asdict()
@@ -106,23 +115,40 @@ class RemoteRun(Run):
 
     def memory_to_save(self) -> dict[str, Array]:
         names = [name for name in self.memory._fields if name != "version"]
-        if self.crew.trusted and set(names) - set(shared_memory(self.algorithm)):
-            with self.crew.hurry(), contextlib.suppress(AbsentError):
-                self.memory = self.memory._replace(**self.crew.remembered(self.memory))
+        if self.engine.trusted and set(names) - set(shared_memory(self.algorithm)):
+            with self.collector.hurry(), contextlib.suppress(AbsentError):
+                self.memory = self.memory._replace(**self._ask_memory(names))
         return dict(self.memory._asdict())
+
+    def _ask_memory(self, names: list[str]) -> dict[str, Array]:
+        """Return all that clients remember."""
+
+        def check(site: int, reply: dict[str, Any]) -> None:
+            for name in names:
+                self.engine.check_rows(site, reply["memory"]["memory"][name], getattr(self.memory, name).shape[1:])
+
+        replies = self._ask_everyone(lambda stamps: Request(memory=Memory(**stamps)), check)
+        parts = [reply["memory"]["memory"] for reply in replies]
+        self.collector.waste(parts)
+        return {name: np.concatenate([part[name] for part in parts]) for name in names}
+
+    def _ask_everyone(self, request: Callable[[dict[str, Any]], Request], check: Check) -> list[dict[str, Any]]:
+        """Ask all clients something, with the stamps of what they remember."""
+        session = self.engine.session
+        asked = {site: request(session.stamp(self.memory, own)) for site, own in enumerate(self.engine.numbers)}
+        replies = self.collector.collect_all(asked, session, check)
+        return [replies[site] for site in asked]
 
     def _ask(self, k: int, clients: IntArray, message: Any) -> Ask:
         """Return what is asked of the clients of round k."""
         step = None
-        if self.downlink is not None:
-            assert self.kept is not None
-            wanted = self.algorithm.broadcast(self.state)
-            step = self.downlink.frames(self.kept, wanted, self.seed, k)
+        if isinstance(self.downlink, FramedDownlink) and self.kept is not None:
+            step = self.downlink.frames(self.kept, self.algorithm.broadcast(self.state), self.seed, k)
         return Ask(k, clients, self.memory, message, step)
 
     def _exchanged(self, k: int, clients: IntArray, message: Any, memory: Any) -> tuple[IntArray, Any, Any, Work, int]:
         algorithm = self.algorithm
-        clients, sent, bits, cost = self.crew.update(self._ask(k, clients, message))
+        clients, sent, bits, cost = self._collect_round(self._ask(k, clients, message))
         try:
             state = algorithm.server_update(self.state, mean_of(sent, algorithm.double), k, len(clients))
         except (ValueError, ArithmeticError) as error:
@@ -135,9 +161,33 @@ class RemoteRun(Run):
         memory = memory._replace(version=memory.version + 1)
         return clients, state, memory, cost, bits
 
+    def _collect_round(self, ask: Ask) -> Arrived:
+        """Have the clients of a round do their work, and return what came back in time."""
+        session, model = self.engine.session, self.problem.model
+        session.keep_step(ask)
+        early, session.early = session.early, None
+        asked = {site: Request(update=update) for site, update in session.updates(ask).items()}
+        shapes, dtype = self.algorithm.reply_shapes(), np.dtype(model.dtype)
+
+        def decode(site: int, reply: dict[str, Any]) -> Reply:
+            clients = among(ask.clients, self.engine.numbers[site])
+            bound = self.engine.norm_bound
+            return decoded(reply["update"], clients, shapes, self.compressors, dtype, model.device, bound)
+
+        came = early.replies if early is not None and early.round == ask.round else None
+        return joined(self.collector.collect_enough(asked, session, decode, came, f"round {ask.round + 1}"), model.xp)
+
     def _answers(self, algorithm: Certifying, question: Any) -> Array:
-        with self.crew.hurry():
-            answers: Array = self.crew.answers(question, self.memory)
+        fields, arrays = list(question._fields), list(question)
+
+        def check(site: int, reply: dict[str, Any]) -> None:
+            self.engine.check_rows(site, reply["answers"]["answers"], (2,))
+
+        with self.collector.hurry():
+            replies = self._ask_everyone(
+                lambda stamps: Request(answers=Answers(fields=fields, arrays=arrays, **stamps)), check
+            )
+        answers: Array = np.concatenate([reply["answers"]["answers"] for reply in replies])
         self._count_answers(answers, question)
         total: Array = answers.sum(axis=0)
         return total

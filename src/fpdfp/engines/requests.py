@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Literal
 
 from fpdfp._typing import Array, IntArray
@@ -173,3 +174,20 @@ class Request:
 PARTS = ("facts", "gather", "constants", "at", "duals", "answers", "memory", "update")
 #: Those of them for which a site must know the job.
 ROUNDS = frozenset({"answers", "memory", "update"})
+
+
+def write(part: Any, encode: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return a request, or a part of one, as a dictionary, without what is as by default."""
+    tree = {}
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if isinstance(value, PARTS_OF_REQUESTS):
+            tree[field.name] = write(value, encode)
+        elif type(value) is not type(default) or value != default:
+            tree[field.name] = encode(value)
+    return tree
+
+
+#: What a request is made of, beside numbers and objects of the run.
+PARTS_OF_REQUESTS = (Facts, Gather, Constants, At, Duals, Stamped, Message)

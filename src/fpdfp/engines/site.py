@@ -46,6 +46,7 @@ from fpdfp.losses._linear import LinearModel
 from fpdfp.losses.base import Losses
 from fpdfp.methods.base import Certifying
 from fpdfp.penalties.zero import Zero
+from fpdfp.precondition import Preconditioner
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws, Purpose
 
@@ -128,6 +129,7 @@ class Site:
                 f"{model.shape} and {model.dtype}"
             )
         with refusing("a job"):
+            self._check_coordinates(getattr(job.algorithm, "coordinates", None))
             self._check_factor(job.algorithm.factor)
             # The server need not have a GPU where a site has one.
             algorithm = dataclasses.replace(job.algorithm, model=model._replace(device=self.losses.device))
@@ -138,8 +140,15 @@ class Site:
         if len(place.numbers) != self.losses.n_clients:
             raise MessageError(f"this site has {self.losses.n_clients} clients, the server counts {len(place.numbers)}")
 
+    def _check_coordinates(self, coordinates: Preconditioner | None) -> None:
+        """Refuse coordinates of other points than those of the losses, before a factor is built of them."""
+        if coordinates is not None and coordinates.shape != self.losses.shape:
+            raise MessageError(
+                f"coordinates must be for arrays of shape {self.losses.shape}, got some for {coordinates.shape}"
+            )
+
     def _check_factor(self, factor: LinOp | None) -> None:
-        """Refuse coordinates of other points than those of the losses."""
+        """Refuse a map that does not take points of the losses to such."""
         shape = self.losses.shape
         if factor is not None and not factor.in_shape == factor.out_shape == shape:
             raise MessageError(f"a factor must map arrays of shape {shape} to such, got {factor!r}")
@@ -186,6 +195,7 @@ class Site:
 
     def constants(self, ask: Constants) -> dict[str, Any]:
         """Lipschitz constants in the method's coordinates, or what mini-batches add to them."""
+        self._check_coordinates(ask.coordinates)
         factor = ask.factor if ask.coordinates is None else ask.coordinates.factor
         self._check_factor(factor)
         if ask.batch_size is not None:

@@ -12,13 +12,13 @@ from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.compress import Compressor
 from fpdfp.engines import checkpoint as checkpoints
-from fpdfp.engines.crew import Crew
 from fpdfp.engines.history import RESERVED
 from fpdfp.engines.local import Run, back
 from fpdfp.engines.loop import Loop
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import Prepared, prepare, start_point
 from fpdfp.engines.remote import RemoteLosses
+from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.remote_run import RemoteRun
 from fpdfp.engines.result import Result
 from fpdfp.errors import CheckpointError
@@ -48,7 +48,7 @@ def solve(
     checkpoint_every: int | None = None,
     resume: str | Path | bool = False,
     progress: bool | None = None,
-    engine: Crew | None = None,
+    engine: RemoteEngine | None = None,
 ) -> Result:
     """Minimise f(x) + g(Bx) with a federated method.
 
@@ -141,16 +141,16 @@ def solve(
     return run(problem, method, options, engine)
 
 
-def run(problem: Problem, method: Method | None, options: RunOptions, engine: Crew | None = None) -> Result:
+def run(problem: Problem, method: Method | None, options: RunOptions, engine: RemoteEngine | None = None) -> Result:
     """Minimise with options that are checked already: what ``solve`` and everything like it calls."""
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be an fpdfp.Problem, got {type(problem).__name__}")
     if method is not None and not isinstance(method, Method):
         raise TypeError(f"method must be one of fpdfp.methods, got {_checks.kind(method)}")
-    if engine is not None and not isinstance(engine, Crew):
+    if engine is not None and not isinstance(engine, RemoteEngine):
         raise TypeError(f"engine must be one of fpdfp.engines or None, got {_checks.kind(engine)}")
     if engine is None and isinstance(problem.losses, RemoteLosses):
-        engine = problem.losses.crew
+        engine = problem.losses.engine
     with contextlib.nullcontext() if engine is None else engine.started():
         if engine is not None:
             problem = engine.attach(problem)
@@ -168,7 +168,7 @@ def run(problem: Problem, method: Method | None, options: RunOptions, engine: Cr
         return Loop(begun, description).go()
 
 
-def _describe(prepared: Prepared, options: RunOptions, start: Array, engine: Crew | None) -> dict[str, str]:
+def _describe(prepared: Prepared, options: RunOptions, start: Array, engine: RemoteEngine | None) -> dict[str, str]:
     """Say what a run is, so that a checkpoint is not taken for that of another."""
     choices, algorithm = prepared.choices, prepared.algorithm
     what = {

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fpdfp import _checks
 from fpdfp.engines.hints import fit
 from fpdfp.engines.sendable import classes, name_of, registry
 from fpdfp.errors import MessageError
@@ -89,6 +90,9 @@ def _matrix(shape: Any, data: Any, indices: Any, indptr: Any) -> Any:
     parts = [fit(one, np.ndarray, "a sparse matrix") for one in (data, indices, indptr)]
     if any(part.ndim != 1 for part in parts) or any(part.dtype.kind != "i" for part in parts[1:]):
         raise MessageError("a sparse matrix must have a row of numbers, and rows of indices")
+    if len(parts[2]) != rows + 1:
+        raise MessageError(f"indptr must have a number for each of {rows} rows, and one more, got {len(parts[2])}")
+    _checks.compressed_rows(parts[2], parts[1])
     matrix = csr_array(tuple(parts), shape=(rows, columns))
-    matrix.check_format(full_check=True)
+    _checks.sparse_indices("a sparse matrix", matrix)
     return matrix

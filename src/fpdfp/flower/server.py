@@ -16,12 +16,11 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._progress import format_duration
 from fpdfp._units import format_bits
-from fpdfp.engines import spec
-from fpdfp.engines.crew import Crew
 from fpdfp.engines.job import Job
 from fpdfp.engines.local import Run
-from fpdfp.engines.portable import key_of
+from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.result import Result
+from fpdfp.engines.transport import Tree
 from fpdfp.errors import AbsentError, MessageError
 from fpdfp.flower.records import Envelope, from_record, open_envelope, seal, to_record
 
@@ -44,7 +43,7 @@ AHEAD = 365 * 24 * 3600 * 10**9
 ROOM = 1 << 20
 
 
-class FlowerCrew(Crew):
+class FlowerEngine(RemoteEngine):
     """Sites that are SuperNodes of a Flower federation.
 
     A site is known by the name with which its key was registered at SuperLink; where nodes have no such names (in
@@ -58,7 +57,7 @@ class FlowerCrew(Crew):
     sites
         The names of the sites, in the order of their clients' numbers.
     deadline, min_clients, patience, norm_bound
-        See :class:`fpdfp.engines.crew.Crew`.
+        See :class:`fpdfp.engines.remote_engine.RemoteEngine`.
     """
 
     slow = True
@@ -92,23 +91,20 @@ class FlowerCrew(Crew):
         """Seconds by the clock since the server's app began, waiting and evaluations included."""
         return time.monotonic() - self._began
 
-    def portable(self, value: Any) -> Any:
-        return spec.dump(value)
-
-    def key(self, job: Job) -> str:
+    def key(self, job: Job, run_id: str) -> str:
         # A reply is as long as its arrays at full precision, at most, and what is around them; so are gradients.
         shapes = [job.algorithm.model.shape, *job.algorithm.reply_shapes().values()]
         self.longest = ROOM + 4 * 8 * len(job.place.numbers) * sum(map(math.prod, shapes))
-        return key_of(job, self.run_id)
+        return super().key(job, run_id)
 
-    def post(self, requests: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
+    def carry(self, asked: Mapping[int, Tree], deadline: float | None) -> dict[int, Any]:
         from flwr.app import Message
 
-        until = time.monotonic() + (self.patience if deadline is None else deadline)
+        until = time.monotonic() + (self.collector.patience if deadline is None else deadline)
         replies: dict[int, Any] = {}
-        nodes = self._find({self._sites[site] for site in requests})
+        nodes = self._find({self._sites[site] for site in asked})
         messages, sites = [], []
-        for site, request in requests.items():
+        for site, request in asked.items():
             name = self._sites[site]
             if name not in nodes:
                 replies[site] = AbsentError("no node of this name is online")
@@ -184,7 +180,7 @@ class FlowerCrew(Crew):
         parcel = seal(Envelope(self.run_id, 0, "*", {"hello": {}}))
         messages = [Message(to_record(parcel), dst_node_id=node, message_type="query") for node in ids]
         if messages:
-            for reply in self._grid.send_and_receive(messages, timeout=self.deadline):
+            for reply in self._grid.send_and_receive(messages, timeout=self.collector.deadline):
                 if not reply.has_error():
                     with contextlib.suppress(MessageError):
                         name = open_envelope(from_record(reply.content, ROOM)).site
@@ -273,25 +269,29 @@ def server_app(
         from fpdfp import Problem, solve
 
         chosen = given | {name: value for name, value in context.run_config.items() if name in given and value != ""}
-        crew = FlowerCrew(grid, names, float(chosen["deadline"] or deadline), min_clients or 1, patience, norm_bound)
-        problem = Problem(crew.losses(), penalty, linop, weights=weights)
+        engine = FlowerEngine(
+            grid, names, float(chosen["deadline"] or deadline), min_clients or 1, patience, norm_bound
+        )
+        problem = Problem(engine.losses(), penalty, linop, weights=weights)
         if min_clients is None:
-            crew.min_clients = (clients_per_round or problem.n_clients) // 2 + 1
+            engine.collector.min_clients = (clients_per_round or problem.n_clients) // 2 + 1
         result = solve(
             problem, method, rounds=int(chosen["rounds"] or rounds), clients_per_round=clients_per_round,
             compressor=compressor, downlink=downlink, seed=int(chosen["seed"] or 0), tol=tol,
-            evaluate_every=evaluate_every, callbacks=[*callbacks, lambda run: say(run, crew)], engine=crew,
+            evaluate_every=evaluate_every, callbacks=[*callbacks, lambda run: say(run, engine)], engine=engine,
             checkpoint=chosen["checkpoint"], checkpoint_every=1, resume=bool(chosen["checkpoint"]), progress=False,
         )  # fmt: skip
         print(result, flush=True)
-        print(f"time          {format_duration(crew.elapsed)} since the start, waiting for sites included", flush=True)
         print(
-            f"parcels       {crew.bytes_up} bytes up, {crew.bytes_down} bytes down; {crew.totals.absent} absent, "
-            f"{crew.totals.refused} refused, {crew.totals.healed} healed",
+            f"time          {format_duration(engine.elapsed)} since the start, waiting for sites included", flush=True
+        )
+        print(
+            f"parcels       {engine.bytes_up} bytes up, {engine.bytes_down} bytes down; {engine.totals.absent} absent, "
+            f"{engine.totals.refused} refused, {engine.totals.healed} healed",
             flush=True,
         )
         if chosen["output"]:
-            write(Path(str(chosen["output"])), result, crew)
+            write(Path(str(chosen["output"])), result, engine)
 
     _checks.integer("rounds", rounds, at_least=1)
     for name, value in (("deadline", deadline), ("patience", patience), ("norm_bound", norm_bound)):
@@ -302,25 +302,25 @@ def server_app(
     return app
 
 
-def say(run: Run, crew: FlowerCrew) -> None:
+def say(run: Run, engine: FlowerEngine) -> None:
     """Write a line for a round."""
     last, sent = run.history.last(), run.traffic
     objective = f"{last['objective']:.10g}" if last["round"] == run.round else "not evaluated"
     print(
         f"round {run.round}: objective {objective}, {format_bits(sent.up)} up, {format_bits(sent.down)} down in all, "
-        f"{format_duration(crew.elapsed)} since the start",
+        f"{format_duration(engine.elapsed)} since the start",
         flush=True,
     )
 
 
-def write(path: Path, result: Result, crew: FlowerCrew) -> None:
+def write(path: Path, result: Result, engine: FlowerEngine) -> None:
     """Write the outcome of a run."""
     path.parent.mkdir(parents=True, exist_ok=True)
     summary = {
         "status": result.status, "message": result.message, "rounds": result.rounds, "objective": result.objective,
-        **result.traffic.totals, "traffic": dict(result.traffic), "bytes_up": crew.bytes_up,
-        "bytes_down": crew.bytes_down, "absent": crew.totals.absent, "refused": crew.totals.refused,
-        "healed": crew.totals.healed, "relative_gap": result.certificate.relative_gap, "elapsed": crew.elapsed,
+        **result.traffic.totals, "traffic": dict(result.traffic), "bytes_up": engine.bytes_up,
+        "bytes_down": engine.bytes_down, "absent": engine.totals.absent, "refused": engine.totals.refused,
+        "healed": engine.totals.healed, "relative_gap": result.certificate.relative_gap, "elapsed": engine.elapsed,
     }  # fmt: skip
     columns = {f"history/{name}": column for name, column in result.history.items()}
     arrays: dict[str, Any] = {"x": result.x, "v": result.v, "summary": np.array(json.dumps(summary)), **columns}

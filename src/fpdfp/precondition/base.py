@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fpdfp._typing import Array
+from fpdfp._typing import Array, Shape
 from fpdfp.compress import Compressor, Full, decode
 from fpdfp.compress.plain import plain_bits
 from fpdfp.linops import LinOp
@@ -78,6 +78,11 @@ class Preconditioner(abc.ABC):
     factor: LinOp
     smoothness: float | None = None
 
+    @property
+    def shape(self) -> Shape:
+        """The shape of x; known without building the factor where that may be large."""
+        return self.factor.in_shape
+
     @abc.abstractmethod
     def coordinates(self, x: Array) -> Array:
         """Return u with S u = x."""
@@ -111,6 +116,11 @@ class Coded(Preconditioner):
     """
 
     announced: tuple[Announced, ...]
+    rows: int | None
+
+    def with_rows(self, one: Shape) -> Shape:
+        """Return the shape of x from that of one of its rows."""
+        return one if self.rows is None else (self.rows, *one)
 
     @property
     def numbers(self) -> Array:

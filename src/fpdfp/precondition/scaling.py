@@ -9,7 +9,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._array import Constant, namespace
-from fpdfp._typing import Array
+from fpdfp._typing import Array, Shape
 from fpdfp.compress import Natural
 from fpdfp.linops import Diagonal
 from fpdfp.precondition.base import Announced, Coded
@@ -65,11 +65,13 @@ class Scaling(Coded):
         values = self.announced[0].array.astype(np.float64)
         return Constant(np.sqrt(values) if self.squared else values)
 
+    @property
+    def shape(self) -> Shape:
+        return self.with_rows(self._roots.values.shape)
+
     @functools.cached_property
     def factor(self) -> Diagonal:  # type: ignore[override]
-        roots = self._roots.values
-        shape = roots.shape if self.rows is None else (self.rows, *roots.shape)
-        return Diagonal(np.broadcast_to(1.0 / roots, shape))
+        return Diagonal(np.broadcast_to(1.0 / self._roots.values, self.shape))
 
     def coordinates(self, x: Array) -> Array:
         roots = self._roots.values if namespace(x) is np else self._roots.like(x)

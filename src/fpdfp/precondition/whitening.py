@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp._typing import Array
+from fpdfp._typing import Array, Shape
 from fpdfp.compress import QSGD, Natural
 from fpdfp.linops import EachRow, LinOp, Matrix
 from fpdfp.precondition.base import Announced, Coded
@@ -112,6 +112,10 @@ class Whitening(Coded):
 
         inverse: Array = solve_triangular(self._root, np.eye(len(self._root)), lower=True).T
         return np.ascontiguousarray(inverse)
+
+    @property
+    def shape(self) -> Shape:
+        return self.with_rows((side(self.announced[0].array),))
 
     @functools.cached_property
     def factor(self) -> LinOp:  # type: ignore[override]

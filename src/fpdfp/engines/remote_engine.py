@@ -1,0 +1,241 @@
+"""Clients that are elsewhere, as the server asks them: what every engine with sites has."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._typing import Array, IntArray
+from fpdfp.compress import Compressor
+from fpdfp.engines.collector import Check, Collector, Totals
+from fpdfp.engines.job import Job, Place
+from fpdfp.engines.ledger import digest
+from fpdfp.engines.replies import LARGEST, OnceReply, check_rows, decoded_once
+from fpdfp.engines.requests import At, Constants, Duals, Facts, Gather, Request
+from fpdfp.engines.session import Early, Session, among
+from fpdfp.engines.transport import Transport
+from fpdfp.engines.tuples import named
+from fpdfp.errors import MessageError
+from fpdfp.linops import LinOp
+from fpdfp.methods.base import Algorithm
+from fpdfp.precondition import Preconditioner
+from fpdfp.precondition.agreement import Exchange
+from fpdfp.problem import Problem
+
+if TYPE_CHECKING:
+    from fpdfp.engines.remote import RemoteLosses
+
+
+class RemoteEngine(Transport):
+    """An engine whose clients are at sites: it carries requests, and the rest is the same for all.
+
+    Parameters
+    ----------
+    deadline
+        Seconds after which a round goes on without those that have not answered; None waits for everyone.
+    min_clients
+        How many clients' replies a round needs at least; with fewer it waits, and asks the others again.
+    patience
+        Seconds after which a round (or the setup) that still has too few replies gives up.
+    norm_bound
+        The largest norm that a field of a reply may have; longer ones are shortened to it. None for no bound.
+
+    Attributes
+    ----------
+    collector
+        Waits for replies.
+    session
+        What sites were told of the run.
+    run_id
+        The name of the run, kept through restarts of the server.
+    agreed
+        The coordinates that constants are asked for in.
+    """
+
+    def __init__(
+        self,
+        deadline: float | None = None,
+        min_clients: int = 1,
+        patience: float = 600.0,
+        norm_bound: float | None = None,
+    ) -> None:
+        self.collector = Collector(self, deadline, min_clients, patience)
+        self.norm_bound = None if norm_bound is None else _checks.real("norm_bound", norm_bound, positive=True)
+        self.session = Session()
+        self.run_id = secrets.token_hex(8)
+        self.agreed: Preconditioner | None = None
+        self._losses: RemoteLosses | None = None
+
+    @property
+    def totals(self) -> Totals:
+        """How often replies were refused or did not come, and how often a site was sent what it lacked."""
+        return self.collector.totals
+
+    @contextlib.contextmanager
+    def started(self) -> Iterator[None]:
+        """Within this, the sites are there; where they were not before, they are dismissed after it."""
+        yield
+
+    def losses(self) -> RemoteLosses:
+        """Return the losses of all clients; their data stays where it is."""
+        from fpdfp.engines.remote import RemoteLosses, check_facts
+
+        if self._losses is None:
+            replies = self.ask_all(Request(facts=Facts()), lambda site, reply: check_facts(reply["facts"]))
+            self._losses = RemoteLosses(self, [reply["facts"] for reply in replies])
+        return self._losses
+
+    def attach(self, problem: Problem) -> Problem:
+        """Return the problem with its losses at the sites."""
+        if getattr(problem.losses, "engine", None) is not self:
+            raise TypeError(f"problem must have the losses of this engine, got {problem.losses!r}")
+        return problem
+
+    @property
+    def numbers(self) -> list[IntArray]:
+        """The numbers of each site's clients."""
+        return self.losses().numbers
+
+    def places(self, problem: Problem, seed: int) -> list[Place]:
+        """Return the place of each site."""
+        scaling, total = problem.scaling, problem.total_weight
+        return [Place(numbers, None if scaling is None else scaling[numbers], total, seed) for numbers in self.numbers]
+
+    def begin(
+        self,
+        problem: Problem,
+        algorithm: Algorithm,
+        compressors: dict[str, Compressor],
+        downlink: Compressor | None,
+        seed: int,
+        *,
+        from_zero: bool,
+    ) -> None:
+        """Begin a run: each site is told what is run with its next request."""
+        told = algorithm.for_sites()
+        jobs = [Job(told, compressors, downlink, place, self.norm_bound) for place in self.places(problem, seed)]
+        keys = [self.key(job, self.run_id) for job in jobs]
+        self.session = Session(jobs, keys, trusted=self.trusted, from_zero=from_zero)
+
+    def ask_all(self, request: Request, check: Check) -> list[dict[str, Any]]:
+        """Ask all sites the same, and along with it what comes next if that was said; return what they all answer."""
+        if not self.names:
+            raise RuntimeError("the engine has no sites: it was closed, or has not been started")
+        asked = dict.fromkeys(range(len(self.names)), request)
+        session, coming = self.session, self.session.coming if self.slow else None
+        if coming is not None:
+            updates = session.updates(coming)
+            asked |= {site: dataclasses.replace(request, update=update) for site, update in updates.items()}
+            session.coming = None  # asked for once
+
+            def keep_early(site: int, reply: dict[str, Any]) -> None:
+                check(site, reply)
+                if "update" in reply:
+                    early.replies[site] = reply
+
+            early = session.early = Early(coming.round, {}, list(updates.values()))
+            replies = self.collector.collect_all(asked, session, keep_early)
+        else:
+            replies = self.collector.collect_all(asked, session, check)
+        return [replies[site] for site in range(len(asked))]
+
+    def drop_early(self) -> None:
+        """Forget a round that was asked for ahead and is not done."""
+        early = self.session.early
+        if early is not None:
+            self.collector.waste([reply["update"] for reply in early.replies.values()])
+            self.collector.waste_requests([Request(update=update) for update in early.asked])
+            self.session.early = None
+
+    def check_rows(self, site: int, array: Any, shape: tuple[int, ...]) -> None:
+        """Refuse what is not a row of numbers for each client of a site."""
+        check_rows(array, (len(self.numbers[site]), *shape))
+
+    # What is asked before the rounds, and between them.
+
+    def gather(self, problem: Problem, question: Exchange, clients: IntArray, seed: int) -> tuple[Any, int]:
+        """Return what some clients send once, before the first round, as the server decodes it, and its bits."""
+        own = [among(clients, numbers) for numbers in self.numbers]
+        asked = {
+            site: Request(gather=Gather(question, place, own[site]))  # type: ignore[arg-type]
+            for site, place in enumerate(self.places(problem, seed))
+            if len(own[site])
+        }
+        messages = question.messages(problem.model)
+        found: dict[int, OnceReply] = {}
+
+        def check(site: int, reply: dict[str, Any]) -> None:
+            found[site] = decoded_once(reply["gather"], own[site], messages)
+
+        self.collector.collect_all(asked, self.session, check)
+        parts = [found[site] for site in asked]
+        first = self.names[next(iter(asked))]
+        for site, part in zip(asked, parts, strict=True):
+            if part.fields != parts[0].fields or part.shapes != parts[0].shapes:
+                raise MessageError(
+                    f"{self.names[site]} and {first} disagree on what is sent once: have they the same kind of losses?"
+                )
+        arrays = [np.concatenate(one) for one in zip(*(part.arrays for part in parts), strict=True)]
+        return named("Once", parts[0].fields)(*arrays), sum(part.bits for part in parts)
+
+    def constants(self, factor: LinOp | None, batch_size: int | None) -> Array:
+        """Return the Lipschitz constants in other coordinates, or what mini-batches of a size add to them."""
+        # A preconditioner is shorter than the map that it stands for.
+        known = self.agreed is not None and self.agreed.factor is factor
+        ask = Constants(None if known else factor, self.agreed if known else None, batch_size)
+
+        def check(site: int, reply: dict[str, Any]) -> None:
+            found = reply["constants"]["constants"]
+            self.check_rows(site, found, ())
+            if not ((found >= 0) & (found <= LARGEST[8])).all():
+                raise MessageError("constants must be at least 0 and not too large")
+
+        asked = dict.fromkeys(range(len(self.names)), Request(constants=ask))
+        replies = self.collector.collect_all(asked, self.session, check)
+        rows: Array = np.concatenate([replies[site]["constants"]["constants"] for site in asked])
+        return rows
+
+    def at(self, x: Array, parts: Sequence[Any]) -> dict[str, Array]:
+        """Return f_i(x) of all clients (``"values"``), ∇f_i(x) (``"gradients"``), or both."""
+        shapes = {"values": (), "gradients": x.shape}
+
+        def check(site: int, reply: dict[str, Any]) -> None:
+            for part in parts:
+                self.check_rows(site, reply["at"][part], shapes[part])
+
+        self.session.point = None
+        replies = self.ask_all(Request(at=At(x, list(parts))), check)
+        self.session.point = x
+        return {part: np.concatenate([reply["at"][part] for reply in replies]) for part in parts}
+
+    def duals(
+        self, x: Array, ask: Mapping[str, Any], weights: Array, shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, Array]:
+        """Return the sums over sites of what is asked of dual points near x; infinite where one is.
+
+        Sites are sent x only if they were not asked about it just before.
+        """
+
+        def check(site: int, reply: dict[str, Any]) -> None:
+            for name, shape in shapes.items():
+                check_rows(reply["duals"][name], shape)
+
+        session, point = self.session, digest([x])
+        told = session.point is not None and digest([session.point]) == point
+        session.point = x
+        asked = {
+            site: Request(duals=Duals(point, weights=weights[numbers], x=None if told else x, **ask))
+            for site, numbers in enumerate(self.numbers)
+        }
+        replies = self.collector.collect_all(asked, session, check)
+        parts = [replies[site]["duals"] for site in asked]
+        sums = {name: np.sum([part[name] for part in parts], axis=0) for name in shapes}
+        if "gap" in shapes and any(float(part["gap"]) < 0 for part in parts):
+            sums["gap"] = np.array(np.inf)
+        return sums
