@@ -55,6 +55,8 @@ def fit(value: Any, hint: Any, name: str) -> Any:
 def check_of(hint: Any) -> Check:
     """Return the check of an annotation."""
     origin, args = get_origin(hint), get_args(hint)
+    if hasattr(origin, "__value__"):  # an alias of PEP 695, as NDArray is since NumPy 2.5
+        return check_of(origin.__value__[args])
     if origin in (Union, types.UnionType):
         return _one_of(args)
     if origin is Literal:

@@ -39,7 +39,7 @@ def reproduce(
     """Do the runs that are not done yet, and write a page of those that are there.
 
     Each run is a file in the folder ``runs``, so that the same call goes on where another was interrupted, and several
-    processes may work on the same folder. With ``only`` or ``seed`` just those runs are done and no page is write_loss,
+    processes may work on the same folder. With ``only`` or ``seed`` just those runs are done and no page is written,
     and None is returned. With ``minutes`` no run is started that would not fit, by the time of those that are done;
     ``minutes=0`` starts none, and writes the page.
     """
