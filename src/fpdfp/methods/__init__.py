@@ -1,4 +1,4 @@
-"""Methods, one a file: four pure functions over plain state, which any engine can run."""
+"""Methods, one a file: values that a user chooses, which are prepared to algorithms that any engine can run."""
 
 from fpdfp.methods.base import Method, Update, Work
 from fpdfp.methods.chambolle_pock import ChambollePock
