@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 pytest.importorskip("flwr")
 
 import fpdfp
+from fpdfp.engines.job import Job, Place
 from fpdfp.engines.parcel import pack
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.errors import AbsentError, MessageError
@@ -27,7 +28,7 @@ from fpdfp.flower.client import client_app, respond
 from fpdfp.flower.commands import app
 from fpdfp.flower.records import KIND, NAME, Envelope, from_record, open_envelope, seal, to_record
 from fpdfp.flower.server import FlowerEngine, say, server_app
-from tests.helpers import graph_guided
+from tests.helpers import graph_guided, prepare
 
 ROOT = Path(__file__).resolve().parents[1]
 Config = Mapping[str, Any]
@@ -681,6 +682,56 @@ def test_replies_that_are_too_long_or_missing(grid: type[Grid]) -> None:
     assert "longer than any" in str(crew.carry({0: {}}, 1.0)[0])
     assert "no parcel" in str(FlowerEngine(crew._grid, ["north"]).carry({0: {}}, 1.0)[0])
     assert FlowerEngine(grid([(1, "north")], lambda number, parcel: None), ["north"]).carry({0: {}}, 0.3) == {}
+
+
+def test_the_server_app_runs_what_it_was_given(
+    grid: type[Grid], configs: dict[str, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is set for one run counts, unless it is empty; the app goes on from its checkpoint."""
+    from types import SimpleNamespace
+
+    whole, names = problem(), list(configs)
+
+    def answer(number: int, parcel: bytes) -> bytes:
+        return respond(parcel, configs[names[number - 1]], load)
+
+    def run(**config: Any) -> dict[str, Any]:
+        nodes = grid([(number, name) for number, name in enumerate(names, start=1)], answer)
+        app(nodes, SimpleNamespace(run_config=config))
+        return dict(np.load(tmp_path / "result.npz"))
+
+    app: Any = server_app(
+        whole.penalty, whole.linop, sites=names, rounds=9, seed=5, weights="uniform", evaluate_every=2,
+        checkpoint=tmp_path / "run.npz", output=tmp_path / "result.npz",
+    )  # fmt: skip
+    first = run(rounds=2, seed=3, checkpoint="", other=1)
+    here = fpdfp.solve(whole, rounds=2, seed=3, evaluate_every=2)
+    np.testing.assert_array_equal(first["x"], here.x)
+    np.testing.assert_array_equal(first["history/total_up"], here.history.total_up)
+    further = run(rounds=4, seed=3)
+    np.testing.assert_array_equal(further["x"], fpdfp.solve(whole, rounds=4, seed=3, evaluate_every=2).x)
+    told = capsys.readouterr().out
+    assert [line.split(":")[0] for line in told.splitlines() if line.startswith("round ")] == [
+        "round 1", "round 2", "round 3", "round 4",
+    ]  # fmt: skip
+    assert "0 absent, 0 refused, 0 healed" in told
+
+
+@pytest.mark.parametrize("option", [{"rounds": 0}, {"tol": -1.0}, {"deadline": 0.0}, {"min_clients": 0}, {"seed": -1}])
+def test_options_are_checked_before_the_app_runs(option: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(option))):
+        server_app(fpdfp.penalties.L1(1.0), sites=["north"], **option)
+
+
+def test_the_longest_reply_is_that_of_the_largest_site(grid: type[Grid]) -> None:
+    algorithm = prepare(graph_guided(clients=5), fpdfp.FPDFP(0.1))
+    engine = FlowerEngine(grid([(1, "north"), (2, "south")], echo), ["north", "south"])
+    sizes = []
+    for run in ("first", "second"):
+        for numbers in (np.arange(4), np.arange(4, 5)):
+            engine.key(Job(algorithm, {}, None, Place(numbers, None, 1.0, 0)), run)
+            sizes.append(engine.longest)
+    assert sizes[0] == sizes[1] == sizes[2] == sizes[3] < 1 << 28
 
 
 def test_lines_of_rounds_tell_the_time_by_the_clock(

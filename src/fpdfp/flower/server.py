@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import logging
 import math
@@ -18,11 +19,14 @@ from fpdfp._progress import format_duration
 from fpdfp._units import format_bits
 from fpdfp.engines.job import Job
 from fpdfp.engines.local import Run
+from fpdfp.engines.options import RunOptions
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.result import Result
+from fpdfp.engines.solve import run as solve
 from fpdfp.engines.transport import Tree
 from fpdfp.errors import AbsentError, MessageError
 from fpdfp.flower.records import Envelope, from_record, open_envelope, seal, to_record
+from fpdfp.problem import Problem
 
 if TYPE_CHECKING:
     from flwr.app import Context
@@ -80,6 +84,7 @@ class FlowerEngine(RemoteEngine):
         self._sequence = 0
         self.bytes_up = self.bytes_down = 0
         self.longest = LONGEST
+        self._run = ""  # the run that this is the longest reply of, of any site
         self._began = time.monotonic()
 
     @property
@@ -94,7 +99,8 @@ class FlowerEngine(RemoteEngine):
     def key(self, job: Job, run_id: str) -> str:
         # A reply is as long as its arrays at full precision, at most, and what is around them; so are gradients.
         shapes = [job.algorithm.model.shape, *job.algorithm.reply_shapes().values()]
-        self.longest = ROOM + 4 * 8 * len(job.place.numbers) * sum(map(math.prod, shapes))
+        length = ROOM + 4 * 8 * len(job.place.numbers) * sum(map(math.prod, shapes))
+        self._run, self.longest = run_id, max(length, self.longest if run_id == self._run else 0)
         return super().key(job, run_id)
 
     def carry(self, asked: Mapping[int, Tree], deadline: float | None) -> dict[int, Any]:
@@ -217,9 +223,8 @@ def server_app(
 ) -> ServerApp:
     """Return the server's app, which minimises f(x) + g(Bx) with f the mean loss of clients at the sites.
 
-    An exchange over Flower takes seconds, so the default is the method that needs the fewest, and the objective is
-    asked for along with the next round. The state is saved after every round: a server that is killed goes on from
-    there when the app is run again, to the same bits.
+    An exchange over Flower takes seconds, so the objective is asked for along with the next round. The state is saved
+    after every round: a server that is killed goes on from there when the app is run again, to the same bits.
 
     Parameters
     ----------
@@ -255,32 +260,35 @@ def server_app(
     names = [str(site) for site in sites]
     if not names or len(set(names)) < len(names) or isinstance(sites, str):
         raise ValueError(f"sites must be different names, at least one, got {sites!r}")
+    for name, value in (("deadline", deadline), ("patience", patience), ("norm_bound", norm_bound)):
+        if value is not None:
+            _checks.real(name, value, positive=True)
+    if min_clients is not None:
+        _checks.integer("min_clients", min_clients, at_least=1)
+    options = RunOptions(
+        rounds=rounds, clients_per_round=clients_per_round, compressor=compressor, downlink=downlink, seed=seed,
+        tol=tol, evaluate_every=evaluate_every, callbacks=callbacks, checkpoint_every=1, progress=False,
+    )  # fmt: skip
+    # What may be set for one run.
     given: dict[str, Any] = {
-        "rounds": rounds,
-        "seed": seed,
-        "deadline": deadline,
-        "checkpoint": checkpoint,
-        "output": output,
-    }
+        "rounds": rounds, "seed": seed, "deadline": deadline, "checkpoint": checkpoint, "output": output,
+    }  # fmt: skip
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        from fpdfp import Problem, solve
-
         chosen = given | {name: value for name, value in context.run_config.items() if name in given and value != ""}
-        engine = FlowerEngine(
-            grid, names, float(chosen["deadline"] or deadline), min_clients or 1, patience, norm_bound
-        )
+        wait = float(chosen["deadline"] or deadline)
+        engine = FlowerEngine(grid, names, wait, min_clients or 1, patience, norm_bound)
         problem = Problem(engine.losses(), penalty, linop, weights=weights)
         if min_clients is None:
             engine.collector.min_clients = (clients_per_round or problem.n_clients) // 2 + 1
-        result = solve(
-            problem, method, rounds=int(chosen["rounds"] or rounds), clients_per_round=clients_per_round,
-            compressor=compressor, downlink=downlink, seed=int(chosen["seed"] or 0), tol=tol,
-            evaluate_every=evaluate_every, callbacks=[*callbacks, lambda run: say(run, engine)], engine=engine,
-            checkpoint=chosen["checkpoint"], checkpoint_every=1, resume=bool(chosen["checkpoint"]), progress=False,
+        changed = dataclasses.replace(
+            options, rounds=int(chosen["rounds"] or rounds), seed=int(chosen["seed"] or 0),
+            checkpoint=chosen["checkpoint"], resume=bool(chosen["checkpoint"]),
+            callbacks=[*options.callbacks, lambda run: say(run, engine)],
         )  # fmt: skip
+        result = solve(problem, method, changed, engine)
         print(result, flush=True)
         print(
             f"time          {format_duration(engine.elapsed)} since the start, waiting for sites included", flush=True
@@ -293,12 +301,6 @@ def server_app(
         if chosen["output"]:
             write(Path(str(chosen["output"])), result, engine)
 
-    _checks.integer("rounds", rounds, at_least=1)
-    for name, value in (("deadline", deadline), ("patience", patience), ("norm_bound", norm_bound)):
-        if value is not None:
-            _checks.real(name, value, positive=True)
-    if min_clients is not None:
-        _checks.integer("min_clients", min_clients, at_least=1)
     return app
 
 
