@@ -96,7 +96,7 @@ class Loop:
                     try:
                         self.evaluate()
                     except DivergenceError as error:
-                        ended = self.diverged(str(error))
+                        ended = self.go_back(str(error))
                     except AbsentError as error:
                         log.warning("the end is not evaluated: %s", error)
                 return self.result(ended or Ending("finished", f"all {options.rounds} rounds done"))
@@ -124,13 +124,13 @@ class Loop:
         try:
             while run.round < options.rounds and ended is None:
                 run.advance()
-                if options.is_due(run.round) and self.evaluated():
+                if options.is_due(run.round) and self.try_to_evaluate():
                     bar.update(run.round, run.history.last()["objective"], run.traffic.up)
-                ended = self.ended(interrupt)  # before the checkpoint, which is to have its bits
+                ended = self.find_ending(interrupt)  # before the checkpoint, which is to have its bits
                 if options.is_saved(run.round):
                     self.save()
         except DivergenceError as error:
-            return self.diverged(str(error))
+            return self.go_back(str(error))
         except StoppedError:
             ended = INTERRUPTED
         except BaseException:
@@ -143,7 +143,7 @@ class Loop:
             self.save()
         return ended
 
-    def ended(self, interrupt: Interrupt) -> Ending | None:
+    def find_ending(self, interrupt: Interrupt) -> Ending | None:
         """Say whether the run is to end before its last round, and why."""
         run = self.run
         for callback in self.callbacks:
@@ -166,7 +166,7 @@ class Loop:
             run.ended = self.stopping.describe(ending)
         return ending
 
-    def evaluated(self) -> bool:
+    def try_to_evaluate(self) -> bool:
         """Evaluate between rounds; where sites do not answer the round has no row, and the run goes on."""
         try:
             with self.run.evaluating(last=self.run.round == self.options.rounds):
@@ -219,7 +219,7 @@ class Loop:
         for one in self.observers:
             one.saved(run)
 
-    def diverged(self, what: str) -> Ending:
+    def go_back(self, what: str) -> Ending:
         """Go back to the last good iterate, and say what to lower."""
         run = self.run
         failed = run.round
