@@ -315,16 +315,12 @@ def prepare() -> None:
             original.compressor.decode(count * [original.message], original.shape, original.dtype)
 
 
-def run_chunk(task: tuple[int, int, int]) -> Outcome:
-    return run(*task)
-
-
 def outcomes(kind: Any, tasks: list[tuple[int, int, int]], jobs: int) -> Iterator[Outcome]:
     """Do the tasks in other processes, so that one which crashes is seen."""
     os.environ.setdefault("NUMBA_NUM_THREADS", "1")
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, context, initializer=kind.prepare) as pool:
-        found = {pool.submit(kind.run_chunk, task): task for task in tasks}
+        found = {pool.submit(kind.run, *task): task for task in tasks}
         for future in as_completed(found):
             try:
                 yield future.result()

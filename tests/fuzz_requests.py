@@ -351,7 +351,3 @@ def run(first: int, count: int, seed: int) -> Outcome:
         except AssertionError as error:
             failures.append(Failure(index, b"", f"{recorded.name}, {sorted(tree)}: {error}"))
     return Outcome(count, answered, failures)
-
-
-def run_chunk(task: tuple[int, int, int]) -> Outcome:
-    return run(*task)

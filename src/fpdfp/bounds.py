@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from fpdfp._momentum import accelerate
 from fpdfp._typing import Array, Shape
 from fpdfp.linops.base import LinOp
 from fpdfp.losses._duals import EPS, ROUNDINGS, DualPoints
@@ -315,13 +316,12 @@ class Search:
         gradient = self.slope + ridge * self.x
         sigma = float(ridge.min()) / linop.squared_norm if linop.squared_norm > 0 else 1.0
         best = Bound(np.inf, v)
-        momentum, previous, point = 1.0, v, v
+        theta, previous, point = 1.0, v, v
         for _ in range(steps):
             slope = linop.apply((gradient + linop.adjoint(point)) / ridge) - self.image
             current = penalty.conjugate_prox(point - sigma * slope, sigma)
-            following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
-            point = current + (momentum - 1) / following * (current - previous)
-            momentum, previous = following, current
+            beta, theta = accelerate(theta)
+            point, previous = current + beta * (current - previous), current
             found = self.bound(current)
             best = found if found.gap < best.gap else best
         return best

@@ -15,6 +15,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._array import namespace
+from fpdfp._momentum import accelerate
 from fpdfp._progress import Bar
 from fpdfp._typing import Array
 from fpdfp.ct.device import module_for, moved
@@ -287,10 +288,9 @@ class _Solver:
         change = x - self.x
         if objective > self.objective:
             self.theta = 1.0
-        following = (1.0 + math.sqrt(1.0 + 4.0 * self.theta**2)) / 2.0
-        beta = (self.theta - 1.0) / following
+        beta, self.theta = accelerate(self.theta)
         self.z, self.z_image = x + beta * change, image + beta * (image - self.image)
-        self.theta, self.x, self.image, self.objective = following, x, image, objective
+        self.x, self.image, self.objective = x, image, objective
         size = dot(x, x)
         return math.sqrt(dot(change, change) / size) if size else 0.0
 
@@ -307,10 +307,9 @@ class _Solver:
             u = y - self.metric(self.gradient.adjoint(v_point) - w_point, scaled)
             v_new = self.penalty.conjugate_prox(v_point + sigma * self.gradient.apply(u), sigma) if self.tv else v
             w_new = xp.maximum(w_point - sigma * u, 0.0) if self.nonnegative else w
-            following = (1.0 + math.sqrt(1.0 + 4.0 * theta**2)) / 2.0
-            beta = (theta - 1.0) / following
+            beta, theta = accelerate(theta)
             v_point, w_point = v_new + beta * (v_new - v), w_new + beta * (w_new - w)
-            v, w, theta = v_new, w_new, following
+            v, w = v_new, w_new
         self.v, self.w = v, w
         u = y - self.metric(self.gradient.adjoint(v) - w, scaled)
         return xp.maximum(u, 0.0) if self.nonnegative else u

@@ -47,12 +47,8 @@ class Collector:
     ----------
     transport
         What carries requests.
-    deadline
-        Seconds after which a round goes on without those that have not answered; None waits for everyone.
-    min_clients
-        How many clients' replies a round needs at least; with fewer it waits, and asks the others again.
-    patience
-        Seconds after which a round (or the setup) that still has too few replies gives up.
+    deadline, min_clients, patience
+        As the user gives them to an engine (:class:`fpdfp.engines.remote_engine.RemoteEngine`).
 
     Attributes
     ----------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,11 +79,13 @@ class Downlink:
 
     def compress(self, kept: Kept, message: Any, seed: int, k: int) -> list[Compressed]:
         """Return the difference of each field as clients decode it, and its bits."""
+        return [self.compressor.compress(*one) for one in self.differences(kept, message, seed, k)]
+
+    def differences(self, kept: Kept, message: Any, seed: int, k: int) -> Iterator[tuple[Array, Draws, int]]:
+        """Yield what a compressor is given for each field: the difference, and what it rounds with."""
         draws = Draws(seed, k, np.zeros(1, dtype=np.int64))
-        return [
-            self.compressor.compress((wanted - there)[None], draws, Purpose.DOWNLINK + field)
-            for field, (wanted, there) in enumerate(zip(message, kept.message, strict=True))
-        ]
+        for field, (wanted, there) in enumerate(zip(message, kept.message, strict=True)):
+            yield (wanted - there)[None], draws, Purpose.DOWNLINK + field
 
     def _share(self, shape: tuple[int, ...]) -> float:
         """a: how much of a decoded difference is taken."""
@@ -108,10 +111,9 @@ class FramedDownlink(Downlink):
     def _make(self, kept: Kept, message: Any, seed: int, k: int) -> tuple[list[Compressed], list[bytes]]:
         of = (seed, k, *map(id, kept.message), *map(id, message))
         if self._made is None or self._made[0][: len(of)] != of:
-            draws, compressor = Draws(seed, k, np.zeros(1, dtype=np.int64)), self.compressor
-            done, frames = [], []
-            for field, (wanted, there) in enumerate(zip(message, kept.message, strict=True)):
-                quantized = compressor.quantize((wanted - there)[None], draws, Purpose.DOWNLINK + field)
+            compressor, done, frames = self.compressor, [], list[bytes]()
+            for one in self.differences(kept, message, seed, k):
+                quantized = compressor.quantize(*one)
                 done.append(Compressed(compressor.dequantize(quantized), compressor.nbits(quantized)))
                 frames += compressor.encode(quantized)
             # With the arrays themselves, so that no others get their places in memory.

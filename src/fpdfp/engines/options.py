@@ -109,7 +109,7 @@ class RunOptions:
     def is_saved(self, k: int) -> bool:
         """Whether a checkpoint is to be written after k rounds."""
         every = max(1, self.rounds // CHECKPOINTS) if self.checkpoint_every is None else self.checkpoint_every
-        return self.file is not None and k % every == 0
+        return k % every == 0 and self.file is not None
 
 
 def _below_one(name: str, value: float) -> float:

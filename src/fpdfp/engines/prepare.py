@@ -87,7 +87,7 @@ def prepare(problem: Problem, method: Method | None, options: RunOptions) -> Pre
         problem = problem.metered(meter)
         meter.count_facts(problem.losses, problem.model)
         clients = AskedClients(problem, choices, options)
-        agreement = clients.agree(choices.method)
+        agreement = choices.method.agree(clients) if isinstance(choices.method, Agreeing) else Agreement()
         facts = Facts(problem.model, clients.constants(agreement.coordinates), agreement)
         meter.count("preconditioner", clients.bits, problem.n_clients * agreement.bits)
         if choices.method.traits.needs_smooth and not np.isfinite(facts.constants.lipschitz_max):
@@ -236,10 +236,6 @@ class AskedClients:
         self.answering = max(1, int(choices.clients_per_round * (1.0 - options.drop_out)))
         self.bits = 0
         self._constants: tuple[Preconditioner | None, steps.Constants] | None = None
-
-    def agree(self, method: Method) -> Agreement:
-        """Return what the method has clients agree on, and tell sites; nothing for most methods."""
-        return method.agree(self) if isinstance(method, Agreeing) else Agreement()
 
     def describe(self) -> Circumstances:
         """Return what is known of a run before anyone is asked; the bits of a round from normal messages."""

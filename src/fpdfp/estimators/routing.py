@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 
 import sklearn
+
+from fpdfp._warn import warn
 
 #: Modules of scikit-learn that pass ``groups`` to the splitter only, unless metadata routing is enabled.
 MODULES = ("sklearn.model_selection._validation", "sklearn.model_selection._search")
@@ -29,17 +30,10 @@ def warn_of_groups(name: str) -> None:
 
 def _warn(name: str, search: bool) -> None:
     or_else = "" if search else ', or give params={"groups": groups} as well'
-    frame, depth = inspect.currentframe(), 1
-    # The line to point at is the first one outside of this package and of scikit-learn.
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in (
-        "fpdfp",
-        "sklearn",
-        "joblib",
-    ):
-        frame, depth = frame.f_back, depth + 1
-    warnings.warn(
+    warn(
         f"groups are passed to the splitter only, so {name} is fitted as if one site held all rows; enable metadata "
         f"routing (sklearn.set_config(enable_metadata_routing=True)) and call set_fit_request(groups=True){or_else}",
         UserWarning,
-        stacklevel=depth,
+        "sklearn",
+        "joblib",
     )

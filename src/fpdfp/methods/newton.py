@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from fpdfp import _checks, steps
-from fpdfp._typing import Array, IntArray, Shape
+from fpdfp._typing import Array, Shape
 from fpdfp.linops import Compose, LinOp
 from fpdfp.methods._parameters import check_hyper_parameters
 from fpdfp.methods.base import Algorithm, Facts, Method, Remembering, Update, Work
@@ -16,13 +16,10 @@ from fpdfp.methods.inner import InnerSolve, needs_inner, prox
 from fpdfp.methods.traits import Traits
 from fpdfp.precondition import Whitening
 from fpdfp.precondition.agreement import Agreement, Clients
-from fpdfp.precondition.exchange import add_up, as_sent, whitening_of
+from fpdfp.precondition.exchange import FromEveryone, as_sent, whitening_of
 from fpdfp.precondition.triangles import full, lower
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
-
-if TYPE_CHECKING:
-    from fpdfp.compress import Compressor
 
 #: How near to the minimum of its model the server goes, relative to the progress of the round.
 TOLERANCE = 1e-2
@@ -183,24 +180,12 @@ class NewtonPDFP(Method):
 
 
 @dataclasses.dataclass(frozen=True)
-class NewtonExchange:
+class NewtonExchange(FromEveryone):
     """Everyone sends the bound of its Hessian and its gradient at zero, once."""
-
-    def draw_clients(self, n_clients: int, seed: int) -> IntArray:
-        """Return who is asked: everyone."""
-        return np.arange(n_clients)
 
     def gather(self, model: Model, local: LocalLosses) -> NewtonStart:
         """Return what clients send."""
         return NewtonStart(*starting_model(model, local))
-
-    def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
-        """Return nothing: fields are sent as they are."""
-        return {}
-
-    def add_up(self, sent: Any, places: IntArray) -> Any:
-        """Return sums over clients."""
-        return add_up(sent)
 
 
 @dataclasses.dataclass(frozen=True)

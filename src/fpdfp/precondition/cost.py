@@ -26,6 +26,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
+from fpdfp._momentum import accelerate
 from fpdfp._typing import Array
 
 #: What a user would rather save: rounds, bits, or the product of the two.
@@ -147,9 +148,9 @@ def simulated(hessian: Array, slope: Array, accuracy: float) -> int:
         moved = z - gamma * (values * z - b)
         if float((z - moved) @ (moved - x)) > 0:
             theta = 1.0
-        after = (1.0 + math.sqrt(1.0 + 4.0 * theta**2)) / 2.0
-        z = moved + (theta - 1.0) / after * (moved - x)
-        x, theta = moved, after
+        beta, theta = accelerate(theta)
+        z = moved + beta * (moved - x)
+        x = moved
         if float(values @ (x - best) ** 2) <= enough:
             return k
     return MOST

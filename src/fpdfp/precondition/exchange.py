@@ -51,8 +51,24 @@ class Response(NamedTuple):
 Once = Moments | Diagonal | Response
 
 
+class FromEveryone:
+    """An exchange in which all clients send arrays as they are, and the server adds them up."""
+
+    def draw_clients(self, n_clients: int, seed: int) -> IntArray:
+        """Return who is asked: everyone."""
+        return np.arange(n_clients)
+
+    def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
+        """Return nothing: fields are sent as they are."""
+        return {}
+
+    def add_up(self, sent: Any, places: IntArray) -> Any:
+        """Return sums over clients of all fields, in float64."""
+        return type(sent)(*(array.sum(axis=0, dtype=np.float64) for array in sent))
+
+
 @dataclasses.dataclass(frozen=True)
-class Exact:
+class Exact(FromEveryone):
     """Everyone sends what a preconditioner of a kind is made of, in full precision."""
 
     kind: Kind
@@ -60,26 +76,9 @@ class Exact:
     def __post_init__(self) -> None:
         _checks.choice("kind", self.kind, KINDS)
 
-    def draw_clients(self, n_clients: int, seed: int) -> IntArray:
-        """Return who is asked: everyone."""
-        return np.arange(n_clients)
-
     def gather(self, model: Model, local: LocalLosses) -> Once:
         """Return what clients send."""
         return gather(self.kind, model, local)
-
-    def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
-        """Return nothing: fields are sent as they are."""
-        return {}
-
-    def add_up(self, sent: Any, places: IntArray) -> Any:
-        """Return sums over clients."""
-        return add_up(sent)
-
-
-def add_up(sent: Any) -> Any:
-    """Return sums over clients of all fields, in float64."""
-    return type(sent)(*(array.sum(axis=0, dtype=np.float64) for array in sent))
 
 
 def divide(sums: Once, count: int) -> Once:
