@@ -81,7 +81,7 @@ def test_a_batch_of_clients_answers_as_single_ones() -> None:
     method = ShiftedPDFP(preconditioner="moments")
     fpdfp.solve(problem, method, rounds=5, callbacks=[lambda run: seen.append((run.algorithm, run.state, run.memory))])
     prepared, state, memory = seen[-1]
-    question = prepared.question(state, fine=True)
+    question = prepared.question(state, fine=True).arrays
     together = prepared.answer(problem.local(np.arange(5), memory), question)
     for i in range(5):
         one = type(memory)(*(kept[i : i + 1] for kept in memory))

@@ -14,7 +14,7 @@ import fpdfp
 from fpdfp import penalties
 from fpdfp.errors import AccuracyWarning, DivergenceWarning
 from fpdfp.methods import InnerSolve
-from fpdfp.methods.inner import dense, needs_inner, prox
+from fpdfp.methods.inner import closed_prox, dense, needs_inner, prox
 from tests import helpers
 
 ZOO = {name: problem for name, problem in helpers.zoo().items() if needs_inner(problem.model)}
@@ -106,6 +106,23 @@ def test_newton_steps_give_the_same_prox(name: str, t: float, rng: np.random.Gen
         expected, radius = true_prox(problem, y[0], t)
         assert np.linalg.norm(solved.u[0] - expected) <= tol * np.linalg.norm(y[0] - solved.u[0]) + radius
         np.testing.assert_allclose(solved.u, y - t * model.linop.adjoint(solved.v), atol=1e-12)
+
+
+@pytest.mark.parametrize("penalty", [penalties.L1(0.3), penalties.L1(np.linspace(0, 1, 12)), penalties.Box(-0.2, 0.1)])
+@pytest.mark.parametrize("t", [0.03, 30.0])
+def test_separable_penalties_of_scaled_entries_have_a_closed_form(
+    penalty: penalties.Penalty, t: float, rng: np.random.Generator
+) -> None:
+    losses = fpdfp.losses.LeastSquares(np.eye(12), np.ones(12))
+    scales = np.geomspace(0.1, 10, 12) * rng.choice([-1, 1], 12)
+    model = fpdfp.Problem(losses, penalty, fpdfp.linops.Diagonal(scales)).model
+    assert not needs_inner(model)
+    y = rng.standard_normal((3, 12))
+    u, v = closed_prox(model, y, t)
+    np.testing.assert_allclose(u, y - t * model.linop.adjoint(v), atol=1e-12)
+    by_steps = prox(model, y, t, np.zeros((3, 12)), InnerSolve(1e-7, 100_000))
+    np.testing.assert_allclose(u, by_steps.u, atol=2e-6)
+    assert needs_inner(fpdfp.Problem(losses, penalty, fpdfp.linops.Diagonal(np.arange(12.0))).model)
 
 
 def test_newton_steps_do_what_dual_steps_cannot(rng: np.random.Generator) -> None:

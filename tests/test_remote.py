@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import fpdfp
 from fpdfp.engines import files, spec
 from fpdfp.engines.job import Job, Place
-from fpdfp.engines.parcel import pack, unpack
+from fpdfp.engines.parcel import pack, payload, unpack
 from fpdfp.engines.portable import job_of, request_of
 from fpdfp.engines.site import Site, shortened
 from tests import helpers
@@ -419,6 +419,24 @@ class TestParcels:
         (back,) = unpack(pack([array]))
         np.testing.assert_array_equal(back, array)
         assert back.dtype == array.dtype
+
+    @pytest.mark.parametrize("dtype", ["f4", "f8"])
+    @pytest.mark.parametrize("nonzero", [0, 5, 100, 101])
+    def test_arrays_come_back_without_their_zeros(self, dtype: str, nonzero: int) -> None:
+        array = np.zeros((4, 200), dtype=dtype)
+        array.flat[np.random.default_rng(0).choice(800, nonzero, replace=False)] = 1.5
+        parcel = pack([array])
+        (back,) = unpack(parcel)
+        np.testing.assert_array_equal(back, array)
+        assert back.dtype == array.dtype
+        assert (len(parcel) < array.nbytes / 4) == (nonzero <= 100)
+        assert 0 <= len(parcel) - payload([array]) / 8 < 100
+
+    def test_zeros_have_a_limit(self) -> None:
+        many = pack([np.zeros(1 << 22) for _ in range(17)])
+        assert len(many) < 2000
+        with pytest.raises(fpdfp.errors.MessageError, match="too large"):
+            unpack(many)
 
     @given(st.data())
     def test_damage_is_seen(self, data: st.DataObject) -> None:

@@ -52,11 +52,12 @@ def test_by_hand(problem: fpdfp.Problem) -> None:
     assert traffic["preconditioner"] == (N * triangle, N * triangle)
     # The start is known by then.
     assert traffic["evaluation"] == (rows * N * NUMBER, rows * N * VECTOR)
-    # x and what the shifts lack, in float32 for this tolerance, and a bound of rounding, for two numbers from everyone.
-    question = 2 * (32 * D + 80) + 64 + 80
-    asked = traffic["certificate"].down // (N * question)
-    assert asked >= 1
-    assert traffic["certificate"] == (asked * N * (2 * 64 + 80), asked * N * question)
+    # x in float32 for this tolerance, what the shifts lack, in fewer bits, and a bound of rounding, for two numbers from
+    # everyone.
+    asked, rest = divmod(traffic["certificate"].up, N * (2 * 64 + 80))
+    assert asked >= 1 and rest == 0
+    known = 32 * D + 80 + 64 + 80
+    assert asked * N * known < traffic["certificate"].down <= asked * N * (known + 32 * D + 80)
     # The value and the gradient at x as it was certified, rounded to float32, and what a certificate asks beside them.
     assert traffic["end"] == (N * (NUMBER + VECTOR + SUMS.up), N * (VECTOR + SUMS.down))
     assert traffic["upkeep"] == (0, 0)

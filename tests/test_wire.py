@@ -387,6 +387,23 @@ def test_scales(compressor: Compressor, scale: float) -> None:
     refuse(compressor, seal(content[:at] + np.float32(scale).tobytes() + content[at + 4 :]))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size, nonzero", [(64, 0), (64, 8), (64, 9), (63, 0), (1000, 3), (5000, 625)])
+def test_zeros_are_left_out_of_exact_messages_where_few_numbers_are_not_zero(
+    dtype: Any, size: int, nonzero: int
+) -> None:
+    rng = np.random.default_rng(size + nonzero)
+    array = np.zeros((2, size), dtype=dtype)
+    array[0, rng.choice(size, nonzero, replace=False)] = rng.standard_normal(nonzero)
+    array[1, 0] = -0.0  # kept with its sign
+    for message, sent in zip(check_messages(Full(), array), array, strict=True):
+        np.testing.assert_array_equal(np.signbit(wire_reader.read(message)), np.signbit(sent))
+    short, signed = (8 * len(message) for message in Full().encode(Full().quantize(array, None, 0)))
+    whole = 8 * size * array.itemsize
+    assert (short < 0.5 * whole) == (size >= 64 and 8 * nonzero <= size)
+    assert (signed < 0.5 * whole) == (size >= 64)
+
+
 @pytest.mark.parametrize("compressor", [Full(), Half("float16"), Half("bfloat16"), RandK(2), TopK(2)], ids=repr)
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -429,6 +446,10 @@ BY_HAND = {
     "a varint cut off": raw(0, 0, (b"\x81",), b"", b""),
     "dimensions cut off": raw(0, 0, (b"",) * 3, b"", b""),
     "levels of Full": raw(0, 1, (ONE,), b"", bytes(4)),
+    "too many numbers for zeros to be left out": raw(0, 1, (varint(64),), b"", varint(9) + bytes(36) + b"\xff\1" + bytes(6)),
+    "a place without a number": raw(0, 1, (varint(64),), b"", varint(1) + bytes(4) + b"\3" + bytes(7)),
+    "fewer numbers than it says": raw(0, 1, (varint(64),), b"", varint(8) + bytes(4)),
+    "no count of numbers": raw(0, 1, (varint(64),), b"", b""),
     "QSGD of no levels": raw(1, 1, (ONE,), b"\0\0\0", b"\0\0\x80?\0"),
     "QSGD of too many levels": raw(1, 0, (ONE,), varint(2**62) + b"\0\0", bytes(4)),
     "QSGD of an unknown norm": raw(1, 0, (ONE,), b"\x04\0\x02", bytes(4)),

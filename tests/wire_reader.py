@@ -168,10 +168,24 @@ def read_body(header: Header, cursor: Cursor) -> npt.NDArray[Any]:
         return read_subset(header, cursor).reshape(header.shape)
     if header.compressor not in (FULL, HALF):
         return read_blocks(header, cursor)
+    if header.compressor == FULL and header.code:
+        return read_sparse(header, cursor).reshape(header.shape)
     check(header.code == 0, "a code without levels")
     if header.compressor == FULL:
         return cursor.numbers(header.dtype.str, header.size).reshape(header.shape)
     return read_half(header, cursor).reshape(header.shape)
+
+
+def read_sparse(header: Header, cursor: Cursor) -> npt.NDArray[Any]:
+    """Read the numbers that are not zero, and where they belong."""
+    count = cursor.varint()
+    check(header.size >= 64 and 8 * count <= header.size, "too many numbers to leave out zeros")
+    numbers = cursor.numbers(header.dtype.str, count)
+    sent = read_levels(header.code, cursor, header.size, 0, 1) == 1
+    check(int(sent.sum()) == count, "as many ones as numbers")
+    values = np.zeros(header.size, header.dtype)
+    values[sent] = numbers
+    return values
 
 
 def read_half(header: Header, cursor: Cursor) -> npt.NDArray[Any]:

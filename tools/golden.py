@@ -70,7 +70,7 @@ def digest(problem: Any, method: Any, **arguments: Any) -> str:
             return type(error).__name__
     whole = hashlib.sha256()
     for array in (result.x, result.v, np.array(result.history["objective"])):
-        whole.update(np.ascontiguousarray(array).tobytes())
+        whole.update(np.ascontiguousarray(array + 0.0).tobytes())  # the sign of a zero is of no importance
     totals = result.traffic.totals
     whole.update(json.dumps([totals["bits_up"], totals["bits_down"], result.status]).encode())
     return whole.hexdigest()[:16]

@@ -339,22 +339,22 @@ class Metered:
     duals
         The dual points.
     asked
-        Is told the shapes of what comes up, and of what goes down beside the point and the client's weight.
+        Is told the shapes of what comes up, and what goes down beside the point and the client's weight.
     """
 
-    def __init__(self, duals: DualPoints, asked: Callable[[Sequence[Shape], Sequence[Shape]], None]) -> None:
+    def __init__(self, duals: DualPoints, asked: Callable[[Sequence[Shape], Sequence[Array]], None]) -> None:
         self._duals, self._asked, self.ridge = duals, asked, duals.ridge
 
     def gradient(self, direction: Array | None = None) -> Array:
         """Return a gradient: one up, and a direction down; that of x comes along with ``rounding``."""
         if direction is not None:
-            self._asked([self.ridge.shape], [self.ridge.shape])
+            self._asked([self.ridge.shape], [direction])
         return self._duals.gradient(direction)
 
     def gap(self, direction: Array | None, scale: float) -> float:
         """Return a gap: a number up, the scale down, and a direction where there is one; nothing for that of x."""
         if direction is not None or scale != 1.0:
-            self._asked([()], [()] if direction is None else [self.ridge.shape, ()])
+            self._asked([()], [np.array(scale)] if direction is None else [direction, np.array(scale)])
         return self._duals.gap(direction, scale)
 
     def rounding(self) -> Array:
@@ -364,7 +364,7 @@ class Metered:
 
     def curvature(self, direction: Array) -> Array:
         """Return a product: a direction down, a gradient up."""
-        self._asked([self.ridge.shape], [self.ridge.shape])
+        self._asked([self.ridge.shape], [direction])
         return self._duals.curvature(direction)
 
     def hessian(self) -> Array | None:

@@ -188,7 +188,7 @@ class Meter(Protocol):
     def constant(self) -> None:
         """Take note of a constant that each client was asked for."""
 
-    def asked_near(self, x: Array, up: Sequence[Shape], down: Sequence[Shape]) -> None:
+    def asked_near(self, x: Array, up: Sequence[Shape], down: Sequence[Array]) -> None:
         """Take note of a question about dual points near x: what came up, and what went down beside x and a weight."""
 
 

@@ -25,8 +25,11 @@ from fpdfp.compress.base import (
     on_device,
     refuse_nonfinite,
 )
-from fpdfp.compress.wire import frame_bits
+from fpdfp.compress.wire import frame_bits, read_varint, write_varint
 from fpdfp.rng import Draws, check_draws
+
+#: Zeros are left out of so many numbers or more, if at most one in so many is not zero.
+LEAST_SPARSE, SPARSE = 64, 8
 
 
 class ValueCompressor(Compressor):
@@ -55,9 +58,13 @@ class ValueCompressor(Compressor):
 class Full(ValueCompressor):
     """Messages at full precision: every number unchanged.
 
+    Where at most an eighth of 64 or more numbers is not zero, only those are sent, with their places.
+
     >>> import numpy as np
     >>> Full().compress(np.zeros((2, 10)), None, 0).bits  # 6 bytes of header, 80 of numbers, 4 of checksum
     array([720, 720])
+    >>> Full().compress(np.eye(1, 100), None, 0).bits
+    array([159])
     """
 
     wire_id: ClassVar[int] = 0
@@ -80,9 +87,19 @@ class Full(ValueCompressor):
     def compress(self, arrays: Array, draws: Draws | None, purpose: int) -> Compressed:
         arrays = checked(arrays)
         refuse_nonfinite(arrays, "")
-        bits = np.empty(len(arrays), dtype=np.int64)
-        bits.fill(plain_bits(arrays.shape[1:], arrays.dtype))
-        return Compressed(arrays, bits)
+        return Compressed(arrays, exact_bits(arrays))
+
+    def body_bits(self, quantized: Quantized) -> IntArray:
+        return number_bits(values_of(quantized))
+
+    def pack(self, quantized: Quantized, row: int) -> Parts:
+        return pack_numbers(values_of(quantized)[row])
+
+    def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
+        if body.code == codecs.NO_CODE:
+            return super().unpack(body, shape, dtype, device)
+        values = unpack_numbers(body, math.prod(shape), np.dtype(dtype))
+        return self.make(shape, dtype, values=on_device(device).asarray(values)[None])
 
     def parameters(self, shape: Shape) -> tuple[int, ...]:
         return ()
@@ -94,8 +111,63 @@ class Full(ValueCompressor):
 
 @functools.lru_cache(maxsize=256)
 def plain_bits(shape: Shape, dtype: np.dtype[Any]) -> int:
-    """Return the bits of an array at full precision, with header and checksum."""
+    """Return the bits of an array at full precision with few zeros, with header and checksum."""
     return 8 * dtype.itemsize * math.prod(shape) + frame_bits(Full(), shape, dtype)
+
+
+def exact_bits(arrays: Array) -> IntArray:
+    """Return the bits of each client's array at full precision, with header and checksum."""
+    rows = arrays.reshape(len(arrays), math.prod(arrays.shape[1:]))
+    return number_bits(rows) + frame_bits(Full(), arrays.shape[1:], arrays.dtype)
+
+
+def number_bits(rows: Array) -> IntArray:
+    """Return the bits of each row of numbers: of all of them, or of those that are not zero and their places."""
+    item = 8 * rows.dtype.itemsize
+    bits: IntArray = np.full(len(rows), item * rows.shape[1], dtype=np.int64)
+    if rows.shape[1] < LEAST_SPARSE:
+        return bits
+    counts = to_host((_patterns(rows) != 0).sum(axis=1))
+    for row in np.flatnonzero(SPARSE * counts <= rows.shape[1]):
+        places = _places(rows[row])[None]
+        ones = namespace(rows).ones((1, 1), dtype=np.float32)
+        length = 8 * len(write_varint(int(counts[row])))
+        bits[row] = length + item * counts[row] + int(codecs.count("auto", places, ones, places.shape[1], 0, 1)[0])
+    return bits
+
+
+def pack_numbers(numbers: Array) -> Parts:
+    """Write a row of numbers: all of them; or how many are not zero, these, and a row of ones at their places."""
+    if numbers.size >= LEAST_SPARSE:
+        places = _places(numbers)
+        count = int(places.sum())
+        if SPARSE * count <= numbers.size:
+            code, pieces = codecs.encode("auto", places, 0, 1)
+            return Parts(code, [write_varint(count), to_little_endian(numbers[places.astype(bool)]), *pieces])
+    return Parts(codecs.NO_CODE, [to_little_endian(numbers)])
+
+
+def unpack_numbers(body: Body, size: int, item: np.dtype[Any]) -> Array:
+    """Read the numbers of a row of which few are not zero."""
+    count, start = read_varint(body.data, 0, len(body.data))
+    end = start + count * item.itemsize
+    if size < LEAST_SPARSE or SPARSE * count > size or end > len(body.data):
+        raise damaged("its number of places is wrong")
+    places = codecs.decode(Body(body.code, body.data[end:]), size, 0, 1)
+    if np.count_nonzero(places) != count:
+        raise damaged("its number of places is wrong")
+    numbers = np.zeros(size, dtype=item)
+    numbers[places.astype(bool)] = np.frombuffer(body.data[start:end], dtype=item.newbyteorder("<"))
+    return numbers
+
+
+def _patterns(numbers: Array) -> Array:
+    """Return numbers as the integers of their bits: a zero with a sign is sent."""
+    return numbers.view(f"u{numbers.dtype.itemsize}")
+
+
+def _places(numbers: Array) -> Array:
+    return (_patterns(numbers) != 0).astype(np.int32)
 
 
 class _Format(NamedTuple):

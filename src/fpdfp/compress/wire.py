@@ -131,7 +131,7 @@ def parse(message: bytes) -> Header:
     n_dimensions = message[CODE_AT] >> 4
     cls = compressors[kind & 31]
     for _ in range(n_dimensions + cls.n_parameters):
-        number, at = _read_varint(message, at)
+        number, at = read_varint(message, at, len(message) - CHECKSUM_BYTES)
         numbers.append(number)
     shape = tuple(numbers[:n_dimensions])
     # NumPy counts bytes in 63 bits, also of arrays that are empty.
@@ -180,7 +180,7 @@ def _header(wire_id: int, shape: Shape, parameters: tuple[int, ...], dtype: np.d
     if len(shape) > MAX_DIMENSIONS:
         raise ValueError(f"arrays may have at most {MAX_DIMENSIONS} dimensions, got shape {shape}")
     head = bytes([VERSION, wire_id | DTYPES.index(dtype) << 5, len(shape) << 4])
-    return MAGIC + head + b"".join(map(_varint, (*shape, *parameters)))
+    return MAGIC + head + b"".join(map(write_varint, (*shape, *parameters)))
 
 
 @functools.cache
@@ -195,7 +195,7 @@ def _describe(compressor: Compressor, shape: Shape, dtype: Any) -> str:
     return f"{dtype} of shape {shape} from {compressor!r}"
 
 
-def _varint(number: int) -> bytes:
+def write_varint(number: int) -> bytes:
     """Write an integer in groups of seven bits, the lowest first; the top bit says that more follow."""
     out = bytearray()
     while number >= 128:
@@ -205,10 +205,11 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-def _read_varint(message: bytes, at: int) -> tuple[int, int]:
+def read_varint(message: bytes, at: int, end: int) -> tuple[int, int]:
+    """Return the integer at a place before the end, and the place after it."""
     number = 0
     for place in range(9):
-        if at >= len(message) - CHECKSUM_BYTES:
+        if at >= end:
             break
         byte = message[at]
         at += 1
@@ -217,4 +218,4 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
             if byte == 0 and place > 0:
                 break
             return number, at
-    raise damaged("a number of its header is cut off or too long")
+    raise damaged("a count is cut off or too long")

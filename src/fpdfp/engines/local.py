@@ -16,7 +16,7 @@ from fpdfp.compress import Full
 from fpdfp.engines.downlink import Kept, full_bits
 from fpdfp.engines.history import History
 from fpdfp.engines.traffic import Bits, Traffic
-from fpdfp.methods.base import Certifying, Remembering, Work
+from fpdfp.methods.base import Certifying, Question, Remembering, Work
 from fpdfp.problem import TINY, Certificate
 from fpdfp.rng import Draws, Purpose, choose_clients
 
@@ -253,20 +253,19 @@ class Run:
             total += int(bits.sum())
         return type(reply)(*decoded), total
 
-    def _answers(self, algorithm: Certifying, question: Any) -> Array:
+    def _answers(self, algorithm: Certifying, question: Question) -> Array:
         """Return the sum of what all clients answer, and count its bits."""
         total: Array = np.zeros(2)
         for clients in self.problem.losses.chunks():
             local = self.problem.local(clients, self._memory_of(clients))
-            answers = algorithm.answer(local, question)
+            answers = algorithm.answer(local, question.arrays)
             self._count_answers(answers, question)
             total += answers.sum(axis=0)
         return total
 
-    def _count_answers(self, answers: Array, question: Any) -> None:
+    def _count_answers(self, answers: Array, question: Question) -> None:
         """Count a question to some clients, and their answers."""
-        down = sum(full_bits(array) for array in question)
-        self.meter.count("certificate", len(answers) * full_bits(answers[0]), len(answers) * down)
+        self.meter.count("certificate", len(answers) * full_bits(answers[0]), len(answers) * question.bits)
 
     def evaluating(self, *, last: bool) -> contextlib.AbstractContextManager[None]:
         """Return a context for evaluations between rounds, or after the last one."""
@@ -348,21 +347,22 @@ class Run:
             return 0.0
         return self.problem.expected_gap(x, v, algorithm.estimate_slope(self.state), self.scale)
 
-    def certify(self, *, fine: bool = False) -> Certified | None:
+    def certify(self, *, fine: bool = False, slack: float = 0.0) -> Certified | None:
         """Have every client send its part of a duality gap, and count the bits.
 
-        The question is sent in single precision, and what that changes is added to the gap; with ``fine``, in that of
-        x. None where the method or the problem has no such certificate.
+        x is sent in single precision, or with ``fine`` in that of the model. What else is sent is rounded as far as a
+        gap of about ``slack`` allows, and what that changes is added to the gap. None where the method or the problem
+        has no such certificate.
         """
         problem, algorithm = self.problem, self.algorithm
         if not (isinstance(algorithm, Certifying) and self._is_certifiable):
             return None
-        question = algorithm.question(self.state, fine=fine)
+        question = algorithm.question(self.state, fine=fine, slack=slack)
         answers = self._answers(algorithm, question) / problem.n_clients
-        value, gap = algorithm.conclude(self.state, question, answers)
+        value, gap = algorithm.conclude(self.state, question.arrays, answers)
         if gap is None:
             return None
-        x = problem.model.xp.asarray(question.x, dtype=problem.model.dtype)
+        x = problem.model.xp.asarray(question.arrays.x, dtype=problem.model.dtype)
         return Certified(gap, value, max(abs(value), problem.least_scale, TINY), x)
 
 

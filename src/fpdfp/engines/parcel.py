@@ -5,8 +5,10 @@ A parcel holds a tree of dictionaries, lists, texts, numbers, bytes and arrays::
     "FPDP"  version  length of the tree (4 bytes)  tree (JSON)  buffers, one after the other  CRC-32 (4 bytes)
 
 In the tree an array is ``{"$": [dtype, shape]}`` and bytes are ``{"$": length}``; their buffers follow in the order of
-the tree. Nothing in a parcel is ever executed. Arrays take no more memory than the parcel itself, and the tree, which
-takes some fifty times its length, is short.
+the tree. An array of floating-point numbers with few that are not zero is ``{"$": [dtype, shape, code, length]}``, and
+its buffer the body of a message of :class:`fpdfp.compress.Full`. Nothing in a parcel is ever executed. Arrays take no
+more memory than the parcel itself, apart from zeros, which have a limit, and the tree, which takes some fifty times its
+length, is short.
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ from typing import Any
 import numpy as np
 
 from fpdfp._array import to_host
+from fpdfp._typing import Array
+from fpdfp.compress.base import Body
+from fpdfp.compress.codecs import NO_CODE
+from fpdfp.compress.plain import number_bits, pack_numbers, unpack_numbers
 from fpdfp.errors import MessageError
 
 MAGIC, VERSION = b"FPDP", 1
@@ -30,6 +36,8 @@ DTYPES = ("|b1", "|u1", "<i4", "<i8", "<f4", "<f8")
 TREE = 1 << 22
 #: How deep a tree may be.
 DEPTH = 32
+#: The most bytes in memory of an array that is sent without its zeros, and of all those of a parcel.
+WITHOUT_ZEROS, ALL_WITHOUT_ZEROS = 1 << 25, 1 << 29
 
 
 def pack(tree: Any) -> bytes:
@@ -60,6 +68,8 @@ def payload(tree: Any) -> int:
     """
     if isinstance(tree, dict | list | tuple):
         return sum(map(payload, tree.values() if isinstance(tree, dict) else tree))
+    if isinstance(tree, np.ndarray) and tree.dtype.kind == "f":
+        return int(number_bits(np.ascontiguousarray(tree).reshape(1, -1))[0])
     return 8 * (len(tree) if isinstance(tree, bytes) else int(getattr(tree, "nbytes", 0)))
 
 
@@ -112,6 +122,11 @@ def _outline(value: Any, buffers: list[Any], depth: int) -> Any:
     array = array.astype(array.dtype.newbyteorder("<"), copy=False).reshape(np.shape(value))
     if array.dtype.str not in DTYPES:
         raise TypeError(f"a parcel cannot hold {type(value).__name__} of dtype {array.dtype}")
+    if array.dtype.kind == "f" and array.nbytes <= WITHOUT_ZEROS:
+        code, pieces = pack_numbers(array.reshape(-1))
+        if code != NO_CODE:
+            buffers.append(b"".join(pieces))
+            return {"$": [array.dtype.str, list(array.shape), code, len(buffers[-1])]}
     buffers.append(array.reshape(-1).view(np.uint8).data if array.size else b"")
     return {"$": [array.dtype.str, list(array.shape)]}
 
@@ -122,6 +137,7 @@ class _Reader:
     def __init__(self, data: memoryview) -> None:
         self.data = data
         self.at = 0
+        self.zeros = 0
 
     def filled(self, outline: Any, depth: int) -> Any:
         """Return an outline with arrays and bytes in their places."""
@@ -136,16 +152,28 @@ class _Reader:
         place = outline["$"]
         if type(place) is int:
             return bytes(self.take(place))
-        if not isinstance(place, list) or len(place) != 2 or place[0] not in DTYPES or not isinstance(place[1], list):
-            raise MessageError("a parcel is damaged: a place for an array makes no sense")
+        if not isinstance(place, list) or len(place) not in (2, 4) or place[0] not in DTYPES:
+            raise MessageError("a parcel is damaged: the description of an array is invalid")
         dtype, shape = np.dtype(place[0]), place[1]
+        if not isinstance(shape, list):
+            raise MessageError("a parcel is damaged: the shape of an array is invalid")
         if any(type(n) is not int or n < 0 for n in shape) or len(shape) > DEPTH:
-            raise MessageError("a parcel is damaged: the shape of an array makes no sense")
+            raise MessageError("a parcel is damaged: the shape of an array is invalid")
         # NumPy counts bytes in 63 bits, also of arrays that are empty.
         if math.prod(max(n, 1) for n in shape) >= 1 << 59:
             raise MessageError("a parcel is damaged: the shape of an array is too large")
+        if len(place) == 4:
+            return self.fill_zeros(dtype, shape, *place[2:])
         # A copy, so that arrays are aligned and can be written to.
         return np.frombuffer(self.take(dtype.itemsize * math.prod(shape)), dtype=dtype).reshape(shape).copy()
+
+    def fill_zeros(self, dtype: np.dtype[Any], shape: list[int], code: Any, length: Any) -> Array:
+        """Return an array of which few numbers are not zero."""
+        size = math.prod(shape)
+        self.zeros += dtype.itemsize * size
+        if type(code) is not int or type(length) is not int or dtype.kind != "f" or self.zeros > ALL_WITHOUT_ZEROS:
+            raise MessageError("a parcel is damaged: the description of an array is invalid, or it is too large")
+        return unpack_numbers(Body(code, bytes(self.take(length))), size, dtype).reshape(shape)
 
     def take(self, length: int) -> memoryview:
         """Return the next bytes."""

@@ -13,8 +13,9 @@ from fpdfp._rounding import round_down, round_up
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp._warn import warn
 from fpdfp.compress import QSGD, Compressor, Full
+from fpdfp.compress.plain import plain_bits
 from fpdfp.compress.wire import frame_bits
-from fpdfp.engines.downlink import FULL, Downlink, full_bits
+from fpdfp.engines.downlink import FULL, Downlink
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.remote import RemoteLosses
 from fpdfp.engines.traffic import Meter
@@ -247,7 +248,7 @@ class AskedClients:
 
         shapes, compressors = self.choices.method.reply_shapes(model), self.choices.compressors
         up = n * sum(typical(compressors[name], shape) for name, shape in shapes.items())
-        down: float = n * full_bits(np.zeros(model.shape, dtype=model.dtype))
+        down: float = n * plain_bits(model.shape, model.dtype)
         count = self.problem.n_clients
         if self.choices.downlink is not None:
             # A client that takes part gets all differences since the last time, or everything if that is shorter.
@@ -276,7 +277,7 @@ class AskedClients:
         sent = question.gather(self.model, self.problem.local(clients))
         messages = question.messages(self.model)
         if not messages:
-            return sent, sum(full_bits(array[0]) * len(array) for array in sent)
+            return sent, sum(plain_bits(array.shape[1:], array.dtype) * len(array) for array in sent)
         draws = Draws(self.options.seed, 0, clients)
         done = [
             messages[name][0].compress(array, draws, Purpose.ONCE + field)

@@ -22,7 +22,7 @@ from fpdfp.engines.session import Ask, among
 from fpdfp.engines.traffic import NOTHING, Traffic
 from fpdfp.engines.tuples import named
 from fpdfp.errors import AbsentError
-from fpdfp.methods.base import Certifying, Remembering, Work
+from fpdfp.methods.base import Certifying, Question, Remembering, Work
 
 if TYPE_CHECKING:
     from fpdfp.engines.options import RunOptions
@@ -177,16 +177,14 @@ class RemoteRun(Run):
         came = early.replies if early is not None and early.round == ask.round else None
         return joined(self.collector.collect_enough(asked, session, decode, came, f"round {ask.round + 1}"), model.xp)
 
-    def _answers(self, algorithm: Certifying, question: Any) -> Array:
-        fields, arrays = list(question._fields), list(question)
+    def _answers(self, algorithm: Certifying, question: Question) -> Array:
+        frames = [message.message for message in question.messages]
 
         def check(site: int, reply: dict[str, Any]) -> None:
             self.engine.check_rows(site, reply["answers"]["answers"], (2,))
 
         with self.collector.hurry():
-            replies = self._ask_everyone(
-                lambda stamps: Request(answers=Answers(fields=fields, arrays=arrays, **stamps)), check
-            )
+            replies = self._ask_everyone(lambda stamps: Request(answers=Answers(frames=frames, **stamps)), check)
         answers: Array = np.concatenate([reply["answers"]["answers"] for reply in replies])
         self._count_answers(answers, question)
         total: Array = answers.sum(axis=0)

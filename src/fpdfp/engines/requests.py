@@ -82,10 +82,9 @@ class Stamped:
 
 @dataclasses.dataclass(frozen=True)
 class Answers(Stamped):
-    """What all clients certify of the gap: the method's question."""
+    """What all clients certify of the gap: the encoded arrays of the method's question."""
 
-    fields: list[str]
-    arrays: list[Array]
+    frames: list[bytes]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ import numpy as np
 from fpdfp._array import namespace, to_host
 from fpdfp._blas import one_thread
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.compress import Compressor
+from fpdfp.compress import Compressor, decode
 from fpdfp.engines.checkpoint import probe
 from fpdfp.engines.downlink import FULL, Downlink
 from fpdfp.engines.job import Job, Place
@@ -234,7 +234,7 @@ class Site:
         algorithm = self._job.algorithm
         if not isinstance(algorithm, Certifying):
             raise MessageError(f"{algorithm.summary} has no certificate of its own")
-        question = self._question(algorithm, ask.fields, ask.arrays)
+        question = self._question(algorithm, ask.frames)
         memory = self._memory(self._all)
         return {"answers": to_host(algorithm.answer(self._local(self._all, memory), question))}
 
@@ -245,14 +245,13 @@ class Site:
             raise MessageError("this is asked of all clients of a site")
         return own
 
-    def _question(self, algorithm: Certifying, fields: list[str], arrays: list[Array]) -> Any:
+    def _question(self, algorithm: Certifying, frames: list[bytes]) -> Any:
         """Return the server's question, if it is one of the algorithm's."""
         zero = self.losses.xp.zeros(self.losses.shape, dtype=self.losses.dtype)
-        layout = _layout(algorithm.question(self._job.algorithm.init(zero), fine=True))
-        if fields != list(layout) or [array.shape for array in arrays] != [shape for shape, _ in layout.values()]:
+        layout = _layout(algorithm.question(self._job.algorithm.init(zero), fine=True).arrays)
+        arrays = [decode(frame, limit=max(1, zero.size)) for frame in frames]
+        if [array.shape for array in arrays] != [shape for shape, _ in layout.values()]:
             raise MessageError(f"a question must have the fields {list(layout)}, in their shapes")
-        if any(array.dtype not in (np.float32, np.float64) for array in arrays):
-            raise MessageError("a question must hold numbers in single or double precision")
         return named("Question", tuple(layout))(*map(self._here, arrays))
 
     def memory(self, ask: Memory) -> dict[str, Any]:

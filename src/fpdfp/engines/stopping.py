@@ -110,7 +110,7 @@ class Stopping:
             algorithm = self.run.algorithm
             if not isinstance(algorithm, Certifying):
                 raise CheckpointError(f"a checkpoint has a certificate that {algorithm.summary} cannot have")
-            x = algorithm.question(self.run.state, fine=tol < FINE).x
+            x = algorithm.question(self.run.state, fine=tol < FINE).arrays.x
             gap, objective, scale = numbers
             certified = Certified(gap, objective, scale, x.astype(self.run.problem.model.dtype))
         return Ending(status, message, certified)
@@ -138,7 +138,9 @@ class Stopping:
         self.next_round = max(run.round + 1, math.ceil(PATIENCE * run.round))
         if thorough:
             self.next_thorough = math.ceil(THOROUGH * run.round)
-        certified = run.certify(fine=self.tol < FINE) if last or self._is_promising() else None
+        certified = None
+        if last or self._is_promising():
+            certified = run.certify(fine=self.tol < FINE, slack=self.tol * run.scale)
         if certified is not None:
             if certified.gap <= self.tol * certified.scale:
                 return Ending("converged", self._sentence(certified.gap / certified.scale), certified)

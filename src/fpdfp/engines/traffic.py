@@ -236,14 +236,14 @@ class Meter:
         self.count(self._kind, n * plain_bits((), FLOAT) if "values" in parts else 0, n * full_bits(x))
         if "gradients" in parts:
             # Those that come along with a row of the history are for the end.
-            self.count("end" if self._kind == "evaluation" else self._kind, n * full_bits(x), 0)
+            self.count("end" if self._kind == "evaluation" else self._kind, n * plain_bits(x.shape, x.dtype), 0)
 
-    def asked_near(self, x: Array, up: Sequence[Shape], down: Sequence[Shape]) -> None:
+    def asked_near(self, x: Array, up: Sequence[Shape], down: Sequence[Array]) -> None:
         """Count a question about dual points near x, with each client's weight, and x unless that was told last."""
         point, n = digest([x]), self._n_clients
         told, self._point = self._point == point, point
         if self._kind is not None:
-            sent = (0 if told else full_bits(x)) + _bits([(1,), *down])
+            sent = (0 if told else full_bits(x)) + _bits([(1,)]) + sum(full_bits(one.astype(FLOAT)) for one in down)
             self.count(self._kind, n * _bits(up), n * sent)
 
     def known(self, x: Array) -> list[str]:

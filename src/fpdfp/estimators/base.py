@@ -15,10 +15,10 @@ from fpdfp import _checks
 from fpdfp._naming import own_init
 from fpdfp._typing import Array, IntArray
 from fpdfp._warn import warn
+from fpdfp.compress.plain import plain_bits
 from fpdfp.datasets import FeatureGraph, Moments, as_graph, feature_graph
 from fpdfp.datasets.graph import FORMS, Form
 from fpdfp.engines import Result
-from fpdfp.engines.downlink import full_bits
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.estimators import tables
@@ -223,8 +223,9 @@ class FederatedLinearModel(BaseEstimator):
 
     def _keep(self, result: Result, moments: list[Moments]) -> None:
         """Store the result, and count what was sent before the run as well."""
-        numbers = sum(full_bits(np.empty(part.numbers)) for part in moments)
-        standard = len(moments) * full_bits(np.empty(2 * self.n_features_in_)) if self.standardize else 0
+        double = np.dtype(np.float64)
+        numbers = sum(plain_bits((part.numbers,), double) for part in moments)
+        standard = len(moments) * plain_bits((2 * self.n_features_in_,), double) if self.standardize else 0
         self.result_ = result
         self.history_ = result.history
         self.n_iter_ = result.rounds

@@ -29,9 +29,12 @@ class Diagonal(LinOp):
 
     def apply(self, x: Array) -> Array:
         self.batch_of(x, self.in_shape, "x")
-        factors = self.factors if namespace(x) is np else self._copies.like(x)
-        product: Array = (factors * x).astype(x.dtype, copy=False)
+        product: Array = (self.beside(x) * x).astype(x.dtype, copy=False)
         return product
+
+    def beside(self, x: Array) -> Array:
+        """Return the factors for arithmetic with an array: beside one on the GPU they are there too."""
+        return self.factors if namespace(x) is np else self._copies.like(x)
 
     def adjoint(self, v: Array) -> Array:
         return self.apply(v)

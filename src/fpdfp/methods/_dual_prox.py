@@ -10,7 +10,8 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.methods.base import Work
-from fpdfp.methods.inner import InnerSolve, dense, needs_inner, prox
+from fpdfp.methods.inner import InnerSolve, closed_prox, dense, needs_inner, prox
+from fpdfp.penalties import Zero
 from fpdfp.problem import Model
 
 #: How near to the prox the server goes, relative to the progress of the round.
@@ -44,6 +45,11 @@ class DualProx:
     dual_steps: int | None
 
     @functools.cached_property
+    def is_closed(self) -> bool:
+        """Whether the prox has a closed form that is not just y."""
+        return not (needs_inner(self.model) or isinstance(self.model.penalty, Zero))
+
+    @functools.cached_property
     def matrix(self) -> Array | None:
         """B as a matrix, where Newton steps with it are cheap and may be taken."""
         return dense(self.model) if self.dual_steps is None else None
@@ -54,11 +60,11 @@ class DualProx:
 
     def apply(self, y: Array, gamma: float, v: Array, origin: Array, most: int) -> tuple[Array, Array, Work]:
         """Return x ≈ prox_{γ g∘B}(y), its dual, and what it took; v is where to start, origin where the round began."""
-        tolerance = TOLERANCE if self.matrix is None else FINE_TOLERANCE
-        inner = InnerSolve(tolerance, most) if needs_inner(self.model) else None
+        if self.is_closed:
+            x, dual = closed_prox(self.model, y, gamma)
+            return x, dual[None], Work()
+        inner = InnerSolve(TOLERANCE if self.matrix is None else FINE_TOLERANCE, most)
         (x,), v, work = prox(self.model, y[None], gamma, v, inner, origin=origin[None], matrix=self.matrix)
-        if self.model.linop.is_identity:
-            v = self.model.penalty.conjugate_prox(y / gamma, 1.0 / gamma)[None]  # Moreau: x = y − γv
         return x, v, work
 
     def allow(self, before: DualBudget, work: Work, k: int) -> DualBudget:

@@ -9,10 +9,17 @@ import numpy as np
 
 from fpdfp._array import to_host
 from fpdfp._typing import Array
+from fpdfp.compress import QSGD
 from fpdfp.methods._parameters import norms
-from fpdfp.methods.base import Algorithm, Certifying
+from fpdfp.methods.base import Algorithm, Certifying, Question
 from fpdfp.precondition import Preconditioner
+from fpdfp.precondition.base import Announced
 from fpdfp.problem import LocalLosses
+
+#: The part of the slack that rounding may take, as a length.
+SHARE = 0.1
+#: Levels that are tried before numbers are sent as they are.
+LEVELS = (1, 3, 15, 127, 2047)
 
 
 class ShiftQuestion(NamedTuple):
@@ -32,15 +39,29 @@ class ShiftCertificate(Algorithm, Certifying):
     coordinates: Preconditioner | None
     convexity: float
 
-    def question(self, state: Any, *, fine: bool) -> ShiftQuestion:
+    def question(self, state: Any, *, fine: bool, slack: float = 0.0) -> Question:
         x = self.solution(state)[0]
         drift = state.drift if self.coordinates is None else state.drift * self.stretch
-        dtype = self.model.dtype if fine else np.float32
-        return ShiftQuestion(x.astype(dtype), self.lack(state).astype(dtype), drift)
+        dtype = np.dtype(self.model.dtype if fine else np.float32)
+        lack = _round_within(SHARE * math.sqrt(2.0 * self.convexity * slack), self.lack(state), dtype)
+        messages = (Announced.plain(x.astype(dtype)), lack, Announced.plain(drift))
+        return Question(ShiftQuestion(*(message.array for message in messages)), messages)
+
+    def dual_point(self, state: Any) -> Array:
+        """Return v: the algorithm's, or where B is the identity the one with the least gap as far as the server knows.
+
+        That minimises g*(v) − ⟨x, v⟩ + ‖h̄ + v‖²/2μ. For l1 norms h̄ then lacks nothing to be −v where x is zero, unless
+        it is too large.
+        """
+        v: Array = state.v[0]
+        if not self.model.linop.is_identity or self.convexity <= 0:
+            return v
+        x = self.solution(state)[0]
+        return self.model.penalty.conjugate_prox(self.convexity * x - self.plain(state.shift), self.convexity)
 
     def lack(self, state: Any) -> Array:
         """What the mean of the shifts lacks to be −Bᵀv."""
-        lack: Array = self.plain(state.shift) + self.model.linop.adjoint(state.v[0])
+        lack: Array = self.plain(state.shift) + self.model.linop.adjoint(self.dual_point(state))
         return lack
 
     def estimate_slope(self, state: Any) -> Array:
@@ -71,7 +92,7 @@ class ShiftCertificate(Algorithm, Certifying):
             return np.inf, None
         error = float(np.linalg.norm(question.lack.astype(np.float64) - self.lack(state)))
         part = (math.sqrt(float(answers[1])) + error / math.sqrt(2.0 * self.convexity)) ** 2
-        return float(answers[0]) + value, self.model.fenchel_gap(image, state.v[0]) + part
+        return float(answers[0]) + value, self.model.fenchel_gap(image, self.dual_point(state)) + part
 
     @property
     def stretch(self) -> float:
@@ -83,3 +104,14 @@ class ShiftCertificate(Algorithm, Certifying):
     def plain(self, slopes: Array) -> Array:
         """Gradients in x from gradients in the coordinates of the algorithm."""
         return slopes if self.coordinates is None else self.coordinates.gradient(slopes)
+
+
+def _round_within(reach: float, numbers: Array, dtype: np.dtype[Any]) -> Announced:
+    """Return the shortest message of numbers whose error is at most so long, or one at the given precision."""
+    if float(np.linalg.norm(numbers)) <= reach:
+        return Announced.plain(np.zeros_like(numbers, dtype=dtype))
+    for levels in LEVELS:
+        message = Announced.rounded(QSGD(levels, norm="max"), numbers.astype(dtype))
+        if float(np.linalg.norm(message.array.astype(np.float64) - numbers)) <= reach:
+            return message
+    return Announced.plain(numbers.astype(dtype))

@@ -17,6 +17,7 @@ from fpdfp.steps import Constants, Schedule, Step
 
 if TYPE_CHECKING:
     from fpdfp.precondition.agreement import Agreement, Clients
+    from fpdfp.precondition.base import Announced
 
 
 class Work(NamedTuple):
@@ -233,12 +234,34 @@ class Remembering(abc.ABC):
         return memory._replace(**self.remember(shared, sent, k))
 
 
+class Question(NamedTuple):
+    """What the server asks to have a gap certified: a named tuple of arrays, x first, and their messages."""
+
+    arrays: Any
+    messages: tuple[Announced, ...]
+
+    @property
+    def bits(self) -> int:
+        """The bits of the question to one client."""
+        return sum(message.bits for message in self.messages)
+
+
 class Certifying(abc.ABC):
     """An algorithm whose clients can certify a duality gap by two numbers each, with what they remember."""
 
     @abc.abstractmethod
-    def question(self, state: Any, *, fine: bool) -> Any:
-        """Return what the server sends to everyone, x first: in single precision, or with ``fine`` in the model's."""
+    def question(self, state: Any, *, fine: bool, slack: float = 0.0) -> Question:
+        """Return what the server sends to everyone.
+
+        Parameters
+        ----------
+        state
+            The state.
+        fine
+            Whether x is sent in the precision of the model, or else in single precision.
+        slack
+            What a gap of interest is about: rounding of all but x may add a small part of that to the gap.
+        """
 
     @abc.abstractmethod
     def estimate_slope(self, state: Any) -> Array:

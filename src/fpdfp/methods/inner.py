@@ -12,6 +12,7 @@ from fpdfp._array import namespace, to_host
 from fpdfp._blas import one_thread
 from fpdfp._momentum import accelerate
 from fpdfp._typing import Array
+from fpdfp.linops import Diagonal
 from fpdfp.methods._parameters import dots, norms
 from fpdfp.methods.base import Work
 from fpdfp.penalties.zero import Zero
@@ -66,7 +67,20 @@ def check_inner(inner: InnerSolve | None) -> None:
 
 def needs_inner(model: Model) -> bool:
     """Whether the prox of g∘B is no closed form for this model."""
-    return not (model.linop.is_identity or isinstance(model.penalty, Zero))
+    linop, penalty = model.linop, model.penalty
+    scaled = isinstance(linop, Diagonal) and penalty.separable and bool((linop.factors != 0).all())
+    return not (linop.is_identity or scaled or isinstance(penalty, Zero))
+
+
+def closed_prox(model: Model, y: Array, t: float) -> tuple[Array, Array]:
+    """Return u = prox_{t g∘B}(y) for B the identity, or diagonal and g separable, and v with u = y − tBᵀv."""
+    penalty, linop = model.penalty, model.linop
+    if not isinstance(linop, Diagonal):
+        return penalty.prox(y, t), penalty.conjugate_prox(y / t, 1.0 / t)
+    # With w = Bu each entry has a step of its own.
+    scale = linop.beside(y)
+    u, v = penalty.prox(scale * y, t * scale**2) / scale, penalty.conjugate_prox(y / (t * scale), 1.0 / (t * scale**2))
+    return u.astype(y.dtype, copy=False), v.astype(y.dtype, copy=False)
 
 
 class Solved(NamedTuple):
@@ -107,7 +121,7 @@ def prox(
     if t == 0 or isinstance(model.penalty, Zero):
         return Solved(y, v, Work())
     if inner is None:
-        return Solved(model.penalty.prox(y, t), v, Work())
+        return Solved(closed_prox(model, y, t)[0], v, Work())
     if matrix is None:
         return _DualSteps(model, y, t, v, inner, reach, origin).run()
     few = dataclasses.replace(inner, max_steps=min(inner.max_steps, FIRST))

@@ -291,9 +291,10 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
     @functools.cached_property
     def prox(self) -> DualProx:
         """The prox of g∘B in the coordinates of the algorithm."""
-        model = self.model
-        space = model if self.factor is None else model._replace(linop=Compose(model.linop, self.factor))
-        return DualProx(space, self.method.dual_steps)
+        model, factor = self.model, self.factor
+        if factor is not None:
+            model = model._replace(linop=factor if model.linop.is_identity else Compose(model.linop, factor))
+        return DualProx(model, self.method.dual_steps)
 
     @property
     def has_inner_solve(self) -> bool:

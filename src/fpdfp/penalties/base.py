@@ -27,6 +27,8 @@ class Penalty(abc.ABC):
     finite: bool = True
     #: Whether ``conjugate`` is known; if not, certificates have residuals and no duality gap.
     has_conjugate: bool = True
+    #: Whether every entry has its own prox, so that ``t`` and ``sigma`` may also be arrays like y.
+    separable: bool = False
 
     def bind(self, shape: Shape) -> Penalty:
         """Return this penalty for arrays of a shape; raise an error for a shape that does not fit."""
@@ -37,7 +39,7 @@ class Penalty(abc.ABC):
         """Return g(y); infinity outside the domain."""
 
     @abc.abstractmethod
-    def prox(self, y: Array, t: float) -> Array:
+    def prox(self, y: Array, t: Any) -> Array:
         """Return argmin_u g(u) + ‖u − y‖²/2t."""
 
     @abc.abstractmethod
@@ -60,7 +62,7 @@ class Penalty(abc.ABC):
             inside, outside = (middle, outside) if math.isfinite(self.conjugate(middle * v)) else (inside, middle)
         return inside
 
-    def conjugate_prox(self, y: Array, sigma: float) -> Array:
+    def conjugate_prox(self, y: Array, sigma: Any) -> Array:
         """Return argmin_u g*(u) + ‖u − y‖²/2σ."""
         moreau: Array = y - sigma * self.prox(y / sigma, 1.0 / sigma)
         return moreau

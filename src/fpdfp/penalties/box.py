@@ -31,6 +31,8 @@ class Box(Penalty):
 
     finite = False
 
+    separable = True
+
     def __init__(self, lower: Any = -np.inf, upper: Any = np.inf) -> None:
         self.lower = np.asarray(lower, dtype=np.float64)
         self.upper = np.asarray(upper, dtype=np.float64)
@@ -50,7 +52,7 @@ class Box(Penalty):
         lower, upper = beside(self.lower.astype(y.dtype), y), beside(self.upper.astype(y.dtype), y)
         return 0.0 if bool(((y >= lower) & (y <= upper)).all()) else np.inf
 
-    def prox(self, y: Array, t: float) -> Array:
+    def prox(self, y: Array, t: Any) -> Array:
         return self.project(y)
 
     def project(self, y: Array) -> Array:
@@ -63,7 +65,7 @@ class Box(Penalty):
         active = np.where(v > 0, beside(self.upper, v), beside(self.lower, v))
         return float((v * np.where(v == 0, 0.0, active)).sum())
 
-    def conjugate_prox(self, y: Array, sigma: float) -> Array:
+    def conjugate_prox(self, y: Array, sigma: Any) -> Array:
         # Scaled bounds instead of a scaled argument: inside the box the result is exactly zero.
         xp = namespace(y)
         lower, upper = sigma * beside(self.lower, y), sigma * beside(self.upper, y)

@@ -27,10 +27,12 @@ class L1(Penalty):
     --------
     >>> import numpy as np
     >>> L1(0.5).prox(np.array([2.0, -0.2, -1.0]), 1.0)
-    array([ 1.5, -0. , -0.5])
+    array([ 1.5,  0. , -0.5])
     >>> L1([0.0, 1.0, 2.0]).value(np.ones(3))
     3.0
     """
+
+    separable = True
 
     def __init__(self, weight: Any) -> None:
         array = _checks.float_array("weight", weight, dtype=np.float64)
@@ -46,16 +48,17 @@ class L1(Penalty):
     def value(self, y: Array) -> float:
         return float((beside(self.weight, y) * abs(y)).sum())
 
-    def prox(self, y: Array, t: float) -> Array:
-        xp = namespace(y)
-        shrunk: Array = xp.copysign(xp.maximum(abs(y) - t * beside(self.weight, y), 0.0), y)
+    def prox(self, y: Array, t: Any) -> Array:
+        # A difference, so that zeros have no sign: messages leave out zeros.
+        xp, reach = namespace(y), t * beside(self.weight, y)
+        shrunk: Array = y - xp.minimum(xp.maximum(y, -reach), reach)
         return shrunk.astype(y.dtype, copy=False)
 
     def conjugate(self, v: Array) -> float:
         rounding = 1.0 + 8 * np.finfo(v.dtype).eps
         return 0.0 if bool((abs(v) <= beside(self.weight * rounding, v)).all()) else np.inf
 
-    def conjugate_prox(self, y: Array, sigma: float) -> Array:
+    def conjugate_prox(self, y: Array, sigma: Any) -> Array:
         xp = namespace(y)
         weight = beside(self.weight, y)
         clipped: Array = xp.minimum(xp.maximum(y, -weight), weight)
