@@ -26,6 +26,7 @@ from fpdfp.declarative.document import Document, SettingsError
 from fpdfp.declarative.settings import NOT_IN_RUN, Case, read, run_options
 from fpdfp.declarative.table import nearest
 from fpdfp.engines.options import RunOptions
+from fpdfp.errors import ArgumentError
 from fpdfp.runs import load, toml, writing
 
 SMALL = """
@@ -310,8 +311,9 @@ class TestProblems:
         np.savez(tmp_path / "b.npz", matrix.toarray()[:, :7])
         (tmp_path / "torn.mtx").write_text("nothing")
         for name, words in (("b.npz", "with 30 columns"), ("torn.mtx", "cannot be read as a matrix")):
-            with pytest.raises(SettingsError, match=words):
+            with pytest.raises(ArgumentError, match=words) as caught:
                 self.problem(tmp_path, SMALL + f'[operator]\nkind = "file"\nfile = "{name}"\n', "split.seed=5")
+            assert caught.value.argument == "operator.file"
 
     @pytest.mark.parametrize("shape", [[5], [3, 4], [2, 3, 4]])
     def test_the_gradient_is_that_of_the_library(self, shape: list[int]) -> None:

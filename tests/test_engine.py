@@ -626,7 +626,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"metrics": {"a": 1}}, r"metrics\['a'\] must be a function of x"),
     ({"callbacks": [1]}, "callbacks must be functions"),
     ({"tol": -1.0}, "tol must be a finite number greater than 0"),
-    ({"resume": True}, "resume=True needs checkpoint"),
+    ({"resume": True}, "resume needs checkpoint"),
     ({"method": "FPDFP"}, "method must be one of fpdfp.methods"),
     ({"method": fpdfp.PDFP(), "clients_per_round": 2}, "clients_per_round must be None for PDFP"),
     ({"method": fpdfp.PDFP(), "compressor": fpdfp.QSGD(3)}, "compressor must be None for PDFP"),
@@ -645,8 +645,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
 def test_bad_arguments_are_named_before_the_first_round(change: dict[str, Any], message: str) -> None:
     arguments = {"rounds": 5} | change
     method = arguments.pop("method", fpdfp.FPDFP())
-    with pytest.raises((ValueError, TypeError), match=message):
+    with pytest.raises(fpdfp.errors.ArgumentError, match=message) as caught:
         fpdfp.solve(helpers.graph_guided(), method, callbacks=arguments.pop("callbacks", [fail]), **arguments)
+    assert caught.value.argument in {*change, "linop"}
 
 
 def fail(run: fpdfp.Run) -> None:

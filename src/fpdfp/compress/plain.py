@@ -26,6 +26,7 @@ from fpdfp.compress.base import (
     refuse_nonfinite,
 )
 from fpdfp.compress.wire import frame_bits
+from fpdfp.errors import ArgumentTypeError
 from fpdfp.rng import Draws, check_draws
 
 
@@ -141,7 +142,7 @@ class Half(ValueCompressor):
     def __post_init__(self) -> None:
         _checks.choice("format", self.format, tuple(FORMATS))
         if not isinstance(self.random, bool):
-            raise TypeError(f"random must be True or False, got {self.random!r}")
+            raise ArgumentTypeError("random", f"must be True or False, got {self.random!r}")
 
     @property
     def unbiased(self) -> bool:

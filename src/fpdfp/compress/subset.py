@@ -26,6 +26,7 @@ from fpdfp.compress.base import (
     with_rounding,
 )
 from fpdfp.compress.plain import multiply, to_little_endian, values_of
+from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.rng import Draws, check_draws
 
 #: The code of positions that the receiver draws again: 20 bytes, the key and counter they come from.
@@ -93,9 +94,9 @@ class SubsetCompressor(Compressor):
         if isinstance(self.k, float | np.floating):
             object.__setattr__(self, "k", float(self.k))
             if not 0 < self.k < 1:
-                raise ValueError(f"k must be {accepted}, got {self.k}")
+                raise ArgumentError("k", f"must be {accepted}, got {self.k}")
         elif isinstance(self.k, bool) or not hasattr(self.k, "__index__"):
-            raise TypeError(f"k must be {accepted}, got {self.k!r}")
+            raise ArgumentTypeError("k", f"must be {accepted}, got {self.k!r}")
         else:
             object.__setattr__(self, "k", _checks.integer("k", self.k, at_least=1))
         codecs.check(self.codec)

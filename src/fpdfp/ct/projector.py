@@ -16,6 +16,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.ct.columns import columns
 from fpdfp.ct.frames import frames
 from fpdfp.ct.geometry import ConeBeam
+from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.linops.base import LinOp
 from fpdfp.linops.norm import positive_norm_bound
 
@@ -112,7 +113,7 @@ class XRayTransform(LinOp):
             raise ValueError(f"groups must be numbers from 0 to {count - 1} in ascending order")
         y = _real("y", y)
         if y.shape != (len(numbers), *self.geometry.detector):
-            raise ValueError(f"y must have shape {(len(numbers), *self.geometry.detector)}, got {y.shape}")
+            raise ArgumentError("y", f"must have shape {(len(numbers), *self.geometry.detector)}, got {y.shape}")
         return self._smear(y, numbers, owners, count)
 
     def _squared_norm(self) -> float:
@@ -217,11 +218,11 @@ class XRayTransform(LinOp):
 def _real(name: str, array: Any) -> Array:
     """Return a C-ordered array of float32 or float64."""
     if isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"{name} must not be a masked array: fill in or leave out what is masked")
+        raise ArgumentTypeError(name, "must not be a masked array: fill in or leave out what is masked")
     module = np if isinstance(array, list | tuple) else namespace(array)
     given = module.asarray(array)
     if given.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must hold real numbers, got dtype {given.dtype}")
+        raise ArgumentTypeError(name, f"must hold real numbers, got dtype {given.dtype}")
     if module is not np:
         dtype: Any = np.float32
     else:
@@ -233,6 +234,6 @@ def _real(name: str, array: Any) -> Array:
 def _integers(name: str, value: Any) -> IntArray:
     array = np.asarray(to_host(value))
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise TypeError(f"{name} must be a list of integers, got shape {array.shape} and dtype {array.dtype}")
+        raise ArgumentTypeError(name, f"must be a list of integers, got shape {array.shape} and dtype {array.dtype}")
     numbers: IntArray = np.ascontiguousarray(array, dtype=np.int64)
     return numbers

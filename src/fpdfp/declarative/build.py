@@ -17,6 +17,7 @@ from fpdfp.declarative import made
 from fpdfp.declarative.settings import DEFAULTS, Settings, run_options
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import choose
+from fpdfp.errors import ArgumentError
 
 #: The sections that the problem depends on.
 OF_THE_PROBLEM = ("data", "split", "loss", "operator", "penalty")
@@ -81,7 +82,9 @@ def deal(
         return splits.by_column(site)
     if split.get("seed") == "data":
         if clients > count:
-            raise ValueError(f"split.clients must leave one of {count} rows or views for every client, got {clients}")
+            raise ArgumentError(
+                "split.clients", f"must leave one of {count} rows or views for every client, got {clients}"
+            )
         owners: IntArray = np.empty(count, dtype=np.int64)
         owners[order(count)] = np.arange(count) % clients
         return owners

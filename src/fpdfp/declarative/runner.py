@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import typer
 
-from fpdfp.declarative import made, pool, results
+from fpdfp.declarative import pool, results
 from fpdfp.declarative.build import build, check_fit, problem_key, solve_options
 from fpdfp.declarative.document import Document, SettingsError
-from fpdfp.declarative.settings import SECTIONS, Case, Settings, check, read
+from fpdfp.declarative.settings import Case, Settings, check, read
 from fpdfp.engines.history import RESERVED
 from fpdfp.engines.traffic import Traffic
 from fpdfp.errors import AccuracyWarning, DivergenceWarning, RunFolderError, StepTooLargeWarning
@@ -28,7 +28,7 @@ from fpdfp.runs.saved import relative_error
 
 #: Runs that have ended so are not done again.
 DONE = ("finished", "converged", "stationary", "rounding", "stopped", "diverged")
-#: Where arguments of the library come from: the first word of its errors, and the setting.
+#: Where arguments of the library come from: their names in errors, and the settings.
 ABOUT: dict[str, tuple[str, ...]] = {
     "n_clients": ("split", "clients"),
     "at_least": ("split", "at_least"),
@@ -314,12 +314,11 @@ def _check_all(cases: Sequence[Case], folder: Path) -> list[Job]:
 
 def locate(error: Exception, case: Case) -> SettingsError:
     """Return an error of the library as one about the settings: with the place of what it is about, if it says so."""
-    message = str(error)
-    word = made.argument(error, ABOUT) or (message.split() or [""])[0]
-    key = tuple(word.split(".")) if word.split(".")[0] in SECTIONS else ABOUT.get(word, ())
+    message, argument = str(error), getattr(error, "argument", "")
+    key = ABOUT.get(argument) or tuple(argument.split(".") if "." in argument else ())
     file = str(case.settings["data"].get("file", ""))
-    if len(key) == 2 and word in ABOUT and word not in DERIVED:
-        message = ".".join(key) + message[len(word) :]  # by the name that it has in the file
+    if len(key) == 2 and argument in ABOUT and argument not in DERIVED:
+        message = ".".join(key) + message[len(argument) :]  # by the name that it has in the file
     elif file and message.startswith(file):
         key = ("data", "file")
     # So are arguments that the advice is about.

@@ -13,7 +13,7 @@ from fpdfp.engines.checkpoint import probe
 from fpdfp.engines.ledger import digest
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.traffic import Answers
-from fpdfp.errors import MessageError
+from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.linops.base import LinOp
 from fpdfp.losses.base import Form, Losses
 from fpdfp.rng import Draws
@@ -109,7 +109,9 @@ class RemoteLosses(Losses):
     ) -> Array:
         self.check(x, clients, shared=True)
         if batch_size is not None:
-            raise ValueError("batch_size must be None: clients whose data is elsewhere draw mini-batches themselves")
+            raise ArgumentError(
+                "batch_size", "must be None: clients whose data is elsewhere draw mini-batches themselves"
+            )
         return self._at(x, gradients=True)[clients]
 
     def _at(self, x: Array, *, gradients: bool) -> Array:

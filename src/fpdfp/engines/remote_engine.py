@@ -21,7 +21,7 @@ from fpdfp.engines.requests import At, Constants, Duals, Facts, Gather, Request
 from fpdfp.engines.session import Early, Session, among
 from fpdfp.engines.transport import Transport
 from fpdfp.engines.tuples import named
-from fpdfp.errors import MessageError
+from fpdfp.errors import ArgumentTypeError, MessageError
 from fpdfp.linops import LinOp
 from fpdfp.methods.base import Algorithm
 from fpdfp.precondition import Preconditioner
@@ -94,7 +94,7 @@ class RemoteEngine(Transport):
     def attach(self, problem: Problem) -> Problem:
         """Return the problem with its losses at the sites."""
         if getattr(problem.losses, "engine", None) is not self:
-            raise TypeError(f"problem must have the losses of this engine, got {problem.losses!r}")
+            raise ArgumentTypeError("problem", f"must have the losses of this engine, got {problem.losses!r}")
         return problem
 
     @property

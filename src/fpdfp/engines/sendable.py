@@ -12,6 +12,7 @@ from fpdfp import compress, linops, methods, penalties, precondition, steps
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.engines.hints import constructor_hints
 from fpdfp.engines.job import Job, Place
+from fpdfp.errors import ArgumentError
 from fpdfp.linops import LinOp
 from fpdfp.penalties import Penalty
 from fpdfp.precondition.base import Announced
@@ -142,7 +143,7 @@ def algorithms() -> tuple[type, ...]:
 def make_model(penalty: Penalty, linop: LinOp, shape: Shape, dtype: str, device: str) -> Model:
     """Return a model whose parts fit each other."""
     if linop.in_shape != shape:
-        raise ValueError(f"linop must act on arrays of shape {shape}, got one for {linop.in_shape}")
+        raise ArgumentError("linop", f"must act on arrays of shape {shape}, got one for {linop.in_shape}")
     return Model(penalty.bind(linop.out_shape), linop, shape, np.dtype(dtype), device)
 
 

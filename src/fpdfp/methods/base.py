@@ -8,6 +8,7 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from fpdfp._typing import Array, Shape
+from fpdfp.errors import ArgumentError
 from fpdfp.linops import LinOp
 from fpdfp.methods.traits import Solves, Traits
 from fpdfp.penalties.zero import Zero
@@ -93,14 +94,15 @@ class Method(abc.ABC):
         if isinstance(model.penalty, Zero):
             return
         if self.solves == "f":
-            raise ValueError(f"penalty must be Zero() for {name}, which minimises f alone, got {model.penalty!r}")
+            raise ArgumentError("penalty", f"must be Zero() for {name}, which minimises f alone, got {model.penalty!r}")
         if self.solves == "f + g" and not model.linop.is_identity:
             other = (
                 f"{name}(inner=fpdfp.InnerSolve()) computes it by dual steps; " if self.traits.with_inner_solve else ""
             )
-            raise ValueError(
-                f"linop must be the identity for {name}, which needs the prox of g∘B, got {model.linop!r}; {other}"
-                "FPDFP takes any B"
+            raise ArgumentError(
+                "linop",
+                f"must be the identity for {name}, which needs the prox of g∘B, got {model.linop!r}; {other}"
+                "FPDFP takes any B",
             )
 
     def reply_shapes(self, model: Model) -> dict[str, Shape]:

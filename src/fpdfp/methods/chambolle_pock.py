@@ -9,6 +9,7 @@ import numpy as np
 
 from fpdfp import steps
 from fpdfp._typing import Array
+from fpdfp.errors import ArgumentTypeError
 from fpdfp.methods._forms import Primal, PrimalDual
 from fpdfp.methods._local_solve import constant_momentum
 from fpdfp.methods._parameters import check_hyper_parameters, choose_within
@@ -90,7 +91,7 @@ class ChambollePock(Method):
     def __post_init__(self) -> None:
         check_hyper_parameters(self, constant_step=True)
         if self.inner is None:
-            raise TypeError("inner must be an InnerSolve, got None: the prox of f has no closed form")
+            raise ArgumentTypeError("inner", "must be an InnerSolve, got None: the prox of f has no closed form")
         check_inner(self.inner)
 
     def prepare(self, facts: Facts) -> ChambollePockAlgorithm:

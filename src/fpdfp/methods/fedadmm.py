@@ -9,6 +9,7 @@ import numpy as np
 
 from fpdfp import steps
 from fpdfp._typing import Array
+from fpdfp.errors import ArgumentError
 from fpdfp.methods._forms import Primal
 from fpdfp.methods._memory import Summing, start_sums
 from fpdfp.methods._parameters import check_hyper_parameters, largest_local_step
@@ -109,7 +110,7 @@ class FedADMM(SmoothMethod):
     def __post_init__(self) -> None:
         check_hyper_parameters(self)
         if self.rho == 0:
-            raise ValueError("rho must be greater than 0 for FedADMM, got 0; FedAvg has no proximal term")
+            raise ArgumentError("rho", "must be greater than 0 for FedADMM, got 0; FedAvg has no proximal term")
 
     def choose_rho(self, constants: steps.Constants) -> float:
         """Return ρ."""

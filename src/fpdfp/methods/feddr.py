@@ -10,6 +10,7 @@ import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._typing import Array
+from fpdfp.errors import ArgumentError
 from fpdfp.methods import _local_solve
 from fpdfp.methods._forms import Primal, ProximalAlgorithm, ProximalMethod
 from fpdfp.methods._memory import Summing, start_sums
@@ -117,7 +118,7 @@ class FedDR(ProximalMethod):
         check_inner(self.inner)
         relaxation = _checks.real("relaxation", self.relaxation, positive=True)
         if relaxation >= 2:
-            raise ValueError(f"relaxation must be above 0 and below 2, got {relaxation:g}")
+            raise ArgumentError("relaxation", f"must be above 0 and below 2, got {relaxation:g}")
         object.__setattr__(self, "relaxation", relaxation)
 
     def prepare(self, facts: Facts) -> FedDRAlgorithm:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._typing import Array, Shape
+from fpdfp.errors import ArgumentError
 from fpdfp.linops import Compose, LinOp
 from fpdfp.methods._parameters import check_hyper_parameters
 from fpdfp.methods.base import Algorithm, Facts, Method, Remembering, Update, Work
@@ -250,7 +251,7 @@ class NewtonAlgorithm(Algorithm, Remembering):
         x = self.factor.apply(u).astype(dtype, copy=False)
         hessians = local.hessians(x)
         if hessians is None:
-            raise ValueError("losses must have known Hessians for NewtonPDFP")
+            raise ArgumentError("losses", "must have known Hessians for NewtonPDFP")
         differences = lower(np.stack([whitened(self.whitening, one) for one in hessians])) - memory.hessian
         slopes = self.factor.adjoint(local.gradients(x).astype(np.float64))
         linear = slopes - times(memory.hessian, u) - memory.linear
