@@ -178,7 +178,7 @@ class TestSettings:
     """What is accepted, and what comes of it."""
 
     def test_the_example_is_whole(self, tmp_path: Path) -> None:
-        case = the_case(tmp_path, Path(build.__file__).with_name("example.toml").read_text())
+        case = the_case(tmp_path, Path(experiments.__file__).with_name("example.toml").read_text())
         assert case.settings["operator"] == {"kind": "graph", "alpha": 0.1, "stacked": True, "form": "weights"}
         assert case.settings["run"]["evaluate_every"] == "automatic"
 

@@ -543,7 +543,7 @@ def test_the_command_inspect(configs: dict[str, dict[str, Any]], box: Path, tmp_
     (tmp_path / "damaged").write_bytes(changed(reply, 50))
     (tmp_path / "no envelope").write_bytes(pack([1]))
     for name, words in (
-        ("damaged", "checksum is wrong"), ("no envelope", "no envelope of fpdfp"), ("missing", "No such file"),
+        ("damaged", "checksum is wrong"), ("no envelope", "not an envelope of fpdfp"), ("missing", "No such file"),
     ):  # fmt: skip
         done = invoke("inspect", tmp_path / name)
         assert done.exit_code == 1

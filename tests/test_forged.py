@@ -16,7 +16,7 @@ from fpdfp.engines import sendable, spec
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.portable import request_of
-from fpdfp.engines.site import Site
+from fpdfp.engines.site import MOST_STEPS, Site
 from fpdfp.errors import MessageError
 from fpdfp.problem import LocalLosses, Model
 from tests import helpers
@@ -208,6 +208,19 @@ class TestSites:
     def test_jobs_that_cannot_be_done(self, problem: fpdfp.Problem, others: dict[str, Any], words: str) -> None:
         with pytest.raises(MessageError, match=words):
             Site(problem.losses).begin(self.job(problem, **others), "key")
+
+    @pytest.mark.parametrize(
+        "method",
+        [
+            fpdfp.FedAvg(local_steps=MOST_STEPS + 1, penalty="ignore"), fpdfp.FPDFP(local_steps=2**24),
+            fpdfp.FedMiD(local_steps=500, inner=fpdfp.InnerSolve()), fpdfp.RandProx(local_steps=2**24),
+            fpdfp.FedDR(local_steps=2**24, inner=fpdfp.InnerSolve()),
+        ],
+    )  # fmt: skip
+    def test_a_forged_number_of_steps_does_not_keep_a_site_busy(self, problem: fpdfp.Problem, method: Any) -> None:
+        site = Site(problem.losses)
+        with pytest.raises(MessageError, match="a client takes at most 250,000 steps in a round, the run has"):
+            site.begin(self.job(problem, algorithm=helpers.prepare(problem, method)), "key")
 
     @pytest.mark.parametrize(
         "others",

@@ -244,9 +244,9 @@ class TestTrouble:
             (lambda tree: b"", "too short"),
             (lambda tree: os.urandom(400), "starts with other bytes"),
             (lambda tree: pack(tree)[:-9] + b"123456789", "checksum is wrong"),
-            (lambda tree: pack(["list"]), "no dictionary"),
+            (lambda tree: pack(["list"]), "must be a dictionary"),
             (lambda tree: pack({}), "KeyError"),
-            (lambda tree: pack({"update": None}), "makes no sense"),
+            (lambda tree: pack({"update": None}), "cannot be read"),
             (lambda tree: pack({"update": {"frames": {}, "bits": 0, "work": []}}), "must have the fields"),
             (lambda tree: forged(tree, lambda frame: frame[:-1]), "not as long as the reply says|checksum"),
             (lambda tree: forged(tree, lambda frame: nan_message()), "not finite|holds"),
@@ -491,7 +491,7 @@ class TestDescriptions:
         ],
     )
     def test_other_classes_are_refused(self, name: str) -> None:
-        with pytest.raises(fpdfp.errors.MessageError, match="no class that may be sent"):
+        with pytest.raises(fpdfp.errors.MessageError, match="not a class that may be sent"):
             spec.load({"class": name, "fields": {}})
 
     @given(TestParcels.trees)

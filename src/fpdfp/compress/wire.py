@@ -28,6 +28,8 @@ CHECKSUM_BYTES = 4
 #: The byte that holds the code of the levels.
 CODE_AT = 4
 MAX_DIMENSIONS = 15
+#: The number of a compressor has five bits.
+WIRE_IDS = 32
 #: The most entries that :func:`decode` reads if no shape is given: a gigabyte in float32.
 DEFAULT_LIMIT = 2**28
 
@@ -125,11 +127,11 @@ def parse(message: bytes) -> Header:
     compressors = _registry()
     if message[2] != VERSION:
         raise MessageError(f"a message has version {message[2]} of the format; this package reads version {VERSION}")
-    if kind & 31 not in compressors or kind >> 5 >= len(DTYPES):
+    if kind & (WIRE_IDS - 1) not in compressors or kind >> 5 >= len(DTYPES):
         raise damaged("its compressor or dtype is unknown")
     numbers, at = [], CODE_AT + 1
     n_dimensions = message[CODE_AT] >> 4
-    cls = compressors[kind & 31]
+    cls = compressors[kind & (WIRE_IDS - 1)]
     for _ in range(n_dimensions + cls.n_parameters):
         number, at = _read_varint(message, at)
         numbers.append(number)
@@ -179,6 +181,8 @@ def _agreed(compressor: Compressor, shape: Shape, dtype: np.dtype[Any]) -> bytes
 def _header(wire_id: int, shape: Shape, parameters: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     if len(shape) > MAX_DIMENSIONS:
         raise ValueError(f"arrays may have at most {MAX_DIMENSIONS} dimensions, got shape {shape}")
+    if not 0 <= wire_id < WIRE_IDS:
+        raise ValueError(f"wire_id must be from 0 to {WIRE_IDS - 1}, got {wire_id}: the header has five bits for it")
     head = bytes([VERSION, wire_id | DTYPES.index(dtype) << 5, len(shape) << 4])
     return MAGIC + head + b"".join(map(_varint, (*shape, *parameters)))
 

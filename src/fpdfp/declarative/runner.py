@@ -9,7 +9,7 @@ import json
 import re
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -229,11 +229,19 @@ class Outcome(NamedTuple):
 
 
 def run_file(
-    file: Path, output: Path | None, assignments: list[str], *, live: bool, quiet: bool, resume: bool, jobs: int | None
+    file: Path,
+    output: Path | None,
+    assignments: list[str],
+    *,
+    quiet: bool,
+    resume: bool,
+    jobs: int | None,
+    watch: Callable[[Path], contextlib.AbstractContextManager[None]],
 ) -> Outcome:
     """Run everything that a file declares: in this process where ``jobs`` is 0, else in so many (None: all cores).
 
-    What is done already is not done again; without ``resume`` a folder that holds results is refused.
+    What is done already is not done again; without ``resume`` a folder that holds results is refused. The runs are done
+    within the context that ``watch`` returns for their folder.
     """
     cases = read(file, assignments)
     name, folder = _place(cases, output)
@@ -243,7 +251,7 @@ def run_file(
     found = {job.folder: line(job) for job in todo if is_done(job)}
     left = [job for job in todo if job.folder not in found]
     interrupted = False
-    with _serve_page(folder, live), contextlib.ExitStack() as stack:
+    with watch(folder), contextlib.ExitStack() as stack:
         advance = None
         try:
             if jobs == 0 or not left:
@@ -325,20 +333,6 @@ def locate(error: Exception, case: Case) -> SettingsError:
     message = re.sub(r"drop=\('([^']*)',\)", r'data.drop = ["\1"]', message)
     message = message.replace('categories="onehot"', 'data.categories = "onehot"')
     return SettingsError(f"{case.document.place(key)}: {message}")
-
-
-@contextlib.contextmanager
-def _serve_page(folder: Path, live: bool) -> Iterator[None]:
-    """Serve the live page meanwhile, if it is wanted."""
-    if not live:
-        yield
-        return
-    from fpdfp.report.live import serve
-
-    with serve([folder]) as page:
-        typer.echo(f"live: {page.url}", err=True)
-        yield
-    typer.echo(f"the live page is closed; fpdfp watch {folder} shows it again", err=True)
 
 
 @contextlib.contextmanager

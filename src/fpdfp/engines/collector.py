@@ -192,7 +192,7 @@ class Collector:
                 if isinstance(reply, Exception):
                     self.refuse(site, reply)
                 elif not isinstance(reply, dict):
-                    self.refuse(site, MessageError("it is no dictionary of what was asked"))
+                    self.refuse(site, MessageError("it must be a dictionary with the parts that were asked for"))
                 elif "needs" in reply:
                     needs = session.note_needs(site, reply["needs"])
                     log.info("%s needs %s", self.transport.names[site], ", ".join(sorted(needs)))
@@ -214,7 +214,7 @@ class Collector:
             log.warning("%s is absent: %s", name, why)
         else:
             self.totals.refused += 1
-            what = why if isinstance(why, MessageError) else f"it makes no sense ({type(why).__name__}: {why})"
+            what = why if isinstance(why, MessageError) else f"it cannot be read ({type(why).__name__}: {why})"
             log.warning("the reply of %s is refused: %s", name, what)
 
     def waste(self, replies: Any) -> None:

@@ -89,7 +89,7 @@ def build(kind: type, given: Mapping[str, Any]) -> Any:
     try:
         return kind(**{name: _inside(name, checks[name], one) for name, one in given.items()})
     except TypeError as error:
-        raise MessageError(f"makes no sense: {error}") from None
+        raise MessageError(f"cannot be built: {error}") from None
 
 
 @functools.cache

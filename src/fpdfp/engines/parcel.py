@@ -70,7 +70,7 @@ def unpack(parcel: bytes) -> Any:
         raise MessageError(f"a parcel of {len(data)} bytes is too short to be one")
     magic, version, length = HEAD.unpack(data[: HEAD.size])
     if magic != MAGIC:
-        raise MessageError("this is no parcel of fpdfp: it starts with other bytes")
+        raise MessageError("this is not a parcel of fpdfp: its first bytes are wrong")
     if version != VERSION:
         raise MessageError(f"a parcel has version {version}; this package reads version {VERSION}")
     if zlib.crc32(data[: -TAIL.size]) != TAIL.unpack(data[-TAIL.size :])[0]:
@@ -137,10 +137,10 @@ class _Reader:
         if type(place) is int:
             return bytes(self.take(place))
         if not isinstance(place, list) or len(place) != 2 or place[0] not in DTYPES or not isinstance(place[1], list):
-            raise MessageError("a parcel is damaged: a place for an array makes no sense")
+            raise MessageError("a parcel is damaged: the place of an array must be a dtype and a shape")
         dtype, shape = np.dtype(place[0]), place[1]
         if any(type(n) is not int or n < 0 for n in shape) or len(shape) > DEPTH:
-            raise MessageError("a parcel is damaged: the shape of an array makes no sense")
+            raise MessageError("a parcel is damaged: the shape of an array must be a list of lengths")
         # NumPy counts bytes in 63 bits, also of arrays that are empty.
         if math.prod(max(n, 1) for n in shape) >= 1 << 59:
             raise MessageError("a parcel is damaged: the shape of an array is too large")

@@ -114,7 +114,9 @@ def choose(problem: Problem, method: Method | None, options: RunOptions) -> Choi
     name = type(method).__name__
     if isinstance(problem.losses, RemoteLosses) and not method.traits.restorable:
         raise ArgumentError(
-            "method", f"must be one whose clients can be restored where they are elsewhere, as ShiftedPDFP, got {name}"
+            "method",
+            f"must be one whose clients keep nothing that the server cannot send them again, as ShiftedPDFP, where clients are "
+            f"at sites, got {name}",
         )
     n = check_participation(problem, method, options)
     server_side = check_downlink(problem, method, downlink)

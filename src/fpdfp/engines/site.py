@@ -50,6 +50,9 @@ from fpdfp.precondition import Preconditioner
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws, Purpose
 
+#: How many local steps a site takes for a client in a round, those of inner solves included: a coordinator that asks for
+#: more is refused, so that a forged number cannot keep a site busy for long.
+MOST_STEPS = 250_000
 #: The shape and the dtype of each field of a message.
 Layout = dict[str, tuple[Shape, "np.dtype[Any]"]]
 
@@ -127,6 +130,10 @@ class Site:
             raise MessageError(
                 f"this site's losses take x of shape {self.losses.shape} and {self.losses.dtype}, the run has "
                 f"{model.shape} and {model.dtype}"
+            )
+        if job.algorithm.client_steps > MOST_STEPS:
+            raise MessageError(
+                f"a client takes at most {MOST_STEPS:,} steps in a round, the run has {job.algorithm.client_steps:,}"
             )
         with refusing("a job"):
             self._check_coordinates(getattr(job.algorithm, "coordinates", None))
@@ -405,7 +412,7 @@ def refusing(what: str) -> Iterator[None]:
     except MessageError:
         raise
     except Exception as error:
-        raise MessageError(f"{what} makes no sense: {type(error).__name__}: {error}") from error
+        raise MessageError(f"{what} cannot be used: {type(error).__name__}: {error}") from error
 
 
 def _layout(arrays: Any) -> Layout:

@@ -16,4 +16,4 @@ def named(name: str, fields: tuple[str, ...]) -> Callable[..., Any]:
     try:
         return namedtuple(name, fields)
     except (ValueError, TypeError) as error:
-        raise MessageError(f"a message has fields that make no sense: {error}") from None
+        raise MessageError(f"a message must have fields with valid names: {error}") from None

@@ -47,7 +47,7 @@ def open_envelope(parcel: bytes) -> Envelope:
     tree = unpack(parcel)
     kinds = {"run": str, "sequence": int, "site": str, "contents": dict}
     if not isinstance(tree, dict) or any(type(tree.get(name)) is not kind for name, kind in kinds.items()):
-        raise MessageError("a message is no envelope of fpdfp")
+        raise MessageError("a message is not an envelope of fpdfp")
     return Envelope(**{name: tree[name] for name in kinds})
 
 

@@ -108,6 +108,10 @@ class ProximalAlgorithm(Algorithm):
     def has_inner_solve(self) -> bool:
         return self.inner is not None
 
+    @property
+    def client_steps(self) -> int:
+        return super().client_steps * (1 if self.inner is None else self.inner.max_steps)
+
     def dual_points(self, rows: int) -> Array:
         """Return dual points for inner solves to start from; empty ones where there are none."""
         shape = self.model.dual_shape if self.has_inner_solve else (0,)

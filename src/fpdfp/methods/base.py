@@ -191,6 +191,11 @@ class Algorithm(abc.ABC):
         return None
 
     @property
+    def client_steps(self) -> int:
+        """The most steps that a client takes in a round."""
+        return getattr(self, "local_steps", self.method.local_steps) or 1
+
+    @property
     def summary(self) -> str:
         """What runs, in a few words for a person."""
         return type(self.method).__name__

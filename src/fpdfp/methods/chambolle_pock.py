@@ -120,6 +120,10 @@ class ChambollePockAlgorithm(Algorithm):
     def has_inner_solve(self) -> bool:
         return True
 
+    @property
+    def client_steps(self) -> int:
+        return self.method.inner.max_steps
+
     def init(self, x0: Array) -> PrimalDual:
         return PrimalDual(x0, self.dual_step(self.model.xp.zeros(self.model.dual_shape, dtype=x0.dtype), x0))
 

@@ -160,6 +160,10 @@ class FedDRAlgorithm(Summing, ProximalAlgorithm):
     local_step: float
     n_clients: int
 
+    @property
+    def client_steps(self) -> int:
+        return self.local_steps  # the server alone has an inner solve
+
     def init(self, x0: Array) -> FedDRState:
         return FedDRState(x0, np.zeros_like(x0, dtype=np.float64), self.dual_points(1), np.zeros(2, dtype=np.int64))
 
