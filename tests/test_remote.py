@@ -565,7 +565,7 @@ class TestMistakes:
         crew, there = away(problem)
         with pytest.raises(TypeError, match="problem must have the losses of this engine"):
             fpdfp.solve(problem, rounds=3, engine=crew)
-        with pytest.raises(ValueError, match="method must be one whose clients can be restored"):
+        with pytest.raises(ValueError, match="method must be one whose clients keep nothing that"):
             fpdfp.solve(there, fpdfp.NewtonPDFP(), rounds=3, engine=crew)
         with pytest.raises(ValueError, match="batch_size must be None: clients whose data is elsewhere"):
             there.losses.gradients(np.zeros(12), np.arange(4), 3)

@@ -115,8 +115,8 @@ def choose(problem: Problem, method: Method | None, options: RunOptions) -> Choi
     if isinstance(problem.losses, RemoteLosses) and not method.traits.restorable:
         raise ArgumentError(
             "method",
-            f"must be one whose clients keep nothing that the server cannot send them again, as ShiftedPDFP, where clients are "
-            f"at sites, got {name}",
+            "must be one whose clients keep nothing that the server cannot send them again, as ShiftedPDFP, where "
+            f"clients are at sites, got {name}",
         )
     n = check_participation(problem, method, options)
     server_side = check_downlink(problem, method, downlink)

@@ -50,8 +50,8 @@ from fpdfp.precondition import Preconditioner
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws, Purpose
 
-#: How many local steps a site takes for a client in a round, those of inner solves included: a coordinator that asks for
-#: more is refused, so that a forged number cannot keep a site busy for long.
+#: How many local steps a site takes for a client in a round, those of inner solves included. More are refused, so that
+#: a forged number cannot keep a site busy for long.
 MOST_STEPS = 250_000
 #: The shape and the dtype of each field of a message.
 Layout = dict[str, tuple[Shape, "np.dtype[Any]"]]
