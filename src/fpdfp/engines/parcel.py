@@ -11,6 +11,7 @@ takes some fifty times its length, is short.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import struct
@@ -52,12 +53,14 @@ def pack(tree: Any) -> bytes:
 
 
 def payload(tree: Any) -> int:
-    """Return the bits of the arrays and bytes in a tree, without what is around them.
+    """Return the bits of the arrays and bytes in a tree or a dataclass, without what is around them.
 
     >>> import numpy as np
     >>> payload({"round": 3, "x": np.arange(3.0), "frames": [b"abc"]})
     216
     """
+    if dataclasses.is_dataclass(tree):
+        tree = vars(tree)
     if isinstance(tree, dict | list | tuple):
         return sum(map(payload, tree.values() if isinstance(tree, dict) else tree))
     return 8 * (len(tree) if isinstance(tree, bytes) else int(getattr(tree, "nbytes", 0)))
