@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fpdfp.engines import spec
 from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.portable import request_of
 from fpdfp.engines.remote import RemoteLosses
 from fpdfp.engines.replies import check_rows, decode_once, decode_update
 from fpdfp.engines.requests import Reply, Request
@@ -43,7 +43,7 @@ def corpus() -> list[Answered]:
     """Return the replies of sites to all requests."""
     found = []
     for recorded in fuzz_requests.corpus():
-        site, request = snapshot(recorded.site), request_of(copy.deepcopy(recorded.tree))
+        site, request = snapshot(recorded.site), spec.load(copy.deepcopy(recorded.tree))
         tree = unpack(pack(site.handle(request)))
         if "needs" not in tree:
             found.append(Answered(recorded.name, Request.read(request), site, tree))

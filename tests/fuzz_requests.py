@@ -26,8 +26,8 @@ import scipy.sparse.linalg
 
 import fpdfp
 from fpdfp import compress, linops, methods, penalties, precondition, steps
+from fpdfp.engines import spec
 from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.portable import request_of
 from fpdfp.engines.requests import PARTS
 from fpdfp.engines.site import Site
 from fpdfp.errors import MessageError
@@ -141,7 +141,7 @@ def corpus() -> list[Recorded]:
         for request in engine.requests:
             tree = unpack(pack(request))
             found.append(Recorded(f"{where}, {name}", snapshot(site), tree))
-            site.handle(request_of(copy.deepcopy(tree)))
+            site.handle(spec.load(copy.deepcopy(tree)))
     found += factors(all_problems["graph"])
     return found
 
@@ -273,7 +273,7 @@ def ask(recorded: Recorded, tree: Any) -> Any:
     site = snapshot(recorded.site)
     signal.setitimer(signal.ITIMER_REAL, PATIENCE)
     try:
-        return site.handle(request_of(copy.deepcopy(tree)))
+        return site.handle(spec.load(copy.deepcopy(tree)))
     except REFUSALS:
         return None
     except KeyboardInterrupt:

@@ -15,7 +15,6 @@ from fpdfp._kernels import tv
 from fpdfp.engines import sendable, spec
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.portable import request_of
 from fpdfp.engines.site import MOST_STEPS, Site
 from fpdfp.errors import MessageError
 from fpdfp.problem import LocalLosses, Model
@@ -162,7 +161,7 @@ class TestSites:
         for size in (None, 3):
             request = unpack(pack({"constants": {"factor": spec.dump(factor), "batch_size": size}}))
             with pytest.raises(MessageError, match=r"a factor must map arrays of shape \(12,\) to such"):
-                Site(problem.losses).handle(request_of(request))
+                Site(problem.losses).handle(spec.load(request))
 
     @pytest.mark.parametrize(
         "coordinates",
@@ -193,7 +192,7 @@ class TestSites:
 
         monkeypatch.setattr(chosen, "factor", property(build))
         with pytest.raises(MessageError, match=r"coordinates must be for arrays of shape \(12,\)"):
-            Site(problem.losses).handle(request_of(tree))
+            Site(problem.losses).handle(spec.load(tree))
         with pytest.raises(MessageError, match=r"coordinates must be for arrays of shape \(12,\)"):
             Site(problem.losses).begin(self.job(problem, made), "key")
 

@@ -20,7 +20,6 @@ import fpdfp
 from fpdfp.engines import files, spec
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.portable import job_of, request_of
 from fpdfp.engines.site import Site, shorten
 from tests import helpers
 from tests.loopback import Loopback
@@ -503,13 +502,13 @@ class TestDescriptions:
         problem = helpers.graph_guided(clients=3)
         algorithm = helpers.prepare(problem, fpdfp.FPDFP(0.1))
         job = Job(algorithm, {"x": QSGD, "v": QSGD}, None, Place(np.arange(3), None, 1.0, 5))
-        back = job_of(unpack(pack(spec.dump(job))))
+        back = spec.load(unpack(pack(spec.dump(job))), Job)
         assert repr(back.algorithm) == repr(job.algorithm)
         site = Site(problem.losses)
         with pytest.raises(fpdfp.errors.MessageError, match="algorithm: must be Algorithm, got NoneType"):
-            site.handle(request_of({"job": {"algorithm": None}}))
+            site.handle(spec.load({"job": {"algorithm": None}}))
         with pytest.raises(fpdfp.errors.MessageError, match="must be dict, got list"):
-            request_of([])
+            spec.load([], dict)
         with pytest.raises(fpdfp.errors.MessageError, match="must be Request, got list"):
             site.handle([])  # type: ignore[arg-type]
 

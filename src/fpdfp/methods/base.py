@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_c
 from fpdfp._typing import Array, Shape
 from fpdfp.errors import ArgumentError
 from fpdfp.linops import LinOp
+from fpdfp.methods._parameters import check_hyper_parameters
 from fpdfp.methods.traits import Solves, Traits
 from fpdfp.penalties.zero import Zero
 from fpdfp.problem import LocalLosses, Model
@@ -82,6 +83,9 @@ class Method(abc.ABC):
     local_steps: int | None = 1
     #: μ as the user gave it; None where it was not given, or cannot be.
     strong_convexity: float | None = None
+
+    def __post_init__(self) -> None:
+        check_hyper_parameters(self, constant_step=self.traits.constant_step)
 
     @property
     def solves(self) -> Solves:

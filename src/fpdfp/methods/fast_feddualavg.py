@@ -13,10 +13,10 @@ from fpdfp import _checks, steps
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.methods._forms import ProximalAlgorithm, ProximalMethod
-from fpdfp.methods._parameters import check_hyper_parameters, local_schedule
+from fpdfp.methods._parameters import local_schedule
 from fpdfp.methods.base import Facts, Update, Work
 from fpdfp.methods.feddualavg import FedDualAvgReply
-from fpdfp.methods.inner import InnerSolve, Solved, check_inner, needs_inner, prox
+from fpdfp.methods.inner import InnerSolve, Solved, needs_inner, prox
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
@@ -102,11 +102,11 @@ class FastFedDualAvg(ProximalMethod):
         title="local dual averaging with curvature, in stages",
         solves="f + g",
         sends=("z",),
-        uplink="d",
         local_steps=True,
         strong_convexity="needed",
         with_inner_solve="f + g∘B",
         proved="O(1/k) for f strongly convex, one stage, everyone, uncompressed",
+        constant_step=True,
         reference="Bao, Crawshaw, Luo and Liu 2022",
     )
 
@@ -118,8 +118,7 @@ class FastFedDualAvg(ProximalMethod):
     inner: InnerSolve | None = None
 
     def __post_init__(self) -> None:
-        check_hyper_parameters(self, constant_step=True)
-        check_inner(self.inner)
+        super().__post_init__()
         if not isinstance(self.restarts, tuple | list):
             raise ArgumentTypeError("restarts", f"must be a tuple of rounds, got {type(self.restarts).__name__}")
         restarts = tuple(_checks.integer("restarts: a round", round_, at_least=1) for round_ in self.restarts)

@@ -14,9 +14,8 @@ from fpdfp.errors import ArgumentError
 from fpdfp.methods import _local_solve
 from fpdfp.methods._forms import Primal, ProximalAlgorithm, ProximalMethod
 from fpdfp.methods._memory import Summing, start_sums
-from fpdfp.methods._parameters import check_hyper_parameters
 from fpdfp.methods.base import Facts, Update
-from fpdfp.methods.inner import InnerSolve, check_inner, needs_inner, prox
+from fpdfp.methods.inner import InnerSolve, needs_inner, prox
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
@@ -97,13 +96,13 @@ class FedDR(ProximalMethod):
         title="Douglas–Rachford splitting, local solves, prox on the server",
         solves="f + g",
         sends=("reflected",),
-        uplink="d",
         compression=False,
         mini_batches=False,
         local_steps=True,
         with_inner_solve="f + g∘B",
         strong_convexity="not needed",
         proved="O(1/k) for the gradient mapping, f convex or not, small η, local errors that can be summed",
+        constant_step=True,
         reference="Tran-Dinh et al. 2021",
     )
     batch_size: ClassVar[None] = None  # type: ignore[misc]
@@ -114,8 +113,7 @@ class FedDR(ProximalMethod):
     inner: InnerSolve | None = None
 
     def __post_init__(self) -> None:
-        check_hyper_parameters(self, constant_step=True)
-        check_inner(self.inner)
+        super().__post_init__()
         relaxation = _checks.real("relaxation", self.relaxation, positive=True)
         if relaxation >= 2:
             raise ArgumentError("relaxation", f"must be above 0 and below 2, got {relaxation:g}")

@@ -77,7 +77,6 @@ class FedProx(LocalSGD):
         title="local solves with a proximal term",
         solves="f",
         sends=("x",),
-        uplink="d",
         local_steps=True,
         strong_convexity="not needed",
         proved="decrease in every round for clients of bounded dissimilarity and ρ large enough, uncompressed",

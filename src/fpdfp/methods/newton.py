@@ -7,11 +7,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fpdfp import _checks, steps
+from fpdfp import steps
 from fpdfp._typing import Array, Shape
 from fpdfp.errors import ArgumentError
 from fpdfp.linops import Compose, LinOp
-from fpdfp.methods._parameters import check_hyper_parameters
 from fpdfp.methods.base import Algorithm, Facts, Method, Remembering, Update, Work
 from fpdfp.methods.inner import InnerSolve, needs_inner, prox
 from fpdfp.methods.traits import Traits
@@ -139,6 +138,7 @@ class NewtonPDFP(Method):
         needs_hessians=True,
         restorable=False,
         proved="near the solution, for g = 0: linear whatever the condition number, superlinear in the mean",
+        constant_step=True,
         reference="Safaryan et al. 2022",
     )
     batch_size: ClassVar[None] = None  # type: ignore[misc]
@@ -146,12 +146,6 @@ class NewtonPDFP(Method):
     dual_steps: int = 1000
     hessian_step: float | None = None
     step: steps.Step = dataclasses.field(default=1.0, repr=False, kw_only=True)
-
-    def __post_init__(self) -> None:
-        check_hyper_parameters(self, constant_step=True)
-        object.__setattr__(self, "dual_steps", _checks.integer("dual_steps", self.dual_steps, at_least=1))
-        if self.hessian_step is not None:
-            object.__setattr__(self, "hessian_step", _checks.share("hessian_step", self.hessian_step))
 
     def agree(self, clients: Clients) -> NewtonAgreement:
         sums, count = clients.add_up(NewtonExchange())
