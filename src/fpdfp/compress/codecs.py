@@ -12,7 +12,7 @@ from fpdfp import _checks
 from fpdfp._array import namespace, to_host
 from fpdfp._kernels.tables import tables
 from fpdfp._typing import Array, IntArray
-from fpdfp.compress.base import Body, Parts, damaged
+from fpdfp.compress.base import Body, Parts, damage_error
 
 #: The codes by name; the numbers stand in messages.
 CODES = {"fixed": 1, "gamma": 2, "omega": 3, "rice": 4, "rans": 5, "ans": 6, "auto": 15}
@@ -106,7 +106,7 @@ def decode_on_gpu(body: Body, count: int, lowest: int, highest: int) -> Array:
     check_end(words, count * width if count * width <= 8 * len(body.data) else -1, 8 * len(body.data))
     levels = cupy.empty(count, dtype=np.int32)
     if not _cuda.unpack_fixed(cupy.asarray(words), count, lowest, highest, width, levels):
-        raise damaged("its levels are cut off or out of range")
+        raise damage_error("its levels are cut off or out of range")
     return levels
 
 
@@ -116,10 +116,10 @@ def decode(body: Body, count: int, lowest: int, highest: int) -> Array:
 
     if count == 0:
         if body.code != NO_CODE or body.data:
-            raise damaged("it has levels where none are due")
+            raise damage_error("it has levels where none are due")
         return np.empty(0, dtype=np.int32)
     if body.code not in NAMES:
-        raise damaged(f"code {body.code} is unknown")
+        raise damage_error(f"code {body.code} is unknown")
     if body.code in (CODES["rans"], CODES["ans"]):
         from fpdfp.compress import entropy
 
@@ -186,7 +186,7 @@ def to_words(data: bytes) -> Array:
 def check_end(words: Array, end: int, limit: int) -> None:
     """Refuse a stream that broke off, or that has more after its end than the padding of a byte."""
     if end < 0:
-        raise damaged("its levels are cut off or out of range")
+        raise damage_error("its levels are cut off or out of range")
     rest = limit - end
     if rest >= 8 or (rest and int(words[end // 32]) >> (end % 32) & ((1 << rest) - 1)):
-        raise damaged("there is something after its levels")
+        raise damage_error("there is something after its levels")

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.compress.base import Body, damaged
+from fpdfp.compress.base import Body, damage_error
 from fpdfp.compress.codecs import CODES, check_end, to_bytes, to_words
 from fpdfp.errors import MessageError
 
@@ -58,7 +58,7 @@ def decode(body: Body, count: int, lowest: int, highest: int) -> Array:
 
     data = body.data
     if not data:
-        raise damaged("it has no levels")
+        raise damage_error("it has no levels")
     shift, model, escaped = data[0] & 31, data[0] >> 5 & 3, data[0] >> 7
     at = 1
     escapes = 0
@@ -66,16 +66,16 @@ def decode(body: Body, count: int, lowest: int, highest: int) -> Array:
         escapes = int.from_bytes(data[at : at + 4], "little")
         at += 4
         if not 0 < escapes <= count:
-            raise damaged("its number of escapes is out of range")
+            raise damage_error("its number of escapes is out of range")
     frequencies, at = _read_model(data, at, model, bool(escaped))
     bits = (count - escapes) * shift + 32 * escapes
     end = len(data) - -(-bits // 8)
     if end < at:
-        raise damaged("it is cut off")
+        raise damage_error("it is cut off")
     read = _read_rans if body.code == RANS else _read_ans
     levels = read(data[at:end], count, frequencies)
     if escaped and np.count_nonzero(levels == ESCAPE - CENTRE) != escapes:
-        raise damaged("its number of escapes is wrong")
+        raise damage_error("its number of escapes is wrong")
     possible = np.flatnonzero(frequencies) - CENTRE
     if not bits and body.code == RANS and lowest <= possible[0] and possible[-1] <= highest:
         return levels
@@ -114,24 +114,24 @@ def _read_model(data: bytes, at: int, model: int, escapes: bool) -> tuple[Array,
             or len(head) < 3
             or not tokens.fill_shape(model, head[0], head[1], head[2], escapes, frequencies)
         ):
-            raise damaged("its model is invalid")
+            raise damage_error("its model is invalid")
         return frequencies, at + 3
     head = data[at : at + 2]
     if len(head) < 2:
-        raise damaged("it is cut off")
+        raise damage_error("it is cut off")
     first, last = head[0], head[1]
     if not first <= last < tokens.ESCAPE:
-        raise damaged("its model is invalid")
+        raise damage_error("its model is invalid")
     rest = data[at + 2 : at + 2 + 4 * tokens.TOKENS]
     words, limit = to_words(rest), 8 * len(rest)
     escape = tokens.ESCAPE if escapes else -1
     position = int(elias.read_frequencies(words, limit, first, last, escape, tokens.TOTAL, frequencies))
     if position < 0:
-        raise damaged("its model is invalid")
+        raise damage_error("its model is invalid")
     used = -(-position // 8)
     check_end(words, position, 8 * used)
     if int(frequencies.sum()) != tokens.TOTAL:
-        raise damaged("its model is invalid")
+        raise damage_error("its model is invalid")
     return frequencies, at + 2 + used
 
 
@@ -153,7 +153,7 @@ def _read_rans(data: bytes, count: int, frequencies: Array) -> Array:
     streams = _streams(count)
     at = rans.STATE_BYTES * streams
     if len(data) < at or (len(data) - at) % 2:
-        raise damaged("it is cut off")
+        raise damage_error("it is cut off")
     states = np.array(
         [int.from_bytes(data[i : i + rans.STATE_BYTES], "little") for i in range(0, at, rans.STATE_BYTES)], np.uint64
     )
@@ -164,7 +164,7 @@ def _read_rans(data: bytes, count: int, frequencies: Array) -> Array:
     rans.fill_slots(frequencies, slots)
     levels = np.empty(count, dtype=np.int32)
     if (states < rans.LOWEST).any() or rans.decode(words, n_words, states, slots, levels) != 0:
-        raise damaged("its levels cannot be decoded")
+        raise damage_error("its levels cannot be decoded")
     return levels
 
 
@@ -190,7 +190,7 @@ def _read_ans(data: bytes, count: int, frequencies: Array) -> Array:
     from fpdfp._kernels.tokens import CENTRE
 
     if len(data) % 4:
-        raise damaged("it is cut off")
+        raise damage_error("it is cut off")
     try:
         stream = _constriction()
     except ImportError as error:
@@ -201,7 +201,7 @@ def _read_ans(data: bytes, count: int, frequencies: Array) -> Array:
     coder = stream.stack.AnsCoder(words)
     tokens = coder.decode(_ans_model(stream, frequencies), count)
     if not coder.is_empty():
-        raise damaged("its levels cannot be decoded")
+        raise damage_error("its levels cannot be decoded")
     return np.asarray(tokens - CENTRE, dtype=np.int32)
 
 

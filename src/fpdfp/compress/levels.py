@@ -22,9 +22,9 @@ from fpdfp.compress.base import (
     Compressor,
     Parts,
     Quantized,
-    checked,
-    damaged,
+    damage_error,
     refuse_nonfinite,
+    to_sendable,
 )
 from fpdfp.compress.wire import frame_bits
 from fpdfp.rng import Draws, check_draws
@@ -81,7 +81,7 @@ class LevelCompressor(Compressor):
         return -self.s, self.s
 
     def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
-        arrays = checked(arrays)
+        arrays = to_sendable(arrays)
         draws = check_draws(draws, purpose, len(arrays))
         rows, block, scales = self._lay_out(arrays)
         levels = namespace(arrays).empty(rows.shape, dtype=np.int32)
@@ -110,7 +110,7 @@ class LevelCompressor(Compressor):
         """Quantize and dequantize in one pass over each client's array, and count."""
         if namespace(arrays) is not np:
             return super().compress(arrays, draws, purpose)
-        arrays = checked(arrays)
+        arrays = to_sendable(arrays)
         count = len(arrays)
         draws = check_draws(draws, purpose, count)
         shape, dtype = arrays.shape[1:], arrays.dtype
@@ -178,10 +178,10 @@ class LevelCompressor(Compressor):
         block = blocks.length_in(self.block_spec, shape)
         n_blocks = -(-size // block)
         if len(body.data) < 4 * n_blocks:
-            raise damaged("it is cut off")
+            raise damage_error("it is cut off")
         scales = np.frombuffer(body.data, dtype="<f4", count=n_blocks).astype(np.float32, copy=False)
         if not np.isfinite(scales).all() or np.signbit(scales).any():
-            raise damaged("a scale is negative or not finite")
+            raise damage_error("a scale is negative or not finite")
         dead = scales == 0
         sizes = np.full(n_blocks, block)
         if n_blocks:

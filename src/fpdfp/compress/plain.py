@@ -20,10 +20,10 @@ from fpdfp.compress.base import (
     Compressor,
     Parts,
     Quantized,
-    checked,
-    damaged,
+    damage_error,
     on_device,
     refuse_nonfinite,
+    to_sendable,
 )
 from fpdfp.compress.wire import frame_bits
 from fpdfp.errors import ArgumentTypeError
@@ -47,7 +47,7 @@ class ValueCompressor(Compressor):
     def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
         item = self.item(dtype)
         if body.code != codecs.NO_CODE or len(body.data) != item.itemsize * math.prod(shape):
-            raise damaged("its length does not fit its shape")
+            raise damage_error("its length does not fit its shape")
         values = np.frombuffer(body.data, dtype=item.newbyteorder("<")).astype(item)
         return self.make(shape, dtype, values=on_device(device).asarray(values)[None])
 
@@ -68,7 +68,7 @@ class Full(ValueCompressor):
         return 0.0
 
     def quantize(self, arrays: Array, draws: Draws | None, purpose: int) -> Quantized:
-        arrays = checked(arrays)
+        arrays = to_sendable(arrays)
         refuse_nonfinite(arrays, "")
         rows = arrays.reshape(len(arrays), math.prod(arrays.shape[1:]))
         return self.make(tuple(arrays.shape[1:]), arrays.dtype, values=rows)
@@ -79,7 +79,7 @@ class Full(ValueCompressor):
         return values.reshape(len(values), *quantized.shape)
 
     def compress(self, arrays: Array, draws: Draws | None, purpose: int) -> Compressed:
-        arrays = checked(arrays)
+        arrays = to_sendable(arrays)
         refuse_nonfinite(arrays, "")
         bits = np.empty(len(arrays), dtype=np.int64)
         bits.fill(plain_bits(arrays.shape[1:], arrays.dtype))
@@ -160,7 +160,7 @@ class Half(ValueCompressor):
         return np.dtype(np.uint16)
 
     def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
-        arrays = checked(arrays)
+        arrays = to_sendable(arrays)
         draws = check_draws(draws, purpose, len(arrays))
         rows = arrays.reshape(len(arrays), math.prod(arrays.shape[1:]))
         xp = namespace(arrays)
@@ -183,7 +183,7 @@ class Half(ValueCompressor):
         quantized = super().unpack(body, shape, dtype, device)
         infinity = FORMATS[self.format].infinity
         if bool(((values_of(quantized) & infinity) == infinity).any()):
-            raise damaged("a number is not finite")
+            raise damage_error("a number is not finite")
         return quantized
 
     def dequantize(self, quantized: Quantized) -> Array:

@@ -18,11 +18,11 @@ from fpdfp.compress.base import (
     Compressor,
     Parts,
     Quantized,
-    checked,
-    damaged,
+    damage_error,
     on_device,
     refuse_nonfinite,
     size_of,
+    to_sendable,
     with_rounding,
 )
 from fpdfp.compress.plain import multiply, to_little_endian, values_of
@@ -67,11 +67,11 @@ class SubsetCompressor(Compressor):
         k, item = self.count(size), np.dtype(dtype)
         end = k * item.itemsize
         if len(body.data) < end:
-            raise damaged("it is cut off")
+            raise damage_error("it is cut off")
         values = np.frombuffer(body.data, dtype=item.newbyteorder("<"), count=k).astype(item, copy=False)
         mask = self.read_positions(Body(body.code, body.data[end:]), size)
         if np.count_nonzero(mask) != k:
-            raise damaged("its number of positions is wrong")
+            raise damage_error("its number of positions is wrong")
         xp = on_device(device)
         return self.make(shape, dtype, levels=xp.asarray(mask)[None], values=xp.asarray(values)[None])
 
@@ -236,7 +236,7 @@ class RandK(SubsetCompressor):
         if body.code != ORIGIN:
             return super().read_positions(body, size)
         if len(body.data) != ORIGIN_BYTES:
-            raise damaged("its positions are cut off")
+            raise damage_error("its positions are cut off")
         origin = np.frombuffer(body.data, dtype="<u4").astype(np.uint32)
         mask: Array = _draw_positions(origin[None], size, self.count(size), np)[0]
         return mask
@@ -284,7 +284,7 @@ def _fill_words(xp: Any) -> Any:
 
 
 def _rows(arrays: Array) -> tuple[Array, Shape]:
-    arrays = checked(arrays)
+    arrays = to_sendable(arrays)
     shape = tuple(arrays.shape[1:])
     return arrays.reshape(len(arrays), math.prod(shape)), shape
 

@@ -18,7 +18,7 @@ def read(path: Path, n_features: int | None) -> tuple[Any, Array, str]:
     """Return X, y and the sha256 of the unpacked text."""
     from sklearn.datasets import load_svmlight_file
 
-    with _packed.unpacked(path) as file:
+    with _packed.unpack(path) as file:
         lines = Lines(path, file)
         try:
             X, y = load_svmlight_file(lines, zero_based=False)

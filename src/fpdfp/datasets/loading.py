@@ -129,7 +129,7 @@ def load(
     if entry is not None:
         if n_features not in (None, entry.features):
             raise ArgumentError("n_features", f"of {entry.name!r} is {entry.features}, got {n_features}: leave it out")
-        return _registered(entry, _locate(entry, directory, download, progress))
+        return _load_registered(entry, _locate(entry, directory, download, progress))
     assert path is not None
     if form == "libsvm":
         return _from_libsvm(path, n_features)
@@ -211,7 +211,7 @@ def _by_hand(entry: Registered, folders: list[Path], why: str) -> DataSetError:
     )
 
 
-def _registered(entry: Registered, path: Path) -> DataSet:
+def _load_registered(entry: Registered, path: Path) -> DataSet:
     def read() -> DataSet:
         try:
             X, y, sha256 = _libsvm.read(path, entry.features)

@@ -83,7 +83,7 @@ def feature_graph(X: Any, alpha: float = 0.1, *, clients: Any = None, progress: 
         else:
             precision = _graphical_lasso(covariance, alpha, tolerance)
         if precision is not None:
-            return FeatureGraph(_normalised(precision), alpha, shrinkage)
+            return FeatureGraph(_normalise(precision), alpha, shrinkage)
     raise ValueError(f"the graphical lasso failed with alpha={alpha:g} for every shrinkage tried; raise alpha")
 
 
@@ -127,7 +127,7 @@ def _graphical_lasso(covariance: Array, alpha: float, tolerance: float) -> Array
     return found if np.isfinite(found).all() else None
 
 
-def _normalised(precision: Array) -> Any:
+def _normalise(precision: Array) -> Any:
     """The off-diagonal entries, scaled to largest absolute value 1."""
     import scipy.sparse
 

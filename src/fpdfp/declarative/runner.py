@@ -83,7 +83,7 @@ def jobs(cases: Iterable[Case], output: Path) -> list[Job]:
 
 def is_done(job: Job) -> bool:
     """Whether a run has ended; one with other settings is refused, but it may have more rounds now."""
-    saved = _saved(job.folder)
+    saved = _load_saved(job.folder)
     if saved is None:
         return False
     config = saved.config
@@ -144,7 +144,7 @@ def run_job(job: Job, progress: bool | None, reference: float | None = None) -> 
 
 def mark_interrupted(job: Job) -> None:
     """Say of a run whose process was ended that it is interrupted."""
-    saved = _saved(job.folder)
+    saved = _load_saved(job.folder)
     if saved is not None and saved.info["status"] == "running":
         ended = {"status": "interrupted", "message": "stopped by the user", "ended": now()}
         writing.write_json(job.folder / "run.json", saved.info | ended)
@@ -180,7 +180,7 @@ def summary(saved: SavedRun) -> dict[str, Any]:
     return {**known, **near, **metrics, **sent, "seconds": info["seconds"]}
 
 
-def _saved(folder: Path) -> SavedRun | None:
+def _load_saved(folder: Path) -> SavedRun | None:
     try:
         return load(folder)
     except RunFolderError:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fpdfp.declarative import made
 from fpdfp.declarative.document import Document, Key, split_key
-from fpdfp.declarative.table import REQUIRED, Table, shown
+from fpdfp.declarative.table import REQUIRED, Table, show
 from fpdfp.engines.options import RunOptions
 from fpdfp.methods import Method
 from fpdfp.rng import MAX_ROUNDS
@@ -98,7 +98,7 @@ def _swept(document: Document) -> dict[Key, tuple[list[Any], str]]:
     """Return the values of each key that is swept, and where they are given."""
     table = document.data.get("sweep", {})
     if not isinstance(table, dict):
-        document.fail(("sweep",), f"sweep must be a section, [sweep], got {shown(table)}")
+        document.fail(("sweep",), f"sweep must be a section, [sweep], got {show(table)}")
     found: dict[Key, tuple[list[Any], str]] = {}
     _flatten(document, ("sweep",), (), table, found)
     count = 1
@@ -117,7 +117,7 @@ def _flatten(document: Document, at: Key, key: Key, table: Any, found: dict[Key,
             continue
         written = ".".join(longer)
         if not isinstance(values, list) or not values:
-            document.fail(here, f"sweep.{written} must be a list of the values to try, got {shown(values)}")
+            document.fail(here, f"sweep.{written} must be a list of the values to try, got {show(values)}")
         if longer[0] not in (*SECTIONS, "name") or longer == ("run", "seeds") or longer == ("name",):
             other = "; give run.seeds in [run]" if longer == ("run", "seeds") else f": one of {', '.join(SECTIONS)}"
             document.fail(here, f"sweep: {written!r} must be a key of a section that can be swept{other}")
@@ -293,7 +293,7 @@ def _check_run(run: Table, kind: str, tables: dict[str, Table], method: Any) -> 
         run.fail("clients_per_round", f"must be at most split.clients, {clients}, got {per_round}")
     seeds = run.integers("seeds", [0], at_least=0)
     if len(set(seeds)) < len(seeds):
-        run.fail("seeds", f"must be different from each other, got {shown(seeds)}")
+        run.fail("seeds", f"must be different from each other, got {show(seeds)}")
     has_reference = kind == "table" or (
         tables["penalty"].resolved["kind"] == "tv" and tables["loss"].resolved["l2"] == 0
     )

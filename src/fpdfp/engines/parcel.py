@@ -88,7 +88,7 @@ def unpack(parcel: bytes) -> Any:
     except (ValueError, RecursionError) as error:
         raise MessageError(f"a parcel is damaged: its tree cannot be read ({error})") from None
     reader = _Reader(data[end : -TAIL.size])
-    tree = reader.filled(outline, 0)
+    tree = reader.fill(outline, 0)
     if reader.at != len(reader.data):
         raise MessageError("a parcel is damaged: it holds more than its tree says")
     return tree
@@ -126,16 +126,16 @@ class _Reader:
         self.data = data
         self.at = 0
 
-    def filled(self, outline: Any, depth: int) -> Any:
+    def fill(self, outline: Any, depth: int) -> Any:
         """Return an outline with arrays and bytes in their places."""
         if depth > DEPTH:
             raise MessageError(f"a parcel's tree may be {DEPTH} deep, this one is deeper")
         if isinstance(outline, list):
-            return [self.filled(one, depth + 1) for one in outline]
+            return [self.fill(one, depth + 1) for one in outline]
         if not isinstance(outline, dict):
             return outline
         if "$" not in outline:
-            return {name: self.filled(one, depth + 1) for name, one in outline.items()}
+            return {name: self.fill(one, depth + 1) for name, one in outline.items()}
         place = outline["$"]
         if type(place) is int:
             return bytes(self.take(place))

@@ -28,7 +28,7 @@ from fpdfp.engines.requests import (
 )
 from fpdfp.engines.session import Early, Session, among
 from fpdfp.engines.transport import Transport
-from fpdfp.engines.tuples import named
+from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import ArgumentTypeError, MessageError
 from fpdfp.linops import LinOp
 from fpdfp.methods.base import Algorithm
@@ -190,7 +190,7 @@ class RemoteEngine(Transport):
                     f"{self.names[site]} and {first} disagree on what is sent once: have they the same kind of losses?"
                 )
         arrays = [np.concatenate(one) for one in zip(*(part.arrays for part in parts), strict=True)]
-        return named("Once", parts[0].fields)(*arrays), sum(part.bits for part in parts)
+        return tuple_kind("Once", parts[0].fields)(*arrays), sum(part.bits for part in parts)
 
     def constants(self, factor: LinOp | None, batch_size: int | None) -> Array:
         """Return the Lipschitz constants in other coordinates, or what mini-batches of a size add to them."""

@@ -20,7 +20,7 @@ from fpdfp.engines.replies import Arrived, Decoded, decode_update, join
 from fpdfp.engines.requests import AnswersRequest, MemoryRequest, Reply, Request
 from fpdfp.engines.session import Ask, among
 from fpdfp.engines.traffic import NOTHING, Traffic
-from fpdfp.engines.tuples import named
+from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import AbsentError
 from fpdfp.methods.base import Certifying, Remembering, Work
 
@@ -41,7 +41,7 @@ class RemoteRun(Run):
         super().__init__(prepared, options, start)
         fields = (*getattr(self.memory, "_fields", ()), "version")
         versions = np.zeros(self.problem.n_clients, dtype=np.int64)
-        self.memory = named("Memory", fields)(*self.memory, versions)
+        self.memory = tuple_kind("Memory", fields)(*self.memory, versions)
         self.engine, self.collector = engine, engine.collector
         self.losses: RemoteLosses = self.problem.losses  # type: ignore[assignment]
         self.losses.answers.forget()

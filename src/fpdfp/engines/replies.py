@@ -12,7 +12,7 @@ from fpdfp.compress import Compressor
 from fpdfp.compress.plain import plain_bits
 from fpdfp.engines.requests import GatherReply, UpdateReply
 from fpdfp.engines.site import shorten
-from fpdfp.engines.tuples import named
+from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import MessageError
 from fpdfp.methods.base import Work
 
@@ -104,7 +104,7 @@ def join(replies: Sequence[Decoded], xp: Any) -> Arrived:
     work = Work()
     for reply in replies:
         work = work + reply.work
-    sent = named("Reply", replies[0].fields)(*arrays)
+    sent = tuple_kind("Reply", replies[0].fields)(*arrays)
     return Arrived(clients[order], sent, sum(reply.bits for reply in replies), work)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.compress.wire import DEFAULT_LIMIT, DTYPES
 from fpdfp.engines.hints import fit
 from fpdfp.engines.job import Job, Place
 from fpdfp.errors import MessageError
@@ -196,8 +198,8 @@ class FactsReply:
     values: Array
 
     def __post_init__(self) -> None:
-        if not all(1 <= n <= LARGEST_SIZE for n in self.shape):
-            raise MessageError("shape must be counts")
+        if min(self.shape, default=1) < 1 or math.prod(self.shape) > DEFAULT_LIMIT:
+            raise MessageError(f"shape must be lengths of at least 1, of at most {DEFAULT_LIMIT:,} entries in all")
         rows = (len(self.sizes),) if self.sizes.ndim == 1 and self.sizes.size else (1,)
         if self.sizes.shape != rows or not ((self.sizes >= 1) & (self.sizes <= LARGEST_SIZE)).all():
             raise MessageError("sizes must say of each client how many samples it has")
@@ -223,6 +225,10 @@ class GatherReply:
     arrays: list[Array] = dataclasses.field(default_factory=list)
     frames: dict[str, list[bytes]] = dataclasses.field(default_factory=dict)
     bits: IntArray | None = None
+
+    def __post_init__(self) -> None:
+        if any(array.dtype not in DTYPES for array in self.arrays):
+            raise MessageError("arrays must hold float32 or float64")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -49,7 +49,7 @@ from fpdfp.engines.requests import (
     UpdateReply,
     UpdateRequest,
 )
-from fpdfp.engines.tuples import named
+from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import MessageError
 from fpdfp.linops import Identity, LinOp
 from fpdfp.losses._linear import LinearModel
@@ -118,7 +118,7 @@ class Site:
 
     def begin(self, job: Job, key: str) -> None:
         """Take part in a run."""
-        job = self._fitting(job)
+        job = self._fit_job(job)
         with refusing("a job"):
             layout = _layout(self._first_message(job))
             replies = job.algorithm.reply_shapes()
@@ -138,7 +138,7 @@ class Site:
         zero = self.losses.xp.zeros(self.losses.shape, dtype=self.losses.dtype)
         return job.algorithm.broadcast(job.algorithm.init(zero))
 
-    def _fitting(self, job: Job) -> Job:
+    def _fit_job(self, job: Job) -> Job:
         """Return a job as it is done here; refuse one that is not for these losses."""
         self._check_place(job.place)
         model = job.algorithm.model
@@ -229,11 +229,11 @@ class Site:
 
     def at(self, ask: AtRequest) -> AtReply:
         """f_i(x), ∇f_i(x) or both, as losses give them."""
-        self.point = self._checked_point(ask.x)
+        self.point = self._check_point(ask.x)
         x, given = self._here(ask.x), {"values": self.losses.values, "gradients": self.losses.gradients}
         return AtReply(**{part: to_host(given[part](x, self._all)) for part in ask.parts})
 
-    def _checked_point(self, x: Array) -> Array:
+    def _check_point(self, x: Array) -> Array:
         """Return x if it is a point of the losses."""
         if x.shape != self.losses.shape or x.dtype.kind != "f":
             raise MessageError(f"x must be a point of shape {self.losses.shape}, got {x.dtype} of {x.shape}")
@@ -244,7 +244,7 @@ class Site:
         from fpdfp.engines.remote_duals import answer
 
         if ask.x is not None:
-            self.point = self._checked_point(ask.x)
+            self.point = self._check_point(ask.x)
         if self.point is None or digest([self.point]) != ask.point:
             return Lacking(("point",))
         return DualsReply(**answer(self.losses, self.point, ask))
@@ -275,7 +275,7 @@ class Site:
             raise MessageError(f"a question must have the fields {list(layout)}, in their shapes")
         if any(array.dtype not in (np.float32, np.float64) for array in arrays):
             raise MessageError("a question must hold numbers in single or double precision")
-        return named("Question", tuple(layout))(*map(self._here, arrays))
+        return tuple_kind("Question", tuple(layout))(*map(self._here, arrays))
 
     def memory(self, ask: MemoryRequest) -> MemoryReply | Lacking:
         """All that the clients remember, for a server that may know it."""
@@ -304,7 +304,7 @@ class Site:
             decoded.append(shorten(compressor.dequantize(quantized).reshape(arrays.shape), job.norm_bound))
         sent = type(update.reply)(*decoded)
         for row, i in enumerate(own):
-            self.ledgers[i].sent(_row(update.memory, row), _row(sent, row), k)
+            self.ledgers[i].hold(_row(update.memory, row), _row(sent, row), k)
         return UpdateReply(frames, bits, (update.work.steps, update.work.unsolved))
 
     def export(self) -> dict[str, Any]:
@@ -382,9 +382,9 @@ class Site:
         downlink, layout = self.downlink, self.layout
         if sent.fields != list(layout):
             raise MessageError(f"a message must have the fields {list(layout)}")
-        kind = named("Message", tuple(layout))
+        kind = tuple_kind("Message", tuple(layout))
         if sent.whole is not None:
-            arrays = self._decoded(FULL, sent.whole)
+            arrays = self._decode(FULL, sent.whole)
             self.seen = Seen(arrays, sent.to, sent.epoch)
             return kind(*arrays)
         if sent.zero and (self.seen is None or self.seen.epoch != sent.epoch):
@@ -399,14 +399,14 @@ class Site:
             return None
         arrays = self.seen.arrays
         for frames in sent.steps:
-            differences = self._decoded(downlink.compressor, frames)
+            differences = self._decode(downlink.compressor, frames)
             arrays = tuple(
                 there + downlink.share(there.shape) * one for there, one in zip(arrays, differences, strict=True)
             )
         self.seen = Seen(arrays, sent.to, sent.epoch)
         return kind(*arrays)
 
-    def _decoded(self, compressor: Compressor, frames: list[bytes]) -> tuple[Array, ...]:
+    def _decode(self, compressor: Compressor, frames: list[bytes]) -> tuple[Array, ...]:
         """Return the arrays of a message, each in the shape and dtype that the method's has."""
         if len(frames) != len(self.layout):
             raise MessageError(f"a message must have {len(self.layout)} arrays, got {len(frames)}")

@@ -11,7 +11,7 @@ from fpdfp.errors import MessageError
 
 
 @functools.lru_cache(maxsize=64)
-def named(name: str, fields: tuple[str, ...]) -> Callable[..., Any]:
+def tuple_kind(name: str, fields: tuple[str, ...]) -> Callable[..., Any]:
     """Return the kind of a named tuple with some fields: messages, questions and replies are told by these alone."""
     try:
         return namedtuple(name, fields)

@@ -27,7 +27,7 @@ def targets(y: Any) -> Any:
         return _array("y", y)
     missing = _missing(y)
     if missing.any():
-        raise ArgumentError("y", f"must have a value for every row, but {_counted(missing)}")
+        raise ArgumentError("y", f"must have a value for every row, but {_count(missing)}")
     return y
 
 
@@ -50,7 +50,7 @@ def _check_columns(X: Any) -> None:
         missing = _missing(column)
         if missing.any():
             raise ValueError(
-                f"X: the column {name!r} must have a value for every row, but {_counted(missing)}; fill them in, for "
+                f"X: the column {name!r} must have a value for every row, but {_count(missing)}; fill them in, for "
                 "example with scikit-learn's SimpleImputer, or leave the rows out"
             )
 
@@ -75,7 +75,7 @@ def _missing(column: Any) -> Array:
     return missing
 
 
-def _counted(missing: Array) -> str:
+def _count(missing: Array) -> str:
     count = int(np.count_nonzero(missing))
     verb = "is" if count == 1 else "are"
     return f"{count} of {len(missing)} {verb} missing, the first in row {int(missing.argmax())}"

@@ -87,7 +87,7 @@ def respond(parcel: bytes, config: Config, load: Callable[[str, Config], Losses]
         run, sequence = envelope.run, envelope.sequence
         folder = Path(str(config.get("state", Path.home() / ".fpdfp" / site)))
         with _alone(folder):
-            contents = _answer(envelope, site, folder, lambda: _loaded(load, site, config))
+            contents = _answer(envelope, site, folder, lambda: _load(load, site, config))
     except OlderError as error:
         log.warning("a request is refused: %s", error)
         contents = {"error": str(error), "sequence": error.sequence}
@@ -110,7 +110,7 @@ def respond(parcel: bytes, config: Config, load: Callable[[str, Config], Losses]
     return reply
 
 
-def _loaded(load: Callable[[str, Config], Losses], site: str, config: Config) -> Losses:
+def _load(load: Callable[[str, Config], Losses], site: str, config: Config) -> Losses:
     """Return the site's losses; whatever goes wrong in there is none of the server's business."""
     try:
         return load(site, config)

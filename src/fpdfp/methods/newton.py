@@ -151,7 +151,7 @@ class NewtonPDFP(Method):
         sums, count = clients.add_up(NewtonExchange())
         triangle, slope = sums.triangle / count, sums.slope / count
         whitening = whitening_of(triangle, clients.model.shape)
-        hessian = lower(whitened(whitening, full(triangle)))
+        hessian = lower(whiten(whitening, full(triangle)))
         return NewtonAgreement(whitening, "", hessian, whitening.factor.adjoint(slope))
 
     def prepare(self, facts: Facts) -> NewtonAlgorithm:
@@ -246,7 +246,7 @@ class NewtonAlgorithm(Algorithm, Remembering):
         hessians = local.hessians(x)
         if hessians is None:
             raise ArgumentError("losses", "must have known Hessians for NewtonPDFP")
-        differences = lower(np.stack([whitened(self.whitening, one) for one in hessians])) - memory.hessian
+        differences = lower(np.stack([whiten(self.whitening, one) for one in hessians])) - memory.hessian
         slopes = self.factor.adjoint(local.gradients(x).astype(np.float64))
         linear = slopes - times(memory.hessian, u) - memory.linear
         points = np.repeat(u[None], len(local.clients), axis=0)
@@ -261,7 +261,7 @@ class NewtonAlgorithm(Algorithm, Remembering):
             return memory
         triangles, slopes = starting_model(self.model, local._replace(clients=local.clients[new]))
         hessian, linear = memory.hessian.copy(), memory.linear.copy()
-        hessian[new] = lower(np.stack([whitened(self.whitening, full(one)) for one in triangles]))
+        hessian[new] = lower(np.stack([whiten(self.whitening, full(one)) for one in triangles]))
         linear[new] = self.factor.adjoint(slopes)
         return NewtonMemory(hessian, linear, memory.point, np.ones_like(memory.known))
 
@@ -322,7 +322,7 @@ def times(triangles: Array, x: Array) -> Array:
     return np.stack([full(triangle) @ x for triangle in triangles])
 
 
-def whitened(whitening: Whitening, matrix: Array) -> Array:
+def whiten(whitening: Whitening, matrix: Array) -> Array:
     """SᵀHS, made symmetric to the last bit."""
     S = whitening.inverse
     product: Array = S.T @ matrix @ S
