@@ -750,7 +750,7 @@ class TestReviewed:
         ("name", "value"),
         [
             ("family", None), ("form", "cubic"), ("constants", 3), ("sizes", np.array([2**62, 1])),
-            ("least_convexity", -1.0), ("dtype", "<f2"), ("shape", [-12]),
+            ("least_convexity", -1.0), ("dtype", "<f2"), ("shape", [-12]), ("shape", [2**31]),
         ],
     )  # fmt: skip
     def test_facts_that_cannot_be_name_the_site(self, name: str, value: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fpdfp import _checks
+from fpdfp import _checks, _cuda, _kernels
 from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import codecs
@@ -216,8 +216,6 @@ def multiply(values: Array, factor: float, dtype: Any) -> Array:
     """Return values times a factor, computed in float64."""
     if namespace(values) is np:
         return (values.astype(np.float64) * factor).astype(dtype)
-    from fpdfp import _cuda
-
     return _cuda.multiply(values, factor, dtype)
 
 
@@ -229,9 +227,5 @@ def to_little_endian(values: Array) -> bytes:
 
 def _half_kernel(array: Array) -> Any:
     if namespace(array) is np:
-        from fpdfp._kernels.half import half
-
-        return half
-    from fpdfp import _cuda
-
+        return _kernels.half.half
     return _cuda.half

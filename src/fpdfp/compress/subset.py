@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fpdfp import _checks
+from fpdfp import _checks, _cuda, _kernels
 from fpdfp._array import namespace
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import codecs
@@ -253,9 +253,7 @@ def choose_largest(keys: Array, k: int) -> Array:
     if k == 0:
         return chosen
     if xp is np:
-        from fpdfp._kernels.select import select
-
-        select(keys, 8 * keys.dtype.itemsize, k, chosen)
+        _kernels.select.select(keys, 8 * keys.dtype.itemsize, k, chosen)
         return chosen
     for row, target in zip(keys, chosen, strict=True):
         least = xp.partition(row, row.size - k)[row.size - k]
@@ -275,11 +273,7 @@ def _draw_positions(origin: Array, size: int, k: int, xp: Any) -> Array:
 
 def _fill_words(xp: Any) -> Any:
     if xp is np:
-        from fpdfp._kernels.philox import fill_words
-
-        return fill_words
-    from fpdfp import _cuda
-
+        return _kernels.philox.fill_words
     return _cuda.fill_words
 
 

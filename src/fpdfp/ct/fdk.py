@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fpdfp import _checks
+from fpdfp import _checks, _cuda, _kernels
 from fpdfp._array import namespace
 from fpdfp._typing import Array
 from fpdfp._warn import warn
@@ -194,12 +194,8 @@ def _convolve(xp: ModuleType, views: Array, size: int, response: Array) -> Array
 
 def _back_projection(xp: ModuleType) -> Callable[[Array, Array, Array], None]:
     if xp is np:
-        from fpdfp._kernels import fdk as on_cpu
-
-        return on_cpu.back_project
-    from fpdfp._cuda import fdk as on_gpu
-
-    return on_gpu.back_project
+        return _kernels.fdk.back_project
+    return _cuda.fdk.back_project
 
 
 def tables(geometry: ConeBeam, found: Circle) -> Array:

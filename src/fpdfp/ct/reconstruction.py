@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fpdfp import _checks
+from fpdfp import _checks, _kernels
 from fpdfp._array import namespace
 from fpdfp._momentum import accelerate
 from fpdfp._progress import Bar
@@ -160,8 +160,6 @@ def reconstruct(
     nonnegative = _checks.flag("nonnegative", nonnegative)
     most = _checks.integer("iterations", iterations, at_least=1)
     tol = _checks.real("tol", tol, at_least=0.0)
-    from fpdfp._kernels import threads
-
     module = module_for(device)
     began = time.perf_counter()
     # In units of a power of two near the largest line integral: squares then neither overflow nor vanish.
@@ -182,7 +180,9 @@ def reconstruct(
 
     # On the processor, with one thread or all, whichever is faster.
     busy = (
-        threads.fastest(solver.rehearse, math.prod(geometry.data_shape)) if module is np else contextlib.nullcontext()
+        _kernels.threads.fastest(solver.rehearse, math.prod(geometry.data_shape))
+        if module is np
+        else contextlib.nullcontext()
     )
     with Interrupt() as interrupt, busy, Bar(most, 0, progress, sends=False) as bar:
         record(math.inf)
