@@ -18,7 +18,7 @@ import numpy as np
 
 from fpdfp.engines import spec
 from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.remote import RemoteLosses
+from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.replies import check_rows, decode_once, decode_update
 from fpdfp.engines.requests import Reply, Request
 from fpdfp.engines.site import Site

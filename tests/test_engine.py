@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -652,6 +653,15 @@ def test_bad_arguments_are_named_before_the_first_round(change: dict[str, Any], 
 
 def fail(run: fpdfp.Run) -> None:
     raise AssertionError("a round was run")
+
+
+@pytest.mark.parametrize("kind", [fpdfp.errors.ArgumentError, fpdfp.errors.ArgumentTypeError])
+def test_errors_about_arguments_survive_a_process(kind: Any) -> None:
+    error = pickle.loads(pickle.dumps(kind("metrics['a']", "must be a function of x, got int")))
+    assert (type(error), error.argument) == (kind, "metrics")
+    assert str(error) == "metrics['a'] must be a function of x, got int"
+    assert isinstance(error, ValueError)
+    assert isinstance(error, TypeError) == (kind is fpdfp.errors.ArgumentTypeError)
 
 
 def test_bad_hyper_parameters_are_named() -> None:

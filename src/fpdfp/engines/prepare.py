@@ -16,7 +16,7 @@ from fpdfp.compress import QSGD, Compressor, Full
 from fpdfp.compress.wire import frame_bits
 from fpdfp.engines.downlink import FULL, Downlink, full_bits
 from fpdfp.engines.options import RunOptions
-from fpdfp.engines.remote import RemoteLosses
+from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.traffic import Meter
 from fpdfp.errors import ArgumentError, ArgumentTypeError, StepTooLargeWarning
 from fpdfp.methods.base import Agreeing, Algorithm, Facts, Method

@@ -22,8 +22,8 @@ from fpdfp._blas import one_thread
 from fpdfp._typing import IntArray
 from fpdfp.engines import requests
 from fpdfp.engines.job import Job
-from fpdfp.engines.remote import RemoteLosses
 from fpdfp.engines.remote_engine import RemoteEngine
+from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.requests import Request
 from fpdfp.engines.site import Site
 from fpdfp.engines.transport import Tree

@@ -37,7 +37,7 @@ from fpdfp.precondition.agreement import Exchange
 from fpdfp.problem import Problem
 
 if TYPE_CHECKING:
-    from fpdfp.engines.remote import RemoteLosses
+    from fpdfp.engines.remote_losses import RemoteLosses
 
 
 class RemoteEngine(Transport):
@@ -92,7 +92,7 @@ class RemoteEngine(Transport):
 
     def losses(self) -> RemoteLosses:
         """Return the losses of all clients; their data stays where it is."""
-        from fpdfp.engines.remote import RemoteLosses
+        from fpdfp.engines.remote_losses import RemoteLosses
 
         if self._losses is None:
             replies = self.ask_all(Request(facts=FactsRequest()), lambda site, reply: reply.part("facts"))

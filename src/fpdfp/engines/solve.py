@@ -17,8 +17,8 @@ from fpdfp.engines.local import Run, back
 from fpdfp.engines.loop import Loop
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import Prepared, prepare, start_point
-from fpdfp.engines.remote import RemoteLosses
 from fpdfp.engines.remote_engine import RemoteEngine
+from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.remote_run import RemoteRun
 from fpdfp.engines.result import Result
 from fpdfp.errors import ArgumentError, ArgumentTypeError, CheckpointError
