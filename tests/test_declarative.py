@@ -235,10 +235,22 @@ class TestSettings:
 
     def test_the_paper_s_experiments_are_files_of_settings(self, tmp_path: Path) -> None:
         files = sorted(Path(experiments.__path__[0]).glob("*.toml"))
-        assert [file.stem for file in files] == ["a9a", "breast-cancer", "covtype", "ct", "demo"]
+        names = ["a9a", "breast-cancer", "covtype", "ct", "demo", "example", "theory"]
+        assert [file.stem for file in files] == names
         for file in files:
             (case,) = read(file)
             assert the_case(tmp_path, toml.dumps(case.settings)).settings == case.settings
+
+    def test_quadratics_are_run_like_any_other_problem(self, tmp_path: Path) -> None:
+        file = Path(experiments.__path__[0]) / "theory.toml"
+        changes = ["--set", "run.rounds=3", "--set", "run.seeds=[0]", "--set", "method.local_steps=2"]
+        result = invoke("run", file, "--output", tmp_path / "out", "--json", "--quiet", *changes)
+        assert result.exit_code == 0, result.output
+        (line,) = json.loads(result.stdout)["runs"]
+        assert line["rounds"] == 3
+        assert 0 < line["relative_error"] < 1
+        text = file.read_text()
+        assert "data.samples must be a whole number of at least 2" in error_of(tmp_path, text, ["data.samples=1"])
 
     def test_the_command_line_goes_before_the_file(self, tmp_path: Path) -> None:
         changes = ["run.rounds=7", "method.kind=FPDFP", "run.seeds=[1, 2]", 'data.name="digits"']

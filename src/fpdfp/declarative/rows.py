@@ -12,12 +12,9 @@ import fpdfp
 from fpdfp import datasets
 from fpdfp._typing import Array
 from fpdfp.datasets import FeatureGraph, feature_graph
-from fpdfp.declarative.build import Built, deal, make_penalty
+from fpdfp.declarative.build import TOLERANCE, Built, deal, make_penalty
 from fpdfp.errors import ArgumentError
 from fpdfp.runs import linear_model
-
-#: How near the reference is to the minimum, relative to it.
-TOLERANCE = 1e-10
 
 
 @dataclasses.dataclass(frozen=True)

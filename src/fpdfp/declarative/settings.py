@@ -145,11 +145,13 @@ def check(document: Document) -> Settings:
     name = top.text("name", document.path.stem)
     if not name.strip():
         top.fail("name", "must not be empty")
-    kind = tables["data"].text("kind", "table", ["table", "ct"])
+    kind = tables["data"].text("kind", "table", ["table", "ct", "quadratics"])
     if kind == "ct":
         if "operator" in document.data:
             document.fail(("operator",), '[operator] is for tables: with data.kind = "ct" it follows from the penalty')
         _check_scan(tables)
+    elif kind == "quadratics":
+        _check_quadratics(tables)
     else:
         _check_rows(tables)
     method = made.check(tables["method"], made.METHODS, ("automatic",))
@@ -220,6 +222,18 @@ def _check_scan(tables: dict[str, Table]) -> None:
     loss.text("kind", "least-squares", ["least-squares"])
     loss.real("l2", 0.0, at_least=0.0)
     _check_penalty(tables["penalty"], ("tv", "non-negative", "box", "none"))
+
+
+def _check_quadratics(tables: dict[str, Table]) -> None:
+    """Check the sections of an experiment on quadratics."""
+    for name, default in (("samples", 20), ("features", 8)):
+        tables["data"].integer(name, default, at_least=2)
+    tables["data"].integer("seed", 0)
+    tables["split"].integer("clients", 10, at_least=1)
+    tables["loss"].text("kind", "quadratic", ["quadratic"])
+    tables["operator"].text("kind", "difference", ["difference"])
+    tables["operator"].flag("stacked", False)
+    _check_penalty(tables["penalty"], ("l1", "none"))
 
 
 def _check_split(split: Table, kinds: tuple[str, ...], data: Table) -> None:
@@ -294,10 +308,8 @@ def _check_run(run: Table, kind: str, tables: dict[str, Table], method: Any) -> 
     seeds = run.integers("seeds", [0], at_least=0)
     if len(set(seeds)) < len(seeds):
         run.fail("seeds", f"must be different from each other, got {show(seeds)}")
-    has_reference = kind == "table" or (
-        tables["penalty"].resolved["kind"] == "tv" and tables["loss"].resolved["l2"] == 0
-    )
-    if run.flag("reference", kind == "table") and not has_reference:
+    has_reference = kind != "ct" or (tables["penalty"].resolved["kind"] == "tv" and tables["loss"].resolved["l2"] == 0)
+    if run.flag("reference", kind != "ct") and not has_reference:
         run.fail("reference", "must be false: for scans it is known for total variation without a ridge alone")
     engine = run.text("engine", "local", ["local", "ray"])
     if engine == "ray" and importlib.util.find_spec("ray") is None:
