@@ -741,7 +741,7 @@ def test_lines_of_rounds_tell_the_time_by_the_clock(
     began = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: began + 291.0)
 
-    def line(run: fpdfp.engines.local.Run) -> None:
+    def line(run: fpdfp.engines.run.Run) -> None:
         say(run, crew)
 
     fpdfp.solve(graph_guided(clients=2), fpdfp.PDFP(), rounds=1, callbacks=[line])

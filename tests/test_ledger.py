@@ -10,7 +10,7 @@ import pytest
 
 import fpdfp
 from fpdfp.engines.ledger import ClientLedger, Stamp, digest
-from fpdfp.engines.local import mean_of
+from fpdfp.engines.run import mean_of
 from fpdfp.rng import Draws
 from tests import helpers
 

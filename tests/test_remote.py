@@ -188,7 +188,7 @@ class TestTrouble:
         crew, there = away(problem, sites=3, trouble=trouble)
         result = fpdfp.solve(there, fpdfp.ShiftedPDFP(), rounds=15, compressor=QSGD, engine=crew)
 
-        class Absent(fpdfp.engines.local.Run):
+        class Absent(fpdfp.engines.run.Run):
             def _that_answer(self, chosen: Any, k: int) -> Any:
                 return chosen[~np.isin(chosen, [2, 3])] if k in missing else chosen
 

@@ -15,9 +15,9 @@ from fpdfp._warn import warn
 from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines.history import INNER, SENT
 from fpdfp.engines.interrupt import Interrupt
-from fpdfp.engines.local import DivergenceError, Run, StoppedError
 from fpdfp.engines.observer import Observer
 from fpdfp.engines.result import Result
+from fpdfp.engines.run import DivergenceError, Run, StoppedError
 from fpdfp.engines.stopping import Ending, Stopping
 from fpdfp.errors import AbsentError, AccuracyWarning, ArgumentError, CheckpointError, DivergenceWarning
 from fpdfp.problem import Certificate, Problem, Residual

@@ -13,11 +13,11 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.engines.collector import Check
 from fpdfp.engines.downlink import FramedDownlink, is_zero
 from fpdfp.engines.ledger import shared_memory
-from fpdfp.engines.local import DivergenceError, Run, mean_of
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.replies import Arrived, Decoded, decode_update, join
 from fpdfp.engines.requests import AnswersRequest, MemoryRequest, Reply, Request
+from fpdfp.engines.run import DivergenceError, Run, mean_of
 from fpdfp.engines.session import Ask, among
 from fpdfp.engines.traffic import NOTHING, Traffic
 from fpdfp.engines.tuples import tuple_kind

@@ -26,7 +26,6 @@ from fpdfp.engines.checkpoint import probe
 from fpdfp.engines.downlink import FULL, Downlink
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.ledger import ClientLedger, Stamp, digest
-from fpdfp.engines.local import QUANTIZE
 from fpdfp.engines.requests import (
     AnswersReply,
     AnswersRequest,
@@ -49,6 +48,7 @@ from fpdfp.engines.requests import (
     UpdateReply,
     UpdateRequest,
 )
+from fpdfp.engines.run import QUANTIZE
 from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import MessageError
 from fpdfp.linops import Identity, LinOp

@@ -13,7 +13,6 @@ from fpdfp._typing import Array
 from fpdfp.compress import Compressor
 from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines.history import RESERVED
-from fpdfp.engines.local import Run, back
 from fpdfp.engines.loop import Loop
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import Prepared, prepare, start_point
@@ -21,6 +20,7 @@ from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.remote_run import RemoteRun
 from fpdfp.engines.result import Result
+from fpdfp.engines.run import Run, back
 from fpdfp.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from fpdfp.methods.base import Method, Work
 from fpdfp.precondition.cost import Prefer

@@ -18,10 +18,10 @@ from fpdfp import _checks
 from fpdfp._progress import format_duration
 from fpdfp._units import format_bits
 from fpdfp.engines.job import Job
-from fpdfp.engines.local import Run
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.result import Result
+from fpdfp.engines.run import Run
 from fpdfp.engines.solve import run as solve
 from fpdfp.engines.transport import Tree
 from fpdfp.errors import AbsentError, MessageError

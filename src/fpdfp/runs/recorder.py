@@ -18,9 +18,9 @@ from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp.ct.losses import ProjectionLosses
 from fpdfp.engines.checkpoint import fingerprint
-from fpdfp.engines.local import Run
 from fpdfp.engines.observer import Observer
 from fpdfp.engines.result import Result
+from fpdfp.engines.run import Run
 from fpdfp.engines.solve import solve
 from fpdfp.engines.traffic import Traffic
 from fpdfp.losses._linear import LinearModel
