@@ -579,7 +579,7 @@ def test_parcels_in_records() -> None:
     for content in (RecordDict(), RecordDict({"x": two}), RecordDict({NAME: two}), RecordDict({NAME: ConfigRecord()})):
         with pytest.raises(MessageError, match="does not hold one parcel"):
             from_record(content, 100)
-    with pytest.raises(MessageError, match="an array that is no parcel"):
+    with pytest.raises(MessageError, match="an array that is not a parcel"):
         from_record(RecordDict({NAME: numpy}), 1000)
 
 
@@ -680,7 +680,7 @@ def test_replies_that_are_too_long_or_missing(grid: type[Grid]) -> None:
     crew = FlowerEngine(grid([(1, "north")], lambda number, parcel: bytes(100)), ["north"], deadline=1.0)
     crew.longest = 99
     assert "longer than any" in str(crew.carry({0: {}}, 1.0)[0])
-    assert "no parcel" in str(FlowerEngine(crew._grid, ["north"]).carry({0: {}}, 1.0)[0])
+    assert "not a parcel" in str(FlowerEngine(crew._grid, ["north"]).carry({0: {}}, 1.0)[0])
     assert FlowerEngine(grid([(1, "north")], lambda number, parcel: None), ["north"]).carry({0: {}}, 0.3) == {}
 
 
