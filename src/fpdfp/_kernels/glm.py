@@ -4,8 +4,10 @@ A client's loss is the mean over its rows of φ(z_j, y_j) with z_j = a_jᵀx, pl
 ``kind`` chooses φ: logistic, ``log(1 + exp(−y z))``, or squared, ``(z − y)²/2``. Gradients take the vector ``l2``,
 values the ridge itself, which all clients share.
 
-The rows that client i uses are ``rows[starts[i]:stops[i]]``: all that it has, or a batch that ``draw_rows`` draws by
-``names``, the clients' numbers in the whole federation. ``x`` has one row that all clients share, or one row for each.
+Rows are sorted by client: those of client i are ``offsets[i]:offsets[i + 1]``. ``draws`` is None where a client uses all of
+them. Otherwise it uses a random batch, and ``draws`` has what that is drawn from: the two words of the key, tag, round,
+the size of a batch, and the clients' numbers in the whole federation. ``x`` has one row that all clients share, or one
+row for each.
 """
 
 from __future__ import annotations
@@ -72,29 +74,26 @@ def sparse_dot(data: Any, indices: Any, start: Any, stop: Any, x: Any) -> Any:
     return s
 
 
-@threaded
-def draw_rows(
-    k0: Any, k1: Any, tag: Any, names: Any, round_: Any, offsets: Any, clients: Any, batch: Any, rows: Any,
-    starts: Any, stops: Any, order: Any,
-) -> None:  # fmt: skip
-    """Write the numbers of a random subset of ``batch`` of each client's rows, or of all, and where to find them."""
-    for i in prange(clients.size):
-        order[i] = i
-        first = offsets[clients[i]]
-        count = offsets[clients[i] + 1] - first
-        starts[i] = i * batch
-        stops[i] = i * batch + min(batch, count)
-        own = rows[starts[i] : stops[i]]
+@serial
+def choose_rows(offsets: Any, client: Any, draws: Any, i: Any) -> Any:
+    """Return the numbers of the rows that a client uses, the i-th of those who draw; compiled apart for both cases."""
+    first = offsets[client]
+    count = offsets[client + 1] - first
+    if draws is not None:
+        k0, k1, tag, round_, batch, names = draws
         if batch < count:
             size = 4
             while size < 2 * batch:
                 size *= 2
-            sample_subset(k0, k1, tag, names[i], round_, count, batch, np.empty(size, dtype=np.int64), own)
-            for t in range(own.size):
-                own[t] += first
-        else:
-            for t in range(own.size):
-                own[t] = first + t
+            drawn = np.empty(batch, dtype=np.int64)
+            sample_subset(k0, k1, tag, names[i], round_, count, batch, np.empty(size, dtype=np.int64), drawn)
+            for t in range(batch):
+                drawn[t] += first
+            return drawn
+    rows = np.empty(count, dtype=np.int64)
+    for t in range(count):
+        rows[t] = first + t
+    return rows
 
 
 @serial
@@ -159,11 +158,11 @@ def add_rows_csr(data: Any, indices: Any, indptr: Any, rows: Any, weights: Any, 
 
 @threaded
 def gradients_dense(
-    kind: Any, X: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any, l2: Any, out: Any
+    kind: Any, X: Any, y: Any, offsets: Any, clients: Any, draws: Any, x: Any, l2: Any, out: Any
 ) -> None:
     shared = x.shape[0] == 1
     for i in prange(clients.size):
-        own = rows[starts[clients[i]] : stops[clients[i]]]
+        own = choose_rows(offsets, clients[i], draws, i)
         point = x[0] if shared else x[i]
         weights = np.empty(own.size, dtype=np.float64)
         linear_forms_dense(X, own, point, weights)
@@ -174,12 +173,12 @@ def gradients_dense(
 
 @threaded
 def gradients_csr(
-    kind: Any, data: Any, indices: Any, indptr: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any,
-    l2: Any, out: Any,
+    kind: Any, data: Any, indices: Any, indptr: Any, y: Any, offsets: Any, clients: Any, draws: Any, x: Any, l2: Any,
+    out: Any,
 ) -> None:  # fmt: skip
     shared = x.shape[0] == 1
     for i in prange(clients.size):
-        own = rows[starts[clients[i]] : stops[clients[i]]]
+        own = choose_rows(offsets, clients[i], draws, i)
         point = x[0] if shared else x[i]
         weights = np.empty(own.size, dtype=np.float64)
         linear_forms_csr(data, indices, indptr, own, point, weights)
@@ -198,11 +197,9 @@ def mean_loss(kind: Any, y: Any, rows: Any, z: Any) -> Any:
 
 
 @threaded
-def values_dense(
-    kind: Any, X: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any, ridge: Any, out: Any
-) -> None:
+def values_dense(kind: Any, X: Any, y: Any, offsets: Any, clients: Any, x: Any, ridge: Any, out: Any) -> None:
     for i in prange(clients.size):
-        own = rows[starts[clients[i]] : stops[clients[i]]]
+        own = choose_rows(offsets, clients[i], None, i)
         z = np.empty(own.size, dtype=np.float64)
         linear_forms_dense(X, own, x, z)
         out[i] = mean_loss(kind, y, own, z) + ridge
@@ -210,11 +207,10 @@ def values_dense(
 
 @threaded
 def values_csr(
-    kind: Any, data: Any, indices: Any, indptr: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any,
-    ridge: Any, out: Any,
-) -> None:  # fmt: skip
+    kind: Any, data: Any, indices: Any, indptr: Any, y: Any, offsets: Any, clients: Any, x: Any, ridge: Any, out: Any
+) -> None:
     for i in prange(clients.size):
-        own = rows[starts[clients[i]] : stops[clients[i]]]
+        own = choose_rows(offsets, clients[i], None, i)
         z = np.empty(own.size, dtype=np.float64)
         linear_forms_csr(data, indices, indptr, own, x, z)
         out[i] = mean_loss(kind, y, own, z) + ridge

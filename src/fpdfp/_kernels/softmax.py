@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import float64, int64, prange, uint64
 
-from fpdfp._kernels.glm import add_rows_dense, linear_forms_dense, start_with_ridge
+from fpdfp._kernels.glm import add_rows_dense, choose_rows, linear_forms_dense, start_with_ridge
 from fpdfp._kernels.jit import serial, threaded
 
 #: Dense rows that all classes go through while they are in the cache; a multiple of four, as the helpers take them.
@@ -118,31 +118,28 @@ def client_gradient_csr(
 
 @threaded
 def gradients_dense(
-    X: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any, l2: Any, out: Any
+    X: Any, y: Any, offsets: Any, clients: Any, draws: Any, x: Any, l2: Any, out: Any
 ) -> None:
     shared = x.shape[0] == 1
     for i in prange(clients.size):
-        own = rows[starts[clients[i]] : stops[clients[i]]]
+        own = choose_rows(offsets, clients[i], draws, i)
         client_gradient_dense(X, y, own, x[0] if shared else x[i], l2, out[i])
 
 
 @threaded
 def gradients_csr(
-    data: Any, indices: Any, indptr: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any, l2: Any,
-    out: Any,
-) -> None:  # fmt: skip
+    data: Any, indices: Any, indptr: Any, y: Any, offsets: Any, clients: Any, draws: Any, x: Any, l2: Any, out: Any
+) -> None:
     shared = x.shape[0] == 1
     for i in prange(clients.size):
-        own = rows[starts[clients[i]] : stops[clients[i]]]
+        own = choose_rows(offsets, clients[i], draws, i)
         client_gradient_csr(data, indices, indptr, y, own, x[0] if shared else x[i], l2, out[i])
 
 
 @threaded
-def values_dense(
-    X: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any, ridge: Any, out: Any
-) -> None:
+def values_dense(X: Any, y: Any, offsets: Any, clients: Any, x: Any, ridge: Any, out: Any) -> None:
     for i in prange(clients.size):
-        own = rows[starts[clients[i]] : stops[clients[i]]]
+        own = choose_rows(offsets, clients[i], None, i)
         z = np.empty((x.shape[0], BLOCK), dtype=np.float64)
         turned = np.empty((BLOCK, x.shape[0]), dtype=np.float64)
         total = 0.0
@@ -156,12 +153,11 @@ def values_dense(
 
 @threaded
 def values_csr(
-    data: Any, indices: Any, indptr: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any,
-    ridge: Any, out: Any,
-) -> None:  # fmt: skip
+    data: Any, indices: Any, indptr: Any, y: Any, offsets: Any, clients: Any, x: Any, ridge: Any, out: Any
+) -> None:
     columns = np.ascontiguousarray(x.T)
     for i in prange(clients.size):
-        own = rows[starts[clients[i]] : stops[clients[i]]]
+        own = choose_rows(offsets, clients[i], None, i)
         z = np.empty(x.shape[0], dtype=np.float64)
         total = 0.0
         for t in range(own.size):
