@@ -4,10 +4,10 @@ A client's loss is the mean over its rows of φ(z_j, y_j) with z_j = a_jᵀx, pl
 ``kind`` chooses φ: logistic, ``log(1 + exp(−y z))``, or squared, ``(z − y)²/2``. Gradients take the vector ``l2``,
 values the ridge itself, which all clients share.
 
-Rows are sorted by client: those of client i are ``offsets[i]:offsets[i + 1]``. ``draws`` is None where a client uses all of
-them. Otherwise it uses a random batch, and ``draws`` has what that is drawn from: the two words of the key, tag, round,
-the size of a batch, and the clients' numbers in the whole federation. ``x`` has one row that all clients share, or one
-row for each.
+Rows are sorted by client: those of client i are ``offsets[i]:offsets[i + 1]``. ``draws`` is None where a client uses all
+of them. Otherwise it uses a random batch, and ``draws`` has what that is drawn from: the two words of the key, tag,
+round, the size of a batch, and the clients' numbers in the whole federation. ``x`` has one row that all clients share,
+or one row for each.
 """
 
 from __future__ import annotations

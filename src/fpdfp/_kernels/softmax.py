@@ -117,9 +117,7 @@ def client_gradient_csr(
 
 
 @threaded
-def gradients_dense(
-    X: Any, y: Any, offsets: Any, clients: Any, draws: Any, x: Any, l2: Any, out: Any
-) -> None:
+def gradients_dense(X: Any, y: Any, offsets: Any, clients: Any, draws: Any, x: Any, l2: Any, out: Any) -> None:
     shared = x.shape[0] == 1
     for i in prange(clients.size):
         own = choose_rows(offsets, clients[i], draws, i)
