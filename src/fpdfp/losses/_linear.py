@@ -160,8 +160,8 @@ class LinearModel(Losses):
         """The kernels in their form for dense or for CSR rows, given the rows; looked up once, as rounds are short."""
         X, y, offsets, _ = self._rows
         form, rows = ("csr", (X.data, X.indices, X.indptr)) if self._rows.sparse else ("dense", (X,))
-        names = ("values", "gradients")
-        return {name: functools.partial(self._kernel(f"{name}_{form}"), *rows, y, offsets) for name in names}
+        given = *rows, y, np.arange(len(y)), offsets
+        return {name: functools.partial(self._kernel(f"{name}_{form}"), *given) for name in ("values", "gradients")}
 
     def _kernel(self, name: str) -> Callable[..., None]:
         """Return the kernel of this name."""
