@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fpdfp
+from fpdfp import _progress
 from fpdfp.datasets import FeatureGraph, Moments, _glasso, as_graph, feature_graph, selection
 
 
@@ -150,6 +152,21 @@ def test_many_features_are_solved_in_seconds(capsys: pytest.CaptureFixture[str])
     assert again is not None
     again -= np.diag(np.diag(again))
     np.testing.assert_allclose(again / abs(again).max(), few, atol=0.02)
+
+
+def test_ctrl_c_ends_the_search_for_a_graph_and_its_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    update, bars = _progress.Bar.update, list[Any]()
+
+    def interrupt(bar: Any, done: int, objective: float, bits: int) -> None:
+        update(bar, done, objective, bits)
+        bars.append(bar._progress)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(_progress.Bar, "update", interrupt)
+    X = factors(400, 300, seed=1)
+    with pytest.raises(KeyboardInterrupt):
+        fpdfp.FederatedLogisticRegression(penalty="graph", progress=True).fit(X, X[:, 0] > 0)
+    assert [(bar.tasks[0].completed, bar.live.is_started) for bar in bars] == [(_glasso.LOOK, False)]
 
 
 def test_many_features_with_a_constant_one_are_shrunk() -> None:

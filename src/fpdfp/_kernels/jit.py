@@ -90,9 +90,9 @@ SMALL = 1 << 16
 def threaded(function: F) -> F:
     """Compile a loop over clients (``prange``) twice: for all threads, and for one. Called from Python alone.
 
-    What computes a client's result is compiled on its own and called by both, so its bits depend neither on who else is
-    in the batch nor on the number of threads. The version for one thread compiles in a third of the time, and is the
-    only one that small problems need.
+    Sums whose order the compiler may choose (``reduction``) are compiled on their own and called by both, so a client's
+    bits depend neither on who else is in the batch nor on the number of threads. The version for one thread compiles in
+    a third of the time, and is the only one that small problems need; ``alone`` of what is returned is that version.
     """
     alone = serial(_renamed(function, "alone"))
     together = numba.njit(cache=True, nogil=True, error_model="numpy", parallel=True)(function)
@@ -105,6 +105,7 @@ def threaded(function: F) -> F:
             _threads.start()
             together(*args)
 
+    call.alone = alone  # type: ignore[attr-defined]
     return cast(F, call)
 
 

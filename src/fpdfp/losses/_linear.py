@@ -126,7 +126,7 @@ class LinearModel(Losses):
         # A copy: kernels would be compiled once more for arrays that must not be written to.
         x = np.array(x, dtype=self.dtype, order="C")
         self.check(x, clients, shared=True)
-        self._kernels["values"](*self._whole, clients, x, self._ridge_at(x), out)
+        self._kernels["values"](clients, x, self._ridge_at(x), out)
         return out
 
     def _ridge_at(self, x: Array) -> float:
@@ -143,44 +143,25 @@ class LinearModel(Losses):
         self.check(points, clients)
         points = points.reshape(-1, *self.shape)
         out = np.empty((len(clients), *self.shape), dtype=self.dtype)
-        if batch_size is None:
-            self._kernels["gradients"](*self._whole, clients, points, self._ridge, out)
-        else:
-            drawn = self._draw_rows(clients, batch_size, checked_draws(draws, clients))
-            self._kernels["gradients"](*drawn, points, self._ridge, out)
+        drawn = None
+        if batch_size is not None:
+            seed, round_, names, _ = draws = checked_draws(draws, clients)
+            drawn = seed & 0xFFFFFFFF, seed >> 32, draws.tag(BATCH), round_, min(batch_size, self._most_rows), names
+        self._kernels["gradients"](clients, drawn, points, self._ridge, out)
         return out
-
-    @functools.cached_property
-    def _whole(self) -> tuple[IntArray, IntArray, IntArray]:
-        """The numbers of all rows, and where those of each client begin and end."""
-        offsets = self._rows.offsets
-        return np.arange(offsets[-1]), offsets[:-1], offsets[1:]
 
     @functools.cached_property
     def _most_rows(self) -> int:
         """How many rows the client with most has."""
         return int(self.sizes.max())
 
-    def _draw_rows(self, clients: IntArray, batch_size: int, draws: Draws) -> tuple[IntArray, ...]:
-        """Return the numbers of random rows of some clients, where those of each begin and end, and 0, 1, …."""
-        batch, count = min(batch_size, self._most_rows), len(clients)
-        rows, (starts, stops, order) = np.empty(batch * count, np.int64), np.empty((3, count), np.int64)
-        seed, round_, names, _ = draws
-        self._kernels["draw"](
-            seed & 0xFFFFFFFF, seed >> 32, draws.tag(BATCH), names, round_, self._rows.offsets, clients, batch, rows,
-            starts, stops, order,
-        )  # fmt: skip
-        return rows, starts, stops, order
-
     @functools.cached_property
     def _kernels(self) -> dict[str, Callable[..., None]]:
         """The kernels in their form for dense or for CSR rows, given the rows; looked up once, as rounds are short."""
-        from fpdfp._kernels.glm import draw_rows
-
-        X, y, _, _ = self._rows
+        X, y, offsets, _ = self._rows
         form, rows = ("csr", (X.data, X.indices, X.indptr)) if self._rows.sparse else ("dense", (X,))
-        forms = {name: functools.partial(self._kernel(f"{name}_{form}"), *rows, y) for name in ("values", "gradients")}
-        return forms | {"draw": draw_rows}
+        given = *rows, y, np.arange(len(y)), offsets
+        return {name: functools.partial(self._kernel(f"{name}_{form}"), *given) for name in ("values", "gradients")}
 
     def _kernel(self, name: str) -> Callable[..., None]:
         """Return the kernel of this name."""
