@@ -62,7 +62,7 @@ def registry() -> dict[type, Sendable]:
         methods.InnerSolve, methods.ChambollePock, methods.CondatVu, methods.ErrorFeedbackPDFP, methods.FPDFP,
         methods.FPDFPIdentity, methods.FastFedDualAvg, methods.FedADMM, methods.FedAvg, methods.FedDR,
         methods.FedDualAvg, methods.FedMiD, methods.FedPAQ, methods.FedProx, methods.FedSGD,
-        methods.PDFP, methods.RandProx, methods.SPDFP, methods.Scaffold, methods.ShiftedPDFP,
+        methods.PDFP, methods.RandProx, methods.SPDFP, methods.Scaffold, methods.ShiftedPDFP, methods.StatelessPDFP,
         *algorithms(), precondition.QuantizedMoments, Exact, Announced, Place, Job,
     )  # fmt: skip
     return {kind: by_fields(kind) for kind in fields} | {
