@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         RandProx,
         Scaffold,
         ShiftedPDFP,
+        StatelessPDFP,
     )
     from fpdfp.problem import Certificate, Problem, Residual
     from fpdfp.reference import Reference, reference_solution
@@ -92,6 +93,7 @@ __all__ = [
     "RunOptions",
     "Scaffold",
     "ShiftedPDFP",
+    "StatelessPDFP",
     "compress",
     "ct",
     "datasets",
@@ -122,7 +124,7 @@ __getattr__ = attach(
         "estimators": "FederatedLinearRegression FederatedLogisticRegression",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP RandProx SPDFP SVRGPDFP "
-        "Scaffold ShiftedPDFP",
+        "Scaffold ShiftedPDFP StatelessPDFP",
         "problem": "Certificate Problem Residual",
         "reference": "Reference reference_solution",
     },

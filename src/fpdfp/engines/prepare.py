@@ -20,8 +20,9 @@ from fpdfp.engines.options import RunOptions
 from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.traffic import Meter
 from fpdfp.errors import ArgumentError, ArgumentTypeError, StepTooLargeWarning
-from fpdfp.methods.base import Agreeing, Algorithm, Facts, Method
+from fpdfp.methods.base import Agreeing, Algorithm, Facts, Method, Remembering
 from fpdfp.methods.shifted import ShiftedPDFP
+from fpdfp.methods.stateless import StatelessPDFP
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.agreement import Agreement, Exchange
 from fpdfp.precondition.cost import Circumstances
@@ -95,6 +96,11 @@ def prepare(problem: Problem, method: Method | None, options: RunOptions) -> Pre
             name = type(choices.method).__name__
             raise ArgumentError("losses", f"must have Lipschitz continuous gradients for {name}")
         algorithm = choices.method.prepare(facts)
+    if options.stateless and isinstance(algorithm, Remembering):
+        name = type(choices.method).__name__
+        raise ArgumentError(
+            "stateless", f"must be False for {name}, whose clients remember something; see StatelessPDFP"
+        )
     warn_of_step(choices.method, algorithm.step, facts, options.rounds)
     return Prepared(problem, choices, facts, algorithm, meter)
 
@@ -106,12 +112,16 @@ def choose(problem: Problem, method: Method | None, options: RunOptions) -> Choi
     """
     compressor, downlink = options.compressor, options.downlink
     levels = LEVELS_OF_SHORT if problem.linop.size_in <= SHORT else LEVELS
+    if options.stateless:  # rounding adds to a noise that does not vanish
+        levels = LEVELS_DOWN
     if compressor == "auto":
         compressor = QSGD(levels, norm="max") if method is None else None
     if downlink == "auto":
-        downlink = QSGD(LEVELS_DOWN, norm="max") if method is None else None
+        downlink = QSGD(LEVELS_DOWN, norm="max") if method is None and not options.stateless else None
+    if downlink is not None and options.stateless:
+        raise ArgumentError("downlink", "must be None with stateless=True: differences refer to what clients have kept")
     if method is None:
-        method = ShiftedPDFP(preconditioner="auto")
+        method = StatelessPDFP(preconditioner="auto") if options.stateless else ShiftedPDFP(preconditioner="auto")
     name = type(method).__name__
     if isinstance(problem.losses, RemoteLosses) and not method.traits.restorable:
         raise ArgumentError(

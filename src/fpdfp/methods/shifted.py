@@ -27,6 +27,17 @@ from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 
 
+def check_preconditioner(given: Wanted) -> None:
+    """Refuse what is no preconditioner, and no way to find one."""
+    if isinstance(given, str):
+        _checks.choice("preconditioner", given, exchange.KINDS)
+    elif not isinstance(given, Preconditioner | QuantizedMoments | None):
+        raise TypeError(
+            f"preconditioner must be one of {', '.join(map(repr, exchange.KINDS))}, one of fpdfp.precondition or None, "
+            f"got {_checks.kind(given)}"
+        )
+
+
 class ShiftedState(NamedTuple):
     """The iterate, the point where gradients are taken, the dual, and the mean of the clients' shifts.
 
@@ -187,13 +198,7 @@ class ShiftedPDFP(Method):
         if self.dual_steps is not None:
             object.__setattr__(self, "dual_steps", _checks.integer("dual_steps", self.dual_steps, at_least=1))
         object.__setattr__(self, "momentum", _checks.flag("momentum", self.momentum))
-        if isinstance(self.preconditioner, str):
-            _checks.choice("preconditioner", self.preconditioner, exchange.KINDS)
-        elif not isinstance(self.preconditioner, Preconditioner | QuantizedMoments | None):
-            raise TypeError(
-                f"preconditioner must be one of {', '.join(map(repr, exchange.KINDS))}, one of fpdfp.precondition or "
-                f"None, got {_checks.kind(self.preconditioner)}"
-            )
+        check_preconditioner(self.preconditioner)
         if self.shift_step != 0:  # 0 is for gradients that are sent as they are
             self._check_share("shift_step")
         self._check_share("refresh")
