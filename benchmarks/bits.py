@@ -46,7 +46,7 @@ RIVALS: dict[str, Callable[[Any], Any]] = {
     "FPDFP": fpdfp.FPDFP,
     "FedPAQ (∂)": lambda step: fpdfp.FedPAQ(step, LOCAL_STEPS, penalty="subgradient"),
     "FedProx (∂)": lambda step: fpdfp.FedProx(0.1, step, LOCAL_STEPS, penalty="subgradient"),
-    "FedMiD": lambda step: fpdfp.FedMiD(step, LOCAL_STEPS, inner=INNER),
+    "FedMiD": lambda step: fpdfp.FedMiD(step, LOCAL_STEPS, server_prox=True, inner=INNER),
     "FedDualAvg": lambda step: fpdfp.FedDualAvg(step, LOCAL_STEPS, inner=INNER),
 }
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "bits.md"

@@ -24,7 +24,7 @@ from benchmarks._problems import DATA, N, Setting
 from fpdfp.declarative import pool
 
 SPLITS = ("iid", "dirichlet 10", "dirichlet 1", "dirichlet 0.3", "dirichlet 0.1", "label")
-RIVALS = ("SCAFFOLD (∂), τ = 5", "FedDR")
+RIVALS = ("RandProx", "SCAFFOLD (∂), τ = 5", "FedDR")
 TARGETS = (1e-2, 1e-3)
 SEEDS = (1, 2, 3)
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "heterogeneity.md"
