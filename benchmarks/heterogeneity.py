@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/output"))
     parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--rounds", type=_tuning.positive, default=500)
+    parser.add_argument("--rounds", type=_tuning.positive, default=250)
     parser.add_argument("--jobs", type=_tuning.positive, default=None, help="processes; by default one for each core")
     parser.add_argument("--rivals", nargs="*", choices=list(CONTENDERS), default=list(RIVALS), metavar="METHOD")
     parser.add_argument("--splits", nargs="+", choices=SPLITS, default=list(SPLITS), metavar="SPLIT")
