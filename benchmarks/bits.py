@@ -293,10 +293,10 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 
 INTRODUCTION = """# All bits to an accuracy
 
-Made by `python -m benchmarks.bits{options}`, whose help says what is run; rivals have at most {rounds:,} rounds. Bits are
-all that clients and server send, up and down, facts and what is sent once for a preconditioner included; medians over
-seeds, and ranges. "automatic" is `fpdfp.solve` that is told its target (`accuracy=`); the best rival is that of the
-fewest bits among {rivals}, each with its best setting for that accuracy.
+Made by `python -m benchmarks.bits{options}`, whose help says what is run; rivals have at most {rounds:,} rounds.
+Bits are all that clients and server send, up and down, facts and what is sent once for a preconditioner included;
+medians over seeds, and ranges. "automatic" is `fpdfp.solve` that is told its target (`accuracy=`); the best rival is
+that of the fewest bits among {rivals}, each with its best setting for that accuracy.
 """
 
 
