@@ -14,6 +14,7 @@ dealing by the one rule of `benchmarks/_tuning.py`, and run with three other see
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -45,16 +46,18 @@ def differ(where: Setting) -> tuple[float, float]:
 
 INTRODUCTION = """# Clients that differ
 
-Made by `python -m benchmarks.heterogeneity`, whose help says what is run and how it is tuned: graph-guided logistic
-regression on {name}, N = {clients} clients, n = {n} in a round, at most {rounds:,} rounds, the same rows dealt out in
-{ways} ways. Rounds (the median of {seeds} seeds, and their range) · bits up and down together, all that is sent once
-included.
+Made by `python -m benchmarks.heterogeneity{options}`, whose help says what is run and how it is
+tuned: graph-guided logistic regression on {name}, N = {clients} clients, n = {n} in a round, at most {rounds:,} rounds,
+the same rows dealt out in {ways} ways. Rounds (the median of {seeds} seeds, and their range) · bits up and down
+together, all that is sent once included.
 """
 
 
-def page(name: str, facts: dict[str, tuple[float, float]], results: Results, rounds: int) -> str:
+def page(name: str, facts: dict[str, tuple[float, float]], results: Results, rounds: int, options: str) -> str:
     """Write the page."""
-    words = INTRODUCTION.format(name=name, clients=N, n=PER_ROUND, rounds=rounds, seeds=len(SEEDS), ways=len(facts))
+    words = INTRODUCTION.format(
+        name=name, clients=N, n=PER_ROUND, rounds=rounds, seeds=len(SEEDS), ways=len(facts), options=options
+    )
     parts = [words, "How much they differ:\n"]
     header = ["rows", "largest client over the mean", "spread of ∇f_i(0) over ‖∇f(0)‖"]
     parts.append(_contenders.markdown(header, [[s, f"{a:.1f}", f"{b:.2f}"] for s, (a, b) in facts.items()]))
@@ -107,7 +110,8 @@ def main() -> None:
     except KeyboardInterrupt:
         raise SystemExit(f"interrupted; what is done is in {arguments.output}, and the same command goes on") from None
     name = _contenders.setting(arguments.data, "iid").name
-    arguments.page.write_text(page(name, facts, results, arguments.rounds))
+    given = "" if tuple(arguments.rivals) == RIVALS else " ".join([" --rivals", *map(shlex.quote, arguments.rivals)])
+    arguments.page.write_text(page(name, facts, results, arguments.rounds, given))
     _tools.finish({"problem": name, "page": str(arguments.page)})
 
 
