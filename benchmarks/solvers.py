@@ -3,9 +3,9 @@
     python -m benchmarks.solvers
 
 Two problems on the training rows of a9a (in --data, $FPDFP_DATA or ../shared/data; breast-cancer data of scikit-learn
-where it is not there): the graph-guided one of the paper, by cvxpy with Clarabel and by `fpdfp.reference_solution`; and
+where it is not there): the graph-guided one of the paper, by cvxpy with Clarabel and by `fpdfp.minimize`; and
 l1-penalised logistic regression (B = I, α = 1e-4), by scikit-learn's LogisticRegression with SAGA, by
-`fpdfp.reference_solution`, and by `fpdfp.solve` with nothing given, among 100 clients in this process.
+`fpdfp.minimize`, and by `fpdfp.solve` with nothing given, among 100 clients in this process.
 
 Each solver has its objective evaluated by the same function. A solver that is told a tolerance or a number of steps
 gets the smallest of a ladder with which it comes within a relative 1e-6 of the optimum; what is timed is that run
@@ -78,10 +78,10 @@ def clarabel(where: BuiltRows, verbose: bool) -> Any:
 
 def graph_guided(where: BuiltRows, verbose: bool) -> tuple[dict[str, Timed], float]:
     problem = where.problem  # among 100 clients, whose gradients are computed by all threads
-    fpdfp.reference_solution(problem, tol=1e-2)  # compiles
-    ours = timed(lambda: fpdfp.reference_solution(problem, tol=1e-9).x, problem, "tol 1e-09, certified")
+    fpdfp.minimize(problem, tol=1e-2)  # compiles
+    ours = timed(lambda: fpdfp.minimize(problem, tol=1e-9).x, problem, "tol 1e-09, certified")
     theirs = timed(lambda: clarabel(where, verbose), problem, "as it comes")
-    return {"cvxpy, Clarabel": theirs, "fpdfp.reference_solution": ours}, theirs.seconds / ours.seconds
+    return {"cvxpy, Clarabel": theirs, "fpdfp.minimize": ours}, theirs.seconds / ours.seconds
 
 
 def saga(where: BuiltRows, steps: int) -> Any:
@@ -99,20 +99,20 @@ def lasso(where: BuiltRows) -> tuple[dict[str, Timed], dict[str, float]]:
     problem = fpdfp.Problem(fpdfp.losses.Logistic(where.features, where.labels), penalty)
     losses = fpdfp.losses.Logistic(where.features, where.labels, clients=owner)
     federated = fpdfp.Problem(losses, penalty, weights="samples")
-    best = fpdfp.reference_solution(problem, tol=1e-9).objective
+    best = fpdfp.minimize(problem, tol=1e-9).objective
 
     def simulated(rounds: int) -> Any:
         return fpdfp.solve(federated, rounds=int(rounds), evaluate_every=int(rounds)).x
 
     def certified(tol: float) -> Any:
-        return fpdfp.reference_solution(problem, tol=tol).x
+        return fpdfp.minimize(problem, tol=tol).x
 
     simulated(2)
     found = {
         "scikit-learn, SAGA": least_effort(
             (10, 20, 50, 100, 200, 500, 1000, 2000, 5000), lambda steps: saga(where, steps), problem, best, "max_iter"
         ),
-        "fpdfp.reference_solution": least_effort(10.0 ** -np.arange(2, 10), certified, problem, best, "tol"),
+        "fpdfp.minimize": least_effort(10.0 ** -np.arange(2, 10), certified, problem, best, "tol"),
         "fpdfp.solve, 100 clients": least_effort(range(10, 500, 5), simulated, problem, best, "rounds"),
     }
     peer = found["scikit-learn, SAGA"].seconds
@@ -142,7 +142,7 @@ def main() -> None:
     _tools.finish({
         "data": name,
         "clarabel_over_reference": round(ratio, 1),
-        "saga_over_reference": round(ratios["fpdfp.reference_solution"], 2),
+        "saga_over_reference": round(ratios["fpdfp.minimize"], 2),
         "saga_over_solve": round(ratios["fpdfp.solve, 100 clients"], 2),
         "seconds": {
             title: {key: round(one.seconds, 3) for key, one in found.items()}

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
         Scaffold,
         ShiftedPDFP,
     )
+    from fpdfp.pooled.solver import Minimum, minimize
     from fpdfp.problem import Certificate, Problem, Residual
-    from fpdfp.reference import Reference, reference_solution
 
 __version__ = "0.1.0"
 
@@ -82,10 +82,10 @@ __all__ = [
     "FederatedLogisticRegression",
     "History",
     "InnerSolve",
+    "Minimum",
     "NewtonPDFP",
     "Problem",
     "RandProx",
-    "Reference",
     "Residual",
     "Result",
     "Run",
@@ -102,9 +102,9 @@ __all__ = [
     "loggers",
     "losses",
     "methods",
+    "minimize",
     "penalties",
     "precondition",
-    "reference_solution",
     "report",
     "rng",
     "runs",
@@ -116,7 +116,7 @@ __getattr__ = attach(
     __name__,
     {
         "": "compress ct datasets engines errors estimators linops loggers losses methods penalties precondition "
-        "problem reference report rng runs steps",
+        "problem report rng runs steps",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
         "estimators": "FederatedLinearRegression FederatedLogisticRegression",
@@ -124,7 +124,7 @@ __getattr__ = attach(
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP RandProx SPDFP SVRGPDFP "
         "Scaffold ShiftedPDFP",
         "problem": "Certificate Problem Residual",
-        "reference": "Reference reference_solution",
+        "pooled.solver": "Minimum minimize",
     },
 )
 

@@ -168,7 +168,7 @@ def measure(
 
     ``penalty`` is what the method uses instead of the right one; ``done`` is called after each seed.
     """
-    best = fpdfp.reference_solution(problem(full_row_rank), tol=1e-13)
+    best = fpdfp.minimize(problem(full_row_rank), tol=1e-13)
     given = problem(full_row_rank, penalty)
     distances = np.empty((2, seeds, rounds + 1))
     distances[0, :, 0], distances[1, :, 0] = np.sum(best.x**2), np.sum(best.v**2)
