@@ -20,8 +20,8 @@ from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.errors import AccuracyWarning
 from fpdfp.pooled import lagrangian
-from fpdfp.pooled.quadratic import Blocks
-from fpdfp.pooled.working_set import WorkingSets, find_blocks, find_start
+from fpdfp.pooled.fit import Found
+from fpdfp.pooled.working_set import find_blocks, solve_blocks
 from fpdfp.problem import Certificate, Problem
 
 #: Up to this size of x matrix products are computed by one thread.
@@ -131,23 +131,18 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
 
 def _solve(problem: Problem, tol: float, x: Array | None) -> lagrangian.Found:
     """Solve in the way that suits the problem."""
-    found = None
     blocks = find_blocks(problem)
-    if blocks is not None:
-        found = _solve_blocks(problem, blocks, tol, x)
-        if found is not None and found.error <= max(tol, DOUBTFUL):
-            return found
+    fast = None if blocks is None else solve_blocks(problem, blocks, tol, x)
+    found = None if fast is None else _certify(problem, fast)
+    if found is not None and found.error <= max(tol, DOUBTFUL):
+        return found
     start = np.zeros(problem.model.shape, problem.model.dtype) if x is None else x
     other = lagrangian.AugmentedLagrangian(problem, tol).solve(start)
     return other if found is None or other.error < found.error else found
 
 
-def _solve_blocks(problem: Problem, blocks: Blocks, tol: float, x: Array | None) -> lagrangian.Found | None:
-    """Solve by working sets; None where too many coordinates are not 0."""
-    found = WorkingSets(problem, blocks, tol).solve(find_start(problem, blocks) if x is None else x)
-    if found is None:
-        return None
-
+def _certify(problem: Problem, found: Found) -> lagrangian.Found:
+    """Return what was found with its certificate."""
     x, v = found.x.astype(problem.model.dtype), found.bound.v.astype(problem.model.dtype)
     gap = found.bound.gap if np.isfinite(found.bound.gap) else None
     residual = problem.residual(x, v, gradient=found.gradient, step=found.step)

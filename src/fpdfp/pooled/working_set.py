@@ -20,52 +20,20 @@ from typing import NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
-from fpdfp.bounds import Bound, Search
-from fpdfp.losses._duals import EPS, RowDuals
+from fpdfp.bounds import Bound
 from fpdfp.losses._single import SingleForm
 from fpdfp.penalties import L1, GroupL12, Zero
-from fpdfp.pooled.data import Columns
+from fpdfp.pooled.data import TINY, Columns
+from fpdfp.pooled.fit import START_TOL, Curvature, Fit, Found, Point, find_start
 from fpdfp.pooled.quadratic import Blocks, Quadratic
 from fpdfp.problem import Problem
 
 #: Up to so many coordinates all are worked on. Else at first so many blocks, and never more coordinates than the last.
 ALL, FEW, MOST = 160, 64, 3000
-#: Steps in all, on one working set, and rounds without progress.
-MAX_STEPS, MAX_INNER, PATIENCE = 400, 12, 6
-#: How much the second derivatives may have changed since the Hessian was computed, in the mean.
-STALE = 0.1
-#: By how much a step must shrink what the next one can do; else the Hessian is computed again, or from more rows.
-SLOW = 0.1
-#: The Hessian is that of SHARE·n/p of the n rows, p the coordinates worked on, which takes about as long as two
-#: products with the data, and of at least OVER·p rows.
-SHARE, OVER = 60, 30
-#: From so many coordinates on, the Hessian of dense rows is at first computed in float32.
-SINGLE = 64
-#: What rounding does to a sum, relative to its terms, and to a sum of squares of gradients.
-ROUNDING, TINY = 1e-14, 1e-300
-#: Shortenings of a step.
-HALVINGS = 30
-#: From LARGE times as many rows on, so many rows, or so many for each coordinate worked on at least, give a start: they
-#: determine the solution up to about this part of the objective. So many steps are taken at most.
-LARGE, START_ROWS, START_OVER, START_TOL, MAX_ROUGH = 4, 10_000, 50, 1e-3, 15
+#: Steps in all, with a part of the rows, on one working set, and rounds without progress.
+MAX_STEPS, MAX_ROUGH, MAX_INNER, PATIENCE = 400, 15, 12, 6
 #: Screening waits for a duality gap of this part of the objective.
 SCREEN = 0.3
-
-
-class Found(NamedTuple):
-    """Where the steps ended, and what is known there.
-
-    F, the bound of F − F* and what it is compared with, ∇f, one over a bound of its Lipschitz constant, and the number
-    of steps.
-    """
-
-    x: Array
-    objective: float
-    bound: Bound
-    scale: float
-    gradient: Array
-    step: float
-    steps: int
 
 
 class Live(NamedTuple):
@@ -78,21 +46,13 @@ class Live(NamedTuple):
 
 @dataclasses.dataclass
 class Set:
-    """A working set: which blocks of the live ones, these blocks, their columns, and the model of f on them.
-
-    The Hessian is that of every ``stride``-th row, in float32 if ``single``.
-    """
+    """A working set: which blocks of the live ones, these blocks, their columns, and the model of f on them."""
 
     chosen: IntArray
     blocks: Blocks
     data: Columns
-    stride: int
-    single: bool
+    curvature: Curvature
     quadratic: Quadratic | None = None
-    #: The second derivatives with which the Hessian was computed, and what the last step promised.
-    curvatures: Array | None = None
-    promised: float = np.inf
-    slow: bool = False
 
 
 def find_blocks(problem: Problem) -> Blocks | None:
@@ -110,147 +70,111 @@ def find_blocks(problem: Problem) -> Blocks | None:
     return None
 
 
-def find_start(problem: Problem, blocks: Blocks) -> Array:
-    """Return the solution of a part of the rows where there are many, else zero."""
-    losses = problem.losses
-    rows, count = int(losses.sizes.sum()), len(blocks.coordinates)
-    stride = rows // max(START_ROWS, START_OVER * min(count, ALL))
-    zero = np.zeros(count)
-    if stride < LARGE or losses.form == "quadratic":
-        return zero
-    found = WorkingSets(problem, blocks, START_TOL, stride).solve(zero)
-    return zero if found is None else found.x
+def solve_blocks(problem: Problem, blocks: Blocks, tol: float, x: Array | None) -> Found | None:
+    """Return the best point found; None where too many coordinates are not 0 for this way."""
+    if x is None:
+        x = find_start(problem, ALL, lambda fit, start: WorkingSets(fit, blocks, START_TOL).solve(start))
+    return WorkingSets(Fit(problem), blocks, tol).solve(x)
 
 
 class WorkingSets:
-    """Solves one problem; with a stride, that of every so many-th row, to find a good start."""
+    """Solves one problem."""
 
-    def __init__(self, problem: Problem, blocks: Blocks, tol: float, stride: int = 1) -> None:
-        assert isinstance(problem.losses, SingleForm)
-        self.problem, self.losses, self.blocks, self.tol = problem, problem.losses, blocks, tol
-        X, y, _, _ = self.losses._rows
-        self.rough = stride > 1
-        self.y = y[::stride].astype(np.float64, copy=False)
-        weights = self.losses._row_weights(problem.weights)
-        self.c = weights[::stride]
-        if self.rough:
-            self.c = self.c * (weights.sum() / self.c.sum())
-        self.ridge = float(problem.weights.sum()) * self.losses._ridge
-        #: Σ_j c_j a_jk² of each coordinate.
-        self.squares = self.losses._column_squares(problem.weights)
-        self.whole = Live(blocks, Columns(X[::stride]), blocks.coordinates)
+    def __init__(self, fit: Fit, blocks: Blocks, tol: float) -> None:
+        self.fit, self.blocks, self.tol = fit, blocks, tol
+        self.whole = Live(blocks, fit.data, blocks.coordinates)
         self.live = self.whole
         self.set: Set | None = None
         self.steps = 0
-        self.least = EPS * self.evaluate(np.zeros(len(self.ridge)), np.zeros(len(self.y)))
 
     def solve(self, x: Array) -> Found | None:
         """Return the best point found; None where too many coordinates are not 0 for this way."""
-        x = x.astype(np.float64)
-        forms, exact = self.whole.data.times(x), True
-        value = self.evaluate(x, forms)
-        goal, least, stalled, nearest = self.tol, np.inf, 0, x
+        fit = self.fit
+        point, exact = fit.at(x.astype(np.float64)), True
+        goal, least, stalled, nearest = self.tol, np.inf, 0, point.x
         best: Found | None = None
         while True:
             live = self.live
-            slope = live.data.back(self.slopes(forms))
-            gradient = self.sort(x, slope)
-            error = self.estimate_gap(live.blocks, x, gradient, value)
+            slope = live.data.back(fit.slopes(point.forms))
+            gradient = self.sort(point.x, slope)
+            error = self.estimate_gap(live.blocks, point, gradient)
             stalled = 0 if error < 0.5 * least else stalled + 1
             if error < least:
-                least, nearest = error, x
-            close = error <= goal * self.scale(value)
+                least, nearest = error, point.x
+            close = error <= goal * fit.scale(point.value)
             over = self.steps >= MAX_STEPS or stalled > PATIENCE
-            if self.rough and (close or over or self.steps >= MAX_ROUGH):
-                return self.conclude(x, value, slope, Bound(np.inf, -slope))
+            if fit.rough and (close or over or self.steps >= MAX_ROUGH):
+                return fit.conclude(point, self.fill(slope), Bound(np.inf, -slope), self.steps)
             if close or over:
                 if not (exact and live is self.whole):
-                    x = nearest if over else x
                     # What was left out, and what many steps have added up, is looked at before anything is claimed.
                     self.live, self.set = self.whole, self.set if live is self.whole else None
-                    x = x.astype(self.problem.model.dtype).astype(np.float64)
-                    forms, exact = self.whole.data.times(x), True
-                    value, least = self.evaluate(x, forms), 2.0 * least
+                    x = nearest if over else point.x
+                    point, exact = fit.at(x.astype(fit.losses.dtype).astype(np.float64)), True
+                    least *= 2.0
                     continue
-                found = self.conclude(x, value, slope, self.bound(x, forms, slope))
+                found = fit.conclude(point, slope, self.bound(point, slope), self.steps)
                 if best is None or found.bound.gap < best.bound.gap:
                     best = found
                 if found.bound.gap <= self.tol * found.scale or over:
                     return best
                 goal *= 0.1
-            elif not self.rough and error <= SCREEN * value and self.screen(x, forms, slope):
+            elif not fit.rough and error <= SCREEN * point.value and self.screen(point, slope):
                 continue
-            if not self.choose(x, gradient):
+            if not self.choose(point.x, gradient):
                 return None
-            x, forms, value = self.descend(x, forms, value, gradient, max(0.3 * goal * value, 0.1 * error))
-            exact = False
-
-    def conclude(self, x: Array, value: float, slope: Array, bound: Bound) -> Found:
-        """Return what was found at a point."""
-        lipschitz = self.losses.curvature * float(self.squares.sum()) + float(self.ridge.max())
-        step = 1.0 / lipschitz if lipschitz > 0 else 1.0
-        return Found(x, value, bound, self.scale(value), slope + self.ridge * x, step, self.steps)
-
-    def scale(self, value: float) -> float:
-        """Return what gaps are compared with, as certificates do."""
-        return max(abs(value), self.least, TINY)
-
-    def slopes(self, forms: Array) -> Array:
-        """Return the derivative of f in the linear form of each row."""
-        slopes: Array = self.c * self.losses._slopes(forms, self.y)
-        return slopes
+            point, exact = self.descend(point, gradient, max(0.3 * goal * point.value, 0.1 * error)), False
 
     def sort(self, x: Array, slope: Array) -> Array:
         """Return the gradient of f on the live blocks, sorted by block."""
         coordinates = self.live.blocks.coordinates
-        gradient: Array = slope[self.live.place] + self.ridge[coordinates] * x[coordinates]
+        gradient: Array = slope[self.live.place] + self.fit.ridge[coordinates] * x[coordinates]
         return gradient
 
-    def evaluate(self, x: Array, forms: Array) -> float:
-        """Return F."""
-        smooth = float(self.c @ self.losses._phi(forms, self.y)) + 0.5 * float((self.ridge * x) @ x)
-        return smooth + self.blocks.value(x[self.blocks.coordinates])
+    def fill(self, slope: Array) -> Array:
+        """Return the gradient of f without its ridge, with 0 for what screening left out."""
+        if self.live is self.whole:
+            return slope
+        whole = np.zeros(len(self.fit.ridge))
+        whole[self.live.blocks.coordinates] = slope
+        return whole
 
-    def estimate_gap(self, blocks: Blocks, x: Array, gradient: Array, value: float) -> float:
+    def estimate_gap(self, blocks: Blocks, point: Point, gradient: Array) -> float:
         """Return about what the duality gap will be, from the optimality conditions of some blocks."""
-        own = x[blocks.coordinates]
+        own, ridges = point.x[blocks.coordinates], self.fit.ridge[blocks.coordinates]
         residuals, norms = blocks.residuals(own, gradient), blocks.norms(own)
         seen = blocks.weights > 0
-        ridge = np.minimum.reduceat(self.ridge[blocks.coordinates], blocks.starts[:-1])
-        squares = np.add.reduceat(self.squares[blocks.coordinates], blocks.starts[:-1])
-        curved = np.maximum(ridge, np.where(seen, 0.0, ridge + self.losses.curvature * squares))
+        ridge = np.minimum.reduceat(ridges, blocks.starts[:-1])
+        squares = np.add.reduceat(self.fit.squares[blocks.coordinates], blocks.starts[:-1])
+        curved = np.maximum(ridge, np.where(seen, 0.0, ridge + self.fit.losses.curvature * squares))
         quadratic = residuals**2 / np.where(curved > 0, 2.0 * curved, 1.0)
         # Without curvature the dual point is scaled until it is feasible.
         free = (curved == 0) & (norms == 0)
         excess = float((residuals / (blocks.weights + residuals + TINY))[free & seen].max(initial=0.0))
         along = np.where(seen, norms * residuals, 0.0)
-        return float(along.sum()) + float(np.where(seen & (norms > 0) | free, 0.0, quadratic).sum()) + excess * value
+        return (
+            float(along.sum()) + float(np.where(seen & (norms > 0) | free, 0.0, quadratic).sum()) + excess * point.value
+        )
 
-    def bound(self, x: Array, forms: Array, slope: Array) -> Bound:
-        """Return the bound of F(x) − F*; coordinates that screening left out count as 0."""
-        whole = slope
-        if self.live is not self.whole:
-            whole = np.zeros(len(x))
-            whole[self.live.blocks.coordinates] = slope
-        problem = self.problem
-        duals = RowDuals(self.losses, x, problem.weights, forms, whole)
-        search = Search(problem.model, problem._feasibility, duals, x, x, x)
-        nearest = problem.penalty.conjugate_prox(-(whole + self.ridge * x), 1.0)
-        return search.best([nearest], 0, thorough=False)
+    def bound(self, point: Point, slope: Array) -> Bound:
+        """Return the bound of F(x) − F*; without what screening left out, which has the same F*."""
+        whole = self.fill(slope)
+        nearest = self.fit.problem.penalty.conjugate_prox(-(whole + self.fit.ridge * point.x), 1.0)
+        return self.fit.bound(point, whole, nearest)
 
-    def screen(self, x: Array, forms: Array, slope: Array) -> bool:
+    def screen(self, point: Point, slope: Array) -> bool:
         """Leave out blocks that are 0 at every solution, once they are half of what is left; return whether it did."""
         live = self.live
         if len(live.blocks.coordinates) <= ALL:
             return False
-        bound = self.bound(x, forms, slope)
+        bound = self.bound(point, slope)
         if not np.isfinite(bound.gap) or bound.q is None:
             return False
         coordinates = live.blocks.coordinates
-        radius = np.sqrt(2.0 * self.losses.curvature * bound.gap)
-        reach = radius * np.sqrt(np.add.reduceat(self.squares[coordinates], live.blocks.starts[:-1]))
+        radius = np.sqrt(2.0 * self.fit.losses.curvature * bound.gap)
+        reach = radius * np.sqrt(np.add.reduceat(self.fit.squares[coordinates], live.blocks.starts[:-1]))
         norms = live.blocks.norms(bound.q[coordinates])
-        kept = np.flatnonzero((norms + reach >= live.blocks.weights) | (live.blocks.norms(x[coordinates]) > 0))
+        kept = np.flatnonzero((norms + reach >= live.blocks.weights) | (live.blocks.norms(point.x[coordinates]) > 0))
         if 2 * len(kept) > len(norms):
             return False
         blocks = live.blocks.select(kept)
@@ -271,7 +195,7 @@ class WorkingSets:
         else:
             room = max(FEW, 2 * int(needed.sum()))
             if len(violated) > room:
-                squares = np.add.reduceat(self.squares[blocks.coordinates], blocks.starts[:-1])[violated]
+                squares = np.add.reduceat(self.fit.squares[blocks.coordinates], blocks.starts[:-1])[violated]
                 gains = residuals[violated] ** 2 / np.maximum(squares, TINY)
                 violated = violated[np.argpartition(gains, -room)[-room:]]
             wanted = needed.copy()
@@ -282,76 +206,33 @@ class WorkingSets:
         if self.set is not None and np.isin(chosen, self.set.chosen).all():
             return True
         own_blocks = blocks.select(chosen)
-        rows, p = live.data.X.shape[0], len(own_blocks.coordinates)
-        if p > MOST:
+        if len(own_blocks.coordinates) > MOST:
             return False
-        place = live.place[_positions(blocks, chosen)]
-        # Sparse rows are cheap, and a part of them may miss a rare feature.
-        stride = 1 if live.data.sparse else max(1, rows // max(SHARE * rows // p, OVER * p))
-        single = not live.data.sparse and p >= SINGLE and rows >= 4 * p
-        self.set = Set(chosen, own_blocks, live.data.select(place), stride, single)
+        columns = live.data.select(live.place[_positions(blocks, chosen)])
+        self.set = Set(chosen, own_blocks, columns, Curvature(self.fit, columns, own_blocks.coordinates))
         return True
 
-    def descend(
-        self, x: Array, forms: Array, value: float, gradient: Array, accuracy: float
-    ) -> tuple[Array, Array, float]:
-        """Take steps on the working set until its part of the error is small; return x, the linear forms and F."""
-        working = self.set
+    def descend(self, point: Point, gradient: Array, accuracy: float) -> Point:
+        """Take steps on the working set until its part of the error is small."""
+        fit, working = self.fit, self.set
         assert working is not None
-        blocks, data = working.blocks, working.data
-        coordinates = blocks.coordinates
-        ridge, slope = self.ridge[coordinates], gradient[_positions(self.live.blocks, working.chosen)]
+        blocks, data, coordinates = working.blocks, working.data, working.blocks.coordinates
+        slope = gradient[_positions(self.live.blocks, working.chosen)]
         for _ in range(MAX_INNER):
             self.steps += 1
-            own = x[coordinates]
-            target = self.model(working, forms, ridge).minimise(own, slope)
+            if working.curvature.move(point.forms) or working.quadratic is None:
+                working.quadratic = Quadratic(working.curvature.hessian, blocks)
+            own = point.x[coordinates]
+            target = working.quadratic.minimise(own, slope)
             promised = float(slope @ (target - own)) + blocks.value(target) - blocks.value(own)
-            share, x, forms, value = self.search_line(x, forms, value, working, target, min(promised, 0.0))
-            working.slow = -promised > SLOW * working.promised or share < 1.0
-            working.promised = -promised
+            share, point = fit.search_line(point, data, coordinates, target, promised)
+            working.curvature.judge(promised, share)
             if share == 0.0 or len(working.chosen) == len(self.live.blocks.weights):
                 break
-            slope = data.back(self.slopes(forms)) + ridge * x[coordinates]
-            if self.estimate_gap(blocks, x, slope, value) <= accuracy:
+            slope = data.back(fit.slopes(point.forms)) + fit.ridge[coordinates] * point.x[coordinates]
+            if self.estimate_gap(blocks, point, slope) <= accuracy:
                 break
-        return x, forms, value
-
-    def search_line(
-        self, x: Array, forms: Array, value: float, working: Set, target: Array, promised: float
-    ) -> tuple[float, Array, Array, float]:
-        """Go as far towards the target as F decreases enough; return how far, the point, its linear forms and F."""
-        coordinates = working.blocks.coordinates
-        change = target - x[coordinates]
-        image = working.data.times(change)
-        share = 1.0
-        for _ in range(HALVINGS):
-            trial, moved = x.copy(), forms + share * image
-            # The very target, not a sum that rounds: coordinates that become 0 must be 0.
-            trial[coordinates] = target if share == 1.0 else x[coordinates] + share * change
-            after = self.evaluate(trial, moved)
-            if after <= value + 1e-4 * share * promised + ROUNDING * abs(value):
-                return share, trial, moved, after
-            share *= 0.5
-        return 0.0, x, forms, value
-
-    def model(self, working: Set, forms: Array, ridge: Array) -> Quadratic:
-        """Return the quadratic model, with the Hessian of this point or of one near it."""
-        curvatures = self.c * self.losses._second_derivative(forms)
-        before = working.curvatures
-        if working.quadratic is not None and before is not None:
-            changed = float(np.abs(curvatures - before).sum()) > STALE * float(before.sum())
-            moved = not np.array_equal(curvatures, before)
-            if not (changed or working.slow) or not (moved or working.stride > 1 or working.single):
-                return working.quadratic
-            if working.slow and not changed:
-                working.stride, working.single = max(1, working.stride // 4), False
-        squares = self.squares[working.blocks.coordinates]
-        units = np.sqrt(np.where(squares > 0, squares, 1.0)) if working.single else None
-        hessian = working.data.gram(curvatures, working.stride, units)
-        hessian[np.diag_indices_from(hessian)] += ridge
-        working.quadratic, working.curvatures = Quadratic(hessian, working.blocks), curvatures
-        working.promised, working.slow = np.inf, False
-        return working.quadratic
+        return point
 
 
 def _positions(blocks: Blocks, chosen: IntArray) -> IntArray:
