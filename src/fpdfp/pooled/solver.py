@@ -20,6 +20,7 @@ from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.errors import AccuracyWarning
 from fpdfp.pooled import lagrangian
+from fpdfp.pooled.composite import is_composite, solve_composite
 from fpdfp.pooled.fit import Found
 from fpdfp.pooled.working_set import find_blocks, solve_blocks
 from fpdfp.problem import Certificate, Problem
@@ -132,7 +133,10 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
 def _solve(problem: Problem, tol: float, x: Array | None) -> lagrangian.Found:
     """Solve in the way that suits the problem."""
     blocks = find_blocks(problem)
-    fast = None if blocks is None else solve_blocks(problem, blocks, tol, x)
+    if blocks is not None:
+        fast = solve_blocks(problem, blocks, tol, x)
+    else:
+        fast = solve_composite(problem, tol, x) if is_composite(problem) else None
     found = None if fast is None else _certify(problem, fast)
     if found is not None and found.error <= max(tol, DOUBTFUL):
         return found
