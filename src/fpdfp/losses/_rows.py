@@ -26,7 +26,8 @@ class Rows(NamedTuple):
 
 
 def collect(X: Any, y: Any, clients: Any, n_clients: int | None) -> Rows:
-    """Check the samples and sort them by client."""
+    """Check the samples and sort them by client; what is kept, nobody else can change."""
+    given = X, y
     X = _matrix("X", X)
     y = _checks.float_array("y", y, dtype=X.dtype)
     if y.ndim != 1:
@@ -42,8 +43,31 @@ def collect(X: Any, y: Any, clients: Any, n_clients: int | None) -> Rows:
     if (np.diff(codes) < 0).any():
         order = np.argsort(codes, kind="stable")
         X, y = X[order], y[order]
+    else:
+        X, y = _own(X, given[0]), _own(y, given[1])
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return Rows(X, np.ascontiguousarray(y), offsets, names)
+
+
+def _own(array: Any, given: Any) -> Any:
+    """Return an array or CSR matrix as it is where nobody can change it through what was given, else a copy.
+
+    Arrays that are read-only, such as memory-mapped files, are used as they are.
+    """
+    if isinstance(array, np.ndarray):
+        aliased = not isinstance(given, list | tuple | np.ndarray) or np.may_share_memory(array, given)
+        return array.copy() if aliased and _is_writeable(array) else array
+    aliased = given.format == "csr" and np.may_share_memory(array.data, given.data)
+    return array.copy() if aliased and _is_writeable(array.data) else array
+
+
+def _is_writeable(array: Any) -> bool:
+    """Whether an array, or one that it is a view of, can be written to."""
+    while isinstance(array, np.ndarray):
+        if array.flags.writeable:
+            return True
+        array = array.base
+    return False
 
 
 def stack(parts: Sequence[Any], targets: Sequence[Any]) -> tuple[Any, Array, IntArray]:

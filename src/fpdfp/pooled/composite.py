@@ -7,6 +7,7 @@ which need no more of the data. So the data are read a few times in all, however
 from __future__ import annotations
 
 import numpy as np
+import scipy.sparse
 
 from fpdfp._typing import Array
 from fpdfp.bounds import Bound
@@ -24,6 +25,8 @@ MAX_STEPS, MAX_ROUGH, PATIENCE, MULTIPLIERS = 60, 10, 5, 40
 EXACT = 1e-3
 #: A bound is computed once a step promises no more than so many times the tolerance.
 NEAR = 30.0
+#: B is a sparse matrix with no more than this part of its entries.
+SPARSE = 0.1
 #: So many rows for each feature there must be.
 ROWS = 2
 #: The smallest accuracy asked for, relative to gradients and to the objective.
@@ -56,6 +59,9 @@ class Composite:
         self.model = fit.problem.model
         self.curvature = Curvature(fit, fit.data, slice(None))
         self.matrix = as_matrix(self.model.linop, np.dtype(np.float64))
+        rows = self.matrix.reshape(len(self.matrix), -1)
+        few = np.count_nonzero(rows) <= SPARSE * rows.size
+        self.sparse = scipy.sparse.csr_array(rows.T) if few else None
         # Without a ridge a dual point must be feasible.
         self.exact = 1e-9 if fit.ridge.min() > 0 else 1e-2 * min(tol, 1e-6)
         self.v = np.zeros(self.model.dual_shape)
@@ -77,9 +83,8 @@ class Composite:
                 point = fit.at(point.x.astype(fit.losses.dtype).astype(np.float64))
             slope = fit.data.back(fit.slopes(point.forms))
             if near or over:
-                bound = fit.bound(point, slope, self.v)
-                if bound.gap > self.tol * scale and (over or promised <= self.tol * scale):
-                    bound = fit.bound(point, slope, self.v, thorough=True)
+                thorough = over or promised <= self.tol * scale
+                bound = fit.bound(point, slope, self.v, enough=self.tol * scale, thorough=thorough)
                 found = fit.conclude(point, slope, bound, self.steps)
                 best = found if best is None or found.bound.gap < best.bound.gap else best
                 if bound.gap <= self.tol * scale or over:
@@ -129,7 +134,9 @@ class Composite:
         Return the point, how far it and the multiplier are from fitting each other, and the length of the gradient.
         """
         model = self.model
-        subproblem = Subproblem(smooth, model.penalty, model.linop, self.v, self.sigma, u, tau, self.matrix)
+        subproblem = Subproblem(
+            smooth, model.penalty, model.linop, self.v, self.sigma, u, tau, self.matrix, self.sparse
+        )
         u, self.v, steps, length = subproblem.minimise(u, accuracy)
         self.steps += steps
         image = model.linop.apply(u)

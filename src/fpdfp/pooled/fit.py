@@ -98,13 +98,20 @@ class Fit:
         """Return what gaps are compared with, as certificates do."""
         return max(abs(value), self._least, TINY)
 
-    def bound(self, point: Point, slope: Array, v: Array, *, thorough: bool = False) -> Bound:
-        """Return the bound of F(x) − F* from a dual point, for the gradient of f without its ridge."""
+    def bound(self, point: Point, slope: Array, v: Array, *, enough: float = 0.0, thorough: bool = False) -> Bound:
+        """Return a bound of F(x) − F* from a dual point, for the gradient of f without its ridge.
+
+        One that is ``enough`` is not improved; with ``thorough`` the Hessian is looked at otherwise.
+        """
         problem = self.problem
         duals = RowDuals(self.losses, point.x, problem.weights, point.forms, slope)
         image = problem.linop.apply(point.x)
         search = Search(problem.model, problem._feasibility, duals, point.x, image, image)
-        return search.best([v], 0, thorough=thorough)
+        first = Bound(np.inf, v) if search.free.any() else search.bound(v)
+        if first.gap <= enough:
+            return first
+        found = search.best([v], 0, thorough=False)
+        return search.best([v], 0, thorough=True) if thorough and found.gap > enough else found
 
     def conclude(self, point: Point, slope: Array, bound: Bound, steps: int) -> Found:
         """Return what was found at a point."""

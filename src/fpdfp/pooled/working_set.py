@@ -113,7 +113,8 @@ class WorkingSets:
                     point, exact = fit.at(x.astype(fit.losses.dtype).astype(np.float64)), True
                     least *= 2.0
                     continue
-                found = fit.conclude(point, slope, self.bound(point, slope), self.steps)
+                bound = self.bound(point, slope, self.tol * fit.scale(point.value))
+                found = fit.conclude(point, slope, bound, self.steps)
                 if best is None or found.bound.gap < best.bound.gap:
                     best = found
                 if found.bound.gap <= self.tol * found.scale or over:
@@ -156,11 +157,11 @@ class WorkingSets:
             float(along.sum()) + float(np.where(seen & (norms > 0) | free, 0.0, quadratic).sum()) + excess * point.value
         )
 
-    def bound(self, point: Point, slope: Array) -> Bound:
+    def bound(self, point: Point, slope: Array, enough: float = 0.0) -> Bound:
         """Return the bound of F(x) − F*; without what screening left out, which has the same F*."""
         whole = self.fill(slope)
         nearest = self.fit.problem.penalty.conjugate_prox(-(whole + self.fit.ridge * point.x), 1.0)
-        return self.fit.bound(point, whole, nearest)
+        return self.fit.bound(point, whole, nearest, enough=enough)
 
     def screen(self, point: Point, slope: Array) -> bool:
         """Leave out blocks that are 0 at every solution, once they are half of what is left; return whether it did."""
