@@ -1,4 +1,4 @@
-"""The reference solver against other solvers and closed forms."""
+"""`minimize` against other solvers and closed forms."""
 
 from __future__ import annotations
 

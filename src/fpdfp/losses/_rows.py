@@ -52,22 +52,14 @@ def collect(X: Any, y: Any, clients: Any, n_clients: int | None) -> Rows:
 def _own(array: Any, given: Any) -> Any:
     """Return an array or CSR matrix as it is where nobody can change it through what was given, else a copy.
 
-    Arrays that are read-only, such as memory-mapped files, are used as they are.
+    Arrays that are marked as read-only, such as memory-mapped files, are used as they are.
     """
-    if isinstance(array, np.ndarray):
-        aliased = not isinstance(given, list | tuple | np.ndarray) or np.may_share_memory(array, given)
-        return array.copy() if aliased and _is_writeable(array) else array
-    aliased = given.format == "csr" and np.may_share_memory(array.data, given.data)
-    return array.copy() if aliased and _is_writeable(array.data) else array
-
-
-def _is_writeable(array: Any) -> bool:
-    """Whether an array, or one that it is a view of, can be written to."""
-    while isinstance(array, np.ndarray):
-        if array.flags.writeable:
-            return True
-        array = array.base
-    return False
+    if not isinstance(array, np.ndarray):
+        aliased = given.format == "csr" and np.may_share_memory(array.data, given.data)
+        return array.copy() if aliased and given.data.flags.writeable else array
+    if isinstance(given, np.ndarray):
+        return array.copy() if given.flags.writeable and np.may_share_memory(array, given) else array
+    return array if isinstance(given, list | tuple) else array.copy()
 
 
 def stack(parts: Sequence[Any], targets: Sequence[Any]) -> tuple[Any, Array, IntArray]:

@@ -77,8 +77,8 @@ class Composite:
             scale = fit.scale(point.value)
             over = steps == MAX_STEPS or stalled > PATIENCE
             near = promised <= NEAR * goal * scale
-            if fit.rough and (promised <= goal * scale or over or steps == MAX_ROUGH):
-                return fit.conclude(point, self.v, Bound(np.inf, self.v), self.steps)
+            if fit.rough and (near or over or steps == MAX_ROUGH):
+                return fit.conclude(point, point.x, Bound(np.inf, self.v), self.steps)
             if near or over:  # what many steps have added up is not what is certified
                 point = fit.at(point.x.astype(fit.losses.dtype).astype(np.float64))
             slope = fit.data.back(fit.slopes(point.forms))

@@ -7,6 +7,7 @@ The linear forms a_jᵀx of a point are kept, so that values need no product wit
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -76,11 +77,10 @@ class Fit:
         self.ridge = float(problem.weights.sum()) * self.losses._ridge
         #: Σ_j c_j a_jk² of each coordinate.
         self.squares = self.losses._column_squares(problem.weights)
-        self._least = EPS * abs(self.evaluate(np.zeros(len(self.ridge)), np.zeros(len(self.y))))
 
     def at(self, x: Array) -> Point:
         """Return a point with its linear forms."""
-        forms = self.data.times(x)
+        forms = self.data.times(x) if x.any() else np.zeros(len(self.y))
         return Point(x, forms, self.evaluate(x, forms))
 
     def evaluate(self, x: Array, forms: Array) -> float:
@@ -96,7 +96,11 @@ class Fit:
 
     def scale(self, value: float) -> float:
         """Return what gaps are compared with, as certificates do."""
-        return max(abs(value), self._least, TINY)
+        return max(abs(value), 0.0 if self.rough else self._least, TINY)
+
+    @functools.cached_property
+    def _least(self) -> float:
+        return EPS * abs(self.at(np.zeros(len(self.ridge))).value)
 
     def bound(self, point: Point, slope: Array, v: Array, *, enough: float = 0.0, thorough: bool = False) -> Bound:
         """Return a bound of F(x) − F* from a dual point, for the gradient of f without its ridge.
