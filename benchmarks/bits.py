@@ -14,7 +14,7 @@ regression, FedPAQ, FedProx, FedMiD and FedDualAvg with five local steps ((∂):
 the rule of `benchmarks/_tuning.py`, for CT with γ0 in {0.5, 1, 1.5, 2, 3}/L, c in {0, 0.005}, s in {300, 1000, 3000},
 one norm for each slice, 60 rounds and then the best two to the end. The best setting for an accuracy runs again. What
 is shown are medians over seeds 1 to 5 (CT: 1 to 3), and ranges; an error is against the optimum of
-`fpdfp.reference_solution`, for CT against the least objective of 300 rounds with everyone and exact messages in
+`fpdfp.minimize`, for CT against the least objective of 300 rounds with everyone and exact messages in
 float64. With --certified every automatic run is given `tol=` instead and stops by itself, so that what certificates
 cost is counted as well. Runs that are done are kept in --output, and a second call goes on there; --page is written at
 the end.

@@ -290,7 +290,7 @@ def test_graph_guided_logistic_regression_on_a9a(data_dir: Path) -> None:
     clients = np.random.default_rng(0).integers(0, 100, len(data.y))
     losses = fpdfp.losses.Logistic(data.X, data.y, clients=clients, l2=1e-5)
     problem = fpdfp.Problem(losses, fpdfp.penalties.L1(1e-5), graph.stacked())
-    best = fpdfp.reference_solution(problem, tol=1e-9)
+    best = fpdfp.minimize(problem, tol=1e-9)
     assert best.converged
     assert best.certificate.relative_gap is not None
     assert best.certificate.relative_gap <= 1e-9

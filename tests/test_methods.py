@@ -267,7 +267,7 @@ def test_all_centralised_methods_reach_the_same_optimum(name: str, loss: str) ->
     X, y, _ = helpers.classification()
     kind = fpdfp.losses.Logistic if loss == "logistic" else fpdfp.losses.LeastSquares
     problem = fpdfp.Problem(kind(X, y, l2=0.05), penalties.L1(0.02), helpers.graph(12))
-    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+    best = fpdfp.minimize(problem, tol=1e-12).objective
     rounds = 3000 if name != "FedDualAvg" else 600
     result = fpdfp.solve(problem, CENTRAL[name], rounds=rounds, evaluate_every=rounds)
     assert result.objective == pytest.approx(best, rel=1e-8)
@@ -281,7 +281,7 @@ def test_weights_may_have_any_sum(kind: Any, averaging: str, total: float) -> No
     losses = lasso().losses
     shares = total * np.array([0.1, 0.15, 0.2, 0.25, 0.3])
     problem = fpdfp.Problem(losses, penalties.L1(0.05 * total), weights=shares)
-    best = fpdfp.reference_solution(problem)
+    best = fpdfp.minimize(problem)
     method = kind(averaging=averaging, penalty="subgradient", local_steps=3)
     result = fpdfp.solve(problem, method, rounds=3000, evaluate_every=100)
     assert result.status == "finished"
@@ -293,7 +293,7 @@ def test_weights_may_have_any_sum(kind: Any, averaging: str, total: float) -> No
 @pytest.mark.parametrize("local_steps", [1, 5])
 def test_automatic_steps_know_the_server_step(kind: Any, local_steps: int) -> None:
     problem = lasso()
-    best = fpdfp.reference_solution(problem).objective
+    best = fpdfp.minimize(problem).objective
     result = fpdfp.solve(problem, kind(server_step=8.0, local_steps=local_steps), rounds=400)
     assert result.status == "finished"
     assert result.objective < 1.02 * best

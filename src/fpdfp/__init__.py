@@ -53,8 +53,8 @@ if TYPE_CHECKING:
         ShiftedPDFP,
         StatelessPDFP,
     )
+    from fpdfp.pooled.solver import Minimum, minimize
     from fpdfp.problem import Certificate, Problem, Residual
-    from fpdfp.reference import Reference, reference_solution
 
 __version__ = "0.1.0"
 
@@ -83,10 +83,10 @@ __all__ = [
     "FederatedLogisticRegression",
     "History",
     "InnerSolve",
+    "Minimum",
     "NewtonPDFP",
     "Problem",
     "RandProx",
-    "Reference",
     "Residual",
     "Result",
     "Run",
@@ -104,9 +104,9 @@ __all__ = [
     "loggers",
     "losses",
     "methods",
+    "minimize",
     "penalties",
     "precondition",
-    "reference_solution",
     "report",
     "rng",
     "runs",
@@ -118,7 +118,7 @@ __getattr__ = attach(
     __name__,
     {
         "": "compress ct datasets engines errors estimators linops loggers losses methods penalties precondition "
-        "problem reference report rng runs steps",
+        "problem report rng runs steps",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
         "estimators": "FederatedLinearRegression FederatedLogisticRegression",
@@ -126,7 +126,7 @@ __getattr__ = attach(
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP RandProx SPDFP SVRGPDFP "
         "Scaffold ShiftedPDFP StatelessPDFP",
         "problem": "Certificate Problem Residual",
-        "reference": "Reference reference_solution",
+        "pooled.solver": "Minimum minimize",
     },
 )
 

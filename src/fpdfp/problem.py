@@ -379,12 +379,15 @@ class Problem:
         mean = float(self.lipschitz.mean())
         return 1.0 / mean if mean > 0 else 1.0
 
-    def residual(self, x: Array, v: Array) -> Residual:
-        """Return how far (x, v) is from the fixed point of Lemma 1; both parts vanish at a solution alone."""
+    def residual(self, x: Array, v: Array, *, gradient: Array | None = None, step: float | None = None) -> Residual:
+        """Return how far (x, v) is from the fixed point of Lemma 1; both parts vanish at a solution alone.
+
+        Who knows the gradient of f at x already need not have it computed again; ``step`` is γ, by default 1/L.
+        """
         x = self._point("x", x, self.model.shape)
         v = self._point("v", v, self.model.dual_shape)
-        gradient = self.gradient(x)
-        return self._residual(v, self.dual_step(x, v, gradient), gradient)
+        gradient = self.gradient(x) if gradient is None else gradient
+        return self._residual(v, self.dual_step(x, v, gradient, step), gradient)
 
     def _residual(self, v: Array, stepped: Array, gradient: Array) -> Residual:
         primal = float(np.linalg.norm(gradient + self.linop.adjoint(stepped)))

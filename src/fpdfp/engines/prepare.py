@@ -98,7 +98,8 @@ def prepare(problem: Problem, method: Method | None, options: RunOptions) -> Pre
         algorithm = choices.method.prepare(facts)
     if options.stateless and isinstance(algorithm, Remembering):
         name = type(choices.method).__name__
-        raise ArgumentError(
+        message = f"must be False for {name}, whose clients remember something; see StatelessPDFP"
+        raise ArgumentError("stateless", message)
             "stateless", f"must be False for {name}, whose clients remember something; see StatelessPDFP"
         )
     warn_of_step(choices.method, algorithm.step, facts, options.rounds)
