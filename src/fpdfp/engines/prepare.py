@@ -100,8 +100,6 @@ def prepare(problem: Problem, method: Method | None, options: RunOptions) -> Pre
         name = type(choices.method).__name__
         message = f"must be False for {name}, whose clients remember something; see StatelessPDFP"
         raise ArgumentError("stateless", message)
-            "stateless", f"must be False for {name}, whose clients remember something; see StatelessPDFP"
-        )
     warn_of_step(choices.method, algorithm.step, facts, options.rounds)
     return Prepared(problem, choices, facts, algorithm, meter)
 
