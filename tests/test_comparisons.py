@@ -66,6 +66,7 @@ def test_tuning_goes_on_beyond_the_ends_of_the_grid(gamma: float, levels: int) -
 
     found = _tuning.tune(_tuning.choices(), 2000, compute)
     best = min(found, key=lambda one: found[one].error)
+    assert best.levels is not None
     inside = gamma < 1e9
     if inside:
         assert abs(math.log2(best.gamma / gamma)) <= 0.5
