@@ -328,7 +328,7 @@ class TestStateless:
 
     def test_noise_falls_with_the_steps(self) -> None:
         problem = helpers.graph_guided()
-        best = fpdfp.reference_solution(problem, tol=1e-10).objective
+        best = fpdfp.minimize(problem, tol=1e-10).objective
         quantizer = fpdfp.QSGD(7, norm="max")
         errors = [
             fpdfp.solve(problem, rounds=rounds, stateless=True, clients_per_round=2, compressor=quantizer).objective
