@@ -71,7 +71,7 @@ class Composite:
     def solve(self, x: Array) -> Found:
         """Return the best point found."""
         fit = self.fit
-        point, best = fit.at(x.astype(np.float64)), None
+        point, best = fit.at(x), None
         goal, promised, least, stalled = self.tol, np.inf, np.inf, 0
         for steps in range(MAX_STEPS + 1):
             scale = fit.scale(point.value)
@@ -79,8 +79,8 @@ class Composite:
             near = promised <= NEAR * goal * scale
             if fit.rough and (near or over or steps == MAX_ROUGH):
                 return fit.conclude(point, point.x, Bound(np.inf, self.v), self.steps)
-            if near or over:  # what many steps have added up is not what is certified
-                point = fit.at(point.x.astype(fit.losses.dtype).astype(np.float64))
+            if (near or over) and not point.exact:
+                point = fit.at(point.x)
             slope = fit.data.back(fit.slopes(point.forms))
             if near or over:
                 thorough = over or promised <= self.tol * scale

@@ -39,11 +39,16 @@ LARGE, START_ROWS, START_OVER, START_TOL = 4, 10_000, 50, 1e-3
 
 
 class Point(NamedTuple):
-    """x, its linear forms and F(x)."""
+    """x, its linear forms and F(x).
+
+    ``exact`` is whether the forms are one product of the data with x, and not what several steps have added up, and x
+    is in the precision of the data.
+    """
 
     x: Array
     forms: Array
     value: float
+    exact: bool = False
 
 
 class Found(NamedTuple):
@@ -79,9 +84,10 @@ class Fit:
         self.squares = self.losses._column_squares(problem.weights)
 
     def at(self, x: Array) -> Point:
-        """Return a point with its linear forms."""
+        """Return a point, in the precision of the data, with its linear forms."""
+        x = x.astype(self.losses.dtype).astype(np.float64)
         forms = self.data.times(x) if x.any() else np.zeros(len(self.y))
-        return Point(x, forms, self.evaluate(x, forms))
+        return Point(x, forms, self.evaluate(x, forms), exact=True)
 
     def evaluate(self, x: Array, forms: Array) -> float:
         """Return F."""
@@ -128,7 +134,8 @@ class Fit:
         self, point: Point, data: Columns, coordinates: Any, target: Array, promised: float
     ) -> tuple[float, Point]:
         """Go as far towards a target for some coordinates as F decreases enough; return how far, and the point."""
-        x, forms, value = point
+        x, forms, value, _ = point
+        whole = self.losses.dtype == np.float64 and not x.any()
         change = target - x[coordinates]
         image = data.times(change)
         share = 1.0
@@ -138,7 +145,7 @@ class Fit:
             trial[coordinates] = target if share == 1.0 else x[coordinates] + share * change
             after = self.evaluate(trial, moved)
             if after <= value + 1e-4 * share * min(promised, 0.0) + ROUNDING * abs(value):
-                return share, Point(trial, moved, after)
+                return share, Point(trial, moved, after, exact=whole and share == 1.0)
             share *= 0.5
         return 0.0, point
 
