@@ -42,7 +42,11 @@ class Task(NamedTuple):
 
     def by_column(self) -> Any:
         """Return X by columns."""
-        return scipy.sparse.csc_matrix(self.X) if scipy.sparse.issparse(self.X) else np.asfortranarray(self.X)
+        if not scipy.sparse.issparse(self.X):
+            return np.asfortranarray(self.X)
+        X = scipy.sparse.csc_matrix(self.X)
+        X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)  # adelie takes no others
+        return X
 
 
 class Peer(NamedTuple):
