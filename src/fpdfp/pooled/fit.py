@@ -82,6 +82,7 @@ class Fit:
         self.ridge = float(problem.weights.sum()) * self.losses._ridge
         #: Σ_j c_j a_jk² of each coordinate.
         self.squares = self.losses._column_squares(problem.weights)
+        self._slopes: tuple[Array, Array] | None = None
 
     def at(self, x: Array) -> Point:
         """Return a point, in the precision of the data, with its linear forms."""
@@ -97,8 +98,10 @@ class Fit:
 
     def slopes(self, forms: Array) -> Array:
         """Return the derivative of f in the linear form of each row."""
-        slopes: Array = self.c * self.losses._slopes(forms, self.y)
-        return slopes
+        # A working set asks at the point where it ends, and whoever goes on from there.
+        if self._slopes is None or self._slopes[0] is not forms:
+            self._slopes = forms, self.c * self.losses._slopes(forms, self.y)
+        return self._slopes[1]
 
     def scale(self, value: float) -> float:
         """Return what gaps are compared with, as certificates do."""

@@ -32,8 +32,8 @@ from fpdfp.problem import Problem
 ALL, FEW, MOST = 160, 64, 3000
 #: Steps in all, with a part of the rows, on one working set, and rounds without progress.
 MAX_STEPS, MAX_ROUGH, MAX_INNER, PATIENCE = 400, 15, 12, 6
-#: Screening waits for a duality gap of this part of the objective.
-SCREEN = 0.3
+#: Screening waits for a duality gap of this part of the objective, and is for so many coordinates or more.
+SCREEN, MANY = 0.3, 1000
 
 
 class Live(NamedTuple):
@@ -165,7 +165,7 @@ class WorkingSets:
     def screen(self, point: Point, slope: Array) -> bool:
         """Leave out blocks that are 0 at every solution, once they are half of what is left; return whether it did."""
         live = self.live
-        if len(live.blocks.coordinates) <= ALL:
+        if len(live.blocks.coordinates) < MANY:
             return False
         bound = self.bound(point, slope)
         if not np.isfinite(bound.gap) or bound.q is None:
