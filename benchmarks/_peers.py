@@ -42,7 +42,19 @@ class Task(NamedTuple):
 
     def by_column(self) -> Any:
         """Return X by columns."""
-        return scipy.sparse.csc_matrix(self.X) if scipy.sparse.issparse(self.X) else np.asfortranarray(self.X)
+        if not scipy.sparse.issparse(self.X):
+            return np.asfortranarray(self.X)
+        return _with_short_indices(scipy.sparse.csc_matrix(self.X))
+
+    def by_row(self) -> Any:
+        """Return X by rows."""
+        return _with_short_indices(scipy.sparse.csr_matrix(self.X)) if scipy.sparse.issparse(self.X) else self.X
+
+
+def _with_short_indices(X: Any) -> Any:
+    """Return a sparse matrix with indices of 32 bits, since several peers take no others."""
+    X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
+    return X
 
 
 class Peer(NamedTuple):
@@ -65,7 +77,7 @@ def _saga(task: Task) -> Callable[[float], Any] | None:
         return None
     total = task.l1 + task.l2
     settings = {"C": 1.0 / (total * len(task.y)), "l1_ratio": task.l1 / total, "fit_intercept": False, "tol": 1e-14}
-    X = task.X if isinstance(task.X, np.ndarray) else scipy.sparse.csr_matrix(task.X)
+    X = task.by_row()
     return lambda steps: LogisticRegression(solver="saga", max_iter=int(steps), **settings).fit(X, task.y).coef_[0]
 
 
@@ -75,7 +87,7 @@ def _liblinear(task: Task) -> Callable[[float], Any] | None:
     if not task.logistic or task.group_size > 1 or task.l2 > 0:
         return None
     settings = {"C": 1.0 / (task.l1 * len(task.y)), "l1_ratio": 1.0, "fit_intercept": False, "max_iter": 10_000}
-    X = task.X if isinstance(task.X, np.ndarray) else scipy.sparse.csr_matrix(task.X)
+    X = task.by_row()
     return lambda tol: LogisticRegression(solver="liblinear", tol=tol, **settings).fit(X, task.y).coef_[0]
 
 

@@ -84,7 +84,6 @@ def draw_words(*, logistic: bool, rows: int = 16_000, features: int = 62_000, le
 
 
 def table() -> Iterator[Task]:
-    weights = {"l1": 1e-3, "l2": 1e-3}
     for name, rows, features, clients, logistic, density in (
         ("10⁵ × 30, logistic", 10**5, 30, 1000, True, None),
         ("10⁶ × 100, logistic", 10**6, 100, 100, True, None),
@@ -94,7 +93,7 @@ def table() -> Iterator[Task]:
         ("10⁴ × 1,000, logistic", 10**4, 1000, 10, True, None),
     ):
         X, y = draw(rows, features, logistic=logistic, density=density)
-        yield Task(name, X, y, logistic, clients=clients, **weights)
+        yield Task(name, X, y, logistic, l1=1e-3, l2=1e-3, clients=clients)
 
 
 def largest_weight(X: Any, y: np.ndarray, logistic: bool, group: int = 1) -> float:

@@ -71,29 +71,30 @@ class Composite:
     def solve(self, x: Array) -> Found:
         """Return the best point found."""
         fit = self.fit
-        point, best = fit.at(x.astype(np.float64)), None
-        goal, promised, least, stalled = self.tol, np.inf, np.inf, 0
-        for steps in range(MAX_STEPS + 1):
+        point, best = fit.at(x), None
+        goal, promised, least = self.tol, np.inf, np.inf
+        taken = stalled = 0
+        while True:
             scale = fit.scale(point.value)
-            over = steps == MAX_STEPS or stalled > PATIENCE
-            near = promised <= NEAR * goal * scale
-            if fit.rough and (near or over or steps == MAX_ROUGH):
-                return fit.conclude(point, point.x, Bound(np.inf, self.v), self.steps)
-            if near or over:  # what many steps have added up is not what is certified
-                point = fit.at(point.x.astype(fit.losses.dtype).astype(np.float64))
+            over = taken == (MAX_ROUGH if fit.rough else MAX_STEPS) or stalled > PATIENCE
+            close = over or promised <= NEAR * goal * scale
+            if close and not (point.exact or fit.rough):
+                point = fit.at(point.x)
             slope = fit.data.back(fit.slopes(point.forms))
-            if near or over:
-                thorough = over or promised <= self.tol * scale
-                bound = fit.bound(point, slope, self.v, enough=self.tol * scale, thorough=thorough)
+            if close:
+                bound = Bound(np.inf, self.v)
+                if not fit.rough:
+                    thorough = over or promised <= self.tol * scale
+                    bound = fit.bound(point, slope, self.v, enough=self.tol * scale, thorough=thorough)
                 found = fit.conclude(point, slope, bound, self.steps)
                 best = found if best is None or found.bound.gap < best.bound.gap else best
-                if bound.gap <= self.tol * scale or over:
+                if bound.gap <= self.tol * scale or over or fit.rough:
                     return best
                 goal = min(goal, promised / scale / NEAR)
             point, promised = self.step(point, slope, goal * scale)
+            taken += 1
             stalled = 0 if promised < 0.5 * least else stalled + 1
             least = min(promised, least)
-        raise AssertionError("the last step ends the loop")
 
     def step(self, point: Point, slope: Array, accuracy: float) -> tuple[Point, float]:
         """Go towards where the model is least; return the new point, and by how much F was promised to decrease."""

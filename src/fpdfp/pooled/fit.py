@@ -39,11 +39,16 @@ LARGE, START_ROWS, START_OVER, START_TOL = 4, 10_000, 50, 1e-3
 
 
 class Point(NamedTuple):
-    """x, its linear forms and F(x)."""
+    """x, its linear forms and F(x).
+
+    ``exact`` is whether the forms are one product of the data with x, and not what several steps have added up, and x
+    is in the precision of the data.
+    """
 
     x: Array
     forms: Array
     value: float
+    exact: bool = False
 
 
 class Found(NamedTuple):
@@ -77,11 +82,13 @@ class Fit:
         self.ridge = float(problem.weights.sum()) * self.losses._ridge
         #: Σ_j c_j a_jk² of each coordinate.
         self.squares = self.losses._column_squares(problem.weights)
+        self._slopes: tuple[Array, Array] | None = None
 
     def at(self, x: Array) -> Point:
-        """Return a point with its linear forms."""
+        """Return a point, in the precision of the data, with its linear forms."""
+        x = x.astype(self.losses.dtype).astype(np.float64)
         forms = self.data.times(x) if x.any() else np.zeros(len(self.y))
-        return Point(x, forms, self.evaluate(x, forms))
+        return Point(x, forms, self.evaluate(x, forms), exact=True)
 
     def evaluate(self, x: Array, forms: Array) -> float:
         """Return F."""
@@ -91,8 +98,10 @@ class Fit:
 
     def slopes(self, forms: Array) -> Array:
         """Return the derivative of f in the linear form of each row."""
-        slopes: Array = self.c * self.losses._slopes(forms, self.y)
-        return slopes
+        # A working set asks at the point where it ends, and whoever goes on from there.
+        if self._slopes is None or self._slopes[0] is not forms:
+            self._slopes = forms, self.c * self.losses._slopes(forms, self.y)
+        return self._slopes[1]
 
     def scale(self, value: float) -> float:
         """Return what gaps are compared with, as certificates do."""
@@ -128,7 +137,8 @@ class Fit:
         self, point: Point, data: Columns, coordinates: Any, target: Array, promised: float
     ) -> tuple[float, Point]:
         """Go as far towards a target for some coordinates as F decreases enough; return how far, and the point."""
-        x, forms, value = point
+        x, forms, value, _ = point
+        whole = self.losses.dtype == np.float64 and not x.any()
         change = target - x[coordinates]
         image = data.times(change)
         share = 1.0
@@ -138,7 +148,7 @@ class Fit:
             trial[coordinates] = target if share == 1.0 else x[coordinates] + share * change
             after = self.evaluate(trial, moved)
             if after <= value + 1e-4 * share * min(promised, 0.0) + ROUNDING * abs(value):
-                return share, Point(trial, moved, after)
+                return share, Point(trial, moved, after, exact=whole and share == 1.0)
             share *= 0.5
         return 0.0, point
 

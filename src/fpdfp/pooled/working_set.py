@@ -32,8 +32,8 @@ from fpdfp.problem import Problem
 ALL, FEW, MOST = 160, 64, 3000
 #: Steps in all, with a part of the rows, on one working set, and rounds without progress.
 MAX_STEPS, MAX_ROUGH, MAX_INNER, PATIENCE = 400, 15, 12, 6
-#: Screening waits for a duality gap of this part of the objective.
-SCREEN = 0.3
+#: Screening waits for a duality gap of this part of the objective, and is for so many coordinates or more.
+SCREEN, MANY = 0.3, 1000
 
 
 class Live(NamedTuple):
@@ -90,7 +90,7 @@ class WorkingSets:
     def solve(self, x: Array) -> Found | None:
         """Return the best point found; None where too many coordinates are not 0 for this way."""
         fit = self.fit
-        point, exact = fit.at(x.astype(np.float64)), True
+        point = fit.at(x)
         goal, least, stalled, nearest = self.tol, np.inf, 0, point.x
         best: Found | None = None
         while True:
@@ -106,11 +106,10 @@ class WorkingSets:
             if fit.rough and (close or over or self.steps >= MAX_ROUGH):
                 return fit.conclude(point, self.fill(slope), Bound(np.inf, -slope), self.steps)
             if close or over:
-                if not (exact and live is self.whole):
+                if not (point.exact and live is self.whole):
                     # What was left out, and what many steps have added up, is looked at before anything is claimed.
                     self.live, self.set = self.whole, self.set if live is self.whole else None
-                    x = nearest if over else point.x
-                    point, exact = fit.at(x.astype(fit.losses.dtype).astype(np.float64)), True
+                    point = fit.at(nearest if over else point.x)
                     least *= 2.0
                     continue
                 bound = self.bound(point, slope, self.tol * fit.scale(point.value))
@@ -124,7 +123,7 @@ class WorkingSets:
                 continue
             if not self.choose(point.x, gradient):
                 return None
-            point, exact = self.descend(point, gradient, max(0.3 * goal * point.value, 0.1 * error)), False
+            point = self.descend(point, gradient, max(0.3 * goal * point.value, 0.1 * error))
 
     def sort(self, x: Array, slope: Array) -> Array:
         """Return the gradient of f on the live blocks, sorted by block."""
@@ -166,7 +165,7 @@ class WorkingSets:
     def screen(self, point: Point, slope: Array) -> bool:
         """Leave out blocks that are 0 at every solution, once they are half of what is left; return whether it did."""
         live = self.live
-        if len(live.blocks.coordinates) <= ALL:
+        if len(live.blocks.coordinates) < MANY:
             return False
         bound = self.bound(point, slope)
         if not np.isfinite(bound.gap) or bound.q is None:
