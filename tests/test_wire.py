@@ -446,7 +446,9 @@ BY_HAND = {
     "a varint cut off": raw(0, 0, (b"\x81",), b"", b""),
     "dimensions cut off": raw(0, 0, (b"",) * 3, b"", b""),
     "levels of Full": raw(0, 1, (ONE,), b"", bytes(4)),
-    "too many numbers for zeros to be left out": raw(0, 1, (varint(64),), b"", varint(9) + bytes(36) + b"\xff\1" + bytes(6)),
+    "too many numbers for zeros to be left out": raw(
+        0, 1, (varint(64),), b"", varint(9) + bytes(36) + b"\xff\1" + bytes(6)
+    ),
     "a place without a number": raw(0, 1, (varint(64),), b"", varint(1) + bytes(4) + b"\3" + bytes(7)),
     "fewer numbers than it says": raw(0, 1, (varint(64),), b"", varint(8) + bytes(4)),
     "no count of numbers": raw(0, 1, (varint(64),), b"", b""),

@@ -1,0 +1,163 @@
+"""Screening: features that are zero in every solution are left out, and a run goes on with those that are left.
+
+There are two rules, whose proofs are in ``docs/mathematics.md``: one from bounds of the slopes of the losses, before
+the first round, and one from a duality gap between rounds ("gap safe"). Either asks the clients once for a number for
+each feature. When at most a third of the features is left, clients are told which, and the run begins anew with the
+smaller problem: its solutions are those of the whole one, and so are its certificates.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from typing import Any
+
+import numpy as np
+
+from fpdfp._array import to_host
+from fpdfp._typing import Array
+from fpdfp.compress import Natural
+from fpdfp.engines.features import Left
+from fpdfp.engines.local import Run
+from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import AskedClients, choose
+from fpdfp.engines.traffic import Meter, Traffic
+from fpdfp.errors import AbsentError
+from fpdfp.losses._linear import LinearModel
+from fpdfp.methods.base import Certifying, Method
+from fpdfp.penalties.l1 import L1
+from fpdfp.precondition.base import Announced
+from fpdfp.precondition.exchange import FeatureBounds
+from fpdfp.problem import Problem
+
+log = logging.getLogger("fpdfp.engines")
+#: Problems with fewer features are not screened.
+LEAST = 1000
+#: A run begins anew where at most this part of the features is left; clients are asked where the server expects less.
+WORTH, EXPECTED = 1 / 3, 1 / 4
+#: The gap is about this part of what the server expects from a noisy gradient, where clients certify it and elsewhere.
+CERTIFIED, OTHERWISE = 0.5, 0.1
+#: After a look that was in vain, the next one is after so many times the rounds, if half as many features are expected.
+PATIENCE = 1.5
+#: What rounding may do to a bound.
+MARGIN = 1.0 + 1e-6
+
+
+def applies(problem: Problem, method: Method | None, options: RunOptions) -> bool:
+    """Whether a run is screened: an automatic one to a tolerance, with an l1 norm of many features."""
+    losses = problem.losses
+    known = isinstance(losses, LinearModel) and losses.n_features >= LEAST
+    return (
+        known
+        and isinstance(problem.penalty, L1)
+        and problem.linop.is_identity
+        and (method is None and options.tol is not None)
+    )
+
+
+def remain_by_slopes(weight: Any, slopes: Array) -> Array:
+    """Return which entries may be non-zero: those whose loss may have a slope of the weight of the penalty."""
+    return ~np.asarray(MARGIN * slopes < weight)
+
+
+def remain_by_gap(weight: Any, v: Array, gap: float, curvatures: Array) -> Array:
+    """Return which entries may be non-zero, given a dual point and its gap: those with |v_j| + √(2 H_jj G) ≥ w_j."""
+    # Infinite curvatures give no number where the gap is 0, and then nothing is said.
+    with np.errstate(invalid="ignore"):
+        return ~np.asarray(MARGIN * (np.abs(v) + np.sqrt(2.0 * curvatures * gap)) < weight)
+
+
+def restrict(problem: Problem, remain: Array, since: int) -> Left | None:
+    """Return the features of which an entry remains, if they are few enough; never none, for x has some shape."""
+    shape = problem.model.shape
+    features = np.flatnonzero(np.broadcast_to(remain, shape).reshape(-1, shape[-1]).any(axis=0))
+    if len(features) > WORTH * shape[-1]:
+        return None
+    return Left(features if len(features) else np.zeros(1, dtype=np.int64), shape, since)
+
+
+def count_told(meter: Meter, left: Left) -> None:
+    """Count that the server tells every client which features are left."""
+    mask = np.zeros(left.shape[-1], dtype=np.float32)
+    mask[left.numbers] = 1.0
+    meter.count("preconditioner", 0, meter.n_clients * Announced.rounded(Natural(), mask).bits)
+
+
+def screen_start(problem: Problem, method: Method | None, options: RunOptions) -> tuple[Left | None, Traffic]:
+    """Return the features that are left before the first round, None for all, and what was sent for it."""
+    meter = Meter(problem.losses)
+    if not (applies(problem, method, options) and problem.losses.slope_bounds(np.arange(0)) is not None):
+        return None, meter.traffic
+    meter.count_facts(problem.losses, problem.model)
+    clients = AskedClients(problem, choose(problem, method, options), options)
+    sums, count = clients.add_up(FeatureBounds("slopes"))
+    left = restrict(problem, remain_by_slopes(_weight(problem), sums[0] / count), 0)
+    if left is not None:
+        count_told(meter, left)
+    meter.count("preconditioner", clients.bits, 0)
+    return left, meter.traffic
+
+
+class Screening:
+    """Looks from time to time whether a gap leaves few features.
+
+    The server predicts what is left from what it knows, and only asks the clients for a gap where that is little.
+
+    Parameters
+    ----------
+    run
+        The run, to which screening applies.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        clients = AskedClients(run.problem, run.prepared.choices, run.options)
+        sums, count = clients.add_up(FeatureBounds("curvatures"))
+        self.curvatures: Array = sums[0] / count
+        self.share = CERTIFIED if run.problem.losses.least_convexity > 0 else OTHERWISE
+        if run.is_fresh:
+            run.meter.count("preconditioner", clients.bits, 0)
+        n_features = run.problem.model.shape[-1]
+        #: The round of the next look, and the most features that are to be expected then.
+        schedule: list[Any] = json.loads(run.screening) if run.screening else [1, EXPECTED * n_features]
+        self.next_round, self.most = schedule
+
+    def look(self) -> Left | None:
+        """Return the features that are left if they are few."""
+        run, algorithm = self.run, self.run.algorithm
+        if run.round < self.next_round or not isinstance(algorithm, Certifying):
+            return None
+        remain = self._remain(algorithm.dual_point(run.state), self.share * run.outlook())
+        expected = int(remain.reshape(-1, remain.shape[-1]).any(axis=0).sum())
+        if expected > self.most:
+            return None
+        self.next_round, self.most = math.ceil(PATIENCE * run.round), expected / 2
+        run.screening = json.dumps([self.next_round, self.most])
+        try:
+            with run.evaluating(last=True):
+                v, gap = self._ask(algorithm)
+        except AbsentError as error:
+            log.warning("round %d is not screened: %s", run.round, error)
+            return None
+        left = None if gap is None else restrict(run.problem, self._remain(v, gap), run.round)
+        if left is not None:
+            count_told(run.meter, left)
+        return left
+
+    def _remain(self, v: Array, gap: float) -> Array:
+        return remain_by_gap(_weight(self.run.problem), to_host(v), gap, self.curvatures)
+
+    def _ask(self, algorithm: Certifying) -> tuple[Array, float | None]:
+        """Return a dual point and its gap, None where there is no bound."""
+        run = self.run
+        certified = run.certify(slack=run.outlook())
+        if certified is not None:
+            return algorithm.dual_point(run.state), certified.gap
+        certificate = run.problem.certificate(run.x, run.v, thorough=False)
+        return certificate.v, certificate.gap
+
+
+def _weight(problem: Problem) -> Any:
+    assert isinstance(problem.penalty, L1)
+    return problem.penalty.weight
