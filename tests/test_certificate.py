@@ -72,7 +72,28 @@ def test_a_run_stops_with_a_guarantee_and_counts_what_it_cost() -> None:
     checks, rest = divmod(stopped.traffic["certificate"].up, 5 * (2 * 64 + 80))
     assert rest == 0
     assert 1 <= checks <= stopped.rounds // 2  # nobody is asked while there is no hope
-    assert stopped.traffic["certificate"].down == checks * 5 * (2 * (12 * 32 + 80) + 64 + 80)
+    known = 12 * 32 + 80 + 64 + 80  # x and a bound of rounding; what shifts lack is sent in as many bits as it needs
+    sent = stopped.traffic["certificate"].down
+    assert checks * 5 * known < sent < checks * 5 * (known + 12 * 32 + 80)
+
+
+def test_questions_have_as_few_bits_as_the_gap_allows() -> None:
+    seen: list[Any] = []
+    problem = helpers.graph_guided()
+    fpdfp.solve(problem, ShiftedPDFP(), rounds=30, callbacks=[lambda run: seen.append(run.certify)])
+    run = seen[-1].__self__
+    fine, sent = run.certify(fine=True), run.traffic["certificate"].down
+    assert fine is not None
+    for slack in (1e-9, 1e-6, 1e-3, 1.0):
+        coarse = run.certify(fine=True, slack=slack)
+        assert coarse is not None
+        assert coarse.objective == fine.objective
+        # (√M + a)² for an error a ≤ 0.1 √slack
+        assert coarse.gap <= (np.sqrt(fine.gap) + 0.21 * np.sqrt(slack)) ** 2
+        assert run.traffic["certificate"].down - sent <= sent
+        sent, before = run.traffic["certificate"].down, sent
+        assert sent - before > 0
+    assert coarse.gap >= fine.gap
 
 
 def test_a_batch_of_clients_answers_as_single_ones() -> None:

@@ -18,6 +18,7 @@ from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.portable import request_of
 from fpdfp.engines.site import Site
 from fpdfp.errors import MessageError
+from fpdfp.precondition.base import Announced
 from fpdfp.problem import LocalLosses, Model
 from tests import helpers
 
@@ -247,15 +248,15 @@ class TestSites:
         site.begin(self.job(problem), "key")
         ask: dict[str, Any] = {"clients": np.arange(2), "versions": np.zeros(2, dtype=np.int64)}
         ask["digests"] = [ledger.stamp().digest for ledger in site.ledgers]
-        good = [np.zeros(12), np.zeros(12, np.float32), np.zeros(1)]
-        names = ["x", "lack", "drift"]
-        assert site.handle({"key": "key", "answers": ask | {"fields": names, "arrays": good}})["answers"]
-        for fields, arrays in (
-            (names, good[:2]), (names[::-1], good), (names, [np.zeros(13), *good[1:]]),
-            (names, [np.zeros(12, np.int64), *good[1:]]), (names, [*good[:2], np.zeros(2)]),
-        ):  # fmt: skip
+        good = [Announced.plain(one).message for one in (np.zeros(12), np.zeros(12, np.float32), np.zeros(1))]
+        longer, two = (Announced.plain(np.zeros(n)).message for n in (11, 2))
+        assert site.handle({"key": "key", "answers": ask | {"frames": good}})["answers"]
+        for frames in (good[:2], good[::-1], [longer, *good[1:]], [*good[:2], two]):
             with pytest.raises(MessageError, match="a question must"):
-                site.handle({"key": "key", "answers": ask | {"fields": fields, "arrays": arrays}})
+                site.handle({"key": "key", "answers": ask | {"frames": frames}})
+        for wrong in (Announced.plain(np.zeros(13)).message, b"", good[0][:-1]):
+            with pytest.raises(MessageError):
+                site.handle({"key": "key", "answers": ask | {"frames": [wrong, *good[1:]]}})
 
     def test_copies_are_what_clients_remember(self, problem: fpdfp.Problem) -> None:
         site = Site(problem.losses)

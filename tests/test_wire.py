@@ -388,7 +388,7 @@ def test_scales(compressor: Compressor, scale: float) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("size, nonzero", [(64, 0), (64, 8), (64, 9), (63, 0), (1000, 3), (5000, 625)])
+@pytest.mark.parametrize(("size", "nonzero"), [(64, 0), (64, 8), (64, 9), (63, 0), (1000, 3), (5000, 625)])
 def test_zeros_are_left_out_of_exact_messages_where_few_numbers_are_not_zero(
     dtype: Any, size: int, nonzero: int
 ) -> None:
@@ -449,7 +449,7 @@ BY_HAND = {
     "too many numbers for zeros to be left out": raw(
         0, 1, (varint(64),), b"", varint(9) + bytes(36) + b"\xff\1" + bytes(6)
     ),
-    "a place without a number": raw(0, 1, (varint(64),), b"", varint(1) + bytes(4) + b"\3" + bytes(7)),
+    "a place of Full without a number": raw(0, 1, (varint(64),), b"", varint(1) + bytes(4) + b"\3" + bytes(7)),
     "fewer numbers than it says": raw(0, 1, (varint(64),), b"", varint(8) + bytes(4)),
     "no count of numbers": raw(0, 1, (varint(64),), b"", b""),
     "QSGD of no levels": raw(1, 1, (ONE,), b"\0\0\0", b"\0\0\x80?\0"),

@@ -9,7 +9,6 @@ import numpy as np
 
 from fpdfp._array import to_host
 from fpdfp._typing import Array
-from fpdfp.compress import QSGD
 from fpdfp.methods._parameters import norms
 from fpdfp.methods.base import Algorithm, Certifying, Question
 from fpdfp.precondition import Preconditioner
@@ -18,8 +17,6 @@ from fpdfp.problem import LocalLosses
 
 #: The part of the slack that rounding may take, as a length.
 SHARE = 0.1
-#: Levels that are tried before numbers are sent as they are.
-LEVELS = (1, 3, 15, 127, 2047)
 
 
 class ShiftQuestion(NamedTuple):
@@ -43,7 +40,7 @@ class ShiftCertificate(Algorithm, Certifying):
         x = self.solution(state)[0]
         drift = state.drift if self.coordinates is None else state.drift * self.stretch
         dtype = np.dtype(self.model.dtype if fine else np.float32)
-        lack = _round_within(SHARE * math.sqrt(2.0 * self.convexity * slack), self.lack(state), dtype)
+        lack = Announced.within(SHARE * math.sqrt(2.0 * self.convexity * slack), self.lack(state), dtype)
         messages = (Announced.plain(x.astype(dtype)), lack, Announced.plain(drift))
         return Question(ShiftQuestion(*(message.array for message in messages)), messages)
 
@@ -104,14 +101,3 @@ class ShiftCertificate(Algorithm, Certifying):
     def plain(self, slopes: Array) -> Array:
         """Gradients in x from gradients in the coordinates of the algorithm."""
         return slopes if self.coordinates is None else self.coordinates.gradient(slopes)
-
-
-def _round_within(reach: float, numbers: Array, dtype: np.dtype[Any]) -> Announced:
-    """Return the shortest message of numbers whose error is at most so long, or one at the given precision."""
-    if float(np.linalg.norm(numbers)) <= reach:
-        return Announced.plain(np.zeros_like(numbers, dtype=dtype))
-    for levels in LEVELS:
-        message = Announced.rounded(QSGD(levels, norm="max"), numbers.astype(dtype))
-        if float(np.linalg.norm(message.array.astype(np.float64) - numbers)) <= reach:
-            return message
-    return Announced.plain(numbers.astype(dtype))

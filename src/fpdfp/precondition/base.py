@@ -11,13 +11,15 @@ from typing import Any, Self
 import numpy as np
 
 from fpdfp._typing import Array, Shape
-from fpdfp.compress import Compressor, Full, decode
+from fpdfp.compress import QSGD, Compressor, Full, decode
 from fpdfp.compress.plain import plain_bits
 from fpdfp.linops import LinOp
 from fpdfp.rng import Draws, Purpose
 
 #: The most numbers that are announced: the triangle of 11,000 features.
 LARGEST = 1 << 26
+#: Levels that are tried, in this order, for messages that may have an error.
+LEVELS = (1, 3, 15, 127, 2047)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +59,17 @@ class Announced:
     def plain(cls, numbers: Array) -> Self:
         """Return numbers as they are."""
         return cls.rounded(Full(), numbers)
+
+    @classmethod
+    def within(cls, reach: float, numbers: Array, dtype: np.dtype[Any]) -> Self:
+        """Return a short message of numbers whose error is at most so long, or else one of them in a precision."""
+        if float(np.linalg.norm(numbers)) <= reach:
+            return cls.plain(np.zeros_like(numbers, dtype=dtype))
+        for levels in LEVELS:
+            made = cls.rounded(QSGD(levels, norm="max"), numbers.astype(dtype))
+            if float(np.linalg.norm(made.array.astype(np.float64) - numbers)) <= reach:
+                return made
+        return cls.plain(numbers.astype(dtype))
 
     @functools.cached_property
     def array(self) -> Array:
