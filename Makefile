@@ -16,7 +16,7 @@ help:
 	@echo "make gallery run the examples and write docs/gallery anew"
 	@echo "make bench   the benchmarks, one after the other"
 	@echo "make soak    long runs on Ray and Flower in which processes are killed"
-	@echo "make fuzz    decode a million damaged messages, answer a million forged requests"
+	@echo "make fuzz    decode a million damaged messages, answer a million forged requests, read a million forged replies"
 	@echo "make reproduce  the paper's experiments (a9a, covtype, small CT) and theorems, into docs/results"
 
 $(VENV)/.runtime: pyproject.toml
@@ -78,6 +78,7 @@ soak: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz --messages 1000000 --jobs 2
 	$(BIN)/python -m tests.fuzz --requests 1000000 --jobs 2
+	$(BIN)/python -m tests.fuzz --replies 1000000 --jobs 2
 
 reproduce: $(VENV)/.runtime
 	$(BIN)/fpdfp reproduce a9a --output docs/results/a9a

@@ -2,8 +2,10 @@
 
     python -m tests.fuzz --messages 1000000 --seed 1 --jobs 2
     python -m tests.fuzz --requests 1000000 --seed 1 --jobs 2
+    python -m tests.fuzz --replies 1000000 --seed 1 --jobs 2
 
-The second sends forged requests to a site (:mod:`tests.fuzz_requests`).
+The second sends forged requests to a site (:mod:`tests.fuzz_requests`), the third forged replies to the server
+(:mod:`tests.fuzz_replies`).
 
 A message is refused with MessageError, or it gives a finite array of the shape and dtype expected, soon. Message i of a
 seed is always the same: ``--first i --messages 1`` makes it again.
@@ -72,7 +74,6 @@ class Failure(NamedTuple):
     """A damaged message that did harm."""
 
     number: int
-    message: bytes
     what: str
 
 
@@ -237,7 +238,7 @@ def pick(rng: random.Random) -> Original:
     return rng.choice(small if rng.randrange(RARITY) else large)
 
 
-def damage(seed: int, index: int) -> tuple[Original, bytes]:
+def forge(seed: int, index: int) -> tuple[Original, bytes]:
     """Return a message and what it was before."""
     rng = random.Random(seed << 40 | index)
     original = pick(rng)
@@ -295,15 +296,23 @@ def check_array(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Non
         raise AssertionError("a number is not finite")
 
 
-def run(first: int, count: int, seed: int) -> Outcome:
-    """Decode some messages of a seed."""
-    accepted, failures = 0, []
+def describe(original: Original, message: bytes) -> str:
+    """Say what a message was made of."""
+    return f"{original.compressor}, {original.shape}, {message.hex()}"
+
+
+def run(kind: str, first: int, count: int, seed: int) -> Outcome:
+    """Forge some messages, requests or replies of a seed, and see what becomes of them.
+
+    ``kind`` is a module with the functions ``forge``, ``examine`` and ``describe``.
+    """
+    module, accepted, failures = importlib.import_module(kind), 0, []
     for index in range(first, first + count):
-        original, message = damage(seed, index)
+        original, forged = module.forge(seed, index)
         try:
-            accepted += examine(original, message)
+            accepted += module.examine(original, forged)
         except AssertionError as error:
-            failures.append(Failure(index, message, f"{original.compressor}, {original.shape}: {error}"))
+            failures.append(Failure(index, f"{module.describe(original, forged)}: {error}"))
     return Outcome(count, accepted, failures)
 
 
@@ -315,30 +324,31 @@ def prepare() -> None:
             original.compressor.decode(count * [original.message], original.shape, original.dtype)
 
 
-def outcomes(kind: Any, tasks: list[tuple[int, int, int]], jobs: int) -> Iterator[Outcome]:
+def outcomes(kind: str, tasks: list[tuple[int, int, int]], jobs: int) -> Iterator[Outcome]:
     """Do the tasks in other processes, so that one which crashes is seen."""
     os.environ.setdefault("NUMBA_NUM_THREADS", "1")
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, initializer=kind.prepare) as pool:
-        found = {pool.submit(kind.run, *task): task for task in tasks}
+    with ProcessPoolExecutor(jobs, context, initializer=importlib.import_module(kind).prepare) as pool:
+        found = {pool.submit(run, kind, *task): task for task in tasks}
         for future in as_completed(found):
             try:
                 yield future.result()
             except BrokenProcessPool:
                 first, count, _ = found[future]
-                yield Outcome(count, 0, [Failure(first, b"", f"a process died, at one of these {count} or of others")])
+                yield Outcome(count, 0, [Failure(first, f"a process died, at one of these {count} or of others")])
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Decode damaged messages, or send forged requests to a site.")
+    parser = argparse.ArgumentParser(description="Decode damaged messages, or answer forged requests or replies.")
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--requests", type=int, help="send so many requests instead")
+    parser.add_argument("--replies", type=int, help="send so many replies instead")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="the number of the first message")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
-    kind = importlib.import_module("tests.fuzz" if options.requests is None else "tests.fuzz_requests")
-    options.messages = options.requests or options.messages
+    kind = "tests.fuzz_requests" if options.requests else "tests.fuzz_replies" if options.replies else "tests.fuzz"
+    options.messages = options.requests or options.replies or options.messages
     end = options.first + options.messages
     tasks = [(begin, min(CHUNK, end - begin), options.seed) for begin in range(options.first, end, CHUNK)]
     count = accepted = failed = 0
@@ -346,7 +356,7 @@ def main() -> int:
     for done, outcome in enumerate(outcomes(kind, tasks, options.jobs), 1):
         count, accepted, failed = count + outcome.total, accepted + outcome.accepted, failed + len(outcome.failures)
         for failure in outcome.failures[:10]:
-            print(f"seed {options.seed}, message {failure.number}: {failure.what}\n{failure.message.hex()}")
+            print(f"seed {options.seed}, message {failure.number}: {failure.what}")
         if done % 10 == 0 or done == len(tasks):
             rate = count / (time.perf_counter() - begin)
             refused = count - accepted - failed

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 import fpdfp
+from fpdfp.engines import spec
+from fpdfp.engines.job import Job
 from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.portable import job_of, request_of
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.site import Site
 from fpdfp.errors import AbsentError
@@ -51,10 +52,10 @@ class Loopback(RemoteEngine):
         if self.reborn and self.sites[site].job is not None:
             kept = unpack(pack(self.sites[site].export()))
             self.restart(site)
-            self.sites[site].restore(job_of(self._jobs_sent[site]), kept)
+            self.sites[site].restore(spec.load(self._jobs_sent[site], Job), kept)
         if "job" in tree:
             self._jobs_sent[site] = tree["job"]
-        return pack(self.sites[site].handle(request_of(tree)))
+        return pack(self.sites[site].handle(spec.load(tree)))
 
     def carry(self, asked: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
         replies: dict[int, Any] = {}

@@ -26,6 +26,7 @@ from fpdfp.declarative.document import Document, SettingsError
 from fpdfp.declarative.settings import NOT_IN_RUN, Case, read, run_options
 from fpdfp.declarative.table import nearest
 from fpdfp.engines.options import RunOptions
+from fpdfp.errors import ArgumentError
 from fpdfp.runs import load, toml, writing
 
 SMALL = """
@@ -177,7 +178,7 @@ class TestSettings:
     """What is accepted, and what comes of it."""
 
     def test_the_example_is_whole(self, tmp_path: Path) -> None:
-        case = the_case(tmp_path, Path(build.__file__).with_name("example.toml").read_text())
+        case = the_case(tmp_path, Path(experiments.__file__).with_name("example.toml").read_text())
         assert case.settings["operator"] == {"kind": "graph", "alpha": 0.1, "stacked": True, "form": "weights"}
         assert case.settings["run"]["evaluate_every"] == "automatic"
 
@@ -234,10 +235,22 @@ class TestSettings:
 
     def test_the_paper_s_experiments_are_files_of_settings(self, tmp_path: Path) -> None:
         files = sorted(Path(experiments.__path__[0]).glob("*.toml"))
-        assert [file.stem for file in files] == ["a9a", "breast-cancer", "covtype", "ct", "demo"]
+        names = ["a9a", "breast-cancer", "covtype", "ct", "demo", "example", "theory"]
+        assert [file.stem for file in files] == names
         for file in files:
             (case,) = read(file)
             assert the_case(tmp_path, toml.dumps(case.settings)).settings == case.settings
+
+    def test_quadratics_are_run_like_any_other_problem(self, tmp_path: Path) -> None:
+        file = Path(experiments.__path__[0]) / "theory.toml"
+        changes = ["--set", "run.rounds=3", "--set", "run.seeds=[0]", "--set", "method.local_steps=2"]
+        result = invoke("run", file, "--output", tmp_path / "out", "--json", "--quiet", *changes)
+        assert result.exit_code == 0, result.output
+        (line,) = json.loads(result.stdout)["runs"]
+        assert line["rounds"] == 3
+        assert 0 < line["relative_error"] < 1
+        text = file.read_text()
+        assert "data.samples must be a whole number of at least 2" in error_of(tmp_path, text, ["data.samples=1"])
 
     def test_the_command_line_goes_before_the_file(self, tmp_path: Path) -> None:
         changes = ["run.rounds=7", "method.kind=FPDFP", "run.seeds=[1, 2]", 'data.name="digits"']
@@ -310,8 +323,9 @@ class TestProblems:
         np.savez(tmp_path / "b.npz", matrix.toarray()[:, :7])
         (tmp_path / "torn.mtx").write_text("nothing")
         for name, words in (("b.npz", "with 30 columns"), ("torn.mtx", "cannot be read as a matrix")):
-            with pytest.raises(SettingsError, match=words):
+            with pytest.raises(ArgumentError, match=words) as caught:
                 self.problem(tmp_path, SMALL + f'[operator]\nkind = "file"\nfile = "{name}"\n', "split.seed=5")
+            assert caught.value.argument == "operator.file"
 
     @pytest.mark.parametrize("shape", [[5], [3, 4], [2, 3, 4]])
     def test_the_gradient_is_that_of_the_library(self, shape: list[int]) -> None:

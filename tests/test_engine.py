@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -626,7 +627,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"metrics": {"a": 1}}, r"metrics\['a'\] must be a function of x"),
     ({"callbacks": [1]}, "callbacks must be functions"),
     ({"tol": -1.0}, "tol must be a finite number greater than 0"),
-    ({"resume": True}, "resume=True needs checkpoint"),
+    ({"resume": True}, "resume needs checkpoint"),
     ({"method": "FPDFP"}, "method must be one of fpdfp.methods"),
     ({"method": fpdfp.PDFP(), "clients_per_round": 2}, "clients_per_round must be None for PDFP"),
     ({"method": fpdfp.PDFP(), "compressor": fpdfp.QSGD(3)}, "compressor must be None for PDFP"),
@@ -645,12 +646,22 @@ BAD: list[tuple[dict[str, Any], str]] = [
 def test_bad_arguments_are_named_before_the_first_round(change: dict[str, Any], message: str) -> None:
     arguments = {"rounds": 5} | change
     method = arguments.pop("method", fpdfp.FPDFP())
-    with pytest.raises((ValueError, TypeError), match=message):
+    with pytest.raises(fpdfp.errors.ArgumentError, match=message) as caught:
         fpdfp.solve(helpers.graph_guided(), method, callbacks=arguments.pop("callbacks", [fail]), **arguments)
+    assert caught.value.argument in {*change, "linop"}
 
 
 def fail(run: fpdfp.Run) -> None:
     raise AssertionError("a round was run")
+
+
+@pytest.mark.parametrize("kind", [fpdfp.errors.ArgumentError, fpdfp.errors.ArgumentTypeError])
+def test_errors_about_arguments_survive_a_process(kind: Any) -> None:
+    error = pickle.loads(pickle.dumps(kind("metrics['a']", "must be a function of x, got int")))
+    assert (type(error), error.argument) == (kind, "metrics")
+    assert str(error) == "metrics['a'] must be a function of x, got int"
+    assert isinstance(error, ValueError)
+    assert isinstance(error, TypeError) == (kind is fpdfp.errors.ArgumentTypeError)
 
 
 def test_bad_hyper_parameters_are_named() -> None:

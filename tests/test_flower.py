@@ -278,7 +278,7 @@ def confirmed(log: str) -> dict[int, list[int]]:
 @pytest.mark.parametrize(
     ("site", "words"),
     [
-        ("east", "no parcel of fpdfp"),
+        ("east", "not a parcel of fpdfp"),
         ("south", "damaged"),
         ("east", r"shape \(13,\)"),
         ("south", "not about request"),

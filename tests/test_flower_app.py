@@ -543,7 +543,7 @@ def test_the_command_inspect(configs: dict[str, dict[str, Any]], box: Path, tmp_
     (tmp_path / "damaged").write_bytes(changed(reply, 50))
     (tmp_path / "no envelope").write_bytes(pack([1]))
     for name, words in (
-        ("damaged", "checksum is wrong"), ("no envelope", "no envelope of fpdfp"), ("missing", "No such file"),
+        ("damaged", "checksum is wrong"), ("no envelope", "not an envelope of fpdfp"), ("missing", "No such file"),
     ):  # fmt: skip
         done = invoke("inspect", tmp_path / name)
         assert done.exit_code == 1
@@ -579,7 +579,7 @@ def test_parcels_in_records() -> None:
     for content in (RecordDict(), RecordDict({"x": two}), RecordDict({NAME: two}), RecordDict({NAME: ConfigRecord()})):
         with pytest.raises(MessageError, match="does not hold one parcel"):
             from_record(content, 100)
-    with pytest.raises(MessageError, match="an array that is no parcel"):
+    with pytest.raises(MessageError, match="an array that is not a parcel"):
         from_record(RecordDict({NAME: numpy}), 1000)
 
 
@@ -680,7 +680,7 @@ def test_replies_that_are_too_long_or_missing(grid: type[Grid]) -> None:
     crew = FlowerEngine(grid([(1, "north")], lambda number, parcel: bytes(100)), ["north"], deadline=1.0)
     crew.longest = 99
     assert "longer than any" in str(crew.carry({0: {}}, 1.0)[0])
-    assert "no parcel" in str(FlowerEngine(crew._grid, ["north"]).carry({0: {}}, 1.0)[0])
+    assert "not a parcel" in str(FlowerEngine(crew._grid, ["north"]).carry({0: {}}, 1.0)[0])
     assert FlowerEngine(grid([(1, "north")], lambda number, parcel: None), ["north"]).carry({0: {}}, 0.3) == {}
 
 
@@ -741,7 +741,7 @@ def test_lines_of_rounds_tell_the_time_by_the_clock(
     began = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: began + 291.0)
 
-    def line(run: fpdfp.engines.local.Run) -> None:
+    def line(run: fpdfp.engines.run.Run) -> None:
         say(run, crew)
 
     fpdfp.solve(graph_guided(clients=2), fpdfp.PDFP(), rounds=1, callbacks=[line])

@@ -15,8 +15,7 @@ from fpdfp._kernels import tv
 from fpdfp.engines import sendable, spec
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.portable import request_of
-from fpdfp.engines.site import Site
+from fpdfp.engines.site import MOST_STEPS, Site
 from fpdfp.errors import MessageError
 from fpdfp.precondition.base import Announced
 from fpdfp.problem import LocalLosses, Model
@@ -163,7 +162,7 @@ class TestSites:
         for size in (None, 3):
             request = unpack(pack({"constants": {"factor": spec.dump(factor), "batch_size": size}}))
             with pytest.raises(MessageError, match=r"a factor must map arrays of shape \(12,\) to such"):
-                Site(problem.losses).handle(request_of(request))
+                Site(problem.losses).handle(spec.load(request))
 
     @pytest.mark.parametrize(
         "coordinates",
@@ -194,7 +193,7 @@ class TestSites:
 
         monkeypatch.setattr(chosen, "factor", property(build))
         with pytest.raises(MessageError, match=r"coordinates must be for arrays of shape \(12,\)"):
-            Site(problem.losses).handle(request_of(tree))
+            Site(problem.losses).handle(spec.load(tree))
         with pytest.raises(MessageError, match=r"coordinates must be for arrays of shape \(12,\)"):
             Site(problem.losses).begin(self.job(problem, made), "key")
 
@@ -209,6 +208,19 @@ class TestSites:
     def test_jobs_that_cannot_be_done(self, problem: fpdfp.Problem, others: dict[str, Any], words: str) -> None:
         with pytest.raises(MessageError, match=words):
             Site(problem.losses).begin(self.job(problem, **others), "key")
+
+    @pytest.mark.parametrize(
+        "method",
+        [
+            fpdfp.FedAvg(local_steps=MOST_STEPS + 1, penalty="ignore"), fpdfp.FPDFP(local_steps=2**24),
+            fpdfp.FedMiD(local_steps=500, inner=fpdfp.InnerSolve()), fpdfp.RandProx(local_steps=2**24),
+            fpdfp.FedDR(local_steps=2**24, inner=fpdfp.InnerSolve()),
+        ],
+    )  # fmt: skip
+    def test_a_forged_number_of_steps_does_not_keep_a_site_busy(self, problem: fpdfp.Problem, method: Any) -> None:
+        site = Site(problem.losses)
+        with pytest.raises(MessageError, match="a client takes at most 250,000 steps in a round, the run has"):
+            site.begin(self.job(problem, algorithm=helpers.prepare(problem, method)), "key")
 
     @pytest.mark.parametrize(
         "others",

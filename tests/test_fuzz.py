@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from fpdfp.engines.sendable import classes
-from tests import fuzz, fuzz_requests
+from tests import fuzz, fuzz_replies, fuzz_requests
 from tests.fuzz_requests import at, places
 
 
 def test_damaged_messages_do_no_harm() -> None:
     fuzz.prepare()
-    outcome = fuzz.run(0, 20_000, seed=0)
+    outcome = fuzz.run("tests.fuzz", 0, 20_000, seed=0)
     assert outcome.failures == []
     assert 0.02 * outcome.total < outcome.accepted < 0.5 * outcome.total  # they get past the checksum, but not far
 
 
-def test_forged_requests_do_no_harm() -> None:
-    fuzz_requests.prepare()
-    outcome = fuzz_requests.run(0, 4000, seed=0)
+@pytest.mark.parametrize("kind", [fuzz_requests, fuzz_replies])
+def test_forged_requests_and_replies_do_no_harm(kind: Any) -> None:
+    kind.prepare()
+    outcome = fuzz.run(kind.__name__, 0, 4000, seed=0)
     assert outcome.failures == []
     assert 0.02 * outcome.total < outcome.accepted < 0.5 * outcome.total
 

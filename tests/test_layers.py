@@ -27,10 +27,6 @@ LAYERS = {
     "basics": ["_blas _checks _lazy _momentum _progress _naming _rounding _typing _units _warn errors"],
 }
 RANKS = {name: rank for rank, row in enumerate(itertools.chain(*LAYERS.values())) for name in row.split()}
-#: Imports that go up today. None may be added, and one that is gone must be taken off the list.
-KNOWN = {
-    ("declarative.runner", "report.live"),
-}
 
 
 @functools.cache
@@ -123,7 +119,7 @@ def test_every_module_has_a_layer() -> None:
 def test_imports_go_down() -> None:
     imports = {name: set(imported(ast.parse(path.read_text()))) for name, path in modules().items()}
     assert imports[""] == {"_lazy"}, "the package itself loads its names when they are asked for"
-    assert {(name, other) for name in imports if name for other in imports[name] if goes_up(name, other)} == KNOWN
+    assert {(name, other) for name in imports if name for other in imports[name] if goes_up(name, other)} == set()
     # Compression is the business of engines.
     methods = {name for name in imports if name.startswith("methods.")}
     assert {name for name in methods if any(row_of(other) == "compress" for other in imports[name])} == set()

@@ -10,7 +10,7 @@ import pytest
 
 import fpdfp
 from fpdfp.engines.ledger import ClientLedger, Stamp, digest
-from fpdfp.engines.local import mean_of
+from fpdfp.engines.run import mean_of
 from fpdfp.rng import Draws
 from tests import helpers
 
@@ -78,13 +78,13 @@ class Network:
             update = self.method.client_update(local, message, k, Draws(0, k, who))
             packed = self.quantizer.encode(self.quantizer.quantize(update.reply[0], Draws(0, k, who), QUANTIZE))
             decoded = type(update.reply)(self.quantizer.decode(packed, self.model.shape, np.float64))
-            ledger.sent(update.memory, decoded, k)
+            ledger.hold(update.memory, decoded, k)
             if self.lost():
                 continue  # the answer
             self.server.confirm(i, decoded, k)
             arrived.append(decoded)
             if not self.lost():
-                ledger.confirmed()
+                ledger.confirm()
         if arrived:
             replies = type(arrived[0])(np.concatenate([one[0] for one in arrived]))
             self.state = self.method.server_update(self.state, mean_of(replies, self.method.double), k, len(arrived))
@@ -146,7 +146,7 @@ def exchange() -> tuple[Network, ClientLedger, Any]:
     message = network.method.broadcast(network.state)
     local = network.problem.local(who, ledger.memory)
     update = network.method.client_update(local, message, 0, Draws(0, 0, who))
-    ledger.sent(update.memory, update.reply, 0)
+    ledger.hold(update.memory, update.reply, 0)
     return network, ledger, update.reply
 
 
@@ -156,7 +156,7 @@ def test_a_message_that_was_lost_is_forgotten() -> None:
     assert ledger.version == 0
     assert not ledger.memory.shift.any()
     with pytest.raises(RuntimeError, match="nothing was sent"):
-        ledger.confirmed()
+        ledger.confirm()
 
 
 def test_a_lost_confirmation_is_made_up_for() -> None:

@@ -35,7 +35,7 @@ class TenPerCentOff(fpdfp.penalties.L1):
 def test_the_constants_are_those_of_the_problem() -> None:
     """By differences of gradients over all batches of a client, and over clients, at several points."""
     problem, known = theory.problem(full_row_rank=True), theory.constants(full_row_rank=True, noisy=True)
-    a, generator = theory.centres(), np.random.default_rng(3)
+    a, generator = theory.build_quadratics(True).centres, np.random.default_rng(3)
     everyone = np.arange(theory.CLIENTS)
     for _ in range(3):
         x, y = generator.standard_normal((2, theory.FEATURES)) * 5

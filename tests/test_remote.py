@@ -20,8 +20,7 @@ import fpdfp
 from fpdfp.engines import files, spec
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.parcel import pack, payload, unpack
-from fpdfp.engines.portable import job_of, request_of
-from fpdfp.engines.site import Site, shortened
+from fpdfp.engines.site import Site, shorten
 from tests import helpers
 from tests.loopback import Loopback
 
@@ -189,7 +188,7 @@ class TestTrouble:
         crew, there = away(problem, sites=3, trouble=trouble)
         result = fpdfp.solve(there, fpdfp.ShiftedPDFP(), rounds=15, compressor=QSGD, engine=crew)
 
-        class Absent(fpdfp.engines.local.Run):
+        class Absent(fpdfp.engines.run.Run):
             def _that_answer(self, chosen: Any, k: int) -> Any:
                 return chosen[~np.isin(chosen, [2, 3])] if k in missing else chosen
 
@@ -242,18 +241,18 @@ class TestTrouble:
         ("forge", "words"),
         [
             (lambda tree: b"", "too short"),
-            (lambda tree: os.urandom(400), "starts with other bytes"),
+            (lambda tree: os.urandom(400), "not a parcel of fpdfp"),
             (lambda tree: pack(tree)[:-9] + b"123456789", "checksum is wrong"),
-            (lambda tree: pack(["list"]), "no dictionary"),
-            (lambda tree: pack({}), "KeyError"),
-            (lambda tree: pack({"update": None}), "makes no sense"),
-            (lambda tree: pack({"update": {"frames": {}, "bits": 0, "work": []}}), "must have the fields"),
+            (lambda tree: pack(["list"]), "a reply: must be Reply, got list"),
+            (lambda tree: pack({}), "must have the part 'update'"),
+            (lambda tree: pack({"update": None}), "must have the part 'update'"),
+            (lambda tree: pack({"update": {"frames": {}, "bits": 0, "work": []}}), "a reply: update: bits: must be"),
             (lambda tree: forged(tree, lambda frame: frame[:-1]), "not as long as the reply says|checksum"),
             (lambda tree: forged(tree, lambda frame: nan_message()), "not finite|holds"),
             (lambda tree: forged(tree, lambda frame: other_shape(), bits=True), "a message holds"),
             (lambda tree: forged(tree, lambda frame: frame + bytes(10**6)), "checksum|not as long"),
             (lambda tree: pack({"needs": ["everything"]}), "still lacks"),
-            (lambda tree: pack({"needs": 3}), "still lacks"),
+            (lambda tree: pack({"needs": 3}), "a reply: needs: must be list"),
         ],
     )  # fmt: skip
     def test_forged_replies(
@@ -296,7 +295,7 @@ class TestTrouble:
         assert (crew.totals.refused, crew.totals.healed) == (0, 0)  # both sides shorten alike
         assert result.objective / exact.objective - 1 < 1e-3
         arrays = np.array([[3.0, 4.0], [0.3, 0.4]])
-        np.testing.assert_allclose(shortened(arrays, 1.0), [[0.6, 0.8], [0.3, 0.4]])
+        np.testing.assert_allclose(shorten(arrays, 1.0), [[0.6, 0.8], [0.3, 0.4]])
 
     def test_divergence_is_told_as_in_one_process(self, problem: fpdfp.Problem) -> None:
         crew, there = away(problem, sites=2)
@@ -509,7 +508,7 @@ class TestDescriptions:
         ],
     )
     def test_other_classes_are_refused(self, name: str) -> None:
-        with pytest.raises(fpdfp.errors.MessageError, match="no class that may be sent"):
+        with pytest.raises(fpdfp.errors.MessageError, match="not a class that may be sent"):
             spec.load({"class": name, "fields": {}})
 
     @given(TestParcels.trees)
@@ -521,13 +520,13 @@ class TestDescriptions:
         problem = helpers.graph_guided(clients=3)
         algorithm = helpers.prepare(problem, fpdfp.FPDFP(0.1))
         job = Job(algorithm, {"x": QSGD, "v": QSGD}, None, Place(np.arange(3), None, 1.0, 5))
-        back = job_of(unpack(pack(spec.dump(job))))
+        back = spec.load(unpack(pack(spec.dump(job))), Job)
         assert repr(back.algorithm) == repr(job.algorithm)
         site = Site(problem.losses)
         with pytest.raises(fpdfp.errors.MessageError, match="algorithm: must be Algorithm, got NoneType"):
-            site.handle(request_of({"job": {"algorithm": None}}))
+            site.handle(spec.load({"job": {"algorithm": None}}))
         with pytest.raises(fpdfp.errors.MessageError, match="must be dict, got list"):
-            request_of([])
+            spec.load([], dict)
         with pytest.raises(fpdfp.errors.MessageError, match="must be Request, got list"):
             site.handle([])  # type: ignore[arg-type]
 
@@ -583,7 +582,7 @@ class TestMistakes:
         crew, there = away(problem)
         with pytest.raises(TypeError, match="problem must have the losses of this engine"):
             fpdfp.solve(problem, rounds=3, engine=crew)
-        with pytest.raises(ValueError, match="method must be one whose clients can be restored"):
+        with pytest.raises(ValueError, match="method must be one whose clients keep nothing that"):
             fpdfp.solve(there, fpdfp.NewtonPDFP(), rounds=3, engine=crew)
         with pytest.raises(ValueError, match="batch_size must be None: clients whose data is elsewhere"):
             there.losses.gradients(np.zeros(12), np.arange(4), 3)
@@ -599,7 +598,7 @@ class TestMistakes:
         problem = helpers.graph_guided(clients=4)
         crew = Loopback(problem)
         crew.sites[1] = Site(helpers.graph_guided(clients=2, d=5).losses)
-        with pytest.raises(fpdfp.errors.MessageError, match=r"shape is \[5\] at site 1 and \[12\] at site 0"):
+        with pytest.raises(fpdfp.errors.MessageError, match=r"shape is \(5,\) at site 1 and \(12,\) at site 0"):
             crew.losses()
 
     @pytest.mark.parametrize(
@@ -769,7 +768,7 @@ class TestReviewed:
         ("name", "value"),
         [
             ("family", None), ("form", "cubic"), ("constants", 3), ("sizes", np.array([2**62, 1])),
-            ("least_convexity", -1.0), ("dtype", "<f2"), ("shape", [-12]),
+            ("least_convexity", -1.0), ("dtype", "<f2"), ("shape", [-12]), ("shape", [2**31]),
         ],
     )  # fmt: skip
     def test_facts_that_cannot_be_name_the_site(self, name: str, value: Any, caplog: pytest.LogCaptureFixture) -> None:

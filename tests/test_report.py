@@ -24,9 +24,9 @@ import fpdfp
 import fpdfp.report
 from fpdfp.cli import app
 from fpdfp.report import live, ssim
-from fpdfp.report.described import MOST_CLIENTS, MOST_ROWS, described
+from fpdfp.report.describe import MOST_CLIENTS, MOST_ROWS, describe
 from fpdfp.report.model import circle_order
-from fpdfp.report.pictures import Volumes, coarser, packed, volumes_of
+from fpdfp.report.pictures import Volumes, coarser, pack, volumes_of
 from fpdfp.report.quality import slice_psnr
 from fpdfp.runs import Recorder, linear_model, load
 
@@ -143,7 +143,7 @@ def test_the_page_has_the_numbers_of_the_run(recorded: Path, tmp_path: Path) -> 
 
 
 def test_the_model_leaves_the_intercept_out_and_counts_zeros(recorded: Path) -> None:
-    model = described(recorded)["model"]
+    model = describe(recorded)["model"]
     x = load(recorded).x
     assert x is not None
     assert model["values"] == [pytest.approx(x[:4], abs=1e-8 * np.abs(x).max())]
@@ -157,7 +157,7 @@ def test_coefficients_that_are_negligible_count_as_zero(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "small", kind="linear")
     np.savez(folder / "final.npz", x=np.array([2.0, 1e-9, -1e-12, 1e-6]))
     (folder / "model.json").write_text(json.dumps({"features": list("abcd"), "edges": [], "intercept": None}))
-    model = described(folder)["model"]
+    model = describe(folder)["model"]
     assert model["values"] == [[2.0, 0.0, 0.0, 1e-6]]
     assert model["zeros"] == [2]
 
@@ -183,7 +183,7 @@ def test_a_model_of_several_classes_has_a_row_for_each(tmp_path: Path) -> None:
             }
         )
     )
-    model = described(folder)["model"]
+    model = describe(folder)["model"]
     assert model["values"] == [[0.0], [2.0], [4.0]]
     assert model["zeros"] == [1, 0, 0]
     assert model["intercepts"] == [1.0, 3.0, 5.0]
@@ -276,7 +276,7 @@ def test_data_that_differ_make_other_problems(tmp_path: Path) -> None:
     for name, factor in (("a", 1.0), ("b", 1.0), ("c", 1.01)):
         losses = fpdfp.losses.Logistic(factor * np.eye(4), [1.0, -1.0, 1.0, -1.0], clients=[0, 0, 1, 1])
         Recorder(tmp_path / name, fpdfp.Problem(losses, fpdfp.penalties.L1(0.1)), name="same").solve(rounds=2)
-    a, b, c = (described(tmp_path / name)["series"] for name in "abc")
+    a, b, c = (describe(tmp_path / name)["series"] for name in "abc")
     assert a == b != c
 
 
@@ -320,7 +320,7 @@ def test_long_histories_are_thinned_and_keep_their_ends(tmp_path: Path) -> None:
     rows = 3 * MOST_ROWS
     lines = [f"{i},{rows - i}.0,{i},{i},0.1,{i}.0" for i in range(rows)]
     folder = folder_of(tmp_path / "long", history="\n".join([HISTORY.splitlines()[0], *lines]) + "\n")
-    found = described(folder)
+    found = describe(folder)
     assert found["every"] == 3
     assert found["evaluations"] == rows
     assert found["columns"]["round"][0] == 0
@@ -330,7 +330,7 @@ def test_long_histories_are_thinned_and_keep_their_ends(tmp_path: Path) -> None:
 
 def test_of_many_clients_some_of_all_sizes_are_shown(tmp_path: Path) -> None:
     clients = [{"name": str(i), "samples": (i * 7919) % 1000, "share": 0.001} for i in range(1000)]
-    found = described(folder_of(tmp_path / "many", clients=clients, clients_in_all=5000))["clients"]
+    found = describe(folder_of(tmp_path / "many", clients=clients, clients_in_all=5000))["clients"]
     assert found["of"] == 5000
     assert len(found["names"]) == MOST_CLIENTS
     assert min(found["samples"]) == 0
@@ -409,7 +409,7 @@ def unpacked(volume: Any, bits: int) -> Any:
 @pytest.mark.parametrize(("limit", "bits", "factor"), [(10_000, 16, 1), (3000, 8, 1), (1000, 16, 2)])
 def test_volumes_are_packed_to_fit(rng: np.random.Generator, limit: int, bits: int, factor: int) -> None:
     truth, first, second = rng.standard_normal((3, 10, 9, 8)).astype(np.float32)
-    found = packed({"a": Volumes(first, truth, [], []), "b": Volumes(second, truth, [], [])}, limit)
+    found = pack({"a": Volumes(first, truth, [], []), "b": Volumes(second, truth, [], [])}, limit)
     assert (found["bits"], found["factor"]) == (bits, factor)
     assert len(found["volumes"]) == 3  # the truth is there once
     one = found["runs"][1]
@@ -421,7 +421,7 @@ def test_volumes_are_packed_to_fit(rng: np.random.Generator, limit: int, bits: i
 
 
 def test_a_constant_volume_is_packed_too() -> None:
-    found = packed({"a": Volumes(np.full((2, 2, 2), 3.0), None, [], [])})
+    found = pack({"a": Volumes(np.full((2, 2, 2), 3.0), None, [], [])})
     assert found["runs"][0]["truth"] is None
     assert unpacked(found["volumes"][found["runs"][0]["image"]], 16).tolist() == np.full((2, 2, 2), 3.0).tolist()
 

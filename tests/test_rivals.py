@@ -9,7 +9,7 @@ import pytest
 
 import fpdfp
 from fpdfp import penalties
-from fpdfp.engines.local import mean_of
+from fpdfp.engines.run import mean_of
 from tests import helpers
 from tests.test_identities import iterates
 from tests.test_methods import gradient, lasso, same, smooth, soft

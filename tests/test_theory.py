@@ -16,7 +16,7 @@ import pytest
 
 import fpdfp
 from fpdfp import compress, linops, penalties
-from fpdfp.engines.local import mean_of
+from fpdfp.engines.run import mean_of
 from fpdfp.methods import randprox, shifted
 from fpdfp.methods._forms import Primal
 from fpdfp.problem import LocalLosses

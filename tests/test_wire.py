@@ -534,6 +534,14 @@ def test_large_shapes_are_not_allocated(shape: tuple[int, ...], kind: int, param
         tracemalloc.stop()
 
 
+def test_the_number_of_a_compressor_fits_its_five_bits() -> None:
+    class Strange(Full):
+        wire_id = 32
+
+    with pytest.raises(ValueError, match="wire_id must be from 0 to 31, got 32"):
+        one_message(Strange())
+
+
 def test_limit() -> None:
     [message] = Full().encode(Full().quantize(np.zeros((1, 10)), Draws(0, 0, np.arange(1)), PURPOSE))
     assert compress.decode(message, limit=10).shape == (10,)

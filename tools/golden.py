@@ -67,7 +67,7 @@ def digest(problem: Any, method: Any, **arguments: Any) -> str:
         try:
             result = fpdfp.solve(problem, method, rounds=ROUNDS, seed=3, progress=False, **arguments)
         except (ValueError, TypeError) as error:
-            return type(error).__name__
+            return "TypeError" if isinstance(error, TypeError) else "ValueError"
     whole = hashlib.sha256()
     for array in (result.x, result.v, np.array(result.history["objective"])):
         whole.update(np.ascontiguousarray(array + 0.0).tobytes())  # the sign of a zero is of no importance

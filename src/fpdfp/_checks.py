@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp._typing import Array, Shape
+from fpdfp.errors import ArgumentError, ArgumentTypeError
 
 #: The devices of DLPack whose memory the processor can read: its own, and what is pinned for CUDA or for ROCm.
 HOST_MEMORY = (1, 3, 11)
@@ -20,13 +21,13 @@ def integer(name: str, value: Any, *, at_least: int, at_most: int | None = None)
         return value
     accepted = f"an integer of at least {at_least}" + (f" and at most {at_most}" if at_most is not None else "")
     if isinstance(value, bool):
-        raise TypeError(f"{name} must be {accepted}, got {value!r}")
+        raise ArgumentTypeError(name, f"must be {accepted}, got {value!r}")
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} must be {accepted}, got {value!r}") from None
+        raise ArgumentTypeError(name, f"must be {accepted}, got {value!r}") from None
     if number < at_least or (at_most is not None and number > at_most):
-        raise ValueError(f"{name} must be {accepted}, got {number}")
+        raise ArgumentError(name, f"must be {accepted}, got {number}")
     return number
 
 
@@ -38,13 +39,13 @@ def real(name: str, value: Any, *, positive: bool = False, at_least: float | Non
     elif at_least is not None:
         accepted += f" of at least {at_least:g}"
     if isinstance(value, bool | np.bool_ | str | bytes):
-        raise TypeError(f"{name} must be {accepted}, got {value!r}")
+        raise ArgumentTypeError(name, f"must be {accepted}, got {value!r}")
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"{name} must be {accepted}, got {type(value).__name__}") from None
+        raise ArgumentTypeError(name, f"must be {accepted}, got {type(value).__name__}") from None
     if not math.isfinite(number) or (positive and number <= 0) or (at_least is not None and number < at_least):
-        raise ValueError(f"{name} must be {accepted}, got {number:g}")
+        raise ArgumentError(name, f"must be {accepted}, got {number:g}")
     return number
 
 
@@ -52,14 +53,14 @@ def share(name: str, value: Any) -> float:
     """Return ``value`` as a number above 0 and at most 1."""
     number = real(name, value, positive=True)
     if number > 1:
-        raise ValueError(f"{name} must be at most 1, got {number:g}")
+        raise ArgumentError(name, f"must be at most 1, got {number:g}")
     return number
 
 
 def flag(name: str, value: Any) -> bool:
     """Return ``value`` if it is True or False."""
     if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
+        raise ArgumentTypeError(name, f"must be True or False, got {value!r}")
     return bool(value)
 
 
@@ -73,14 +74,14 @@ def kind(value: Any) -> str:
 def shape(name: str, value: Any) -> Shape:
     """Return ``value`` as a tuple of lengths."""
     if not isinstance(value, tuple | list):
-        raise TypeError(f"{name} must be a tuple of lengths, got {value!r}")
+        raise ArgumentTypeError(name, f"must be a tuple of lengths, got {value!r}")
     return tuple(integer(f"{name}: a length", length, at_least=0) for length in value)
 
 
 def choice(name: str, value: Any, accepted: tuple[str, ...]) -> str:
     """Return ``value`` if it is one of the accepted words."""
     if not isinstance(value, str) or value not in accepted:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, accepted))}, got {value!r}")
+        raise ArgumentError(name, f"must be one of {', '.join(map(repr, accepted))}, got {value!r}")
     return value
 
 
@@ -90,9 +91,10 @@ def finite(name: str, array: Array) -> Array:
     if not good.all():
         where = tuple(int(i) for i in np.argwhere(~good)[0])
         count = int(array.size - np.count_nonzero(good))
-        raise ValueError(
-            f"{name} must be finite, but {count} of its {array.size} entries are NaN or infinite; "
-            f"the first is at index {where if len(where) != 1 else where[0]}"
+        raise ArgumentError(
+            name,
+            f"must be finite, but {count} of its {array.size} entries are NaN or infinite; "
+            f"the first is at index {where if len(where) != 1 else where[0]}",
         )
     return array
 
@@ -100,12 +102,13 @@ def finite(name: str, array: Array) -> Array:
 def host_array(name: str, value: Any) -> Array:
     """Return ``value`` as an array of NumPy: anything that NumPy takes, and tensors that offer DLPack alone."""
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name} must not be a masked array: fill in or leave out what is masked")
+        raise ArgumentTypeError(name, "must not be a masked array: fill in or leave out what is masked")
     _refuse_gradient(name, value)
     if is_on_gpu(value):
-        raise TypeError(
-            f"{name} must be in the memory of the processor, got {_article(value)} on the GPU: give a copy, .get() of "
-            "CuPy or .cpu() of PyTorch"
+        raise ArgumentTypeError(
+            name,
+            f"must be in the memory of the processor, got {_article(value)} on the GPU: give a copy, .get() of "
+            "CuPy or .cpu() of PyTorch",
         )
     try:
         if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray) and not hasattr(value, "__array__"):
@@ -119,7 +122,7 @@ def host_array(name: str, value: Any) -> Array:
 def _refuse_gradient(name: str, value: Any) -> None:
     """Refuse a tensor that is part of a computation; of one on the GPU even to ask where it is would be an error."""
     if getattr(value, "requires_grad", False) is True:
-        raise TypeError(f"{name} must not be a tensor that requires a gradient: give .detach()")
+        raise ArgumentTypeError(name, "must not be a tensor that requires a gradient: give .detach()")
 
 
 def is_on_gpu(value: Any) -> bool:
@@ -151,12 +154,12 @@ def float_array(name: str, value: Any, *, shape: Shape | None = None, dtype: Any
         there: Array = xp.asarray(float_array(name, value, shape=shape, dtype=dtype))
         return there
     if array.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
+        raise ArgumentTypeError(name, f"must hold real numbers, got dtype {array.dtype}")
     if dtype is None:
         dtype = array.dtype if array.dtype in (np.float32, np.float64) else np.float64
     array = xp.ascontiguousarray(array, dtype=dtype).reshape(array.shape)
     if shape is not None and array.shape != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+        raise ArgumentError(name, f"must have shape {shape}, got {array.shape}")
     return finite(name, array)
 
 
@@ -170,9 +173,11 @@ def _device_array(value: Any, xp: Any) -> Array:
 def sparse_matrix(name: str, value: Any) -> None:
     """Refuse a sparse matrix that is on the GPU, or does not hold real numbers."""
     if type(value).__module__.startswith("cupyx"):
-        raise TypeError(f"{name} must be in the memory of the processor, got a matrix on the GPU: give a copy, .get()")
+        raise ArgumentTypeError(
+            name, "must be in the memory of the processor, got a matrix on the GPU: give a copy, .get()"
+        )
     if value.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must hold real numbers, got dtype {value.dtype}")
+        raise ArgumentTypeError(name, f"must hold real numbers, got dtype {value.dtype}")
 
 
 def sparse_indices(name: str, matrix: Any) -> None:
@@ -181,7 +186,7 @@ def sparse_indices(name: str, matrix: Any) -> None:
         compressed_rows(matrix.indptr, matrix.indices)
         matrix.check_format(full_check=True)
     except ValueError as error:
-        raise ValueError(f"{name} is not a valid sparse matrix: {error}") from None
+        raise ArgumentError(name, f"is not a valid sparse matrix: {error}") from None
 
 
 def compressed_rows(indptr: Array, indices: Array) -> None:
@@ -202,11 +207,11 @@ def labels(name: str, value: Any) -> tuple[Array, Array]:
     else:
         missing = bool(array.dtype.kind in "fcmM" and (array != array).any())  # NaN, NaT
     if missing or (array.dtype.kind == "f" and not np.isfinite(array).all()):
-        raise ValueError(f"{name} must name one for every entry, but some are None, NaN or infinite")
+        raise ArgumentError(name, "must name one for every entry, but some are None, NaN or infinite")
     try:
         names, codes = np.unique(array, return_inverse=True)
     except TypeError as error:
-        raise TypeError(f"{name} must be of one kind that can be sorted: {error}") from None
+        raise ArgumentTypeError(name, f"must be of one kind that can be sorted: {error}") from None
     return names, codes.reshape(array.shape).astype(np.int64)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fpdfp.declarative.commands import register as register_experiments
+from fpdfp.experiments.commands import register as register_experiments
 from fpdfp.flower.commands import app as flower
 from fpdfp.report.commands import register as register_reports
 

@@ -2,6 +2,39 @@
 
 from __future__ import annotations
 
+import re
+
+
+class ArgumentError(ValueError):
+    """An argument has a value that is not accepted.
+
+    >>> str(ArgumentError("rounds", "must be at least 1, got 0"))
+    'rounds must be at least 1, got 0'
+
+    Parameters
+    ----------
+    subject
+        The argument; where it is a part of one that is wrong, with the part: ``"shape: a length"``, ``"metrics['a']"``.
+    problem
+        What is accepted, and what was given.
+
+    Attributes
+    ----------
+    argument
+        The name of the argument alone.
+    """
+
+    def __init__(self, subject: str, problem: str) -> None:
+        super().__init__(subject, problem)  # both, so that it can be pickled
+        self.argument = re.split(r"[:\[]", subject, maxsplit=1)[0]
+
+    def __str__(self) -> str:
+        return " ".join(self.args)
+
+
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument has a type that is not accepted."""
+
 
 class StepTooLargeWarning(UserWarning):
     """A step size or λ exceeds the largest value for which convergence is known."""

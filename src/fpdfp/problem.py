@@ -16,6 +16,7 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp._verify import verify_problem
 from fpdfp.bounds import Bound, Feasibility, Metered, Search, SmoothDuals
 from fpdfp.compress.base import on_device
+from fpdfp.errors import ArgumentTypeError
 from fpdfp.losses._duals import EPS, ROUNDINGS
 from fpdfp.losses.base import Losses
 from fpdfp.penalties.base import Penalty
@@ -238,7 +239,7 @@ class Problem:
         self, losses: Losses, penalty: Any, linop: Any = None, *, weights: Any = "uniform", check: bool = True
     ) -> None:
         if not isinstance(losses, Losses):
-            raise TypeError(f"losses must be one of fpdfp.losses, got {type(losses).__name__}")
+            raise ArgumentTypeError("losses", f"must be one of fpdfp.losses, got {type(losses).__name__}")
         penalty = as_penalty(penalty)
         operator = linops.Identity(losses.shape) if linop is None else linops.aslinop(linop, in_shape=losses.shape)
         if operator.in_shape != losses.shape:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fpdfp import _checks
+from fpdfp import _checks, _kernels
 from fpdfp._typing import Array, IntArray
 
 #: Clients and rounds are 32-bit words of the counter.
@@ -97,9 +97,7 @@ class Draws(NamedTuple):
 @functools.cache
 def _philox() -> ModuleType:
     """Return the kernels, imported on first use; cached, since even finding an imported module takes time."""
-    from fpdfp._kernels import philox
-
-    return philox
+    return _kernels.philox
 
 
 def check_seed(seed: int) -> int:

@@ -7,6 +7,7 @@ import dataclasses
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from fpdfp import _checks
+from fpdfp.errors import ArgumentError
 
 
 class Schedule(abc.ABC):
@@ -53,7 +54,7 @@ class Decreasing(Schedule):
         object.__setattr__(self, "c", _checks.real("c", self.c, at_least=0.0))
         power = _checks.real("power", self.power, positive=True)
         if power > 1:
-            raise ValueError(f"power must be at most 1, or the steps have a finite sum; got {power:g}")
+            raise ArgumentError("power", f"must be at most 1, or the steps have a finite sum; got {power:g}")
         object.__setattr__(self, "power", power)
 
     def __call__(self, k: int) -> float:

@@ -192,7 +192,7 @@ class Compressor(abc.ABC):
             joined = {name: xp.concatenate([getattr(part, name) for part in parts]) for name in ("levels", "scales")}
             parts = [self.make(shape, dtype, **joined)]
         rows = len(messages) // len(parts)
-        arrays = [wire.opened(self, part).reshape(rows, *shape) for part in parts]
+        arrays = [wire.dequantize_finite(self, part).reshape(rows, *shape) for part in parts]
         return arrays[0] if len(arrays) == 1 else xp.concatenate(arrays)
 
     def make(self, shape: Shape, dtype: Any, **parts: Array | None) -> Quantized:
@@ -231,7 +231,7 @@ def on_device(device: str) -> Any:
     return cupy
 
 
-def checked(arrays: Array) -> Array:
+def to_sendable(arrays: Array) -> Array:
     """Return client arrays as they can be sent: contiguous, float32 or float64."""
     # The usual case, in which nothing has to be converted.
     if type(arrays) is np.ndarray and arrays.dtype in NATIVE and arrays.ndim and arrays.flags.c_contiguous:
@@ -271,6 +271,6 @@ def size_of(shape: int | Shape) -> int:
     return math.prod(_checks.shape("shape", (shape,) if np.ndim(shape) == 0 else shape))
 
 
-def damaged(what: str) -> MessageError:
+def damage_error(what: str) -> MessageError:
     """Return the error for a damaged message."""
     return MessageError(f"a message is damaged: {what}")

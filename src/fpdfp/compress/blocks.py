@@ -11,6 +11,7 @@ from fpdfp import _checks
 from fpdfp._array import namespace
 from fpdfp._typing import Array, Shape
 from fpdfp.compress.base import size_of
+from fpdfp.errors import ArgumentTypeError
 
 #: The default bucket, as in the experiments of the QSGD paper.
 BUCKET = 512
@@ -25,7 +26,7 @@ def check(block: Any) -> BlockSpec:
     if block is None:
         return None
     if isinstance(block, bool) or not (isinstance(block, tuple | list) or hasattr(block, "__index__")):
-        raise TypeError(f"block must be an integer of at least 1, a tuple of axes or None, got {block!r}")
+        raise ArgumentTypeError("block", f"must be an integer of at least 1, a tuple of axes or None, got {block!r}")
     if isinstance(block, tuple | list):
         axes = tuple(_checks.integer("block: an axis", axis, at_least=0, at_most=14) for axis in block)
         if len(set(axes)) != len(axes) or not axes:

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from fpdfp import _kernels
 from fpdfp._typing import Array
-from fpdfp.compress.base import Body, damaged
+from fpdfp.compress.base import Body, damage_error
 from fpdfp.compress.codecs import CODES, check_end, to_bytes, to_words
 from fpdfp.errors import MessageError
 
@@ -30,8 +31,7 @@ RANS = CODES["rans"]
 
 def encode(code: int, levels: Array, work: Array, plan: Array) -> list[Any]:
     """Write levels as they were planned."""
-    from fpdfp._kernels import measure, rans, tokens
-
+    measure, tokens = _kernels.measure, _kernels.tokens
     shift, model, words = int(plan[measure.SHIFT]), int(plan[measure.MODEL]), int(plan[measure.WORDS])
     frequencies = work[measure.FREQUENCIES]
     if ((work[measure.COUNTS] > 0) & (frequencies == 0)).any() or frequencies.sum() != tokens.TOTAL:
@@ -46,19 +46,16 @@ def encode(code: int, levels: Array, work: Array, plan: Array) -> list[Any]:
     if shift or escapes:
         bits = (levels.size - escapes) * shift + 32 * escapes
         rest = np.empty(bits // 32 + 2, dtype=np.uint32)
-        rans.encode_rest(levels, shift, rest)
+        _kernels.rans.encode_rest(levels, shift, rest)
         parts.append(to_bytes(rest, bits))
     return parts
 
 
 def decode(body: Body, count: int, lowest: int, highest: int) -> Array:
     """Read ``count`` levels, all from ``lowest`` to ``highest``."""
-    from fpdfp._kernels import rans
-    from fpdfp._kernels.tokens import CENTRE, ESCAPE
-
     data = body.data
     if not data:
-        raise damaged("it has no levels")
+        raise damage_error("it has no levels")
     shift, model, escaped = data[0] & 31, data[0] >> 5 & 3, data[0] >> 7
     at = 1
     escapes = 0
@@ -66,28 +63,27 @@ def decode(body: Body, count: int, lowest: int, highest: int) -> Array:
         escapes = int.from_bytes(data[at : at + 4], "little")
         at += 4
         if not 0 < escapes <= count:
-            raise damaged("its number of escapes is out of range")
+            raise damage_error("its number of escapes is out of range")
     frequencies, at = _read_model(data, at, model, bool(escaped))
     bits = (count - escapes) * shift + 32 * escapes
     end = len(data) - -(-bits // 8)
     if end < at:
-        raise damaged("it is cut off")
+        raise damage_error("it is cut off")
     read = _read_rans if body.code == RANS else _read_ans
     levels = read(data[at:end], count, frequencies)
-    if escaped and np.count_nonzero(levels == ESCAPE - CENTRE) != escapes:
-        raise damaged("its number of escapes is wrong")
-    possible = np.flatnonzero(frequencies) - CENTRE
+    if escaped and np.count_nonzero(levels == _kernels.tokens.ESCAPE - _kernels.tokens.CENTRE) != escapes:
+        raise damage_error("its number of escapes is wrong")
+    possible = np.flatnonzero(frequencies) - _kernels.tokens.CENTRE
     if not bits and body.code == RANS and lowest <= possible[0] and possible[-1] <= highest:
         return levels
     rest = to_words(data[end:])
     limit = 8 * (len(data) - end)
-    check_end(rest, rans.decode_rest(rest, limit, shift, lowest, highest, levels), limit)
+    check_end(rest, _kernels.rans.decode_rest(rest, limit, shift, lowest, highest, levels), limit)
     return levels
 
 
 def _write_model(plan: Array, frequencies: Array, escapes: bool) -> bytes:
-    from fpdfp._kernels import measure, tokens
-
+    measure, tokens = _kernels.measure, _kernels.tokens
     if plan[measure.MODEL] != tokens.EXPLICIT:
         return bytes(int(plan[i]) for i in (measure.REACH, measure.ZEROS, measure.RATE))
     first, last = int(plan[measure.FIRST]), int(plan[measure.LAST])
@@ -104,8 +100,7 @@ def _write_model(plan: Array, frequencies: Array, escapes: bool) -> bytes:
 
 def _read_model(data: bytes, at: int, model: int, escapes: bool) -> tuple[Array, int]:
     """Return the frequencies, and where the model ends."""
-    from fpdfp._kernels import elias, tokens
-
+    tokens = _kernels.tokens
     frequencies = np.zeros(tokens.TOKENS, dtype=np.int64)
     if model != tokens.EXPLICIT:
         head = data[at : at + 3]
@@ -114,72 +109,67 @@ def _read_model(data: bytes, at: int, model: int, escapes: bool) -> tuple[Array,
             or len(head) < 3
             or not tokens.fill_shape(model, head[0], head[1], head[2], escapes, frequencies)
         ):
-            raise damaged("its model is invalid")
+            raise damage_error("its model is invalid")
         return frequencies, at + 3
     head = data[at : at + 2]
     if len(head) < 2:
-        raise damaged("it is cut off")
+        raise damage_error("it is cut off")
     first, last = head[0], head[1]
     if not first <= last < tokens.ESCAPE:
-        raise damaged("its model is invalid")
+        raise damage_error("its model is invalid")
     rest = data[at + 2 : at + 2 + 4 * tokens.TOKENS]
     words, limit = to_words(rest), 8 * len(rest)
     escape = tokens.ESCAPE if escapes else -1
-    position = int(elias.read_frequencies(words, limit, first, last, escape, tokens.TOTAL, frequencies))
+    position = int(_kernels.elias.read_frequencies(words, limit, first, last, escape, tokens.TOTAL, frequencies))
     if position < 0:
-        raise damaged("its model is invalid")
+        raise damage_error("its model is invalid")
     used = -(-position // 8)
     check_end(words, position, 8 * used)
     if int(frequencies.sum()) != tokens.TOTAL:
-        raise damaged("its model is invalid")
+        raise damage_error("its model is invalid")
     return frequencies, at + 2 + used
 
 
 def _rans_words(levels: Array, shift: int, frequencies: Array, bound: int) -> list[Any]:
-    from fpdfp._kernels import rans
-
     starts = (np.cumsum(frequencies) - frequencies).astype(np.uint64)
     inverses = np.nextafter(1.0 / np.maximum(frequencies, 1), np.inf)
     states = np.empty(_streams(levels.size), dtype=np.uint64)
     words = np.empty(bound + 1, dtype=np.uint16)
-    begin = int(rans.encode(levels, shift, frequencies.astype(np.uint64), starts, inverses, states, words))
-    heads = b"".join(int(state).to_bytes(rans.STATE_BYTES, "little") for state in states)
+    begin = int(_kernels.rans.encode(levels, shift, frequencies.astype(np.uint64), starts, inverses, states, words))
+    heads = b"".join(int(state).to_bytes(_kernels.rans.STATE_BYTES, "little") for state in states)
     return [heads, words[begin:].astype("<u2", copy=False).data, bytes(2 * (begin - 1))]
 
 
 def _read_rans(data: bytes, count: int, frequencies: Array) -> Array:
-    from fpdfp._kernels import rans, tokens
-
     streams = _streams(count)
+    rans = _kernels.rans
     at = rans.STATE_BYTES * streams
     if len(data) < at or (len(data) - at) % 2:
-        raise damaged("it is cut off")
+        raise damage_error("it is cut off")
     states = np.array(
-        [int.from_bytes(data[i : i + rans.STATE_BYTES], "little") for i in range(0, at, rans.STATE_BYTES)], np.uint64
+        [int.from_bytes(data[i : i + rans.STATE_BYTES], "little") for i in range(0, at, rans.STATE_BYTES)],
+        np.uint64,
     )
     n_words = (len(data) - at) // 2
     words = np.zeros(n_words + rans.STREAMS, dtype=np.uint16)
     words[:n_words] = np.frombuffer(data, dtype="<u2", offset=at)
-    slots = np.empty(tokens.TOTAL, dtype=np.uint32)
+    slots = np.empty(_kernels.tokens.TOTAL, dtype=np.uint32)
     rans.fill_slots(frequencies, slots)
     levels = np.empty(count, dtype=np.int32)
     if (states < rans.LOWEST).any() or rans.decode(words, n_words, states, slots, levels) != 0:
-        raise damaged("its levels cannot be decoded")
+        raise damage_error("its levels cannot be decoded")
     return levels
 
 
 def _streams(count: int) -> int:
-    from fpdfp._kernels import rans
-
-    return rans.STREAMS if count >= rans.MANY else 1
+    return _kernels.rans.STREAMS if count >= _kernels.rans.MANY else 1
 
 
 def _ans_words(levels: Array, shift: int, frequencies: Array, bound: int) -> list[Any]:
-    from fpdfp._kernels.tokens import CENTRE, ESCAPE
-
     stream = _constriction()
     quotients = levels >> shift
-    tokens = np.where(abs(quotients) <= CENTRE, quotients + CENTRE, ESCAPE).astype(np.int32)
+    centre, escape = _kernels.tokens.CENTRE, _kernels.tokens.ESCAPE
+    tokens = np.where(abs(quotients) <= centre, quotients + centre, escape).astype(np.int32)
     coder = stream.stack.AnsCoder()
     coder.encode_reverse(tokens, _ans_model(stream, frequencies))
     words = coder.get_compressed()
@@ -187,10 +177,8 @@ def _ans_words(levels: Array, shift: int, frequencies: Array, bound: int) -> lis
 
 
 def _read_ans(data: bytes, count: int, frequencies: Array) -> Array:
-    from fpdfp._kernels.tokens import CENTRE
-
     if len(data) % 4:
-        raise damaged("it is cut off")
+        raise damage_error("it is cut off")
     try:
         stream = _constriction()
     except ImportError as error:
@@ -201,8 +189,8 @@ def _read_ans(data: bytes, count: int, frequencies: Array) -> Array:
     coder = stream.stack.AnsCoder(words)
     tokens = coder.decode(_ans_model(stream, frequencies), count)
     if not coder.is_empty():
-        raise damaged("its levels cannot be decoded")
-    return np.asarray(tokens - CENTRE, dtype=np.int32)
+        raise damage_error("its levels cannot be decoded")
+    return np.asarray(tokens - _kernels.tokens.CENTRE, dtype=np.int32)
 
 
 def _constriction() -> Any:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from fpdfp import _checks
+from fpdfp import _checks, _cuda, _kernels
 from fpdfp._array import namespace, to_host
 from fpdfp._kernels.tables import Tables, tables
 from fpdfp._typing import Array, IntArray, Shape
@@ -22,9 +22,9 @@ from fpdfp.compress.base import (
     Compressor,
     Parts,
     Quantized,
-    checked,
-    damaged,
+    damage_error,
     refuse_nonfinite,
+    to_sendable,
 )
 from fpdfp.compress.wire import frame_bits
 from fpdfp.rng import Draws, check_draws
@@ -81,12 +81,12 @@ class LevelCompressor(Compressor):
         return -self.s, self.s
 
     def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
-        arrays = checked(arrays)
+        arrays = to_sendable(arrays)
         draws = check_draws(draws, purpose, len(arrays))
         rows, block, scales = self._lay_out(arrays)
         levels = namespace(arrays).empty(rows.shape, dtype=np.int32)
         k0, k1 = draws.key
-        copied = _kernels(arrays).quantize(
+        copied = _kernels_for(arrays).quantize(
             self.rounding, self.scale_kind, rows, block, self.s, k0, k1, draws.tag(purpose), draws.clients,
             draws.round, levels, scales,
         )  # fmt: skip
@@ -98,7 +98,7 @@ class LevelCompressor(Compressor):
         levels, scales = _parts(quantized)
         out = namespace(levels).empty(levels.shape, dtype=quantized.dtype)
         block = blocks.length_in(self.block_spec, quantized.shape)
-        _kernels(levels).dequantize(self.rounding, levels, scales, block, self.s, out)
+        _kernels_for(levels).dequantize(self.rounding, levels, scales, block, self.s, out)
         return blocks.put_back(self.block_spec, out, quantized.shape)
 
     def body_bits(self, quantized: Quantized) -> IntArray:
@@ -110,7 +110,7 @@ class LevelCompressor(Compressor):
         """Quantize and dequantize in one pass over each client's array, and count."""
         if namespace(arrays) is not np:
             return super().compress(arrays, draws, purpose)
-        arrays = checked(arrays)
+        arrays = to_sendable(arrays)
         count = len(arrays)
         draws = check_draws(draws, purpose, count)
         shape, dtype = arrays.shape[1:], arrays.dtype
@@ -139,13 +139,12 @@ class LevelCompressor(Compressor):
 
     def _plan(self, shape: Shape, dtype: Any) -> _Plan:
         """Return all that compressing arrays of this kind needs to know, kept since rounds are short."""
-        from fpdfp._kernels import measure, quantize
-
         block = blocks.length_in(self.block_spec, shape)
         n_blocks = -(-math.prod(shape) // block)
         plan = self._plans[shape, dtype] = _Plan(
             (self.rounding, self.scale_kind), self.s, self.bounds, block, n_blocks, codecs.CODES[self.codec],
-            tables(), 32 * n_blocks + frame_bits(self, shape, dtype), quantize.roundtrip, measure.count_bits,
+            tables(), 32 * n_blocks + frame_bits(self, shape, dtype), _kernels.quantize.roundtrip,
+            _kernels.measure.count_bits,
         )  # fmt: skip
         return plan
 
@@ -178,10 +177,10 @@ class LevelCompressor(Compressor):
         block = blocks.length_in(self.block_spec, shape)
         n_blocks = -(-size // block)
         if len(body.data) < 4 * n_blocks:
-            raise damaged("it is cut off")
+            raise damage_error("it is cut off")
         scales = np.frombuffer(body.data, dtype="<f4", count=n_blocks).astype(np.float32, copy=False)
         if not np.isfinite(scales).all() or np.signbit(scales).any():
-            raise damaged("a scale is negative or not finite")
+            raise damage_error("a scale is negative or not finite")
         dead = scales == 0
         sizes = np.full(n_blocks, block)
         if n_blocks:
@@ -250,12 +249,8 @@ def _parts(quantized: Quantized) -> tuple[Array, Array]:
     return quantized.levels, quantized.scales
 
 
-def _kernels(array: Array) -> Any:
+def _kernels_for(array: Array) -> Any:
     """Return the kernels for the machine that holds an array."""
     if namespace(array) is np:
-        from fpdfp._kernels import quantize
-
-        return quantize
-    from fpdfp import _cuda
-
+        return _kernels.quantize
     return _cuda

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fpdfp import _checks
+from fpdfp import _checks, _cuda, _kernels
 from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import codecs
@@ -20,12 +20,13 @@ from fpdfp.compress.base import (
     Compressor,
     Parts,
     Quantized,
-    checked,
-    damaged,
+    damage_error,
     on_device,
     refuse_nonfinite,
+    to_sendable,
 )
 from fpdfp.compress.wire import frame_bits, read_varint, write_varint
+from fpdfp.errors import ArgumentTypeError
 from fpdfp.rng import Draws, check_draws
 
 #: Zeros are left out of so many numbers or more, if at most one in so many is not zero.
@@ -49,7 +50,7 @@ class ValueCompressor(Compressor):
     def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
         item = self.item(dtype)
         if body.code != codecs.NO_CODE or len(body.data) != item.itemsize * math.prod(shape):
-            raise damaged("its length does not fit its shape")
+            raise damage_error("its length does not fit its shape")
         values = np.frombuffer(body.data, dtype=item.newbyteorder("<")).astype(item)
         return self.make(shape, dtype, values=on_device(device).asarray(values)[None])
 
@@ -74,7 +75,7 @@ class Full(ValueCompressor):
         return 0.0
 
     def quantize(self, arrays: Array, draws: Draws | None, purpose: int) -> Quantized:
-        arrays = checked(arrays)
+        arrays = to_sendable(arrays)
         refuse_nonfinite(arrays, "")
         rows = arrays.reshape(len(arrays), math.prod(arrays.shape[1:]))
         return self.make(tuple(arrays.shape[1:]), arrays.dtype, values=rows)
@@ -85,7 +86,7 @@ class Full(ValueCompressor):
         return values.reshape(len(values), *quantized.shape)
 
     def compress(self, arrays: Array, draws: Draws | None, purpose: int) -> Compressed:
-        arrays = checked(arrays)
+        arrays = to_sendable(arrays)
         refuse_nonfinite(arrays, "")
         return Compressed(arrays, exact_bits(arrays))
 
@@ -152,10 +153,10 @@ def unpack_numbers(body: Body, size: int, item: np.dtype[Any]) -> Array:
     count, start = read_varint(body.data, 0, len(body.data))
     end = start + count * item.itemsize
     if size < LEAST_SPARSE or SPARSE * count > size or end > len(body.data):
-        raise damaged("its number of places is wrong")
+        raise damage_error("its number of places is wrong")
     places = codecs.decode(Body(body.code, body.data[end:]), size, 0, 1)
     if np.count_nonzero(places) != count:
-        raise damaged("its number of places is wrong")
+        raise damage_error("its number of places is wrong")
     numbers = np.zeros(size, dtype=item)
     numbers[places.astype(bool)] = np.frombuffer(body.data[start:end], dtype=item.newbyteorder("<"))
     return numbers
@@ -213,7 +214,7 @@ class Half(ValueCompressor):
     def __post_init__(self) -> None:
         _checks.choice("format", self.format, tuple(FORMATS))
         if not isinstance(self.random, bool):
-            raise TypeError(f"random must be True or False, got {self.random!r}")
+            raise ArgumentTypeError("random", f"must be True or False, got {self.random!r}")
 
     @property
     def unbiased(self) -> bool:
@@ -231,7 +232,7 @@ class Half(ValueCompressor):
         return np.dtype(np.uint16)
 
     def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
-        arrays = checked(arrays)
+        arrays = to_sendable(arrays)
         draws = check_draws(draws, purpose, len(arrays))
         rows = arrays.reshape(len(arrays), math.prod(arrays.shape[1:]))
         xp = namespace(arrays)
@@ -254,7 +255,7 @@ class Half(ValueCompressor):
         quantized = super().unpack(body, shape, dtype, device)
         infinity = FORMATS[self.format].infinity
         if bool(((values_of(quantized) & infinity) == infinity).any()):
-            raise damaged("a number is not finite")
+            raise damage_error("a number is not finite")
         return quantized
 
     def dequantize(self, quantized: Quantized) -> Array:
@@ -287,8 +288,6 @@ def multiply(values: Array, factor: float, dtype: Any) -> Array:
     """Return values times a factor, computed in float64."""
     if namespace(values) is np:
         return (values.astype(np.float64) * factor).astype(dtype)
-    from fpdfp import _cuda
-
     return _cuda.multiply(values, factor, dtype)
 
 
@@ -300,9 +299,5 @@ def to_little_endian(values: Array) -> bytes:
 
 def _half_kernel(array: Array) -> Any:
     if namespace(array) is np:
-        from fpdfp._kernels.half import half
-
-        return half
-    from fpdfp import _cuda
-
+        return _kernels.half.half
     return _cuda.half

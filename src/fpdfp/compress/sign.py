@@ -11,6 +11,7 @@ from fpdfp._typing import Shape
 from fpdfp.compress import blocks, codecs
 from fpdfp.compress.base import with_rounding
 from fpdfp.compress.levels import LevelCompressor
+from fpdfp.errors import ArgumentTypeError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Sign(LevelCompressor):
 
     def __post_init__(self) -> None:
         if not isinstance(self.random, bool):
-            raise TypeError(f"random must be True or False, got {self.random!r}")
+            raise ArgumentTypeError("random", f"must be True or False, got {self.random!r}")
         object.__setattr__(self, "block", blocks.check(self.block))
         codecs.check(self.codec)
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fpdfp import _checks
+from fpdfp import _checks, _cuda, _kernels
 from fpdfp._array import namespace
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import codecs
@@ -18,14 +18,15 @@ from fpdfp.compress.base import (
     Compressor,
     Parts,
     Quantized,
-    checked,
-    damaged,
+    damage_error,
     on_device,
     refuse_nonfinite,
     size_of,
+    to_sendable,
     with_rounding,
 )
 from fpdfp.compress.plain import multiply, to_little_endian, values_of
+from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.rng import Draws, check_draws
 
 #: The code of positions that the receiver draws again: 20 bytes, the key and counter they come from.
@@ -66,11 +67,11 @@ class SubsetCompressor(Compressor):
         k, item = self.count(size), np.dtype(dtype)
         end = k * item.itemsize
         if len(body.data) < end:
-            raise damaged("it is cut off")
+            raise damage_error("it is cut off")
         values = np.frombuffer(body.data, dtype=item.newbyteorder("<"), count=k).astype(item, copy=False)
         mask = self.read_positions(Body(body.code, body.data[end:]), size)
         if np.count_nonzero(mask) != k:
-            raise damaged("its number of positions is wrong")
+            raise damage_error("its number of positions is wrong")
         xp = on_device(device)
         return self.make(shape, dtype, levels=xp.asarray(mask)[None], values=xp.asarray(values)[None])
 
@@ -93,9 +94,9 @@ class SubsetCompressor(Compressor):
         if isinstance(self.k, float | np.floating):
             object.__setattr__(self, "k", float(self.k))
             if not 0 < self.k < 1:
-                raise ValueError(f"k must be {accepted}, got {self.k}")
+                raise ArgumentError("k", f"must be {accepted}, got {self.k}")
         elif isinstance(self.k, bool) or not hasattr(self.k, "__index__"):
-            raise TypeError(f"k must be {accepted}, got {self.k!r}")
+            raise ArgumentTypeError("k", f"must be {accepted}, got {self.k!r}")
         else:
             object.__setattr__(self, "k", _checks.integer("k", self.k, at_least=1))
         codecs.check(self.codec)
@@ -235,7 +236,7 @@ class RandK(SubsetCompressor):
         if body.code != ORIGIN:
             return super().read_positions(body, size)
         if len(body.data) != ORIGIN_BYTES:
-            raise damaged("its positions are cut off")
+            raise damage_error("its positions are cut off")
         origin = np.frombuffer(body.data, dtype="<u4").astype(np.uint32)
         mask: Array = _draw_positions(origin[None], size, self.count(size), np)[0]
         return mask
@@ -252,9 +253,7 @@ def choose_largest(keys: Array, k: int) -> Array:
     if k == 0:
         return chosen
     if xp is np:
-        from fpdfp._kernels.select import select
-
-        select(keys, 8 * keys.dtype.itemsize, k, chosen)
+        _kernels.select.select(keys, 8 * keys.dtype.itemsize, k, chosen)
         return chosen
     for row, target in zip(keys, chosen, strict=True):
         least = xp.partition(row, row.size - k)[row.size - k]
@@ -274,16 +273,12 @@ def _draw_positions(origin: Array, size: int, k: int, xp: Any) -> Array:
 
 def _fill_words(xp: Any) -> Any:
     if xp is np:
-        from fpdfp._kernels.philox import fill_words
-
-        return fill_words
-    from fpdfp import _cuda
-
+        return _kernels.philox.fill_words
     return _cuda.fill_words
 
 
 def _rows(arrays: Array) -> tuple[Array, Shape]:
-    arrays = checked(arrays)
+    arrays = to_sendable(arrays)
     shape = tuple(arrays.shape[1:])
     return arrays.reshape(len(arrays), math.prod(shape)), shape
 

@@ -18,7 +18,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import namespace
 from fpdfp._typing import Array, Shape
-from fpdfp.compress.base import Body, Compressor, Parts, Quantized, damaged
+from fpdfp.compress.base import Body, Compressor, Parts, Quantized, damage_error
 from fpdfp.errors import MessageError
 
 MAGIC = b"fp"
@@ -28,6 +28,8 @@ CHECKSUM_BYTES = 4
 #: The byte that holds the code of the levels.
 CODE_AT = 4
 MAX_DIMENSIONS = 15
+#: The number of a compressor has five bits.
+WIRE_IDS = 32
 #: The most entries that :func:`decode` reads if no shape is given: a gigabyte in float32.
 DEFAULT_LIMIT = 2**28
 
@@ -52,12 +54,12 @@ class Header(NamedTuple):
 
 def frame_bits(compressor: Compressor, shape: Shape, dtype: Any) -> int:
     """Return the bits of a message's header and checksum."""
-    return 8 * (len(_agreed(compressor, tuple(shape), np.dtype(dtype))) + CHECKSUM_BYTES)
+    return 8 * (len(_header_of(compressor, tuple(shape), np.dtype(dtype))) + CHECKSUM_BYTES)
 
 
 def encode(compressor: Compressor, quantized: Quantized, clients: Iterable[Parts]) -> list[bytes]:
     """Return each client's message."""
-    agreed = _agreed(compressor, quantized.shape, np.dtype(quantized.dtype))
+    agreed = _header_of(compressor, quantized.shape, np.dtype(quantized.dtype))
     messages = []
     for code, pieces in clients:
         head = bytearray(agreed)
@@ -71,11 +73,11 @@ def encode(compressor: Compressor, quantized: Quantized, clients: Iterable[Parts
 
 def bodies_as(compressor: Compressor, messages: Iterable[bytes], shape: Shape, dtype: np.dtype[Any]) -> list[Body]:
     """Return the bodies of messages that this compressor must have made of such arrays."""
-    expected = _agreed(compressor, shape, dtype)
+    expected = _header_of(compressor, shape, dtype)
     before, after, end = expected[:CODE_AT], expected[CODE_AT + 1 :], len(expected)
     bodies = []
     for message in messages:
-        data = _checked(message)
+        data = _check_bytes(message)
         same = data[:CODE_AT] == before and data[CODE_AT + 1 : end] == after
         if not same or data[CODE_AT] & 0xF0 != expected[CODE_AT]:
             seen = parse(data)
@@ -110,13 +112,13 @@ def decode(message: bytes, *, limit: int = DEFAULT_LIMIT) -> Array:
     array([ 4., -1.])
     """
     _checks.integer("limit", limit, at_least=1)
-    data = _checked(message)
+    data = _check_bytes(message)
     seen = parse(data)
     if math.prod(max(n, 1) for n in seen.shape) > limit:
         raise MessageError(f"a message holds an array of shape {seen.shape}, over the limit of {limit} entries")
     body = Body(seen.code, data[seen.end : -CHECKSUM_BYTES])
     quantized = seen.compressor.unpack(body, seen.shape, seen.dtype)
-    return opened(seen.compressor, quantized).reshape(seen.shape)
+    return dequantize_finite(seen.compressor, quantized).reshape(seen.shape)
 
 
 def parse(message: bytes) -> Header:
@@ -125,38 +127,38 @@ def parse(message: bytes) -> Header:
     compressors = _registry()
     if message[2] != VERSION:
         raise MessageError(f"a message has version {message[2]} of the format; this package reads version {VERSION}")
-    if kind & 31 not in compressors or kind >> 5 >= len(DTYPES):
-        raise damaged("its compressor or dtype is unknown")
+    if kind & (WIRE_IDS - 1) not in compressors or kind >> 5 >= len(DTYPES):
+        raise damage_error("its compressor or dtype is unknown")
     numbers, at = [], CODE_AT + 1
     n_dimensions = message[CODE_AT] >> 4
-    cls = compressors[kind & 31]
+    cls = compressors[kind & (WIRE_IDS - 1)]
     for _ in range(n_dimensions + cls.n_parameters):
         number, at = read_varint(message, at, len(message) - CHECKSUM_BYTES)
         numbers.append(number)
     shape = tuple(numbers[:n_dimensions])
     # NumPy counts bytes in 63 bits, also of arrays that are empty.
     if math.prod(max(n, 1) for n in shape) >= 2**59:
-        raise damaged("its shape is too large")
+        raise damage_error("its shape is too large")
     try:
         compressor = cls.from_parameters(numbers[n_dimensions:])
         again = compressor.parameters(shape)
     except (ValueError, TypeError, IndexError) as error:
-        raise damaged(f"its compressor is invalid ({error})") from None
+        raise damage_error(f"its compressor is invalid ({error})") from None
     if list(again) != numbers[n_dimensions:]:
-        raise damaged("its compressor is invalid")
+        raise damage_error("its compressor is invalid")
     return Header(compressor, shape, DTYPES[kind >> 5], code, at)
 
 
-def opened(compressor: Compressor, quantized: Quantized) -> Array:
+def dequantize_finite(compressor: Compressor, quantized: Quantized) -> Array:
     """Return the arrays that unpacked messages represent, if they are finite."""
     values: Array = compressor.dequantize(quantized)
     # Finite scales give finite numbers; numbers that were sent unchanged may not be finite.
     if quantized.values is not None and not bool(namespace(values).isfinite(values).all()):
-        raise damaged("a number is not finite")
+        raise damage_error("a number is not finite")
     return values
 
 
-def _checked(message: Any) -> bytes:
+def _check_bytes(message: Any) -> bytes:
     """Return the bytes of a message if its length, first bytes and checksum can be right."""
     if not isinstance(message, bytes | bytearray | memoryview):
         raise TypeError(f"message must be bytes, got {type(message).__name__}")
@@ -166,11 +168,11 @@ def _checked(message: Any) -> bytes:
     if data[:2] != MAGIC:
         raise MessageError("not a message of fpdfp: its first bytes are wrong")
     if zlib.crc32(data[:-CHECKSUM_BYTES]) != struct.unpack("<I", data[-CHECKSUM_BYTES:])[0]:
-        raise damaged("its checksum is wrong")
+        raise damage_error("its checksum is wrong")
     return data
 
 
-def _agreed(compressor: Compressor, shape: Shape, dtype: np.dtype[Any]) -> bytes:
+def _header_of(compressor: Compressor, shape: Shape, dtype: np.dtype[Any]) -> bytes:
     """Return the header without the code."""
     return _header(compressor.wire_id, shape, compressor.parameters(shape), dtype)
 
@@ -179,6 +181,8 @@ def _agreed(compressor: Compressor, shape: Shape, dtype: np.dtype[Any]) -> bytes
 def _header(wire_id: int, shape: Shape, parameters: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     if len(shape) > MAX_DIMENSIONS:
         raise ValueError(f"arrays may have at most {MAX_DIMENSIONS} dimensions, got shape {shape}")
+    if not 0 <= wire_id < WIRE_IDS:
+        raise ValueError(f"wire_id must be from 0 to {WIRE_IDS - 1}, got {wire_id}: the header has five bits for it")
     head = bytes([VERSION, wire_id | DTYPES.index(dtype) << 5, len(shape) << 4])
     return MAGIC + head + b"".join(map(write_varint, (*shape, *parameters)))
 
@@ -218,4 +222,4 @@ def read_varint(message: bytes, at: int, end: int) -> tuple[int, int]:
             if byte == 0 and place > 0:
                 break
             return number, at
-    raise damaged("a count is cut off or too long")
+    raise damage_error("a count is cut off or too long")

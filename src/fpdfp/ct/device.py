@@ -67,7 +67,7 @@ def device_name(module: ModuleType) -> str:
     return name.decode()
 
 
-def moved(array: Array, module: ModuleType) -> Array:
+def move_to(array: Array, module: ModuleType) -> Array:
     """Return an array in the memory that a module works on; itself if it is there."""
     if module is np:
         return to_host(array)

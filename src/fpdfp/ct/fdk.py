@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fpdfp import _checks
+from fpdfp import _checks, _cuda, _kernels
 from fpdfp._array import namespace
 from fpdfp._typing import Array
 from fpdfp._warn import warn
@@ -66,12 +66,12 @@ def fdk(projections: Any, geometry: ConeBeam, *, window: Window = "ram-lak") -> 
         raise TypeError(f"geometry must be a fpdfp.ct.ConeBeam, got {_checks.kind(geometry)}")
     _checks.choice("window", window, WINDOWS)
     check_shape(projections, geometry)
-    data = _checked(projections, geometry)
+    data = _check_projections(projections, geometry)
     warn_of_projections(data, geometry)
-    return filtered(data, geometry, window)
+    return filter_projections(data, geometry, window)
 
 
-def filtered(data: Array, geometry: ConeBeam, window: Window = "ram-lak") -> Array:
+def filter_projections(data: Array, geometry: ConeBeam, window: Window = "ram-lak") -> Array:
     """Do what :func:`fdk` does with projections that were checked."""
     xp, found = namespace(data), circle(geometry)
     nu, nv = geometry.detector
@@ -91,11 +91,11 @@ def filtered(data: Array, geometry: ConeBeam, window: Window = "ram-lak") -> Arr
     for begin in range(0, geometry.n_views, step):
         part = slice(begin, begin + step)
         weighted = xp.pad(data[part] * cosines * weights[part, :, None], ((0, 0), (before, after), (0, 0)))
-        add(_convolved(xp, weighted, size, response), numbers[part], out)
+        add(_convolve(xp, weighted, size, response), numbers[part], out)
     return out
 
 
-def _checked(projections: Any, geometry: ConeBeam) -> Array:
+def _check_projections(projections: Any, geometry: ConeBeam) -> Array:
     if not hasattr(projections, "get"):
         return _checks.float_array("projections", projections, shape=geometry.data_shape)
     xp = namespace(projections)
@@ -177,7 +177,7 @@ def ramp(count: int, spacing: float, window: str = "ram-lak") -> tuple[int, Arra
     return size, response
 
 
-def _convolved(xp: ModuleType, views: Array, size: int, response: Array) -> Array:
+def _convolve(xp: ModuleType, views: Array, size: int, response: Array) -> Array:
     """Filter views along u."""
     if xp is np:
         import numba
@@ -194,12 +194,8 @@ def _convolved(xp: ModuleType, views: Array, size: int, response: Array) -> Arra
 
 def _back_projection(xp: ModuleType) -> Callable[[Array, Array, Array], None]:
     if xp is np:
-        from fpdfp._kernels import fdk as on_cpu
-
-        return on_cpu.back_project
-    from fpdfp._cuda import fdk as on_gpu
-
-    return on_gpu.back_project
+        return _kernels.fdk.back_project
+    return _cuda.fdk.back_project
 
 
 def tables(geometry: ConeBeam, found: Circle) -> Array:

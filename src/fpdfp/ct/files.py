@@ -14,7 +14,7 @@ from fpdfp._array import to_host
 from fpdfp._typing import Array
 from fpdfp.ct import _matlab, _nifti, _tiff
 from fpdfp.ct.geometry import Triple, triple
-from fpdfp.errors import DataSetError
+from fpdfp.errors import ArgumentError, ArgumentTypeError, DataSetError
 
 _ACCEPTED = ".npy, .mat, .nii, .nii.gz, .tif, or a folder of .tif files"
 
@@ -111,7 +111,7 @@ def save_volume(path: str | os.PathLike[str], array: Any, *, voxel: Any = None) 
     place = _path(path)
     ending = _ending(place)
     if ending not in (".npy", ".nii", ".nii.gz"):
-        raise ValueError(f"path must end in .npy, .nii or .nii.gz, got {place}")
+        raise ArgumentError("path", f"must end in .npy, .nii or .nii.gz, got {place}")
     image = np.asarray(to_host(array))
     if image.ndim != 3 or 0 in image.shape:
         raise ValueError(f"array must be a volume (nx, ny, nz), got shape {image.shape}")
@@ -128,7 +128,7 @@ def save_volume(path: str | os.PathLike[str], array: Any, *, voxel: Any = None) 
 
 def _path(path: Any) -> Path:
     if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"path must be the path of a file, got {_checks.kind(path)}")
+        raise ArgumentTypeError("path", f"must be the path of a file, got {_checks.kind(path)}")
     return Path(path).expanduser()
 
 
@@ -137,7 +137,7 @@ def _ending(path: Path) -> str:
     for ending in (".npy", ".mat", ".nii", ".nii.gz", *_tiff.ENDINGS):
         if name.endswith(ending):
             return ending
-    raise ValueError(f"path must be {_ACCEPTED}, got {path}")
+    raise ArgumentError("path", f"must be {_ACCEPTED}, got {path}")
 
 
 def _order(axes: Any, usual: str) -> tuple[int, int, int]:

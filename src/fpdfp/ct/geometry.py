@@ -11,6 +11,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.errors import ArgumentError
 
 Triple = tuple[float, float, float]
 Size = tuple[int, int, int]
@@ -76,9 +77,9 @@ class ConeBeam:
         for name in ("sources", "panels", "u", "v"):
             array = _checks.float_array(name, getattr(self, name), dtype=np.float64)
             if array.ndim != 2 or array.shape[1] != 3 or len(array) == 0:
-                raise ValueError(f"{name} must be an array of shape (views, 3), got shape {array.shape}")
+                raise ArgumentError(name, f"must be an array of shape (views, 3), got shape {array.shape}")
             if count not in (None, len(array)):
-                raise ValueError(f"{name} must have a row for each of the {count} views, got {len(array)}")
+                raise ArgumentError(name, f"must have a row for each of the {count} views, got {len(array)}")
             count = len(array)
             array = array.copy()
             array.flags.writeable = False
@@ -283,7 +284,7 @@ def triple(name: str, value: Any, *, positive: bool = False) -> Triple:
     """Return one number for each axis."""
     parts = tuple(value) if isinstance(value, tuple | list | np.ndarray) else (value,) * 3
     if len(parts) != 3:
-        raise ValueError(f"{name} must be one number or three, got {len(parts)}")
+        raise ArgumentError(name, f"must be one number or three, got {len(parts)}")
     x, y, z = (_checks.real(name, part, positive=positive) for part in parts)
     return x, y, z
 
@@ -291,14 +292,14 @@ def triple(name: str, value: Any, *, positive: bool = False) -> Triple:
 def _lengths(name: str, value: Any, count: int) -> Any:
     lengths = _checks.shape(name, tuple(value) if isinstance(value, np.ndarray) else value)
     if len(lengths) != count or min(lengths) < 1:
-        raise ValueError(f"{name} must be {count} lengths of at least 1, got {lengths}")
+        raise ArgumentError(name, f"must be {count} lengths of at least 1, got {lengths}")
     return lengths
 
 
 def _pair(name: str, value: Any) -> tuple[Any, Any]:
     parts = tuple(value) if isinstance(value, tuple | list | np.ndarray) else (value, value)
     if len(parts) != 2:
-        raise ValueError(f"{name} must be one number or two, got {len(parts)}")
+        raise ArgumentError(name, f"must be one number or two, got {len(parts)}")
     return parts[0], parts[1]
 
 

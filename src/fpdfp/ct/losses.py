@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fpdfp import _checks
+from fpdfp import _checks, _kernels
 from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, IntArray
 from fpdfp.ct.geometry import ConeBeam
@@ -159,11 +159,11 @@ class ProjectionLosses(Losses):
         count = int(self.sizes[client])
         if batch_size >= count:
             return self._views[client]
-        from fpdfp._kernels import philox
-
         chosen = np.empty(batch_size, dtype=np.int64)
         table = np.empty(table_size(batch_size), dtype=np.int64)
-        philox.sample_subset(*draws.key, draws.tag(Purpose.BATCH), name, draws.round, count, batch_size, table, chosen)
+        _kernels.philox.sample_subset(
+            *draws.key, draws.tag(Purpose.BATCH), name, draws.round, count, batch_size, table, chosen
+        )
         chosen.sort()
         return self._views[client][chosen]
 

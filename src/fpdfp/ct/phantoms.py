@@ -78,7 +78,7 @@ def shepp_logan(geometry: ConeBeam) -> Ellipsoids:
     >>> head.at([0.0, 0.0, 0.0]).round(3)
     np.float64(0.2)
     """
-    return _fitted(_from_table(_HEAD), geometry)
+    return _fit(_from_table(_HEAD), geometry)
 
 
 def thorax(geometry: ConeBeam) -> Ellipsoids:
@@ -99,7 +99,7 @@ def thorax(geometry: ConeBeam) -> Ellipsoids:
     >>> round(lung, 3), round(spine, 3), outside
     (np.float64(0.25), np.float64(1.8), np.float64(0.0))
     """
-    chest = _fitted(_from_table((*_ORGANS, *_ribs())), geometry)
+    chest = _fit(_from_table((*_ORGANS, *_ribs())), geometry)
     half = 0.5 * np.array(geometry.volume) * geometry.voxel
     table = np.array(_NODULES)
     # Round in space, whatever the shape of the volume, but never larger than a lung.
@@ -130,7 +130,7 @@ def _from_table(rows: Any) -> Ellipsoids:
     return Ellipsoids(table[:, 4:7], table[:, 1:4], table[:, 0], np.deg2rad(table[:, 7]))
 
 
-def _fitted(unit: Ellipsoids, geometry: ConeBeam) -> Ellipsoids:
+def _fit(unit: Ellipsoids, geometry: ConeBeam) -> Ellipsoids:
     """Stretch what lies in the cube from −1 to 1 to the volume of a geometry."""
     if not isinstance(geometry, ConeBeam):
         raise TypeError(f"geometry must be a fpdfp.ct.ConeBeam, got {_checks.kind(geometry)}")

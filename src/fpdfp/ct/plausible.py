@@ -36,7 +36,7 @@ def check_shape(projections: Any, geometry: ConeBeam) -> None:
 
 def warn_of_projections(projections: Array, geometry: ConeBeam) -> None:
     """Warn of projections that look like counts, or as if columns and rows were swapped."""
-    for text in (_counts(projections), _swapped(projections, geometry)):
+    for text in (_counts(projections), _swap(projections, geometry)):
         if text is not None:
             warn(f"projections: {text}", DataWarning)
 
@@ -58,7 +58,7 @@ def _counts(projections: Array) -> str | None:
     return None
 
 
-def _swapped(projections: Array, geometry: ConeBeam) -> str | None:
+def _swap(projections: Array, geometry: ConeBeam) -> str | None:
     """On a circle around z, how much is seen at each height is nearly the same in all views; not so along u."""
     try:
         circle(geometry)

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from fpdfp import _checks
+from fpdfp import _checks, _cuda, _kernels
 from fpdfp._array import namespace, to_host
 from fpdfp._kernels.scans import Columns, Frames
 from fpdfp._typing import Array, IntArray
 from fpdfp.ct.columns import columns
 from fpdfp.ct.frames import frames
 from fpdfp.ct.geometry import ConeBeam
+from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.linops.base import LinOp
 from fpdfp.linops.norm import positive_norm_bound
 
@@ -112,7 +113,7 @@ class XRayTransform(LinOp):
             raise ValueError(f"groups must be numbers from 0 to {count - 1} in ascending order")
         y = _real("y", y)
         if y.shape != (len(numbers), *self.geometry.detector):
-            raise ValueError(f"y must have shape {(len(numbers), *self.geometry.detector)}, got {y.shape}")
+            raise ArgumentError("y", f"must have shape {(len(numbers), *self.geometry.detector)}, got {y.shape}")
         return self._smear(y, numbers, owners, count)
 
     def _squared_norm(self) -> float:
@@ -136,13 +137,9 @@ class XRayTransform(LinOp):
             return self._project_on_gpu(x, views)
         out: Array = np.empty((len(views), nu, nv), dtype=x.dtype)
         if self.geometry.is_straight:
-            from fpdfp._kernels import xray
-
-            xray.forward(x, *self._columns, views, out)
+            _kernels.xray.forward(x, *self._columns, views, out)
         else:
-            from fpdfp._kernels import rays
-
-            rays.forward(x, *self._frames, 3, views, out)
+            _kernels.rays.forward(x, *self._frames, 3, views, out)
         return out
 
     def _smear(self, y: Array, views: IntArray, groups: IntArray, n_groups: int) -> Array:
@@ -152,37 +149,25 @@ class XRayTransform(LinOp):
         bounds = np.searchsorted(groups, np.arange(n_groups + 1))
         for group, (begin, end) in enumerate(itertools.pairwise(bounds)):
             if self.geometry.is_straight:
-                from fpdfp._kernels import xray
-
-                xray.adjoint(y[begin:end], *self._columns, views[begin:end], out[group])
+                _kernels.xray.adjoint(y[begin:end], *self._columns, views[begin:end], out[group])
             else:
-                from fpdfp._kernels import rays
-
-                rays.adjoint(y[begin:end], *self._frames, 3, views[begin:end], out[group])
+                _kernels.rays.adjoint(y[begin:end], *self._frames, 3, views[begin:end], out[group])
         return out
 
     def _project_on_gpu(self, x: Array, views: IntArray) -> Array:
         import cupy
 
         if self.geometry.is_straight:
-            from fpdfp._cuda import xray
-
-            return xray.forward(x, self._device_tables, cupy.asarray(views), self.geometry.detector[1])
-        from fpdfp._cuda import rays
-
-        return rays.forward(x, self._device_tables, cupy.asarray(views), self.geometry.detector)
+            return _cuda.xray.forward(x, self._device_tables, cupy.asarray(views), self.geometry.detector[1])
+        return _cuda.rays.forward(x, self._device_tables, cupy.asarray(views), self.geometry.detector)
 
     def _smear_on_gpu(self, y: Array, views: IntArray, groups: IntArray, n_groups: int) -> Array:
         import cupy
 
         where = (self._device_tables, cupy.asarray(views))
         if self.geometry.is_straight:
-            from fpdfp._cuda import xray
-
-            return xray.adjoint_groups(y, *where, groups, n_groups, self.in_shape)
-        from fpdfp._cuda import rays
-
-        return rays.adjoint_groups(y, *where, groups, n_groups, self.in_shape)
+            return _cuda.xray.adjoint_groups(y, *where, groups, n_groups, self.in_shape)
+        return _cuda.rays.adjoint_groups(y, *where, groups, n_groups, self.in_shape)
 
     @functools.cached_property
     def _all_views(self) -> IntArray:
@@ -203,9 +188,7 @@ class XRayTransform(LinOp):
 
         if not self.geometry.is_straight:
             return Frames(*map(cupy.asarray, self._frames))
-        from fpdfp._cuda import xray
-
-        return xray.place(*self._columns, self.in_shape)
+        return _cuda.xray.place(*self._columns, self.in_shape)
 
     def _numbers(self, views: Any) -> IntArray:
         numbers = _integers("views", views)
@@ -217,11 +200,11 @@ class XRayTransform(LinOp):
 def _real(name: str, array: Any) -> Array:
     """Return a C-ordered array of float32 or float64."""
     if isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"{name} must not be a masked array: fill in or leave out what is masked")
+        raise ArgumentTypeError(name, "must not be a masked array: fill in or leave out what is masked")
     module = np if isinstance(array, list | tuple) else namespace(array)
     given = module.asarray(array)
     if given.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must hold real numbers, got dtype {given.dtype}")
+        raise ArgumentTypeError(name, f"must hold real numbers, got dtype {given.dtype}")
     if module is not np:
         dtype: Any = np.float32
     else:
@@ -233,6 +216,6 @@ def _real(name: str, array: Any) -> Array:
 def _integers(name: str, value: Any) -> IntArray:
     array = np.asarray(to_host(value))
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise TypeError(f"{name} must be a list of integers, got shape {array.shape} and dtype {array.dtype}")
+        raise ArgumentTypeError(name, f"must be a list of integers, got shape {array.shape} and dtype {array.dtype}")
     numbers: IntArray = np.ascontiguousarray(array, dtype=np.int64)
     return numbers

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from fpdfp import _checks
+from fpdfp import _checks, _kernels
 from fpdfp._array import namespace
 from fpdfp._momentum import accelerate
 from fpdfp._progress import Bar
 from fpdfp._typing import Array
-from fpdfp.ct.device import module_for, moved
-from fpdfp.ct.fdk import filtered
+from fpdfp.ct.device import module_for, move_to
+from fpdfp.ct.fdk import filter_projections
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.plausible import check_shape, warn_of_projections
 from fpdfp.ct.projector import XRayTransform
@@ -160,14 +160,12 @@ def reconstruct(
     nonnegative = _checks.flag("nonnegative", nonnegative)
     most = _checks.integer("iterations", iterations, at_least=1)
     tol = _checks.real("tol", tol, at_least=0.0)
-    from fpdfp._kernels import threads
-
     module = module_for(device)
     began = time.perf_counter()
     # In units of a power of two near the largest line integral: squares then neither overflow nor vanish.
     largest = float(abs(data).max())
     unit = 2.0 ** round(math.log2(largest)) if largest > 0 else 1.0
-    solver = _Solver(moved(data, module) / unit, geometry, weight / unit, nonnegative, module)
+    solver = _Solver(move_to(data, module) / unit, geometry, weight / unit, nonnegative, module)
     rows: list[dict[str, float]] = []
     status = "finished"
     watches = dict(metrics or {})
@@ -182,7 +180,9 @@ def reconstruct(
 
     # On the processor, with one thread or all, whichever is faster.
     busy = (
-        threads.fastest(solver.rehearse, math.prod(geometry.data_shape)) if module is np else contextlib.nullcontext()
+        _kernels.threads.fastest(solver.rehearse, math.prod(geometry.data_shape))
+        if module is np
+        else contextlib.nullcontext()
     )
     with Interrupt() as interrupt, busy, Bar(most, 0, progress, sends=False) as bar:
         record(math.inf)
@@ -193,7 +193,7 @@ def reconstruct(
             if interrupt.requested or change <= tol:
                 status = "interrupted" if interrupt.requested else "stationary"
                 break
-    volume = moved(unit * solver.x, here)
+    volume = move_to(unit * solver.x, here)
     history = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     seconds = time.perf_counter() - began - apart
     objective, where = rows[-1]["objective"], "cpu" if module is np else "cuda"
@@ -229,7 +229,7 @@ class _Solver:
 
     def _start(self, geometry: ConeBeam) -> Array:
         try:
-            start = filtered(self.data, geometry)
+            start = filter_projections(self.data, geometry)
         except ValueError as reason:
             _log.warning("starting from zero instead of a filtered back-projection: %s", reason)
             start = self.xp.zeros(geometry.volume, dtype=self.data.dtype)

@@ -9,7 +9,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp._warn import warn
-from fpdfp.errors import AccuracyWarning
+from fpdfp.errors import AccuracyWarning, ArgumentError, ArgumentTypeError
 
 
 def line_integrals(
@@ -119,17 +119,17 @@ def from_rows(images: Any, *, first: Literal["bottom", "top"] = "bottom") -> Arr
 
 def _images(name: str, value: Any) -> Array:
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name} must not be a masked array: fill in or leave out what is masked")
+        raise ArgumentTypeError(name, "must not be a masked array: fill in or leave out what is masked")
     array = np.asarray(value)
     if array.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
+        raise ArgumentTypeError(name, f"must hold real numbers, got dtype {array.dtype}")
     return array
 
 
 def _mean(name: str, value: Any, panel: tuple[int, ...]) -> Array:
     array = _images(name, value)
     if array.ndim < 2 or array.shape[-2:] != panel or 0 in array.shape:
-        raise ValueError(f"{name} must be images of shape {panel}, one or a stack, got shape {array.shape}")
+        raise ArgumentError(name, f"must be images of shape {panel}, one or a stack, got shape {array.shape}")
     _checks.finite(name, array)
     mean: Array = array.reshape(-1, *panel).mean(axis=0, dtype=np.float64)
     return mean

@@ -48,7 +48,7 @@ def read(path: Path, delimiter: str, choice: Choice) -> tuple[Array, Array, Arra
 
 
 def _attempt(path: Path, delimiter: str, choice: Choice, kinds: dict[int, Kind]) -> Table:
-    with _packed.unpacked(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+    with _packed.unpack(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
         reader = csv.reader(text, delimiter=delimiter, strict=True)
         try:
             return _fill(path, reader, choice, kinds)

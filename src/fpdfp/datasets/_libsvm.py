@@ -11,14 +11,14 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.datasets import _packed
-from fpdfp.errors import DataSetError
+from fpdfp.errors import ArgumentError, DataSetError
 
 
 def read(path: Path, n_features: int | None) -> tuple[Any, Array, str]:
     """Return X, y and the sha256 of the unpacked text."""
     from sklearn.datasets import load_svmlight_file
 
-    with _packed.unpacked(path) as file:
+    with _packed.unpack(path) as file:
         lines = Lines(path, file)
         try:
             X, y = load_svmlight_file(lines, zero_based=False)
@@ -114,7 +114,7 @@ def _with_columns(path: Path, X: Any, n_features: int | None) -> Any:
             raise DataSetError(f"{path} holds no features: every row is a label alone")
     elif largest > n_features:
         row = int(np.searchsorted(X.indptr, int(X.indices.argmax()), side="right"))
-        raise ValueError(f"n_features is {n_features}, but row {row} of {path} has a feature of index {largest}")
+        raise ArgumentError("n_features", f"is {n_features}, but row {row} of {path} has a feature of index {largest}")
     size = np.int32 if max(X.nnz, n_features) <= np.iinfo(np.int32).max else np.int64
     parts = (X.data, X.indices.astype(size), X.indptr.astype(size))
     return scipy.sparse.csr_array(parts, shape=(X.shape[0], n_features))

@@ -26,7 +26,7 @@ _MAGIC: tuple[tuple[bytes, str, Any], ...] = (
 
 
 @contextmanager
-def unpacked(path: Path) -> Iterator[io.BufferedReader]:
+def unpack(path: Path) -> Iterator[io.BufferedReader]:
     """Open a file for reading, decompressed if necessary; damage raises a ``DataSetError``."""
     with path.open("rb") as file:
         first = file.read(8)
@@ -66,7 +66,7 @@ def _damaged(path: Path, kind: str, error: BaseException) -> BaseException:
 def sha256(path: Path) -> str:
     """Return the digest of the unpacked file."""
     digest = hashlib.sha256()
-    with unpacked(path) as file:
+    with unpack(path) as file:
         while piece := file.read(1 << 20):
             digest.update(piece)
     return digest.hexdigest()

@@ -9,6 +9,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import IntArray
+from fpdfp.errors import ArgumentError
 
 #: Up to so many clients are named, with their sizes.
 NAMED = 20
@@ -97,7 +98,7 @@ def _layers(codes: IntArray, n_clients: int, y: Any) -> list[Layer]:
         return [sizes]
     labels, numbers = _checks.labels("y", y)
     if numbers.shape != codes.shape:
-        raise ValueError(f"y must have one entry for each of the {len(codes)} rows, got shape {numbers.shape}")
+        raise ArgumentError("y", f"must have one entry for each of the {len(codes)} rows, got shape {numbers.shape}")
     if len(labels) > COLOURED and labels.dtype.kind in "fiu":
         return [sizes]
     counts = np.bincount(numbers * n_clients + codes, minlength=len(labels) * n_clients).reshape(-1, n_clients)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.datasets import _identifiers
-from fpdfp.errors import DataSetError
+from fpdfp.errors import ArgumentError, DataSetError
 
 Kind = Literal["number", "boolean", "text"]
 
@@ -54,7 +54,7 @@ def choose(path: Path, names: Sequence[str], choice: Choice) -> Columns:
     for argument, asked in (("target", [choice.target]), ("site", [choice.site]), ("drop", choice.drop)):
         for name in asked:
             if name is not None and name not in numbers:
-                raise ValueError(f"{argument}: {path} has no column {name!r}; its columns are {_list(names)}")
+                raise ArgumentError(f"{argument}:", f"{path} has no column {name!r}; its columns are {_list(names)}")
     left_out = {*choice.drop, choice.target, choice.site}
     features = tuple(i for i, name in enumerate(names) if name not in left_out)
     if not features:

@@ -14,7 +14,7 @@ from fpdfp.datasets import _csv, _download, _folders, _identifiers, _libsvm, _pa
 from fpdfp.datasets._table import Choice
 from fpdfp.datasets.dataset import DataSet
 from fpdfp.datasets.registry import REGISTRY, Registered
-from fpdfp.errors import DataSetError
+from fpdfp.errors import ArgumentError, ArgumentTypeError, DataSetError
 
 _FORMATS = {
     ".csv": "csv",
@@ -107,9 +107,9 @@ def load(
         raise TypeError(f"source must be a registered name or a path, got {_checks.kind(source)}")
     for argument, value in (("target", target), ("site", site)):
         if value is not None and not isinstance(value, str):
-            raise TypeError(f"{argument} must be the name of a column, got {value!r}")
+            raise ArgumentTypeError(argument, f"must be the name of a column, got {value!r}")
     if isinstance(drop, str) or not all(isinstance(name, str) for name in drop):
-        raise TypeError(f"drop must be a tuple or list of names of columns, got {drop!r}")
+        raise ArgumentTypeError("drop", f"must be a tuple or list of names of columns, got {drop!r}")
     if directory is not None and not isinstance(directory, str | os.PathLike):
         raise TypeError(f"directory must be the path of a folder, got {_checks.kind(directory)}")
     _checks.choice("categories", categories, ("error", "onehot"))
@@ -125,11 +125,11 @@ def load(
     if form == "libsvm":
         _refuse_options(source, "a LIBSVM file, which has no named columns", target=target, site=site, drop=tuple(drop))
         if categories != "error":
-            raise ValueError(f"categories is for tables; {source} is read as a LIBSVM file, which holds no text")
+            raise ArgumentError("categories", f"is for tables; {source} is read as a LIBSVM file, which holds no text")
     if entry is not None:
         if n_features not in (None, entry.features):
-            raise ValueError(f"n_features of {entry.name!r} is {entry.features}, got {n_features}: leave it out")
-        return _registered(entry, _locate(entry, directory, download, progress))
+            raise ArgumentError("n_features", f"of {entry.name!r} is {entry.features}, got {n_features}: leave it out")
+        return _load_registered(entry, _locate(entry, directory, download, progress))
     assert path is not None
     if form == "libsvm":
         return _from_libsvm(path, n_features)
@@ -166,12 +166,12 @@ def _refuse_options(source: Any, what: str, **options: Any) -> None:
 
 def _choice(target: str | None, site: str | None, drop: tuple[str, ...], categories: str) -> Choice:
     if target is None:
-        raise ValueError("target must name the column of a table that becomes y, got None")
+        raise ArgumentError("target", "must name the column of a table that becomes y, got None")
     if target == site:
         raise ValueError(f"target and site must be different columns, got {target!r} for both")
     for name in (target, site):
         if name in drop:
-            raise ValueError(f"drop must not name {name!r}, which is the target or the site")
+            raise ArgumentError("drop", f"must not name {name!r}, which is the target or the site")
     return Choice(target, site, drop, categories)
 
 
@@ -211,7 +211,7 @@ def _by_hand(entry: Registered, folders: list[Path], why: str) -> DataSetError:
     )
 
 
-def _registered(entry: Registered, path: Path) -> DataSet:
+def _load_registered(entry: Registered, path: Path) -> DataSet:
     def read() -> DataSet:
         try:
             X, y, sha256 = _libsvm.read(path, entry.features)

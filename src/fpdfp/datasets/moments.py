@@ -11,6 +11,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._blas import one_thread
 from fpdfp._typing import Array, IntArray
+from fpdfp.errors import ArgumentError
 
 #: Rows that are centred at a time.
 ROWS = 4096
@@ -130,5 +131,5 @@ def check_rows(X: Any) -> Any:
     else:
         rows = _checks.float_array("X", X, dtype=np.float64)
     if rows.ndim != 2 or 0 in rows.shape:
-        raise ValueError(f"X must have rows and columns, got shape {rows.shape}")
+        raise ArgumentError("X", f"must have rows and columns, got shape {rows.shape}")
     return rows

@@ -12,6 +12,7 @@ from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.datasets.graph import FeatureGraph
 from fpdfp.datasets.moments import Moments, check_rows
+from fpdfp.errors import ArgumentError
 
 #: Tried in turn until the graphical lasso succeeds: how much of the mean variance is added to the diagonal.
 SHRINKAGES = (0.0, 1e-3, 1e-2, 1e-1)
@@ -73,7 +74,7 @@ def feature_graph(X: Any, alpha: float = 0.1, *, clients: Any = None, progress: 
     if moments.scatter.ndim != 2:
         raise ValueError("X: these moments have no covariances, only variances")
     if not moments.variance.any():
-        raise ValueError("X must have a column that varies; every column is constant")
+        raise ArgumentError("X", "must have a column that varies; every column is constant")
     many = len(moments.covariance) > MANY
     for shrinkage, tolerance in itertools.product(SHRINKAGES, (GAP,) if many else TOLERANCES):
         covariance = _shrunk(moments.covariance, shrinkage)
@@ -82,14 +83,14 @@ def feature_graph(X: Any, alpha: float = 0.1, *, clients: Any = None, progress: 
         else:
             precision = _graphical_lasso(covariance, alpha, tolerance)
         if precision is not None:
-            return FeatureGraph(_normalised(precision), alpha, shrinkage)
+            return FeatureGraph(_normalise(precision), alpha, shrinkage)
     raise ValueError(f"the graphical lasso failed with alpha={alpha:g} for every shrinkage tried; raise alpha")
 
 
 def _moments(X: Any, clients: Any) -> Moments:
     rows = check_rows(X)
     if min(rows.shape) < 2:
-        raise ValueError(f"X must have at least two rows and two columns, got shape {rows.shape}")
+        raise ArgumentError("X", f"must have at least two rows and two columns, got shape {rows.shape}")
     return Moments.of(rows) if clients is None else Moments.total(Moments.of_clients(rows, clients))
 
 
@@ -126,7 +127,7 @@ def _graphical_lasso(covariance: Array, alpha: float, tolerance: float) -> Array
     return found if np.isfinite(found).all() else None
 
 
-def _normalised(precision: Array) -> Any:
+def _normalise(precision: Array) -> Any:
     """The off-diagonal entries, scaled to largest absolute value 1."""
     import scipy.sparse
 

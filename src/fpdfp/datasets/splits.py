@@ -14,6 +14,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.datasets._split_plot import plot
+from fpdfp.errors import ArgumentError
 
 __all__ = ["by_column", "by_label", "by_quantity", "dirichlet", "iid", "plot", "train_test"]
 
@@ -195,7 +196,7 @@ def _codes(name: str, value: Any) -> IntArray:
     """Return the number of each entry's label, by sorted distinct label."""
     _, codes = _checks.labels(name, value)
     if codes.ndim != 1 or codes.size == 0:
-        raise ValueError(f"{name} must have one entry for each row, and at least one, got shape {codes.shape}")
+        raise ArgumentError(name, f"must have one entry for each row, and at least one, got shape {codes.shape}")
     return codes
 
 
@@ -206,7 +207,9 @@ def _sizes(n_rows: Any, n_clients: Any, at_least: Any = 1) -> tuple[int, int]:
     at_least = _checks.integer("at_least", at_least, at_least=1)
     if n_clients * at_least > n_rows:
         each = "a row" if at_least == 1 else f"at_least={at_least} rows"
-        raise ValueError(f"n_clients must leave {each} for every client: {n_clients} are too many for {n_rows} rows")
+        raise ArgumentError(
+            "n_clients", f"must leave {each} for every client: {n_clients} are too many for {n_rows} rows"
+        )
     return n_rows, n_clients
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -17,9 +18,12 @@ from fpdfp.declarative import made
 from fpdfp.declarative.settings import DEFAULTS, Settings, run_options
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import choose
+from fpdfp.errors import ArgumentError
 
 #: The sections that the problem depends on.
 OF_THE_PROBLEM = ("data", "split", "loss", "operator", "penalty")
+#: How near the reference is to the minimum, relative to it.
+TOLERANCE = 1e-10
 #: How many problems are kept: sweeps mostly change the method.
 KEPT = 4
 
@@ -63,13 +67,9 @@ def problem_key(settings: Settings) -> str:
 @functools.lru_cache(maxsize=KEPT)
 def _build(key: str) -> Built:
     settings = json.loads(key)
-    if settings["data"]["kind"] == "ct":
-        from fpdfp.declarative import scan
-
-        return scan.build(settings)
-    from fpdfp.declarative import rows
-
-    return rows.build(settings)
+    home = {"table": "rows", "ct": "scan", "quadratics": "quadratics"}[settings["data"]["kind"]]
+    built: Built = importlib.import_module(f"fpdfp.declarative.{home}").build(settings)
+    return built
 
 
 def deal(
@@ -81,7 +81,9 @@ def deal(
         return splits.by_column(site)
     if split.get("seed") == "data":
         if clients > count:
-            raise ValueError(f"split.clients must leave one of {count} rows or views for every client, got {clients}")
+            raise ArgumentError(
+                "split.clients", f"must leave one of {count} rows or views for every client, got {clients}"
+            )
         owners: IntArray = np.empty(count, dtype=np.int64)
         owners[order(count)] = np.arange(count) % clients
         return owners

@@ -23,7 +23,7 @@ def compare(first: Path, second: Path) -> dict[str, Any]:
     return {
         "runs": [{"folder": str(run.path), "method": run.info.get("method"), **runner.summary(run)} for run in runs],
         "settings": {key: list(values) for key, values in runner.differences(runs[0].config, runs[1].config).items()},
-        "reached": _reached(runs),
+        "reached": _find_reached(runs),
     }
 
 
@@ -35,7 +35,7 @@ def _one(path: Path) -> SavedRun:
     return load(folders[0] if folders else path)
 
 
-def _reached(runs: list[SavedRun]) -> list[dict[str, Any]]:
+def _find_reached(runs: list[SavedRun]) -> list[dict[str, Any]]:
     """Return after how many rounds and bits each run was first as near to the minimum as this.
 
     Where no minimum is known, the least objective of both stands for it.
@@ -81,7 +81,7 @@ def show(found: dict[str, Any]) -> None:
     outcome = titled("", "outcome")
     for name in dict.fromkeys([*first, *second]):
         if name not in ("folder", "name"):
-            outcome.add_row(name.replace("_", " "), *(_shown(name, run.get(name)) for run in (first, second)))
+            outcome.add_row(name.replace("_", " "), *(_show_value(name, run.get(name)) for run in (first, second)))
     console.print(outcome)
     settings = titled("setting", "what differs in the settings")
     for key, values in found["settings"].items():
@@ -94,7 +94,7 @@ def show(found: dict[str, Any]) -> None:
         console.print(reached)
 
 
-def _shown(name: str, value: Any) -> str:
+def _show_value(name: str, value: Any) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     if name.endswith(("_up", "_down")):

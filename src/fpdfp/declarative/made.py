@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import re
 import typing
 from collections.abc import Mapping
 from types import ModuleType, NoneType, UnionType
@@ -91,7 +90,8 @@ def check(table: Table, classes: Mapping[str, type], words: tuple[str, ...]) -> 
     try:
         made = classes[kind](**given)
     except (TypeError, ValueError) as error:
-        table.document.fail((*table.path, argument(error, accepted) or "kind"), f"{'.'.join(table.path)}: {error}")
+        about = getattr(error, "argument", "kind")
+        table.document.fail((*table.path, about if about in accepted else "kind"), f"{'.'.join(table.path)}: {error}")
     table.resolved.update(plain(made))
     return made
 
@@ -105,13 +105,6 @@ def check_messages(table: Table) -> None:
             table.resolved[name] = part.resolved
     else:
         check(table, COMPRESSORS, ("automatic", "none"))
-
-
-def argument(error: Exception, known: Mapping[str, Any]) -> str | None:
-    """Return the argument that an error is about, if it is known: what it says itself, or else its first word."""
-    first = re.match(r"[\w.]+", str(error))
-    name = getattr(error, "argument", None) or (first[0] if first else "")
-    return name if name in known else None
 
 
 def plain(made: Any) -> dict[str, Any]:

@@ -12,12 +12,9 @@ import fpdfp
 from fpdfp import datasets
 from fpdfp._typing import Array
 from fpdfp.datasets import FeatureGraph, feature_graph
-from fpdfp.declarative.build import Built, deal, make_penalty
-from fpdfp.declarative.document import SettingsError
+from fpdfp.declarative.build import TOLERANCE, Built, deal, make_penalty
+from fpdfp.errors import ArgumentError
 from fpdfp.runs import linear_model
-
-#: How near the reference is to the minimum, relative to it.
-TOLERANCE = 1e-10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,16 +104,17 @@ def _targets(rows: Rows, loss: str) -> tuple[Array, list[str] | None]:
     """Return what the loss is to be given, and the names of the classes."""
     if loss == "least-squares":
         if rows.y.dtype.kind not in "fiub":
-            raise SettingsError("loss.kind is 'least-squares', which needs labels that are numbers; these are texts")
+            raise ArgumentError("loss.kind", "is 'least-squares', which needs labels that are numbers; these are texts")
         return rows.y.astype(np.float64), None
     labels, codes = np.unique(rows.y, return_inverse=True)
     if loss == "logistic" and len(labels) != 2:
-        raise SettingsError(
-            f"loss.kind is 'logistic', which needs two different labels, but there are {len(labels)}; "
-            "'softmax' is for several classes, 'least-squares' for numbers"
+        raise ArgumentError(
+            "loss.kind",
+            f"is 'logistic', which needs two different labels, but there are {len(labels)}; "
+            "'softmax' is for several classes, 'least-squares' for numbers",
         )
     if loss == "softmax" and len(labels) > len(rows.y) // 2:
-        raise SettingsError(f"loss.kind is 'softmax', but {len(labels)} of {len(rows.y)} labels differ: no classes")
+        raise ArgumentError("loss.kind", f"is 'softmax', but {len(labels)} of {len(rows.y)} labels differ: no classes")
     written = [f"{label:g}" if isinstance(label, float) else str(label) for label in labels.tolist()]
     classes = rows.classes if rows.classes is not None and len(rows.classes) == len(labels) else written
     return (np.where(codes == 1, 1.0, -1.0) if loss == "logistic" else codes.astype(np.float64)), classes
@@ -163,20 +161,24 @@ def _matrix(operator: dict[str, Any], features: int, columns: int, graph: Featur
         assert graph is not None
         matrix = graph.stacked(operator["form"]) if operator["stacked"] else graph.structure(operator["form"])
         if matrix.shape[0] == 0:
-            raise SettingsError("operator.alpha is so large that the graph has no edges; lower it, or stack the graph")
+            raise ArgumentError(
+                "operator.alpha", "is so large that the graph has no edges; lower it, or stack the graph"
+            )
     elif operator["kind"] == "difference":
         if features < 2:
-            raise SettingsError("operator.kind is 'difference', which needs at least two features")
+            raise ArgumentError("operator.kind", "is 'difference', which needs at least two features")
         matrix = gradient([features])[:-1]
     elif operator["kind"] == "gradient":
         if int(np.prod(operator["shape"])) != features:
-            raise SettingsError(f"operator.shape must have {features} entries, one a feature, got {operator['shape']}")
+            raise ArgumentError(
+                "operator.shape", f"must have {features} entries, one a feature, got {operator['shape']}"
+            )
         matrix = gradient(operator["shape"])
     else:
         matrix = _read_matrix(Path(operator["file"]))
         if matrix.shape[1] not in (features, columns):
-            raise SettingsError(
-                f"operator.file must hold a matrix with {features} columns, one a feature, got {matrix.shape}"
+            raise ArgumentError(
+                "operator.file", f"must hold a matrix with {features} columns, one a feature, got {matrix.shape}"
             )
     matrix = scipy.sparse.csr_array(matrix, dtype=np.float64, copy=True)
     matrix.resize(matrix.shape[0], columns)
@@ -219,7 +221,7 @@ def _read_matrix(path: Path) -> Any:
             return scipy.sparse.load_npz(path)
         return scipy.io.mmread(path)
     except Exception as error:
-        raise SettingsError(f"operator.file: {path} cannot be read as a matrix: {error}") from error
+        raise ArgumentError("operator.file:", f"{path} cannot be read as a matrix: {error}") from error
 
 
 def _penalty(penalty: dict[str, Any], operator: dict[str, Any], shape: Any, matrix: Any) -> fpdfp.penalties.Penalty:
@@ -234,9 +236,10 @@ def _penalty(penalty: dict[str, Any], operator: dict[str, Any], shape: Any, matr
     elif len(shape) == 2:
         return fpdfp.penalties.GroupL12(penalty["weight"], axis=0)
     else:
-        raise SettingsError(
-            "penalty.size must say how many successive entries of Bx make a group; it is automatic for images "
-            "(operator.kind 'gradient') and for several classes (loss.kind 'softmax') alone"
+        raise ArgumentError(
+            "penalty.size",
+            "must say how many successive entries of Bx make a group; it is automatic for images "
+            "(operator.kind 'gradient') and for several classes (loss.kind 'softmax') alone",
         )
     if len(shape) == 2:
         # A group for each class.

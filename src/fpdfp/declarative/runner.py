@@ -9,16 +9,16 @@ import json
 import re
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
 
-from fpdfp.declarative import made, pool, results
+from fpdfp.declarative import pool, results
 from fpdfp.declarative.build import build, check_fit, problem_key, solve_options
 from fpdfp.declarative.document import Document, SettingsError
-from fpdfp.declarative.settings import SECTIONS, Case, Settings, check, read
+from fpdfp.declarative.settings import Case, Settings, check, read
 from fpdfp.engines.history import RESERVED
 from fpdfp.engines.traffic import Traffic
 from fpdfp.errors import AccuracyWarning, DivergenceWarning, RunFolderError, StepTooLargeWarning
@@ -28,7 +28,7 @@ from fpdfp.runs.saved import relative_error
 
 #: Runs that have ended so are not done again.
 DONE = ("finished", "converged", "stationary", "rounding", "stopped", "diverged")
-#: Where arguments of the library come from: the first word of its errors, and the setting.
+#: Where arguments of the library come from: their names in errors, and the settings.
 ABOUT: dict[str, tuple[str, ...]] = {
     "n_clients": ("split", "clients"),
     "at_least": ("split", "at_least"),
@@ -83,7 +83,7 @@ def jobs(cases: Iterable[Case], output: Path) -> list[Job]:
 
 def is_done(job: Job) -> bool:
     """Whether a run has ended; one with other settings is refused, but it may have more rounds now."""
-    saved = _saved(job.folder)
+    saved = _load_saved(job.folder)
     if saved is None:
         return False
     config = saved.config
@@ -144,7 +144,7 @@ def run_job(job: Job, progress: bool | None, reference: float | None = None) -> 
 
 def mark_interrupted(job: Job) -> None:
     """Say of a run whose process was ended that it is interrupted."""
-    saved = _saved(job.folder)
+    saved = _load_saved(job.folder)
     if saved is not None and saved.info["status"] == "running":
         ended = {"status": "interrupted", "message": "stopped by the user", "ended": now()}
         writing.write_json(job.folder / "run.json", saved.info | ended)
@@ -180,7 +180,7 @@ def summary(saved: SavedRun) -> dict[str, Any]:
     return {**known, **near, **metrics, **sent, "seconds": info["seconds"]}
 
 
-def _saved(folder: Path) -> SavedRun | None:
+def _load_saved(folder: Path) -> SavedRun | None:
     try:
         return load(folder)
     except RunFolderError:
@@ -229,11 +229,19 @@ class Outcome(NamedTuple):
 
 
 def run_file(
-    file: Path, output: Path | None, assignments: list[str], *, live: bool, quiet: bool, resume: bool, jobs: int | None
+    file: Path,
+    output: Path | None,
+    assignments: list[str],
+    *,
+    quiet: bool,
+    resume: bool,
+    jobs: int | None,
+    watch: Callable[[Path], contextlib.AbstractContextManager[None]],
 ) -> Outcome:
     """Run everything that a file declares: in this process where ``jobs`` is 0, else in so many (None: all cores).
 
-    What is done already is not done again; without ``resume`` a folder that holds results is refused.
+    What is done already is not done again; without ``resume`` a folder that holds results is refused. The runs are done
+    within the context that ``watch`` returns for their folder.
     """
     cases = read(file, assignments)
     name, folder = _place(cases, output)
@@ -243,7 +251,7 @@ def run_file(
     found = {job.folder: line(job) for job in todo if is_done(job)}
     left = [job for job in todo if job.folder not in found]
     interrupted = False
-    with _serve_page(folder, live), contextlib.ExitStack() as stack:
+    with watch(folder), contextlib.ExitStack() as stack:
         advance = None
         try:
             if jobs == 0 or not left:
@@ -314,32 +322,17 @@ def _check_all(cases: Sequence[Case], folder: Path) -> list[Job]:
 
 def locate(error: Exception, case: Case) -> SettingsError:
     """Return an error of the library as one about the settings: with the place of what it is about, if it says so."""
-    message = str(error)
-    word = made.argument(error, ABOUT) or (message.split() or [""])[0]
-    key = tuple(word.split(".")) if word.split(".")[0] in SECTIONS else ABOUT.get(word, ())
+    message, argument = str(error), getattr(error, "argument", "")
+    key = ABOUT.get(argument) or tuple(argument.split(".") if "." in argument else ())
     file = str(case.settings["data"].get("file", ""))
-    if len(key) == 2 and word in ABOUT and word not in DERIVED:
-        message = ".".join(key) + message[len(word) :]  # by the name that it has in the file
+    if len(key) == 2 and argument in ABOUT and argument not in DERIVED:
+        message = ".".join(key) + message[len(argument) :]  # by the name that it has in the file
     elif file and message.startswith(file):
         key = ("data", "file")
     # So are arguments that the advice is about.
     message = re.sub(r"drop=\('([^']*)',\)", r'data.drop = ["\1"]', message)
     message = message.replace('categories="onehot"', 'data.categories = "onehot"')
     return SettingsError(f"{case.document.place(key)}: {message}")
-
-
-@contextlib.contextmanager
-def _serve_page(folder: Path, live: bool) -> Iterator[None]:
-    """Serve the live page meanwhile, if it is wanted."""
-    if not live:
-        yield
-        return
-    from fpdfp.report.live import serve
-
-    with serve([folder]) as page:
-        typer.echo(f"live: {page.url}", err=True)
-        yield
-    typer.echo(f"the live page is closed; fpdfp watch {folder} shows it again", err=True)
 
 
 @contextlib.contextmanager

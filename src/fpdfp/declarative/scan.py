@@ -25,7 +25,7 @@ import fpdfp
 from fpdfp import ct
 from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array, IntArray
-from fpdfp.ct.device import module_for, moved
+from fpdfp.ct.device import module_for, move_to
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.declarative.build import Built, deal, make_penalty
 from fpdfp.declarative.settings import MEAN, PRINTED
@@ -136,12 +136,12 @@ def build(settings: dict[str, Any]) -> BuiltScan:
         truth = truth / top
         if scan.model == MEAN:
             clean, kind = phantom.project(geometry) / top, "its line integrals are exact"
-    there = moved(truth, module)
+    there = move_to(truth, module)
     if clean is None:
         clean = ct.XRayTransform(geometry).apply(there)
     generator = np.random.default_rng(data["seed"])
     noise = generator.standard_normal(clean.shape, dtype=np.float32) * np.float32(data["noise"])
-    noisy = moved(clean, module).astype(np.float32) + moved(noise, module)
+    noisy = move_to(clean, module).astype(np.float32) + move_to(noise, module)
     owner = deal(settings["split"], scan.views, generator.permutation)
     problem = make_problem(noisy, scan, owner, penalty, settings["loss"]["l2"])
     built = BuiltScan(

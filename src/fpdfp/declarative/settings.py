@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fpdfp.declarative import made
 from fpdfp.declarative.document import Document, Key, split_key
-from fpdfp.declarative.table import REQUIRED, Table, shown
+from fpdfp.declarative.table import REQUIRED, Table, show
 from fpdfp.engines.options import RunOptions
 from fpdfp.methods import Method
 from fpdfp.rng import MAX_ROUNDS
@@ -98,7 +98,7 @@ def _swept(document: Document) -> dict[Key, tuple[list[Any], str]]:
     """Return the values of each key that is swept, and where they are given."""
     table = document.data.get("sweep", {})
     if not isinstance(table, dict):
-        document.fail(("sweep",), f"sweep must be a section, [sweep], got {shown(table)}")
+        document.fail(("sweep",), f"sweep must be a section, [sweep], got {show(table)}")
     found: dict[Key, tuple[list[Any], str]] = {}
     _flatten(document, ("sweep",), (), table, found)
     count = 1
@@ -117,7 +117,7 @@ def _flatten(document: Document, at: Key, key: Key, table: Any, found: dict[Key,
             continue
         written = ".".join(longer)
         if not isinstance(values, list) or not values:
-            document.fail(here, f"sweep.{written} must be a list of the values to try, got {shown(values)}")
+            document.fail(here, f"sweep.{written} must be a list of the values to try, got {show(values)}")
         if longer[0] not in (*SECTIONS, "name") or longer == ("run", "seeds") or longer == ("name",):
             other = "; give run.seeds in [run]" if longer == ("run", "seeds") else f": one of {', '.join(SECTIONS)}"
             document.fail(here, f"sweep: {written!r} must be a key of a section that can be swept{other}")
@@ -145,11 +145,13 @@ def check(document: Document) -> Settings:
     name = top.text("name", document.path.stem)
     if not name.strip():
         top.fail("name", "must not be empty")
-    kind = tables["data"].text("kind", "table", ["table", "ct"])
+    kind = tables["data"].text("kind", "table", ["table", "ct", "quadratics"])
     if kind == "ct":
         if "operator" in document.data:
             document.fail(("operator",), '[operator] is for tables: with data.kind = "ct" it follows from the penalty')
         _check_scan(tables)
+    elif kind == "quadratics":
+        _check_quadratics(tables)
     else:
         _check_rows(tables)
     method = made.check(tables["method"], made.METHODS, ("automatic",))
@@ -220,6 +222,18 @@ def _check_scan(tables: dict[str, Table]) -> None:
     loss.text("kind", "least-squares", ["least-squares"])
     loss.real("l2", 0.0, at_least=0.0)
     _check_penalty(tables["penalty"], ("tv", "non-negative", "box", "none"))
+
+
+def _check_quadratics(tables: dict[str, Table]) -> None:
+    """Check the sections of an experiment on quadratics."""
+    for name, default in (("samples", 20), ("features", 8)):
+        tables["data"].integer(name, default, at_least=2)
+    tables["data"].integer("seed", 0)
+    tables["split"].integer("clients", 10, at_least=1)
+    tables["loss"].text("kind", "quadratic", ["quadratic"])
+    tables["operator"].text("kind", "difference", ["difference"])
+    tables["operator"].flag("stacked", False)
+    _check_penalty(tables["penalty"], ("l1", "none"))
 
 
 def _check_split(split: Table, kinds: tuple[str, ...], data: Table) -> None:
@@ -293,11 +307,9 @@ def _check_run(run: Table, kind: str, tables: dict[str, Table], method: Any) -> 
         run.fail("clients_per_round", f"must be at most split.clients, {clients}, got {per_round}")
     seeds = run.integers("seeds", [0], at_least=0)
     if len(set(seeds)) < len(seeds):
-        run.fail("seeds", f"must be different from each other, got {shown(seeds)}")
-    has_reference = kind == "table" or (
-        tables["penalty"].resolved["kind"] == "tv" and tables["loss"].resolved["l2"] == 0
-    )
-    if run.flag("reference", kind == "table") and not has_reference:
+        run.fail("seeds", f"must be different from each other, got {show(seeds)}")
+    has_reference = kind != "ct" or (tables["penalty"].resolved["kind"] == "tv" and tables["loss"].resolved["l2"] == 0)
+    if run.flag("reference", kind != "ct") and not has_reference:
         run.fail("reference", "must be false: for scans it is known for total variation without a ridge alone")
     engine = run.text("engine", "local", ["local", "ray"])
     if engine == "ray" and importlib.util.find_spec("ray") is None:

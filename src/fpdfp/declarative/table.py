@@ -28,7 +28,7 @@ class Table:
     def __init__(self, document: Document, path: Key, values: Any) -> None:
         self.document, self.path = document, path
         if not isinstance(values, dict):
-            document.fail(path, f"{'.'.join(path)} must be a section, [{'.'.join(path)}], got {shown(values)}")
+            document.fail(path, f"{'.'.join(path)} must be a section, [{'.'.join(path)}], got {show(values)}")
         self.values: dict[str, Any] = values
         self.resolved: dict[str, Any] = {}
         self.known: list[str] = []
@@ -72,7 +72,7 @@ class Table:
         if float in kinds and type(value) is int:
             value = float(value)
         if type(value) not in kinds:
-            self.fail(key, f"must be {' or '.join(_KINDS[kind] for kind in kinds)}, got {shown(value)}")
+            self.fail(key, f"must be {' or '.join(_KINDS[kind] for kind in kinds)}, got {show(value)}")
         self.resolved[key] = value
         return value
 
@@ -123,7 +123,7 @@ class Table:
         values: list[int] = self.take(key, default, list)
         wanted = "whole numbers" if length is None else f"{length} whole numbers"
         if not values or (length is not None and len(values) != length) or any(type(one) is not int for one in values):
-            self.fail(key, f"must be a list of {wanted}, got {shown(values)}")
+            self.fail(key, f"must be a list of {wanted}, got {show(values)}")
         self._check_range(key, values, at_least)
         return values
 
@@ -131,7 +131,7 @@ class Table:
         """Return a list of texts."""
         values: list[str] = self.take(key, default, list)
         if any(not isinstance(one, str) for one in values):
-            self.fail(key, f"must be a list of texts, got {shown(values)}")
+            self.fail(key, f"must be a list of texts, got {show(values)}")
         return values
 
     def file(self, key: str, *, folder: bool = False, endings: tuple[str, ...] = ()) -> Path:
@@ -164,7 +164,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return lower[found[0]] if found else None
 
 
-def shown(value: Any) -> str:
+def show(value: Any) -> str:
     """Show a value of a file in a few words."""
     if isinstance(value, bool):
         return "true" if value else "false"

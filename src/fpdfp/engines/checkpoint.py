@@ -73,12 +73,12 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         arrays |= {"left/numbers": numbers, "left/shape": np.array(shape), "left/since": np.array(since)}
     arrays |= {f"history/{name}": checkpoint.history[name] for name in checkpoint.history}
     try:
-        files.write_sealed(path, archived(arrays))
+        files.write_sealed(path, to_archive(arrays))
     except OSError as error:
         raise CheckpointError(f"the checkpoint {path} could not be written ({error}); the old one is intact") from error
 
 
-def archived(arrays: Mapping[str, Any]) -> bytes:
+def to_archive(arrays: Mapping[str, Any]) -> bytes:
     """Return arrays as the bytes of an ``.npz`` archive."""
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
@@ -117,7 +117,7 @@ def load(path: Path) -> Checkpoint:
             round=int(meta["round"]),
             state=_under("state/", contents),
             memory=_under("memory/", contents),
-            kept=_kept(contents),
+            kept=_read_kept(contents),
             work=tuple(map(int, meta["work"])),
             traffic=Traffic(meta["traffic"]),
             seconds=float(meta["seconds"]),
@@ -131,7 +131,7 @@ def load(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path} is not a readable checkpoint: {error}") from error
 
 
-def _kept(contents: Mapping[str, Array]) -> Kept | None:
+def _read_kept(contents: Mapping[str, Array]) -> Kept | None:
     if "seen" not in contents:
         return None
     arrays = _under("kept/", contents)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fpdfp import _checks
-from fpdfp.engines.local import DivergenceError, StoppedError
 from fpdfp.engines.parcel import payload
-from fpdfp.engines.replies import DivergedError, Reply
-from fpdfp.engines.requests import Request
+from fpdfp.engines.replies import Decoded, DivergedError
+from fpdfp.engines.requests import Reply, Request
+from fpdfp.engines.run import DivergenceError, StoppedError
 from fpdfp.engines.session import Session
 from fpdfp.engines.traffic import NOTHING, Bits
 from fpdfp.engines.transport import Transport
@@ -25,7 +25,7 @@ ATTEMPTS = 3
 #: At the end of a run sites are waited for so many deadlines.
 LAST = 3.0
 #: Refuses a site's reply by raising an error.
-Check = Callable[[int, dict[str, Any]], None]
+Check = Callable[[int, Reply], None]
 
 
 @dataclasses.dataclass
@@ -89,20 +89,20 @@ class Collector:
         finally:
             self.patience = patience
 
-    def collect_all(self, asked: Mapping[int, Request], session: Session, check: Check) -> dict[int, Any]:
+    def collect_all(self, asked: Mapping[int, Request], session: Session, check: Check) -> dict[int, Reply]:
         """Ask sites until all have answered; raise AbsentError if some do not."""
         replies = self.collect(asked, session, check)
         missing = [self.transport.names[site] for site in asked if site not in replies]
         if missing:
             # A round that was asked for along with it is counted where it is used, or dropped.
-            self.waste([one | {"update": None} for one in replies.values()])
+            self.waste([dataclasses.replace(one, update=None) for one in replies.values()])
             self.waste_requests([dataclasses.replace(one, update=None) for one in asked.values()])
             raise AbsentError(f"{', '.join(missing)} did not answer; {len(replies)} of {len(asked)} sites did")
         return replies
 
-    def collect(self, asked: Mapping[int, Request], session: Session, check: Check) -> dict[int, Any]:
+    def collect(self, asked: Mapping[int, Request], session: Session, check: Check) -> dict[int, Reply]:
         """Ask sites until all have answered, or patience ends; once only where we are in a hurry."""
-        replies: dict[int, Any] = {}
+        replies: dict[int, Reply] = {}
         started, wait = time.monotonic(), self.deadline
         while True:
             waiting = {site: request for site, request in asked.items() if site not in replies}
@@ -127,17 +127,17 @@ class Collector:
         self,
         asked: Mapping[int, Request],
         session: Session,
-        decode: Callable[[int, Any], Reply],
-        early: Mapping[int, Any] | None,
+        decode: Callable[[int, Reply], Decoded],
+        early: Mapping[int, Reply] | None,
         name: str,
-    ) -> list[Reply]:
+    ) -> list[Decoded]:
         """Ask the sites of a round, until enough clients have answered; return their replies, decoded.
 
         ``early`` are replies that came already. ``name`` is that of the round in an error.
         """
         count = sum(len(request.update.clients) for request in asked.values() if request.update is not None)
         needed = min(self.min_clients, count)
-        good: dict[int, Reply] = {}
+        good: dict[int, Decoded] = {}
         started = time.monotonic()
         # Who was asked along with something else, and did not answer, is absent already.
         replies = self.exchange(asked, session, self.deadline) if early is None else early
@@ -171,11 +171,11 @@ class Collector:
             raise StoppedError
         time.sleep(self.transport.pause)
 
-    def exchange(self, asked: Mapping[int, Request], session: Session, deadline: float | None) -> dict[int, Any]:
+    def exchange(self, asked: Mapping[int, Request], session: Session, deadline: float | None) -> dict[int, Reply]:
         """Send requests, give sites what they say they need, and return the replies that can be used."""
         started = time.monotonic()
         deadline = self.patience if deadline is None else deadline
-        replies: dict[int, Any] = {}
+        replies: dict[int, Reply] = {}
         # Who lacked something, and could not be given it in time, gets it with the next request.
         waiting = {site: session.supply(site, one) for site, one in asked.items()}
         for attempt in range(ATTEMPTS):
@@ -188,13 +188,16 @@ class Collector:
             answered = self.transport.carry(trees, left)
             again = {}
             for site, request in addressed.items():
-                reply = answered.get(site, AbsentError("no reply by the deadline"))
-                if isinstance(reply, Exception):
-                    self.refuse(site, reply)
-                elif not isinstance(reply, dict):
-                    self.refuse(site, MessageError("it is no dictionary of what was asked"))
-                elif "needs" in reply:
-                    needs = session.note_needs(site, reply["needs"])
+                came = answered.get(site, AbsentError("no reply by the deadline"))
+                try:
+                    if isinstance(came, Exception):
+                        raise came
+                    reply = Reply.read(came)
+                except Exception as error:
+                    self.refuse(site, error)
+                    continue
+                if reply.needs:
+                    needs = session.note_needs(site, reply.needs)
                     log.info("%s needs %s", self.transport.names[site], ", ".join(sorted(needs)))
                     self.totals.healed += 1
                     again[site] = session.supply(site, waiting[site])
@@ -214,7 +217,7 @@ class Collector:
             log.warning("%s is absent: %s", name, why)
         else:
             self.totals.refused += 1
-            what = why if isinstance(why, MessageError) else f"it makes no sense ({type(why).__name__}: {why})"
+            what = why if isinstance(why, MessageError) else f"it cannot be read ({type(why).__name__}: {why})"
             log.warning("the reply of %s is refused: %s", name, what)
 
     def waste(self, replies: Any) -> None:

@@ -8,7 +8,7 @@ from fpdfp._array import namespace, read_only
 from fpdfp._typing import Array, IntArray, Shape
 
 if TYPE_CHECKING:
-    from fpdfp.engines.local import Run
+    from fpdfp.engines.run import Run
     from fpdfp.problem import Problem
 
 

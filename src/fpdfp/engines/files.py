@@ -40,10 +40,10 @@ def write_sealed(path: Path, contents: bytes) -> None:
 
 def read_sealed(path: Path) -> bytes:
     """Return the contents of a file if its digest is right: a flipped bit anywhere is seen."""
-    return opened(path.read_bytes())
+    return unseal(path.read_bytes())
 
 
-def opened(sealed: bytes) -> bytes:
+def unseal(sealed: bytes) -> bytes:
     """Return what is before the digest, if that is right."""
     contents, seal = sealed[:-SEAL], sealed[-SEAL:]
     if hashlib.sha256(contents).digest() != seal:

@@ -66,7 +66,7 @@ def check_of(hint: Any) -> Check:
     if origin is tuple:
         return _several([check_of(one) for one in args], hint)
     if origin is dict:
-        return _named(check_of(args[1]), hint)
+        return _names(check_of(args[1]), hint)
     if (origin or hint) is np.ndarray:
         return _array(get_args(args[1])[0] if args else None, hint)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
@@ -89,7 +89,7 @@ def build(kind: type, given: Mapping[str, Any]) -> Any:
     try:
         return kind(**{name: _inside(name, checks[name], one) for name, one in given.items()})
     except TypeError as error:
-        raise MessageError(f"makes no sense: {error}") from None
+        raise MessageError(f"cannot be built: {error}") from None
 
 
 @functools.cache
@@ -117,7 +117,7 @@ def _one_of(hints: tuple[Any, ...]) -> Check:
                 refused.append(error)
         if isinstance(value, list | dict | np.ndarray):
             raise refused[0]
-        raise MessageError(f"must be {' or '.join(map(_told, hints))}, got {_shown(value)}")
+        raise MessageError(f"must be {' or '.join(map(_describe, hints))}, got {_show(value)}")
 
     return check
 
@@ -126,7 +126,7 @@ def _plain(hint: Any, is_one: Callable[[Any], bool]) -> Check:
     def check(value: Any) -> Any:
         if is_one(value):
             return value
-        raise MessageError(f"must be {_told(hint)}, got {_shown(value)}")
+        raise MessageError(f"must be {_describe(hint)}, got {_show(value)}")
 
     return check
 
@@ -141,13 +141,13 @@ def _is_float(value: Any) -> bool:
 def _instance(value: Any, kind: type) -> Any:
     if isinstance(value, kind):
         return value
-    raise MessageError(f"must be {_told(kind)}, got {_shown(value)}")
+    raise MessageError(f"must be {_describe(kind)}, got {_show(value)}")
 
 
 def _many(kind: type, one: Check, hint: Any) -> Check:
     def check(value: Any) -> Any:
         if not isinstance(value, list | tuple):
-            raise MessageError(f"must be {_told(hint)}, got {_shown(value)}")
+            raise MessageError(f"must be {_describe(hint)}, got {_show(value)}")
         return kind(_inside(i, one, part) for i, part in enumerate(value))
 
     return check
@@ -156,16 +156,16 @@ def _many(kind: type, one: Check, hint: Any) -> Check:
 def _several(checks: list[Check], hint: Any) -> Check:
     def check(value: Any) -> Any:
         if not isinstance(value, list | tuple) or len(value) != len(checks):
-            raise MessageError(f"must be {_told(hint)}, got {_shown(value)}")
+            raise MessageError(f"must be {_describe(hint)}, got {_show(value)}")
         return tuple(_inside(i, one, part) for i, (one, part) in enumerate(zip(checks, value, strict=True)))
 
     return check
 
 
-def _named(one: Check, hint: Any) -> Check:
+def _names(one: Check, hint: Any) -> Check:
     def check(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise MessageError(f"must be {_told(hint)}, got {_shown(value)}")
+            raise MessageError(f"must be {_describe(hint)}, got {_show(value)}")
         for name in value:
             if not isinstance(name, str) or not name.replace("_", "a").isalnum() or name.startswith("_"):
                 raise MessageError(f"has a name that must not be: {name!a}")
@@ -177,9 +177,9 @@ def _named(one: Check, hint: Any) -> Check:
 def _array(wanted: Any, hint: Any) -> Check:
     def check(value: Any) -> Any:
         if not isinstance(value, np.ndarray):
-            raise MessageError(f"must be {_told(hint)}, got {_shown(value)}")
+            raise MessageError(f"must be {_describe(hint)}, got {_show(value)}")
         if value.dtype.kind not in "fiub" or (wanted not in (None, Any) and value.dtype != wanted):
-            numbers = _told(wanted) if isinstance(wanted, type) and wanted is not Any else "real numbers"
+            numbers = _describe(wanted) if isinstance(wanted, type) and wanted is not Any else "real numbers"
             raise MessageError(f"must hold {numbers}, got {value.dtype}")
         if wanted is not None and value.dtype.kind == "f" and not np.isfinite(value).all():
             raise MessageError("must be finite")
@@ -188,11 +188,11 @@ def _array(wanted: Any, hint: Any) -> Check:
     return check
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     return repr(value) if isinstance(value, int | float) else type(value).__name__
 
 
-def _told(hint: Any) -> str:
+def _describe(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return " or ".join(map(repr, get_args(hint)))
     if hint is type(None):

@@ -23,7 +23,7 @@ import numpy as np
 
 from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array
-from fpdfp.engines.tuples import named
+from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import MessageError
 from fpdfp.methods.base import Algorithm, Remembering
 
@@ -68,14 +68,14 @@ class ClientLedger:
         """Return the client's own stamp."""
         return Stamp(self.version, digest(getattr(self.memory, name)[0] for name in shared_memory(self.algorithm)))
 
-    def sent(self, memory: Any, decoded: Any, k: int) -> None:
+    def hold(self, memory: Any, decoded: Any, k: int) -> None:
         """Hold what was sent in round k until the server confirms it.
 
         ``memory`` is that of the update, ``decoded`` the reply as the server decodes it.
         """
         self._pending = (memory, decoded, k)
 
-    def confirmed(self) -> None:
+    def confirm(self) -> None:
         """The server has what was sent: remember it."""
         if self._pending is None:
             raise RuntimeError("nothing was sent that could be confirmed")
@@ -93,7 +93,7 @@ class ClientLedger:
         """
         if self._pending is not None and server.version == self.version + 1:
             kept = self.memory, self.version, self._pending, self._before
-            self.confirmed()
+            self.confirm()
             if self.stamp() == server:
                 return True
             self.memory, self.version, self._pending, self._before = kept
@@ -120,7 +120,7 @@ class ClientLedger:
         if digest(copy.get(name, ()) for name in shared_memory(self.algorithm)) != server.digest:
             raise MessageError("copy must be that of the server's stamp: it was damaged on its way")
         if rows:
-            self.memory = self._placed(rows)
+            self.memory = self._place(rows)
         self.version, self._pending, self._before = server.version, None, None
 
     def export(self) -> dict[str, Any]:
@@ -135,16 +135,16 @@ class ClientLedger:
     def restore(self, saved: Mapping[str, Any], here: Callable[[Array], Array]) -> None:
         """Take over what was exported; ``here`` puts an array where this client computes."""
         self.version = int(saved["version"])
-        self.memory = self._placed(saved["memory"])
+        self.memory = self._place(saved["memory"])
         pending, before = saved["pending"], saved["before"]
-        self._before = None if before is None else (self._placed(before["memory"]), int(before["version"]))
+        self._before = None if before is None else (self._place(before["memory"]), int(before["version"]))
         self._pending = None
         if pending is not None:
             decoded = pending["decoded"]
-            sent = named("Reply", tuple(decoded))(*map(here, decoded.values()))
-            self._pending = self._placed(pending["memory"]), sent, int(pending["round"])
+            sent = tuple_kind("Reply", tuple(decoded))(*map(here, decoded.values()))
+            self._pending = self._place(pending["memory"]), sent, int(pending["round"])
 
-    def _placed(self, arrays: Mapping[str, Array]) -> Any:
+    def _place(self, arrays: Mapping[str, Array]) -> Any:
         """Return a memory with some arrays, each where this method has it: here, or on a GPU."""
         if not arrays:
             return self.memory

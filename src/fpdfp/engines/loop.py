@@ -17,13 +17,13 @@ from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines.features import Left, WholeRun
 from fpdfp.engines.history import INNER, SENT
 from fpdfp.engines.interrupt import Interrupt
-from fpdfp.engines.local import DivergenceError, Run, StoppedError
 from fpdfp.engines.observer import Observer
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.result import Result
+from fpdfp.engines.run import DivergenceError, Run, StoppedError
 from fpdfp.engines.screening import Screening
 from fpdfp.engines.stopping import Ending, Stopping
-from fpdfp.errors import AbsentError, AccuracyWarning, CheckpointError, DivergenceWarning
+from fpdfp.errors import AbsentError, AccuracyWarning, ArgumentError, CheckpointError, DivergenceWarning
 from fpdfp.problem import Certificate, Problem, Residual
 
 log = logging.getLogger("fpdfp.engines")
@@ -153,8 +153,8 @@ class Loop:
             self.evaluate()
         except DivergenceError:
             objective = self.run.problem.evaluate(self.run.x)[0]
-            raise ValueError(
-                f"x0 must be a point where the objective is finite, got {objective:g}; look at x0 and at the losses"
+            raise ArgumentError(
+                "x0", f"must be a point where the objective is finite, got {objective:g}; look at x0 and at the losses"
             ) from None
 
     def rounds(self, interrupt: Interrupt, bar: Bar) -> Ending | Left | None:

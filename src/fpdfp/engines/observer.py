@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fpdfp.engines.local import Run
     from fpdfp.engines.result import Result
+    from fpdfp.engines.run import Run
 
 
 class Observer:

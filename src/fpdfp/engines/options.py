@@ -12,6 +12,7 @@ from fpdfp._typing import Array
 from fpdfp.compress import Compressor
 from fpdfp.engines.checkpoint import check_path
 from fpdfp.engines.history import RESERVED, History
+from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.precondition.cost import PREFERENCES, Prefer
 
 #: What a run is for where neither ``accuracy`` nor ``tol`` says so.
@@ -30,7 +31,7 @@ class RunOptions:
     >>> RunOptions(rounds=100, drop_out=1.5)
     Traceback (most recent call last):
     ...
-    ValueError: drop_out must be below 1, got 1.5
+    fpdfp.errors.ArgumentError: drop_out must be below 1, got 1.5
     """
 
     rounds: int
@@ -61,7 +62,7 @@ class RunOptions:
         }
         for name in ("compressor", "downlink"):
             if isinstance(value := getattr(self, name), str) and value != "auto":
-                raise ValueError(f"{name} must be a compressor, 'auto' or None, got {value!r}")
+                raise ArgumentError(name, f"must be a compressor, 'auto' or None, got {value!r}")
         if self.clients_per_round is not None:
             checked["clients_per_round"] = _checks.integer("clients_per_round", self.clients_per_round, at_least=1)
         if self.evaluate_every is not None:
@@ -74,7 +75,7 @@ class RunOptions:
         if self.checkpoint_every is not None:
             checked["checkpoint_every"] = _checks.integer("checkpoint_every", self.checkpoint_every, at_least=1)
         if self.resume is True and self.checkpoint is None:
-            raise ValueError("resume=True needs checkpoint: the file to go on from")
+            raise ArgumentError("resume", "needs checkpoint, the file to go on from, where it is True")
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         if self.file is not None:
@@ -114,7 +115,7 @@ class RunOptions:
 
 def _below_one(name: str, value: float) -> float:
     if value >= 1:
-        raise ValueError(f"{name} must be below 1, got {value:g}")
+        raise ArgumentError(name, f"must be below 1, got {value:g}")
     return value
 
 
@@ -126,23 +127,23 @@ def _check_evaluations(given: int | Iterable[int]) -> int | frozenset[int]:
 
 def _check_metrics(given: Any) -> dict[str, Callable[[Array], float]]:
     if given is not None and not isinstance(given, Mapping):
-        raise TypeError(f"metrics must map names to functions of x, got {type(given).__name__}")
+        raise ArgumentTypeError("metrics", f"must map names to functions of x, got {type(given).__name__}")
     metrics = dict(given or {})
     for name, metric in metrics.items():
         if not callable(metric):
-            raise TypeError(f"metrics[{name!r}] must be a function of x, got {type(metric).__name__}")
+            raise ArgumentTypeError(f"metrics[{name!r}]", f"must be a function of x, got {type(metric).__name__}")
         if not isinstance(name, str):
-            raise TypeError(f"metrics: a name must be a text, got {name!r}")
+            raise ArgumentTypeError("metrics: a name", f"must be a text, got {name!r}")
         if name in RESERVED or hasattr(History, name):
-            raise ValueError(f"metrics: {name!r} is a name that histories have already; choose another name")
+            raise ArgumentError(f"metrics: {name!r}", "is a name that histories have already; choose another name")
     return metrics
 
 
 def _check_callbacks(given: Any) -> tuple[Callable[[Any], Any], ...]:
     if callable(given) or not isinstance(given, Iterable):
-        raise TypeError(f"callbacks must be a list of functions of the run, got {type(given).__name__}")
+        raise ArgumentTypeError("callbacks", f"must be a list of functions of the run, got {type(given).__name__}")
     callbacks = tuple(given)
     for callback in callbacks:
         if not callable(callback):
-            raise TypeError(f"callbacks must be functions of the run, got {type(callback).__name__}")
+            raise ArgumentTypeError("callbacks", f"must be functions of the run, got {type(callback).__name__}")
     return callbacks

@@ -13,6 +13,7 @@ length, is short.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import struct
@@ -60,12 +61,14 @@ def pack(tree: Any) -> bytes:
 
 
 def payload(tree: Any) -> int:
-    """Return the bits of the arrays and bytes in a tree, without what is around them.
+    """Return the bits of the arrays and bytes in a tree or a dataclass, without what is around them.
 
     >>> import numpy as np
     >>> payload({"round": 3, "x": np.arange(3.0), "frames": [b"abc"]})
     216
     """
+    if dataclasses.is_dataclass(tree):
+        tree = vars(tree)
     if isinstance(tree, dict | list | tuple):
         return sum(map(payload, tree.values() if isinstance(tree, dict) else tree))
     if isinstance(tree, np.ndarray) and tree.dtype.kind == "f":
@@ -80,7 +83,7 @@ def unpack(parcel: bytes) -> Any:
         raise MessageError(f"a parcel of {len(data)} bytes is too short to be one")
     magic, version, length = HEAD.unpack(data[: HEAD.size])
     if magic != MAGIC:
-        raise MessageError("this is no parcel of fpdfp: it starts with other bytes")
+        raise MessageError("this is not a parcel of fpdfp: its first bytes are wrong")
     if version != VERSION:
         raise MessageError(f"a parcel has version {version}; this package reads version {VERSION}")
     if zlib.crc32(data[: -TAIL.size]) != TAIL.unpack(data[-TAIL.size :])[0]:
@@ -95,7 +98,7 @@ def unpack(parcel: bytes) -> Any:
     except (ValueError, RecursionError) as error:
         raise MessageError(f"a parcel is damaged: its tree cannot be read ({error})") from None
     reader = _Reader(data[end : -TAIL.size])
-    tree = reader.filled(outline, 0)
+    tree = reader.fill(outline, 0)
     if reader.at != len(reader.data):
         raise MessageError("a parcel is damaged: it holds more than its tree says")
     return tree
@@ -139,16 +142,16 @@ class _Reader:
         self.at = 0
         self.zeros = 0
 
-    def filled(self, outline: Any, depth: int) -> Any:
+    def fill(self, outline: Any, depth: int) -> Any:
         """Return an outline with arrays and bytes in their places."""
         if depth > DEPTH:
             raise MessageError(f"a parcel's tree may be {DEPTH} deep, this one is deeper")
         if isinstance(outline, list):
-            return [self.filled(one, depth + 1) for one in outline]
+            return [self.fill(one, depth + 1) for one in outline]
         if not isinstance(outline, dict):
             return outline
         if "$" not in outline:
-            return {name: self.filled(one, depth + 1) for name, one in outline.items()}
+            return {name: self.fill(one, depth + 1) for name, one in outline.items()}
         place = outline["$"]
         if type(place) is int:
             return bytes(self.take(place))
@@ -158,7 +161,7 @@ class _Reader:
         if not isinstance(shape, list):
             raise MessageError("a parcel is damaged: the shape of an array is invalid")
         if any(type(n) is not int or n < 0 for n in shape) or len(shape) > DEPTH:
-            raise MessageError("a parcel is damaged: the shape of an array is invalid")
+            raise MessageError("a parcel is damaged: the shape of an array must be a list of lengths")
         # NumPy counts bytes in 63 bits, also of arrays that are empty.
         if math.prod(max(n, 1) for n in shape) >= 1 << 59:
             raise MessageError("a parcel is damaged: the shape of an array is too large")

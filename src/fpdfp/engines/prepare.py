@@ -17,9 +17,9 @@ from fpdfp.compress.plain import plain_bits
 from fpdfp.compress.wire import frame_bits
 from fpdfp.engines.downlink import FULL, Downlink
 from fpdfp.engines.options import RunOptions
-from fpdfp.engines.remote import RemoteLosses
+from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.traffic import Meter
-from fpdfp.errors import StepTooLargeWarning
+from fpdfp.errors import ArgumentError, ArgumentTypeError, StepTooLargeWarning
 from fpdfp.methods.base import Agreeing, Algorithm, Facts, Method
 from fpdfp.methods.shifted import ShiftedPDFP
 from fpdfp.precondition import Preconditioner
@@ -93,7 +93,7 @@ def prepare(problem: Problem, method: Method | None, options: RunOptions) -> Pre
         meter.count("preconditioner", clients.bits, problem.n_clients * agreement.bits)
         if choices.method.traits.needs_smooth and not np.isfinite(facts.constants.lipschitz_max):
             name = type(choices.method).__name__
-            raise ValueError(f"losses must have Lipschitz continuous gradients for {name}")
+            raise ArgumentError("losses", f"must have Lipschitz continuous gradients for {name}")
         algorithm = choices.method.prepare(facts)
     warn_of_step(choices.method, algorithm.step, facts, options.rounds)
     return Prepared(problem, choices, facts, algorithm, meter)
@@ -114,8 +114,10 @@ def choose(problem: Problem, method: Method | None, options: RunOptions) -> Choi
         method = ShiftedPDFP(preconditioner="auto")
     name = type(method).__name__
     if isinstance(problem.losses, RemoteLosses) and not method.traits.restorable:
-        raise ValueError(
-            f"method must be one whose clients can be restored where they are elsewhere, as ShiftedPDFP, got {name}"
+        raise ArgumentError(
+            "method",
+            "must be one whose clients keep nothing that the server cannot send them again, as ShiftedPDFP, where "
+            f"clients are at sites, got {name}",
         )
     n = check_participation(problem, method, options)
     server_side = check_downlink(problem, method, downlink)
@@ -128,11 +130,11 @@ def check_participation(problem: Problem, method: Method, options: RunOptions) -
     count, name = problem.n_clients, type(method).__name__
     n = count if options.clients_per_round is None else options.clients_per_round
     if n > count:
-        raise ValueError(f"clients_per_round must be at most the number of clients, {count}, got {n}")
+        raise ArgumentError("clients_per_round", f"must be at most the number of clients, {count}, got {n}")
     if n < count and not method.traits.partial_participation:
-        raise ValueError(f"clients_per_round must be None for {name}, which needs every client")
+        raise ArgumentError("clients_per_round", f"must be None for {name}, which needs every client")
     if options.drop_out > 0 and not method.traits.partial_participation:
-        raise ValueError(f"drop_out must be 0 for {name}, which needs every client")
+        raise ArgumentError("drop_out", f"must be 0 for {name}, which needs every client")
     return n
 
 
@@ -141,13 +143,14 @@ def check_downlink(problem: Problem, method: Method, downlink: Any) -> Downlink 
     if downlink is None:
         return None
     if not isinstance(downlink, Compressor):
-        raise TypeError(f"downlink must be a compressor, 'auto' or None, got {_checks.kind(downlink)}")
+        raise ArgumentTypeError("downlink", f"must be a compressor, 'auto' or None, got {_checks.kind(downlink)}")
     if not method.traits.downlink:
-        raise ValueError(f"downlink must be None for {type(method).__name__}, whose clients need exact messages")
+        raise ArgumentError("downlink", f"must be None for {type(method).__name__}, whose clients need exact messages")
     if not downlink.unbiased and downlink.omega(problem.model.shape) >= 1:
-        raise ValueError(
-            f"downlink must be unbiased, or have a relative error below 1, got {downlink!r} with the bound "
-            f"{downlink.omega(problem.model.shape):.3g}"
+        raise ArgumentError(
+            "downlink",
+            f"must be unbiased, or have a relative error below 1, got {downlink!r} with the bound "
+            f"{downlink.omega(problem.model.shape):.3g}",
         )
     return Downlink(downlink)
 
@@ -156,24 +159,30 @@ def check_problem(problem: Problem, method: Method) -> None:
     """Refuse a problem that lacks what the method needs."""
     name = type(method).__name__
     if method.traits.needs_one_client and problem.n_clients > 1:
-        raise ValueError(f"problem must have one client for {name}, which needs all data in one place, got {problem!r}")
+        raise ArgumentError(
+            "problem", f"must have one client for {name}, which needs all data in one place, got {problem!r}"
+        )
     if method.batch_size is not None and not problem.losses.supports_batches:
-        raise ValueError(f"batch_size must be None: {type(problem.losses).__name__} cannot draw mini-batches")
+        raise ArgumentError("batch_size", f"must be None: {type(problem.losses).__name__} cannot draw mini-batches")
     if method.batch_size is not None and not method.traits.mini_batches:
-        raise ValueError(f"batch_size must be None for {name}, which needs full gradients, got {method.batch_size}")
+        raise ArgumentError(
+            "batch_size", f"must be None for {name}, which needs full gradients, got {method.batch_size}"
+        )
     if (method.local_steps or 1) > 1 and not method.traits.local_steps:
-        raise ValueError(f"local_steps must be 1 for {name}, got {method.local_steps}")
+        raise ArgumentError("local_steps", f"must be 1 for {name}, got {method.local_steps}")
     if method.traits.needs_hessians and problem.losses.hessians(start_point(problem, None), np.arange(0)) is None:
-        raise ValueError(
-            f"losses must have known Hessians for {name}, as Logistic and LeastSquares of up to 2,000 features have, "
-            f"got {problem.losses!r} with x of shape {problem.model.shape}"
+        raise ArgumentError(
+            "losses",
+            f"must have known Hessians for {name}, as Logistic and LeastSquares of up to 2,000 features have, "
+            f"got {problem.losses!r} with x of shape {problem.model.shape}",
         )
     method.check(problem.model)
     needed = method.traits.strong_convexity == "needed" and method.strong_convexity is None
     if needed and problem.strong_convexity == 0:
-        raise ValueError(
-            f"strong_convexity must be given for {name}, since none is known of f: add a ridge (l2=) to the losses, or "
-            "take a method that does not need it"
+        raise ArgumentError(
+            "strong_convexity",
+            f"must be given for {name}, since none is known of f: add a ridge (l2=) to the losses, or "
+            "take a method that does not need it",
         )
 
 
@@ -195,28 +204,35 @@ def choose_compressors(method: Method, problem: Problem, compressor: Any) -> dic
     elif isinstance(compressor, Mapping):
         # Where Algorithm 5 runs for FPDFP no dual is sent: a compressor for it is no mistake.
         if not set(compressor) <= {*fields, *method.traits.sends}:
-            raise ValueError(f"compressor: the fields of a reply are {fields}, got {sorted(map(str, compressor))}")
+            raise ArgumentError(
+                "compressor:", f"the fields of a reply are {fields}, got {sorted(map(str, compressor))}"
+            )
         given = {name: compressor.get(name) for name in fields}
     else:
-        raise TypeError(f"compressor must be a compressor, a mapping, 'auto' or None, got {_checks.kind(compressor)}")
+        raise ArgumentTypeError(
+            "compressor", f"must be a compressor, a mapping, 'auto' or None, got {_checks.kind(compressor)}"
+        )
     chosen: dict[str, Compressor] = {}
     for name, one in given.items():
         if one is not None and not isinstance(one, Compressor):
-            raise TypeError(f"compressor[{name!r}] must be a compressor or None, got {_checks.kind(one)}")
+            raise ArgumentTypeError(f"compressor[{name!r}]", f"must be a compressor or None, got {_checks.kind(one)}")
         chosen[name] = FULL if one is None else one
         try:
             frame_bits(chosen[name], shapes[name], problem.model.dtype)
         except ValueError as error:
-            raise ValueError(f"compressor[{name!r}] cannot send an array of shape {shapes[name]}: {error}") from None
+            raise ArgumentError(
+                f"compressor[{name!r}]", f"cannot send an array of shape {shapes[name]}: {error}"
+            ) from None
     if not method.traits.compression and any(not isinstance(one, Full) for one in chosen.values()):
         other = method.traits.compressed_form
         hint = "" if other is None else f"; {other} sends compressed ones"
-        raise ValueError(f"compressor must be None for {type(method).__name__}, which needs exact replies{hint}")
+        raise ArgumentError("compressor", f"must be None for {type(method).__name__}, which needs exact replies{hint}")
     biased = sorted({repr(one) for one in chosen.values() if not one.unbiased})
     if method.traits.needs_unbiased and biased:
-        raise ValueError(
-            f"compressor must be unbiased for {type(method).__name__}, as QSGD, NUQSGD, Natural and RandK are, got "
-            + ", ".join(biased)
+        raise ArgumentError(
+            "compressor",
+            f"must be unbiased for {type(method).__name__}, as QSGD, NUQSGD, Natural and RandK are, got "
+            + ", ".join(biased),
         )
     return chosen
 

@@ -22,12 +22,12 @@ from fpdfp._blas import one_thread
 from fpdfp._typing import IntArray
 from fpdfp.engines import requests
 from fpdfp.engines.job import Job
-from fpdfp.engines.remote import RemoteLosses
 from fpdfp.engines.remote_engine import RemoteEngine
+from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.requests import Request
 from fpdfp.engines.site import Site
 from fpdfp.engines.transport import Tree
-from fpdfp.errors import AbsentError
+from fpdfp.errors import AbsentError, ArgumentError
 from fpdfp.losses.base import Losses
 from fpdfp.problem import Problem
 
@@ -178,7 +178,7 @@ class Ray(RemoteEngine):
         if isinstance(losses, RemoteLosses):
             return super().attach(problem)
         if self._load is not None:
-            raise ValueError("problem must have the losses of the engine (engine.losses()) where load is given")
+            raise ArgumentError("problem", "must have the losses of the engine (engine.losses()) where load is given")
         if losses.device != "cpu":
             raise ValueError("load must be given for losses on a GPU: each actor makes those of its clients")
         if self.actors:

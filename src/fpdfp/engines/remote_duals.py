@@ -9,7 +9,7 @@ import numpy as np
 
 from fpdfp._typing import Array, Shape
 from fpdfp.engines.remote_engine import RemoteEngine
-from fpdfp.engines.requests import Duals
+from fpdfp.engines.requests import DualsRequest
 from fpdfp.errors import MessageError
 from fpdfp.losses._duals import RowDuals, form_rounding, sum_rounding
 from fpdfp.losses._linear import DENSE_HESSIAN
@@ -20,7 +20,7 @@ from fpdfp.precondition import triangles
 CURVATURES = {"Logistic": 0.25, "LeastSquares": 1.0, "Softmax": 0.5}
 
 
-def answer(losses: Losses, x: Array, ask: Duals) -> dict[str, Any]:
+def answer(losses: Losses, x: Array, ask: DualsRequest) -> dict[str, Any]:
     """Return a site's part of what is asked of the dual points near x."""
     weights, part = np.asarray(ask.weights, dtype=np.float64), ask.part
     direction = None if ask.direction is None else np.asarray(ask.direction, np.float64)

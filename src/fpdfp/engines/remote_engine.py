@@ -16,12 +16,20 @@ from fpdfp.compress import Compressor
 from fpdfp.engines.collector import Check, Collector, Totals
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.ledger import digest
-from fpdfp.engines.replies import LARGEST, OnceReply, check_rows, decoded_once
-from fpdfp.engines.requests import At, Constants, Duals, Facts, Gather, Request
+from fpdfp.engines.replies import Decoded, check_rows, decode_once
+from fpdfp.engines.requests import (
+    AtRequest,
+    ConstantsRequest,
+    DualsRequest,
+    FactsRequest,
+    GatherRequest,
+    Reply,
+    Request,
+)
 from fpdfp.engines.session import Early, Session, among
 from fpdfp.engines.transport import Transport
-from fpdfp.engines.tuples import named
-from fpdfp.errors import MessageError
+from fpdfp.engines.tuples import tuple_kind
+from fpdfp.errors import ArgumentTypeError, MessageError
 from fpdfp.linops import LinOp
 from fpdfp.methods.base import Algorithm
 from fpdfp.precondition import Preconditioner
@@ -29,7 +37,7 @@ from fpdfp.precondition.agreement import Exchange
 from fpdfp.problem import Problem
 
 if TYPE_CHECKING:
-    from fpdfp.engines.remote import RemoteLosses
+    from fpdfp.engines.remote_losses import RemoteLosses
 
 
 class RemoteEngine(Transport):
@@ -84,17 +92,17 @@ class RemoteEngine(Transport):
 
     def losses(self) -> RemoteLosses:
         """Return the losses of all clients; their data stays where it is."""
-        from fpdfp.engines.remote import RemoteLosses, check_facts
+        from fpdfp.engines.remote_losses import RemoteLosses
 
         if self._losses is None:
-            replies = self.ask_all(Request(facts=Facts()), lambda site, reply: check_facts(reply["facts"]))
-            self._losses = RemoteLosses(self, [reply["facts"] for reply in replies])
+            replies = self.ask_all(Request(facts=FactsRequest()), lambda site, reply: reply.part("facts"))
+            self._losses = RemoteLosses(self, [reply.part("facts") for reply in replies])
         return self._losses
 
     def attach(self, problem: Problem) -> Problem:
         """Return the problem with its losses at the sites."""
         if getattr(problem.losses, "engine", None) is not self:
-            raise TypeError(f"problem must have the losses of this engine, got {problem.losses!r}")
+            raise ArgumentTypeError("problem", f"must have the losses of this engine, got {problem.losses!r}")
         return problem
 
     @property
@@ -123,7 +131,7 @@ class RemoteEngine(Transport):
         keys = [self.key(job, self.run_id) for job in jobs]
         self.session = Session(jobs, keys, trusted=self.trusted, from_zero=from_zero)
 
-    def ask_all(self, request: Request, check: Check) -> list[dict[str, Any]]:
+    def ask_all(self, request: Request, check: Check) -> list[Reply]:
         """Ask all sites the same, and along with it what comes next if that was said; return what they all answer."""
         if not self.names:
             raise RuntimeError("the engine has no sites: it was closed, or has not been started")
@@ -134,9 +142,9 @@ class RemoteEngine(Transport):
             asked |= {site: dataclasses.replace(request, update=update) for site, update in updates.items()}
             session.coming = None  # asked for once
 
-            def keep_early(site: int, reply: dict[str, Any]) -> None:
+            def keep_early(site: int, reply: Reply) -> None:
                 check(site, reply)
-                if "update" in reply:
+                if reply.update is not None:
                     early.replies[site] = reply
 
             early = session.early = Early(coming.round, {}, list(updates.values()))
@@ -149,11 +157,11 @@ class RemoteEngine(Transport):
         """Forget a round that was asked for ahead and is not done."""
         early = self.session.early
         if early is not None:
-            self.collector.waste([reply["update"] for reply in early.replies.values()])
+            self.collector.waste([reply.update for reply in early.replies.values()])
             self.collector.waste_requests([Request(update=update) for update in early.asked])
             self.session.early = None
 
-    def check_rows(self, site: int, array: Any, shape: tuple[int, ...]) -> None:
+    def check_rows(self, site: int, array: Array | None, shape: tuple[int, ...]) -> None:
         """Refuse what is not a row of numbers for each client of a site."""
         check_rows(array, (len(self.numbers[site]), *shape))
 
@@ -163,15 +171,15 @@ class RemoteEngine(Transport):
         """Return what some clients send once, before the first round, as the server decodes it, and its bits."""
         own = [among(clients, numbers) for numbers in self.numbers]
         asked = {
-            site: Request(gather=Gather(question, place, own[site]))  # type: ignore[arg-type]
+            site: Request(gather=GatherRequest(question, place, own[site]))  # type: ignore[arg-type]
             for site, place in enumerate(self.places(problem, seed))
             if len(own[site])
         }
         messages = question.messages(problem.model)
-        found: dict[int, OnceReply] = {}
+        found: dict[int, Decoded] = {}
 
-        def check(site: int, reply: dict[str, Any]) -> None:
-            found[site] = decoded_once(reply["gather"], own[site], messages)
+        def check(site: int, reply: Reply) -> None:
+            found[site] = decode_once(reply.part("gather"), own[site], messages)
 
         self.collector.collect_all(asked, self.session, check)
         parts = [found[site] for site in asked]
@@ -182,37 +190,34 @@ class RemoteEngine(Transport):
                     f"{self.names[site]} and {first} disagree on what is sent once: have they the same kind of losses?"
                 )
         arrays = [np.concatenate(one) for one in zip(*(part.arrays for part in parts), strict=True)]
-        return named("Once", parts[0].fields)(*arrays), sum(part.bits for part in parts)
+        return tuple_kind("Once", parts[0].fields)(*arrays), sum(part.bits for part in parts)
 
     def constants(self, factor: LinOp | None, batch_size: int | None) -> Array:
         """Return the Lipschitz constants in other coordinates, or what mini-batches of a size add to them."""
         # A preconditioner is shorter than the map that it stands for.
         known = self.agreed is not None and self.agreed.factor is factor
-        ask = Constants(None if known else factor, self.agreed if known else None, batch_size)
+        ask = ConstantsRequest(None if known else factor, self.agreed if known else None, batch_size)
 
-        def check(site: int, reply: dict[str, Any]) -> None:
-            found = reply["constants"]["constants"]
-            self.check_rows(site, found, ())
-            if not ((found >= 0) & (found <= LARGEST[8])).all():
-                raise MessageError("constants must be at least 0 and not too large")
+        def check(site: int, reply: Reply) -> None:
+            self.check_rows(site, reply.part("constants").constants, ())
 
         asked = dict.fromkeys(range(len(self.names)), Request(constants=ask))
         replies = self.collector.collect_all(asked, self.session, check)
-        rows: Array = np.concatenate([replies[site]["constants"]["constants"] for site in asked])
+        rows: Array = np.concatenate([replies[site].part("constants").constants for site in asked])
         return rows
 
     def at(self, x: Array, parts: Sequence[Any]) -> dict[str, Array]:
         """Return f_i(x) of all clients (``"values"``), ∇f_i(x) (``"gradients"``), or both."""
         shapes = {"values": (), "gradients": x.shape}
 
-        def check(site: int, reply: dict[str, Any]) -> None:
+        def check(site: int, reply: Reply) -> None:
             for part in parts:
-                self.check_rows(site, reply["at"][part], shapes[part])
+                self.check_rows(site, getattr(reply.part("at"), part), shapes[part])
 
         self.session.point = None
-        replies = self.ask_all(Request(at=At(x, list(parts))), check)
+        replies = self.ask_all(Request(at=AtRequest(x, list(parts))), check)
         self.session.point = x
-        return {part: np.concatenate([reply["at"][part] for reply in replies]) for part in parts}
+        return {part: np.concatenate([getattr(reply.at, part) for reply in replies]) for part in parts}
 
     def duals(
         self, x: Array, ask: Mapping[str, Any], weights: Array, shapes: Mapping[str, tuple[int, ...]]
@@ -222,20 +227,20 @@ class RemoteEngine(Transport):
         Sites are sent x only if they were not asked about it just before.
         """
 
-        def check(site: int, reply: dict[str, Any]) -> None:
+        def check(site: int, reply: Reply) -> None:
             for name, shape in shapes.items():
-                check_rows(reply["duals"][name], shape)
+                check_rows(getattr(reply.part("duals"), name), shape)
 
         session, point = self.session, digest([x])
         told = session.point is not None and digest([session.point]) == point
         session.point = x
         asked = {
-            site: Request(duals=Duals(point, weights=weights[numbers], x=None if told else x, **ask))
+            site: Request(duals=DualsRequest(point, weights=weights[numbers], x=None if told else x, **ask))
             for site, numbers in enumerate(self.numbers)
         }
         replies = self.collector.collect_all(asked, session, check)
-        parts = [replies[site]["duals"] for site in asked]
-        sums = {name: np.sum([part[name] for part in parts], axis=0) for name in shapes}
-        if "gap" in shapes and any(float(part["gap"]) < 0 for part in parts):
+        parts = [replies[site].part("duals") for site in asked]
+        sums = {name: np.sum([getattr(part, name) for part in parts], axis=0) for name in shapes}
+        if "gap" in shapes and any(float(part.gap) < 0 for part in parts):
             sums["gap"] = np.array(np.inf)
         return sums

@@ -13,14 +13,14 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.engines.collector import Check
 from fpdfp.engines.downlink import FramedDownlink, is_zero
 from fpdfp.engines.ledger import shared_memory
-from fpdfp.engines.local import DivergenceError, Run, mean_of
-from fpdfp.engines.remote import RemoteLosses
 from fpdfp.engines.remote_engine import RemoteEngine
-from fpdfp.engines.replies import Arrived, Reply, decoded, joined
-from fpdfp.engines.requests import Answers, Memory, Request
+from fpdfp.engines.remote_losses import RemoteLosses
+from fpdfp.engines.replies import Arrived, Decoded, decode_update, join
+from fpdfp.engines.requests import AnswersRequest, MemoryRequest, Reply, Request
+from fpdfp.engines.run import DivergenceError, Run, mean_of
 from fpdfp.engines.session import Ask, among
 from fpdfp.engines.traffic import NOTHING, Traffic
-from fpdfp.engines.tuples import named
+from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import AbsentError
 from fpdfp.methods.base import Certifying, Question, Remembering, Work
 
@@ -41,7 +41,7 @@ class RemoteRun(Run):
         super().__init__(prepared, options, start)
         fields = (*getattr(self.memory, "_fields", ()), "version")
         versions = np.zeros(self.problem.n_clients, dtype=np.int64)
-        self.memory = named("Memory", fields)(*self.memory, versions)
+        self.memory = tuple_kind("Memory", fields)(*self.memory, versions)
         self.engine, self.collector = engine, engine.collector
         self.losses: RemoteLosses = self.problem.losses  # type: ignore[assignment]
         self.losses.answers.forget()
@@ -123,16 +123,17 @@ class RemoteRun(Run):
     def _ask_memory(self, names: list[str]) -> dict[str, Array]:
         """Return all that clients remember."""
 
-        def check(site: int, reply: dict[str, Any]) -> None:
+        def check(site: int, reply: Reply) -> None:
             for name in names:
-                self.engine.check_rows(site, reply["memory"]["memory"][name], getattr(self.memory, name).shape[1:])
+                found = reply.part("memory").memory.get(name)
+                self.engine.check_rows(site, found, getattr(self.memory, name).shape[1:])
 
-        replies = self._ask_everyone(lambda stamps: Request(memory=Memory(**stamps)), check)
-        parts = [reply["memory"]["memory"] for reply in replies]
+        replies = self._ask_everyone(lambda stamps: Request(memory=MemoryRequest(**stamps)), check)
+        parts = [reply.part("memory").memory for reply in replies]
         self.collector.waste(parts)
         return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
-    def _ask_everyone(self, request: Callable[[dict[str, Any]], Request], check: Check) -> list[dict[str, Any]]:
+    def _ask_everyone(self, request: Callable[[dict[str, Any]], Request], check: Check) -> list[Reply]:
         """Ask all clients something, with the stamps of what they remember."""
         session = self.engine.session
         asked = {site: request(session.stamp(self.memory, own)) for site, own in enumerate(self.engine.numbers)}
@@ -169,23 +170,23 @@ class RemoteRun(Run):
         asked = {site: Request(update=update) for site, update in session.updates(ask).items()}
         shapes, dtype = self.algorithm.reply_shapes(), np.dtype(model.dtype)
 
-        def decode(site: int, reply: dict[str, Any]) -> Reply:
+        def decode(site: int, reply: Reply) -> Decoded:
             clients = among(ask.clients, self.engine.numbers[site])
             bound = self.engine.norm_bound
-            return decoded(reply["update"], clients, shapes, self.compressors, dtype, model.device, bound)
+            return decode_update(reply.part("update"), clients, shapes, self.compressors, dtype, model.device, bound)
 
         came = early.replies if early is not None and early.round == ask.round else None
-        return joined(self.collector.collect_enough(asked, session, decode, came, f"round {ask.round + 1}"), model.xp)
+        return join(self.collector.collect_enough(asked, session, decode, came, f"round {ask.round + 1}"), model.xp)
 
     def _answers(self, algorithm: Certifying, question: Question) -> Array:
         frames = [message.message for message in question.messages]
 
-        def check(site: int, reply: dict[str, Any]) -> None:
-            self.engine.check_rows(site, reply["answers"]["answers"], (2,))
+        def check(site: int, reply: Reply) -> None:
+            self.engine.check_rows(site, reply.part("answers").answers, (2,))
 
         with self.collector.hurry():
-            replies = self._ask_everyone(lambda stamps: Request(answers=Answers(frames=frames, **stamps)), check)
-        answers: Array = np.concatenate([reply["answers"]["answers"] for reply in replies])
+            replies = self._ask_everyone(lambda stamps: Request(answers=AnswersRequest(frames=frames, **stamps)), check)
+        answers: Array = np.concatenate([reply.part("answers").answers for reply in replies])
         self._count_answers(answers, question)
         total: Array = answers.sum(axis=0)
         return total

@@ -10,8 +10,9 @@ import numpy as np
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import Compressor
 from fpdfp.compress.plain import plain_bits
-from fpdfp.engines.site import shortened
-from fpdfp.engines.tuples import named
+from fpdfp.engines.requests import GatherReply, UpdateReply
+from fpdfp.engines.site import shorten
+from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import MessageError
 from fpdfp.methods.base import Work
 
@@ -23,14 +24,19 @@ class DivergedError(MessageError):
     """A site's numbers are no longer of a reasonable size."""
 
 
-class Reply(NamedTuple):
-    """A site's reply, decoded: an array for each field, with a row for each client."""
+class Decoded(NamedTuple):
+    """A site's messages as arrays, one for each field, with a row for each client; their bits, and what they cost."""
 
     clients: IntArray
     fields: tuple[str, ...]
     arrays: list[Array]
     bits: int
-    work: Work
+    work: Work = Work()
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """Of one client's arrays."""
+        return [array.shape[1:] for array in self.arrays]
 
 
 class Arrived(NamedTuple):
@@ -42,24 +48,22 @@ class Arrived(NamedTuple):
     work: Work
 
 
-def decoded(
-    part: Mapping[str, Any],
+def decode(
+    part: UpdateReply | GatherReply,
     clients: IntArray,
     shapes: Mapping[str, Shape],
     compressors: Mapping[str, Compressor],
     dtype: np.dtype[Any],
-    device: str,
-    norm_bound: float | None,
-) -> Reply:
+    device: str = "cpu",
+    norm_bound: float | None = None,
+) -> Decoded:
     """Return a site's messages as arrays; raise MessageError for anything that is not what was asked for."""
-    if "diverged" in part:
-        raise DivergedError("its numbers are no longer finite")
-    frames, bits = part["frames"], np.asarray(part["bits"])
-    if set(frames) != set(shapes) or bits.shape != (len(shapes), len(clients)) or bits.dtype.kind != "i":
+    frames, bits = part.frames, part.bits
+    if set(frames) != set(shapes) or bits is None or bits.shape != (len(shapes), len(clients)):
         raise MessageError(f"a reply must have the fields {sorted(shapes)} and bits for {len(clients)} clients")
     arrays = []
     for field, (name, shape) in enumerate(shapes.items()):
-        if not isinstance(frames[name], list) or len(frames[name]) != len(clients):
+        if len(frames[name]) != len(clients):
             raise MessageError(f"a reply must have a message of each of the {len(clients)} clients in {name!r}")
         lengths = np.array([8 * len(frame) for frame in frames[name]])
         if ((lengths - bits[field] < 0) | (lengths - bits[field] >= 8)).any():
@@ -67,44 +71,32 @@ def decoded(
         numbers = compressors[name].decode(frames[name], shape, dtype, device)
         if numbers.size and float(abs(numbers).max()) > LARGEST[numbers.dtype.itemsize]:
             raise DivergedError(f"the numbers in {name!r} are too large")
-        arrays.append(shortened(numbers, norm_bound))
-    work = part["work"]
-    if not isinstance(work, list) or len(work) != 2 or any(type(n) is not int or not 0 <= n < 1 << 31 for n in work):
-        raise MessageError("work must be two counts")
-    return Reply(np.asarray(clients), tuple(shapes), arrays, int(bits.sum()), Work(*work))
+        arrays.append(shorten(numbers, norm_bound))
+    return Decoded(np.asarray(clients), tuple(shapes), arrays, int(bits.sum()))
 
 
-class OnceReply(NamedTuple):
-    """What a site's clients send before the first round, decoded."""
-
-    fields: tuple[str, ...]
-    arrays: list[Array]
-    bits: int
-
-    @property
-    def shapes(self) -> list[Shape]:
-        """Of one client's arrays."""
-        return [array.shape[1:] for array in self.arrays]
+def decode_update(part: UpdateReply, *how: Any) -> Decoded:
+    """Return a round's messages of a site as arrays (:func:`decode`), with what they cost."""
+    if part.diverged:
+        raise DivergedError("its numbers are no longer finite")
+    return decode(part, *how)._replace(work=Work(*part.work))
 
 
-def decoded_once(
-    part: Mapping[str, Any], clients: IntArray, messages: Mapping[str, tuple[Compressor, Shape]]
-) -> OnceReply:
+def decode_once(part: GatherReply, clients: IntArray, messages: Mapping[str, tuple[Compressor, Shape]]) -> Decoded:
     """Return what a site's clients send once; raise MessageError for anything that cannot be what was asked for."""
     if messages:
         shapes = {name: shape for name, (_, shape) in messages.items()}
         compressors = {name: compressor for name, (compressor, _) in messages.items()}
-        reply = decoded({"work": [0, 0], **part}, clients, shapes, compressors, np.dtype(np.float32), "cpu", None)
-        return OnceReply(reply.fields, reply.arrays, reply.bits)
-    fields, arrays = tuple(map(str, part["fields"])), list(part["arrays"])
-    if not fields or len(arrays) != len(fields):
+        return decode(part, clients, shapes, compressors, np.dtype(np.float32))
+    if not part.fields or len(part.arrays) != len(part.fields):
         raise MessageError("what is sent once must have an array for each field")
-    for array in arrays:
+    for array in part.arrays:
         check_rows(array, (len(clients), *array.shape[1:]))
-    return OnceReply(fields, arrays, sum(len(array) * plain_bits(array.shape[1:], array.dtype) for array in arrays))
+    bits = sum(len(array) * plain_bits(array.shape[1:], array.dtype) for array in part.arrays)
+    return Decoded(clients, tuple(part.fields), part.arrays, bits)
 
 
-def joined(replies: Sequence[Reply], xp: Any) -> Arrived:
+def join(replies: Sequence[Decoded], xp: Any) -> Arrived:
     """Return replies of several sites as one, in the order of client numbers."""
     clients = np.concatenate([reply.clients for reply in replies])
     order = np.argsort(clients)
@@ -112,13 +104,11 @@ def joined(replies: Sequence[Reply], xp: Any) -> Arrived:
     work = Work()
     for reply in replies:
         work = work + reply.work
-    sent = named("Reply", replies[0].fields)(*arrays)
+    sent = tuple_kind("Reply", replies[0].fields)(*arrays)
     return Arrived(clients[order], sent, sum(reply.bits for reply in replies), work)
 
 
-def check_rows(array: Any, rows: Shape) -> None:
-    """Refuse what is not finite numbers of a shape whose first axis is that of a site's clients."""
-    if not isinstance(array, np.ndarray) or array.shape != rows or array.dtype.kind not in "fib":
-        raise MessageError(f"it must be numbers of shape {rows}, got {getattr(array, 'shape', type(array))}")
-    if not np.isfinite(array).all():
-        raise MessageError("it holds NaN or infinities")
+def check_rows(array: Array | None, rows: Shape) -> None:
+    """Refuse what is not numbers of a shape whose first axis is that of a site's clients."""
+    if array is None or array.shape != rows:
+        raise MessageError(f"it must be numbers of shape {rows}, got {getattr(array, 'shape', None)}")

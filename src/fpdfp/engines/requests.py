@@ -1,28 +1,36 @@
-"""What can be asked of a site: the parts of a request, with the type of every field."""
+"""What can be asked of a site, and what it answers: the parts of requests and replies, with the type of every field."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
-from fpdfp._typing import Array, IntArray
+import numpy as np
+
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.compress.wire import DEFAULT_LIMIT, DTYPES
 from fpdfp.engines.hints import fit
 from fpdfp.engines.job import Job, Place
 from fpdfp.errors import MessageError
 from fpdfp.linops import LinOp
+from fpdfp.losses.base import Form
 from fpdfp.precondition import Preconditioner, QuantizedMoments
 from fpdfp.precondition.exchange import Exact
 from fpdfp.rng import MAX_ROUNDS
 
+#: What a site may claim at most: the samples of a client, any number, and the steps of inner solves.
+LARGEST_SIZE, LARGEST_NUMBER, LARGEST_WORK = 1 << 40, 1e150, (1 << 31) - 1
+
 
 @dataclasses.dataclass(frozen=True)
-class Facts:
+class FactsRequest:
     """What the server must know of the losses before it can choose steps."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Gather:
+class GatherRequest:
     """What some clients send once, before the first round."""
 
     exchange: Exact | QuantizedMoments
@@ -31,7 +39,7 @@ class Gather:
 
 
 @dataclasses.dataclass(frozen=True)
-class Constants:
+class ConstantsRequest:
     """Lipschitz constants in the coordinates of a factor, or of a preconditioner; or what mini-batches add to them."""
 
     factor: LinOp | None = None
@@ -44,7 +52,7 @@ class Constants:
 
 
 @dataclasses.dataclass(frozen=True)
-class At:
+class AtRequest:
     """f_i(x), ∇f_i(x) or both."""
 
     x: Array
@@ -52,7 +60,7 @@ class At:
 
 
 @dataclasses.dataclass(frozen=True)
-class Duals:
+class DualsRequest:
     """What a bound of F(x) − F* is computed from; x is that of the digest ``point``, which may be known already."""
 
     point: bytes
@@ -81,14 +89,14 @@ class Stamped:
 
 
 @dataclasses.dataclass(frozen=True)
-class Answers(Stamped):
+class AnswersRequest(Stamped):
     """What all clients certify of the gap: the encoded arrays of the method's question."""
 
     frames: list[bytes]
 
 
 @dataclasses.dataclass(frozen=True)
-class Memory(Stamped):
+class MemoryRequest(Stamped):
     """All that the clients remember."""
 
 
@@ -122,7 +130,7 @@ class Message:
 
 
 @dataclasses.dataclass(frozen=True)
-class Update(Stamped):
+class UpdateRequest(Stamped):
     """A round's work of some of the clients."""
 
     round: int
@@ -143,14 +151,14 @@ class Request:
 
     key: str = ""
     job: Job | None = None
-    facts: Facts | None = None
-    gather: Gather | None = None
-    constants: Constants | None = None
-    at: At | None = None
-    duals: Duals | None = None
-    answers: Answers | None = None
-    memory: Memory | None = None
-    update: Update | None = None
+    facts: FactsRequest | None = None
+    gather: GatherRequest | None = None
+    constants: ConstantsRequest | None = None
+    at: AtRequest | None = None
+    duals: DualsRequest | None = None
+    answers: AnswersRequest | None = None
+    memory: MemoryRequest | None = None
+    update: UpdateRequest | None = None
 
     @classmethod
     def read(cls, given: Any) -> Request:
@@ -169,24 +177,170 @@ class Request:
         return not ROUNDS.isdisjoint(self.parts)
 
 
+@dataclasses.dataclass(frozen=True)
+class FactsReply:
+    """What the server must know of a site's losses, and their values at a probe and at zero."""
+
+    family: str
+    shape: Shape
+    dtype: Literal["<f4", "<f8"]
+    sizes: IntArray
+    lipschitz: np.ndarray  # infinite ones too
+    least_convexity: float
+    form: Form
+    batches: bool
+    hessians: bool
+    duals: bool
+    features: IntArray
+    constants: list[Array]
+    probe: Array
+    values: Array
+
+    def __post_init__(self) -> None:
+        if min(self.shape, default=1) < 1 or math.prod(self.shape) > DEFAULT_LIMIT:
+            raise MessageError(f"shape must be lengths of at least 1, of at most {DEFAULT_LIMIT:,} entries in all")
+        rows = (len(self.sizes),) if self.sizes.ndim == 1 and self.sizes.size else (1,)
+        if self.sizes.shape != rows or not ((self.sizes >= 1) & (self.sizes <= LARGEST_SIZE)).all():
+            raise MessageError("sizes must say of each client how many samples it has")
+        for name in ("lipschitz", "probe", "values"):
+            if getattr(self, name).shape != rows:
+                raise MessageError(f"{name} must be numbers of shape {rows}")
+        for name in ("probe", "values"):
+            if float(abs(getattr(self, name)).max()) > LARGEST_NUMBER:
+                raise MessageError(f"{name} must not be too large")
+        if not ((self.lipschitz >= 0) & ((self.lipschitz <= LARGEST_NUMBER) | np.isposinf(self.lipschitz))).all():
+            raise MessageError("lipschitz must be at least 0")
+        if not 0 <= self.least_convexity <= LARGEST_NUMBER:
+            raise MessageError("least_convexity must be at least 0")
+        if self.features.shape not in ((0,), self.shape[-1:]):
+            raise MessageError("features must be a digest of the name of each feature, or empty")
+
+
+@dataclasses.dataclass(frozen=True)
+class GatherReply:
+    """What clients send once: arrays as they are, or messages and the bits of each, by field and client."""
+
+    fields: list[str] = dataclasses.field(default_factory=list)
+    arrays: list[Array] = dataclasses.field(default_factory=list)
+    frames: dict[str, list[bytes]] = dataclasses.field(default_factory=dict)
+    bits: IntArray | None = None
+
+    def __post_init__(self) -> None:
+        if any(array.dtype not in DTYPES for array in self.arrays):
+            raise MessageError("arrays must hold float32 or float64")
+
+
+@dataclasses.dataclass(frozen=True)
+class ConstantsReply:
+    """A number for each client."""
+
+    constants: Array
+
+    def __post_init__(self) -> None:
+        if not ((self.constants >= 0) & (self.constants <= LARGEST_NUMBER)).all():
+            raise MessageError("constants must be at least 0 and not too large")
+
+
+@dataclasses.dataclass(frozen=True)
+class AtReply:
+    """A row for each client of what was asked for."""
+
+    values: Array | None = None
+    gradients: Array | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class DualsReply:
+    """A site's part of what was asked of dual points; a gap below 0 stands for an infinite one."""
+
+    gradient: Array | None = None
+    sizes: Array | None = None
+    columns: Array | None = None
+    curvature: Array | None = None
+    gap: Array | None = None
+    hessian: Array | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswersReply:
+    """Two numbers for each client."""
+
+    answers: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryReply:
+    """What the clients remember, a row for each."""
+
+    memory: dict[str, Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateReply:
+    """The clients' messages, the bits of each by field and client, and what inner solves cost.
+
+    ``diverged`` says that there are none, since numbers are no longer finite.
+    """
+
+    frames: dict[str, list[bytes]] = dataclasses.field(default_factory=dict)
+    bits: IntArray | None = None
+    work: tuple[int, int] = (0, 0)
+    diverged: str = ""
+
+    def __post_init__(self) -> None:
+        if not all(0 <= count <= LARGEST_WORK for count in self.work):
+            raise MessageError("work must be two counts")
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+    """What a site answers: a part for each that was asked for, or the names of what it lacks to answer."""
+
+    needs: list[str] = dataclasses.field(default_factory=list)
+    facts: FactsReply | None = None
+    gather: GatherReply | None = None
+    constants: ConstantsReply | None = None
+    at: AtReply | None = None
+    duals: DualsReply | None = None
+    answers: AnswersReply | None = None
+    memory: MemoryReply | None = None
+    update: UpdateReply | None = None
+
+    @classmethod
+    def read(cls, given: Any) -> Reply:
+        """Return the reply of a dictionary; raise MessageError for anything that cannot be one."""
+        made: Reply = fit(given, cls, "a reply")
+        return made
+
+    def part(self, name: str) -> Any:
+        """Return a part that was asked for."""
+        found = getattr(self, name)
+        if found is None:
+            raise MessageError(f"a reply must have the part {name!r} that was asked for")
+        return found
+
+
 #: What a request may ask, in the order in which it is answered.
 PARTS = ("facts", "gather", "constants", "at", "duals", "answers", "memory", "update")
 #: Those of them for which a site must know the job.
 ROUNDS = frozenset({"answers", "memory", "update"})
 
 
-def write(part: Any, encode: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return a request, or a part of one, as a dictionary, without what is as by default."""
+def write(part: Any, encode: Callable[[Any], Any] = lambda value: value) -> dict[str, Any]:
+    """Return a request, a reply, or a part of one, as a dictionary, without what is as by default."""
     tree = {}
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        if isinstance(value, PARTS_OF_REQUESTS):
+        if isinstance(value, PARTS_OF_EXCHANGES):
             tree[field.name] = write(value, encode)
         elif type(value) is not type(default) or value != default:
             tree[field.name] = encode(value)
     return tree
 
 
-#: What a request is made of, beside numbers and objects of the run.
-PARTS_OF_REQUESTS = (Facts, Gather, Constants, At, Duals, Stamped, Message)
+#: What requests and replies are made of, beside numbers and objects of the run.
+PARTS_OF_EXCHANGES = (
+    FactsRequest, GatherRequest, ConstantsRequest, AtRequest, DualsRequest, Stamped, Message,
+    FactsReply, GatherReply, ConstantsReply, AtReply, DualsReply, AnswersReply, MemoryReply, UpdateReply,
+)  # fmt: skip

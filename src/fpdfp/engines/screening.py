@@ -19,9 +19,9 @@ from fpdfp._array import to_host
 from fpdfp._typing import Array
 from fpdfp.compress import Natural
 from fpdfp.engines.features import Left
-from fpdfp.engines.local import Run
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import AskedClients, choose
+from fpdfp.engines.run import Run
 from fpdfp.engines.traffic import Meter, Traffic
 from fpdfp.errors import AbsentError
 from fpdfp.losses._linear import LinearModel

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -12,7 +14,9 @@ from fpdfp import compress, linops, methods, penalties, precondition, steps
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.engines.hints import constructor_hints
 from fpdfp.engines.job import Job, Place
+from fpdfp.errors import ArgumentError
 from fpdfp.linops import LinOp
+from fpdfp.methods.base import Algorithm, Method
 from fpdfp.penalties import Penalty
 from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import Exact
@@ -59,11 +63,7 @@ def registry() -> dict[type, Sendable]:
         steps.Constant, steps.Decreasing, steps.Theorem2, steps.Automatic,
         compress.Full, compress.Half, compress.QSGD, compress.NUQSGD, compress.Natural, compress.Sign, compress.RandK,
         compress.TopK,
-        methods.InnerSolve, methods.ChambollePock, methods.CondatVu, methods.ErrorFeedbackPDFP, methods.FPDFP,
-        methods.FPDFPIdentity, methods.FastFedDualAvg, methods.FedADMM, methods.FedAvg, methods.FedDR,
-        methods.FedDualAvg, methods.FedMiD, methods.FedPAQ, methods.FedProx, methods.FedSGD,
-        methods.PDFP, methods.RandProx, methods.SPDFP, methods.Scaffold, methods.ShiftedPDFP,
-        *algorithms(), precondition.QuantizedMoments, Exact, Announced, Place, Job,
+        methods.InnerSolve, *methods_and_algorithms(), precondition.QuantizedMoments, Exact, Announced, Place, Job,
     )  # fmt: skip
     return {kind: by_fields(kind) for kind in fields} | {
         penalties.Zero: by_attributes(penalties.Zero),
@@ -108,41 +108,19 @@ def registry() -> dict[type, Sendable]:
     }  # fmt: skip
 
 
-def algorithms() -> tuple[type, ...]:
-    """Return the algorithms of methods whose clients can be elsewhere."""
-    from fpdfp.methods import (
-        chambolle_pock,
-        condat_vu,
-        fast_feddualavg,
-        fedadmm,
-        fedavg,
-        feddr,
-        feddualavg,
-        fedmid,
-        fedpaq,
-        fedprox,
-        fedsgd,
-        fpdfp,
-        fpdfp_identity,
-        pdfp,
-        randprox,
-        scaffold,
-        shifted,
-    )  # fmt: skip
-
-    return (
-        chambolle_pock.ChambollePockAlgorithm, condat_vu.CondatVuAlgorithm, fast_feddualavg.FastFedDualAvgAlgorithm,
-        fedadmm.FedADMMAlgorithm, fedavg.FedAvgAlgorithm, feddr.FedDRAlgorithm, feddualavg.FedDualAvgAlgorithm,
-        fedmid.FedMiDAlgorithm, fedpaq.FedPAQAlgorithm, fedprox.FedProxAlgorithm, fedsgd.FedSGDAlgorithm,
-        fpdfp.FPDFPAlgorithm, fpdfp_identity.IdentityAlgorithm, pdfp.PDFPAlgorithm, randprox.RandProxAlgorithm,
-        scaffold.ScaffoldAlgorithm, shifted.ShiftedAlgorithm,
-    )  # fmt: skip
+def methods_and_algorithms() -> list[type]:
+    """Return the methods whose clients can be elsewhere (``traits.restorable``), and the algorithms in their files."""
+    chosen = [getattr(methods, name) for name in methods.__all__]
+    chosen = [one for one in chosen if issubclass(one, Method) and one is not Method and one.traits.restorable]
+    files = [vars(sys.modules[method.__module__]).values() for method in chosen]
+    found = [one for file in files for one in file if isinstance(one, type) and issubclass(one, Algorithm)]
+    return [*chosen, *dict.fromkeys(one for one in found if not inspect.isabstract(one))]
 
 
 def make_model(penalty: Penalty, linop: LinOp, shape: Shape, dtype: str, device: str) -> Model:
     """Return a model whose parts fit each other."""
     if linop.in_shape != shape:
-        raise ValueError(f"linop must act on arrays of shape {shape}, got one for {linop.in_shape}")
+        raise ArgumentError("linop", f"must act on arrays of shape {shape}, got one for {linop.in_shape}")
     return Model(penalty.bind(linop.out_shape), linop, shape, np.dtype(dtype), device)
 
 

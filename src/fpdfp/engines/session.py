@@ -13,7 +13,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.engines.downlink import FULL
 from fpdfp.engines.job import Job
 from fpdfp.engines.ledger import digest, shared_memory
-from fpdfp.engines.requests import Message, Request, Update
+from fpdfp.engines.requests import Message, Reply, Request, UpdateRequest
 from fpdfp.rng import Draws
 
 #: How many of the server's differences are kept for sites that missed some.
@@ -49,8 +49,8 @@ class Early(NamedTuple):
     """Replies of a round that came along with something else, and what was asked for them."""
 
     round: int
-    replies: dict[int, Any]
-    asked: list[Update]
+    replies: dict[int, Reply]
+    asked: list[UpdateRequest]
 
 
 class Session:
@@ -106,9 +106,9 @@ class Session:
         if request.key:
             self._told[site] = request.key
 
-    def note_needs(self, site: int, said: Any) -> set[str]:
+    def note_needs(self, site: int, said: Sequence[str]) -> set[str]:
         """Take note of what a site says it needs."""
-        self._lacking[site] = NEEDS & set(map(str, said if isinstance(said, list) else ()))
+        self._lacking[site] = NEEDS & set(said)
         return self._lacking[site]
 
     def supply(self, site: int, request: Request) -> Request:
@@ -141,7 +141,7 @@ class Session:
         digests = [digest(copy[client] for copy in shared) for client in clients]
         return {"clients": clients, "versions": memory.version[clients], "digests": digests}
 
-    def updates(self, ask: Ask) -> dict[int, Update]:
+    def updates(self, ask: Ask) -> dict[int, UpdateRequest]:
         """Return what each site of a round is asked."""
         self._asked = ask
         parts = {}
@@ -149,7 +149,7 @@ class Session:
             clients = among(ask.clients, job.place.numbers)
             if len(clients):
                 message = self._message(site, ask)
-                parts[site] = Update(round=ask.round, message=message, **self.stamp(ask.memory, clients))
+                parts[site] = UpdateRequest(round=ask.round, message=message, **self.stamp(ask.memory, clients))
         return parts
 
     def keep_step(self, ask: Ask) -> None:

@@ -21,25 +21,35 @@ from fpdfp._array import namespace, to_host
 from fpdfp._blas import one_thread
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import Compressor, decode
+from fpdfp.engines import requests
 from fpdfp.engines.checkpoint import probe
 from fpdfp.engines.downlink import FULL, Downlink
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.ledger import ClientLedger, Stamp, digest
-from fpdfp.engines.local import QUANTIZE
 from fpdfp.engines.requests import (
-    Answers,
-    At,
-    Constants,
-    Duals,
-    Facts,
-    Gather,
-    Memory,
+    AnswersReply,
+    AnswersRequest,
+    AtReply,
+    AtRequest,
+    ConstantsReply,
+    ConstantsRequest,
+    DualsReply,
+    DualsRequest,
+    FactsReply,
+    FactsRequest,
+    GatherReply,
+    GatherRequest,
+    MemoryReply,
+    MemoryRequest,
     Message,
+    Reply,
     Request,
     Stamped,
-    Update,
+    UpdateReply,
+    UpdateRequest,
 )
-from fpdfp.engines.tuples import named
+from fpdfp.engines.run import QUANTIZE
+from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import MessageError
 from fpdfp.linops import Identity, LinOp
 from fpdfp.losses._linear import LinearModel
@@ -50,6 +60,9 @@ from fpdfp.precondition import Preconditioner
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws, Purpose
 
+#: How many local steps a site takes for a client in a round, those of inner solves included. More are refused, so that
+#: a forged number cannot keep a site busy for long.
+MOST_STEPS = 250_000
 #: The shape and the dtype of each field of a message.
 Layout = dict[str, tuple[Shape, "np.dtype[Any]"]]
 
@@ -60,6 +73,12 @@ class Seen(NamedTuple):
     arrays: tuple[Array, ...]
     position: int
     epoch: str
+
+
+class Lacking(NamedTuple):
+    """What a site lacks to answer."""
+
+    needs: tuple[str, ...]
 
 
 class Site:
@@ -91,15 +110,15 @@ class Site:
         if asked.job is not None and (self.job is None or self.key != asked.key):
             self.begin(asked.job, asked.key)
         if asked.needs_job and (self.job is None or self.key != asked.key):
-            return {"needs": ["job"]}
+            return requests.write(Reply(needs=["job"]))
         with one_thread():
-            reply: dict[str, Any] = {part: getattr(self, part)(getattr(asked, part)) for part in asked.parts}
-        needs = sorted({need for part in reply.values() for need in part.get("needs", ())})
-        return reply | ({"needs": needs} if needs else {})
+            parts = {part: getattr(self, part)(getattr(asked, part)) for part in asked.parts}
+        needs = sorted({need for part in parts.values() if isinstance(part, Lacking) for need in part.needs})
+        return requests.write(Reply(needs=needs) if needs else Reply(**parts))
 
     def begin(self, job: Job, key: str) -> None:
         """Take part in a run."""
-        job = self._fitting(job)
+        job = self._fit_job(job)
         with refusing("a job"):
             layout = _layout(self._first_message(job))
             replies = job.algorithm.reply_shapes()
@@ -119,7 +138,7 @@ class Site:
         zero = self.losses.xp.zeros(self.losses.shape, dtype=self.losses.dtype)
         return job.algorithm.broadcast(job.algorithm.init(zero))
 
-    def _fitting(self, job: Job) -> Job:
+    def _fit_job(self, job: Job) -> Job:
         """Return a job as it is done here; refuse one that is not for these losses."""
         self._check_place(job.place)
         model = job.algorithm.model
@@ -127,6 +146,10 @@ class Site:
             raise MessageError(
                 f"this site's losses take x of shape {self.losses.shape} and {self.losses.dtype}, the run has "
                 f"{model.shape} and {model.dtype}"
+            )
+        if job.algorithm.client_steps > MOST_STEPS:
+            raise MessageError(
+                f"a client takes at most {MOST_STEPS:,} steps in a round, the run has {job.algorithm.client_steps:,}"
             )
         with refusing("a job"):
             self._check_coordinates(getattr(job.algorithm, "coordinates", None))
@@ -153,28 +176,28 @@ class Site:
         if factor is not None and not factor.in_shape == factor.out_shape == shape:
             raise MessageError(f"a factor must map arrays of shape {shape} to such, got {factor!r}")
 
-    def facts(self, _: Facts) -> dict[str, Any]:
+    def facts(self, _: FactsRequest) -> FactsReply:
         """What the server must know of the losses before it can choose steps, and what it asks in any case."""
         losses = self.losses
         zero = losses.xp.zeros(losses.shape, dtype=losses.dtype)
-        return {
-            "family": losses.family,
-            "shape": list(losses.shape),
-            "dtype": np.dtype(losses.dtype).str,
-            "sizes": losses.sizes,
-            "lipschitz": losses.lipschitz(),
-            "least_convexity": losses.least_convexity,
-            "form": losses.form,
-            "batches": losses.supports_batches,
-            "hessians": losses.hessians(zero, np.arange(0)) is not None,
-            "duals": isinstance(losses, LinearModel),
-            "features": losses.feature_digests,
-            "constants": [np.asarray(one, dtype=np.float64) for one in losses.constants()],
-            "probe": losses.values(self._here(probe(losses.shape, losses.dtype)), self._all),
-            "values": losses.values(zero, self._all),
-        }
+        return FactsReply(
+            family=losses.family,
+            shape=losses.shape,
+            dtype="<f4" if losses.dtype == np.float32 else "<f8",
+            sizes=losses.sizes,
+            lipschitz=losses.lipschitz(),
+            least_convexity=losses.least_convexity,
+            form=losses.form,
+            batches=losses.supports_batches,
+            hessians=losses.hessians(zero, np.arange(0)) is not None,
+            duals=isinstance(losses, LinearModel),
+            features=losses.feature_digests,
+            constants=[np.asarray(one, dtype=np.float64) for one in losses.constants()],
+            probe=losses.values(self._here(probe(losses.shape, losses.dtype)), self._all),
+            values=losses.values(zero, self._all),
+        )
 
-    def gather(self, ask: Gather) -> dict[str, Any]:
+    def gather(self, ask: GatherRequest) -> GatherReply:
         """What a method asks of some clients once."""
         self._check_place(ask.place)
         own = self._own(ask.clients, ask.place)
@@ -184,59 +207,58 @@ class Site:
         sent = ask.exchange.gather(model, self._local(own, place=ask.place))
         messages = ask.exchange.messages(model)
         if not messages:
-            return {"fields": list(sent._fields), "arrays": [to_host(array) for array in sent]}
+            return GatherReply(list(sent._fields), [to_host(array) for array in sent])
         draws = Draws(ask.place.seed, 0, ask.place.numbers[own])
         frames, bits = {}, np.zeros((len(sent), len(own)), dtype=np.int64)
         for field, (name, array) in enumerate(zip(sent._fields, sent, strict=True)):
             compressor = messages[name][0]
             quantized = compressor.quantize(array, draws, Purpose.ONCE + field)
             frames[name], bits[field] = compressor.encode(quantized), compressor.nbits(quantized)
-        return {"frames": frames, "bits": bits}
+        return GatherReply(frames=frames, bits=bits)
 
-    def constants(self, ask: Constants) -> dict[str, Any]:
+    def constants(self, ask: ConstantsRequest) -> ConstantsReply:
         """Lipschitz constants in the method's coordinates, or what mini-batches add to them."""
         self._check_coordinates(ask.coordinates)
         factor = ask.factor if ask.coordinates is None else ask.coordinates.factor
         self._check_factor(factor)
         if ask.batch_size is not None:
-            return {"constants": self.losses.batch_smoothness(ask.batch_size, factor)}
+            return ConstantsReply(self.losses.batch_smoothness(ask.batch_size, factor))
         if factor is None:
             raise MessageError("Lipschitz constants are asked for in other coordinates, and there are none")
-        return {"constants": self.losses.lipschitz_in(factor)}
+        return ConstantsReply(self.losses.lipschitz_in(factor))
 
-    def at(self, ask: At) -> dict[str, Any]:
+    def at(self, ask: AtRequest) -> AtReply:
         """f_i(x), ∇f_i(x) or both, as losses give them."""
-        self.point = self._checked_point(ask.x)
+        self.point = self._check_point(ask.x)
         x, given = self._here(ask.x), {"values": self.losses.values, "gradients": self.losses.gradients}
-        return {part: to_host(given[part](x, self._all)) for part in ask.parts}
+        return AtReply(**{part: to_host(given[part](x, self._all)) for part in ask.parts})
 
-    def _checked_point(self, x: Array) -> Array:
+    def _check_point(self, x: Array) -> Array:
         """Return x if it is a point of the losses."""
         if x.shape != self.losses.shape or x.dtype.kind != "f":
             raise MessageError(f"x must be a point of shape {self.losses.shape}, got {x.dtype} of {x.shape}")
         return x
 
-    def duals(self, ask: Duals) -> dict[str, Any]:
+    def duals(self, ask: DualsRequest) -> DualsReply | Lacking:
         """What a bound of F(x) − F* is computed from, summed over the site's clients."""
         from fpdfp.engines.remote_duals import answer
 
         if ask.x is not None:
-            self.point = self._checked_point(ask.x)
+            self.point = self._check_point(ask.x)
         if self.point is None or digest([self.point]) != ask.point:
-            return {"needs": ["point"]}
-        return answer(self.losses, self.point, ask)
+            return Lacking(("point",))
+        return DualsReply(**answer(self.losses, self.point, ask))
 
-    def answers(self, ask: Answers) -> dict[str, Any]:
+    def answers(self, ask: AnswersRequest) -> AnswersReply | Lacking:
         """What the clients certify of the gap."""
-        wrong = self._agree(ask, self._own_all(ask), forget=False)
-        if wrong:
-            return {"needs": ["memory"], "clients": wrong}
+        if not self._agree(ask, self._own_all(ask), forget=False):
+            return Lacking(("memory",))
         algorithm = self._job.algorithm
         if not isinstance(algorithm, Certifying):
             raise MessageError(f"{algorithm.summary} has no certificate of its own")
         question = self._question(algorithm, ask.frames)
         memory = self._memory(self._all)
-        return {"answers": to_host(algorithm.answer(self._local(self._all, memory), question))}
+        return AnswersReply(to_host(algorithm.answer(self._local(self._all, memory), question)))
 
     def _own_all(self, ask: Stamped) -> IntArray:
         """Return the places of all clients, if it is them who are asked."""
@@ -252,24 +274,22 @@ class Site:
         arrays = [decode(frame, limit=max(1, zero.size)) for frame in frames]
         if [array.shape for array in arrays] != [shape for shape, _ in layout.values()]:
             raise MessageError(f"a question must have the fields {list(layout)}, in their shapes")
-        return named("Question", tuple(layout))(*map(self._here, arrays))
+        return tuple_kind("Question", tuple(layout))(*map(self._here, arrays))
 
-    def memory(self, ask: Memory) -> dict[str, Any]:
+    def memory(self, ask: MemoryRequest) -> MemoryReply | Lacking:
         """All that the clients remember, for a server that may know it."""
-        wrong = self._agree(ask, self._own_all(ask), forget=False)
-        if wrong:
-            return {"needs": ["memory"], "clients": wrong}
+        if not self._agree(ask, self._own_all(ask), forget=False):
+            return Lacking(("memory",))
         memory = self._memory(self._all)
-        return {"memory": {name: to_host(array) for name, array in memory._asdict().items()} if memory else {}}
+        return MemoryReply({name: to_host(array) for name, array in memory._asdict().items()} if memory else {})
 
-    def update(self, ask: Update) -> dict[str, Any]:
+    def update(self, ask: UpdateRequest) -> UpdateReply | Lacking:
         """A round's work of some of the clients: their messages."""
         job, k = self._job, ask.round
         own = self._own(ask.clients)
-        wrong = self._agree(ask, own)
-        message = self._receive(ask.message)
-        if wrong or message is None:
-            return {"needs": ["memory"] * bool(wrong) + ["model"] * (message is None), "clients": wrong}
+        agreed, message = self._agree(ask, own), self._receive(ask.message)
+        if not agreed or message is None:
+            return Lacking(("memory",) * (not agreed) + ("model",) * (message is None))
         draws = Draws(job.place.seed, k, job.place.numbers[own])
         update = job.algorithm.client_update(self._local(own, self._memory(own)), message, k, draws)
         frames, bits, decoded = {}, np.zeros((len(update.reply), len(own)), dtype=np.int64), []
@@ -278,13 +298,13 @@ class Site:
             try:
                 quantized = compressor.quantize(arrays, draws, QUANTIZE + field)
             except FloatingPointError as error:
-                return {"diverged": str(error)}
+                return UpdateReply(diverged=str(error))
             frames[name], bits[field] = compressor.encode(quantized), compressor.nbits(quantized)
-            decoded.append(shortened(compressor.dequantize(quantized).reshape(arrays.shape), job.norm_bound))
+            decoded.append(shorten(compressor.dequantize(quantized).reshape(arrays.shape), job.norm_bound))
         sent = type(update.reply)(*decoded)
         for row, i in enumerate(own):
-            self.ledgers[i].sent(_row(update.memory, row), _row(sent, row), k)
-        return {"frames": frames, "bits": bits, "work": list(update.work)}
+            self.ledgers[i].hold(_row(update.memory, row), _row(sent, row), k)
+        return UpdateReply(frames, bits, (update.work.steps, update.work.unsolved))
 
     def export(self) -> dict[str, Any]:
         """Return all that must outlive this process, but for the job: a tree for a parcel."""
@@ -339,32 +359,31 @@ class Site:
         # Some of it may be on the processor where the rest is on a GPU.
         return type(memories[0])(*(namespace(parts[0]).concatenate(parts) for parts in zip(*memories, strict=True)))
 
-    def _agree(self, ask: Stamped, own: IntArray, *, forget: bool = True) -> list[int]:
-        """Compare what clients remember with the server's stamps, take its copies, and name those that disagree.
+    def _agree(self, ask: Stamped, own: IntArray, *, forget: bool = True) -> bool:
+        """Compare what clients remember with the server's stamps, and take its copies; False where one is lacking.
 
         What was sent and is not confirmed is forgotten only when a round is asked for: it may have been asked for along
         with something else, and be confirmed later.
         """
-        wrong = []
+        agreed = True
         for i, version, known in zip(own, ask.versions, ask.digests, strict=True):
-            ledger, number = self.ledgers[i], int(self._job.place.numbers[i])
-            stamp = Stamp(int(version), known)
-            if ledger.agrees(stamp, forget=forget):
+            stamp, copy = Stamp(int(version), known), ask.copies.get(str(self._job.place.numbers[i]))
+            if self.ledgers[i].agrees(stamp, forget=forget):
                 continue
-            if str(number) not in ask.copies:
-                wrong.append(number)
-                continue
-            ledger.adopt(ask.copies[str(number)], stamp)
-        return wrong
+            if copy is None:
+                agreed = False
+            else:
+                self.ledgers[i].adopt(copy, stamp)
+        return agreed
 
     def _receive(self, sent: Message) -> Any:
         """Return the server's message, None if what its differences refer to is not here."""
         downlink, layout = self.downlink, self.layout
         if sent.fields != list(layout):
             raise MessageError(f"a message must have the fields {list(layout)}")
-        kind = named("Message", tuple(layout))
+        kind = tuple_kind("Message", tuple(layout))
         if sent.whole is not None:
-            arrays = self._decoded(FULL, sent.whole)
+            arrays = self._decode(FULL, sent.whole)
             self.seen = Seen(arrays, sent.to, sent.epoch)
             return kind(*arrays)
         if sent.zero and (self.seen is None or self.seen.epoch != sent.epoch):
@@ -379,14 +398,14 @@ class Site:
             return None
         arrays = self.seen.arrays
         for frames in sent.steps:
-            differences = self._decoded(downlink.compressor, frames)
+            differences = self._decode(downlink.compressor, frames)
             arrays = tuple(
                 there + downlink.share(there.shape) * one for there, one in zip(arrays, differences, strict=True)
             )
         self.seen = Seen(arrays, sent.to, sent.epoch)
         return kind(*arrays)
 
-    def _decoded(self, compressor: Compressor, frames: list[bytes]) -> tuple[Array, ...]:
+    def _decode(self, compressor: Compressor, frames: list[bytes]) -> tuple[Array, ...]:
         """Return the arrays of a message, each in the shape and dtype that the method's has."""
         if len(frames) != len(self.layout):
             raise MessageError(f"a message must have {len(self.layout)} arrays, got {len(frames)}")
@@ -404,7 +423,7 @@ def refusing(what: str) -> Iterator[None]:
     except MessageError:
         raise
     except Exception as error:
-        raise MessageError(f"{what} makes no sense: {type(error).__name__}: {error}") from error
+        raise MessageError(f"{what} cannot be used: {type(error).__name__}: {error}") from error
 
 
 def _layout(arrays: Any) -> Layout:
@@ -412,7 +431,7 @@ def _layout(arrays: Any) -> Layout:
     return {name: (array.shape, np.dtype(array.dtype)) for name, array in arrays._asdict().items()}
 
 
-def shortened(arrays: Array, bound: float | None) -> Array:
+def shorten(arrays: Array, bound: float | None) -> Array:
     """Return each client's array, at most as long as the bound; both sides do this to what was decoded."""
     if bound is None:
         return arrays

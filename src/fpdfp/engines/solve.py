@@ -15,15 +15,15 @@ from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines import screening
 from fpdfp.engines.features import Left
 from fpdfp.engines.history import RESERVED
-from fpdfp.engines.local import Run, back
 from fpdfp.engines.loop import Loop
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import Prepared, prepare, start_point
-from fpdfp.engines.remote import RemoteLosses
 from fpdfp.engines.remote_engine import RemoteEngine
+from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.remote_run import RemoteRun
 from fpdfp.engines.result import Result
-from fpdfp.errors import CheckpointError
+from fpdfp.engines.run import Run, back
+from fpdfp.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from fpdfp.methods.base import Method, Work
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
@@ -96,9 +96,9 @@ def solve(
         nothing of F(x) − F*. Where rounding allows no more, stop with ``"rounding"``.
         With methods that can (the shifted ones, where every f_i is strongly convex) clients certify the gap by two
         numbers each, as they would in a deployment, and those messages are counted; otherwise the gap is computed from
-        sums over clients. When to ask does not depend on ``rounds``. Where no method is given, and g is an l1 norm of at
-        least 1,000 features of a linear model (B the identity), features that are certainly zero in every solution are
-        left out on the way (``result.left``).
+        sums over clients. When to ask does not depend on ``rounds``. Where no method is given, and g is an l1 norm of
+        at least 1,000 features of a linear model (B the identity), features that are certainly zero in every solution
+        are left out on the way (``result.left``).
     accuracy
         The relative error of the objective that the run is for, from which the precision of what is sent once follows;
         by default ``tol``, or 1e-6 where there is none; that of its checkpoint for a run that goes on. It is a hint: it
@@ -148,9 +148,9 @@ def solve(
 def run(problem: Problem, method: Method | None, options: RunOptions, engine: RemoteEngine | None = None) -> Result:
     """Minimise with options that are checked already: what ``solve`` and everything like it calls."""
     if not isinstance(problem, Problem):
-        raise TypeError(f"problem must be an fpdfp.Problem, got {type(problem).__name__}")
+        raise ArgumentTypeError("problem", f"must be an fpdfp.Problem, got {type(problem).__name__}")
     if method is not None and not isinstance(method, Method):
-        raise TypeError(f"method must be one of fpdfp.methods, got {_checks.kind(method)}")
+        raise ArgumentTypeError("method", f"must be one of fpdfp.methods, got {_checks.kind(method)}")
     if engine is not None and not isinstance(engine, RemoteEngine):
         raise TypeError(f"engine must be one of fpdfp.engines or None, got {_checks.kind(engine)}")
     if engine is None and isinstance(problem.losses, RemoteLosses):
@@ -236,8 +236,8 @@ def _restore(run: Run, saved: checkpoints.Checkpoint, description: Mapping[str, 
     options = run.options
     checkpoints.compare(saved.description, description, source)
     if saved.round > options.rounds:
-        raise ValueError(
-            f"rounds must be at least the {saved.round} that the checkpoint {source} has, got {options.rounds}"
+        raise ArgumentError(
+            "rounds", f"must be at least the {saved.round} that the checkpoint {source} has, got {options.rounds}"
         )
     recorded, wanted = set(saved.history) - RESERVED, set(options.metrics or ())
     if saved.history.rows and recorded != wanted:

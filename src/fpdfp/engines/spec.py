@@ -55,7 +55,7 @@ def load(tree: Any, kind: type = object) -> Any:
     except MessageError:
         raise
     except Exception as error:
-        raise MessageError(f"a description of the run makes no sense: {type(error).__name__}: {error}") from error
+        raise MessageError(f"a description of the run cannot be used: {type(error).__name__}: {error}") from error
 
 
 def _load(tree: Any) -> Any:
@@ -74,7 +74,7 @@ def _object(name: Any, fields: Any) -> Any:
     """Make an object by the constructor of its class, of all of its arguments and nothing else."""
     kind = classes().get(name) if isinstance(name, str) else None
     if kind is None:
-        raise MessageError(f"a description of the run names {name!a}, which is no class that may be sent")
+        raise MessageError(f"a description of the run names {name!a}, which is not a class that may be sent")
     make, hints, _ = registry()[kind]
     if not isinstance(fields, dict) or set(fields) != set(hints):
         given = ", ".join(sorted(map(ascii, fields))) if isinstance(fields, dict) else type(fields).__name__

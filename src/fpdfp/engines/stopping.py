@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.engines.local import Certified, Run
+from fpdfp.engines.run import Certified, Run
 from fpdfp.errors import AbsentError, CheckpointError
 from fpdfp.losses._duals import EPS
 from fpdfp.methods.base import Certifying

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import abc
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fpdfp.engines import requests, spec
 from fpdfp.engines.job import Job
-from fpdfp.engines.portable import key_of
+from fpdfp.engines.parcel import pack
 from fpdfp.engines.requests import Request
 
 #: A request as it is carried: a dictionary of what is asked.
@@ -39,5 +40,5 @@ class Transport(abc.ABC):
         return requests.write(request, spec.dump)
 
     def key(self, job: Job, run_id: str) -> str:
-        """Return what tells a job of a run from others."""
-        return key_of(job, run_id)
+        """Return what tells a job of a run from others: the same for a server that was restarted."""
+        return hashlib.sha256(run_id.encode() + pack(spec.dump(job))).hexdigest()[:32]

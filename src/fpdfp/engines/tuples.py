@@ -11,9 +11,9 @@ from fpdfp.errors import MessageError
 
 
 @functools.lru_cache(maxsize=64)
-def named(name: str, fields: tuple[str, ...]) -> Callable[..., Any]:
+def tuple_kind(name: str, fields: tuple[str, ...]) -> Callable[..., Any]:
     """Return the kind of a named tuple with some fields: messages, questions and replies are told by these alone."""
     try:
         return namedtuple(name, fields)
     except (ValueError, TypeError) as error:
-        raise MessageError(f"a message has fields that make no sense: {error}") from None
+        raise MessageError(f"a message must have fields with valid names: {error}") from None

@@ -125,7 +125,7 @@ class FederatedLinearModel(BaseEstimator):
             losses(prepared.X, owner, structure.ridge), structure.penalty, structure.linop, weights="samples"
         )
         self._keep(self._solve(problem), moments)
-        return self._taken_back(self.result_.x, prepared)
+        return self._undo_scaling(self.result_.x, prepared)
 
     def _owners(self, rows: int, groups: Any) -> IntArray:
         """Return the number of each row's site."""
@@ -232,7 +232,7 @@ class FederatedLinearModel(BaseEstimator):
         self.bits_up_ = result.total_up + numbers
         self.bits_down_ = result.total_down + standard
 
-    def _taken_back(self, x: Array, prepared: Prepared) -> Array:
+    def _undo_scaling(self, x: Array, prepared: Prepared) -> Array:
         """Return the model for features as they were given."""
         model = np.atleast_2d(x)
         intercept = model[:, -1:] if self.fit_intercept else np.zeros((len(model), 1))

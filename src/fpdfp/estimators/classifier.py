@@ -10,6 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.errors import ArgumentError
 from fpdfp.estimators import tables
 from fpdfp.estimators.base import FederatedLinearModel
 from fpdfp.losses import Logistic, Losses, Softmax
@@ -107,7 +108,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y must hold at least two classes, got one class: {self.classes_[0]}")
+            raise ArgumentError("y", f"must hold at least two classes, got one class: {self.classes_[0]}")
         many = len(self.classes_) > 2
 
         def losses(rows: Any, owner: IntArray, ridge: Array) -> Losses:

@@ -8,12 +8,13 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array
+from fpdfp.errors import ArgumentError, ArgumentTypeError
 
 
 def rows(X: Any) -> Any:
     """Return X as it may be validated: a table (pandas, Polars) is checked column by column, a tensor made an array."""
     if type(X).__name__ == "LazyFrame":
-        raise TypeError("X must be a table with its rows, got a LazyFrame: give X.collect()")
+        raise ArgumentTypeError("X", "must be a table with its rows, got a LazyFrame: give X.collect()")
     if hasattr(X, "columns") and hasattr(X, "dtypes"):
         _check_columns(X)
         return X
@@ -26,7 +27,7 @@ def targets(y: Any) -> Any:
         return _array("y", y)
     missing = _missing(y)
     if missing.any():
-        raise ValueError(f"y must have a value for every row, but {_counted(missing)}")
+        raise ArgumentError("y", f"must have a value for every row, but {_count(missing)}")
     return y
 
 
@@ -49,7 +50,7 @@ def _check_columns(X: Any) -> None:
         missing = _missing(column)
         if missing.any():
             raise ValueError(
-                f"X: the column {name!r} must have a value for every row, but {_counted(missing)}; fill them in, for "
+                f"X: the column {name!r} must have a value for every row, but {_count(missing)}; fill them in, for "
                 "example with scikit-learn's SimpleImputer, or leave the rows out"
             )
 
@@ -74,7 +75,7 @@ def _missing(column: Any) -> Array:
     return missing
 
 
-def _counted(missing: Array) -> str:
+def _count(missing: Array) -> str:
     count = int(np.count_nonzero(missing))
     verb = "is" if count == 1 else "are"
     return f"{count} of {len(missing)} {verb} missing, the first in row {int(missing.argmax())}"

@@ -12,6 +12,7 @@ from fpdfp import _checks
 from fpdfp.declarative.pool import Store
 from fpdfp.declarative.scan import ITERATIONS
 from fpdfp.declarative.settings import PRINTED
+from fpdfp.errors import ArgumentError
 from fpdfp.experiments import ct_claims, ct_figures, ct_page, page
 from fpdfp.experiments import ct_runs as scans
 from fpdfp.experiments.cases import Case
@@ -85,7 +86,9 @@ def select(units: Sequence[Unit], only: Sequence[str], seed: int | None) -> list
     chosen = [unit for unit in units if not only or unit.name.removesuffix(f"-seed{unit.seed}") in only]
     found = [unit for unit in chosen if seed in (None, unit.seed)]
     if not found:
-        raise ValueError(f"seed must be one that the runs have, {sorted({unit.seed for unit in chosen})}, got {seed}")
+        raise ArgumentError(
+            "seed", f"must be one that the runs have, {sorted({unit.seed for unit in chosen})}, got {seed}"
+        )
     return found
 
 

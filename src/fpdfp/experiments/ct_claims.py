@@ -11,7 +11,7 @@ from fpdfp._units import format_bits
 from fpdfp.experiments import ties
 from fpdfp.experiments.cases import Case
 from fpdfp.experiments.claims import Claim, verdict_of
-from fpdfp.experiments.ct_lines import HORIZONS, Comparison, Line, Lines, compare, outcome, same_seeds, write_loss
+from fpdfp.experiments.ct_lines import HORIZONS, Comparison, Line, Lines, compare, find_same_seeds, outcome, write_loss
 from fpdfp.experiments.ct_runs import (
     CLIENTS,
     FIXED_LEVELS,
@@ -101,7 +101,7 @@ def coarser_is_faster(lines: Lines) -> tuple[str, str]:
 
 def for_the_same_bits(one: Line, other: Line, part: float) -> ties.Comparison:
     """The relative difference of the objective of one case to that which another has for as many bits."""
-    mine, theirs = same_seeds(one, other)
+    mine, theirs = find_same_seeds(one, other)
     bits, ours = one.bits_up[mine, one.at(part)], one.objective[mine, one.at(part)]
     reference = [
         np.interp(sent, other.bits_up[row], np.log(other.objective[row]))
@@ -158,9 +158,9 @@ def fewest_bits(lines: Lines) -> tuple[str, str]:
     """Claim 5, in terms of the image."""
     theirs = of_the_paper(lines, EXACT, ENOUGH, EVERYONE)
     target = min(middle(one).max() for one in theirs)
-    needed = {one.case: reached(one, target) for one in theirs}
+    needed = {one.case: find_reached(one, target) for one in theirs}
     least = min(needed, key=lambda case: needed[case][1])
-    each = listed_bits(needed)
+    each = list_bits(needed)
     return verdict_of(least.levels is not None and least.n < CLIENTS), (
         f"bits up to {target:.2f} dB in the slice, which all reach: {each}."
     )
@@ -175,7 +175,7 @@ def beyond(lines: Lines) -> tuple[str, str]:
     target, goal = middle(best).max(), lowest.objective[:, -1].mean()
     texts = []
     for one in mine:
-        rounds, bits = reached(one, target)
+        rounds, bits = find_reached(one, target)
         image = f"{rounds:.0f} rounds and {total(one, bits)}" if np.isfinite(rounds) else "not reached"
         below = np.flatnonzero(one.objective.mean(axis=0) <= goal)
         least = f"{one.rounds[below[0]]:.0f} rounds" if len(below) else "not reached"
@@ -183,7 +183,7 @@ def beyond(lines: Lines) -> tuple[str, str]:
             f"{one.case.label}: that image {image}, that objective {least}; after {one.rounds[-1]:.0f} rounds "
             f"{one.objective[:, -1].mean():.6g} and {middle(one)[-1]:.2f} dB, at best {middle(one).max():.2f} dB"
         )
-    rounds, bits = reached(best, target)
+    rounds, bits = find_reached(best, target)
     return "measured", (
         f"FPDFP's best slice has {target:.2f} dB ({best.case.label}, {rounds:.0f} rounds, {format_bits(bits)} up), "
         f"its least objective is {goal:.6g} ({lowest.case.label}, {lowest.rounds[-1]:.0f} rounds). {'; '.join(texts)}."
@@ -228,7 +228,7 @@ def middle(one: Line) -> Array:
     return mean
 
 
-def reached(one: Line, target: float, column: str = "slice_psnr") -> tuple[float, float]:
+def find_reached(one: Line, target: float, column: str = "slice_psnr") -> tuple[float, float]:
     """The rounds and bits up to the first evaluation with such a PSNR; infinite if there is none."""
     there = np.flatnonzero(getattr(one, column).mean(axis=0) >= target)
     if not len(there):
@@ -263,7 +263,8 @@ def by_levels(lines: Lines) -> str:
     ladder, exact = [lines[Case(PER_ROUND, levels)] for levels in LEVELS], lines[EXACT]
     losses = [f"s = {one.case.levels} {decibels(ended(exact) - ended(one))}" for one in ladder[:2]]
     return (
-        f"PSNR {listed(ladder)}; the paper has {reported(ladder)}. Lost against exact messages: {', '.join(losses)}. "
+        f"PSNR {list_psnr(ladder)}; the paper has {list_reported(ladder)}. Lost against exact messages: "
+        f"{', '.join(losses)}. "
         f"s = {FIXED_LEVELS} sends {share(lines[ENOUGH], exact):.1f} % of the bits of exact messages."
     )
 
@@ -275,7 +276,7 @@ def by_participation(lines: Lines) -> str:
     same = len({one.step for one in several}) == 1
     confounded = " Not all have the same step, so that these are not differences of participation alone."
     return (
-        f"PSNR {listed(several)}; the paper has {reported(several)}. Lost against everyone: {', '.join(lost)}."
+        f"PSNR {list_psnr(several)}; the paper has {list_reported(several)}. Lost against everyone: {', '.join(lost)}."
         f"{'' if same else confounded}"
     )
 
@@ -290,8 +291,8 @@ def bits_for_the_same(lines: Lines) -> str:
     """Claim 5, in terms of the image."""
     theirs = of_the_paper(lines)
     target = min(one.psnr.max() for one in theirs) - CLOSE
-    needed = {one.case: reached(one, target, "psnr") for one in theirs}
-    return f"to {target:.2f} dB, which all reach: {listed_bits(needed)}."
+    needed = {one.case: find_reached(one, target, "psnr") for one in theirs}
+    return f"to {target:.2f} dB, which all reach: {list_bits(needed)}."
 
 
 def beyond_mean(lines: Lines) -> str:
@@ -299,14 +300,14 @@ def beyond_mean(lines: Lines) -> str:
     theirs, ours = of_the_paper(lines), [lines[case] for case in our_cases()]
     best, texts = max(theirs, key=ended), []
     for one in ours:
-        rounds, bits = reached(one, ended(best) - CLOSE, "psnr")
+        rounds, bits = find_reached(one, ended(best) - CLOSE, "psnr")
         texts.append(
             f"{one.case.label}: {rounds:.0f} rounds and {format_bits(bits)} up, and {format_bits(one.once_up)} "
             f"once; after {one.rounds[-1]:.0f} rounds {ended(one):.2f} dB"
             if np.isfinite(rounds)
             else f"{one.case.label}: not reached, {ended(one):.2f} dB after {one.rounds[-1]:.0f} rounds"
         )
-    rounds, bits = reached(best, ended(best) - CLOSE, "psnr")
+    rounds, bits = find_reached(best, ended(best) - CLOSE, "psnr")
     highest = [max(one.psnr.max() for one in some) for some in (theirs, ours)]
     return (
         f"of FPDFP's images at the end the best has {ended(best):.2f} dB ({best.case.label}); it is within {CLOSE:g} "
@@ -315,7 +316,7 @@ def beyond_mean(lines: Lines) -> str:
     )
 
 
-def listed_bits(needed: dict[Case, tuple[float, float]]) -> str:
+def list_bits(needed: dict[Case, tuple[float, float]]) -> str:
     """What each case needed."""
     return ", ".join(
         f"{case.label} {rounds:.0f} rounds, {format_bits(bits)}" for case, (rounds, bits) in needed.items()
@@ -332,11 +333,11 @@ def decibels(lost: float) -> str:
     return f"{round(lost, 2) + 0.0:.2f} dB"
 
 
-def listed(some: list[Line]) -> str:
+def list_psnr(some: list[Line]) -> str:
     """PSNRs in a row."""
     return ", ".join(f"{short(one.case, [each.case for each in some])} {ended(one):.2f}" for one in some)
 
 
-def reported(some: list[Line]) -> str:
+def list_reported(some: list[Line]) -> str:
     """Those of the paper."""
     return ", ".join(f"{short(one.case, [each.case for each in some])} {PAPER[one.case]:.2f}" for one in some)

@@ -95,7 +95,7 @@ class Comparison(NamedTuple):
 
 def compare(one: Line, other: Line, part: float = 1.0) -> Comparison:
     """Compare two cases after a part of the rounds, seed by seed."""
-    mine, theirs = same_seeds(one, other)
+    mine, theirs = find_same_seeds(one, other)
 
     def values(name: str) -> tuple[Array, Array]:
         return getattr(one, name)[mine, one.at(part)], getattr(other, name)[theirs, other.at(part)]
@@ -105,7 +105,7 @@ def compare(one: Line, other: Line, part: float = 1.0) -> Comparison:
     return Comparison(ties.compare_ratio(ours, reference), ties.compare(*slices[::-1]), ties.compare(*volumes[::-1]))
 
 
-def same_seeds(one: Line, other: Line) -> tuple[list[int], list[int]]:
+def find_same_seeds(one: Line, other: Line) -> tuple[list[int], list[int]]:
     """Return where the seeds are that both have."""
     seeds = sorted(set(one.seeds) & set(other.seeds))
     mine, theirs = ([line.seeds.index(seed) for seed in seeds] for line in (one, other))

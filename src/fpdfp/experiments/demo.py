@@ -12,8 +12,8 @@ import numpy as np
 
 import fpdfp
 from fpdfp._units import format_bits
-from fpdfp.declarative.build import build
-from fpdfp.declarative.rows import TOLERANCE, BuiltRows
+from fpdfp.declarative.build import TOLERANCE, build
+from fpdfp.declarative.rows import BuiltRows
 from fpdfp.declarative.runner import Job, run_job
 from fpdfp.declarative.settings import Settings
 from fpdfp.experiments.cases import declare

@@ -1,8 +1,8 @@
 """Theorems 1 and 2 of the paper, measured on a problem whose constants are known exactly.
 
-Client i has S samples f_ij(x) = ½(x − a_ij)ᵀH(x − a_ij) with one diagonal H for all. So the noise of a mini-batch and
-the distance of a client's gradient from the mean gradient do not depend on x, and the uniform bounds that the theorems
-assume hold with numbers that can be computed:
+The problem is that of ``theory.toml``: client i has S samples f_ij(x) = ½(x − a_ij)ᵀH(x − a_ij) with one diagonal H for
+all (:mod:`fpdfp.declarative.quadratics`). So the noise of a mini-batch and the distance of a client's gradient from the
+mean gradient do not depend on x, and the bounds that the theorems assume hold with numbers that can be computed:
 
     f strongly convex with μ and smooth with 1/β, the least and the largest entry of H      (Assumptions 1 and 2)
     E‖Q(x) − x‖² ≤ q‖x‖², q the bound of the quantizer                                      (Assumption 3)
@@ -14,53 +14,45 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 import fpdfp
 from fpdfp import steps
 from fpdfp._typing import Array
-from fpdfp.linops import Difference, Identity, LinOp, VStack
+from fpdfp.declarative import made
+from fpdfp.declarative.build import build, solve_options
+from fpdfp.declarative.quadratics import BuiltQuadratics
+from fpdfp.experiments.cases import declare
+from fpdfp.linops import LinOp
 
-CLIENTS, SAMPLES, FEATURES, BATCH = 6, 20, 8, 5
+GIVEN = declare("theory", {})
+CLIENTS, SAMPLES, FEATURES = GIVEN["split"]["clients"], GIVEN["data"]["samples"], GIVEN["data"]["features"]
+BATCH, WEIGHT = GIVEN["method"]["batch_size"], GIVEN["penalty"]["weight"]
 #: Clients in a round and levels of the quantizer, where there is noise of either.
-PER_ROUND, LEVELS = 3, 8
-WEIGHT = 0.2
-CURVATURES = np.linspace(1.0, 2.0, FEATURES)
-#: D₁ of both theorems, between 0 and 2μ.
-D1 = float(CURVATURES.min())
-ROUNDS, SEEDS = 4000, 16
+PER_ROUND, LEVELS = GIVEN["run"]["clients_per_round"], GIVEN["compressor"]["levels"]
+ROUNDS, SEEDS = GIVEN["run"]["rounds"], len(GIVEN["run"]["seeds"])
 #: Slopes are taken from this round on.
 FIRST = 200
 
 
-def centres(seed: int = 0) -> Array:
-    """a_ij: a signal with one jump, moved for each client and for each sample."""
-    generator = np.random.default_rng(seed)
-    signal = np.repeat([1.0, -0.5], FEATURES // 2)
-    moved = signal + 0.15 * generator.standard_normal((CLIENTS, 1, FEATURES))
-    return np.asarray(moved + 0.3 * generator.standard_normal((CLIENTS, SAMPLES, FEATURES)))
+def build_quadratics(full_row_rank: bool) -> BuiltQuadratics:
+    """Make the problem: B takes differences and has full row rank, or is [differences; I]."""
+    built = build(declare("theory", {"operator.stacked": not full_row_rank}))
+    assert isinstance(built, BuiltQuadratics)
+    return built
+
+
+CURVATURES: Array = build_quadratics(True).curvatures
+#: D₁ of both theorems, between 0 and 2μ.
+D1 = float(CURVATURES.min())
 
 
 def problem(full_row_rank: bool, penalty: fpdfp.penalties.Penalty | None = None) -> fpdfp.Problem:
-    """Quadratics and the l1 norm of Bx: B takes differences and has full row rank, or is [differences; I]."""
-    a = centres()
-
-    def value(i: int, x: Array) -> float:
-        return float(0.5 * np.mean(np.sum(CURVATURES * (x - a[i]) ** 2, axis=-1)))
-
-    def gradient(i: int, x: Array, samples: Any) -> Array:
-        mean = a[i].mean(axis=0) if samples is None else a[i, samples].mean(axis=0)
-        return np.asarray(CURVATURES * (x - mean))
-
-    losses = fpdfp.losses.Custom(
-        value, gradient, n_clients=CLIENTS, shape=FEATURES, lipschitz=float(CURVATURES.max()),
-        strong_convexity=float(CURVATURES.min()), sizes=[SAMPLES] * CLIENTS,
-    )  # fmt: skip
-    differences = Difference(FEATURES)
-    linop: LinOp = differences if full_row_rank else VStack([differences, Identity(FEATURES)])
-    return fpdfp.Problem(losses, penalty or fpdfp.penalties.L1(WEIGHT), linop, check=penalty is None)
+    """Return the problem, with another penalty if one is given."""
+    right = build_quadratics(full_row_rank).problem
+    return right if penalty is None else fpdfp.Problem(right.losses, penalty, right.linop, check=False)
 
 
 class Constants(NamedTuple):
@@ -84,7 +76,7 @@ class Constants(NamedTuple):
     @property
     def drawn(self) -> float:
         """4(1 + q)(N − n)/(n(N − 1)), the factor of drawing n of N clients."""
-        return 4 * (1 + self.q) * (CLIENTS - PER_ROUND) / (PER_ROUND * (CLIENTS - 1))
+        return float(4 * (1 + self.q) * (CLIENTS - PER_ROUND) / (PER_ROUND * (CLIENTS - 1)))
 
     @property
     def growth(self) -> float:
@@ -111,7 +103,8 @@ class Constants(NamedTuple):
 
 def constants(full_row_rank: bool, noisy: bool) -> Constants:
     """Return the constants of a setting."""
-    a, model = centres(), problem(full_row_rank).model
+    built = build_quadratics(full_row_rank)
+    a, model = built.centres, built.problem.model
     within = CURVATURES * (a - a.mean(axis=1, keepdims=True))
     between = CURVATURES * (a.mean(axis=1) - a.mean(axis=(0, 1)))
     (m,) = model.dual_shape
@@ -170,6 +163,9 @@ def measure(
     """
     best = fpdfp.reference_solution(problem(full_row_rank), tol=1e-13)
     given = problem(full_row_rank, penalty)
+    exact = {} if noisy else {"compressor": {"kind": "none"}, "run.clients_per_round": CLIENTS}
+    run = {"method.step": made.plain(schedule), "run.rounds": rounds, "run.evaluate_every": rounds}
+    options = solve_options(declare("theory", {"operator.stacked": not full_row_rank, **run, **exact}))
     distances = np.empty((2, seeds, rounds + 1))
     distances[0, :, 0], distances[1, :, 0] = np.sum(best.x**2), np.sum(best.v**2)
     for seed in range(seeds):
@@ -178,17 +174,7 @@ def measure(
             distances[0, seed, run.round] = np.sum((run.x - best.x) ** 2)
             distances[1, seed, run.round] = np.sum((run.v - best.v) ** 2)
 
-        fpdfp.solve(
-            given,
-            fpdfp.FPDFP(step=schedule, batch_size=BATCH),
-            rounds=rounds,
-            clients_per_round=PER_ROUND if noisy else CLIENTS,
-            compressor=fpdfp.QSGD(LEVELS) if noisy else None,
-            seed=seed,
-            evaluate_every=rounds,
-            callbacks=[record],
-            progress=False,
-        )
+        fpdfp.solve(given, seed=seed, callbacks=[record], progress=False, **options)
         done()
     gammas = np.array([schedule(k) for k in range(rounds + 1)])
     return Measured(distances[0], distances[1], gammas, given.model.largest_lambda)

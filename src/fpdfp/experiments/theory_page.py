@@ -12,6 +12,7 @@ import fpdfp
 from fpdfp import steps
 from fpdfp._typing import Array
 from fpdfp.declarative import pool
+from fpdfp.errors import ArgumentError
 from fpdfp.experiments import theory
 from fpdfp.experiments.figures import COLOURS, SETTINGS, figure_of, finish, save
 from fpdfp.experiments.page import fill, rows
@@ -49,7 +50,9 @@ def reproduce(output: Path, *, rounds: int = theory.ROUNDS, seeds: int = theory.
     from rich.console import Console
 
     if rounds < LEAST:
-        raise ValueError(f"rounds must be at least {LEAST}, for a slope and for what Theorem 2 says, got {rounds}")
+        raise ArgumentError(
+            "rounds", f"must be at least {LEAST}, for a slope and for what Theorem 2 says, got {rounds}"
+        )
     output.mkdir(parents=True, exist_ok=True)
     found: dict[int, list[Measured]] = {}
     with pool.bar() as bar:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fpdfp.engines import files
+from fpdfp.engines import files, spec
+from fpdfp.engines.job import Job
 from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.portable import job_of, request_of
 from fpdfp.engines.site import Site
 from fpdfp.errors import MessageError
 from fpdfp.flower import outbox
@@ -87,7 +87,7 @@ def respond(parcel: bytes, config: Config, load: Callable[[str, Config], Losses]
         run, sequence = envelope.run, envelope.sequence
         folder = Path(str(config.get("state", Path.home() / ".fpdfp" / site)))
         with _alone(folder):
-            contents = _answer(envelope, site, folder, lambda: _loaded(load, site, config))
+            contents = _answer(envelope, site, folder, lambda: _load(load, site, config))
     except OlderError as error:
         log.warning("a request is refused: %s", error)
         contents = {"error": str(error), "sequence": error.sequence}
@@ -110,7 +110,7 @@ def respond(parcel: bytes, config: Config, load: Callable[[str, Config], Losses]
     return reply
 
 
-def _loaded(load: Callable[[str, Config], Losses], site: str, config: Config) -> Losses:
+def _load(load: Callable[[str, Config], Losses], site: str, config: Config) -> Losses:
     """Return the site's losses; whatever goes wrong in there is none of the server's business."""
     try:
         return load(site, config)
@@ -132,9 +132,9 @@ def _answer(envelope: Envelope, name: str, folder: Path, load: Callable[[], Loss
         raise MessageError("what clients remember of their data does not leave this site")
     site = Site(load())
     if saved is not None:
-        site.restore(job_of(saved["job"]), saved["site"])
+        site.restore(spec.load(saved["job"], Job), saved["site"])
     job = envelope.contents.get("job", None if saved is None else saved["job"])
-    reply = site.handle(request_of(envelope.contents))
+    reply = site.handle(spec.load(envelope.contents))
     if site.job is not None:
         state = {"run": envelope.run, "sequence": envelope.sequence, "job": job, "site": site.export()}
         files.write_sealed(kept, pack(state))

@@ -25,7 +25,7 @@ from typing import NamedTuple, Self, TypeVar
 from fpdfp import _checks
 from fpdfp.flower import certificates
 from fpdfp.flower.control import Control, NodeStatus, RunStatus
-from fpdfp.flower.processes import Child, Found, kill_marked, marked
+from fpdfp.flower.processes import Child, Found, find_marked, kill_marked
 
 Value = str | int | float | bool
 T = TypeVar("T")
@@ -408,7 +408,7 @@ class Federation:
 
     def processes(self) -> list[Found]:
         """All processes of the federation."""
-        return marked(MARK, self._id)
+        return find_marked(MARK, self._id)
 
     def wait_for(self, what: Callable[[], T], timeout: float = 60.0, *, pause: float = 0.05) -> T:
         """Wait until a function returns something true, and return that."""

@@ -42,7 +42,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a call on, or refuse it."""
-        if scope["type"] == "lifespan" or allowed(scope["path"], scope.get("client"), scope.get("headers", ())):
+        if scope["type"] == "lifespan" or is_allowed(scope["path"], scope.get("client"), scope.get("headers", ())):
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
             await send({"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"text/plain")]})
@@ -51,14 +51,16 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
 
 
-def allowed(path: str, client: tuple[str, int] | None, headers: Iterable[tuple[bytes, bytes]] = ()) -> bool:
+def is_allowed(path: str, client: tuple[str, int] | None, headers: Iterable[tuple[bytes, bytes]] = ()) -> bool:
     """Whether a call may be made: from this machine any, from another one or through a proxy only the sites'.
 
-    >>> allowed("/v1/control/start-run", ("127.0.0.1", 4711)), allowed("/v1/control/start-run", ("192.0.2.7", 4711))
-    (True, False)
-    >>> allowed("/v1/fleet/pull-messages", ("192.0.2.7", 4711))
+    >>> is_allowed("/v1/control/start-run", ("127.0.0.1", 4711))
     True
-    >>> allowed("/v1/control/start-run", ("127.0.0.1", 4711), [(b"x-forwarded-for", b"127.0.0.1")])
+    >>> is_allowed("/v1/control/start-run", ("192.0.2.7", 4711))
+    False
+    >>> is_allowed("/v1/fleet/pull-messages", ("192.0.2.7", 4711))
+    True
+    >>> is_allowed("/v1/control/start-run", ("127.0.0.1", 4711), [(b"x-forwarded-for", b"127.0.0.1")])
     False
     """
     if path.startswith(OPEN) and path not in CLOSED:

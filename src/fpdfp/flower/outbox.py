@@ -109,7 +109,7 @@ def _part(name: str, value: Any) -> Iterator[str]:
         for number, one in enumerate(value):
             yield from _part(f"{name}[{number}]", one)
     elif isinstance(value, np.ndarray):
-        yield f"  {name}: {value.dtype} of shape {value.shape}: {_shown(value)}"
+        yield f"  {name}: {value.dtype} of shape {value.shape}: {_show(value)}"
     elif isinstance(value, bytes):
         yield f"  {name}: {len(value)} bytes, {_message(value)}"
     else:
@@ -122,10 +122,10 @@ def _message(data: bytes) -> str:
         array = decode(data)
     except MessageError:
         return data.hex() if len(data) <= 16 else f"{data[:16].hex()}…"
-    return f"which stand for {array.dtype} of shape {array.shape}: {_shown(array)}"
+    return f"which stand for {array.dtype} of shape {array.shape}: {_show(array)}"
 
 
-def _shown(array: Any) -> str:
+def _show(array: Any) -> str:
     return np.array2string(array, threshold=8, edgeitems=3, precision=6).replace("\n", "")
 
 

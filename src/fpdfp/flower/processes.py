@@ -94,7 +94,7 @@ class Child:
 
     def family(self) -> list[Found]:
         """The process and all that descend from it, as far as they run now."""
-        return marked(*self.mark)
+        return find_marked(*self.mark)
 
     def kill(self, *, family: bool = True) -> None:
         """End the process with SIGKILL, as a power cut would: with its descendants, or alone."""
@@ -125,7 +125,7 @@ class Child:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
 
-def marked(variable: str, value: str) -> list[Found]:
+def find_marked(variable: str, value: str) -> list[Found]:
     """The running processes whose environment began with the variable at that value, by id."""
     wanted = f"{variable}={value}".encode()
     found = []
@@ -146,7 +146,7 @@ def marked(variable: str, value: str) -> list[Found]:
 def kill_marked(variable: str, value: str, patience: float = 5.0) -> None:
     """Kill every process that is marked so, and those that they start meanwhile, until there are none."""
     deadline = time.monotonic() + patience
-    while found := marked(variable, value):
+    while found := find_marked(variable, value):
         for process in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)

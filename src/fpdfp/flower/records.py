@@ -47,7 +47,7 @@ def open_envelope(parcel: bytes) -> Envelope:
     tree = unpack(parcel)
     kinds = {"run": str, "sequence": int, "site": str, "contents": dict}
     if not isinstance(tree, dict) or any(type(tree.get(name)) is not kind for name, kind in kinds.items()):
-        raise MessageError("a message is no envelope of fpdfp")
+        raise MessageError("a message is not an envelope of fpdfp")
     return Envelope(**{name: tree[name] for name in kinds})
 
 
@@ -65,7 +65,7 @@ def from_record(content: RecordDict, limit: int) -> bytes:
         raise MessageError("a message does not hold one parcel")
     array = content.array_records[NAME][NAME]
     if array.stype != KIND:
-        raise MessageError("a message holds an array that is no parcel")
+        raise MessageError("a message holds an array that is not a parcel")
     if len(array.data) > limit:
         raise MessageError(f"a message of {len(array.data)} bytes is longer than any that was asked for ({limit})")
     return bytes(array.data)

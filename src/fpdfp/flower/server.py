@@ -18,10 +18,10 @@ from fpdfp import _checks
 from fpdfp._progress import format_duration
 from fpdfp._units import format_bits
 from fpdfp.engines.job import Job
-from fpdfp.engines.local import Run
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.result import Result
+from fpdfp.engines.run import Run
 from fpdfp.engines.solve import run as solve
 from fpdfp.engines.transport import Tree
 from fpdfp.errors import AbsentError, MessageError
@@ -123,7 +123,7 @@ class FlowerEngine(RemoteEngine):
             sites.append((site, self._sequence))
         sent = dict(zip(self._grid.push_messages(messages), sites, strict=True)) if messages else {}
         for found, (site, sequence) in self._pull(sent, until):
-            replies[site] = found if isinstance(found, Exception) else self._opened(found, site, sequence)
+            replies[site] = found if isinstance(found, Exception) else self._open(found, site, sequence)
         return replies
 
     def _pull(self, sent: dict[str, tuple[int, int]], until: float) -> list[tuple[Any, tuple[int, int]]]:
@@ -142,7 +142,7 @@ class FlowerEngine(RemoteEngine):
             time.sleep(PAUSE)
         return arrived
 
-    def _opened(self, content: Any, site: int, sequence: int) -> Any:
+    def _open(self, content: Any, site: int, sequence: int) -> Any:
         """Return a site's reply, or why it is none."""
         try:
             parcel = from_record(content, self.longest)
@@ -150,12 +150,12 @@ class FlowerEngine(RemoteEngine):
             envelope = open_envelope(parcel)
             if (envelope.run, envelope.sequence, envelope.site) != (self.run_id, sequence, self._sites[site]):
                 raise MessageError(
-                    f"it is from {quoted(envelope.site)} about request {envelope.sequence} of run "
-                    f"{quoted(envelope.run)}, not about request {sequence} of run {self.run_id}"
+                    f"it is from {quote(envelope.site)} about request {envelope.sequence} of run "
+                    f"{quote(envelope.run)}, not about request {sequence} of run {self.run_id}"
                 )
             if "error" in envelope.contents:
                 self._catch_up(envelope.contents.get("sequence"))
-                raise MessageError(quoted(envelope.contents["error"]))
+                raise MessageError(quote(envelope.contents["error"]))
             return envelope.contents
         except MessageError as error:
             return error
@@ -194,7 +194,7 @@ class FlowerEngine(RemoteEngine):
         return self._nodes
 
 
-def quoted(text: Any) -> str:
+def quote(text: Any) -> str:
     """Return what a site says as it can stand in a log: one short line."""
     return ascii(str(text)[:200])
 

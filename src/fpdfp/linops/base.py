@@ -10,6 +10,7 @@ import numpy as np
 
 from fpdfp._rounding import round_up
 from fpdfp._typing import Array, Shape
+from fpdfp.errors import ArgumentError
 
 
 class LinOp(abc.ABC):
@@ -66,7 +67,7 @@ class LinOp(abc.ABC):
             return None
         if array.shape[1:] == shape:
             return int(array.shape[0])
-        raise ValueError(f"{name} must have shape {shape}, or that with a leading client axis, got {array.shape}")
+        raise ArgumentError(name, f"must have shape {shape}, or that with a leading client axis, got {array.shape}")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.in_shape} → {self.out_shape})"

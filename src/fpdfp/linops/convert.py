@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fpdfp._typing import Shape
+from fpdfp.errors import ArgumentTypeError
 from fpdfp.linops.base import LinOp
 from fpdfp.linops.matrix import Matrix
 from fpdfp.linops.wrapped import Wrapped
@@ -28,9 +29,9 @@ def aslinop(value: Any, *, name: str = "linop", in_shape: Shape | None = None) -
         value, list | tuple
     ):
         return Matrix(value, name=name)
-    raise TypeError(
-        f"{name} must be an array, a sparse matrix, a SciPy LinearOperator or an fpdfp.linops map, "
-        f"got {type(value).__name__}"
+    raise ArgumentTypeError(
+        name,
+        f"must be an array, a sparse matrix, a SciPy LinearOperator or an fpdfp.linops map, got {type(value).__name__}",
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array
+from fpdfp.errors import ArgumentError
 from fpdfp.linops.base import LinOp
 
 
@@ -38,7 +39,7 @@ class Matrix(LinOp):
             self.sparse = False
             self.matrix = _checks.float_array(name, matrix)
         if self.matrix.ndim != 2 or 0 in self.matrix.shape:
-            raise ValueError(f"{name} must be a matrix with rows and columns, got shape {self.matrix.shape}")
+            raise ArgumentError(name, f"must be a matrix with rows and columns, got shape {self.matrix.shape}")
         rows, columns = self.matrix.shape
         self.in_shape, self.out_shape = (columns,), (rows,)
 

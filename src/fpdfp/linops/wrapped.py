@@ -8,6 +8,7 @@ import numpy as np
 
 from fpdfp._array import namespace
 from fpdfp._typing import Array, Shape
+from fpdfp.errors import ArgumentError
 from fpdfp.linops.base import LinOp
 
 
@@ -39,7 +40,7 @@ class Wrapped(LinOp):
         self.out_shape = (rows,) if out_shape is None else tuple(out_shape)
         for name, shape, size in (("in_shape", self.in_shape, columns), ("out_shape", self.out_shape, rows)):
             if int(np.prod(shape)) != size:
-                raise ValueError(f"{name} must have {size} entries, which is the operator's size, got {shape}")
+                raise ArgumentError(name, f"must have {size} entries, which is the operator's size, got {shape}")
 
     def apply(self, x: Array) -> Array:
         return self._each(self.operator.matvec, x, self.in_shape, self.out_shape, "x")

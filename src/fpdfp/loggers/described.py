@@ -28,11 +28,11 @@ def parameters(run: Run, rounds: int) -> dict[str, str | int | float]:
         "method": type(run.method).__name__,
     }
     # What was chosen takes the place of "auto".
-    fields = {**_shown(run.method), **_shown(algorithm)}
+    fields = {**_show(run.method), **_show(algorithm)}
     return found | {f"method.{name}": _plain(value) for name, value in fields.items() if name != "method"}
 
 
-def _shown(value: Any) -> dict[str, Any]:
+def _show(value: Any) -> dict[str, Any]:
     """Return the fields of a dataclass that its text shows."""
     return {one.name: getattr(value, one.name) for one in dataclasses.fields(value) if one.repr}
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
+from fpdfp.errors import ArgumentError
 
 
 class Rows(NamedTuple):
@@ -30,7 +31,7 @@ def collect(X: Any, y: Any, clients: Any, n_clients: int | None) -> Rows:
     X = _matrix("X", X)
     y = _checks.float_array("y", y, dtype=X.dtype)
     if y.ndim != 1:
-        raise ValueError(f"y must be one-dimensional, got shape {y.shape}")
+        raise ArgumentError("y", f"must be one-dimensional, got shape {y.shape}")
     if len(y) != X.shape[0]:
         raise ValueError(f"X and y must have the same length, got {X.shape[0]} rows and {len(y)} entries")
     codes, names = _client_numbers(clients, len(y), n_clients)
@@ -58,11 +59,11 @@ def stack(parts: Sequence[Any], targets: Sequence[Any]) -> tuple[Any, Array, Int
     vectors = [_checks.float_array(f"y of client {i}", target) for i, target in enumerate(targets)]
     for i, (matrix, vector) in enumerate(zip(matrices, vectors, strict=True)):
         if matrix.shape[1] != matrices[0].shape[1]:
-            raise ValueError(
-                f"X of client {i} has {matrix.shape[1]} columns but that of client 0 has {matrices[0].shape[1]}"
+            raise ArgumentError(
+                "X", f"of client {i} has {matrix.shape[1]} columns but that of client 0 has {matrices[0].shape[1]}"
             )
         if vector.shape != (matrix.shape[0],):
-            raise ValueError(f"y of client {i} must have shape ({matrix.shape[0]},), got {vector.shape}")
+            raise ArgumentError("y", f"of client {i} must have shape ({matrix.shape[0]},), got {vector.shape}")
     owner = np.repeat(np.arange(len(matrices)), [matrix.shape[0] for matrix in matrices])
     if all(isinstance(matrix, np.ndarray) for matrix in matrices):
         return np.concatenate(matrices), np.concatenate(vectors), owner
@@ -76,7 +77,7 @@ def _matrix(name: str, value: Any) -> Any:
     if not hasattr(value, "tocsr"):
         array = _checks.float_array(name, value)
         if array.ndim != 2:
-            raise ValueError(f"{name} must be two-dimensional (rows, features), got shape {array.shape}")
+            raise ArgumentError(name, f"must be two-dimensional (rows, features), got shape {array.shape}")
         _nonempty(name, array.shape)
         return array
     import scipy.sparse
@@ -95,14 +96,14 @@ def _matrix(name: str, value: Any) -> Any:
 
 def _nonempty(name: str, shape: tuple[int, ...]) -> None:
     if 0 in shape:
-        raise ValueError(f"{name} must have at least one row and one column, got shape {shape}")
+        raise ArgumentError(name, f"must have at least one row and one column, got shape {shape}")
 
 
 def _client_numbers(clients: Any, n_rows: int, n_clients: int | None) -> tuple[IntArray, Array]:
     """Return the client number of every row, and the clients' names in order."""
     if clients is None:
         if n_clients not in (None, 1):
-            raise ValueError("n_clients needs clients: which client holds each row")
+            raise ArgumentError("n_clients", "needs clients: which client holds each row")
         return np.zeros(n_rows, dtype=np.int64), np.array([0])
     labels = _checks.host_array("clients", clients)
     if labels.shape != (n_rows,):

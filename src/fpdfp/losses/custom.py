@@ -10,6 +10,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import read_only
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.errors import ArgumentTypeError
 from fpdfp.linops.identity import check_shape
 from fpdfp.losses.base import Losses
 from fpdfp.rng import Draws, Purpose, table_size
@@ -71,7 +72,7 @@ class Custom(Losses):
     ) -> None:
         for name, function in (("value", value), ("gradient", gradient)):
             if not callable(function):
-                raise TypeError(f"{name} must be a function, got {type(function).__name__}")
+                raise ArgumentTypeError(name, f"must be a function, got {type(function).__name__}")
         count = _checks.integer("n_clients", n_clients, at_least=1)
         self.shape = check_shape(shape)
         self.dtype = np.dtype(dtype)

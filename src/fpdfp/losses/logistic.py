@@ -8,6 +8,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array
+from fpdfp.errors import ArgumentError
 from fpdfp.losses._duals import kullback_leibler
 from fpdfp.losses._single import SingleForm
 
@@ -55,9 +56,9 @@ class Logistic(SingleForm):
         found = np.unique(labels)
         if not (np.isin(found, (-1.0, 1.0)).all() or np.isin(found, (0.0, 1.0)).all()):
             shown = ", ".join(f"{value:g}" for value in found[:6]) + (", …" if found.size > 6 else "")
-            raise ValueError(f"y must hold labels in {{-1, 1}} or in {{0, 1}}, got {shown}")
+            raise ArgumentError("y", f"must hold labels in {{-1, 1}} or in {{0, 1}}, got {shown}")
         if found.size < 2:
-            raise ValueError(f"y must hold both classes, but every label is {found[0]:g}")
+            raise ArgumentError("y", f"must hold both classes, but every label is {found[0]:g}")
         return np.where(labels > 0, 1.0, -1.0)
 
     def _phi(self, z: Array, y: Array) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
+from fpdfp.errors import ArgumentError
 from fpdfp.linops import Compose, LinOp, aslinop
 from fpdfp.linops.norm import squared_norm_bound
 from fpdfp.losses.base import Losses
@@ -114,7 +115,7 @@ class OperatorLeastSquares(Losses):
         self, x: Array, clients: IntArray, batch_size: int | None = None, draws: Draws | None = None
     ) -> Array:
         if batch_size is not None:
-            raise ValueError("batch_size must be None: an operator cannot be applied to a part of its samples")
+            raise ArgumentError("batch_size", "must be None: an operator cannot be applied to a part of its samples")
         self.check(x, clients)
         out = np.empty((len(clients), *self.shape), dtype=self.dtype)
         shared = np.ndim(x) == len(self.shape)

@@ -9,6 +9,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array
+from fpdfp.errors import ArgumentError
 from fpdfp.losses._duals import kullback_leibler
 from fpdfp.losses._linear import DENSE_HESSIAN, LinearModel
 
@@ -145,19 +146,21 @@ def _count_classes(labels: Array, n_classes: int | None) -> int:
     found = np.unique(labels)
     odd = found[(found < 0) | (found != np.floor(found))]
     if odd.size:
-        raise ValueError(f"y must hold classes, whole numbers from 0 on, got {odd[0]:g}")
+        raise ArgumentError("y", f"must hold classes, whole numbers from 0 on, got {odd[0]:g}")
     if n_classes is not None:
         count = _checks.integer("n_classes", n_classes, at_least=2)
         if found[-1] >= count:
-            raise ValueError(f"y must hold classes from 0 to {count - 1} when n_classes={count}, got {found[-1]:g}")
+            raise ArgumentError(
+                "y", f"must hold classes from 0 to {count - 1} when n_classes={count}, got {found[-1]:g}"
+            )
         return count
     if found.size < 2:
-        raise ValueError(
-            f"y must hold at least two classes, but every label is {found[0]:g}; give n_classes if there are more"
+        raise ArgumentError(
+            "y", f"must hold at least two classes, but every label is {found[0]:g}; give n_classes if there are more"
         )
     if found[-1] >= found.size:
         missing = int(np.flatnonzero(found != np.arange(found.size))[0])
-        raise ValueError(
-            f"y has no row of class {missing}; give n_classes if there is such a class, or renumber the classes"
+        raise ArgumentError(
+            "y", f"has no row of class {missing}; give n_classes if there is such a class, or renumber the classes"
         )
     return int(found.size)

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from fpdfp._typing import Array
-from fpdfp.methods._parameters import check_hyper_parameters, largest_local_step
+from fpdfp.methods._parameters import largest_local_step
 from fpdfp.methods.base import Algorithm, Facts, Method, Update, Work
 from fpdfp.methods.inner import InnerSolve, check_inner
 from fpdfp.methods.traits import Solves
@@ -80,7 +80,7 @@ class ProximalMethod(Method):
     server_step: float = 1.0
 
     def __post_init__(self) -> None:
-        check_hyper_parameters(self)
+        super().__post_init__()
         check_inner(self.inner)
 
     @property
@@ -107,6 +107,10 @@ class ProximalAlgorithm(Algorithm):
     @property
     def has_inner_solve(self) -> bool:
         return self.inner is not None
+
+    @property
+    def client_steps(self) -> int:
+        return super().client_steps * (1 if self.inner is None else self.inner.max_steps)
 
     def dual_points(self, rows: int) -> Array:
         """Return dual points for inner solves to start from; empty ones where there are none."""

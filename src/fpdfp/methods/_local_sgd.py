@@ -5,7 +5,7 @@ from __future__ import annotations
 from fpdfp import steps
 from fpdfp._typing import Array
 from fpdfp.methods._forms import PrimalAlgorithm
-from fpdfp.methods._parameters import check_hyper_parameters, gradients_are_noisy, is_noisy, largest_local_step
+from fpdfp.methods._parameters import gradients_are_noisy, is_noisy, largest_local_step
 from fpdfp.methods._smooth import SmoothAlgorithm, SmoothMethod
 from fpdfp.methods.base import Facts
 from fpdfp.problem import LocalLosses
@@ -16,9 +16,6 @@ class LocalSGD(SmoothMethod):
     """A method whose clients take τ steps of stochastic gradient descent on their own."""
 
     averaging: str
-
-    def __post_init__(self) -> None:
-        check_hyper_parameters(self)
 
     def smoothness(self, constants: steps.Constants) -> float:
         """The largest smoothness of what a client minimises."""

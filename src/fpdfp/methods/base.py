@@ -8,7 +8,9 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from fpdfp._typing import Array, Shape
+from fpdfp.errors import ArgumentError
 from fpdfp.linops import LinOp
+from fpdfp.methods._parameters import check_hyper_parameters
 from fpdfp.methods.traits import Solves, Traits
 from fpdfp.penalties.zero import Zero
 from fpdfp.problem import LocalLosses, Model
@@ -83,6 +85,9 @@ class Method(abc.ABC):
     #: μ as the user gave it; None where it was not given, or cannot be.
     strong_convexity: float | None = None
 
+    def __post_init__(self) -> None:
+        check_hyper_parameters(self, constant_step=self.traits.constant_step)
+
     @property
     def solves(self) -> Solves:
         """The objectives that this method minimises with its hyper-parameters as they are."""
@@ -94,14 +99,15 @@ class Method(abc.ABC):
         if isinstance(model.penalty, Zero):
             return
         if self.solves == "f":
-            raise ValueError(f"penalty must be Zero() for {name}, which minimises f alone, got {model.penalty!r}")
+            raise ArgumentError("penalty", f"must be Zero() for {name}, which minimises f alone, got {model.penalty!r}")
         if self.solves == "f + g" and not model.linop.is_identity:
             other = (
                 f"{name}(inner=fpdfp.InnerSolve()) computes it by dual steps; " if self.traits.with_inner_solve else ""
             )
-            raise ValueError(
-                f"linop must be the identity for {name}, which needs the prox of g∘B, got {model.linop!r}; {other}"
-                "FPDFP takes any B"
+            raise ArgumentError(
+                "linop",
+                f"must be the identity for {name}, which needs the prox of g∘B, got {model.linop!r}; {other}"
+                "FPDFP takes any B",
             )
 
     def reply_shapes(self, model: Model) -> dict[str, Shape]:
@@ -188,6 +194,11 @@ class Algorithm(abc.ABC):
     def factor(self) -> LinOp | None:
         """S, where clients send Sᵀ times a gradient; None where they send gradients as they are."""
         return None
+
+    @property
+    def client_steps(self) -> int:
+        """The most steps that a client takes in a round."""
+        return getattr(self, "local_steps", self.method.local_steps) or 1
 
     @property
     def summary(self) -> str:

@@ -9,9 +9,10 @@ import numpy as np
 
 from fpdfp import steps
 from fpdfp._typing import Array
+from fpdfp.errors import ArgumentTypeError
 from fpdfp.methods._forms import Primal, PrimalDual
 from fpdfp.methods._local_solve import constant_momentum
-from fpdfp.methods._parameters import check_hyper_parameters, choose_within
+from fpdfp.methods._parameters import choose_within
 from fpdfp.methods.base import Algorithm, Facts, Method, Update, Work
 from fpdfp.methods.inner import InnerSolve, check_inner
 from fpdfp.methods.traits import Traits
@@ -72,13 +73,13 @@ class ChambollePock(Method):
         title="primal-dual splitting with the prox of f",
         solves="f + g∘B",
         sends=("x",),
-        uplink="d",
         partial_participation=False,
         compression=False,
         mini_batches=False,
         needs_one_client=True,
         strong_convexity="not needed",
         proved="convergence for γσ‖B‖² ≤ 1, any γ",
+        constant_step=True,
         reference="Chambolle and Pock 2011",
     )
     batch_size: ClassVar[None] = None  # type: ignore[misc]
@@ -88,9 +89,9 @@ class ChambollePock(Method):
     inner: InnerSolve = PROX_OF_F
 
     def __post_init__(self) -> None:
-        check_hyper_parameters(self, constant_step=True)
+        super().__post_init__()
         if self.inner is None:
-            raise TypeError("inner must be an InnerSolve, got None: the prox of f has no closed form")
+            raise ArgumentTypeError("inner", "must be an InnerSolve, got None: the prox of f has no closed form")
         check_inner(self.inner)
 
     def prepare(self, facts: Facts) -> ChambollePockAlgorithm:
@@ -118,6 +119,10 @@ class ChambollePockAlgorithm(Algorithm):
     @property
     def has_inner_solve(self) -> bool:
         return True
+
+    @property
+    def client_steps(self) -> int:
+        return self.method.inner.max_steps
 
     def init(self, x0: Array) -> PrimalDual:
         return PrimalDual(x0, self.dual_step(self.model.xp.zeros(self.model.dual_shape, dtype=x0.dtype), x0))

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from fpdfp import steps
 from fpdfp.methods._forms import Gradient, GradientAlgorithm, PrimalDual
-from fpdfp.methods._parameters import check_hyper_parameters, choose_within
+from fpdfp.methods._parameters import choose_within
 from fpdfp.methods.base import Facts, Method
 from fpdfp.methods.traits import Traits
 
@@ -52,21 +52,18 @@ class CondatVu(Method):
         title="primal-dual splitting with gradients of f",
         solves="f + g∘B",
         sends=("gradient",),
-        uplink="d",
         partial_participation=False,
         compression=False,
         mini_batches=False,
         strong_convexity="not needed",
         proved="convergence for 1/γ − σ‖B‖² > L/2",
+        constant_step=True,
         reference="Condat 2013; Vũ 2013",
     )
     batch_size: ClassVar[None] = None  # type: ignore[misc]
 
     step: steps.Step = "auto"
     sigma: float | None = None
-
-    def __post_init__(self) -> None:
-        check_hyper_parameters(self, constant_step=True)
 
     def prepare(self, facts: Facts) -> CondatVuAlgorithm:
         smoothness = facts.constants.lipschitz_mean

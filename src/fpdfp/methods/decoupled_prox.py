@@ -11,9 +11,8 @@ from fpdfp import steps
 from fpdfp._array import beside
 from fpdfp._typing import Array
 from fpdfp.methods._forms import ProximalAlgorithm, ProximalMethod
-from fpdfp.methods._parameters import check_hyper_parameters
 from fpdfp.methods.base import Facts, Remembering, Update, Work
-from fpdfp.methods.inner import InnerSolve, check_inner, needs_inner, prox
+from fpdfp.methods.inner import InnerSolve, needs_inner, prox
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
@@ -105,12 +104,12 @@ class FedDecoupledProx(ProximalMethod):
         title="local proximal steps with drift correction, means before the prox",
         solves="f + g",
         sends=("z",),
-        uplink="d",
         partial_participation=False,
         compression=False,
         local_steps=True,
         with_inner_solve="f + g∘B",
         proved="linear for f strongly convex, full gradients and small steps, whatever the clients' differences",
+        constant_step=True,
         reference="Zhang, Hu and Johansson 2024",
         restorable=False,
     )
@@ -120,10 +119,6 @@ class FedDecoupledProx(ProximalMethod):
     batch_size: int | None = None
     server_step: float = 1.0
     inner: InnerSolve | None = None
-
-    def __post_init__(self) -> None:
-        check_hyper_parameters(self, constant_step=True)
-        check_inner(self.inner)
 
     def prepare(self, facts: Facts) -> FedDecoupledProxAlgorithm:
         model, constants, tau, eta = facts.model, facts.constants, self.local_steps, self.server_step

@@ -7,6 +7,7 @@ import math
 from typing import ClassVar
 
 from fpdfp import steps
+from fpdfp.errors import ArgumentError
 from fpdfp.methods.base import Facts
 from fpdfp.methods.shifted import ShiftedAlgorithm, ShiftedPDFP
 from fpdfp.methods.traits import Traits
@@ -73,12 +74,13 @@ class ErrorFeedbackPDFP(ShiftedPDFP):
     def prepare(self, facts: Facts) -> ShiftedAlgorithm:
         omega = facts.constants.omega
         if omega >= 1:
-            raise ValueError(
-                "compressor must have a relative error below 1 for ErrorFeedbackPDFP, as TopK, Sign(random=False) and "
-                f"Half have, got one with the bound {omega:.3g}; ShiftedPDFP takes unbiased ones of any size"
+            raise ArgumentError(
+                "compressor",
+                "must have a relative error below 1 for ErrorFeedbackPDFP, as TopK, Sign(random=False) and "
+                f"Half have, got one with the bound {omega:.3g}; ShiftedPDFP takes unbiased ones of any size",
             )
         if self.shift_step not in (None, 1.0):
-            raise ValueError(f"shift_step must be 1 for ErrorFeedbackPDFP, got {self.shift_step:g}")
+            raise ArgumentError("shift_step", f"must be 1 for ErrorFeedbackPDFP, got {self.shift_step:g}")
         return super().prepare(facts)
 
     def noisy_smoothness(self, constants: steps.Constants) -> float:

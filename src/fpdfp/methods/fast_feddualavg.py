@@ -11,11 +11,12 @@ import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._typing import Array
+from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.methods._forms import ProximalAlgorithm, ProximalMethod
-from fpdfp.methods._parameters import check_hyper_parameters, local_schedule
+from fpdfp.methods._parameters import local_schedule
 from fpdfp.methods.base import Facts, Update, Work
 from fpdfp.methods.feddualavg import FedDualAvgReply
-from fpdfp.methods.inner import InnerSolve, Solved, check_inner, needs_inner, prox
+from fpdfp.methods.inner import InnerSolve, Solved, needs_inner, prox
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
@@ -101,11 +102,11 @@ class FastFedDualAvg(ProximalMethod):
         title="local dual averaging with curvature, in stages",
         solves="f + g",
         sends=("z",),
-        uplink="d",
         local_steps=True,
         strong_convexity="needed",
         with_inner_solve="f + g∘B",
         proved="O(1/k) for f strongly convex, one stage, everyone, uncompressed",
+        constant_step=True,
         reference="Bao, Crawshaw, Luo and Liu 2022",
     )
 
@@ -117,22 +118,21 @@ class FastFedDualAvg(ProximalMethod):
     inner: InnerSolve | None = None
 
     def __post_init__(self) -> None:
-        check_hyper_parameters(self, constant_step=True)
-        check_inner(self.inner)
+        super().__post_init__()
         if not isinstance(self.restarts, tuple | list):
-            raise TypeError(f"restarts must be a tuple of rounds, got {type(self.restarts).__name__}")
+            raise ArgumentTypeError("restarts", f"must be a tuple of rounds, got {type(self.restarts).__name__}")
         restarts = tuple(_checks.integer("restarts: a round", round_, at_least=1) for round_ in self.restarts)
         if any(later <= earlier for earlier, later in itertools.pairwise(restarts)):
-            raise ValueError(f"restarts must be ascending, got {restarts}")
+            raise ArgumentError("restarts", f"must be ascending, got {restarts}")
         object.__setattr__(self, "restarts", restarts)
 
     def prepare(self, facts: Facts) -> FastFedDualAvgAlgorithm:
         model, constants = facts.model, facts.constants
         mu = constants.strong_convexity if self.strong_convexity is None else self.strong_convexity
         if mu > constants.lipschitz_mean * (1 + 1e-9):
-            raise ValueError(
-                f"strong_convexity must be at most the smoothness L of f, which is at most "
-                f"{constants.lipschitz_mean:.6g}, got {mu:g}"
+            raise ArgumentError(
+                "strong_convexity",
+                f"must be at most the smoothness L of f, which is at most {constants.lipschitz_mean:.6g}, got {mu:g}",
             )
         automatic = local_schedule("auto", self.batch_size, self.local_steps, constants)(0)
         step = steps.resolve_constant(self.step, automatic)

@@ -9,9 +9,10 @@ import numpy as np
 
 from fpdfp import steps
 from fpdfp._typing import Array
+from fpdfp.errors import ArgumentError
 from fpdfp.methods._forms import Primal
 from fpdfp.methods._memory import Summing, start_sums
-from fpdfp.methods._parameters import check_hyper_parameters, largest_local_step
+from fpdfp.methods._parameters import largest_local_step
 from fpdfp.methods._smooth import SmoothAlgorithm, SmoothMethod
 from fpdfp.methods.base import Facts, Update
 from fpdfp.methods.traits import Traits
@@ -92,7 +93,6 @@ class FedADMM(SmoothMethod):
         title="local steps on the augmented Lagrangian, mean of augmented models",
         solves="f",
         sends=("augmented",),
-        uplink="d",
         compression=False,
         local_steps=True,
         strong_convexity="not needed",
@@ -107,9 +107,9 @@ class FedADMM(SmoothMethod):
     penalty: Literal["refuse", "subgradient", "ignore"] = "refuse"
 
     def __post_init__(self) -> None:
-        check_hyper_parameters(self)
+        super().__post_init__()
         if self.rho == 0:
-            raise ValueError("rho must be greater than 0 for FedADMM, got 0; FedAvg has no proximal term")
+            raise ArgumentError("rho", "must be greater than 0 for FedADMM, got 0; FedAvg has no proximal term")
 
     def choose_rho(self, constants: steps.Constants) -> float:
         """Return ρ."""

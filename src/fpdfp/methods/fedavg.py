@@ -72,7 +72,6 @@ class FedAvg(LocalSGD):
         title="local SGD, mean of models",
         solves="f",
         sends=("x",),
-        uplink="d",
         compression=False,
         compressed_form="FedPAQ",
         local_steps=True,

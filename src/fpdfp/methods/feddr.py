@@ -10,12 +10,12 @@ import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._typing import Array
+from fpdfp.errors import ArgumentError
 from fpdfp.methods import _local_solve
 from fpdfp.methods._forms import Primal, ProximalAlgorithm, ProximalMethod
 from fpdfp.methods._memory import Summing, start_sums
-from fpdfp.methods._parameters import check_hyper_parameters
 from fpdfp.methods.base import Facts, Update
-from fpdfp.methods.inner import InnerSolve, check_inner, needs_inner, prox
+from fpdfp.methods.inner import InnerSolve, needs_inner, prox
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
@@ -96,13 +96,13 @@ class FedDR(ProximalMethod):
         title="Douglas–Rachford splitting, local solves, prox on the server",
         solves="f + g",
         sends=("reflected",),
-        uplink="d",
         compression=False,
         mini_batches=False,
         local_steps=True,
         with_inner_solve="f + g∘B",
         strong_convexity="not needed",
         proved="O(1/k) for the gradient mapping, f convex or not, small η, local errors that can be summed",
+        constant_step=True,
         reference="Tran-Dinh et al. 2021",
     )
     batch_size: ClassVar[None] = None  # type: ignore[misc]
@@ -113,11 +113,10 @@ class FedDR(ProximalMethod):
     inner: InnerSolve | None = None
 
     def __post_init__(self) -> None:
-        check_hyper_parameters(self, constant_step=True)
-        check_inner(self.inner)
+        super().__post_init__()
         relaxation = _checks.real("relaxation", self.relaxation, positive=True)
         if relaxation >= 2:
-            raise ValueError(f"relaxation must be above 0 and below 2, got {relaxation:g}")
+            raise ArgumentError("relaxation", f"must be above 0 and below 2, got {relaxation:g}")
         object.__setattr__(self, "relaxation", relaxation)
 
     def prepare(self, facts: Facts) -> FedDRAlgorithm:
@@ -158,6 +157,10 @@ class FedDRAlgorithm(Summing, ProximalAlgorithm):
     local_steps: int
     local_step: float
     n_clients: int
+
+    @property
+    def client_steps(self) -> int:
+        return self.local_steps  # the server alone has an inner solve
 
     def init(self, x0: Array) -> FedDRState:
         return FedDRState(x0, np.zeros_like(x0, dtype=np.float64), self.dual_points(1), np.zeros(2, dtype=np.int64))

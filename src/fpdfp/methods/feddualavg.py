@@ -100,7 +100,6 @@ class FedDualAvg(ProximalMethod):
         title="local dual averaging, mean of dual models",
         solves="f + g",
         sends=("z",),
-        uplink="d",
         local_steps=True,
         strong_convexity="not needed",
         with_inner_solve="f + g∘B",

@@ -97,7 +97,6 @@ class FedMiD(ProximalMethod):
         title="local proximal steps, mean of models",
         solves="f + g",
         sends=("x",),
-        uplink="d",
         local_steps=True,
         with_inner_solve="f + g∘B",
         strong_convexity="not needed",

@@ -66,7 +66,6 @@ class FedPAQ(LocalSGD):
         title="local SGD, mean of compressed differences",
         solves="f",
         sends=("x",),
-        uplink="d",
         local_steps=True,
         proved="O(1/k) for f strongly convex, decreasing steps and clients with identically distributed data",
         reference="Reisizadeh et al. 2020; Algorithm 2",

@@ -9,6 +9,7 @@ import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._typing import Array
+from fpdfp.errors import ArgumentError
 from fpdfp.methods._forms import Change, Primal
 from fpdfp.methods._local_sgd import LocalSGD, LocalSGDAlgorithm
 from fpdfp.methods._parameters import norms
@@ -76,7 +77,6 @@ class FedProx(LocalSGD):
         title="local solves with a proximal term",
         solves="f",
         sends=("x",),
-        uplink="d",
         local_steps=True,
         strong_convexity="not needed",
         proved="decrease in every round for clients of bounded dissimilarity and ρ large enough, uncompressed",
@@ -97,10 +97,12 @@ class FedProx(LocalSGD):
             return
         inexactness = _checks.real("inexactness", self.inexactness)
         if not 0.0 < inexactness < 1.0:
-            raise ValueError(f"inexactness must be above 0 and below 1, got {inexactness:g}")
+            raise ArgumentError("inexactness", f"must be above 0 and below 1, got {inexactness:g}")
         object.__setattr__(self, "inexactness", inexactness)
         if self.batch_size is not None:
-            raise ValueError("inexactness must be None with batch_size: mini-batches do not tell how far a solve is")
+            raise ArgumentError(
+                "inexactness", "must be None with batch_size: mini-batches do not tell how far a solve is"
+            )
 
     def smoothness(self, constants: steps.Constants) -> float:
         return super().smoothness(constants) + self.rho

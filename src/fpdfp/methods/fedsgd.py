@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from fpdfp import steps
 from fpdfp.methods._forms import Gradient, Primal, PrimalAlgorithm
-from fpdfp.methods._parameters import check_hyper_parameters, gradients_are_noisy
+from fpdfp.methods._parameters import gradients_are_noisy
 from fpdfp.methods._smooth import SmoothAlgorithm, SmoothMethod
 from fpdfp.methods.base import Facts, Update
 from fpdfp.methods.traits import Traits
@@ -60,7 +60,6 @@ class FedSGD(SmoothMethod):
         title="gradient descent, one gradient a round",
         solves="f",
         sends=("gradient",),
-        uplink="d",
         proved="linear rate without noise, O(1/k) with noise, for f strongly convex",
         reference="Chen et al. 2016",
     )
@@ -68,9 +67,6 @@ class FedSGD(SmoothMethod):
     step: steps.Step = "auto"
     batch_size: int | None = None
     penalty: Literal["refuse", "subgradient", "ignore"] = "refuse"
-
-    def __post_init__(self) -> None:
-        check_hyper_parameters(self)
 
     def prepare(self, facts: Facts) -> FedSGDAlgorithm:
         noisy = gradients_are_noisy(self.batch_size, facts.constants) or self.uses_subgradients(facts.model)

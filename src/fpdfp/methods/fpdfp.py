@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 from fpdfp import steps
 from fpdfp._typing import Array, Shape
 from fpdfp.methods._forms import PrimalDual
-from fpdfp.methods._parameters import check_hyper_parameters, choose_within, largest_local_step, local_schedule
+from fpdfp.methods._parameters import choose_within, largest_local_step, local_schedule
 from fpdfp.methods.base import Algorithm, Facts, Method, Update
 from fpdfp.methods.fpdfp_identity import IdentityAlgorithm
 from fpdfp.methods.traits import Traits
@@ -95,9 +95,6 @@ class FPDFP(Method):
     batch_size: int | None = None
     lam: float | None = None
     local_steps: int = 1
-
-    def __post_init__(self) -> None:
-        check_hyper_parameters(self)
 
     def sends_dual(self, model: Model) -> bool:
         """Whether Algorithm 4 runs; where B = I and λ = 1 it is Algorithm 5, which has no dual variable."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from fpdfp import steps
 from fpdfp.methods._forms import Change, Primal, PrimalAlgorithm
-from fpdfp.methods._parameters import check_hyper_parameters, largest_local_step, local_schedule
+from fpdfp.methods._parameters import largest_local_step, local_schedule
 from fpdfp.methods.base import Facts, Method, Update
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses
@@ -59,7 +59,6 @@ class FPDFPIdentity(Method):
         title="FPDFP for B = I: proximal gradient steps at the clients",
         solves="f + g",
         sends=("x",),
-        uplink="d",
         local_steps=True,
         proved="for τ = 1 and f strongly convex: O(1/k); nothing for τ > 1",
         reference="Zhu, Liang and Zhang 2024; Algorithm 5",
@@ -68,9 +67,6 @@ class FPDFPIdentity(Method):
     step: steps.Step = "auto"
     batch_size: int | None = None
     local_steps: int = 1
-
-    def __post_init__(self) -> None:
-        check_hyper_parameters(self)
 
     def prepare(self, facts: Facts) -> IdentityAlgorithm:
         schedule = local_schedule(self.step, self.batch_size, self.local_steps, facts.constants)

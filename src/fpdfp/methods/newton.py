@@ -7,10 +7,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fpdfp import _checks, steps
+from fpdfp import steps
 from fpdfp._typing import Array, Shape
+from fpdfp.errors import ArgumentError
 from fpdfp.linops import Compose, LinOp
-from fpdfp.methods._parameters import check_hyper_parameters
 from fpdfp.methods.base import Algorithm, Facts, Method, Remembering, Update, Work
 from fpdfp.methods.inner import InnerSolve, needs_inner, prox
 from fpdfp.methods.traits import Traits
@@ -138,6 +138,7 @@ class NewtonPDFP(Method):
         needs_hessians=True,
         restorable=False,
         proved="near the solution, for g = 0: linear whatever the condition number, superlinear in the mean",
+        constant_step=True,
         reference="Safaryan et al. 2022",
     )
     batch_size: ClassVar[None] = None  # type: ignore[misc]
@@ -146,17 +147,11 @@ class NewtonPDFP(Method):
     hessian_step: float | None = None
     step: steps.Step = dataclasses.field(default=1.0, repr=False, kw_only=True)
 
-    def __post_init__(self) -> None:
-        check_hyper_parameters(self, constant_step=True)
-        object.__setattr__(self, "dual_steps", _checks.integer("dual_steps", self.dual_steps, at_least=1))
-        if self.hessian_step is not None:
-            object.__setattr__(self, "hessian_step", _checks.share("hessian_step", self.hessian_step))
-
     def agree(self, clients: Clients) -> NewtonAgreement:
         sums, count = clients.add_up(NewtonExchange())
         triangle, slope = sums.triangle / count, sums.slope / count
         whitening = whitening_of(triangle, clients.model.shape)
-        hessian = lower(whitened(whitening, full(triangle)))
+        hessian = lower(whiten(whitening, full(triangle)))
         return NewtonAgreement(whitening, "", hessian, whitening.factor.adjoint(slope))
 
     def prepare(self, facts: Facts) -> NewtonAlgorithm:
@@ -250,8 +245,8 @@ class NewtonAlgorithm(Algorithm, Remembering):
         x = self.factor.apply(u).astype(dtype, copy=False)
         hessians = local.hessians(x)
         if hessians is None:
-            raise ValueError("losses must have known Hessians for NewtonPDFP")
-        differences = lower(np.stack([whitened(self.whitening, one) for one in hessians])) - memory.hessian
+            raise ArgumentError("losses", "must have known Hessians for NewtonPDFP")
+        differences = lower(np.stack([whiten(self.whitening, one) for one in hessians])) - memory.hessian
         slopes = self.factor.adjoint(local.gradients(x).astype(np.float64))
         linear = slopes - times(memory.hessian, u) - memory.linear
         points = np.repeat(u[None], len(local.clients), axis=0)
@@ -266,7 +261,7 @@ class NewtonAlgorithm(Algorithm, Remembering):
             return memory
         triangles, slopes = starting_model(self.model, local._replace(clients=local.clients[new]))
         hessian, linear = memory.hessian.copy(), memory.linear.copy()
-        hessian[new] = lower(np.stack([whitened(self.whitening, full(one)) for one in triangles]))
+        hessian[new] = lower(np.stack([whiten(self.whitening, full(one)) for one in triangles]))
         linear[new] = self.factor.adjoint(slopes)
         return NewtonMemory(hessian, linear, memory.point, np.ones_like(memory.known))
 
@@ -327,7 +322,7 @@ def times(triangles: Array, x: Array) -> Array:
     return np.stack([full(triangle) @ x for triangle in triangles])
 
 
-def whitened(whitening: Whitening, matrix: Array) -> Array:
+def whiten(whitening: Whitening, matrix: Array) -> Array:
     """SᵀHS, made symmetric to the last bit."""
     S = whitening.inverse
     product: Array = S.T @ matrix @ S

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from fpdfp import steps
 from fpdfp.methods._forms import Gradient, GradientAlgorithm, PrimalDual
-from fpdfp.methods._parameters import check_hyper_parameters, choose_within
+from fpdfp.methods._parameters import choose_within
 from fpdfp.methods.base import Facts, Method
 from fpdfp.methods.traits import Traits
 
@@ -54,7 +54,6 @@ class PDFP(Method):
         title="primal-dual fixed point method",
         solves="f + g∘B",
         sends=("gradient",),
-        uplink="d",
         partial_participation=False,
         compression=False,
         compressed_form="FPDFP",
@@ -67,9 +66,6 @@ class PDFP(Method):
 
     step: steps.Step = "auto"
     lam: float | None = None
-
-    def __post_init__(self) -> None:
-        check_hyper_parameters(self)
 
     def prepare(self, facts: Facts) -> PDFPAlgorithm:
         schedule = steps.resolve(self.step, facts.constants, noisy=False)

@@ -8,13 +8,13 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fpdfp import _checks, steps
+from fpdfp import steps
 from fpdfp._array import to_host
 from fpdfp._typing import Array
 from fpdfp.methods._forms import Primal
 from fpdfp.methods._local_solve import constant_momentum
 from fpdfp.methods._memory import start_sums
-from fpdfp.methods._parameters import MAX_LOCAL_STEPS, check_hyper_parameters, norms
+from fpdfp.methods._parameters import MAX_LOCAL_STEPS, norms
 from fpdfp.methods.base import Algorithm, Facts, Method, Remembering, Update, Work
 from fpdfp.methods.inner import InnerSolve, needs_inner, prox
 from fpdfp.methods.traits import Traits
@@ -109,11 +109,11 @@ class RandProx(Method):
         title="local steps with control variates, prox on the server",
         solves="f + g∘B",
         sends=("difference",),
-        uplink="d",
         downlink=True,
         mini_batches=False,
         local_steps=True,
         proved="linear for f with a ridge and the exact prox; O(√κ) rounds for everyone, exact messages and the best γ",
+        constant_step=True,
         reference="Condat and Richtárik 2023; Grudzień, Malinovsky and Richtárik 2023",
     )
     batch_size: ClassVar[None] = None  # type: ignore[misc]
@@ -121,10 +121,6 @@ class RandProx(Method):
     step: steps.Step = "auto"
     local_steps: int | None = None
     dual_steps: int = 300
-
-    def __post_init__(self) -> None:
-        check_hyper_parameters(self, constant_step=True)
-        object.__setattr__(self, "dual_steps", _checks.integer("dual_steps", self.dual_steps, at_least=1))
 
     def prepare(self, facts: Facts) -> RandProxAlgorithm:
         model, constants = facts.model, facts.constants

@@ -10,7 +10,7 @@ import numpy as np
 from fpdfp import steps
 from fpdfp._typing import Array
 from fpdfp.methods._memory import Summing, start_sums
-from fpdfp.methods._parameters import check_hyper_parameters, largest_local_step
+from fpdfp.methods._parameters import largest_local_step
 from fpdfp.methods._smooth import SmoothAlgorithm, SmoothMethod
 from fpdfp.methods.base import Facts, Update
 from fpdfp.methods.traits import Traits
@@ -104,9 +104,6 @@ class Scaffold(SmoothMethod):
     batch_size: int | None = None
     server_step: float = 1.0
     penalty: Literal["refuse", "subgradient", "ignore"] = "refuse"
-
-    def __post_init__(self) -> None:
-        check_hyper_parameters(self)
 
     def prepare(self, facts: Facts) -> ScaffoldAlgorithm:
         constants = facts.constants

@@ -6,7 +6,7 @@ import dataclasses
 from typing import ClassVar
 
 from fpdfp import steps
-from fpdfp.methods._parameters import check_hyper_parameters, choose_within
+from fpdfp.methods._parameters import choose_within
 from fpdfp.methods.base import Facts, Method
 from fpdfp.methods.pdfp import PDFPAlgorithm
 from fpdfp.methods.traits import Traits
@@ -57,7 +57,6 @@ class SPDFP(Method):
         title="stochastic primal-dual fixed point method",
         solves="f + g∘B",
         sends=("gradient",),
-        uplink="d",
         partial_participation=False,
         compression=False,
         compressed_form="FPDFP",
@@ -68,9 +67,6 @@ class SPDFP(Method):
     step: steps.Step = "auto"
     batch_size: int | None = None
     lam: float | None = None
-
-    def __post_init__(self) -> None:
-        check_hyper_parameters(self)
 
     def prepare(self, facts: Facts) -> PDFPAlgorithm:
         schedule = steps.resolve(self.step, facts.constants, noisy=self.batch_size is not None)

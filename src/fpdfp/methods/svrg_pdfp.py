@@ -7,10 +7,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fpdfp import _checks, steps
+from fpdfp import steps
 from fpdfp._typing import Array
 from fpdfp.methods._forms import Gradient, Primal
-from fpdfp.methods._parameters import check_hyper_parameters, choose_within
+from fpdfp.methods._parameters import choose_within
 from fpdfp.methods.base import Facts, Method, Remembering, Update
 from fpdfp.methods.pdfp import PDFPAlgorithm
 from fpdfp.methods.traits import Traits
@@ -76,12 +76,12 @@ class SVRGPDFP(Method):
         title="primal-dual fixed point method, variance reduced mini-batches",
         solves="f + g∘B",
         sends=("gradient",),
-        uplink="d",
         partial_participation=False,
         compression=False,
         compressed_form="ShiftedPDFP",
         strong_convexity="not needed",
         proved="O(1/k) for f convex",
+        constant_step=True,
         reference="Zhu and Zhang 2021",
         restorable=False,
     )
@@ -90,10 +90,6 @@ class SVRGPDFP(Method):
     batch_size: int | None = None
     epoch: int = 100
     lam: float | None = None
-
-    def __post_init__(self) -> None:
-        check_hyper_parameters(self, constant_step=True)
-        object.__setattr__(self, "epoch", _checks.integer("epoch", self.epoch, at_least=1))
 
     def prepare(self, facts: Facts) -> SVRGPDFPAlgorithm:
         model, constants = facts.model, facts.constants

@@ -9,7 +9,7 @@ from typing import Literal
 Solves = Literal["f", "f + g", "f + g∘B"]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Traits:
     """A method's declaration, which ``solve`` checks before the first round and the table of methods shows.
 
@@ -40,6 +40,8 @@ class Traits:
         Whether clients may use a random part of their samples.
     local_steps
         Whether clients may take several steps between two rounds.
+    constant_step
+        Whether steps must not change from round to round.
     needs_unbiased
         Whether the theory holds only for compressors whose mean is right: others are refused.
     needs_smooth
@@ -60,7 +62,7 @@ class Traits:
     title: str
     solves: Solves
     sends: tuple[str, ...]
-    uplink: Literal["d", "2d", "d + m", "d(d + 3)/2"]
+    uplink: Literal["d", "2d", "d + m", "d(d + 3)/2"] = "d"
     proved: str
     reference: str
     partial_participation: bool = True
@@ -69,6 +71,7 @@ class Traits:
     downlink: bool = False
     mini_batches: bool = True
     local_steps: bool = False
+    constant_step: bool = False
     needs_unbiased: bool = True
     needs_smooth: bool = True
     needs_hessians: bool = False

@@ -9,6 +9,7 @@ import numpy as np
 
 from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, Shape
+from fpdfp.errors import ArgumentError
 from fpdfp.penalties.base import Penalty
 
 
@@ -44,7 +45,7 @@ class Box(Penalty):
     def bind(self, shape: Shape) -> Box:
         for name, bound in (("lower", self.lower), ("upper", self.upper)):
             if bound.shape not in ((), shape):
-                raise ValueError(f"{name} must be one number or have the shape {shape} of Bx, got {bound.shape}")
+                raise ArgumentError(name, f"must be one number or have the shape {shape} of Bx, got {bound.shape}")
         return self
 
     def value(self, y: Array) -> float:

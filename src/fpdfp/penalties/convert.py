@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fpdfp import _checks
+from fpdfp.errors import ArgumentTypeError
 from fpdfp.penalties.base import Penalty
 from fpdfp.penalties.wrapped import Wrapped
 
@@ -23,7 +24,8 @@ def as_penalty(value: Any, *, name: str = "penalty") -> Penalty:
         return value
     if not isinstance(value, type) and callable(value) and callable(getattr(value, "prox", None)):
         return Wrapped(value)
-    raise TypeError(
-        f"{name} must be one of fpdfp.penalties, or an object with prox(x, tau) and __call__(x) as in PyProximal, "
-        f"got {_checks.kind(value)}"
+    raise ArgumentTypeError(
+        name,
+        f"must be one of fpdfp.penalties, or an object with prox(x, tau) and __call__(x) as in PyProximal, "
+        f"got {_checks.kind(value)}",
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.errors import RunFolderError
-from fpdfp.report.described import number
+from fpdfp.report.describe import number
 from fpdfp.report.quality import slice_psnr, ssim
 from fpdfp.runs import SavedRun
 
@@ -49,7 +49,7 @@ def volumes_of(run: SavedRun) -> Volumes | None:
     return Volumes(image, truth, psnr, similar)
 
 
-def packed(found: Mapping[str, Volumes], limit: int = LIMIT) -> dict[str, Any]:
+def pack(found: Mapping[str, Volumes], limit: int = LIMIT) -> dict[str, Any]:
     """Return the volumes of runs, by their identities, as the page wants them: each array once, in base64."""
     arrays: dict[str, Array] = {}
     runs = []
@@ -60,7 +60,7 @@ def packed(found: Mapping[str, Volumes], limit: int = LIMIT) -> dict[str, Any]:
             names["truth"] = _digest(one.truth)
             arrays[_digest(one.truth)] = one.truth
         runs.append({"run": identity, **names, "psnr": one.psnr, "ssim": one.ssim, "shape": list(one.image.shape)})
-    bits, factor = fitting(sum(array.size for array in arrays.values()), limit)
+    bits, factor = choose_size(sum(array.size for array in arrays.values()), limit)
     return {
         "runs": runs,
         "volumes": {name: _volume(array, bits, factor) for name, array in arrays.items()},
@@ -69,10 +69,10 @@ def packed(found: Mapping[str, Volumes], limit: int = LIMIT) -> dict[str, Any]:
     }
 
 
-def fitting(voxels: int, limit: int) -> tuple[int, int]:
+def choose_size(voxels: int, limit: int) -> tuple[int, int]:
     """Return bits of a voxel and how many voxels a side become one, so that all fit into so many bytes.
 
-    >>> fitting(1_000_000, 20_000_000), fitting(15_000_000, 20_000_000), fitting(30_000_000, 20_000_000)
+    >>> choose_size(1_000_000, 20_000_000), choose_size(15_000_000, 20_000_000), choose_size(30_000_000, 20_000_000)
     ((16, 1), (8, 1), (16, 2))
     """
     if 2 * voxels <= limit:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fpdfp.errors import RunFolderError
-from fpdfp.report.described import described
-from fpdfp.report.pictures import Volumes, packed, volumes_of
+from fpdfp.report.describe import describe
+from fpdfp.report.pictures import Volumes, pack, volumes_of
 from fpdfp.runs import find, load
 from fpdfp.runs.saved import natural
 
@@ -53,7 +53,7 @@ class Reader:
         runs = []
         federations: list[Any] = []
         for folder, identity in folders.items():
-            known = self._changed(self._runs, folder, SMALL, described)
+            known = self._reread(self._runs, folder, SMALL, describe)
             clients = known["clients"]
             if clients is not None and clients not in federations:
                 federations.append(clients)
@@ -65,10 +65,10 @@ class Reader:
         """Return the volumes of CT runs."""
         found = {}
         for folder, identity in folders.items():
-            volumes = self._changed(self._volumes, folder, LARGE, _volumes)
+            volumes = self._reread(self._volumes, folder, LARGE, _volumes)
             if volumes is not None:
                 found[identity] = volumes
-        return packed(found)
+        return pack(found)
 
     def images_version(self, folders: dict[Path, str]) -> str:
         """Return a text that changes when volumes may have changed; empty without volumes."""
@@ -78,7 +78,7 @@ class Reader:
     def _is_ct(self, folder: Path) -> bool:
         return folder in self._runs and self._runs[folder][1]["kind"] == "ct"
 
-    def _changed(self, kept: dict[Path, Any], folder: Path, files: Sequence[str], read: Callable[[Path], Any]) -> Any:
+    def _reread(self, kept: dict[Path, Any], folder: Path, files: Sequence[str], read: Callable[[Path], Any]) -> Any:
         # The signature is from before the reading: what is written meanwhile is read next time.
         signature = _signature(folder, files)
         if folder not in kept or kept[folder][0] != signature:

@@ -44,7 +44,7 @@ def write(runs: Runs, path: str | Path, *, title: str | None = None) -> Path:
     ...     "</html>" in file.read_text()
     True
     """
-    paths = [one.path if isinstance(one, SavedRun) else Path(one) for one in _listed(runs)]
+    paths = [one.path if isinstance(one, SavedRun) else Path(one) for one in _list(runs)]
     folders = find(paths)
     if not folders:
         where = ", ".join(map(str, paths)) or "an empty list"
@@ -57,7 +57,7 @@ def write(runs: Runs, path: str | Path, *, title: str | None = None) -> Path:
     return target
 
 
-def _listed(runs: Runs) -> list[str | Path | SavedRun]:
+def _list(runs: Runs) -> list[str | Path | SavedRun]:
     if isinstance(runs, str | Path | SavedRun):
         return [runs]
     if not isinstance(runs, Iterable):

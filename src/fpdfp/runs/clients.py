@@ -13,7 +13,7 @@ from fpdfp.problem import Problem
 MOST = 1000
 
 
-def described(problem: Problem, classes: list[str] | None) -> list[dict[str, Any]]:
+def describe_clients(problem: Problem, classes: list[str] | None) -> list[dict[str, Any]]:
     """Return name, samples, weight and, for classes, the labels of the first clients."""
     losses = problem.losses
     count = min(problem.n_clients, MOST)

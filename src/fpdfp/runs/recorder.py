@@ -18,9 +18,9 @@ from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp.ct.losses import ProjectionLosses
 from fpdfp.engines.checkpoint import fingerprint
-from fpdfp.engines.local import Run
 from fpdfp.engines.observer import Observer
 from fpdfp.engines.result import Result
+from fpdfp.engines.run import Run
 from fpdfp.engines.solve import solve
 from fpdfp.engines.traffic import Traffic
 from fpdfp.losses._linear import LinearModel
@@ -141,14 +141,14 @@ class Recorder(Observer):
         self._info = {
             "format": FORMAT,
             "name": self.name,
-            "created": self._created() if goes_on else now(),
+            "created": self._find_created() if goes_on else now(),
             "ended": None,
             "status": "running",
             "message": "",
             "rounds": run.round,
             "planned_rounds": rounds,
             "objective": None,
-            **sent(run.traffic),
+            **describe_traffic(run.traffic),
             "seconds": run.seconds,
             "seed": run.seed,
             "reference": self.reference,
@@ -158,10 +158,10 @@ class Recorder(Observer):
             "versions": versions(),
             "kind": self._kind,
             "problem": fingerprint(self.problem),
-            "clients": clients.described(self.problem, None if self.model is None else self.model["classes"]),
+            "clients": clients.describe_clients(self.problem, None if self.model is None else self.model["classes"]),
             "clients_in_all": self.problem.n_clients,
         }
-        config = self._known(run, rounds) if self.config is None else self.config
+        config = self._describe(run, rounds) if self.config is None else self.config
         writing.write(self.folder / "config.toml", toml.dumps(config).encode())
         if self.model is not None:
             writing.write_json(self.folder / "model.json", self.model)
@@ -187,9 +187,9 @@ class Recorder(Observer):
         writing.write_arrays(self.folder / "final.npz", {"x": result.x, "v": result.v}, flush=True)
         self._info |= {
             "objective": result.objective,
-            "certificate": certified(result.certificate),
+            "certificate": describe_certificate(result.certificate),
             "rounds": result.rounds,
-            **sent(result.traffic),
+            **describe_traffic(result.traffic),
         }
         self._end(run, result.status, result.message)
 
@@ -211,7 +211,7 @@ class Recorder(Observer):
         """Bring the table and what is known of the run up to date."""
         if run.history.rows:
             self._info["objective"] = run.history.last()["objective"]
-        self._info |= {"rounds": run.round, **sent(run.traffic), "seconds": run.seconds}
+        self._info |= {"rounds": run.round, **describe_traffic(run.traffic), "seconds": run.seconds}
         writing.write_history(self.folder, run.history, self.form)
         writing.write_json(self.folder / "run.json", self._info)
 
@@ -237,7 +237,7 @@ class Recorder(Observer):
         for file in [*map(self.folder.joinpath, stale), *self.folder.glob(".*.tmp")]:
             file.unlink(missing_ok=True)
 
-    def _created(self) -> str:
+    def _find_created(self) -> str:
         """When the run began first."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             return str(json.loads((self.folder / "run.json").read_text())["created"])
@@ -249,7 +249,7 @@ class Recorder(Observer):
             return "linear"
         return "ct" if isinstance(self.problem.losses, ProjectionLosses) else "other"
 
-    def _known(self, run: Run, rounds: int) -> dict[str, Any]:
+    def _describe(self, run: Run, rounds: int) -> dict[str, Any]:
         """Return the configuration of a run that was given none."""
         return {
             "name": self.name,
@@ -268,12 +268,12 @@ def now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def sent(traffic: Traffic) -> dict[str, Any]:
+def describe_traffic(traffic: Traffic) -> dict[str, Any]:
     """Return the bits of a run as ``run.json`` has them: totals, and a line for each kind of message."""
     return {**traffic.totals, "traffic": {kind: list(bits) for kind, bits in traffic.items()}}
 
 
-def certified(certificate: Certificate) -> dict[str, float | None]:
+def describe_certificate(certificate: Certificate) -> dict[str, float | None]:
     """A certificate in numbers."""
     return {
         "gap": certificate.gap,

@@ -67,7 +67,7 @@ class SavedRun:
         except FileNotFoundError:
             return {}
         except (ValueError, OSError) as error:
-            raise _damaged(path, error) from error
+            raise _damage_error(path, error) from error
 
     @functools.cached_property
     def history(self) -> History:
@@ -78,7 +78,7 @@ class SavedRun:
             except FileNotFoundError:
                 continue
             except (ValueError, OSError, KeyError, StopIteration) as error:
-                raise _damaged(path, error) from error
+                raise _damage_error(path, error) from error
         return History()
 
     @functools.cached_property
@@ -114,7 +114,7 @@ class SavedRun:
         except FileNotFoundError:
             return None
         except (ValueError, OSError) as error:
-            raise _damaged(path, error) from error
+            raise _damage_error(path, error) from error
         return found
 
     @functools.cached_property
@@ -162,7 +162,7 @@ def load(path: str | Path) -> SavedRun:
     except (FileNotFoundError, NotADirectoryError):
         raise RunFolderError(f"{folder} is not the folder of a run: it has no run.json") from None
     except (ValueError, OSError) as error:
-        raise _damaged(file, error) from error
+        raise _damage_error(file, error) from error
     if not isinstance(info, dict) or info.get("format") != 1:
         raise RunFolderError(f"{file} has another format than this version writes, 1")
     return SavedRun(folder, info)
@@ -201,7 +201,7 @@ def natural(path: Path) -> list[tuple[int, float, str]]:
     return [(0, float(part), "") if i % 2 else (1, 0.0, part) for i, part in enumerate(parts)]
 
 
-def _damaged(path: Path, error: Exception) -> RunFolderError:
+def _damage_error(path: Path, error: Exception) -> RunFolderError:
     return RunFolderError(f"{path} cannot be read: {error}")
 
 
@@ -212,7 +212,7 @@ def _arrays(path: Path) -> dict[str, Array]:
     except FileNotFoundError:
         return {}
     except (ValueError, OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise _damaged(path, error) from error
+        raise _damage_error(path, error) from error
 
 
 def _from_csv(path: Path) -> History:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fpdfp._array import to_host
 from fpdfp.engines import files
-from fpdfp.engines.checkpoint import archived
+from fpdfp.engines.checkpoint import to_archive
 from fpdfp.engines.history import History
 from fpdfp.errors import StorageError
 
@@ -53,7 +53,7 @@ def strict(value: Any) -> Any:
 def write_arrays(path: Path, arrays: Mapping[str, Any], *, flush: bool = False) -> None:
     """Write an ``.npz`` archive."""
     plain = {name: np.asarray(to_host(array)) for name, array in arrays.items()}
-    write(path, archived(plain), flush=flush)
+    write(path, to_archive(plain), flush=flush)
 
 
 def write_history(folder: Path, history: History, form: str, *, flush: bool = False) -> None:

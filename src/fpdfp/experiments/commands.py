@@ -101,8 +101,9 @@ def _experiment(
     from fpdfp.declarative import runner
 
     again = "; the same command with --resume goes on" if jobs == 0 else "; the same command goes on"
+    watch = _serve_page if live else lambda _: contextlib.nullcontext()
     with report_errors(again), runner.show_warnings():
-        outcome = runner.run_file(file, output, assignments or [], live=live, quiet=quiet, resume=resume, jobs=jobs)
+        outcome = runner.run_file(file, output, assignments or [], quiet=quiet, resume=resume, jobs=jobs, watch=watch)
     if as_json:
         _print_json(outcome.document())
     else:
@@ -110,6 +111,17 @@ def _experiment(
     if outcome.interrupted:
         typer.echo(f"interrupted; what is done is in {outcome.output}{again}", err=True)
         raise typer.Exit(130)
+
+
+@contextlib.contextmanager
+def _serve_page(folder: Path) -> Iterator[None]:
+    """Serve the live page meanwhile."""
+    from fpdfp.report.live import serve
+
+    with serve([folder]) as page:
+        typer.echo(f"live: {page.url}", err=True)
+        yield
+    typer.echo(f"the live page is closed; fpdfp watch {folder} shows it again", err=True)
 
 
 def compare(

@@ -30,14 +30,14 @@ CERTIFICATE = ("gap", "relative_gap", "primal", "dual", "violation")
 T = TypeVar("T")
 
 
-def described(folder: Path) -> dict[str, Any]:
+def describe(folder: Path) -> dict[str, Any]:
     """Read a run folder; missing or damaged parts are null, and ``trouble`` describes them."""
     trouble: list[str] = []
-    run = _tried(lambda: load(folder), trouble)
+    run = _try(lambda: load(folder), trouble)
     if run is None:
         run = SavedRun(folder, {})
     info = run.info
-    history = _tried(lambda: run.history, trouble) or History()
+    history = _try(lambda: run.history, trouble) or History()
     columns = _columns(history)
     reference, objective = number(info.get("reference")), number(info.get("objective"))
     if objective is None and columns["objective"]:
@@ -46,16 +46,16 @@ def described(folder: Path) -> dict[str, Any]:
     step = max(1, math.ceil(history.rows / MOST_ROWS))
     # Seeds of one setting are one series, and have one name.
     name = text(info.get("name")).removesuffix(f", seed {info.get('seed')}") or folder.resolve().name
-    settings = _settings(_tried(lambda: run.config, trouble) or {})
+    settings = _settings(_try(lambda: run.config, trouble) or {})
     return {
         "name": name,
         "series": _series(folder, name, info, settings),
-        "settings": {key: _shown(value) for key, value in settings.items()},
+        "settings": {key: _show(value) for key, value in settings.items()},
         "kind": text(info.get("kind")),
         "status": text(info.get("status")) or "unknown",
         "message": text(info.get("message")),
         "method": text(info.get("method")),
-        "messages": [text(one) for one in listed(info.get("messages"))],
+        "messages": [text(one) for one in as_list(info.get("messages"))],
         "created": text(info.get("created")),
         "ended": text(info.get("ended")),
         "objective": objective,
@@ -74,7 +74,7 @@ def described(folder: Path) -> dict[str, Any]:
         "metrics": metrics,
         "evaluations": history.rows,
         "every": step,
-        "model": _tried(lambda: model_of(run), trouble),
+        "model": _try(lambda: model_of(run), trouble),
         # Reports are shared, so they do not contain paths of this machine.
         "trouble": [one.replace(f"{folder}{os.sep}", "") for one in trouble],
     }
@@ -98,12 +98,12 @@ def _series(folder: Path, name: str, info: dict[str, Any], settings: dict[str, A
     return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     """Return a setting as text; of a path only the name of the file, since reports are shared."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        return ", ".join(map(_shown, value)) or "none"
+        return ", ".join(map(_show, value)) or "none"
     if isinstance(value, str) and Path(value).is_absolute():
         return text(Path(value).name)
     return f"{value:g}" if isinstance(value, float) else text(str(value))
@@ -125,7 +125,7 @@ def text(value: Any) -> str:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
-def listed(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     """Return a list as it is, and an empty one for anything else."""
     return value if isinstance(value, list) else []
 
@@ -134,7 +134,7 @@ def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _tried(read: Callable[[], T], trouble: list[str]) -> T | None:
+def _try(read: Callable[[], T], trouble: list[str]) -> T | None:
     try:
         return read()
     except (RunFolderError, ImportError, ValueError) as error:
@@ -159,7 +159,7 @@ def _traffic(found: Any) -> list[dict[str, Any]]:
     """What was sent, a line for each kind of message of which there was any."""
     lines = []
     for kind, meaning in KINDS.items():
-        up, down = ([*map(number, listed(_mapping(found).get(kind))), None, None])[:2]
+        up, down = ([*map(number, as_list(_mapping(found).get(kind))), None, None])[:2]
         if up or down:
             lines.append({"kind": kind, "meaning": meaning, "up": up, "down": down})
     return lines
@@ -171,7 +171,7 @@ def _certificate(found: Any) -> dict[str, float | None] | None:
 
 def _clients(info: dict[str, Any]) -> dict[str, Any] | None:
     """Who holds what: names, samples and labels of the clients, in columns."""
-    clients = [client for client in listed(info.get("clients")) if isinstance(client, dict)]
+    clients = [client for client in as_list(info.get("clients")) if isinstance(client, dict)]
     if not clients:
         return None
     described = len(clients)
