@@ -12,10 +12,16 @@ import scipy.sparse as sp
 
 import fpdfp
 from fpdfp import losses, penalties
+from fpdfp.compress import Natural
+from fpdfp.engines.ledger import digest
 from fpdfp.engines.screening import remain_by_gap, remain_by_slopes
+from fpdfp.engines.site import Site
+from fpdfp.errors import MessageError
 from fpdfp.linops import Difference
+from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import FeatureBounds
 from fpdfp.rng import Draws
+from tests.loopback import Loopback
 
 KINDS = {"logistic": losses.Logistic, "least squares": losses.LeastSquares, "softmax": losses.Softmax}
 
@@ -291,3 +297,81 @@ def test_a_part_of_losses_that_were_evaluated_has_its_own_rows() -> None:
     smooth = losses.LeastSquares(X, X[:, 0], clients=np.repeat([0, 1, 2], [20, 3, 7]))
     values = smooth.values(np.ones(4), np.arange(3))
     np.testing.assert_array_equal(smooth.part(np.array([1, 2])).values(np.ones(4), np.arange(2)), values[1:])
+
+
+@pytest.mark.parametrize("make", [words, draw_lasso])
+def test_sites_leave_out_the_same_features(make: Any) -> None:
+    problem = make()
+    given: dict[str, Any] = {"rounds": 600, "tol": 1e-6, "evaluate_every": 20}
+    whole = fpdfp.solve(problem, **given)
+    for trouble in ("none", "reborn", "restarted"):
+        engine = Loopback(problem)
+        engine.reborn = trouble == "reborn"
+
+        def restart(run: Any, engine: Loopback = engine) -> None:
+            if run.left is not None and run.round == run.left.since + 3:
+                engine.restart(0)
+
+        there = fpdfp.Problem(engine.losses(), problem.penalty)
+        result = fpdfp.solve(there, callbacks=[restart] if trouble == "restarted" else [], **given)
+        np.testing.assert_array_equal(result.x, whole.x)
+        assert str(result.left) == str(whole.left)
+        lines = [{kind: bits for kind, bits in one.traffic.items() if kind != "upkeep"} for one in (result, whole)]
+        assert lines[0] == lines[1]
+        assert (result.traffic["upkeep"] == (0, 0)) == (trouble != "restarted")
+        assert (engine.totals.healed > 0) == (trouble == "restarted")
+
+
+def test_a_server_goes_on_with_the_features_that_are_left(tmp_path: Path) -> None:
+    problem = draw_lasso()
+    given: dict[str, Any] = {"rounds": 600, "tol": 1e-6, "checkpoint": tmp_path / "run", "checkpoint_every": 1}
+    engine = Loopback(problem)
+    there = fpdfp.Problem(engine.losses(), problem.penalty)
+    seen: list[Any] = []
+
+    def stop(run: Any) -> bool:
+        # The whole problem can be asked about, also in a run with fewer features.
+        seen.append((run.problem.objective(run.x), problem.objective(run.x)))
+        return run.left is not None and run.round == run.left.since + 2
+
+    first = fpdfp.solve(there, callbacks=[stop], **given)
+    assert first.status == "stopped"
+    there_and_here = np.array(seen)
+    np.testing.assert_allclose(there_and_here[:, 0], there_and_here[:, 1], rtol=1e-12)
+    for sites in (engine, Loopback(problem)):
+        result = fpdfp.solve(fpdfp.Problem(sites.losses(), problem.penalty), resume=True, **given)
+    np.testing.assert_array_equal(result.x, fpdfp.solve(problem, rounds=600, tol=1e-6).x)
+
+
+def test_sites_refuse_masks_that_are_none() -> None:
+    site = Site(draw_problem("logistic", 0).losses)
+
+    def ask(mask: Any, **given: Any) -> Any:
+        made = Announced.rounded(Natural(), np.asarray(mask, dtype=np.float32))
+        return site.handle({"facts": {}, "mask": made, **given})
+
+    some = np.arange(24) % 3 == 0
+    known = digest([np.flatnonzero(some)])
+    assert site.handle({"facts": {}, "features": known}) == {"needs": ["features"]}
+    assert ask(some, features=known)["facts"]["shape"] == (8,)
+    assert site.handle({"facts": {}, "features": known})["facts"]["shape"] == (8,)
+    assert site.handle({"facts": {}})["facts"]["shape"] == (24,)
+    for wrong in (np.ones(23), np.ones((24, 1)), np.zeros(24), 2.0 * some):
+        with pytest.raises(MessageError, match="mask must have a zero or a one for each of the 24 features"):
+            ask(wrong)
+    rest = losses.Custom(lambda i, x: float(x @ x), lambda i, x: 2 * x, shape=24, n_clients=1, lipschitz=2.0)
+    site = Site(rest)
+    with pytest.raises(MessageError, match="Custom cannot be restricted"):
+        ask(some)
+
+
+def test_a_round_that_was_asked_for_ahead_is_dropped() -> None:
+    problem, engine = draw_lasso(), Loopback(draw_lasso())
+    engine.slow = True
+    given: dict[str, Any] = {"rounds": 600, "tol": 1e-6, "evaluate_every": 1}
+    result = fpdfp.solve(fpdfp.Problem(engine.losses(), problem.penalty), **given)
+    whole = fpdfp.solve(problem, **given)
+    np.testing.assert_array_equal(result.x, whole.x)
+    assert result.traffic["upkeep"].up > 0
+    for kind in ("rounds", "preconditioner", "facts"):
+        assert result.traffic[kind] == whole.traffic[kind]

@@ -17,17 +17,14 @@ import numpy as np
 
 from fpdfp._array import to_host
 from fpdfp._typing import Array
-from fpdfp.compress import Natural
 from fpdfp.engines.features import Left
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import AskedClients, choose
 from fpdfp.engines.run import Run
 from fpdfp.engines.traffic import Meter, Traffic
 from fpdfp.errors import AbsentError
-from fpdfp.losses._linear import LinearModel
 from fpdfp.methods.base import Certifying, Method
 from fpdfp.penalties.l1 import L1
-from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import FeatureBounds
 from fpdfp.problem import Problem
 
@@ -46,8 +43,7 @@ MARGIN = 1.0 + 1e-6
 
 def applies(problem: Problem, method: Method | None, options: RunOptions) -> bool:
     """Whether a run is screened: an automatic one to a tolerance, with an l1 norm of many features."""
-    losses = problem.losses
-    known = isinstance(losses, LinearModel) and losses.n_features >= LEAST
+    known = problem.losses.can_restrict and problem.losses.shape[-1] >= LEAST
     return (
         known
         and isinstance(problem.penalty, L1)
@@ -79,9 +75,7 @@ def restrict(problem: Problem, remain: Array, since: int) -> Left | None:
 
 def count_told(meter: Meter, left: Left) -> None:
     """Count that the server tells every client which features are left."""
-    mask = np.zeros(left.shape[-1], dtype=np.float32)
-    mask[left.numbers] = 1.0
-    meter.count("preconditioner", 0, meter.n_clients * Announced.rounded(Natural(), mask).bits)
+    meter.count("preconditioner", 0, meter.n_clients * left.mask.bits)
 
 
 def screen_start(problem: Problem, method: Method | None, options: RunOptions) -> tuple[Left | None, Traffic]:

@@ -191,6 +191,8 @@ class _Stages:
         x = run.x
         if run.left is not None:
             x, left = run.left.lift(x), Left(run.left.numbers[left.numbers], run.left.shape, left.since)
+        if self.engine is not None:
+            self.engine.drop_early()
         sent, spent = run.traffic, run.server_work
         new, description = self._begin(x, left)
         new.meter.traffic = sent + new.meter.traffic

@@ -86,6 +86,10 @@ class LinearModel(Losses):
         made._rows = _rows.Rows(X[some], y[some], ends, names[clients])
         return made
 
+    @property
+    def can_restrict(self) -> bool:
+        return True
+
     def restrict(self, features: IntArray) -> Self:
         made = self._without_caches()
         X = self._rows.X[:, features]

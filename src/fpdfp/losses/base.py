@@ -145,6 +145,11 @@ class Losses(abc.ABC):
         """
         return None
 
+    @property
+    def can_restrict(self) -> bool:
+        """Whether the losses can be restricted to some features."""
+        return False
+
     def restrict(self, features: IntArray) -> Losses:
         """Return the losses as functions of some features, with all others zero."""
         raise NotImplementedError(f"{type(self).__name__} cannot be restricted to some features")

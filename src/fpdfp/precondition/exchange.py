@@ -112,11 +112,12 @@ class FeatureBounds(FromEveryone):
             raise ValueError(f"losses must have bounds of their {self.kind} for screening")
         fractions, exponents = np.frexp(bounds**4)
         powers = np.ldexp(1.0, np.clip(exponents - (fractions == 0.5), -LARGEST_POWER, LARGEST_POWER))
-        return Bounds(np.where(bounds > 0, powers, 0.0))
+        return Bounds(np.where(bounds > 0, powers, 0.0).astype(np.float32))
 
     def add_up(self, sent: Any, places: IntArray) -> Bounds:
         """Return the sums of the bounds; infinite where one of them may be larger than could be sent."""
-        bounds = np.where(sent[0] < 2.0**LARGEST_POWER, sent[0], np.inf) ** 0.25
+        powers = np.abs(sent[0].astype(np.float64))
+        bounds = np.where(powers < 2.0**LARGEST_POWER, powers, np.inf) ** 0.25
         return Bounds(bounds.sum(axis=0))
 
 
