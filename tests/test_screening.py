@@ -269,6 +269,10 @@ def test_only_automatic_runs_to_a_tolerance_are_screened() -> None:
     assert fpdfp.solve(problem, rounds=3).left is None
     assert unscreened(problem, rounds=3, tol=1e-6).left is None
     assert fpdfp.solve(words(d=900), rounds=3, tol=1e-6).left is None
+    many = losses.Logistic(np.eye(202, 1000) + np.eye(1, 1000), np.arange(202) % 2, clients=np.arange(202))
+    for share, is_left in ((1, False), (3, True)):
+        rare = fpdfp.solve(fpdfp.Problem(many, penalties.L1(5.0)), rounds=2, tol=1e-6, clients_per_round=share)
+        assert (rare.left is not None) == is_left
     few = fpdfp.Problem(problem.losses, penalties.L1(0.02), Difference(1500))
     assert fpdfp.solve(few, rounds=3, tol=1e-6).left is None
 
@@ -375,3 +379,19 @@ def test_a_round_that_was_asked_for_ahead_is_dropped() -> None:
     assert result.traffic["upkeep"].up > 0
     for kind in ("rounds", "preconditioner", "facts"):
         assert result.traffic[kind] == whole.traffic[kind]
+
+
+def test_a_client_without_any_of_the_features_that_are_left() -> None:
+    drawn = words(d=1500).losses
+    assert isinstance(drawn, losses.Logistic)
+    X, y = drawn._rows.X.toarray(), drawn._rows.y
+    last = np.arange(500) >= 375
+    X[last] = np.eye(125, 1500, 1300)  # rare words alone
+    smooth = losses.Logistic(sp.csr_array(X), y, clients=np.arange(500) // 125)
+    problem = fpdfp.Problem(smooth, penalties.L1(0.02))
+    result = fpdfp.solve(problem, rounds=600, tol=1e-6)
+    assert result.status == "converged"
+    assert result.left is not None
+    curvatures = smooth.restrict(result.left.numbers).curvature_diagonals(np.array([3]))
+    assert curvatures is not None
+    assert not curvatures.any()

@@ -1,6 +1,6 @@
 """Screening: features that are zero in every solution are left out, and a run goes on with those that are left.
 
-There are two rules, whose proofs are in ``docs/mathematics.md``: one from bounds of the slopes of the losses, before
+There are two rules, whose proofs are in ``docs/theory.md``: one from bounds of the slopes of the losses, before
 the first round, and one from a duality gap between rounds ("gap safe"). Either asks the clients once for a number for
 each feature. When at most a third of the features is left, clients are told which, and the run begins anew with the
 smaller problem: its solutions are those of the whole one, and so are its certificates.
@@ -31,6 +31,8 @@ from fpdfp.problem import Problem
 log = logging.getLogger("fpdfp.engines")
 #: Problems with fewer features are not screened.
 LEAST = 1000
+#: Nor are runs in which clients take part so rarely that what all of them send once would be most of it.
+RARE = 100
 #: A run begins anew where at most this part of the features is left; clients are asked where the server expects less.
 WORTH, EXPECTED = 1 / 3, 1 / 4
 #: The gap is about this part of what the server expects from a noisy gradient, where clients certify it and elsewhere.
@@ -43,13 +45,10 @@ MARGIN = 1.0 + 1e-6
 
 def applies(problem: Problem, method: Method | None, options: RunOptions) -> bool:
     """Whether a run is screened: an automatic one to a tolerance, with an l1 norm of many features."""
+    if method is not None or options.tol is None or problem.n_clients > RARE * (options.clients_per_round or np.inf):
+        return False
     known = problem.losses.can_restrict and problem.losses.shape[-1] >= LEAST
-    return (
-        known
-        and isinstance(problem.penalty, L1)
-        and problem.linop.is_identity
-        and (method is None and options.tol is not None)
-    )
+    return known and isinstance(problem.penalty, L1) and problem.linop.is_identity
 
 
 def remain_by_slopes(weight: Any, slopes: Array) -> Array:
@@ -64,13 +63,13 @@ def remain_by_gap(weight: Any, v: Array, gap: float, curvatures: Array) -> Array
         return ~np.asarray(MARGIN * (np.abs(v) + np.sqrt(2.0 * curvatures * gap)) < weight)
 
 
-def restrict(problem: Problem, remain: Array, since: int) -> Left | None:
-    """Return the features of which an entry remains, if they are few enough; never none, for x has some shape."""
+def restrict(problem: Problem, remain: Array, sizes: Array, since: int) -> Left | None:
+    """Return the features of which an entry remains, if they are few enough; the largest one where none does."""
     shape = problem.model.shape
     features = np.flatnonzero(np.broadcast_to(remain, shape).reshape(-1, shape[-1]).any(axis=0))
     if len(features) > WORTH * shape[-1]:
         return None
-    return Left(features if len(features) else np.zeros(1, dtype=np.int64), shape, since)
+    return Left(features if len(features) else np.array([np.argmax(sizes)]), shape, since)
 
 
 def count_told(meter: Meter, left: Left) -> None:
@@ -83,11 +82,12 @@ def screen_start(problem: Problem, method: Method | None, options: RunOptions) -
     meter = Meter(problem.losses)
     if not (applies(problem, method, options) and problem.losses.slope_bounds(np.arange(0)) is not None):
         return None, meter.traffic
-    meter.count_facts(problem.losses, problem.model)
     clients = AskedClients(problem, choose(problem, method, options), options)
     sums, count = clients.add_up(FeatureBounds("slopes"))
-    left = restrict(problem, remain_by_slopes(_weight(problem), sums[0] / count), 0)
+    slopes = sums[0] / count
+    left = restrict(problem, remain_by_slopes(_weight(problem), slopes), slopes, 0)
     if left is not None:
+        meter.count_facts(problem.losses, problem.model)  # those of the smaller problem come on top
         count_told(meter, left)
     meter.count("preconditioner", clients.bits, 0)
     return left, meter.traffic
@@ -134,7 +134,7 @@ class Screening:
         except AbsentError as error:
             log.warning("round %d is not screened: %s", run.round, error)
             return None
-        left = None if gap is None else restrict(run.problem, self._remain(v, gap), run.round)
+        left = None if gap is None else restrict(run.problem, self._remain(v, gap), self.curvatures, run.round)
         if left is not None:
             count_told(run.meter, left)
         return left

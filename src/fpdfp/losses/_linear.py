@@ -398,6 +398,8 @@ def _largest_eigenvalue(gram: Array) -> float:
     value = 0.0
     for _ in range(STEPS):
         image = gram @ vector
+        if not image.any():
+            return float(np.trace(gram))
         value = float(np.linalg.norm(image)) / float(np.linalg.norm(vector))
         vector = image / max(float(np.linalg.norm(image)), 1e-300)
     return min(1.1 * value, float(np.trace(gram)))
