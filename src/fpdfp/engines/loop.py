@@ -208,7 +208,11 @@ class Loop:
         if ending is not None:
             run.ended = self.stopping.describe(ending)
             return ending
-        return None if self.screening is None or run.round == self.options.rounds else self.screening.look()
+        return (
+            None
+            if self.screening is None or run.round == self.options.rounds
+            else self.screening.look(self.stopping.found)
+        )
 
     def try_to_evaluate(self) -> bool:
         """Evaluate between rounds; where sites do not answer the round has no row, and the run goes on."""

@@ -354,6 +354,12 @@ class Run:
     def _is_certifiable(self) -> bool:
         return self.problem.losses.least_convexity > 0 and self.problem.penalty.has_conjugate
 
+    @property
+    def dual_point(self) -> Array:
+        """The v that a certificate by the clients is about."""
+        assert isinstance(self.algorithm, Certifying)
+        return self.algorithm.dual_point(self.state)
+
     def outlook(self) -> float:
         """What the server expects of the gap, from what it knows itself; 0 where it knows nothing."""
         algorithm = self.algorithm

@@ -23,7 +23,7 @@ from fpdfp.engines.prepare import AskedClients, choose
 from fpdfp.engines.run import Run
 from fpdfp.engines.traffic import Meter, Traffic
 from fpdfp.errors import AbsentError
-from fpdfp.methods.base import Certifying, Method
+from fpdfp.methods.base import Method
 from fpdfp.penalties.l1 import L1
 from fpdfp.precondition.exchange import FeatureBounds
 from fpdfp.problem import Problem
@@ -36,7 +36,7 @@ RARE = 100
 #: A run begins anew where at most this part of the features is left; clients are asked where the server expects less.
 WORTH, EXPECTED = 1 / 3, 1 / 4
 #: The gap is about this part of what the server expects from a noisy gradient, where clients certify it and elsewhere.
-CERTIFIED, OTHERWISE = 0.5, 0.1
+CERTIFIED, OTHERWISE = 0.5, 0.3
 #: After a look that was in vain, the next one is after so many times the rounds, if half as many features are expected.
 PATIENCE = 1.5
 #: What rounding may do to a bound.
@@ -117,39 +117,49 @@ class Screening:
         schedule: list[Any] = json.loads(run.screening) if run.screening else [1, EXPECTED * n_features]
         self.next_round, self.most = schedule
 
-    def look(self) -> Left | None:
-        """Return the features that are left if they are few."""
-        run, algorithm = self.run, self.run.algorithm
-        if run.round < self.next_round or not isinstance(algorithm, Certifying):
+    def look(self, found: tuple[Array, float, int] | None) -> Left | None:
+        """Return the features that are left if they are few.
+
+        ``found`` is a dual point with its gap and round, for which clients have been asked already.
+        """
+        run = self.run
+        if found is None or found[2] != run.round:
+            if run.round < self.next_round or not self._is_promising():
+                return None
+            try:
+                with run.evaluating(last=True):
+                    found = self._ask()
+            except AbsentError as error:
+                log.warning("round %d is not screened: %s", run.round, error)
+        if found is None:
             return None
-        remain = self._remain(algorithm.dual_point(run.state), self.share * run.outlook())
-        expected = int(remain.reshape(-1, remain.shape[-1]).any(axis=0).sum())
-        if expected > self.most:
-            return None
-        self.next_round, self.most = math.ceil(PATIENCE * run.round), expected / 2
-        run.screening = json.dumps([self.next_round, self.most])
-        try:
-            with run.evaluating(last=True):
-                v, gap = self._ask(algorithm)
-        except AbsentError as error:
-            log.warning("round %d is not screened: %s", run.round, error)
-            return None
-        left = None if gap is None else restrict(run.problem, self._remain(v, gap), self.curvatures, run.round)
+        left = restrict(run.problem, self._remain(*found[:2]), self.curvatures, run.round)
         if left is not None:
             count_told(run.meter, left)
         return left
 
+    def _is_promising(self) -> bool:
+        """Whether few features are expected to be left; the next look is then when there are fewer yet."""
+        run = self.run
+        remain = self._remain(run.dual_point, self.share * run.outlook())
+        expected = int(remain.reshape(-1, remain.shape[-1]).any(axis=0).sum())
+        if expected > self.most:
+            return False
+        self.next_round, self.most = math.ceil(PATIENCE * run.round), expected / 2
+        run.screening = json.dumps([self.next_round, self.most])
+        return True
+
     def _remain(self, v: Array, gap: float) -> Array:
         return remain_by_gap(_weight(self.run.problem), to_host(v), gap, self.curvatures)
 
-    def _ask(self, algorithm: Certifying) -> tuple[Array, float | None]:
-        """Return a dual point and its gap, None where there is no bound."""
+    def _ask(self) -> tuple[Array, float, int] | None:
+        """Return a dual point, its gap and the round, None where there is no bound."""
         run = self.run
         certified = run.certify(slack=run.outlook())
         if certified is not None:
-            return algorithm.dual_point(run.state), certified.gap
+            return run.dual_point, certified.gap, run.round
         certificate = run.problem.certificate(run.x, run.v, thorough=False)
-        return certificate.v, certificate.gap
+        return None if certificate.gap is None else (certificate.v, certificate.gap, run.round)
 
 
 def _weight(problem: Problem) -> Any:
