@@ -46,7 +46,8 @@ class RemoteLosses(Losses):
                         f"sites must have losses of the same kind: {what} is {getattr(fact, what)!r} at {name} and "
                         f"{getattr(first, what)!r} at {engine.names[0]}"
                     )
-        _compare_features(engine.names, [fact.features for fact in facts])
+        if not features:
+            _compare_features(engine.names, [fact.features for fact in facts])
         self._facts, self.shape, self.dtype = first, first.shape, np.dtype(first.dtype)
         self.sizes = np.concatenate([fact.sizes for fact in facts])
         self._lipschitz: Array = np.concatenate([fact.lipschitz for fact in facts])
