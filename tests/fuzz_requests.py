@@ -69,6 +69,7 @@ def problems() -> dict[str, fpdfp.Problem]:
         [linops.Wrapped(one, in_shape=(2, 3, 4), out_shape=(9,)) for one in wide],
         [rng.standard_normal(9) for _ in range(2)], l2=0.1,
     )  # fmt: skip
+    many = np.hstack([X, 0.01 * rng.standard_normal((30, 996))])
     p, m = penalties, linops
     tv = m.Gradient((2, 3, 4))
     both = p.Stacked([p.GroupL12(0.05, axis=0), p.NonNegative()], shapes=[(3, 2, 3, 4), (2, 3, 4)])
@@ -81,6 +82,7 @@ def problems() -> dict[str, fpdfp.Problem]:
         "box": fpdfp.Problem(single, p.Box(np.full(4, -1.0), np.inf)),
         "smooth": fpdfp.Problem(logistic, p.Zero()),
         "pooled": fpdfp.Problem(fpdfp.losses.Logistic(X, y, l2=0.1), p.L1(0.02), sparse),
+        "many": fpdfp.Problem(fpdfp.losses.Logistic(many, y, clients=owner), p.L1(0.02)),
         "rows": fpdfp.Problem(softmax, p.L1(0.03), m.EachRow(np.eye(4)[:3], rows=3)),
         "volume": fpdfp.Problem(volume, p.GroupL12(0.05, axis=0), tv),
         "volume, non-negative": fpdfp.Problem(volume, both, m.VStack([tv, m.Identity((2, 3, 4))])),
@@ -91,6 +93,7 @@ def runs() -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
     """Yield runs that send every class: the name of the problem, the method, and the options."""
     qsgd, inner = compress.QSGD(7, norm="max"), methods.InnerSolve()
     yield "graph", "automatic", None, {}
+    yield "many", "screened", None, {"tol": 1e-3}
     coordinates: dict[str, Any] = {
         "moments": "moments", "diagonal": "diagonal", "levels": precondition.QuantizedMoments(31),
         "sizes": precondition.QuantizedMoments(0, clients=1), "scaling": precondition.Scaling(np.arange(1.0, 5.0)),

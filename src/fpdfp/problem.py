@@ -21,6 +21,7 @@ from fpdfp.losses._duals import EPS, ROUNDINGS
 from fpdfp.losses.base import Losses
 from fpdfp.penalties.base import Penalty
 from fpdfp.penalties.convert import as_penalty
+from fpdfp.penalties.l1 import L1
 from fpdfp.rng import Draws
 
 #: So that nothing is divided by 0.
@@ -108,6 +109,11 @@ class LocalLosses(NamedTuple):
     def curvature_diagonals(self) -> Array | None:
         """Return the diagonals of ``curvatures``; None if none are known."""
         bounds = self.losses.curvature_diagonals(self.clients)
+        return None if bounds is None else self.weigh(bounds)
+
+    def slope_bounds(self) -> Array | None:
+        """Return bounds of |∂/∂x_j| of N w_i f_i without its ridge for each client and feature; None if unbounded."""
+        bounds = self.losses.slope_bounds(self.clients)
         return None if bounds is None else self.weigh(bounds)
 
     def hessians(self, x: Array) -> Array | None:
@@ -277,6 +283,15 @@ class Problem:
         copied = copy.copy(self)
         copied.meter, copied._latest = meter, {}
         return copied
+
+    def restrict(self, features: IntArray) -> Problem:
+        """Return the problem in some features, with all others zero; B must be the identity and g an l1 norm."""
+        if not (self.linop.is_identity and isinstance(self.penalty, L1)):
+            raise ValueError(f"penalty must be an l1 norm of x itself to restrict a problem, got {self!r}")
+        losses, penalty = self.losses.restrict(features), self.penalty.restrict(features)
+        made = Problem(losses, penalty, weights=self.weights, check=False)
+        made._weighting = self._weighting
+        return made
 
     def local(self, clients: IntArray, memory: Any = ()) -> LocalLosses:
         """Return what the given clients know."""

@@ -26,6 +26,7 @@ from fpdfp._array import to_host
 from fpdfp._typing import Array, Shape
 from fpdfp.engines import files
 from fpdfp.engines.downlink import Kept
+from fpdfp.engines.features import Left
 from fpdfp.engines.history import History
 from fpdfp.engines.traffic import Traffic
 from fpdfp.errors import CheckpointError
@@ -47,6 +48,7 @@ class Checkpoint(NamedTuple):
     seconds: float
     history: History
     description: dict[str, str]
+    left: Left | None = None
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
@@ -66,6 +68,9 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     if checkpoint.kept is not None:
         arrays |= {f"kept/{number:03d}": to_host(array) for number, array in enumerate(checkpoint.kept.message)}
         arrays |= {"seen": checkpoint.kept.seen, "sent": np.array(checkpoint.kept.sent)}
+    if checkpoint.left is not None:
+        numbers, shape, since = checkpoint.left
+        arrays |= {"left/numbers": numbers, "left/shape": np.array(shape), "left/since": np.array(since)}
     arrays |= {f"history/{name}": checkpoint.history[name] for name in checkpoint.history}
     try:
         files.write_sealed(path, to_archive(arrays))
@@ -118,6 +123,7 @@ def load(path: Path) -> Checkpoint:
             seconds=float(meta["seconds"]),
             history=History({name: contents[f"history/{name}"].tolist() for name in meta["columns"]}),
             description=dict(meta["description"]),
+            left=_left(contents),
         )
     except FileNotFoundError:
         raise CheckpointError(f"there is no checkpoint at {path}") from None
@@ -130,6 +136,13 @@ def _read_kept(contents: Mapping[str, Array]) -> Kept | None:
         return None
     arrays = _under("kept/", contents)
     return Kept(tuple(arrays[name] for name in sorted(arrays)), int(contents["sent"]), contents["seen"])
+
+
+def _left(contents: Mapping[str, Array]) -> Left | None:
+    if "left/numbers" not in contents:
+        return None
+    numbers, shape, since = (contents[f"left/{name}"] for name in Left._fields)
+    return Left(numbers, tuple(map(int, shape)), int(since))
 
 
 def _under(prefix: str, contents: Mapping[str, Array]) -> dict[str, Array]:

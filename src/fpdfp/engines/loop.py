@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,11 +14,14 @@ from fpdfp._progress import Bar
 from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.engines import checkpoint as checkpoints
+from fpdfp.engines.features import Left, WholeRun
 from fpdfp.engines.history import INNER, SENT
 from fpdfp.engines.interrupt import Interrupt
 from fpdfp.engines.observer import Observer
+from fpdfp.engines.options import RunOptions
 from fpdfp.engines.result import Result
 from fpdfp.engines.run import DivergenceError, Run, StoppedError
+from fpdfp.engines.screening import Screening
 from fpdfp.engines.stopping import Ending, Stopping
 from fpdfp.errors import AbsentError, AccuracyWarning, ArgumentError, CheckpointError, DivergenceWarning
 from fpdfp.problem import Certificate, Problem, Residual
@@ -31,19 +35,44 @@ INTERRUPTED = Ending("interrupted", "stopped by the user; the result so far is k
 TINY = 1e-300
 
 
+class Stages(Protocol):
+    """Begins a run, and again where few features are left."""
+
+    problem: Problem
+    options: RunOptions
+
+    def begin(self) -> tuple[Run, Mapping[str, str]]:
+        """Return the run, and a description for its checkpoints."""
+
+    def restrict(self, run: Run, left: Left) -> tuple[Run, Mapping[str, str]]:
+        """Return a run that goes on with the features that are left."""
+
+    def is_screened(self, run: Run) -> bool:
+        """Whether to look for features that can be left out."""
+
+
 class Loop:
     """The rounds, and what happens between them."""
 
-    def __init__(self, run: Run, description: Mapping[str, str]) -> None:
-        self.run, self.options, self.description = run, run.options, description
-        self.callbacks = tuple(run.options.callbacks)
+    def __init__(self, stages: Stages) -> None:
+        self.stages, self.options = stages, stages.options
+        self.callbacks = tuple(self.options.callbacks)
         self.observers = [one for one in self.callbacks if isinstance(one, Observer)]
+        self.enter(*stages.begin())
+
+    def enter(self, run: Run, description: Mapping[str, str]) -> None:
+        """Go on with a run: the first one, or one with fewer features."""
+        self.run, self.description = run, description
+        #: The run as others see it.
+        self.shown: Any = run if run.left is None else WholeRun(run, self.stages.problem, run.left)
         self.good = (run.state, run.work, run.round, run.traffic["rounds"])
-        with run.asking_ahead(last=run.round >= run.options.rounds), run.meter.counting(None if run.round else "facts"):
+        last = run.round >= run.options.rounds
+        with run.asking_ahead(last=last), run.meter.counting("facts" if run.is_fresh else None):
             self.limit = BLOW_UP * self.scale()
-        if run.round:
+        if not run.is_fresh:
             run.meter.resume(run.x, run.known.split())
         self.stopping = None if run.options.tol is None else Stopping(run, run.options.tol)
+        self.screening = Screening(run) if self.stages.is_screened(run) else None
 
     def scale(self) -> float:
         """Return a size that the objective should not exceed by far."""
@@ -67,21 +96,41 @@ class Loop:
         """Do all that is left to do, tell those who look on, and return the result."""
         try:
             for one in self.observers:
-                one.started(self.run, self.options.rounds)
+                one.started(self.shown, self.options.rounds)
             result = self._go()
             for one in self.observers:
-                one.finished(self.run, result)
+                one.finished(self.shown, result)
         except BaseException as error:
             for one in self.observers:
-                one.failed(self.run, error)
+                one.failed(self.shown, error)
             raise
         return result
 
     def _go(self) -> Result:
+        with Interrupt() as interrupt:
+            ended = self.stage(interrupt)
+            while isinstance(ended, Left):
+                self.enter(*self.stages.restrict(self.run, ended))
+                if self.options.is_saved(self.run.round):
+                    self.save()
+                ended = self.stage(interrupt)
+            run = self.run
+            with run.ending(), run.meter.counting("end"):
+                if run.history.last()["round"] != run.round:
+                    try:
+                        self.evaluate()
+                    except DivergenceError as error:
+                        ended = self.go_back(str(error))
+                    except AbsentError as error:
+                        log.warning("the end is not evaluated: %s", error)
+                return self.result(ended or Ending("finished", f"all {self.options.rounds} rounds done"))
+
+    def stage(self, interrupt: Interrupt) -> Ending | Left | None:
+        """Do the rounds that are left, as far as they are with the same features; return what ended them early."""
         run, options = self.run, self.options
         # A run that is resumed may have reached its tolerance before.
-        ended = None if self.stopping is None else self.stopping.recall(run.ended)
-        with Interrupt() as interrupt, run.meter.counting("certificate"):
+        ended: Ending | Left | None = None if self.stopping is None else self.stopping.recall(run.ended)
+        with run.meter.counting("certificate"):
             if self.missing_row():
                 self.evaluate_start()
             if ended is None:
@@ -91,15 +140,7 @@ class Loop:
                 with run.choosing_threads(), Bar(options.rounds, run.round, options.progress) as bar:
                     run.rehearse()
                     ended = self.rounds(interrupt, bar)
-            with run.ending(), run.meter.counting("end"):
-                if run.history.last()["round"] != run.round:
-                    try:
-                        self.evaluate()
-                    except DivergenceError as error:
-                        ended = self.go_back(str(error))
-                    except AbsentError as error:
-                        log.warning("the end is not evaluated: %s", error)
-                return self.result(ended or Ending("finished", f"all {options.rounds} rounds done"))
+        return ended
 
     def missing_row(self) -> bool:
         """Whether the round done last should have been evaluated and was not: at the start, or after a crash."""
@@ -116,10 +157,10 @@ class Loop:
                 "x0", f"must be a point where the objective is finite, got {objective:g}; look at x0 and at the losses"
             ) from None
 
-    def rounds(self, interrupt: Interrupt, bar: Bar) -> Ending | None:
-        """Do the rounds; return status and message if they ended early."""
+    def rounds(self, interrupt: Interrupt, bar: Bar) -> Ending | Left | None:
+        """Do the rounds; return status and message if they ended early, or the features with which they go on."""
         run, options = self.run, self.options
-        ended = None
+        ended: Ending | Left | None = None
         run.listen(lambda: interrupt.requested)
         try:
             while run.round < options.rounds and ended is None:
@@ -127,6 +168,8 @@ class Loop:
                 if options.is_due(run.round) and self.try_to_evaluate():
                     bar.update(run.round, run.history.last()["objective"], run.traffic.up)
                 ended = self.find_ending(interrupt)  # before the checkpoint, which is to have its bits
+                if isinstance(ended, Left):
+                    return ended  # the next checkpoint is that of the run with fewer features
                 if options.is_saved(run.round):
                     self.save()
         except DivergenceError as error:
@@ -143,11 +186,11 @@ class Loop:
             self.save()
         return ended
 
-    def find_ending(self, interrupt: Interrupt) -> Ending | None:
-        """Say whether the run is to end before its last round, and why."""
+    def find_ending(self, interrupt: Interrupt) -> Ending | Left | None:
+        """Say whether the run is to end before its last round, and why, or to go on with fewer features."""
         run = self.run
         for callback in self.callbacks:
-            outcome = callback(run)
+            outcome = callback(self.shown)
             if isinstance(outcome, bool | np.bool_) and outcome and run.stop_reason is None:
                 run.stop()
         if run.stop_reason is not None:
@@ -156,15 +199,20 @@ class Loop:
             return INTERRUPTED
         return self.look()
 
-    def look(self) -> Ending | None:
-        """Say whether the tolerance has been reached, if it is time to look."""
+    def look(self) -> Ending | Left | None:
+        """Say whether the tolerance has been reached, or features can be left out, if it is time to look."""
         run = self.run
         if self.stopping is None or not (run.asks_freely or self.options.is_due(run.round)):
             return None
         ending = self.stopping.look(last=run.round == self.options.rounds)
         if ending is not None:
             run.ended = self.stopping.describe(ending)
-        return ending
+            return ending
+        return (
+            None
+            if self.screening is None or run.round == self.options.rounds
+            else self.screening.look(self.stopping.found)
+        )
 
     def try_to_evaluate(self) -> bool:
         """Evaluate between rounds; where sites do not answer the round has no row, and the run goes on."""
@@ -192,16 +240,16 @@ class Loop:
             "seconds": run.seconds,
         }
         if run.algorithm.has_inner_solve:
-            server = run.algorithm.server_work(run.state)
+            server = run.server_work
             row |= dict(zip(INNER, (run.work.steps, server.steps, (run.work + server).unsolved), strict=True))
         if not run.problem.penalty.finite:
             row["violation"] = violation
         for name, metric in (self.options.metrics or {}).items():
-            row[name] = float(metric(run.x))
+            row[name] = float(metric(self.shown.x))
         run.history.append(row)
         self.good = (run.state, run.work, run.round, run.traffic["rounds"])
         for one in self.observers:
-            one.evaluated(run)
+            one.evaluated(self.shown)
 
     def save(self) -> None:
         """Write a checkpoint."""
@@ -212,12 +260,12 @@ class Loop:
         checkpoints.save(
             self.options.file,
             checkpoints.Checkpoint(
-                run.round, run.state._asdict(), run.memory_to_save(), run.kept, tuple(run.work),
-                run.traffic, run.seconds, run.history, {**self.description, **run.labels()},
+                run.round, run.state._asdict(), run.memory_to_save(), run.kept, (*run.work, *run.spent),
+                run.traffic, run.seconds, run.history, {**self.description, **run.labels()}, run.left,
             ),
         )  # fmt: skip
         for one in self.observers:
-            one.saved(run)
+            one.saved(self.shown)
 
     def go_back(self, what: str) -> Ending:
         """Go back to the last good iterate, and say what to lower."""
@@ -239,7 +287,7 @@ class Loop:
     def result(self, ending: Ending) -> Result:
         """Say how it ended, and how far from the optimum."""
         run = self.run
-        unsolved = (run.work + run.algorithm.server_work(run.state)).unsolved
+        unsolved = (run.work + run.server_work).unsolved
         if unsolved:
             warn(
                 f"{unsolved} inner solves ended before they reached their tolerance; allow more steps or a larger one",
@@ -257,9 +305,13 @@ class Loop:
             log.warning("nothing is certified: %s", error)
             unknown = run.problem.model.xp.zeros(run.problem.model.dual_shape, dtype=x.dtype) if v is None else v
             certificate = Certificate(math.nan, None, Residual(math.nan, math.nan), math.nan, unknown, math.nan)
+        v = certificate.v if v is None else v
+        if run.left is not None:
+            x, v = run.left.lift(x), run.left.lift(v)
+            certificate = certificate._replace(v=run.left.lift(certificate.v))
         return Result(
             x=x,
-            v=certificate.v if v is None else v,
+            v=v,
             objective=certificate.objective,
             history=run.history,
             status=ending.status,
@@ -270,4 +322,5 @@ class Loop:
             method=run.method,
             algorithm=run.algorithm,
             compression=run.compression,
+            left=run.left,
         )

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fpdfp._typing import Array, Shape
-from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.requests import DualsRequest
 from fpdfp.errors import MessageError
 from fpdfp.losses._duals import RowDuals, form_rounding, sum_rounding
 from fpdfp.losses._linear import DENSE_HESSIAN
 from fpdfp.losses.base import Losses
 from fpdfp.precondition import triangles
+
+if TYPE_CHECKING:
+    from fpdfp.engines.remote_losses import RemoteLosses
 
 #: The curvature of the loss of a row, for the families whose sites can be asked.
 CURVATURES = {"Logistic": 0.25, "LeastSquares": 1.0, "Softmax": 0.5}
@@ -50,8 +52,8 @@ def answer(losses: Losses, x: Array, ask: DualsRequest) -> dict[str, Any]:
 class RemoteDuals:
     """The dual points near x, from sums over sites (:class:`fpdfp.losses._duals.DualPoints`)."""
 
-    def __init__(self, engine: RemoteEngine, losses: Losses, x: Array, weights: Array) -> None:
-        self._engine, self._losses, self._x, self._weights = engine, losses, x, weights
+    def __init__(self, losses: RemoteLosses, x: Array, weights: Array) -> None:
+        self._losses, self._x, self._weights = losses, x, weights
         self.ridge = np.broadcast_to(
             float(weights.sum()) * (losses.constants()[0] if losses.constants() else losses.least_convexity),
             losses.shape,
@@ -64,7 +66,7 @@ class RemoteDuals:
         self, part: str, shapes: Mapping[str, Shape], direction: Array | None = None, scale: float | None = None
     ) -> dict[str, Array]:
         ask = {"part": part, "direction": direction, "scale": scale}
-        return self._engine.duals(self._x, ask, self._weights, shapes)
+        return self._losses.engine.duals(self._x, ask, self._weights, shapes, self._losses.features)
 
     def gradient(self, direction: Array | None = None) -> Array:
         """Return Aᵀcθ with s = 1."""

@@ -14,6 +14,7 @@ from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress import Compressor
 from fpdfp.engines.collector import Check, Collector, Totals
+from fpdfp.engines.features import Masks
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.ledger import digest
 from fpdfp.engines.replies import Decoded, check_rows, decode_once
@@ -58,8 +59,8 @@ class RemoteEngine(Transport):
     ----------
     collector
         Waits for replies.
-    session
-        What sites were told of the run.
+    masks, session
+        What sites were told of features, and of the run.
     run_id
         The name of the run, kept through restarts of the server.
     agreed
@@ -75,7 +76,8 @@ class RemoteEngine(Transport):
     ) -> None:
         self.collector = Collector(self, deadline, min_clients, patience)
         self.norm_bound = None if norm_bound is None else _checks.real("norm_bound", norm_bound, positive=True)
-        self.session = Session()
+        self.masks = Masks()
+        self.session = Session(masks=self.masks)
         self.run_id = secrets.token_hex(8)
         self.agreed: Preconditioner | None = None
         self._losses: RemoteLosses | None = None
@@ -92,12 +94,17 @@ class RemoteEngine(Transport):
 
     def losses(self) -> RemoteLosses:
         """Return the losses of all clients; their data stays where it is."""
+        if self._losses is None:
+            self._losses = self.ask_facts()
+        return self._losses
+
+    def ask_facts(self, features: bytes = b"") -> RemoteLosses:
+        """Ask all sites what must be known of their losses, as functions of some features."""
         from fpdfp.engines.remote_losses import RemoteLosses
 
-        if self._losses is None:
-            replies = self.ask_all(Request(facts=FactsRequest()), lambda site, reply: reply.part("facts"))
-            self._losses = RemoteLosses(self, [reply.part("facts") for reply in replies])
-        return self._losses
+        request = Request(facts=FactsRequest(), features=features)
+        replies = self.ask_all(request, lambda site, reply: reply.part("facts"))
+        return RemoteLosses(self, [reply.part("facts") for reply in replies], features)
 
     def attach(self, problem: Problem) -> Problem:
         """Return the problem with its losses at the sites."""
@@ -129,7 +136,10 @@ class RemoteEngine(Transport):
         told = algorithm.for_sites()
         jobs = [Job(told, compressors, downlink, place, self.norm_bound) for place in self.places(problem, seed)]
         keys = [self.key(job, self.run_id) for job in jobs]
-        self.session = Session(jobs, keys, trusted=self.trusted, from_zero=from_zero)
+        features = getattr(problem.losses, "features", b"")
+        self.session = Session(
+            jobs, keys, masks=self.masks, features=features, trusted=self.trusted, from_zero=from_zero
+        )
 
     def ask_all(self, request: Request, check: Check) -> list[Reply]:
         """Ask all sites the same, and along with it what comes next if that was said; return what they all answer."""
@@ -137,7 +147,7 @@ class RemoteEngine(Transport):
             raise RuntimeError("the engine has no sites: it was closed, or has not been started")
         asked = dict.fromkeys(range(len(self.names)), request)
         session, coming = self.session, self.session.coming if self.slow else None
-        if coming is not None:
+        if coming is not None and request.features == session.features:
             updates = session.updates(coming)
             asked |= {site: dataclasses.replace(request, update=update) for site, update in updates.items()}
             session.coming = None  # asked for once
@@ -170,8 +180,9 @@ class RemoteEngine(Transport):
     def gather(self, problem: Problem, question: Exchange, clients: IntArray, seed: int) -> tuple[Any, int]:
         """Return what some clients send once, before the first round, as the server decodes it, and its bits."""
         own = [among(clients, numbers) for numbers in self.numbers]
+        features = getattr(problem.losses, "features", b"")
         asked = {
-            site: Request(gather=GatherRequest(question, place, own[site]))  # type: ignore[arg-type]
+            site: Request(gather=GatherRequest(question, place, own[site]), features=features)  # type: ignore[arg-type]
             for site, place in enumerate(self.places(problem, seed))
             if len(own[site])
         }
@@ -192,7 +203,7 @@ class RemoteEngine(Transport):
         arrays = [np.concatenate(one) for one in zip(*(part.arrays for part in parts), strict=True)]
         return tuple_kind("Once", parts[0].fields)(*arrays), sum(part.bits for part in parts)
 
-    def constants(self, factor: LinOp | None, batch_size: int | None) -> Array:
+    def constants(self, factor: LinOp | None, batch_size: int | None, features: bytes = b"") -> Array:
         """Return the Lipschitz constants in other coordinates, or what mini-batches of a size add to them."""
         # A preconditioner is shorter than the map that it stands for.
         known = self.agreed is not None and self.agreed.factor is factor
@@ -201,12 +212,12 @@ class RemoteEngine(Transport):
         def check(site: int, reply: Reply) -> None:
             self.check_rows(site, reply.part("constants").constants, ())
 
-        asked = dict.fromkeys(range(len(self.names)), Request(constants=ask))
+        asked = dict.fromkeys(range(len(self.names)), Request(constants=ask, features=features))
         replies = self.collector.collect_all(asked, self.session, check)
         rows: Array = np.concatenate([replies[site].part("constants").constants for site in asked])
         return rows
 
-    def at(self, x: Array, parts: Sequence[Any]) -> dict[str, Array]:
+    def at(self, x: Array, parts: Sequence[Any], features: bytes = b"") -> dict[str, Array]:
         """Return f_i(x) of all clients (``"values"``), ∇f_i(x) (``"gradients"``), or both."""
         shapes = {"values": (), "gradients": x.shape}
 
@@ -215,12 +226,17 @@ class RemoteEngine(Transport):
                 self.check_rows(site, getattr(reply.part("at"), part), shapes[part])
 
         self.session.point = None
-        replies = self.ask_all(Request(at=AtRequest(x, list(parts))), check)
+        replies = self.ask_all(Request(at=AtRequest(x, list(parts)), features=features), check)
         self.session.point = x
         return {part: np.concatenate([getattr(reply.at, part) for reply in replies]) for part in parts}
 
     def duals(
-        self, x: Array, ask: Mapping[str, Any], weights: Array, shapes: Mapping[str, tuple[int, ...]]
+        self,
+        x: Array,
+        ask: Mapping[str, Any],
+        weights: Array,
+        shapes: Mapping[str, tuple[int, ...]],
+        features: bytes = b"",
     ) -> dict[str, Array]:
         """Return the sums over sites of what is asked of dual points near x; infinite where one is.
 
@@ -235,7 +251,9 @@ class RemoteEngine(Transport):
         told = session.point is not None and digest([session.point]) == point
         session.point = x
         asked = {
-            site: Request(duals=DualsRequest(point, weights=weights[numbers], x=None if told else x, **ask))
+            site: Request(
+                duals=DualsRequest(point, weights=weights[numbers], x=None if told else x, **ask), features=features
+            )
             for site, numbers in enumerate(self.numbers)
         }
         replies = self.collector.collect_all(asked, session, check)

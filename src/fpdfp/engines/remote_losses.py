@@ -10,6 +10,7 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.engines.checkpoint import probe
+from fpdfp.engines.features import Left
 from fpdfp.engines.ledger import digest
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.requests import FactsReply
@@ -23,6 +24,9 @@ log = logging.getLogger("fpdfp.engines")
 #: Families whose losses are never negative.
 NONNEGATIVE = ("Logistic", "LeastSquares", "Softmax", "OperatorLeastSquares", "ProjectionLosses")
 
+#: Families whose slopes are bounded but for a ridge.
+BOUNDED = ("Logistic", "Softmax")
+
 
 class RemoteLosses(Losses):
     """Losses whose data is at sites; the server knows what they have told it, and asks them for all else.
@@ -30,8 +34,10 @@ class RemoteLosses(Losses):
     Values and gradients at the point asked for last are kept, since more than one thing may be wanted there.
     """
 
-    def __init__(self, engine: RemoteEngine, facts: Sequence[FactsReply]) -> None:
+    def __init__(self, engine: RemoteEngine, facts: Sequence[FactsReply], features: bytes = b"") -> None:
         self.engine = engine
+        #: The digest of the features that these losses are functions of, empty for all.
+        self.features = features
         first = facts[0]
         for name, fact in zip(engine.names, facts, strict=True):
             for what in ("family", "shape", "dtype", "form", "batches", "hessians", "duals"):
@@ -40,7 +46,8 @@ class RemoteLosses(Losses):
                         f"sites must have losses of the same kind: {what} is {getattr(fact, what)!r} at {name} and "
                         f"{getattr(first, what)!r} at {engine.names[0]}"
                     )
-        _compare_features(engine.names, [fact.features for fact in facts])
+        if not features:
+            _compare_features(engine.names, [fact.features for fact in facts])
         self._facts, self.shape, self.dtype = first, first.shape, np.dtype(first.dtype)
         self.sizes = np.concatenate([fact.sizes for fact in facts])
         self._lipschitz: Array = np.concatenate([fact.lipschitz for fact in facts])
@@ -112,21 +119,34 @@ class RemoteLosses(Losses):
         point = digest([x])
         parts = self.answers.lacking(point, gradients=gradients, together=self.together)
         if parts:
-            self.answers.keep(point, self.engine.at(x, parts))
+            self.answers.keep(point, self.engine.at(x, parts, self.features))
         return self.answers["gradients" if gradients else "values", point]
 
     def lipschitz(self) -> Array:
         return self._lipschitz
 
     def lipschitz_in(self, factor: LinOp) -> Array:
-        return self.engine.constants(factor, None)
+        return self.engine.constants(factor, None, self.features)
 
     def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
-        return self.engine.constants(factor, batch_size)
+        return self.engine.constants(factor, batch_size, self.features)
 
     def hessians(self, x: Array, clients: IntArray) -> Array | None:
         # Clients compute with theirs; whether they can is all that a server asks.
         return np.empty((0, *x.shape, *x.shape)) if self._facts.hessians and not len(clients) else None
+
+    def slope_bounds(self, clients: IntArray) -> Array | None:
+        # As for hessians.
+        bounded = self._facts.duals and self.family in BOUNDED and not len(clients)
+        return np.empty((0, self.shape[-1])) if bounded else None
+
+    @property
+    def can_restrict(self) -> bool:
+        return self._facts.duals
+
+    def restrict(self, features: IntArray) -> RemoteLosses:
+        mask = Left(features, self.shape, 0).mask
+        return self.engine.ask_facts(self.engine.masks.keep(features, mask))
 
     def constants(self) -> tuple[Array, ...]:
         return tuple(self._facts.constants)
@@ -135,7 +155,7 @@ class RemoteLosses(Losses):
         from fpdfp.engines.remote_duals import CURVATURES, RemoteDuals
 
         known = self._facts.duals and self.family in CURVATURES
-        return RemoteDuals(self.engine, self, x, weights) if known else None
+        return RemoteDuals(self, x, weights) if known else None
 
 
 def _compare_features(sites: Sequence[str], features: Sequence[IntArray]) -> None:

@@ -17,7 +17,8 @@ from fpdfp.errors import MessageError
 from fpdfp.linops import LinOp
 from fpdfp.losses.base import Form
 from fpdfp.precondition import Preconditioner, QuantizedMoments
-from fpdfp.precondition.exchange import Exact
+from fpdfp.precondition.base import Announced
+from fpdfp.precondition.exchange import Exact, FeatureBounds
 from fpdfp.rng import MAX_ROUNDS
 
 #: What a site may claim at most: the samples of a client, any number, and the steps of inner solves.
@@ -33,7 +34,7 @@ class FactsRequest:
 class GatherRequest:
     """What some clients send once, before the first round."""
 
-    exchange: Exact | QuantizedMoments
+    exchange: Exact | QuantizedMoments | FeatureBounds
     place: Place
     clients: IntArray
 
@@ -146,11 +147,14 @@ class UpdateRequest(Stamped):
 class Request:
     """What is asked at once, with the key of its job and, for a site that was not told it yet, the job itself.
 
-    The parts are answered in the order in which they stand here.
+    ``features`` is the digest of the features that it is about, empty for all; a site that was not told them yet gets
+    them as ``mask``. The parts are answered in the order in which they stand here.
     """
 
     key: str = ""
     job: Job | None = None
+    features: bytes = b""
+    mask: Announced | None = None
     facts: FactsRequest | None = None
     gather: GatherRequest | None = None
     constants: ConstantsRequest | None = None

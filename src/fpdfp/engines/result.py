@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from fpdfp._typing import Array
+from fpdfp.engines.features import Left
 from fpdfp.engines.history import History
 from fpdfp.engines.traffic import Traffic
 from fpdfp.methods.base import Algorithm, Method
@@ -47,6 +48,9 @@ class Result:
         The compressors of messages up and down, in words.
     certificate
         Duality gap where one is known, residual of Lemma 1, violation of constraints.
+    left
+        The features that screening has left, None for all. The certificate is that of the problem in these features: it
+        holds for the whole problem, whose solutions are zero in all others, where v is zero as well.
     """
 
     x: Array
@@ -61,6 +65,7 @@ class Result:
     method: Method | None = None
     algorithm: Algorithm | None = None
     compression: tuple[str, ...] = ()
+    left: Left | None = None
 
     @property
     def total_up(self) -> int:
@@ -104,6 +109,7 @@ class Result:
             f"{self.status} after {self.rounds} rounds: {self.message}",
             *self._describe_method(),
             *(f"{name:14}{one}" for name, one in zip(("messages up", "and down"), self.compression, strict=False)),
+            *([] if self.left is None else [f"features      {self.left}"]),
             f"objective     {self.objective:.10g}",
             str(self.traffic),
         ]

@@ -14,6 +14,7 @@ from fpdfp._array import namespace, read_only
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress import Full
 from fpdfp.engines.downlink import Kept, full_bits
+from fpdfp.engines.features import Left
 from fpdfp.engines.history import History
 from fpdfp.engines.traffic import Bits, Traffic
 from fpdfp.methods.base import Certifying, Question, Remembering, Work
@@ -95,6 +96,8 @@ class Run:
         Time spent in rounds.
     history
         The table so far.
+
+    Where screening has left out features, callbacks see the problem that was given, and x and v with all features.
     """
 
     def __init__(self, prepared: Prepared, options: RunOptions, start: Array) -> None:
@@ -117,7 +120,13 @@ class Run:
         #: How the run has ended, where it has reached its tolerance or can get no further, for a checkpoint.
         self.ended = ""
         #: When to look next whether the tolerance is reached, and what the server has kept of x, for a checkpoint.
-        self.schedule, self.known = "", ""
+        self.schedule, self.known, self.screening = "", "", ""
+        #: The features that are left, None for all.
+        self.left: Left | None = None
+        #: What inner solves have cost the server before others were left out.
+        self.spent = Work()
+        #: Whether the run does not go on from a checkpoint: what is asked when it begins is then counted.
+        self.is_fresh = True
         self._pending: _Round | None = None
 
     @property
@@ -134,6 +143,11 @@ class Run:
     def bits_down(self) -> int:
         """What the server has sent in the rounds."""
         return self.meter.rounds.down
+
+    @property
+    def server_work(self) -> Work:
+        """What inner solves have cost the server so far."""
+        return self.spent + self.algorithm.server_work(self.state)
 
     @property
     def x(self) -> Array:
@@ -297,12 +311,15 @@ class Run:
         return {
             "ended": self.ended,
             "schedule": self.schedule,
+            "screening": self.screening,
             "known": " ".join(self.meter.known(self.x)),
         }
 
     def resumed(self, labels: Mapping[str, str]) -> None:
         """Take note of what a checkpoint says beside what tells runs apart."""
-        self.ended, self.schedule, self.known = (labels.get(name, "") for name in ("ended", "schedule", "known"))
+        self.is_fresh = False
+        for name in ("ended", "schedule", "known", "screening"):
+            setattr(self, name, labels.get(name, ""))
 
     def memory_to_save(self) -> dict[str, Array]:
         """Return what clients remember, for a checkpoint."""
@@ -336,6 +353,12 @@ class Run:
     @property
     def _is_certifiable(self) -> bool:
         return self.problem.losses.least_convexity > 0 and self.problem.penalty.has_conjugate
+
+    @property
+    def dual_point(self) -> Array:
+        """The v that a certificate by the clients is about."""
+        assert isinstance(self.algorithm, Certifying)
+        return self.algorithm.dual_point(self.state)
 
     def outlook(self) -> float:
         """What the server expects of the gap, from what it knows itself; 0 where it knows nothing."""

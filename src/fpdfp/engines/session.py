@@ -11,6 +11,7 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.engines.downlink import FULL
+from fpdfp.engines.features import Masks
 from fpdfp.engines.job import Job
 from fpdfp.engines.ledger import digest, shared_memory
 from fpdfp.engines.requests import Message, Reply, Request, UpdateRequest
@@ -19,7 +20,7 @@ from fpdfp.rng import Draws
 #: How many of the server's differences are kept for sites that missed some.
 LOG = 64
 #: What a site may say that it needs.
-NEEDS = {"job", "memory", "model", "point"}
+NEEDS = {"features", "job", "memory", "model", "point"}
 NO_DRAWS = Draws(0, 0, np.zeros(1, dtype=np.int64))
 
 
@@ -60,6 +61,8 @@ class Session:
     ----------
     jobs, keys
         What each site must know of the run, and what tells it from other runs; none before a run.
+    masks
+        What sites were told of features.
     trusted
         Whether clients that lost what they remember are sent all of it, or only what they have sent themselves.
     from_zero
@@ -67,6 +70,8 @@ class Session:
 
     Attributes
     ----------
+    features
+        The digest of the features that the run is about, empty for all.
     point
         The point that all sites were told last.
     coming
@@ -76,8 +81,16 @@ class Session:
     """
 
     def __init__(
-        self, jobs: Sequence[Job] = (), keys: Sequence[str] = (), *, trusted: bool = False, from_zero: bool = False
+        self,
+        jobs: Sequence[Job] = (),
+        keys: Sequence[str] = (),
+        *,
+        masks: Masks,
+        features: bytes = b"",
+        trusted: bool = False,
+        from_zero: bool = False,
     ) -> None:
+        self.features, self._masks = features, masks
         self.point: Array | None = None
         self.coming: Ask | None = None
         self.early: Early | None = None
@@ -93,16 +106,20 @@ class Session:
         self._memory: Any = ()
 
     def address(self, site: int, request: Request) -> Request:
-        """Return a request with the key of its job, and the job itself for a site that was not told it yet."""
-        if not request.needs_job:
-            return request
-        key = self._keys[site]
-        job = None if self._told.get(site) == key else self._jobs[site]
-        return dataclasses.replace(request, key=key, job=job)
+        """Return a request with its features and the key of its job, and these themselves for a site without them."""
+        told: dict[str, Any] = {}
+        features = self.features if request.needs_job else request.features
+        if features:
+            told |= {"features": features, "mask": self._masks.for_site(site, features)}
+        if request.needs_job:
+            key = self._keys[site]
+            told |= {"key": key, "job": None if self._told.get(site) == key else self._jobs[site]}
+        return dataclasses.replace(request, **told) if told else request
 
     def note_answer(self, site: int, request: Request) -> None:
         """Take note that a site has answered a request: it knows what was in it."""
         self._lacking.pop(site, None)
+        self._masks.note(site, request.features)
         if request.key:
             self._told[site] = request.key
 
@@ -114,6 +131,8 @@ class Session:
     def supply(self, site: int, request: Request) -> Request:
         """Return a request with what the site has said it needs."""
         needs = self._lacking.get(site, set())
+        if "features" in needs:
+            self._masks.forget(site)
         if "job" in needs:
             self._told.pop(site, None)
         parts: dict[str, Any] = {}

@@ -24,6 +24,7 @@ from fpdfp.compress import Compressor, decode
 from fpdfp.engines import requests
 from fpdfp.engines.checkpoint import probe
 from fpdfp.engines.downlink import FULL, Downlink
+from fpdfp.engines.features import read_mask
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.ledger import ClientLedger, Stamp, digest
 from fpdfp.engines.requests import (
@@ -93,7 +94,9 @@ class Site:
     def __init__(self, losses: Losses) -> None:
         if not isinstance(losses, Losses):
             raise TypeError(f"load must return one of fpdfp.losses, got {type(losses).__name__}")
-        self.losses = losses
+        #: The losses as functions of all features, of some of them (with their digest), and those a request is about.
+        self.whole, self.losses = losses, losses
+        self.some: tuple[bytes, IntArray, Losses] | None = None
         self.job: Job | None = None
         self.key = ""
         self.downlink: Downlink | None = None
@@ -107,14 +110,36 @@ class Site:
     def handle(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a request: a dictionary with a part for each thing that is asked, and so is the reply."""
         asked = Request.read(request)
+        if asked.mask is not None:
+            self._restrict(read_mask(asked.mask, self.whole.shape[-1]))
+        if not self._turn_to(asked.features):
+            return requests.write(Reply(needs=["features", "job"] if asked.needs_job else ["features"]))
         if asked.job is not None and (self.job is None or self.key != asked.key):
             self.begin(asked.job, asked.key)
         if asked.needs_job and (self.job is None or self.key != asked.key):
             return requests.write(Reply(needs=["job"]))
+        if asked.needs_job and self._job.algorithm.model.shape != self.losses.shape:
+            raise MessageError("features must be those that the job is about")
         with one_thread():
             parts = {part: getattr(self, part)(getattr(asked, part)) for part in asked.parts}
         needs = sorted({need for part in parts.values() if isinstance(part, Lacking) for need in part.needs})
         return requests.write(Reply(needs=needs) if needs else Reply(**parts))
+
+    def _restrict(self, features: IntArray) -> None:
+        """Keep the losses as functions of some features."""
+        if self.some is None or not np.array_equal(self.some[1], features):
+            with refusing("a mask"):
+                self.some = digest([features]), features, self.whole.restrict(features)
+
+    def _turn_to(self, features: bytes) -> bool:
+        """Answer with the losses as functions of some features, told by their digest; False if they are not here."""
+        if not features:
+            self.losses = self.whole
+        elif self.some is not None and self.some[0] == features:
+            self.losses = self.some[2]
+        else:
+            return False
+        return True
 
     def begin(self, job: Job, key: str) -> None:
         """Take part in a run."""
@@ -310,10 +335,15 @@ class Site:
         """Return all that must outlive this process, but for the job: a tree for a parcel."""
         seen = None if self.seen is None else self.seen._asdict() | {"arrays": list(self.seen.arrays)}
         ledgers = [ledger.export() for ledger in self.ledgers]
-        return {"key": self.key, "ledgers": ledgers, "seen": seen, "point": self.point}
+        some = None if self.some is None else self.some[1]
+        return {"key": self.key, "ledgers": ledgers, "seen": seen, "point": self.point, "features": some}
 
     def restore(self, job: Job, saved: Mapping[str, Any]) -> None:
         """Go on with what another process has exported."""
+        if saved.get("features") is not None:
+            self._restrict(saved["features"])
+        if self.some is not None and job.algorithm.model.shape == self.some[2].shape:
+            self.losses = self.some[2]
         self.begin(job, saved["key"])
         for ledger, kept in zip(self.ledgers, saved["ledgers"], strict=True):
             ledger.restore(kept, self._here)

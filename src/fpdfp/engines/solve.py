@@ -12,6 +12,8 @@ from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.compress import Compressor
 from fpdfp.engines import checkpoint as checkpoints
+from fpdfp.engines import screening
+from fpdfp.engines.features import Left
 from fpdfp.engines.history import RESERVED
 from fpdfp.engines.loop import Loop
 from fpdfp.engines.options import RunOptions
@@ -100,7 +102,9 @@ def solve(
         nothing of F(x) − F*. Where rounding allows no more, stop with ``"rounding"``.
         With methods that can (the shifted ones, where every f_i is strongly convex) clients certify the gap by two
         numbers each, as they would in a deployment, and those messages are counted; otherwise the gap is computed from
-        sums over clients. When to ask does not depend on ``rounds``.
+        sums over clients. When to ask does not depend on ``rounds``. Where no method is given, and g is an l1 norm of
+        at least 1,000 features of a linear model (B the identity), features that are certainly zero in every solution
+        are left out on the way (``result.left``).
     accuracy
         The relative error of the objective that the run is for, from which the precision of what is sent once follows;
         by default ``tol``, or 1e-6 where there is none; that of its checkpoint for a run that goes on. It is a hint: it
@@ -160,39 +164,79 @@ def run(problem: Problem, method: Method | None, options: RunOptions, engine: Re
     with contextlib.nullcontext() if engine is None else engine.started():
         if engine is not None:
             problem = engine.attach(problem)
-        start = start_point(problem, options.x0)
-        source = options.source
-        saved = None if source is None else checkpoints.load(source)
-        if saved is not None and options.accuracy is None and "accuracy" in saved.description:
+        return Loop(_Stages(problem, method, options, engine)).go()
+
+
+class _Stages:
+    """Begins a run, or has one go on from its checkpoint; and again where few features are left."""
+
+    def __init__(
+        self, problem: Problem, method: Method | None, options: RunOptions, engine: RemoteEngine | None
+    ) -> None:
+        self.start = start_point(problem, options.x0)
+        self.source = options.source
+        self.saved = None if self.source is None else checkpoints.load(self.source)
+        if self.saved is not None and options.accuracy is None and "accuracy" in self.saved.description:
             # What was chosen by it is kept, whatever tol is now.
-            options = dataclasses.replace(options, accuracy=float(saved.description["accuracy"]))
-        prepared = prepare(problem, method, options)
-        description = {} if options.file is None else _describe(prepared, options, start, engine)
-        begun = Run(prepared, options, start) if engine is None else RemoteRun(engine, prepared, options, start)
-        if saved is not None and source is not None:
-            _restore(begun, saved, description, source)
-        return Loop(begun, description).go()
+            options = dataclasses.replace(options, accuracy=float(self.saved.description["accuracy"]))
+        self.problem, self.method, self.options, self.engine = problem, method, options, engine
 
+    def begin(self) -> tuple[Run, dict[str, str]]:
+        """Return the run, and a description for its checkpoints."""
+        if self.saved is None or self.source is None:
+            left, sent = screening.screen_start(self.problem, self.method, self.options)
+            run, description = self._begin(self.start, left)
+            run.meter.traffic = sent + run.meter.traffic
+        else:
+            run, description = self._begin(self.start, self.saved.left)
+            _restore(run, self.saved, description, self.source)
+        return run, description
 
-def _describe(prepared: Prepared, options: RunOptions, start: Array, engine: RemoteEngine | None) -> dict[str, str]:
-    """Say what a run is, so that a checkpoint is not taken for that of another."""
-    choices, algorithm = prepared.choices, prepared.algorithm
-    what = {
-        "method": algorithm,
-        "compressor": choices.compressors,
-        "downlink": None if choices.downlink is None else choices.downlink.compressor,
-        "drop_out": options.drop_out,
-        "accuracy": options.aim,
-    }
-    if engine is not None and engine.norm_bound is not None:
-        what["norm_bound"] = engine.norm_bound
-    return {
-        "problem": checkpoints.fingerprint(prepared.problem),
-        **{name: checkpoints.describe(value) for name, value in what.items()},
-        "clients_per_round": str(choices.clients_per_round),
-        "seed": str(options.seed),
-        "x0": checkpoints.digest(start),
-    }
+    def restrict(self, run: Run, left: Left) -> tuple[Run, dict[str, str]]:
+        """Return a run that goes on with the features that are left."""
+        x = run.x
+        if run.left is not None:
+            x, left = run.left.lift(x), Left(run.left.numbers[left.numbers], run.left.shape, left.since)
+        if self.engine is not None:
+            self.engine.drop_early()
+        sent, spent = run.traffic, run.server_work
+        new, description = self._begin(x, left)
+        new.meter.traffic = sent + new.meter.traffic
+        new.round, new.work, new.spent, new.seconds, new.history = run.round, run.work, spent, run.seconds, run.history
+        return new, description
+
+    def is_screened(self, run: Run) -> bool:
+        """Whether to look for features that can be left out."""
+        return screening.applies(run.problem, self.method, self.options)
+
+    def _begin(self, start: Array, left: Left | None) -> tuple[Run, dict[str, str]]:
+        problem, options, engine = self.problem, self.options, self.engine
+        if left is not None:
+            problem, start = problem.restrict(left.numbers), start[..., left.numbers]
+        prepared = prepare(problem, self.method, options)
+        run = Run(prepared, options, start) if engine is None else RemoteRun(engine, prepared, options, start)
+        run.left = left
+        return run, {} if options.file is None else self._describe(prepared)
+
+    def _describe(self, prepared: Prepared) -> dict[str, str]:
+        """Say what a run is, so that a checkpoint is not taken for that of another."""
+        choices, options, engine = prepared.choices, self.options, self.engine
+        what = {
+            "method": prepared.algorithm,
+            "compressor": choices.compressors,
+            "downlink": None if choices.downlink is None else choices.downlink.compressor,
+            "drop_out": options.drop_out,
+            "accuracy": options.aim,
+        }
+        if engine is not None and engine.norm_bound is not None:
+            what["norm_bound"] = engine.norm_bound
+        return {
+            "problem": checkpoints.fingerprint(self.problem),
+            **{name: checkpoints.describe(value) for name, value in what.items()},
+            "clients_per_round": str(choices.clients_per_round),
+            "seed": str(options.seed),
+            "x0": checkpoints.digest(self.start),
+        }
 
 
 def _restore(run: Run, saved: checkpoints.Checkpoint, description: Mapping[str, str], source: Path) -> None:
@@ -211,7 +255,7 @@ def _restore(run: Run, saved: checkpoints.Checkpoint, description: Mapping[str, 
     run.state = back(run.state, saved.state)
     run.restore_memory(saved.memory)
     run.resumed(saved.description)
-    run.work, run.kept = Work(*saved.work), saved.kept
+    run.work, run.spent, run.kept = Work(*saved.work[:2]), Work(*saved.work[2:]), saved.kept
     if run.kept is not None:
         xp = run.problem.model.xp
         run.kept = run.kept._replace(message=tuple(xp.asarray(array) for array in run.kept.message))

@@ -65,6 +65,8 @@ class Stopping:
         self.progress = (run.round, math.inf, math.inf)
         #: The round of the latest look.
         self.looked = run.round
+        #: The dual point of the latest look that did not end the run, its gap, and the round, for screening.
+        self.found: tuple[Array, float, int] | None = None
         self._go_on(run.schedule)
 
     def look(self, *, last: bool) -> Ending | None:
@@ -145,11 +147,13 @@ class Stopping:
             if certified.gap <= self.tol * certified.scale:
                 return Ending("converged", self._sentence(certified.gap / certified.scale), certified)
             self._learn(certified.gap / certified.scale)
+            self.found = run.dual_point, certified.gap, run.round
             if not thorough:
                 return None
         certificate = run.problem.certificate(run.polish(run.x, run.v), run.v, thorough=False)
-        if certificate.relative_gap is not None:
-            self._learn(certificate.relative_gap)
+        if certificate.gap is not None:
+            self._learn(certificate.gap / certificate.scale)
+            self.found = certificate.v, certificate.gap, run.round
         return self._judge(certificate)
 
     def _learn(self, gap: float) -> None:

@@ -28,7 +28,8 @@ Kind = Literal["rounds", "preconditioner", "facts", "evaluation", "certificate",
 #: The kinds of messages, and what is sent in each.
 KINDS: dict[str, str] = {
     "rounds": "the server's messages and the clients' replies of all rounds",
-    "preconditioner": "sent once: what a preconditioner is made of, and the preconditioner",
+    "preconditioner": "sent once: what a preconditioner is made of, and the preconditioner; bounds for screening, and "
+    "which features are left",
     "facts": "before the first round: sizes, constants, digests of feature names, values and gradients at the start; "
     "the arrays of g and B",
     "evaluation": "x and the clients' values, for the history alone; evaluate_every says how often",
@@ -117,6 +118,9 @@ class Traffic(Mapping[str, Bits]):
         """Return the traffic with other bits of a kind."""
         return Traffic({**self._bits, kind: bits})
 
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic({kind: Bits(a.up + b.up, a.down + b.down) for kind, a in self.items() for b in [other[kind]]})
+
     @property
     def before_the_end(self) -> Traffic:
         """The traffic without that of the end: what a run has sent that may go on."""
@@ -176,6 +180,8 @@ class Meter:
 
     Attributes
     ----------
+    n_clients
+        N.
     together
         Whether gradients are asked for along with values, since both are needed: at the end of a run.
     """
@@ -185,7 +191,7 @@ class Meter:
         #: The bits of the rounds so far: a pair of its own, since it changes with every round.
         self.rounds = NOTHING
         self.together = False
-        self._n_clients = losses.n_clients
+        self.n_clients = losses.n_clients
         self._kind: Kind | None = "facts"
         zero = digest([np.zeros(losses.shape, dtype=losses.dtype)])
         self._known: Answers[None] = Answers({("values", zero): None})
@@ -208,7 +214,7 @@ class Meter:
         """Count what clients say of their losses before anything else, and what they are told of the problem."""
         names = losses.feature_digests
         up = _bits([(FACTS,), *map(np.shape, losses.constants()), *([names.shape] if names.size else [])])
-        self.count("facts", self._n_clients * up, self._n_clients * public_bits(model))
+        self.count("facts", self.n_clients * up, self.n_clients * public_bits(model))
 
     @contextlib.contextmanager
     def counting(self, kind: Kind | None) -> Iterator[None]:
@@ -225,7 +231,7 @@ class Meter:
 
     def asked(self, x: Array, point: bytes, *, gradients: bool = False) -> None:
         """Count a point for all clients, and their values or gradients there, unless the server has kept those."""
-        n = self._n_clients
+        n = self.n_clients
         parts = self._known.lacking(point, gradients=gradients, together=self.together)
         if not parts:
             return
@@ -240,7 +246,7 @@ class Meter:
 
     def asked_near(self, x: Array, up: Sequence[Shape], down: Sequence[Array]) -> None:
         """Count a question about dual points near x, with each client's weight, and x unless that was told last."""
-        point, n = digest([x]), self._n_clients
+        point, n = digest([x]), self.n_clients
         told, self._point = self._point == point, point
         if self._kind is not None:
             sent = (0 if told else full_bits(x)) + _bits([(1,)]) + sum(full_bits(one.astype(FLOAT)) for one in down)
@@ -259,7 +265,7 @@ class Meter:
 
     def constant(self) -> None:
         """Count a constant of each client."""
-        self.count("facts", self._n_clients * plain_bits((), FLOAT), 0)
+        self.count("facts", self.n_clients * plain_bits((), FLOAT), 0)
 
 
 def _bits(shapes: Iterable[Shape]) -> int:

@@ -40,6 +40,8 @@ class LinearModel(Losses):
 
     #: A bound of the Hessian of the loss of one row in its linear forms: at most this times the identity.
     curvature: ClassVar[float]
+    #: A bound of the derivative of the loss of one row in each of its linear forms; infinite where there is none.
+    steepest: ClassVar[float] = np.inf
     lower_bound = 0.0
 
     def __init__(
@@ -78,13 +80,33 @@ class LinearModel(Losses):
     def part(self, clients: IntArray) -> Self:
         X, y, offsets, names = self._rows
         some = np.concatenate([np.arange(offsets[i], offsets[i + 1]) for i in clients])
-        made = copy.copy(self)
-        for kept in ("_kernels", "_lipschitz"):
-            vars(made).pop(kept, None)
-        made._squares = None
+        made = self._without_caches()
         made.sizes = self.sizes[clients]
         ends = np.concatenate([[0], np.cumsum(made.sizes)]).astype(np.int64)
         made._rows = _rows.Rows(X[some], y[some], ends, names[clients])
+        return made
+
+    @property
+    def can_restrict(self) -> bool:
+        return True
+
+    def restrict(self, features: IntArray) -> Self:
+        made = self._without_caches()
+        X = self._rows.X[:, features]
+        made._rows = self._rows._replace(X=X if self._rows.sparse else np.ascontiguousarray(X))
+        made.n_features, made.shape = len(features), (*self.shape[:-1], len(features))
+        made._ridge = self._ridge[features]
+        made.l2 = self.l2 if isinstance(self.l2, float) else self.l2[features]
+        if self.feature_names is not None:
+            made.feature_names = tuple(self.feature_names[j] for j in features)
+        return made
+
+    def _without_caches(self) -> Self:
+        """Return a copy for other rows or columns."""
+        made = copy.copy(self)
+        for kept in ("_kernels", "_lipschitz", "_whole", "_most_rows"):
+            vars(made).pop(kept, None)
+        made._squares = None
         return made
 
     @property
@@ -237,6 +259,15 @@ class LinearModel(Losses):
             out[row] = self.curvature / self.sizes[client] * squares + self._ridge
         return out
 
+    def slope_bounds(self, clients: IntArray) -> Array | None:
+        if not np.isfinite(self.steepest):
+            return None
+        out = np.empty((len(clients), self.n_features))
+        for row, client in enumerate(clients):
+            first, last = self._rows.offsets[client], self._rows.offsets[client + 1]
+            out[row] = self.steepest / self.sizes[client] * abs(self._rows.X[first:last]).sum(axis=0, dtype=np.float64)
+        return out
+
     def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
         ridge = float(self._ridge.max()) * (1.0 if factor is None else factor.squared_norm)
         added: Array = self._batch_shares(batch_size) * (self.curvature * self._largest_rows(factor) + ridge)
@@ -348,6 +379,8 @@ def _largest_eigenvalue(gram: Array) -> float:
     value = 0.0
     for _ in range(STEPS):
         image = gram @ vector
+        if not image.any():
+            return float(np.trace(gram))
         value = float(np.linalg.norm(image)) / float(np.linalg.norm(vector))
         vector = image / max(float(np.linalg.norm(image)), 1e-300)
     return min(1.1 * value, float(np.trace(gram)))

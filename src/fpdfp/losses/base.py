@@ -138,6 +138,22 @@ class Losses(abc.ABC):
         """Return the diagonals of ``curvatures``, which may be known where those are too large; None if unknown."""
         return None
 
+    def slope_bounds(self, clients: IntArray) -> Array | None:
+        """Return, for each of the given clients and each feature, a bound of |∂f_i/∂x_j| everywhere, without a ridge.
+
+        None if there is none, as for least squares.
+        """
+        return None
+
+    @property
+    def can_restrict(self) -> bool:
+        """Whether the losses can be restricted to some features."""
+        return False
+
+    def restrict(self, features: IntArray) -> Losses:
+        """Return the losses as functions of some features, with all others zero."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be restricted to some features")
+
     def hessians(self, x: Array, clients: IntArray) -> Array | None:
         """Return the Hessian of f_i at x for each of the given clients, as matrices; None if unknown."""
         return None

@@ -48,6 +48,7 @@ class Logistic(SingleForm):
 
     kind = 0  # LOGISTIC of the kernels
     curvature = 0.25
+    steepest = 1.0
 
     @staticmethod
     def _targets(y: Any) -> Any:

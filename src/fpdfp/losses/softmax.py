@@ -60,6 +60,7 @@ class Softmax(LinearModel):
     """
 
     curvature = 0.5
+    steepest = 1.0
 
     def __init__(
         self,

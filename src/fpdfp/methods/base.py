@@ -275,6 +275,10 @@ class Certifying(abc.ABC):
         """
 
     @abc.abstractmethod
+    def dual_point(self, state: Any) -> Array:
+        """Return the v that the certificate is about, as far as the server knows a good one."""
+
+    @abc.abstractmethod
     def estimate_slope(self, state: Any) -> Array:
         """Return what the server takes for ∇f near its x."""
 

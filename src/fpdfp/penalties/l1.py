@@ -9,7 +9,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._array import beside, namespace
-from fpdfp._typing import Array, Shape
+from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.penalties.base import Penalty, describe
 
 
@@ -44,6 +44,10 @@ class L1(Penalty):
         if isinstance(self.weight, np.ndarray) and self.weight.shape != shape:
             raise ValueError(f"weight must be one number or have the shape {shape} of Bx, got {self.weight.shape}")
         return self
+
+    def restrict(self, features: IntArray) -> L1:
+        """Return the norm of some features, along the last axis of y."""
+        return self if isinstance(self.weight, float) else L1(self.weight[..., features])
 
     def value(self, y: Array) -> float:
         return float((beside(self.weight, y) * abs(y)).sum())

@@ -139,6 +139,8 @@ def simulated(hessian: Array, slope: Array, accuracy: float) -> int:
     H is positive definite; b may have several rows, each a problem of its own.
     """
     values, vectors = np.linalg.eigh(hessian)
+    if values[-1] <= 0:
+        return 1  # the data of a client may be all zeros
     b = np.linalg.norm(np.atleast_2d(slope) @ vectors, axis=0)
     values = np.maximum(values, 1e-12 * values[-1])
     gamma, best = 1.0 / float(values[-1]), b / values

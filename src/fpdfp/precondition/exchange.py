@@ -10,7 +10,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.compress import Compressor
+from fpdfp.compress import Compressor, Natural
 from fpdfp.losses.base import Losses
 from fpdfp.precondition import cost
 from fpdfp.precondition.base import Preconditioner
@@ -27,6 +27,8 @@ KINDS: tuple[Kind, ...] = ("auto", "moments", "diagonal", "fourier")
 MOMENTS = EXACT
 #: The same where they are quantized: for more features losses do not form them.
 QUANTIZED_MOMENTS = 2000
+#: Fourth powers of bounds for screening are sent within 2⁻¹²⁰ and 2¹²⁰.
+LARGEST_POWER = 120
 
 
 class Moments(NamedTuple):
@@ -79,6 +81,44 @@ class Exact(FromEveryone):
     def gather(self, model: Model, local: LocalLosses) -> Once:
         """Return what clients send."""
         return gather(self.kind, model, local)
+
+
+class Bounds(NamedTuple):
+    """What a client sends for screening: the fourth power of a bound for each feature."""
+
+    powers: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureBounds(FromEveryone):
+    """Everyone sends bounds for each feature, for screening: of |∂f_i/∂x_j| or of ∂²f_i/∂x_j².
+
+    Their fourth powers are rounded up to powers of two, whose exponents are sent: so bounds grow by less than a fifth.
+    """
+
+    kind: Literal["slopes", "curvatures"]
+
+    def __post_init__(self) -> None:
+        _checks.choice("kind", self.kind, ("slopes", "curvatures"))
+
+    def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
+        """Return how the field is sent, and its shape."""
+        return {"powers": (Natural(), model.shape[-1:])}
+
+    def gather(self, model: Model, local: LocalLosses) -> Bounds:
+        """Return what clients send."""
+        bounds = local.slope_bounds() if self.kind == "slopes" else local.curvature_diagonals()
+        if bounds is None:
+            raise ValueError(f"losses must have bounds of their {self.kind} for screening")
+        fractions, exponents = np.frexp(bounds**4)
+        powers = np.ldexp(1.0, np.clip(exponents - (fractions == 0.5), -LARGEST_POWER, LARGEST_POWER))
+        return Bounds(np.where(bounds > 0, powers, 0.0).astype(np.float32))
+
+    def add_up(self, sent: Any, places: IntArray) -> Bounds:
+        """Return the sums of the bounds; infinite where one of them may be larger than could be sent."""
+        powers = np.abs(sent[0].astype(np.float64))
+        bounds = np.where(powers < 2.0**LARGEST_POWER, powers, np.inf) ** 0.25
+        return Bounds(bounds.sum(axis=0))
 
 
 def divide(sums: Once, count: int) -> Once:
