@@ -27,8 +27,6 @@ from fpdfp.problem import Certificate, Problem
 
 #: Up to this size of x matrix products are computed by one thread.
 SMALL = 512
-#: Where working sets end with a larger gap than this, it is not for rounding, and the other way is tried too.
-DOUBTFUL = 1e-8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,8 +136,9 @@ def _solve(problem: Problem, tol: float, x: Array | None) -> lagrangian.Found:
     else:
         fast = solve_composite(problem, tol, x) if is_composite(problem) else None
     found = None if fast is None else _certify(problem, fast)
-    if found is not None and found.error <= max(tol, DOUBTFUL):
+    if found is not None and found.error <= tol:
         return found
+    # Slower, and also for problems that the fast ways do not solve to the tolerance.
     start = np.zeros(problem.model.shape, problem.model.dtype) if x is None else x
     other = lagrangian.AugmentedLagrangian(problem, tol).solve(start)
     return other if found is None or other.error < found.error else found
