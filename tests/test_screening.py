@@ -395,3 +395,22 @@ def test_a_client_without_any_of_the_features_that_are_left() -> None:
     curvatures = smooth.restrict(result.left.numbers).curvature_diagonals(np.array([3]))
     assert curvatures is not None
     assert not curvatures.any()
+
+
+def test_x_has_zeros_where_its_dual_says_so() -> None:
+    problem = draw_problem("least squares", 1)
+    seen: list[Any] = []
+
+    def look(run: Any) -> None:
+        inside = np.abs(run.v) < (1 - 1e-6) * weights_of(problem)
+        assert not run.x[inside].any()
+        seen.append(np.count_nonzero(run.x))
+
+    method = fpdfp.ShiftedPDFP(preconditioner="moments")
+    result = fpdfp.solve(problem, method, rounds=200, tol=1e-9, callbacks=[look])
+    best = fpdfp.reference_solution(problem, tol=1e-12)
+    assert result.status == "converged"
+    assert seen[-1] == np.count_nonzero(np.abs(best.x) > 1e-9) < 24
+    settled = problem.penalty.settle(np.ones(24, dtype=np.float32), np.zeros(24))
+    assert settled.dtype == np.float32
+    assert np.flatnonzero(settled).tolist() == [0]  # the intercept has no weight

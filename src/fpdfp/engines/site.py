@@ -4,8 +4,8 @@ The requests (:mod:`fpdfp.engines.requests`) of any engine are the same: Ray han
 over a network. A request that comes twice has the same reply, since all
 randomness is a function of seed, round and client, and a client's memory changes only when the server has confirmed
 what was sent (:mod:`fpdfp.engines.ledger`). What a site lacks to answer (the description of the run, a memory that
-agrees with the server's copy, the model that differences refer to, the point that a question is about) it names under
-``needs``, and the server sends it.
+agrees with the server's copy, the model that differences refer to, the point that a question is about, the features
+that are left) it names under ``needs``, and the server sends it.
 """
 
 from __future__ import annotations

@@ -377,7 +377,12 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
         return estimate.astype(self.model.dtype, copy=False), shift, state.drift + ROUNDINGS * rounding
 
     def solution(self, state: ShiftedState) -> tuple[Array, Array | None]:
-        return state.x if self.factor is None else self.factor.apply(state.x), state.v[0]
+        x, v = state.x, state.v[0]
+        if self.factor is not None:
+            x = self.factor.apply(x)
+            if self.model.linop.is_identity:
+                x = self.model.penalty.settle(x, v)  # other coordinates leave no zeros
+        return x, v
 
     def server_work(self, state: ShiftedState) -> Work:
         return Work(int(state.work[0]))

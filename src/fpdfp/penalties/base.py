@@ -71,6 +71,14 @@ class Penalty(abc.ABC):
         """Return the point of the domain of g nearest to y."""
         return y
 
+    def settle(self, y: Array, v: Array) -> Array:
+        """Return y with what a dual point v ∈ ∂g(y) says exactly of it; by default y itself.
+
+        For proxes that are computed by dual steps: these give v on the boundary of its domain or inside, but leave
+        rounding in y.
+        """
+        return y
+
     def subgradient(self, y: Array) -> Array:
         """Return an element of ∂g(y), also over a leading client axis; needed by subgradient methods."""
         raise NotImplementedError(f"{type(self).__name__} has no subgradient")

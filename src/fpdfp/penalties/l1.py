@@ -12,6 +12,9 @@ from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.penalties.base import Penalty, describe
 
+#: Dual points are inside their bounds that are at most this part of them.
+INSIDE = 1.0 - 1e-9
+
 
 class L1(Penalty):
     """The weighted l1 norm, g(y) = Σ_j w_j |y_j|.
@@ -67,6 +70,12 @@ class L1(Penalty):
         weight = beside(self.weight, y)
         clipped: Array = xp.minimum(xp.maximum(y, -weight), weight)
         return clipped.astype(y.dtype, copy=False)
+
+    def settle(self, y: Array, v: Array) -> Array:
+        # Strictly inside its bounds v allows no other y than zero.
+        inside = abs(v) < beside(self.weight * INSIDE, v)
+        settled: Array = namespace(y).where(inside, y.dtype.type(0), y)
+        return settled
 
     def subgradient(self, y: Array) -> Array:
         signs: Array = beside(self.weight, y) * namespace(y).sign(y)
