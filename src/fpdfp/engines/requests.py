@@ -13,6 +13,7 @@ from fpdfp.errors import MessageError
 from fpdfp.linops import LinOp
 from fpdfp.precondition import Preconditioner, QuantizedMoments
 from fpdfp.precondition.exchange import Exact
+from fpdfp.precondition.structure import Structure
 from fpdfp.rng import MAX_ROUNDS
 
 
@@ -25,7 +26,7 @@ class Facts:
 class Gather:
     """What some clients send once, before the first round."""
 
-    exchange: Exact | QuantizedMoments
+    exchange: Exact | QuantizedMoments | Structure
     place: Place
     clients: IntArray
 

@@ -17,6 +17,7 @@ from fpdfp.penalties import Penalty
 from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import Exact
 from fpdfp.precondition.fourier import Filter
+from fpdfp.precondition.structure import Structure
 from fpdfp.problem import Model
 
 
@@ -63,7 +64,7 @@ def registry() -> dict[type, Sendable]:
         methods.FPDFPIdentity, methods.FastFedDualAvg, methods.FedADMM, methods.FedAvg, methods.FedDR,
         methods.FedDualAvg, methods.FedMiD, methods.FedPAQ, methods.FedProx, methods.FedSGD,
         methods.PDFP, methods.RandProx, methods.SPDFP, methods.Scaffold, methods.ShiftedPDFP,
-        *algorithms(), precondition.QuantizedMoments, Exact, Announced, Place, Job,
+        *algorithms(), precondition.QuantizedMoments, Exact, Structure, Announced, Place, Job,
     )  # fmt: skip
     return {kind: by_fields(kind) for kind in fields} | {
         penalties.Zero: by_attributes(penalties.Zero),
@@ -95,6 +96,16 @@ def registry() -> dict[type, Sendable]:
             announced=tuple[Announced, ...],
             smoothness=float | None,
             rows=int | None,
+        ),
+        precondition.Blocks: by_attributes(
+            precondition.Blocks.from_messages,
+            announced=tuple[Announced, ...],
+            features=int,
+            size=int,
+            rows=int | None,
+        ),
+        precondition.LowRank: by_attributes(
+            precondition.LowRank.from_messages, announced=tuple[Announced, ...], rows=int | None
         ),
         precondition.Fourier: by_attributes(precondition.Fourier, response=Array, centre=Shape, floor=float),
         Model: Sendable(

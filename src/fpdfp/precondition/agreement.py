@@ -13,6 +13,7 @@ from fpdfp.precondition.base import Preconditioner
 from fpdfp.precondition.cost import Circumstances
 from fpdfp.precondition.fourier import Fourier
 from fpdfp.precondition.quantized import QuantizedMoments
+from fpdfp.precondition.structure import Structure
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.steps import Constants
 
@@ -80,6 +81,13 @@ def agree(wanted: Wanted, clients: Clients) -> Agreement:
     given = clients.describe() if wanted == "auto" else None
     question = wanted if given is None else exchange.plan(clients.losses, given)
     reason = ""
+    if isinstance(question, Structure):
+        assert given is not None
+        sums, _ = clients.add_up(question)
+        seen = question.build(sums, clients.model, clients.losses.n_clients, given)
+        question = exchange.consider_all(clients.losses, given, seen)
+        if question is None:
+            return Agreement(seen.preconditioner, seen.reason)
     while isinstance(question, QuantizedMoments):
         sums, _ = clients.add_up(question)
         choice = question.build(sums, clients.model, clients.losses.n_clients, given)

@@ -125,12 +125,18 @@ def choose(given: Circumstances, d: int) -> tuple[int, int]:
     return min(grid, key=lambda one: given.score(of_moments(given, d, *one)))
 
 
+def crudest(given: Circumstances, d: int) -> tuple[int, int]:
+    """Return the fewest levels and clients with which second moments are of use."""
+    return LEVELS[0], min(given.n_clients, max(3, math.ceil(ENOUGH * d / given.rows)))
+
+
 def probe(given: Circumstances, d: int) -> tuple[int, int]:
     """Return the levels and clients that are asked for first: few, where it costs much less to learn if it will pay."""
     levels, clients = choose(given, d)
-    few = min(clients, max(3, math.ceil(ENOUGH * d / given.rows)))
-    first, whole = (once(given, d, *one)[0] for one in ((LEVELS[0], few), (levels, clients)))
-    return (LEVELS[0], few) if max(CHEAPER * first, DEAR * given.round_up) < whole else (levels, clients)
+    coarse, few = crudest(given, d)
+    few = min(few, clients)
+    first, whole = (once(given, d, *one)[0] for one in ((coarse, few), (levels, clients)))
+    return (coarse, few) if max(CHEAPER * first, DEAR * given.round_up) < whole else (levels, clients)
 
 
 def simulated(hessian: Array, slope: Array, accuracy: float) -> int:

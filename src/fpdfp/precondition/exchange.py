@@ -15,18 +15,23 @@ from fpdfp.losses.base import Losses
 from fpdfp.precondition import cost
 from fpdfp.precondition.base import Preconditioner
 from fpdfp.precondition.fourier import Fourier
-from fpdfp.precondition.quantized import EXACT, UNLIKE, QuantizedMoments, filled
+from fpdfp.precondition.moments import filled
+from fpdfp.precondition.quantized import EXACT, UNLIKE, QuantizedMoments
 from fpdfp.precondition.scaling import Scaling
+from fpdfp.precondition.structure import MISSED, Choice, Structure
 from fpdfp.precondition.triangles import full, lower
 from fpdfp.precondition.whitening import Whitening
 from fpdfp.problem import LocalLosses, Model
 
 Kind = Literal["auto", "moments", "diagonal", "fourier"]
 KINDS: tuple[Kind, ...] = ("auto", "moments", "diagonal", "fourier")
-#: Up to this many features ``"auto"`` has clients send all second moments, 2 MB each in float32; beyond, the diagonal.
+#: Up to this many features ``"auto"`` has clients send all second moments, quantized or as they are; beyond, it asks
+#: what they look like first.
+FEW = 256
+#: The same where rounds are all that counts: 2 MB from each client in float32.
 MOMENTS = EXACT
-#: The same where they are quantized: for more features losses do not form them.
-QUANTIZED_MOMENTS = 2000
+#: All moments are asked for where they cost at most so many rounds, and at most for so many features.
+AFFORDABLE, LARGEST = 100.0, 4000
 
 
 class Moments(NamedTuple):
@@ -116,25 +121,32 @@ def as_sent(numbers: Array) -> Array:
 def automatic(losses: Losses, most: int = MOMENTS) -> Kind | None:
     """Return the kind of preconditioner that losses allow, second moments for at most so many features."""
     if losses.form in ("linear", "quadratic"):
-        n_features = losses.shape[-1]
-        # With fewer rows than features many directions have no curvature: whitened, the prox becomes too hard a
-        # problem, which only quadratic losses forgive.
-        seen = losses.form == "quadratic" or int(losses.sizes.sum()) > n_features
-        return "moments" if seen and n_features <= most else "diagonal"
+        return "moments" if losses.shape[-1] <= most else "diagonal"
     return "fourier" if losses.form == "convolution" else None
 
 
-def plan(losses: Losses, given: cost.Circumstances) -> Kind | QuantizedMoments | None:
+def plan(losses: Losses, given: cost.Circumstances) -> Kind | QuantizedMoments | Structure | None:
     """Return what clients are to be asked for, by what a run is predicted to cost.
 
     Where rounds are all that counts, what is known to need the fewest: numbers in float32 from everyone.
     """
-    if given.prefer == "rounds":
-        return automatic(losses)
-    kind = automatic(losses, QUANTIZED_MOMENTS)
-    if kind == "moments":
+    kind = automatic(losses, MOMENTS if given.prefer == "rounds" else FEW)
+    if kind == "diagonal":
+        return Structure.plan(losses, given)
+    if kind == "moments" and given.prefer != "rounds":
         return QuantizedMoments(*cost.probe(given, losses.shape[-1]), given.accuracy)
-    return QuantizedMoments(0) if kind == "diagonal" else kind
+    return kind
+
+
+def consider_all(losses: Losses, given: cost.Circumstances, seen: Choice) -> QuantizedMoments | None:
+    """Return which second moments to ask for where what was seen of them is not enough; None where it must do."""
+    d = losses.shape[-1]
+    if seen.missed <= MISSED or d > LARGEST:
+        return None
+    levels, clients = cost.crudest(given, d)
+    if cost.once(given, d, levels, clients)[0] > AFFORDABLE * given.round_up:
+        return None
+    return QuantizedMoments(levels, clients, given.accuracy)
 
 
 def build(means: Once, shape: Shape, *, careful: bool = False) -> Preconditioner:

@@ -15,14 +15,13 @@ from fpdfp._units import format_bits
 from fpdfp.compress import QSGD, Compressor, Full, Natural
 from fpdfp.precondition.base import Preconditioner
 from fpdfp.precondition.cost import Circumstances, choose, once, simulated
+from fpdfp.precondition.moments import NO_BOUNDS, filled, nearest_powers, powers_above, variances
 from fpdfp.precondition.scaling import Scaling
 from fpdfp.precondition.triangles import full, lower
 from fpdfp.precondition.whitening import Whitening
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Purpose, choose_clients
 
-#: Sizes are powers of two within 2⁻⁵⁹ and 2⁵⁹, so that float32 holds all that is made of them.
-LARGEST = 59
 #: The levels of the gradients that go along: they say which directions matter.
 SLOPE_LEVELS = 255
 #: Eigenvalues are raised to one of these multiples of what the noise is estimated at, as is predicted best.
@@ -46,12 +45,6 @@ UNLIKE = 1e10
 
 #: What is told of a choice.
 NAMES = {"none": "no preconditioner", "diagonal": "the diagonal", "whitening": "whitening"}
-
-
-NO_BOUNDS = (
-    "preconditioner: QuantizedMoments needs losses with known bounds of their Hessians (linear models; with levels for "
-    "at most 2,000 features); give another one, or None"
-)
 
 
 class Sent(NamedTuple):
@@ -278,37 +271,12 @@ def is_uneven(diagonal: Array) -> bool:
     return float(diagonal.max()) > UNEVEN * float(np.median(diagonal))
 
 
-def powers_above(diagonals: Array) -> Array:
-    """The smallest powers of two that are at least so much, 0 where nothing is."""
-    exponents = np.ceil(np.log2(np.where(diagonals > 0, diagonals, 1.0)))
-    powers: Array = np.where(diagonals > 0, 2.0 ** np.clip(exponents, -LARGEST, LARGEST), 0.0)
-    return powers
-
-
-def nearest_powers(values: Array) -> Array:
-    """The powers of two that are nearest to positive numbers, in their logarithms."""
-    powers: Array = 2.0 ** np.round(np.log2(values))
-    return powers
-
-
 def weights(sizes: Array) -> Array:
     """The root of the product of two sizes for each entry of a triangle; 1 where there is none."""
     rows, columns = np.tril_indices(sizes.shape[-1])
     roots = np.sqrt(np.where(sizes > 0, sizes, 1.0))
     product: Array = roots[..., rows] * roots[..., columns]
     return product
-
-
-def variances(decoded: Array, levels: int) -> Array:
-    """Estimate the variance of what stochastic rounding to multiples of at most 1/s did to each number.
-
-    Between two multiples it is 1/6 of the squared step on average. A number far below the step is sent as 0 or, rarely,
-    as one step, and then its variance is the squared step times that chance: so 0 counts nothing and one step counts
-    half. The standard deviation of a sum is right within a factor 1.5 whichever way numbers are spread.
-    """
-    steps = np.abs(decoded) * levels
-    part: Array = np.where(steps < 0.25, 0.0, np.where(steps < 1.5, 0.5, 1.0 / 6.0)) / levels**2
-    return part
 
 
 def above_noise(moments: Half, scale: Array | None, floor: float = FLOORS[0]) -> tuple[Array, float]:
@@ -354,9 +322,3 @@ def predicted(first: Half, second: Half, slope: Array, scale: Array | None, accu
             root = np.sqrt(scale)[:, None] * root
         rounds[str(floor)] = inside(np.linalg.inv(root).T)
     return rounds
-
-
-def filled(curvature: Array) -> Array:
-    """Return curvatures with the mean of the others where there is none: such a coordinate may have any."""
-    there = curvature > 0
-    return np.where(there, curvature, curvature[there].mean() if there.any() else 1.0)
