@@ -14,7 +14,6 @@ from fpdfp._naming import own_init
 from fpdfp._typing import Array, IntArray
 from fpdfp.linops.base import LinOp
 from fpdfp.linops.diagonal import Diagonal
-from fpdfp.linops.rows import EachRow
 from fpdfp.losses import _rows
 from fpdfp.losses._duals import RowDuals
 from fpdfp.losses.base import Form, Losses, checked_draws
@@ -28,6 +27,8 @@ POWER, STEPS = 64, 30
 GRAM_PARTS = 1 << 22
 #: Rows that are multiplied with a dense matrix at a time.
 ROWS = 4096
+#: With more clients than this, no matrix is formed for each of them.
+MANY = 1000
 #: A plain integer, since arithmetic with an enumeration is slow.
 BATCH = int(Purpose.BATCH)
 
@@ -206,34 +207,44 @@ class LinearModel(Losses):
             return self.curvature * norms / self.sizes + float((self._ridge * scales**2).max())
         columns = self._columns(factor)
         if columns is None:
-            return self._power_norms(factor)
-        largest = np.empty(self.n_clients)
+            one = getattr(factor, "one", factor)
+            return self._power_norms(one) if one.in_shape == (self.n_features,) else super().lipschitz_in(factor)
         ridge = (self._ridge * columns) @ columns.T
+        if self.n_clients > MANY:
+            return self._norms_of_many(columns, _largest_eigenvalue(ridge))
+        largest = np.empty(self.n_clients)
         for client in range(self.n_clients):
-            first, last = self._rows.offsets[client], self._rows.offsets[client + 1]
-            part = self._rows.X[first:last] @ columns.T
+            part = self._rows_of(client) @ columns.T
             gram = self.curvature / self.sizes[client] * (part.T @ part) + ridge
             largest[client] = _largest_eigenvalue(gram)
         return largest
 
+    def _norms_of_many(self, columns: Array, ridge: float) -> Array:
+        """Bound the constants of many clients: what rows and ridge have at most, and no matrix for each of them."""
+        from fpdfp.losses._spectra import gram_norms
+
+        offsets, largest = self._rows.offsets, np.empty(self.n_clients)
+        cuts = np.flatnonzero(np.diff(offsets // ROWS, prepend=-1))
+        for first, last in zip(cuts, [*cuts[1:], self.n_clients], strict=True):
+            if first < last:
+                part = self._rows.X[offsets[first] : offsets[last]] @ columns.T
+                rows = self._rows._replace(X=part, offsets=offsets[first : last + 1] - offsets[first])
+                largest[first:last] = gram_norms(rows)
+        return self.curvature * largest / self.sizes + ridge
+
     def _power_norms(self, factor: LinOp) -> Array:
-        """Estimate the constants in other coordinates by power steps, a tenth above what they show.
+        """Estimate the constants in coordinates of one row of x by power steps, a tenth above what they show.
 
         Only products with the factor and with rows are needed: there may be any number of features.
         """
-        # Of x with several rows the first stands for all: the bound has the same block for each.
-        shape = factor.in_shape
-        vector = np.cos(np.arange(1.0, self.n_features + 1.0))
         largest = np.empty(self.n_clients)
         for client in range(self.n_clients):
             X, share = self._rows_of(client), self.curvature / self.sizes[client]
-            u, value = np.zeros(shape), 0.0
-            u.reshape(-1, self.n_features)[0] = vector / np.linalg.norm(vector)
+            u, value = np.cos(np.arange(1.0, self.n_features + 1.0)), 0.0
+            u /= np.linalg.norm(u)
             for _ in range(STEPS):
-                x = factor.apply(u).reshape(-1, self.n_features)[0]
-                image = np.zeros(shape)
-                image.reshape(-1, self.n_features)[0] = share * (X.T @ (X @ x)) + self._ridge * x
-                u = factor.adjoint(image)
+                x = factor.apply(u)
+                u = factor.adjoint(share * (X.T @ (X @ x)) + self._ridge * x)
                 value = float(np.linalg.norm(u))
                 u /= max(value, 1e-300)
             largest[client] = 1.1 * value
@@ -250,7 +261,7 @@ class LinearModel(Losses):
 
     def _columns(self, factor: LinOp) -> Array | None:
         """The rows of Sᵀ, S what the factor does to each row of x; None where that is too large, or not one matrix."""
-        one = factor.one if isinstance(factor, EachRow) else factor
+        one = getattr(factor, "one", factor)
         if self.n_features > DENSE_HESSIAN or one.in_shape != (self.n_features,):
             return None
         return one.apply(np.eye(self.n_features))
@@ -301,12 +312,27 @@ class LinearModel(Losses):
 
     def curvature_diagonals(self, clients: IntArray) -> Array | None:
         out = np.empty((len(clients), self.n_features))
-        for row, client in enumerate(clients):
-            first, last = self._rows.offsets[client], self._rows.offsets[client + 1]
-            X = self._rows.X[first:last]
-            squares = X.power(2).sum(axis=0) if self._rows.sparse else np.einsum("ij,ij->j", X, X)
-            out[row] = self.curvature / self.sizes[client] * squares + self._ridge
-        return out
+        # Clients that hold rows next to each other are done together, some thousand rows at a time.
+        starts = np.flatnonzero(np.diff(clients, prepend=-2) != 1)
+        for first, last in zip(starts, [*starts[1:], len(clients)], strict=True):
+            run = clients[first:last]
+            cuts = np.flatnonzero(np.diff(self._rows.offsets[run] // ROWS, prepend=-1))
+            for a, b in zip(cuts, [*cuts[1:], len(run)], strict=True):
+                out[first + a : first + b] = self._sums_of_squares(int(run[a]), int(run[b - 1]) + 1)
+        return self.curvature / self.sizes[clients][:, None] * out + self._ridge
+
+    def _sums_of_squares(self, first: int, last: int) -> Array:
+        """Σ_j a_jk² over the rows of each of some clients that follow each other."""
+        offsets = self._rows.offsets[first : last + 1] - self._rows.offsets[first]
+        X = self._rows.X[self._rows.offsets[first] : self._rows.offsets[last]]
+        if not self._rows.sparse:
+            sums: Array = np.add.reduceat(np.square(X, dtype=np.float64), offsets[:-1], axis=0)
+            return sums
+        from scipy.sparse import csr_array
+
+        owners = csr_array((np.ones(len(X.indptr) - 1), np.arange(len(X.indptr) - 1), offsets), (last - first, X.shape[0]))
+        squares: Array = (owners @ X.power(2)).toarray()
+        return squares
 
     def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
         ridge = float(self._ridge.max()) * (1.0 if factor is None else factor.squared_norm)

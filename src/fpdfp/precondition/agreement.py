@@ -27,6 +27,9 @@ class Exchange(Protocol):
     def draw_clients(self, n_clients: int, seed: int) -> IntArray:
         """Return who is asked."""
 
+    def count_numbers(self, model: Model) -> int:
+        """Return how many numbers a client works with: so many clients are asked at a time as fit into memory."""
+
     def gather(self, model: Model, local: LocalLosses) -> Any:
         """Return what clients send: a named tuple of arrays with a leading client axis."""
 
@@ -102,7 +105,7 @@ def agree(wanted: Wanted, clients: Clients) -> Agreement:
     sums, count = clients.add_up(exchange.Exact(question))
     means = exchange.divide(sums, count)
     try:
-        coordinates = exchange.build(means, clients.model.shape, careful=given is not None)
+        coordinates = exchange.build(means, clients.model.shape)
     except ValueError as error:
         if given is not None:
             return Agreement(None, reason)

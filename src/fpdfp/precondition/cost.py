@@ -145,9 +145,14 @@ def simulated(hessian: Array, slope: Array, accuracy: float) -> int:
     H is positive definite; b may have several rows, each a problem of its own.
     """
     values, vectors = np.linalg.eigh(hessian)
-    b = np.linalg.norm(np.atleast_2d(slope) @ vectors, axis=0)
-    values = np.maximum(values, 1e-12 * values[-1])
-    gamma, best = 1.0 / float(values[-1]), b / values
+    return count_steps(values, np.atleast_2d(slope) @ vectors, accuracy)
+
+
+def count_steps(values: Array, slope: Array, accuracy: float) -> int:
+    """Count the steps of :func:`simulated` for a diagonal H, given by its eigenvalues."""
+    b = np.linalg.norm(np.atleast_2d(slope), axis=0)
+    values = np.maximum(values, 1e-12 * values.max())
+    gamma, best = 1.0 / float(values.max()), b / values
     x = z = np.zeros_like(b)
     theta, enough = 1.0, accuracy * float(b @ best)
     for k in range(1, MOST + 1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from fpdfp.precondition import cost
 from fpdfp.precondition.base import Preconditioner
 from fpdfp.precondition.fourier import Fourier
 from fpdfp.precondition.moments import filled
-from fpdfp.precondition.quantized import EXACT, UNLIKE, QuantizedMoments
+from fpdfp.precondition.quantized import FEW, QuantizedMoments
 from fpdfp.precondition.scaling import Scaling
 from fpdfp.precondition.structure import MISSED, Choice, Structure
 from fpdfp.precondition.triangles import full, lower
@@ -25,11 +26,8 @@ from fpdfp.problem import LocalLosses, Model
 
 Kind = Literal["auto", "moments", "diagonal", "fourier"]
 KINDS: tuple[Kind, ...] = ("auto", "moments", "diagonal", "fourier")
-#: Up to this many features ``"auto"`` has clients send all second moments, quantized or as they are; beyond, it asks
-#: what they look like first.
-FEW = 256
-#: The same where rounds are all that counts: 2 MB from each client in float32.
-MOMENTS = EXACT
+#: Up to this many features all second moments are sent in float32 where rounds are all that counts, 2 MB from each.
+MOMENTS = 1000
 #: All moments are asked for where they cost at most so many rounds, and at most for so many features.
 AFFORDABLE, LARGEST = 100.0, 4000
 
@@ -63,6 +61,10 @@ class FromEveryone:
         """Return who is asked: everyone."""
         return np.arange(n_clients)
 
+    def count_numbers(self, model: Model) -> int:
+        """How many numbers a client works with: a matrix."""
+        return math.prod(model.shape) ** 2
+
     def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
         """Return nothing: fields are sent as they are."""
         return {}
@@ -80,6 +82,10 @@ class Exact(FromEveryone):
 
     def __post_init__(self) -> None:
         _checks.choice("kind", self.kind, KINDS)
+
+    def count_numbers(self, model: Model) -> int:
+        """How many numbers a client works with."""
+        return model.shape[-1] ** 2 if self.kind == "moments" else math.prod(model.shape)
 
     def gather(self, model: Model, local: LocalLosses) -> Once:
         """Return what clients send."""
@@ -149,16 +155,8 @@ def consider_all(losses: Losses, given: cost.Circumstances, seen: Choice) -> Qua
     return QuantizedMoments(levels, clients, given.accuracy)
 
 
-def build(means: Once, shape: Shape, *, careful: bool = False) -> Preconditioner:
-    """Return the preconditioner for x of a shape that the means over all clients of what they sent stand for.
-
-    Where ``careful``, only the diagonal of moments is used if features are of very different sizes: whitened, the prox
-    would be too hard a problem.
-    """
-    if careful and isinstance(means, Moments):
-        diagonal = filled(np.diag(full(means.triangle)))
-        if diagonal.max() > UNLIKE * diagonal.min():
-            means = Diagonal(diagonal)
+def build(means: Once, shape: Shape) -> Preconditioner:
+    """Return the preconditioner for x of a shape that the means over all clients of what they sent stand for."""
     if isinstance(means, Response):
         made = Fourier(to_host(means.response).astype(np.float32))
         _ = made.factor  # refuses a response that is none, before anyone relies on it

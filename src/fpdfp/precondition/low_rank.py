@@ -24,6 +24,11 @@ class Stretch(LinOp):
         self.in_shape = self.out_shape = shape
         self.directions, self.gains = Matrix(np.ascontiguousarray(directions.T)), gains
 
+    @property
+    def one(self) -> Stretch:
+        """The map of one row."""
+        return Stretch(self.directions.matrix.T, self.gains, self.in_shape[-1:])
+
     def apply(self, x: Array) -> Array:
         self.batch_of(x, self.in_shape, "x")
         flat = x.reshape(-1, self.in_shape[-1])

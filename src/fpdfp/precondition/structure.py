@@ -140,6 +140,10 @@ class Structure:
             "slope": (QSGD(SLOPE_LEVELS, block=None, norm="max"), model.shape),
         }
 
+    def count_numbers(self, model: Model) -> int:
+        """How many numbers a client works with."""
+        return sum(math.prod(shape) for _, shape in self.messages(model).values())
+
     def gather(self, model: Model, local: LocalLosses) -> Sent:
         """Return what each of some clients sends."""
         d = model.shape[-1]
