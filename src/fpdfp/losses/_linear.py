@@ -199,11 +199,8 @@ class LinearModel(Losses):
 
     def lipschitz_in(self, factor: LinOp) -> Array:
         if isinstance(factor, Diagonal):
-            from fpdfp.losses._spectra import gram_norms
-
-            X, scales = self._rows.X, self._scales(factor)
-            scaled = X.multiply(scales).tocsr() if self._rows.sparse else X * scales
-            norms = gram_norms(self._rows._replace(X=scaled))
+            scales = self._scales(factor)
+            norms = self._norms(lambda X: X.multiply(scales).tocsr() if self._rows.sparse else X * scales)
             return self.curvature * norms / self.sizes + float((self._ridge * scales**2).max())
         columns = self._columns(factor)
         if columns is None:
@@ -211,7 +208,9 @@ class LinearModel(Losses):
             return self._power_norms(one) if one.in_shape == (self.n_features,) else super().lipschitz_in(factor)
         ridge = (self._ridge * columns) @ columns.T
         if self.n_clients > MANY:
-            return self._norms_of_many(columns, _largest_eigenvalue(ridge))
+            # What rows and ridge have at most: no matrix is formed for each client.
+            norms = self._norms(lambda X: X @ columns.T)
+            return self.curvature * norms / self.sizes + _largest_eigenvalue(ridge)
         largest = np.empty(self.n_clients)
         for client in range(self.n_clients):
             part = self._rows_of(client) @ columns.T
@@ -219,18 +218,17 @@ class LinearModel(Losses):
             largest[client] = _largest_eigenvalue(gram)
         return largest
 
-    def _norms_of_many(self, columns: Array, ridge: float) -> Array:
-        """Bound the constants of many clients: what rows and ridge have at most, and no matrix for each of them."""
+    def _norms(self, change: Callable[[Any], Any]) -> Array:
+        """Bound ‖X_i‖² for each client after a change of its rows, some thousand rows at a time."""
         from fpdfp.losses._spectra import gram_norms
 
-        offsets, largest = self._rows.offsets, np.empty(self.n_clients)
-        cuts = np.flatnonzero(np.diff(offsets // ROWS, prepend=-1))
+        offsets, norms = self._rows.offsets, np.empty(self.n_clients)
+        cuts = np.flatnonzero(np.diff(offsets[:-1] // ROWS, prepend=-1))
         for first, last in zip(cuts, [*cuts[1:], self.n_clients], strict=True):
-            if first < last:
-                part = self._rows.X[offsets[first] : offsets[last]] @ columns.T
-                rows = self._rows._replace(X=part, offsets=offsets[first : last + 1] - offsets[first])
-                largest[first:last] = gram_norms(rows)
-        return self.curvature * largest / self.sizes + ridge
+            part = change(self._rows.X[offsets[first] : offsets[last]])
+            rows = self._rows._replace(X=part, offsets=offsets[first : last + 1] - offsets[first])
+            norms[first:last] = gram_norms(rows)
+        return norms
 
     def _power_norms(self, factor: LinOp) -> Array:
         """Estimate the constants in coordinates of one row of x by power steps, a tenth above what they show.
