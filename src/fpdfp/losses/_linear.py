@@ -328,7 +328,9 @@ class LinearModel(Losses):
             return sums
         from scipy.sparse import csr_array
 
-        owners = csr_array((np.ones(len(X.indptr) - 1), np.arange(len(X.indptr) - 1), offsets), (last - first, X.shape[0]))
+        owners = csr_array(
+            (np.ones(len(X.indptr) - 1), np.arange(len(X.indptr) - 1), offsets), (last - first, X.shape[0])
+        )
         squares: Array = (owners @ X.power(2)).toarray()
         return squares
 

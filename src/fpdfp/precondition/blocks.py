@@ -23,15 +23,15 @@ class Group(NamedTuple):
 
     number: int
     feature: int
-    count: int
+    many: int
     size: int
 
     def read(self, numbers: Array) -> Array:
         """Return the lower triangular matrices of the group's blocks."""
         rows, columns = np.tril_indices(self.size)
-        end = self.number + self.count * len(rows)
-        matrices = np.zeros((self.count, self.size, self.size))
-        matrices[:, rows, columns] = numbers[self.number : end].reshape(self.count, len(rows))
+        end = self.number + self.many * len(rows)
+        matrices = np.zeros((self.many, self.size, self.size))
+        matrices[:, rows, columns] = numbers[self.number : end].reshape(self.many, len(rows))
         return matrices
 
     def read_symmetric(self, numbers: Array) -> Array:
@@ -51,7 +51,7 @@ def groups(features: int, size: int) -> Iterator[Group]:
 
 def count_numbers(features: int, size: int) -> int:
     """How many numbers the triangles of all blocks have."""
-    return sum(group.count * group.size * (group.size + 1) // 2 for group in groups(features, size))
+    return sum(group.many * group.size * (group.size + 1) // 2 for group in groups(features, size))
 
 
 class Blocks(Coded):
@@ -134,9 +134,9 @@ class Blocks(Coded):
         for group in groups(self.features, self.size):
             roots = group.read(self.announced[0].array.astype(np.float64))
             if len(self.announced) > 1:
-                end = group.feature + group.count * group.size
+                end = group.feature + group.many * group.size
                 scale = np.sqrt(self.announced[1].array[group.feature : end].astype(np.float64))
-                roots *= scale.reshape(group.count, group.size, 1)
+                roots *= scale.reshape(group.many, group.size, 1)
             yield group, roots
 
     @functools.cached_property
@@ -154,10 +154,10 @@ class Blocks(Coded):
         data, indices, lengths = [], [], []
         for group, matrices in blocks:
             rows, columns = (np.triu_indices if upper else np.tril_indices)(group.size)
-            starts = group.feature + group.size * np.arange(group.count)
+            starts = group.feature + group.size * np.arange(group.many)
             data.append(matrices[:, rows, columns].ravel())
             indices.append((starts[:, None] + columns).ravel())
-            lengths.append(np.tile(np.bincount(rows), group.count))
+            lengths.append(np.tile(np.bincount(rows), group.many))
         indptr = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
         shape = (self.features, self.features)
         matrix = csr_array((np.concatenate(data), np.concatenate(indices), indptr), shape)

@@ -103,7 +103,8 @@ class LowRank(Coded):
     def _basis(self) -> Array:
         """The directions, orthonormal: what rounding did to their angles is undone."""
         basis, triangle = np.linalg.qr(self.announced[0].array.T.astype(np.float64))
-        if not np.isfinite(basis).all() or (np.diag(triangle) == 0).any():
+        lengths = np.abs(np.diag(triangle))
+        if not np.isfinite(basis).all() or lengths.min() <= 1e-9 * lengths.max():
             raise ValueError("announced must hold directions that are independent")
         return basis
 

@@ -34,15 +34,17 @@ CLIENTS, ENOUGH = 4, 8.0
 FLOOR = 1.0
 #: The step of announced roots, in units of √(least eigenvalue/size).
 ROOT_STEP = 0.5
-#: A direction is steep where its curvature is so many times that of the least that a sketch shows. All of these are
-#: made flat, or only so many of the steepest.
-STEEP = 1.5
+#: So many of the steepest directions are made as flat as the next; a sketch shows those after the first third too flat.
 STEEPEST = (1, 3, 8)
 #: What a preconditioner is worth is predicted on so many features: those with the largest slopes.
 ACTIVE = 400
 #: Curvatures are raised to this part of what most of these features have: to stretch features that hardly occur helps
 #: little, and the few clients that have them would then need short steps.
 LEAST, MOST_OF_THEM = 0.25, 0.1
+#: Where features are stretched, rounds were about so many times what was predicted: clients then differ more.
+STRETCHED = 1.75
+#: A preconditioner is to be so much better than none: no prediction is finer than that.
+WORTHWHILE = 0.8
 #: Where so much of the moments is neither between neighbours nor in steep directions, all moments are considered.
 MISSED = 0.5
 
@@ -153,7 +155,9 @@ class Structure:
             raise ValueError(NO_BOUNDS)
         sizes = powers_above(diagonals)
         slope = to_host(local.gradients(model.xp.zeros(model.shape, dtype=model.dtype)))
-        relative = np.stack([np.clip(one / weights(own, self.block), -1, 1) for one, own in zip(blocks, sizes, strict=True)])
+        relative = np.stack(
+            [np.clip(one / weights(own, self.block), -1, 1) for one, own in zip(blocks, sizes, strict=True)]
+        )
         fields = (sizes, relative, np.clip(sketch, -1e17, 1e17), np.clip(slope, -1e17, 1e17))
         return Sent(*(field.astype(np.float32) for field in fields))
 
@@ -192,7 +196,9 @@ class Structure:
             name: given.price(given.floor + rounds[name], 0.0, 0.0 if one is None else n_clients * one.bits)
             for name, one in candidates.items()
         }
-        best = min(prices, key=lambda name: given.score(prices[name]))
+        scores = {name: given.score(price) for name, price in prices.items()}
+        scores["none"] *= WORTHWHILE
+        best = min(scores, key=scores.__getitem__)
         who = "all clients" if m == n_clients else f"{m} of {n_clients} clients"
         told = ", ".join(
             f"{price.rounds:.0f} rounds and {format_bits(price.up + price.down)} with {NAMES.get(name, name)}"
@@ -214,9 +220,7 @@ class Seen:
     diagonal, scale
         The diagonal of the moments, not less than is to be told from others, and the powers of two next to it.
     curvatures, steep
-        The curvatures of steep directions, and these, as columns.
-    level
-        The least curvature that the sketch shows.
+        The curvatures of steep directions, the largest first, and these, as columns.
     """
 
     def __init__(self, means: Means, size: int, model: Model) -> None:
@@ -225,9 +229,9 @@ class Seen:
         diagonal = filled(means.sizes)
         self.diagonal = np.maximum(diagonal, LEAST * float(np.quantile(diagonal[self.active], MOST_OF_THEM)))
         self.scale = nearest_powers(self.diagonal)
-        self.curvatures, self.steep, self.level = self._sketched()
+        self.curvatures, self.steep = self._sketched()
 
-    def _sketched(self) -> tuple[Array, Array, float]:
+    def _sketched(self) -> tuple[Array, Array]:
         """Return the steep directions of a sketch Y = ΩH, by Nyström's method.
 
         With a shift ν above the noise, H + νI ≈ (Y + νΩ)ᵀ(ΩYᵀ + νΩΩᵀ)⁻¹(Y + νΩ) (J. A. Tropp, A. Yurtsever, M. Udell
@@ -244,24 +248,23 @@ class Seen:
         values, vectors = np.linalg.eigh((core + core.T) / 2.0)
         kept = values > 1e-6 * values[-1]
         if not kept.any():
-            return np.ones(1), np.eye(d, 1), 1.0
+            return np.ones(1), np.eye(d, 1)
         half = images.T @ (vectors[:, kept] / np.sqrt(values[kept]))
         basis, lengths, _ = np.linalg.svd(half, full_matrices=False)
         found = np.maximum(lengths**2 - shift, 0.0)
-        level = max(float(found[-1]), shift, 1e-300)
-        many = max(1, int((found > STEEP * level).sum()))
-        return np.maximum(found[:many], level), basis[:, :many], level
+        many = max(1, int((found > shift).sum()))
+        return np.maximum(found[:many], shift), basis[:, :many]
 
     @functools.cached_property
     def blocks(self) -> list[tuple[Group, Array, float]]:
         """The blocks of each group relative to the scale, eigenvalues raised to the noise, and the least of these."""
         found = []
         for group in groups(len(self.diagonal), self.size):
-            part = self.scale[group.feature : group.feature + group.count * group.size].reshape(group.count, -1)
+            part = self.scale[group.feature : group.feature + group.many * group.size].reshape(group.many, -1)
             outer = part[:, :, None] * part[:, None, :]
             matrices = group.read_symmetric(self.means.blocks) / np.sqrt(outer)
-            own = self.means.sizes[group.feature : group.feature + group.count * group.size].reshape(group.count, -1)
-            lifted = self.diagonal[group.feature : group.feature + group.count * group.size].reshape(group.count, -1)
+            own = self.means.sizes[group.feature : group.feature + group.many * group.size].reshape(group.many, -1)
+            lifted = self.diagonal[group.feature : group.feature + group.many * group.size].reshape(group.many, -1)
             matrices[:, np.arange(group.size), np.arange(group.size)] += (lifted - own) / part
             noise = 2.0 * np.sqrt((group.read_symmetric(self.means.variance) / outer).sum(axis=2).max(axis=1))
             values, vectors = np.linalg.eigh(matrices)
@@ -287,14 +290,14 @@ class Seen:
         } | self._low_ranks(rows)
 
     def _low_ranks(self, rows: int | None) -> dict[str, Preconditioner | None]:
-        """Return what could be announced of the steep directions: some of them, made as flat as the next, or all."""
-        count = len(self.curvatures)
-        levels = {k: float(self.curvatures[k]) for k in STEEPEST if k < count} | {count: self.level}
+        """Return what could be announced of the steep directions: some of them, made as flat as the next."""
         return {
-            f"rank {k}": LowRank(self.steep[:, :k], self.curvatures[:k] / level, rows) for k, level in levels.items()
+            f"rank {k}": LowRank(self.steep[:, :k], self.curvatures[:k] / self.curvatures[k], rows)
+            for k in STEEPEST
+            if k < len(self.curvatures)
         }
 
-    def predict(self, candidates: dict[str, Preconditioner | None], accuracy: float) -> dict[str, int]:
+    def predict(self, candidates: dict[str, Preconditioner | None], accuracy: float) -> dict[str, float]:
         """Simulate rounds on the features that matter, in the metric of each candidate.
 
         A proximal step in the coordinates of S is one in the metric M = S⁻ᵀS⁻¹; once it is known which features are not
@@ -311,7 +314,8 @@ class Seen:
                 images = _one_row(one, places)
                 root = np.linalg.cholesky(images @ images.T)
             inverse = np.linalg.inv(root)
-            rounds[name] = cost.simulated(inverse @ hessian @ inverse.T, b @ inverse.T, accuracy)
+            steps = cost.simulated(inverse @ hessian @ inverse.T, b @ inverse.T, accuracy)
+            rounds[name] = steps * (STRETCHED if isinstance(one, Scaling | Blocks) else 1.0)
         return rounds
 
     def _active(self, model: Model) -> IntArray:
@@ -332,7 +336,7 @@ class Seen:
         low = (self.steep[active] * self.curvatures) @ self.steep[active].T
         matrix = low.copy()
         for group, matrices, _ in self.blocks:
-            for block in range(group.count):
+            for block in range(group.many):
                 first = group.feature + block * group.size
                 inside = np.flatnonzero((active >= first) & (active < first + group.size))
                 if len(inside):
@@ -342,7 +346,8 @@ class Seen:
         # Between blocks only steep directions are known: together they need not be positive.
         values, vectors = np.linalg.eigh(matrix)
         floor = 1e-3 * float(np.median(self.diagonal[active]))
-        return (vectors * np.maximum(values, min(floor, float(values[-1])))) @ vectors.T
+        raised: Array = (vectors * np.maximum(values, min(floor, float(values[-1])))) @ vectors.T
+        return raised
 
     @property
     def missed(self) -> float:
@@ -352,14 +357,16 @@ class Seen:
         explained = (tests @ self.steep * self.curvatures) @ self.steep.T
         roots = np.sqrt(self.scale)
         for group, matrices, _ in self.blocks:
-            end = group.feature + group.count * group.size
+            end = group.feature + group.many * group.size
             here = slice(group.feature, end)
-            shape = (group.count, group.size)
+            shape = (group.many, group.size)
             basis = self.steep[here].reshape(*shape, -1)
             low = (basis * self.curvatures) @ basis.swapaxes(1, 2)
             scale = roots[here].reshape(*shape, 1)
             rest = matrices * scale * scale.swapaxes(1, 2) - low
-            explained[:, here] += np.einsum("bij,tbj->tbi", rest, tests[:, here].reshape(-1, *shape)).reshape(-1, end - group.feature)
+            explained[:, here] += np.einsum("bij,tbj->tbi", rest, tests[:, here].reshape(-1, *shape)).reshape(
+                -1, end - group.feature
+            )
         lost = float(np.square((images - explained) / roots).sum())
         return lost / max(float(np.square(images / roots).sum()), 1e-300)
 
@@ -374,7 +381,7 @@ def weights(sizes: Array, size: int) -> Array:
     """The root of the product of two sizes for each number of a client's blocks; 1 where there is none."""
     roots, parts = np.sqrt(np.where(sizes > 0, sizes, 1.0)), []
     for group in groups(len(sizes), size):
-        own = roots[group.feature : group.feature + group.count * group.size].reshape(group.count, group.size)
+        own = roots[group.feature : group.feature + group.many * group.size].reshape(group.many, group.size)
         rows, columns = np.tril_indices(group.size)
         parts.append((own[:, rows] * own[:, columns]).ravel())
     return np.concatenate(parts)
