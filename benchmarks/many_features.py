@@ -122,7 +122,8 @@ def edges() -> dict[str, dict[str, Any]]:
     found["raw breast cancer data, the default estimator"] = {
         "status": result.status, "rounds": result.rounds, "up": int(result.bits_up + result.bits_once_up),
         "once_up": int(result.bits_once_up), "down": int(result.bits_down + result.bits_once_down),
-        "seconds": time.perf_counter() - started, "preconditioner": type(getattr(result.algorithm, "coordinates", None)).__name__,
+        "seconds": time.perf_counter() - started,
+        "preconditioner": type(getattr(result.algorithm, "coordinates", None)).__name__,
     }  # fmt: skip
     return found
 
@@ -193,8 +194,8 @@ def draw(runs: dict[str, dict[int, dict[str, dict[str, Any]]]], file: Path) -> N
 INTRODUCTION = """# Many features
 
 Made by `python -m benchmarks.many_features`, whose help says what is run: l1 logistic regression among {sites} sites,
-certified to a relative gap of {tol:g}, everything automatic, {seeds} draw of the data (the median of several by rounds).
-Bits up include what is sent before the first round, which is in brackets; dotted lines are without a preconditioner.
+certified to a relative gap of {tol:g}, everything automatic, the median by rounds over draws of the data, of which there
+were {seeds}. Bits up include what is sent before the first round, in brackets; dotted lines are without a preconditioner.
 
 ![Rounds and bits against the number of features](many-features.svg)
 

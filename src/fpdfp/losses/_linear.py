@@ -21,6 +21,8 @@ from fpdfp.rng import Draws, Purpose
 
 #: Up to this many columns the Hessian is formed as a dense matrix.
 DENSE_HESSIAN = 2000
+#: The same for the second moments of one client at a time.
+DENSE_MOMENTS = 4000
 #: Matrices up to this size go through LAPACK; of larger ones so many power steps tell the largest eigenvalue.
 POWER, STEPS = 64, 30
 #: Numbers in the partial sums of a weighted Gram matrix, of which there are at most eight.
@@ -265,12 +267,12 @@ class LinearModel(Losses):
         return one.apply(np.eye(self.n_features))
 
     def curvatures(self, clients: IntArray) -> Array | None:
-        return self._grams(clients, lambda X: np.full(X.shape[0], self.curvature))
+        return self._grams(clients, lambda X: np.full(X.shape[0], self.curvature), DENSE_MOMENTS)
 
-    def _grams(self, clients: IntArray, weights: Callable[[Any], Array]) -> Array | None:
-        """Return X_iᵀ diag(weights) X_i/n_i plus the ridge for each client."""
+    def _grams(self, clients: IntArray, weights: Callable[[Any], Array], most: int = DENSE_HESSIAN) -> Array | None:
+        """Return X_iᵀ diag(weights) X_i/n_i plus the ridge for each client, for at most so many features."""
         d = self.n_features
-        if d > DENSE_HESSIAN:
+        if d > most:
             return None
         out = np.empty((len(clients), d, d))
         for row, client in enumerate(clients):

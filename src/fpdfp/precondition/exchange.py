@@ -110,7 +110,7 @@ def gather(kind: Kind, model: Model, local: LocalLosses) -> Once:
     if bounds is None:
         raise ValueError(
             f"preconditioner={kind!r} needs losses with known bounds of their Hessians (linear models; 'moments' for "
-            "at most 2,000 features); give one of fpdfp.precondition, or None"
+            "at most 4,000 features); give one of fpdfp.precondition, or None"
         )
     if kind == "diagonal":
         return Diagonal(as_sent(bounds))

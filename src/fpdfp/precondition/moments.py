@@ -10,7 +10,7 @@ from fpdfp._typing import Array
 LARGEST = 59
 NO_BOUNDS = (
     "preconditioner: QuantizedMoments needs losses with known bounds of their Hessians (linear models; with levels for "
-    "at most 2,000 features); give another one, or None"
+    "at most 4,000 features); give another one, or None"
 )
 
 
