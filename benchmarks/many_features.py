@@ -195,7 +195,8 @@ INTRODUCTION = """# Many features
 
 Made by `python -m benchmarks.many_features`, whose help says what is run: l1 logistic regression among {sites} sites,
 certified to a relative gap of {tol:g}, everything automatic, the median by rounds over draws of the data, of which
-there were {seeds}. Bits up include what is sent before the first round, in brackets; dotted lines have no preconditioner.
+there were {seeds}. Bits up include what is sent before the first round, in brackets; dotted lines have no
+preconditioner.
 
 ![Rounds and bits against the number of features](many-features.svg)
 
