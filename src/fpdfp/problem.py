@@ -116,6 +116,16 @@ class LocalLosses(NamedTuple):
         bounds = self.losses.slope_bounds(self.clients)
         return None if bounds is None else self.weigh(bounds)
 
+    def curvature_blocks(self, size: int) -> Array | None:
+        """Return the blocks on the diagonal of ``curvatures``, ``size`` features each; None if none are known."""
+        bounds = self.losses.curvature_blocks(self.clients, size)
+        return None if bounds is None else self.weigh(bounds)
+
+    def curvature_products(self, vectors: Array) -> Array | None:
+        """Return ``curvatures`` times each of some vectors; None if none are known."""
+        products = self.losses.curvature_products(self.clients, vectors)
+        return None if products is None else self.weigh(products)
+
     def hessians(self, x: Array) -> Array | None:
         """Return the Hessian of N w_i f_i at x for each client; None if unknown."""
         matrices = self.losses.hessians(x, self.clients)

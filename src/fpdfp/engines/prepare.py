@@ -31,6 +31,8 @@ from fpdfp.rng import Draws, Purpose
 
 #: A short message is mostly header and norm, so that finer levels cost little.
 SHORT = 64
+#: What clients send before the first round is summed up as it comes, about so many numbers at a time.
+ASKED, ASKED_ELSEWHERE = 1 << 22, 1 << 26
 #: The levels of automatic quantizers: up, up for short messages, and down.
 LEVELS, LEVELS_OF_SHORT, LEVELS_DOWN = 5, 11, 31
 
@@ -285,12 +287,13 @@ class AskedClients:
         """Return sums of what clients send once, and how many of them were asked; count the bits."""
         asked = question.draw_clients(self.problem.n_clients, self.options.seed)
         sums: Any = ()
-        for clients in [asked] if isinstance(self.losses, RemoteLosses) else self.losses.chunks():
-            places = np.flatnonzero(np.isin(asked, clients))
-            if not len(places):
-                continue
-            sent, bits = self._send(question, asked[places])
-            part = question.add_up(sent, places)
+        # Elsewhere a question takes a while, so that more is asked at a time.
+        memory = ASKED_ELSEWHERE if isinstance(self.losses, RemoteLosses) else ASKED
+        length = max(1, memory // question.count_numbers(self.model))
+        for first in range(0, len(asked), length):
+            clients = asked[first : first + length]
+            sent, bits = self._send(question, clients)
+            part = question.add_up(sent, np.arange(first, first + len(clients)))
             sums = part if not sums else type(part)(*map(np.add, sums, part))
             self.bits += bits
         return sums, len(asked)

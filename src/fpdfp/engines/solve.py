@@ -61,7 +61,7 @@ def solve(
         What to minimise.
     method
         How: one of :mod:`fpdfp.methods`. By default :class:`fpdfp.ShiftedPDFP` with the preconditioner that is
-        predicted to pay for itself (second moments for linear models of up to 2,000 features, their diagonal beyond, a
+        predicted to pay for itself (second moments for linear models, parts of them beyond 256 features, a
         Fourier transform for images where it helps), for which some or all clients send something once, counted in
         ``traffic["preconditioner"]``. ``print(result)`` says what was chosen, and why.
     rounds
