@@ -81,6 +81,7 @@ def problems() -> dict[str, fpdfp.Problem]:
         "scaled": fpdfp.Problem(logistic, p.Box(-1.0, 1.0), m.Compose(m.Diagonal([1.0, 2.0, 3.0, 4.0]), m.Identity(4))),
         "box": fpdfp.Problem(single, p.Box(np.full(4, -1.0), np.inf)),
         "smooth": fpdfp.Problem(logistic, p.Zero()),
+        "wide": fpdfp.Problem(fpdfp.losses.Logistic(np.tile(X, 65), y, clients=owner, l2=0.1), p.L1(0.02)),
         "pooled": fpdfp.Problem(fpdfp.losses.Logistic(X, y, l2=0.1), p.L1(0.02), sparse),
         "many": fpdfp.Problem(fpdfp.losses.Logistic(many, y, clients=owner), p.L1(0.02)),
         "rows": fpdfp.Problem(softmax, p.L1(0.03), m.EachRow(np.eye(4)[:3], rows=3)),
@@ -94,10 +95,13 @@ def runs() -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
     qsgd, inner = compress.QSGD(7, norm="max"), methods.InnerSolve()
     yield "graph", "automatic", None, {}
     yield "many", "screened", None, {"tol": 1e-3}
+    yield "wide", "automatic", None, {}
     coordinates: dict[str, Any] = {
         "moments": "moments", "diagonal": "diagonal", "levels": precondition.QuantizedMoments(31),
         "sizes": precondition.QuantizedMoments(0, clients=1), "scaling": precondition.Scaling(np.arange(1.0, 5.0)),
         "fourier": precondition.Fourier(np.array([0.1, 0.2, 1.0, 0.2])),
+        "blocks": precondition.Blocks([np.eye(3), np.eye(1)]),
+        "low rank": precondition.LowRank(np.ones((4, 1)), [3.0]),
     }  # fmt: skip
     for name, kind in coordinates.items():
         batch = 5 if name in ("diagonal", "fourier") else None

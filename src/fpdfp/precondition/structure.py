@@ -26,6 +26,8 @@ from fpdfp.rng import Purpose, choose_clients
 
 #: Features in a block, directions in a sketch, and directions that only tell how much of the moments is missed.
 BLOCK, RANK, TESTS = 64, 24, 4
+#: No site forms larger blocks than this, whatever it is asked.
+LARGEST_BLOCK = 1024
 #: The levels of moments in blocks, of a sketch, and of gradients.
 LEVELS, SKETCH_LEVELS, SLOPE_LEVELS = 31, 255, 255
 #: The fewest clients that are asked, and the rows for each feature of a block that they have together.
@@ -120,8 +122,8 @@ class Structure:
     block: int = BLOCK
 
     def __post_init__(self) -> None:
-        for name in ("clients", "block"):
-            object.__setattr__(self, name, _checks.integer(name, getattr(self, name), at_least=1))
+        object.__setattr__(self, "clients", _checks.integer("clients", self.clients, at_least=1))
+        object.__setattr__(self, "block", _checks.integer("block", self.block, at_least=1, at_most=LARGEST_BLOCK))
 
     @classmethod
     def plan(cls, losses: Losses, given: cost.Circumstances) -> Structure:
