@@ -57,6 +57,7 @@ CONTENDERS: dict[str, Contender] = {
     "default": Contender(lambda _: None, tuned=False),
     "ShiftedPDFP": Contender(fpdfp.ShiftedPDFP, largest, DOWN, falling=False),
     "ErrorFeedbackPDFP (EF21), top-k": Contender(fpdfp.ErrorFeedbackPDFP, fpdfp.compress.TopK, DOWN, falling=False),
+    "StatelessPDFP": Contender(fpdfp.StatelessPDFP, largest),
     "RandProx": Contender(fpdfp.RandProx, largest, DOWN, falling=False),
     "NewtonPDFP, top 2 %": Contender(lambda _: fpdfp.NewtonPDFP(), tuned=False),
     "FPDFP": Contender(fpdfp.FPDFP),

@@ -379,11 +379,24 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
 
     def solution(self, state: ShiftedState) -> tuple[Array, Array | None]:
         x, v = state.x, state.v[0]
-        if self.factor is not None:
-            x = self.factor.apply(x)
-            if self.model.linop.is_identity:
-                x = self.model.penalty.settle(x, v)  # other coordinates leave no zeros
-        return x, v
+        if self.coordinates is None:
+            return x, v
+        x = self.coordinates.factor.apply(x)
+        return self._settle(state, x, v, self.coordinates) if self.model.linop.is_identity else x, v
+
+    def _settle(self, state: ShiftedState, x: Array, v: Array, coordinates: Preconditioner) -> Array:
+        """Return x with zeros where v says so: other coordinates leave none.
+
+        Only where that lowers the objective, by the estimated gradient and the smoothness that the step was chosen by:
+        v may be far from where it is going, and before the first round it says nothing.
+        """
+        penalty, known = self.model.penalty, bool(state.slope.any())
+        settled = penalty.settle(x, v) if known else x
+        if settled is x:
+            return x
+        change = coordinates.coordinates(settled - x)
+        smooth = float(np.vdot(state.slope, change)) + float(np.vdot(change, change)) / (2.0 * self.step(0))
+        return settled if smooth + penalty.value(settled) - penalty.value(x) <= 0 else x
 
     def server_work(self, state: ShiftedState) -> Work:
         return Work(int(state.work[0]))

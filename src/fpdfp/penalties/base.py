@@ -72,10 +72,9 @@ class Penalty(abc.ABC):
         return y
 
     def settle(self, y: Array, v: Array) -> Array:
-        """Return y with what a dual point v ∈ ∂g(y) says exactly of it; by default y itself.
+        """Return y with the zeros that follow from v ∈ ∂g(y); by default y itself.
 
-        For proxes that are computed by dual steps: these give v on the boundary of its domain or inside, but leave
-        rounding in y.
+        For proxes that are computed by dual steps, which leave rounding in y.
         """
         return y
 
