@@ -6,6 +6,11 @@ run 250 rounds with seed 0, the best third goes on to 1,000, the best two of tho
 bits where the smallest target was reached. Of all these runs, the setting that a page shows for an accuracy is the one
 that needed the fewest bits, up and down and what was sent once together: another one for each accuracy, as a run that
 is told its target would have. It then runs again with the seeds of the page.
+
+The ends of the grid do not decide. After the first stage and after the last, where the best setting for an accuracy
+(the one with the least error where none reached it) lies at an end of the grid, its neighbours beyond it, with a γ0 or
+s twice or half as large, or a c ten times as large, run as long as that stage did, then the neighbours of the best one
+again: until all neighbours of the best were tried, or lie beyond LIMITS.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ from __future__ import annotations
 import argparse
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +31,8 @@ from fpdfp.experiments.cases import Step
 GAMMAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 DECAYS = (0.0, 0.001, 0.01)
 LEVELS = (2, 5, 20)
+#: How far the grid may grow: the smallest and largest γ0 and s, the largest c.
+LIMITS = {"gamma": (2.0**-8, 2.0**11), "levels": (1, 100_000), "decay": (0.0, 1.0)}
 #: Rounds of the stages of tuning before the last, and how many of so many settings go on.
 STAGES: tuple[tuple[int, Callable[[int], int]], ...] = ((250, lambda count: math.ceil(count / 3)), (1000, lambda _: 2))
 #: What is looked at when a run is first within a relative error.
@@ -79,40 +86,67 @@ def tune(
     compute: Callable[[Sequence[Choice], int], Sequence[Outcome]],
     before: Sequence[tuple[int, Callable[[int], int]]] = STAGES,
 ) -> dict[Choice, Outcome]:
-    """Return what came of every setting of a grid, each run as long as the rule lets it."""
-    plan = stages(rounds, lambda count: count, before)
+    """Return what came of the settings of a grid and of those beyond its ends, each run as long as the rule lets it."""
     found: dict[Choice, Outcome] = {}
-    by_levels: dict[int | None, list[Choice]] = {}
-    for one in grid:
-        by_levels.setdefault(one.levels, []).append(one)
 
-    def score(left: Sequence[Choice], count: int) -> list[float]:
-        found.update(zip(left, compute(left, count), strict=True))
-        return [ranked(found[one]) for one in left]
+    def look(settings: Sequence[Choice], count: int) -> None:
+        found.update(zip(settings, compute(settings, count), strict=True))
 
-    for same in by_levels.values():
-        halve(same, plan, score)
+    def grow(count: int) -> None:
+        while further := sorted({other for one in leaders(found) for other in beyond(one, found)} - found.keys()):
+            look(further, count)
+
+    left = list(grid)
+    for stage, (count, survivors) in enumerate(stages(rounds, before)):
+        look(left, count)
+        if stage == 0:
+            grow(count)
+            left = list(found)
+        left = [
+            one
+            for levels in dict.fromkeys(one.levels for one in left)
+            for one in go_on([one for one in left if one.levels == levels], found, survivors)
+        ]
+    grow(rounds)
     return found
 
 
-def halve(
-    grid: Sequence[Choice],
-    plan: Sequence[tuple[int, Callable[[int], int]]],
-    score: Callable[[Sequence[Choice], int], list[Any]],
-) -> list[Choice]:
-    """Return the settings that are left, best first, after stages of (rounds, how many of so many go on)."""
-    left = list(grid)
-    for rounds, survivors in plan:
-        scores = dict(zip(left, score(left, rounds), strict=True))
-        left = sorted(left, key=scores.__getitem__)[: survivors(len(left))]
-    return left
+def go_on(same: Sequence[Choice], found: Mapping[Choice, Outcome], survivors: Callable[[int], int]) -> list[Choice]:
+    """Return the settings with which tuning goes on, best first."""
+    return sorted(same, key=lambda one: ranked(found[one]))[: survivors(len(same))]
+
+
+def leaders(found: Mapping[Choice, Outcome]) -> set[Choice]:
+    """Return the best setting for every accuracy; the one with the least error where none got there."""
+    closest = min(found, key=lambda one: found[one].error)
+    targets = next(iter(found.values())).totals
+    return {best(found, float(target)) or closest for target in targets}
+
+
+def beyond(one: Choice, tried: Iterable[Choice]) -> list[Choice]:
+    """Return the settings next to one along every axis: the next values that were tried, or one beyond their ends."""
+    neighbours = []
+    for name, factor in (("gamma", 2), ("levels", 2), ("decay", 10)):
+        value, seen = getattr(one, name), sorted({getattr(other, name) for other in tried} - {None})
+        if len(seen) < 2:
+            continue  # a method that does not compress, or whose step is constant
+        axis = [type(value)(seen[0] / factor), *seen, seen[-1] * factor]
+        at = axis.index(value, 1)
+        neighbours += [one._replace(**{name: other}) for other in (axis[at - 1], axis[at + 1])]
+    return [other for other in neighbours if within(other)]
+
+
+def within(one: Choice) -> bool:
+    """Whether a setting lies within the limits of the grid."""
+    values = one._asdict().items()
+    return all(value is None or LIMITS[name][0] <= value <= LIMITS[name][1] for name, value in values)
 
 
 def stages(
-    rounds: int, last: Callable[[int], int], before: Sequence[tuple[int, Callable[[int], int]]] = STAGES
+    rounds: int, before: Sequence[tuple[int, Callable[[int], int]]] = STAGES
 ) -> list[tuple[int, Callable[[int], int]]]:
     """Return the stages of tuning, the last of which has all rounds."""
-    return [*(stage for stage in before if stage[0] < rounds), (rounds, last)]
+    return [*(stage for stage in before if stage[0] < rounds), (rounds, lambda count: count)]
 
 
 def ranked(outcome: Outcome) -> float:
@@ -126,15 +160,15 @@ def bits(one: dict[str, float]) -> float:
     return one["bits_up"] + one["bits_down"]
 
 
-def best(found: dict[Choice, Outcome], target: float) -> Choice | None:
+def best(found: Mapping[Choice, Outcome], target: float) -> Choice | None:
     """Return the setting that needed the fewest bits to a relative error, None where none got there."""
     there = {one: totals for one, outcome in found.items() if (totals := outcome.totals[f"{target:g}"]) is not None}
     return min(there, key=lambda one: bits(there[one])) if there else None
 
 
 def at_the_end(one: Choice) -> bool:
-    """Whether a best step is at an end of the grid."""
-    return one.gamma in (GAMMAS[0], GAMMAS[-1])
+    """Whether a best setting is where the grid may not grow any further."""
+    return one.gamma in LIMITS["gamma"] or one.levels == LIMITS["levels"][1]
 
 
 def schedule(where: Setting, gamma: float, decay: float) -> steps.Schedule:

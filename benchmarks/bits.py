@@ -14,7 +14,7 @@ regression, FedPAQ, FedProx, FedMiD and FedDualAvg with five local steps ((∂):
 the rule of `benchmarks/_tuning.py`, for CT with γ0 in {0.5, 1, 1.5, 2, 3}/L, c in {0, 0.005}, s in {300, 1000, 3000},
 one norm for each slice, 60 rounds and then the best two to the end. The best setting for an accuracy runs again. What
 is shown are medians over seeds 1 to 5 (CT: 1 to 3), and ranges; an error is against the optimum of
-`fpdfp.reference_solution`, for CT against the least objective of 300 rounds with everyone and exact messages in
+`fpdfp.minimize`, for CT against the least objective of 300 rounds with everyone and exact messages in
 float64. With --certified every automatic run is given `tol=` instead and stops by itself, so that what certificates
 cost is counted as well. Runs that are done are kept in --output, and a second call goes on there; --page is written at
 the end.
@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,13 +41,14 @@ from fpdfp.declarative import pool
 from fpdfp.engines.checkpoint import fingerprint
 
 LOCAL_STEPS = 5
+ROUNDS = 6000
 WAYS = ("up", "down")
 INNER = fpdfp.InnerSolve(tol=1e-2)
 RIVALS: dict[str, Callable[[Any], Any]] = {
     "FPDFP": fpdfp.FPDFP,
     "FedPAQ (∂)": lambda step: fpdfp.FedPAQ(step, LOCAL_STEPS, penalty="subgradient"),
     "FedProx (∂)": lambda step: fpdfp.FedProx(0.1, step, LOCAL_STEPS, penalty="subgradient"),
-    "FedMiD": lambda step: fpdfp.FedMiD(step, LOCAL_STEPS, inner=INNER),
+    "FedMiD": lambda step: fpdfp.FedMiD(step, LOCAL_STEPS, server_prox=True, inner=INNER),
     "FedDualAvg": lambda step: fpdfp.FedDualAvg(step, LOCAL_STEPS, inner=INNER),
 }
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "bits.md"
@@ -76,7 +78,7 @@ REGRESSION = Kind(
     everyone=N,
     grid=tuple(_tuning.choices()),
     stages=_tuning.STAGES,
-    most=6000,
+    most=ROUNDS,
     every=10,
     quantizer=fpdfp.QSGD,
     seeds=(1, 2, 3, 4, 5),
@@ -291,10 +293,10 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 
 INTRODUCTION = """# All bits to an accuracy
 
-Made by `python -m benchmarks.bits{options}`, whose help says what is run. Bits are all that clients and server send, up
-and down, what is sent once for a preconditioner included; medians over seeds, and ranges. "automatic" is `fpdfp.solve`
-that is told its target (`accuracy=`); the best rival is that of the fewest bits among {rivals}, each with its best
-setting for that accuracy.
+Made by `python -m benchmarks.bits{options}`, whose help says what is run; rivals have at most {rounds:,} rounds.
+Bits are all that clients and server send, up and down, facts and what is sent once for a preconditioner included;
+medians over seeds, and ranges. "automatic" is `fpdfp.solve` that is told its target (`accuracy=`); the best rival is
+that of the fewest bits among {rivals}, each with its best setting for that accuracy.
 """
 
 
@@ -303,7 +305,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/output"))
     parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--rounds", type=_tuning.positive, default=6000, help="at most so many for any problem")
+    parser.add_argument("--rounds", type=_tuning.positive, default=ROUNDS, help="at most so many for any problem")
     parser.add_argument("--sets", nargs="+", choices=[*SETS, "CT"], default=[*SETS, "CT"])
     parser.add_argument("--rivals", nargs="*", choices=list(RIVALS), default=list(RIVALS))
     parser.add_argument("--certified", action="store_true", help="also runs that stop by tol=")
@@ -330,14 +332,18 @@ def main() -> None:
     except KeyboardInterrupt:
         raise SystemExit(f"interrupted; what is done is in {arguments.output}, and the same command goes on") from None
     options = "".join(
-        f" --{name} {' '.join(map(repr, given))}"
+        f" --{name} {' '.join(map(shlex.quote, given))}".rstrip()
         for name, given, usual in (
             ("sets", arguments.sets, [*SETS, "CT"]), ("rivals", arguments.rivals, list(RIVALS)),
         )
         if given != usual
     )  # fmt: skip
+    options += f" --rounds {arguments.rounds}" if arguments.rounds != ROUNDS else ""
+    options += " --certified" if arguments.certified else ""
     rivals = ", ".join(arguments.rivals) or "none"
-    arguments.page.write_text("\n".join([INTRODUCTION.format(options=options, rivals=rivals), *parts]))
+    arguments.page.write_text(
+        "\n".join([INTRODUCTION.format(options=options, rivals=rivals, rounds=arguments.rounds), *parts])
+    )
     _tools.finish({"ratios": results, "page": str(arguments.page)})
 
 

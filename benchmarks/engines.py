@@ -150,7 +150,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     problem = trial.problem()
-    best = fpdfp.reference_solution(problem, tol=1e-10).objective
+    best = fpdfp.minimize(problem, tol=1e-10).objective
     rates: dict[str, dict[str, float]] = {}
     times: dict[str, dict[str, float]] = {}
     needed: dict[str, int] = {}

@@ -14,6 +14,7 @@ dealing by the one rule of `benchmarks/_tuning.py`, and run with three other see
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from benchmarks._problems import DATA, N, Setting
 from fpdfp.declarative import pool
 
 SPLITS = ("iid", "dirichlet 10", "dirichlet 1", "dirichlet 0.3", "dirichlet 0.1", "label")
-RIVALS = ("SCAFFOLD (∂), τ = 5", "FedDR")
+RIVALS = ("RandProx", "SCAFFOLD (∂), τ = 5", "FedDR")
 TARGETS = (1e-2, 1e-3)
 SEEDS = (1, 2, 3)
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "heterogeneity.md"
@@ -45,16 +46,18 @@ def differ(where: Setting) -> tuple[float, float]:
 
 INTRODUCTION = """# Clients that differ
 
-Made by `python -m benchmarks.heterogeneity`, whose help says what is run and how it is tuned: graph-guided logistic
-regression on {name}, N = {clients} clients, n = {n} in a round, at most {rounds:,} rounds, the same rows dealt out in
-{ways} ways. Rounds (the median of {seeds} seeds, and their range) · bits up and down together, all that is sent once
-included.
+Made by `python -m benchmarks.heterogeneity{options}`, whose help says what is run and how it is
+tuned: graph-guided logistic regression on {name}, N = {clients} clients, n = {n} in a round, at most {rounds:,} rounds,
+the same rows dealt out in {ways} ways. Rounds (the median of {seeds} seeds, and their range) · bits up and down
+together, all that is sent once included.
 """
 
 
-def page(name: str, facts: dict[str, tuple[float, float]], results: Results, rounds: int) -> str:
+def page(name: str, facts: dict[str, tuple[float, float]], results: Results, rounds: int, options: str) -> str:
     """Write the page."""
-    words = INTRODUCTION.format(name=name, clients=N, n=PER_ROUND, rounds=rounds, seeds=len(SEEDS), ways=len(facts))
+    words = INTRODUCTION.format(
+        name=name, clients=N, n=PER_ROUND, rounds=rounds, seeds=len(SEEDS), ways=len(facts), options=options
+    )
     parts = [words, "How much they differ:\n"]
     header = ["rows", "largest client over the mean", "spread of ∇f_i(0) over ‖∇f(0)‖"]
     parts.append(_contenders.markdown(header, [[s, f"{a:.1f}", f"{b:.2f}"] for s, (a, b) in facts.items()]))
@@ -85,7 +88,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/output"))
     parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--rounds", type=_tuning.positive, default=500)
+    parser.add_argument("--rounds", type=_tuning.positive, default=250)
     parser.add_argument("--jobs", type=_tuning.positive, default=None, help="processes; by default one for each core")
     parser.add_argument("--rivals", nargs="*", choices=list(CONTENDERS), default=list(RIVALS), metavar="METHOD")
     parser.add_argument("--splits", nargs="+", choices=SPLITS, default=list(SPLITS), metavar="SPLIT")
@@ -107,7 +110,8 @@ def main() -> None:
     except KeyboardInterrupt:
         raise SystemExit(f"interrupted; what is done is in {arguments.output}, and the same command goes on") from None
     name = _contenders.setting(arguments.data, "iid").name
-    arguments.page.write_text(page(name, facts, results, arguments.rounds))
+    given = "" if tuple(arguments.rivals) == RIVALS else " ".join([" --rivals", *map(shlex.quote, arguments.rivals)])
+    arguments.page.write_text(page(name, facts, results, arguments.rounds, given))
     _tools.finish({"problem": name, "page": str(arguments.page)})
 
 

@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--only", choices=["ray", "flower"], help="one engine alone")
     arguments = parser.parse_args()
     problem = trial.problem()
-    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+    best = fpdfp.minimize(problem, tol=1e-12).objective
     found: dict[str, Any] = {}
     if arguments.only != "flower":
         found["Ray"] = with_ray(problem, best, 1000, 50)

@@ -1,154 +1,267 @@
-"""Against what a person would use instead, with all data in one place and to the same objective.
+"""`fpdfp.minimize` beside the solvers that a person would use with all data in one place.
 
-    python -m benchmarks.solvers
+    python -m benchmarks.solvers [--tasks table,l1,composite] [--budget 20]
 
-Two problems on the training rows of a9a (in --data, $FPDFP_DATA or ../shared/data; breast-cancer data of scikit-learn
-where it is not there): the graph-guided one of the paper, by cvxpy with Clarabel and by `fpdfp.reference_solution`; and
-l1-penalised logistic regression (B = I, α = 1e-4), by scikit-learn's LogisticRegression with SAGA, by
-`fpdfp.reference_solution`, and by `fpdfp.solve` with nothing given, among 100 clients in this process.
+* ``table``: six sizes of linear models with an l1 norm and a ridge (both with a weight of 1e-3), among N clients;
+* ``l1``: the lasso, l1 logistic regression and the group lasso on a9a, on bag-of-words features (16,000 × 62,000,
+  drawn) and on dense 10⁴ × 10³ data;
+* ``composite``: g(Bx) with differences and with a graph.
 
-Each solver has its objective evaluated by the same function. A solver that is told a tolerance or a number of steps
-gets the smallest of a ladder with which it comes within a relative 1e-6 of the optimum; what is timed is that run
-alone. Compilation is done before. Clarabel takes minutes, and shows its progress with --verbose.
+Peers: SAGA, liblinear and coordinate descent of scikit-learn, skglm, celer, glum, adelie (extra ``peers``); cvxpy with
+Clarabel, SCS and OSQP, and PyProximal for g(Bx). One that is not installed is named. Everyone has one thread, and data
+in the layout that it likes best. A solver that is told a tolerance or a number of steps is run with one after another,
+from loose to tight; what counts is the fastest run that comes within a relative 1e-4, 1e-6 and 1e-9 of the minimum, the
+minimum being certified to a smaller gap. `fpdfp.minimize` is told these three tolerances, and its time includes the
+certificate. Seconds are those of the processor, which on a machine with nothing else to do are those of the clock;
+compilation is done before. A solver that needs longer than the budget for one run gets no tighter one.
+
+a9a is looked for in --data, $FPDFP_DATA or ../shared/data; breast-cancer data of scikit-learn stand in for it.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import numba
 import numpy as np
+import scipy.sparse
+from threadpoolctl import threadpool_limits
 
 import fpdfp
 from benchmarks import _tools
+from benchmarks._peers import GENERIC, SPECIALISTS, Peer, Task
 from benchmarks._problems import DATA, SMALL, is_there, load
-from fpdfp.declarative.rows import BuiltRows
 
-CLOSE = 1e-6
-ALPHA = 1e-4
-
-
-class Timed(NamedTuple):
-    """What a solver found, how long it took, and how it was set."""
-
-    objective: float
-    seconds: float
-    how: str
+LEVELS = (1e-4, 1e-6, 1e-9)
+OURS = "fpdfp.minimize"
+#: Runs that take less than this are repeated, and the shortest counts.
+SHORT, REPEATS = 2.0, 3
 
 
-def timed(solve: Callable[[], Any], problem: fpdfp.Problem, how: str) -> Timed:
-    started = time.perf_counter()
-    x = solve()
-    seconds = time.perf_counter() - started
-    return Timed(problem.objective(np.asarray(x, dtype=np.float64)), seconds, how)
+def draw(rows: int, features: int, *, logistic: bool, density: float | None = None) -> tuple[Any, np.ndarray]:
+    """Draw normal features and targets that depend on a tenth of them."""
+    rng = np.random.default_rng(0)
+    if density is None:
+        X: Any = rng.standard_normal((rows, features))
+    else:
+        X = scipy.sparse.random_array(
+            (rows, features),
+            density=density,
+            format="csr",
+            rng=rng,
+            data_sampler=rng.standard_normal,
+        )
+    x = np.zeros(features)
+    some = max(3, features // 10)
+    x[rng.choice(features, some, replace=False)] = rng.standard_normal(some)
+    return X, targets(X @ x, logistic, rng)
 
 
-def least_effort(
-    ladder: Iterable[Any], solve: Callable[[Any], Any], problem: fpdfp.Problem, best: float, word: str
-) -> Timed:
-    """Return the first rung of a ladder that is close enough, else the last."""
-    found = None
-    for rung in ladder:
-        found = timed(functools.partial(solve, rung), problem, f"{word} {rung:g}")
-        if found.objective <= best * (1 + CLOSE):
+def targets(forms: np.ndarray, logistic: bool, rng: np.random.Generator) -> np.ndarray:
+    if logistic:
+        return np.where(rng.random(len(forms)) < 1 / (1 + np.exp(-forms)), 1.0, -1.0)
+    return forms + rng.standard_normal(len(forms))
+
+
+def draw_words(*, logistic: bool, rows: int = 16_000, features: int = 62_000, length: int = 100) -> Any:
+    """Draw documents whose words follow Zipf's law, with logarithms of counts in rows of unit length."""
+    rng = np.random.default_rng(0)
+    shares = 1.0 / np.arange(1.0, features + 1.0)
+    words = rng.choice(features, size=(rows, length), p=shares / shares.sum())
+    counts = scipy.sparse.coo_array(
+        (np.ones(words.size), (np.repeat(np.arange(rows), length), words.ravel())), shape=(rows, features)
+    ).tocsr()
+    counts.data = np.log1p(counts.data)
+    X = scipy.sparse.diags_array(1.0 / np.sqrt(counts.power(2).sum(axis=1))) @ counts
+    x = np.zeros(features)
+    x[rng.choice(2000, 50, replace=False)] = 20 * rng.standard_normal(50)
+    return scipy.sparse.csr_array(X), targets(X @ x, logistic, rng)
+
+
+def table() -> Iterator[Task]:
+    for name, rows, features, clients, logistic, density in (
+        ("10⁵ × 30, logistic", 10**5, 30, 1000, True, None),
+        ("10⁶ × 100, logistic", 10**6, 100, 100, True, None),
+        ("10⁶ × 100, least squares", 10**6, 100, 100, False, None),
+        ("5·10⁴ × 300 sparse, logistic", 5 * 10**4, 300, 100, True, 0.05),
+        ("10⁵ × 1,000 sparse, logistic", 10**5, 1000, 100, True, 0.01),
+        ("10⁴ × 1,000, logistic", 10**4, 1000, 10, True, None),
+    ):
+        X, y = draw(rows, features, logistic=logistic, density=density)
+        yield Task(name, X, y, logistic, l1=1e-3, l2=1e-3, clients=clients)
+
+
+def largest_weight(X: Any, y: np.ndarray, logistic: bool, group: int = 1) -> float:
+    """Return the least l1 weight for which 0 is a solution."""
+    slope = X.T @ (y / 2 if logistic else y) / len(y)
+    padded = np.append(slope, np.zeros(-len(slope) % group)).reshape(-1, group)
+    return float(np.linalg.norm(padded, axis=1).max())
+
+
+def l1(folder: Path) -> Iterator[Task]:
+    a9a = load(folder, "a9a")
+    name = "a9a" if is_there(folder, "a9a") else SMALL
+    for kind, logistic, group in (("lasso", False, 1), ("l1 logistic", True, 1), ("group lasso", False, 5)):
+        for label, (X, y), share in (
+            (name, (a9a.features, a9a.labels), 0.001),
+            ("words", draw_words(logistic=logistic), 0.05),
+            ("dense 10⁴ × 10³", draw(10**4, 10**3, logistic=logistic), 0.02),
+        ):
+            width = X.shape[1] - X.shape[1] % group
+            kept = X[:, :width] if width < X.shape[1] else X
+            yield Task(
+                f"{kind}, {label}",
+                kept,
+                y,
+                logistic,
+                share * largest_weight(kept, y, logistic, group),
+                group_size=group,
+            )
+
+
+def composite(folder: Path) -> Iterator[Task]:
+    rng = np.random.default_rng(0)
+    for name, rows, features, logistic in (
+        ("fused least squares", 4000, 400, False),
+        ("fused logistic", 4000, 200, True),
+    ):
+        X = rng.standard_normal((rows, features))
+        x = np.repeat(rng.standard_normal(features // 20), 20) / np.sqrt(features)
+        y = targets(2 * X @ x, logistic, rng)
+        B = scipy.sparse.diags_array([-1.0, 1.0], offsets=[0, 1], shape=(features - 1, features)).tocsr()
+        yield Task(f"{name}, {rows} × {features}", X, y, logistic, 0.01, 1e-3, B=B)
+    a9a = load(folder, "a9a")
+    assert a9a.graph is not None
+    name = "a9a" if is_there(folder, "a9a") else SMALL
+    yield Task(f"graph-guided logistic, {name}", a9a.features, a9a.labels, True, a9a.l2, a9a.l2, B=a9a.graph.stacked())
+
+
+def seconds(solve: Callable[[], Any]) -> tuple[Any, float]:
+    """Return what a solver found, and the processor time that it took."""
+    least = np.inf
+    for _ in range(REPEATS):
+        started = time.process_time()
+        found = solve()
+        least = min(least, time.process_time() - started)
+        if least > SHORT:
             break
-    assert found is not None
-    return found
+    return found, least
 
 
-def clarabel(where: BuiltRows, verbose: bool) -> Any:
-    """The graph-guided problem as one writes it in cvxpy."""
-    import cvxpy as cp
-    import scipy.sparse
-
-    assert where.graph is not None
-    B, weight = where.graph.stacked(), where.l2
-    x = cp.Variable(where.features.shape[1])
-    signed = scipy.sparse.diags_array(-where.labels) @ where.features
-    loss = cp.sum(cp.logistic(signed @ x)) / len(where.labels)
-    objective = loss + weight / 2 * cp.sum_squares(x) + weight * cp.norm1(B @ x)
-    cp.Problem(cp.Minimize(objective)).solve(solver=cp.CLARABEL, verbose=verbose)
-    return x.value
-
-
-def graph_guided(where: BuiltRows, verbose: bool) -> tuple[dict[str, Timed], float]:
-    problem = where.problem  # among 100 clients, whose gradients are computed by all threads
-    fpdfp.reference_solution(problem, tol=1e-2)  # compiles
-    ours = timed(lambda: fpdfp.reference_solution(problem, tol=1e-9).x, problem, "tol 1e-09, certified")
-    theirs = timed(lambda: clarabel(where, verbose), problem, "as it comes")
-    return {"cvxpy, Clarabel": theirs, "fpdfp.reference_solution": ours}, theirs.seconds / ours.seconds
-
-
-def saga(where: BuiltRows, steps: int) -> Any:
-    from sklearn.linear_model import LogisticRegression
-
-    C = 1.0 / (ALPHA * len(where.labels))
-    model = LogisticRegression(l1_ratio=1.0, C=C, solver="saga", tol=1e-12, max_iter=steps, fit_intercept=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it does not know when it is close enough
-        return model.fit(where.features, where.labels).coef_[0]
+def climb(
+    solve: Callable[[float], Any], ladder: Any, problem: fpdfp.Problem, minimum: float, budget: float
+) -> dict[float, float]:
+    """Return the processor time to each level that a solver reaches."""
+    reached: dict[float, float] = {}
+    for rung in ladder:
+        try:
+            found, took = seconds(lambda rung=rung: solve(rung))  # type: ignore[misc]
+        except Exception as error:  # a peer that fails on a task is shown without a number
+            print(f"  failed at {rung:g}: {type(error).__name__}: {str(error)[:100]}", flush=True)
+            break
+        if found is None:
+            break
+        gap = problem.objective(np.asarray(found, dtype=np.float64)) / minimum - 1.0
+        for level in LEVELS:
+            if gap <= level:
+                reached[level] = min(took, reached.get(level, np.inf))
+        if LEVELS[-1] in reached or took > budget:
+            break
+    return reached
 
 
-def lasso(where: BuiltRows) -> tuple[dict[str, Timed], dict[str, float]]:
-    penalty, owner = fpdfp.penalties.L1(ALPHA), np.arange(len(where.labels)) % 100
-    problem = fpdfp.Problem(fpdfp.losses.Logistic(where.features, where.labels), penalty)
-    losses = fpdfp.losses.Logistic(where.features, where.labels, clients=owner)
-    federated = fpdfp.Problem(losses, penalty, weights="samples")
-    best = fpdfp.reference_solution(problem, tol=1e-9).objective
-
-    def simulated(rounds: int) -> Any:
-        return fpdfp.solve(federated, rounds=int(rounds), evaluate_every=int(rounds)).x
-
-    def certified(tol: float) -> Any:
-        return fpdfp.reference_solution(problem, tol=tol).x
-
-    simulated(2)
-    found = {
-        "scikit-learn, SAGA": least_effort(
-            (10, 20, 50, 100, 200, 500, 1000, 2000, 5000), lambda steps: saga(where, steps), problem, best, "max_iter"
-        ),
-        "fpdfp.reference_solution": least_effort(10.0 ** -np.arange(2, 10), certified, problem, best, "tol"),
-        "fpdfp.solve, 100 clients": least_effort(range(10, 500, 5), simulated, problem, best, "rounds"),
-    }
-    peer = found["scikit-learn, SAGA"].seconds
-    return found, {name: peer / one.seconds for name, one in found.items() if name.startswith("fpdfp")}
+def compare(task: Task, peers: dict[str, Peer], budget: float) -> dict[str, dict[float, float]]:
+    """Return the times of everyone for one task."""
+    problem = task.problem()
+    best = fpdfp.minimize(problem, tol=1e-11)
+    # Even the smallest level is judged by what is certain.
+    minimum = best.objective - (best.certificate.gap or np.inf)
+    ours = {}
+    for level in LEVELS:
+        fresh = task.problem()
+        found, took = seconds(lambda fresh=fresh, level=level: fpdfp.minimize(fresh, tol=level))  # type: ignore[misc]
+        assert found.converged, f"{task.name}: {found}"
+        assert found.objective <= minimum * (1 + level)
+        ours[level] = took
+    times = {OURS: ours}
+    for name, peer in peers.items():
+        if not peer.is_there:
+            continue
+        solve = peer.prepare(task)
+        if solve is not None:
+            times[name] = climb(solve, peer.ladder, problem, minimum, budget)
+    return times
 
 
-def rows(found: dict[str, Timed]) -> list[list[str]]:
-    best = min(one.objective for one in found.values())
-    return [
-        [name, one.how, f"{one.objective:.10f}", f"{one.objective / best - 1:.1e}", f"{one.seconds:.2f}"]
-        for name, one in found.items()
-    ]
+def warm_up(peers: dict[str, Peer]) -> None:
+    """Compile what is compiled, on small problems of every form."""
+    for logistic in (True, False):
+        for density in (None, 0.2):
+            X, y = draw(300, 20, logistic=logistic, density=density)
+            for l2, group in ((0.0, 1), (1e-2, 1), (0.0, 5)):
+                task = Task("small", X, y, logistic, 1e-2, l2, group)
+                fpdfp.minimize(task.problem(), tol=1e-4)
+                for peer in peers.values():
+                    solve = peer.prepare(task) if peer.is_there else None
+                    if solve is not None:
+                        solve(peer.ladder[1])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--verbose", action="store_true", help="show what Clarabel does")
+    parser.add_argument("--tasks", default="table,l1,composite", help="which of table, l1 and composite, with commas")
+    parser.add_argument("--budget", type=float, default=20.0, help="seconds of the longest run of a peer")
     arguments = parser.parse_args()
-    where = load(arguments.data, "a9a")
-    header = ["solver", "set to", "objective", "relative error", "seconds"]
-    name = "a9a" if is_there(arguments.data, "a9a") else SMALL
-    sparse, ratios = lasso(where)
-    _tools.show(f"{name}: l1-penalised logistic regression, B = I", header, rows(sparse))
-    guided, ratio = graph_guided(where, arguments.verbose)
-    _tools.show(f"{name}: graph-guided logistic regression, B = [G; I]", header, rows(guided))
-    _tools.finish({
-        "data": name,
-        "clarabel_over_reference": round(ratio, 1),
-        "saga_over_reference": round(ratios["fpdfp.reference_solution"], 2),
-        "saga_over_solve": round(ratios["fpdfp.solve, 100 clients"], 2),
-        "seconds": {
-            title: {key: round(one.seconds, 3) for key, one in found.items()}
-            for title, found in (("l1", sparse), ("graph-guided", guided))
-        },
-    })  # fmt: skip
+    numba.set_num_threads(1)
+    with threadpool_limits(1):
+        run(arguments)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Measure what was asked for."""
+    warnings.simplefilter("ignore")  # peers warn of steps that were too few, which is the point of a ladder
+    missing = sorted({peer.package for peer in (*SPECIALISTS.values(), *GENERIC.values()) if not peer.is_there})
+    if missing:
+        print(f"not installed, so not compared: {', '.join(missing)}", flush=True)
+    groups = {
+        "table": (SPECIALISTS, table),
+        "l1": (SPECIALISTS, lambda: l1(arguments.data)),
+        "composite": (GENERIC, lambda: composite(arguments.data)),
+    }
+    results: dict[str, Any] = {}
+    for group in arguments.tasks.split(","):
+        peers, tasks = groups[group]
+        if peers is SPECIALISTS:
+            warm_up(peers)
+        else:
+            fpdfp.minimize(next(iter(tasks())).problem(), tol=1e-2)
+        for task in tasks():
+            times = compare(task, peers, arguments.budget)
+            header = ["solver", *(f"seconds to {level:g}" for level in LEVELS)]
+            shown = [
+                [name, *(f"{t[level]:.3f}" if level in t else "–" for level in LEVELS)] for name, t in times.items()
+            ]
+            _tools.show(task.name, header, shown)
+            results[task.name] = {
+                f"{level:g}": {
+                    "seconds": {name: round(t[level], 4) for name, t in times.items() if level in t},
+                    "ours_over_best": _ratio(times, level, min),
+                }
+                for level in LEVELS
+            }  # fmt: skip
+    _tools.finish({"missing": missing, "tasks": results})
+
+
+def _ratio(times: dict[str, dict[float, float]], level: float, choose: Callable[[list[float]], float]) -> float | None:
+    """Return our time over that of the best peer; None where no peer came so close."""
+    peers = [t[level] for name, t in times.items() if name != OURS and level in t]
+    return round(times[OURS][level] / choose(peers), 3) if peers else None
 
 
 if __name__ == "__main__":

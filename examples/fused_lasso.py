@@ -38,7 +38,7 @@ def main() -> None:
 
     everyone = np.ones(len(X), dtype=bool)
     together = fpdfp.solve(fused(everyone, site), rounds=300, tol=1e-5)
-    alone = fpdfp.reference_solution(fused(site == 0, np.zeros(ROWS, dtype=int)))
+    alone = fpdfp.minimize(fused(site == 0, np.zeros(ROWS, dtype=int)))
     ridge = np.linalg.solve(X.T @ X + 0.1 * np.eye(LENGTH), X.T @ y)
     figure = Figure(figsize=(10.0, 3.4), layout="constrained")
     axes = figure.subplots(1, 3, sharey=True)

@@ -29,7 +29,7 @@ def main() -> None:
     graph = fpdfp.datasets.feature_graph(X, alpha=0.1)
     losses = fpdfp.losses.Logistic(X, y, clients=np.arange(len(y)) % 20, l2=1e-2)
     problem = fpdfp.Problem(losses, fpdfp.penalties.L1(2e-3), graph.stacked())
-    best = fpdfp.reference_solution(problem, tol=1e-10)
+    best = fpdfp.minimize(problem, tol=1e-10)
 
     automatic = fpdfp.solve(problem, rounds=60, clients_per_round=10)
     twenty = fpdfp.QSGD(levels=20)

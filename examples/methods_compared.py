@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("methods_compared.png"), help="where the picture goes")
     path = parser.parse_args().output
     chosen = problem()
-    best = fpdfp.reference_solution(chosen, tol=1e-11)
+    best = fpdfp.minimize(chosen, tol=1e-11)
     sparse = np.count_nonzero(np.abs(best.x) > 1e-9)
 
     figure = Figure(figsize=(10.0, 3.8), layout="constrained")

@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("quantization.png"), help="where the picture goes")
     path = parser.parse_args().output
     chosen = problem()
-    best = fpdfp.reference_solution(chosen, tol=1e-11).objective
+    best = fpdfp.minimize(chosen, tol=1e-11).objective
     constant = fpdfp.FPDFP(step=1 / chosen.losses.lipschitz().mean())
 
     figure = Figure(figsize=(9.0, 3.6), layout="constrained")

@@ -66,7 +66,7 @@ def reaches(
     problem: fpdfp.Problem, method: Any, rounds: int, *, every: int = 20, error: float = 1e-10, **arguments: Any
 ) -> bool:
     """Whether a run comes within a relative error of the optimum; it is looked at every so many rounds."""
-    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+    best = fpdfp.minimize(problem, tol=1e-12).objective
 
     def close(run: fpdfp.Run) -> bool:
         return run.round % every == 0 and run.problem.objective(run.x) <= best * (1 + error)

@@ -24,7 +24,7 @@ def small(folder: Path, runs: Mapping[str, Mapping[str, Any]], seeds: tuple[int,
     B = graph.stacked()
     B.resize(B.shape[0], 41)
     problem = fpdfp.Problem(losses, fpdfp.penalties.L1(1e-2), B)
-    best = fpdfp.reference_solution(problem)
+    best = fpdfp.minimize(problem)
     names = [*(f"feature {i}" for i in range(40)), "intercept"]
     model = linear_model(names, intercept=40, graph=graph, classes=["no", "yes"])
     for name, arguments in runs.items():
@@ -40,7 +40,7 @@ def small(folder: Path, runs: Mapping[str, Mapping[str, Any]], seeds: tuple[int,
 def graph_guided(folder: Path, runs: Mapping[str, Mapping[str, Any]], seeds: tuple[int, ...] = (0,)) -> Path:
     """Record runs of the demonstration's problem, each by name with its arguments and every seed."""
     chosen = demo.build_demo(0)
-    best = fpdfp.reference_solution(chosen.problem, tol=1e-10)
+    best = fpdfp.minimize(chosen.problem, tol=1e-10)
     for name, arguments in runs.items():
         for seed in seeds:
             recorder = Recorder(

@@ -34,7 +34,7 @@ def cost(problem: fpdfp.Problem, best: float, method: Any = None, **arguments: A
 @pytest.mark.parametrize("name", [helpers.slow(name, name not in QUICK) for name in helpers.zoo()])
 def test_within_twice_the_best_by_hand(name: str) -> None:
     problem = helpers.zoo()[name]
-    best = fpdfp.reference_solution(problem, tol=1e-10).objective
+    best = fpdfp.minimize(problem, tol=1e-10).objective
     rounds, bits = cost(problem, best)
     costs = []
     steps: list[float] = []
@@ -76,7 +76,7 @@ def test_a_method_that_is_given_runs_as_it_is() -> None:
 @pytest.mark.parametrize("name", helpers.zoo())
 def test_it_never_diverges(name: str, n: int) -> None:
     problem = helpers.zoo()[name]
-    best = fpdfp.reference_solution(problem, tol=1e-10).objective
+    best = fpdfp.minimize(problem, tol=1e-10).objective
     result = fpdfp.solve(problem, rounds=300, clients_per_round=min(n, problem.n_clients), seed=n)
     objective, violation = problem.evaluate(result.x)
     assert abs(objective - best) <= 1e-5 * max(1.0, abs(best))

@@ -37,7 +37,7 @@ def problems() -> dict[str, fpdfp.Problem]:
 @pytest.mark.parametrize("method", METHODS, ids=repr)
 def test_it_is_never_too_small_and_goes_to_zero(method: Any, name: str) -> None:
     problem = problems()[name]
-    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+    best = fpdfp.minimize(problem, tol=1e-12).objective
     gaps: list[tuple[float, float]] = []
 
     def look(run: fpdfp.Run) -> None:
@@ -58,7 +58,7 @@ def test_it_is_never_too_small_and_goes_to_zero(method: Any, name: str) -> None:
 
 def test_a_run_stops_with_a_guarantee_and_counts_what_it_cost() -> None:
     problem = helpers.graph_guided()
-    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+    best = fpdfp.minimize(problem, tol=1e-12).objective
     run: dict[str, Any] = {"rounds": 500, "clients_per_round": 3, "evaluate_every": 1}
     stopped = fpdfp.solve(problem, tol=1e-5, **run)
     assert stopped.status == "converged"

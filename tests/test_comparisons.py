@@ -7,8 +7,8 @@ import math
 from typing import Any
 
 import pytest
-from benchmarks import _contenders, ablation
-from benchmarks._tuning import Choice, Totals
+from benchmarks import _contenders, _tuning, ablation
+from benchmarks._tuning import Choice, Outcome, Totals
 
 import fpdfp
 from fpdfp import methods
@@ -52,6 +52,33 @@ def test_seeds_that_do_not_get_there_count_as_slowest() -> None:
     assert str(some) == "7 (5 to never) · 7 kbit (5 kbit to never)"
     assert _contenders.cell([reached(7.0), reached(None), reached(None)], 0.01, choice) is None
     assert str(_contenders.cell([reached(7.0)], 0.01, choice)) == "7 · 7 kbit"
+
+
+@pytest.mark.parametrize(("gamma", "levels"), [(2.0, 5), (300.0, 5), (0.03, 200), (3.0, 1), (1e9, 1e9)])
+def test_tuning_goes_on_beyond_the_ends_of_the_grid(gamma: float, levels: int) -> None:
+    lengths: dict[Choice, list[int]] = {}
+
+    def compute(some: Any, rounds: int) -> list[Outcome]:
+        for one in some:
+            lengths.setdefault(one, []).append(rounds)
+        away = [
+            math.log2(one.gamma / gamma) ** 2 + math.log2((one.levels or 1) / levels) ** 2 + one.decay for one in some
+        ]
+        return [Outcome(error, {"0.01": None, "1e-06": None}) for error in away]
+
+    found = _tuning.tune(_tuning.choices(), 2000, compute)
+    best = min(found, key=lambda one: found[one].error)
+    assert best.levels is not None
+    inside = gamma < 1e9
+    if inside:
+        assert abs(math.log2(best.gamma / gamma)) <= 0.5
+        assert abs(math.log2((best.levels or 1) / levels)) <= 1
+    else:
+        assert best.gamma == _tuning.LIMITS["gamma"][1]
+    assert _tuning.at_the_end(best) != inside
+    assert best.decay == 0.0
+    assert lengths[best][-1] == 2000
+    assert {250, 1000, 2000} == {rounds for some in lengths.values() for rounds in some}
 
 
 def test_an_ablation_takes_one_part_away() -> None:

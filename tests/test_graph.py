@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fpdfp
+from fpdfp import _progress
 from fpdfp.datasets import FeatureGraph, Moments, _glasso, as_graph, feature_graph, selection
 
 
@@ -152,6 +154,21 @@ def test_many_features_are_solved_in_seconds(capsys: pytest.CaptureFixture[str])
     np.testing.assert_allclose(again / abs(again).max(), few, atol=0.02)
 
 
+def test_ctrl_c_ends_the_search_for_a_graph_and_its_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    update, bars = _progress.Bar.update, list[Any]()
+
+    def interrupt(bar: Any, done: int, objective: float, bits: int) -> None:
+        update(bar, done, objective, bits)
+        bars.append(bar._progress)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(_progress.Bar, "update", interrupt)
+    X = factors(400, 300, seed=1)
+    with pytest.raises(KeyboardInterrupt):
+        fpdfp.FederatedLogisticRegression(penalty="graph", progress=True).fit(X, X[:, 0] > 0)
+    assert [(bar.tasks[0].completed, bar.live.is_started) for bar in bars] == [(_glasso.LOOK, False)]
+
+
 def test_many_features_with_a_constant_one_are_shrunk() -> None:
     X = factors(300, 210, seed=2)
     X[:, 7] = 1.0
@@ -273,7 +290,7 @@ def test_graph_guided_logistic_regression_on_a9a(data_dir: Path) -> None:
     clients = np.random.default_rng(0).integers(0, 100, len(data.y))
     losses = fpdfp.losses.Logistic(data.X, data.y, clients=clients, l2=1e-5)
     problem = fpdfp.Problem(losses, fpdfp.penalties.L1(1e-5), graph.stacked())
-    best = fpdfp.reference_solution(problem, tol=1e-9)
+    best = fpdfp.minimize(problem, tol=1e-9)
     assert best.converged
     assert best.certificate.relative_gap is not None
     assert best.certificate.relative_gap <= 1e-9

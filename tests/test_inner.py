@@ -35,7 +35,7 @@ def true_prox(problem: fpdfp.Problem, y: Any, t: float) -> tuple[Any, float]:
     if not problem.penalty.finite:
         return nonnegative_tv(y, 0.05 * t), 1e-7
     itself = fpdfp.Problem(Distance(y), Scaled(problem.penalty, t), problem.linop)
-    best = fpdfp.reference_solution(itself, tol=1e-10)
+    best = fpdfp.minimize(itself, tol=1e-10)
     assert best.certificate.gap is not None
     return best.x, float(np.sqrt(2 * best.certificate.gap))
 

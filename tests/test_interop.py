@@ -239,7 +239,7 @@ def test_what_needs_more_than_a_prox_says_so() -> None:
     with pytest.raises(ValueError, match=r"the subgradient of pyproximal.L1 is not known, only its prox"):
         fpdfp.solve(problem, fpdfp.FedAvg(step=0.1, penalty="subgradient"), rounds=2)
     with pytest.raises(NotImplementedError, match=r"the derivative of the prox of pyproximal.L1 is not known"):
-        fpdfp.reference_solution(problem)
+        fpdfp.minimize(problem)
 
 
 @given(

@@ -20,7 +20,7 @@ SOURCE = Path(fpdfp.__file__).parent
 LAYERS = {
     "applications": ["__main__", "cli", "experiments", "report", "flower", "estimators ct.reconstruction"],
     "running": ["declarative", "loggers", "runs", "engines"],
-    "algorithms": ["methods", "precondition", "reference", "steps"],
+    "algorithms": ["methods", "precondition", "pooled", "steps"],
     "mathematics": ["problem", "_dual_step _verify bounds ct datasets linops losses penalties semismooth"],
     "messages": ["compress", "rng"],
     "kernels": ["_cuda", "_kernels", "_array"],

@@ -110,7 +110,7 @@ METHODS = [fpdfp.ShiftedPDFP(), fpdfp.ShiftedPDFP(preconditioner="moments", batc
 @pytest.mark.parametrize("method", METHODS, ids=repr)
 def test_memories_agree_through_losses_and_crashes(method: Any) -> None:
     network = Network(method, seed=1, trouble=0.2)
-    best = fpdfp.reference_solution(network.problem, tol=1e-12).objective
+    best = fpdfp.minimize(network.problem, tol=1e-12).objective
     for k in range(900):
         network.round(k)
         if k < 500 and k % 7 == 3:
@@ -132,7 +132,7 @@ def test_without_healing_the_same_crashes_leave_a_bias(monkeypatch: pytest.Monke
     """The check can fail: clients that believe themselves spoil the server's mean for good."""
     monkeypatch.setattr(ClientLedger, "agrees", lambda self, stamp: True)
     network = Network(fpdfp.ShiftedPDFP(), seed=1, trouble=0.2)
-    best = fpdfp.reference_solution(network.problem, tol=1e-12).objective
+    best = fpdfp.minimize(network.problem, tol=1e-12).objective
     for k in range(900):
         network.round(k)
         if k < 500 and k % 7 == 3:

@@ -41,7 +41,7 @@ def test_the_curse_of_primal_averaging(sparse: fpdfp.Problem, local_steps: int) 
 
 def test_dual_averaging_gets_nearer_than_mirror_descent(sparse: fpdfp.Problem) -> None:
     step = 0.5 / float(sparse.lipschitz.max())
-    best = fpdfp.reference_solution(sparse).objective
+    best = fpdfp.minimize(sparse).objective
     methods = (fpdfp.FedMiD(step, 5), fpdfp.FedDualAvg(step, 5), fpdfp.FastFedDualAvg(step, 5))
     mirror, dual, fast = (
         fpdfp.solve(sparse, method, rounds=300, clients_per_round=5).objective / best - 1 for method in methods
@@ -63,7 +63,7 @@ def differing() -> fpdfp.Problem:
 
 def errors(problem: fpdfp.Problem, method: fpdfp.methods.Method, rounds: int = 1000) -> np.ndarray:
     """The relative error of the objective after every round."""
-    best = fpdfp.reference_solution(problem).objective
+    best = fpdfp.minimize(problem).objective
     return fpdfp.solve(problem, method, rounds=rounds, evaluate_every=1).history.objective / best - 1
 
 
@@ -104,7 +104,7 @@ def test_fedprox_damps_the_drift_of_clients(differing: fpdfp.Problem) -> None:
 
 def test_fedprox_clients_stay_nearer_to_the_server(differing: fpdfp.Problem) -> None:
     """One round from the solution: how far clients go on their own."""
-    x = fpdfp.reference_solution(differing).x
+    x = fpdfp.minimize(differing).x
     smoothness = float(differing.lipschitz.max())
     drifts = []
     for rho in (0.0, 1.0, 10.0):

@@ -267,7 +267,7 @@ def test_all_centralised_methods_reach_the_same_optimum(name: str, loss: str) ->
     X, y, _ = helpers.classification()
     kind = fpdfp.losses.Logistic if loss == "logistic" else fpdfp.losses.LeastSquares
     problem = fpdfp.Problem(kind(X, y, l2=0.05), penalties.L1(0.02), helpers.graph(12))
-    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+    best = fpdfp.minimize(problem, tol=1e-12).objective
     rounds = 3000 if name != "FedDualAvg" else 600
     result = fpdfp.solve(problem, CENTRAL[name], rounds=rounds, evaluate_every=rounds)
     assert result.objective == pytest.approx(best, rel=1e-8)
@@ -281,7 +281,7 @@ def test_weights_may_have_any_sum(kind: Any, averaging: str, total: float) -> No
     losses = lasso().losses
     shares = total * np.array([0.1, 0.15, 0.2, 0.25, 0.3])
     problem = fpdfp.Problem(losses, penalties.L1(0.05 * total), weights=shares)
-    best = fpdfp.reference_solution(problem)
+    best = fpdfp.minimize(problem)
     method = kind(averaging=averaging, penalty="subgradient", local_steps=3)
     result = fpdfp.solve(problem, method, rounds=3000, evaluate_every=100)
     assert result.status == "finished"
@@ -293,10 +293,47 @@ def test_weights_may_have_any_sum(kind: Any, averaging: str, total: float) -> No
 @pytest.mark.parametrize("local_steps", [1, 5])
 def test_automatic_steps_know_the_server_step(kind: Any, local_steps: int) -> None:
     problem = lasso()
-    best = fpdfp.reference_solution(problem).objective
+    best = fpdfp.minimize(problem).objective
     result = fpdfp.solve(problem, kind(server_step=8.0, local_steps=local_steps), rounds=400)
     assert result.status == "finished"
     assert result.objective < 1.02 * best
     step = 1.5 / float(problem.lipschitz.mean())
     with pytest.warns(StepTooLargeWarning):
         fpdfp.solve(problem, kind(step, server_step=2.0), rounds=1)
+
+
+class TestStateless:
+    """Clients that keep nothing between rounds."""
+
+    def test_the_default_is_the_method_for_it(self) -> None:
+        problem = helpers.graph_guided()
+        result = fpdfp.solve(problem, rounds=5, stateless=True)
+        assert isinstance(result.method, fpdfp.StatelessPDFP)
+        assert result.compression[1] == "Full()"
+
+    def test_what_remembers_is_refused(self) -> None:
+        problem = helpers.graph_guided()
+        with pytest.raises(ValueError, match=r"stateless must be False for ShiftedPDFP.*StatelessPDFP"):
+            fpdfp.solve(problem, fpdfp.ShiftedPDFP(), rounds=5, stateless=True)
+        with pytest.raises(ValueError, match="downlink must be None with stateless=True"):
+            fpdfp.solve(problem, rounds=5, stateless=True, downlink=fpdfp.QSGD(31))
+        assert fpdfp.solve(problem, fpdfp.FPDFP(), rounds=5, stateless=True).status == "finished"
+
+    @pytest.mark.parametrize("preconditioner", [None, "moments", "diagonal"])
+    def test_without_noise_it_is_the_proximal_gradient_method(self, preconditioner: Any) -> None:
+        problem = helpers.graph_guided()
+        method = fpdfp.StatelessPDFP(preconditioner=preconditioner)
+        result = fpdfp.solve(problem, method, rounds=3000, tol=1e-6)
+        assert result.status == "converged"
+
+    def test_noise_falls_with_the_steps(self) -> None:
+        problem = helpers.graph_guided()
+        best = fpdfp.minimize(problem, tol=1e-10).objective
+        quantizer = fpdfp.QSGD(7, norm="max")
+        errors = [
+            fpdfp.solve(problem, rounds=rounds, stateless=True, clients_per_round=2, compressor=quantizer).objective
+            / best
+            - 1
+            for rounds in (30, 1000)
+        ]
+        assert errors[1] < min(0.2 * errors[0], 1e-2)

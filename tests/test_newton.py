@@ -63,7 +63,7 @@ COMPRESSORS = [compress.TopK(0.05), fpdfp.QSGD(1, norm="max"), compress.RandK(0.
 @pytest.mark.parametrize("n", [2, 5])
 def test_it_converges_whatever_is_left_of_the_hessians(compressor: Any, n: int) -> None:
     problem = helpers.graph_guided(l2=0.01)
-    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+    best = fpdfp.minimize(problem, tol=1e-12).objective
     states: list[Any] = []
 
     def look(run: fpdfp.Run) -> bool:
@@ -81,7 +81,7 @@ def test_it_converges_whatever_is_left_of_the_hessians(compressor: Any, n: int) 
 
 def test_compressed_linear_terms_have_no_floor() -> None:
     problem = helpers.graph_guided(l2=0.01)
-    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+    best = fpdfp.minimize(problem, tol=1e-12).objective
     result = fpdfp.solve(problem, NewtonPDFP(), rounds=150, compressor=fpdfp.QSGD(15, norm="max"))
     assert abs(result.objective / best - 1) < 1e-10
 
@@ -91,7 +91,7 @@ def test_separable_data_is_no_trouble() -> None:
     X = np.linspace(-1, 1, 40)[:, None] * np.array([[1.0, 0.5]])
     losses = fpdfp.losses.Logistic(X, np.sign(X[:, 0]), clients=np.arange(40) % 4, l2=1e-4)
     problem = fpdfp.Problem(losses, penalties.L1(1e-4))
-    best = fpdfp.reference_solution(problem, tol=1e-9).objective
+    best = fpdfp.minimize(problem, tol=1e-9).objective
     assert fpdfp.solve(problem, NewtonPDFP(), rounds=200).objective <= best * (1 + 1e-6)
 
 

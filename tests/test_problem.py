@@ -15,7 +15,7 @@ from tests import helpers
 def test_lemma_one_holds_at_the_solution_for_any_step_and_lambda(name: str) -> None:
     """∇f(x*) + Bᵀv* = 0 and v* = T(x*, v*) for every γ > 0 and λ > 0."""
     problem = helpers.zoo()[name]
-    best = fpdfp.reference_solution(problem, tol=1e-12)
+    best = fpdfp.minimize(problem, tol=1e-12)
     assert best.converged
     gradient = problem.gradient(best.x)
     np.testing.assert_allclose(gradient + problem.linop.adjoint(best.v), 0, atol=1e-7)
@@ -38,7 +38,7 @@ def test_lemma_one_holds_at_the_solution_for_any_step_and_lambda(name: str) -> N
 @pytest.mark.parametrize("name", helpers.zoo())
 def test_the_residual_vanishes_nowhere_else(name: str, rng: np.random.Generator) -> None:
     problem = helpers.zoo()[name]
-    best = fpdfp.reference_solution(problem, tol=1e-10)
+    best = fpdfp.minimize(problem, tol=1e-10)
     for size in (1e-2, 1.0):
         x = best.x + size * rng.standard_normal(problem.model.shape)
         assert problem.residual(x, best.v).norm > 1e-4 * size
@@ -47,7 +47,7 @@ def test_the_residual_vanishes_nowhere_else(name: str, rng: np.random.Generator)
 @pytest.mark.parametrize("name", [name for name, problem in helpers.zoo().items() if problem.penalty.finite])
 def test_the_gap_bounds_the_distance_to_the_optimum(name: str, rng: np.random.Generator) -> None:
     problem = helpers.zoo()[name]
-    best = fpdfp.reference_solution(problem, tol=1e-12)
+    best = fpdfp.minimize(problem, tol=1e-12)
     for size in (0.0, 1e-3, 1e-1, 10.0):
         x = best.x + size * rng.standard_normal(problem.model.shape)
         certificate = problem.certificate(x)
@@ -79,7 +79,7 @@ def test_without_strong_convexity_the_dual_point_is_made_feasible() -> None:
     X, y, owner = helpers.classification()
     problem = fpdfp.Problem(fpdfp.losses.Logistic(X, y, clients=owner), fpdfp.penalties.L1(0.1))
     assert problem.strong_convexity == 0.0
-    best = fpdfp.reference_solution(problem, tol=1e-12)
+    best = fpdfp.minimize(problem, tol=1e-12)
     excess = problem.objective(np.zeros(12)) - best.objective
     for gap in (problem.duality_gap(np.zeros(12), np.zeros(12)), problem.certificate(np.zeros(12)).gap):
         assert gap is not None
@@ -95,7 +95,7 @@ def test_a_violated_constraint_is_told_and_not_hidden() -> None:
     assert np.isfinite(certificate.objective)
     # A bound for f(x) + g at the nearest point of the box, which says nothing of x itself.
     assert certificate.gap is not None
-    assert certificate.gap >= certificate.objective - fpdfp.reference_solution(problem, tol=1e-10).objective
+    assert certificate.gap >= certificate.objective - fpdfp.minimize(problem, tol=1e-10).objective
 
 
 def test_gap_is_the_fenchel_rockafellar_gap_of_ridge_logistic_regression(rng: np.random.Generator) -> None:
@@ -129,9 +129,9 @@ BAD: list[tuple[Any, str]] = [
     (lambda p: p.certificate(np.ones(12), [0.0, 0.0]), r"v must have shape \(24,\)"),
     (lambda p: p.smooth_value(np.ones(3)), r"x must have shape \(12,\)"),
     (lambda p: p.gradient(np.ones(60)), r"x must have shape \(12,\)"),
-    (lambda p: fpdfp.reference_solution(p, tol=0.0), "tol must be a finite number greater than 0"),
-    (lambda p: fpdfp.reference_solution(p.losses), "problem must be an fpdfp.Problem"),
-    (lambda p: fpdfp.reference_solution(p, x0=np.ones(3)), r"x0 must have shape \(12,\)"),
+    (lambda p: fpdfp.minimize(p, tol=0.0), "tol must be a finite number greater than 0"),
+    (lambda p: fpdfp.minimize(p.losses), "problem must be an fpdfp.Problem"),
+    (lambda p: fpdfp.minimize(p, x0=np.ones(3)), r"x0 must have shape \(12,\)"),
 ]
 
 

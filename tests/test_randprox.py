@@ -67,7 +67,7 @@ def test_local_steps_leave_no_bias(compressor: Any, n: int, local_steps: int | N
 def test_rounds_grow_with_the_root_of_the_condition_number() -> None:
     def rounds(l2: float) -> int:
         problem = lasso(l2=l2, spread=30.0)
-        best = fpdfp.reference_solution(problem, tol=1e-12).objective
+        best = fpdfp.minimize(problem, tol=1e-12).objective
 
         def close(run: fpdfp.Run) -> bool:
             return run.problem.objective(run.x) <= best * (1 + 1e-8)
@@ -81,7 +81,7 @@ def test_rounds_grow_with_the_root_of_the_condition_number() -> None:
 @pytest.mark.parametrize("name", ["graph-guided", "box", "isotropic TV", "smooth"])
 def test_it_takes_constraints_and_any_linear_map(name: str) -> None:
     problem = helpers.zoo()[name]
-    best = fpdfp.reference_solution(problem, tol=1e-10).objective
+    best = fpdfp.minimize(problem, tol=1e-10).objective
     objective, violation = problem.evaluate(fpdfp.solve(problem, RandProx(), rounds=300).x)
     assert abs(objective - best) < 1e-5 * max(1.0, abs(best))
     assert violation < 1e-5
@@ -95,7 +95,7 @@ def test_the_dual_is_known() -> None:
 
 def test_one_client_alone() -> None:
     problem = lasso(clients=1)
-    best = fpdfp.reference_solution(problem, tol=1e-10).objective
+    best = fpdfp.minimize(problem, tol=1e-10).objective
     assert fpdfp.solve(problem, RandProx(), rounds=300).objective <= best * (1 + 1e-8)
 
 

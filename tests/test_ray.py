@@ -109,7 +109,7 @@ def test_killed_workers_come_back(engine: fpdfp.engines.Ray, caplog: pytest.LogC
     result = fpdfp.solve(remote(engine), fpdfp.ShiftedPDFP(), engine=engine, callbacks=[murder], **options)
     assert "its process died" in caplog.text
     assert engine.totals.healed > before
-    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+    best = fpdfp.minimize(problem, tol=1e-12).objective
     assert problem.objective(result.x) / best - 1 < 1e-7
 
 
@@ -133,7 +133,7 @@ def test_a_worker_killed_in_the_middle_of_a_round(cluster: None, tmp_path: Path)
     assert engine.totals.absent >= 1
     assert taking_part[0] == 6
     assert taking_part[-1] == 3  # the others missed a round, and no more
-    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+    best = fpdfp.minimize(problem, tol=1e-12).objective
     assert problem.objective(result.x) / best - 1 < 1e-7
 
 
@@ -185,7 +185,7 @@ def test_a_slow_worker_is_not_waited_for(cluster: None, caplog: pytest.LogCaptur
     assert "actor 0 is absent: no reply by the deadline" in caplog.text
     assert "actor 0 is absent: it is still busy with an earlier request" in caplog.text
     assert "a late reply of actor 0 is dropped" in caplog.text
-    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+    best = fpdfp.minimize(problem, tol=1e-12).objective
     assert problem.objective(result.x) / best - 1 < 1e-6
 
 
@@ -197,7 +197,7 @@ def test_a_worker_that_sends_no_numbers(cluster: None, caplog: pytest.LogCapture
         result = fpdfp.solve(there, fpdfp.ShiftedPDFP(), rounds=200, evaluate_every=100, engine=engine)
         assert engine.totals.refused == 2
     assert "the reply of actor 0 is refused: its numbers are no longer finite" in caplog.text
-    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+    best = fpdfp.minimize(problem, tol=1e-12).objective
     assert problem.objective(result.x) / best - 1 < 1e-7
 
 

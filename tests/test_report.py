@@ -90,7 +90,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     graph = fpdfp.datasets.as_graph([(0, 1, 0.5), (1, 3, -0.25)], 4)
     problem = fpdfp.Problem(fpdfp.losses.Logistic(X, y, clients=np.arange(40) % 4, l2=0.01), fpdfp.penalties.L1(0.05))
     model = linear_model(["a", "b", EVIL, "d", "one"], intercept=4, graph=graph, classes=["no", "yes"])
-    best = fpdfp.reference_solution(problem)
+    best = fpdfp.minimize(problem)
     recorder = Recorder(folder, problem, name=EVIL, reference=best, model=model)
     recorder.solve(rounds=40, clients_per_round=2, metrics={"size": lambda x: float(np.abs(x).sum())}, progress=False)
     return folder

@@ -141,7 +141,7 @@ def test_decoupled_prox_with_one_step_is_proximal_gradient_descent() -> None:
 def test_the_solution_is_a_fixed_point_of_the_decoupled_prox(local_steps: int) -> None:
     """x̄ = x* − ηγτ∇f(x*) and c_i = ∇f(x*) − ∇f_i(x*) stay, whatever the number of local steps (their Section 3)."""
     problem = lasso()
-    best, clients = fpdfp.reference_solution(problem, tol=1e-14).x, np.arange(N)
+    best, clients = fpdfp.minimize(problem, tol=1e-14).x, np.arange(N)
     method = helpers.prepare(problem, fpdfp.FedDecoupledProx(0.2, local_steps))
     before = best - method.reach * problem.gradient(best)
     own = problem.losses.gradients(best, clients)
@@ -241,7 +241,7 @@ def test_the_server_prox_of_fedmid_applies_the_penalty_twice() -> None:
     once, twice = (fpdfp.Problem(losses, penalties.L1(weight)) for weight in (0.05, 0.1))
     for server_prox, problem in ((True, twice), (False, once)):
         x = fpdfp.solve(once, fpdfp.FedMiD(0.3, server_prox=server_prox), rounds=3000).x
-        np.testing.assert_allclose(x, fpdfp.reference_solution(problem, tol=1e-13).x, atol=1e-6)
+        np.testing.assert_allclose(x, fpdfp.minimize(problem, tol=1e-13).x, atol=1e-6)
 
 
 def test_the_weighted_mean_of_fedavg_is_right_on_average() -> None:

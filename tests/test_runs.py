@@ -178,7 +178,7 @@ def test_parquet_where_it_is_asked_for(tmp_path: Path) -> None:
 def test_a_frame_has_the_relative_error(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     problem = helpers.graph_guided(clients=6)
-    best = fpdfp.reference_solution(problem)
+    best = fpdfp.minimize(problem)
     Recorder(tmp_path, problem, reference=best).solve(fpdfp.FPDFP(), rounds=5)
     frame = load(tmp_path).frame()
     expected = frame["objective"] / best.objective - 1

@@ -63,7 +63,7 @@ def sent_bounds(problem: fpdfp.Problem, kind: Any) -> Any:
 
 def leave_out(problem: fpdfp.Problem, seed: int, shares: tuple[float, ...]) -> Any:
     """How many entries of the solution's support, and of all, are left out with so much of the curvature."""
-    best = fpdfp.reference_solution(problem, tol=1e-12).x
+    best = fpdfp.minimize(problem, tol=1e-12).x
     support = np.abs(best) > 1e-6 * np.abs(best).max()
     curvatures = sent_bounds(problem, "curvatures")
     rng, counts = np.random.default_rng(seed), np.zeros((len(shares), 2), dtype=int)
@@ -101,7 +101,7 @@ def test_slopes_are_bounded(kind: str) -> None:
         for size in (0.1, 10.0, 1000.0):
             x = size * np.random.default_rng(seed).standard_normal(problem.model.shape)
             assert (np.abs(problem.gradient(x) - ridge * x) <= bounds * (1 + 1e-9)).all()
-        best = fpdfp.reference_solution(problem, tol=1e-12).x
+        best = fpdfp.minimize(problem, tol=1e-12).x
         remain = remain_by_slopes(weights_of(problem), bounds)
         assert (np.abs(best[~remain]) < 1e-12).all()
         left_out += int((~remain).sum())
@@ -173,7 +173,7 @@ def test_the_same_result_with_fewer_bits(ridge: float) -> None:
     assert result.x.shape == result.v.shape == result.certificate.v.shape == problem.model.shape
     assert np.isclose(problem.objective(result.x), result.objective, rtol=1e-12)
     assert problem.penalty.conjugate(result.v) == 0
-    best = fpdfp.reference_solution(problem, tol=1e-10)
+    best = fpdfp.minimize(problem, tol=1e-10)
     assert result.certificate.gap is not None
     assert result.objective - best.objective <= result.certificate.gap
     assert set(np.flatnonzero(np.abs(best.x) > 1e-8)) <= set(result.left.numbers)
@@ -206,7 +206,7 @@ def test_a_gap_leaves_few_features(classes: bool) -> None:
     assert result.left is not None
     assert result.left.since > 0
     assert len(result.left.numbers) <= 700
-    best = fpdfp.reference_solution(problem, tol=1e-9)
+    best = fpdfp.minimize(problem, tol=1e-9)
     assert result.objective - best.objective <= 1e-7 * abs(best.objective)
     assert classes or 5 in result.left.numbers
 
@@ -408,7 +408,7 @@ def test_x_has_zeros_where_its_dual_says_so() -> None:
         "callbacks": [lambda run: counts.append(int((run.x != 0).sum()))],
     }
     result = fpdfp.solve(problem, method, x0=start, **given)
-    best = fpdfp.reference_solution(problem, tol=1e-12)
+    best = fpdfp.minimize(problem, tol=1e-12)
     assert result.status == "converged"
     assert result.history.objective[0] == problem.objective(start)
     assert counts[-1] == np.count_nonzero(np.abs(best.x) > 1e-9) < 24

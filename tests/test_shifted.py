@@ -149,7 +149,7 @@ def test_the_dual_is_known_where_the_prox_is_a_closed_form(kind: Any) -> None:
 def test_where_fpdfp_stalls() -> None:
     """The same messages at constant steps: FPDFP has a floor, even with everyone and no quantizer."""
     problem = helpers.graph_guided()
-    best = fpdfp.reference_solution(problem, tol=1e-12).objective
+    best = fpdfp.minimize(problem, tol=1e-12).objective
     step = 1.0 / float(problem.lipschitz.mean())
     run: dict[str, Any] = {"rounds": 1000, "clients_per_round": 3, "compressor": fpdfp.QSGD(5)}
     theirs = fpdfp.solve(problem, fpdfp.FPDFP(step), **run).objective / best - 1
@@ -226,7 +226,7 @@ def test_badly_scaled_features_take_few_rounds_with_moments() -> None:
     X, y, owner = helpers.classification(d=12)
     X = X * np.geomspace(1e-2, 1e2, 12)
     problem = fpdfp.Problem(fpdfp.losses.Logistic(X, y, clients=owner, l2=1e-6), penalties.L1(1e-4), helpers.graph(12))
-    best = fpdfp.reference_solution(problem, tol=1e-10).objective
+    best = fpdfp.minimize(problem, tol=1e-10).objective
     run: dict[str, Any] = {"rounds": 60, "compressor": fpdfp.QSGD(5, norm="max"), "clients_per_round": 3}
     without, with_moments = (
         fpdfp.solve(problem, ShiftedPDFP(preconditioner=kind), **run).objective / best - 1 for kind in (None, "moments")

@@ -15,6 +15,7 @@ from scipy.special import softmax as probabilities
 import fpdfp
 from fpdfp import linops, penalties
 from fpdfp.losses import Logistic, Softmax
+from fpdfp.pooled import lagrangian
 from fpdfp.rng import Draws
 from tests import helpers
 
@@ -198,7 +199,7 @@ def test_scikit_learn_finds_the_same() -> None:
 
     X, y, _ = helpers.softmax(clients=1, rows=300, d=8, classes=4)
     l2 = 0.01
-    best = fpdfp.reference_solution(fpdfp.Problem(Softmax(X, y, l2=l2), penalties.Zero()), tol=1e-14)
+    best = fpdfp.minimize(fpdfp.Problem(Softmax(X, y, l2=l2), penalties.Zero()), tol=1e-14)
     model = LogisticRegression(C=1 / (len(y) * l2), fit_intercept=False, solver="lbfgs", tol=1e-12, max_iter=10_000)
     np.testing.assert_allclose(best.x, model.fit(X, y).coef_, atol=1e-6)
 
@@ -209,7 +210,7 @@ def test_clarabel_finds_the_same(l2: Any) -> None:
 
     X, y, _ = helpers.softmax(clients=1, rows=40, d=4)
     problem = fpdfp.Problem(Softmax(X, y, l2=l2), penalties.L1(0.03))
-    best = fpdfp.reference_solution(problem, tol=1e-11)
+    best = fpdfp.minimize(problem, tol=1e-11)
     assert best.converged
     x = cp.Variable((3, 4))
     z = X @ x.T
@@ -225,9 +226,9 @@ def test_clarabel_finds_the_same(l2: Any) -> None:
 def test_the_flat_direction_is_no_trouble(size: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without ridge and penalty the same may be added to the rows of all classes: any of those x is a solution."""
     if size is not None:
-        monkeypatch.setattr(fpdfp.reference, "DENSE_COLUMNS", size)
+        monkeypatch.setattr(lagrangian, "DENSE_COLUMNS", size)
     X, y, owner = helpers.softmax()
-    best = fpdfp.reference_solution(fpdfp.Problem(Softmax(X, y, clients=owner), penalties.Zero()), tol=1e-10)
+    best = fpdfp.minimize(fpdfp.Problem(Softmax(X, y, clients=owner), penalties.Zero()), tol=1e-10)
     assert best.converged
     assert best.certificate.residual.norm < 1e-9
     np.testing.assert_allclose(best.x.sum(axis=0), 0.0, atol=1e-6)  # started at zero, it stays there
@@ -267,7 +268,7 @@ def test_clients_send_what_one_class_has(kind: Any) -> None:
 
 def test_mini_batches_and_other_methods() -> None:
     problem = helpers.zoo()["softmax"]
-    best = fpdfp.reference_solution(problem, tol=1e-10).objective
+    best = fpdfp.minimize(problem, tol=1e-10).objective
     start = problem.objective(np.zeros(problem.model.shape)) - best
     for method, rounds, share in ((fpdfp.FPDFP(), 200, 0.01), (fpdfp.ShiftedPDFP(batch_size=10), 400, 1e-3)):
         assert fpdfp.solve(problem, method, rounds=rounds).objective - best < share * start

@@ -122,8 +122,8 @@ def test_what_it_cannot_minimise_is_refused(kind: Any) -> None:
 )  # fmt: skip
 def test_subgradients_minimise_the_composite_objective_and_ignoring_does_not(kind: Any) -> None:
     problem = helpers.graph_guided(clients=5, weight=0.1)
-    best = fpdfp.reference_solution(problem).objective
-    smooth = fpdfp.reference_solution(fpdfp.Problem(problem.losses, penalties.Zero()))
+    best = fpdfp.minimize(problem).objective
+    smooth = fpdfp.minimize(fpdfp.Problem(problem.losses, penalties.Zero()))
     schedule = fpdfp.steps.Decreasing(0.5, 0.02)
     subgradient, ignore = (
         fpdfp.solve(problem, make(kind, step=schedule, penalty=way), rounds=4000) for way in ("subgradient", "ignore")
@@ -300,7 +300,7 @@ def test_nothing_set_is_stable_with_all_kinds_of_noise(kind: Any, name: str) -> 
     run: dict[str, Any] = {"clients_per_round": 2} if traits.partial_participation else {}
     if traits.compression:
         run["compressor"] = fpdfp.QSGD(levels=10)
-    best = fpdfp.reference_solution(problem, tol=1e-9).objective
+    best = fpdfp.minimize(problem, tol=1e-9).objective
     rounds = 200 if "inner" in arguments else 600
     result = fpdfp.solve(problem, make(kind, **arguments), rounds=rounds, **run)
     start = result.history.objective[0] - best

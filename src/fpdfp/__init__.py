@@ -51,9 +51,10 @@ if TYPE_CHECKING:
         RandProx,
         Scaffold,
         ShiftedPDFP,
+        StatelessPDFP,
     )
+    from fpdfp.pooled.solver import Minimum, minimize
     from fpdfp.problem import Certificate, Problem, Residual
-    from fpdfp.reference import Reference, reference_solution
 
 __version__ = "0.1.0"
 
@@ -82,16 +83,17 @@ __all__ = [
     "FederatedLogisticRegression",
     "History",
     "InnerSolve",
+    "Minimum",
     "NewtonPDFP",
     "Problem",
     "RandProx",
-    "Reference",
     "Residual",
     "Result",
     "Run",
     "RunOptions",
     "Scaffold",
     "ShiftedPDFP",
+    "StatelessPDFP",
     "compress",
     "ct",
     "datasets",
@@ -102,9 +104,9 @@ __all__ = [
     "loggers",
     "losses",
     "methods",
+    "minimize",
     "penalties",
     "precondition",
-    "reference_solution",
     "report",
     "rng",
     "runs",
@@ -116,15 +118,15 @@ __getattr__ = attach(
     __name__,
     {
         "": "compress ct datasets engines errors estimators linops loggers losses methods penalties precondition "
-        "problem reference report rng runs steps",
+        "problem report rng runs steps",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
         "estimators": "FederatedLinearRegression FederatedLogisticRegression",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP RandProx SPDFP SVRGPDFP "
-        "Scaffold ShiftedPDFP",
+        "Scaffold ShiftedPDFP StatelessPDFP",
         "problem": "Certificate Problem Residual",
-        "reference": "Reference reference_solution",
+        "pooled.solver": "Minimum minimize",
     },
 )
 

@@ -22,5 +22,6 @@ def accelerate(theta: T) -> tuple[T, T]:
     (0.0, 1.618033988749895)
     """
     root = math.sqrt if isinstance(theta, float) else np.sqrt
-    following = (1.0 + root(1.0 + 4.0 * theta**2)) / 2.0
+    # Not θ**2, which Python and NumPy do not always round alike.
+    following = (1.0 + root(1.0 + 4.0 * (theta * theta))) / 2.0
     return (theta - 1.0) / following, following

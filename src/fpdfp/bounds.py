@@ -56,10 +56,11 @@ class Space(Protocol):
 
 
 class Bound(NamedTuple):
-    """A bound of F(x) − F*, and the v of its dual point."""
+    """A bound of F(x) − F*, and its dual point: v and q = Aᵀcθ."""
 
     gap: float
     v: Array
+    q: Array | None = None
 
 
 class SmoothDuals:
@@ -239,7 +240,7 @@ class Search:
             + ROUNDINGS * EPS * sum(map(abs, terms))
             + float((allowed * np.abs(self.x))[self.free].sum())
         )
-        return Bound(duals.gap(direction, scale) + quadratic + young, v)
+        return Bound(duals.gap(direction, scale) + quadratic + young, v, scale * q)
 
     def _inflate(self, v: Array) -> Array:
         """Return v as large as rounding may have made it where B is the identity."""

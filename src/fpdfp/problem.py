@@ -116,6 +116,16 @@ class LocalLosses(NamedTuple):
         bounds = self.losses.slope_bounds(self.clients)
         return None if bounds is None else self.weigh(bounds)
 
+    def curvature_blocks(self, size: int) -> Array | None:
+        """Return the blocks on the diagonal of ``curvatures``, ``size`` features each; None if none are known."""
+        bounds = self.losses.curvature_blocks(self.clients, size)
+        return None if bounds is None else self.weigh(bounds)
+
+    def curvature_products(self, vectors: Array) -> Array | None:
+        """Return ``curvatures`` times each of some vectors; None if none are known."""
+        products = self.losses.curvature_products(self.clients, vectors)
+        return None if products is None else self.weigh(products)
+
     def hessians(self, x: Array) -> Array | None:
         """Return the Hessian of N w_i f_i at x for each client; None if unknown."""
         matrices = self.losses.hessians(x, self.clients)
@@ -394,12 +404,15 @@ class Problem:
         mean = float(self.lipschitz.mean())
         return 1.0 / mean if mean > 0 else 1.0
 
-    def residual(self, x: Array, v: Array) -> Residual:
-        """Return how far (x, v) is from the fixed point of Lemma 1; both parts vanish at a solution alone."""
+    def residual(self, x: Array, v: Array, *, gradient: Array | None = None, step: float | None = None) -> Residual:
+        """Return how far (x, v) is from the fixed point of Lemma 1; both parts vanish at a solution alone.
+
+        Who knows the gradient of f at x already need not have it computed again; ``step`` is γ, by default 1/L.
+        """
         x = self._point("x", x, self.model.shape)
         v = self._point("v", v, self.model.dual_shape)
-        gradient = self.gradient(x)
-        return self._residual(v, self.dual_step(x, v, gradient), gradient)
+        gradient = self.gradient(x) if gradient is None else gradient
+        return self._residual(v, self.dual_step(x, v, gradient, step), gradient)
 
     def _residual(self, v: Array, stepped: Array, gradient: Array) -> Residual:
         primal = float(np.linalg.norm(gradient + self.linop.adjoint(stepped)))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class Subproblem:
     """ψ(x) + τ/2 ‖x − c‖² for given v, σ, c and τ.
 
     ``matrix`` is Bᵀ as rows B e_1, B e_2, …, each of the shape of Bx; without it Newton systems are solved by conjugate
-    gradients.
+    gradients. ``sparse`` is B as a sparse matrix, where it has few entries.
     """
 
     smooth: Smooth
@@ -72,6 +72,7 @@ class Subproblem:
     centre: Array
     tau: float
     matrix: Array | None
+    sparse: Any = None
 
     def evaluate(self, x: Array) -> tuple[float, Array, Array, float]:
         """Return the value, w, the gradient, and what rounding can do to the value."""
@@ -121,7 +122,8 @@ class Subproblem:
         hessian = self.smooth.hessian(x) if self.matrix is not None else None
         if hessian is not None and self.matrix is not None:
             rows = self.matrix.reshape(len(hessian), -1)
-            system = hessian + sigma * (derivative(self.matrix).reshape(rows.shape) @ rows.T)
+            bent = derivative(self.matrix).reshape(rows.shape)
+            system = hessian + sigma * (bent @ rows.T if self.sparse is None else (self.sparse.T @ bent.T).T)
             system[np.diag_indices_from(system)] += self.tau
             return _solve_positive(system, -slope.ravel()).reshape(slope.shape)
 
@@ -147,7 +149,8 @@ def _solve_positive(system: Array, right: Array) -> Array:
     ridge = 0.0
     while True:
         try:
-            factor = cho_factor(system + ridge * np.eye(len(system), dtype=system.dtype))
+            raised = system if ridge == 0.0 else system + ridge * np.eye(len(system), dtype=system.dtype)
+            factor = cho_factor(raised)
             solution: Array = cho_solve(factor, right)
             if np.isfinite(solution).all():
                 return solution

@@ -4,8 +4,10 @@ A client's loss is the mean over its rows of φ(z_j, y_j) with z_j = a_jᵀx, pl
 ``kind`` chooses φ: logistic, ``log(1 + exp(−y z))``, or squared, ``(z − y)²/2``. Gradients take the vector ``l2``,
 values the ridge itself, which all clients share.
 
-The rows that client i uses are ``rows[starts[i]:stops[i]]``: all that it has, or a batch that ``draw_rows`` draws by
-``names``, the clients' numbers in the whole federation. ``x`` has one row that all clients share, or one row for each.
+``rows`` has the numbers of all rows, sorted by client: those of client i are ``rows[offsets[i]:offsets[i + 1]]``. Where
+``draws`` is None, a client uses all of them. Otherwise it uses a random batch, and ``draws`` has what that is drawn
+from: the two words of the key, tag, round, the size of a batch, and the clients' numbers in the whole federation.
+``x`` has one row that all clients share, or one row for each.
 """
 
 from __future__ import annotations
@@ -72,32 +74,32 @@ def sparse_dot(data: Any, indices: Any, start: Any, stop: Any, x: Any) -> Any:
     return s
 
 
-@threaded
-def draw_rows(
-    k0: Any, k1: Any, tag: Any, names: Any, round_: Any, offsets: Any, clients: Any, batch: Any, rows: Any,
-    starts: Any, stops: Any, order: Any,
-) -> None:  # fmt: skip
-    """Write the numbers of a random subset of ``batch`` of each client's rows, or of all, and where to find them."""
-    for i in prange(clients.size):
-        order[i] = i
-        first = offsets[clients[i]]
-        count = offsets[clients[i] + 1] - first
-        starts[i] = i * batch
-        stops[i] = i * batch + min(batch, count)
-        own = rows[starts[i] : stops[i]]
-        if batch < count:
-            size = 4
-            while size < 2 * batch:
-                size *= 2
-            sample_subset(k0, k1, tag, names[i], round_, count, batch, np.empty(size, dtype=np.int64), own)
-            for t in range(own.size):
-                own[t] += first
-        else:
-            for t in range(own.size):
-                own[t] = first + t
-
-
 @serial
+def draw_rows(offsets: Any, client: Any, draws: Any, i: Any) -> Any:
+    """Return the numbers of the rows of a client's batch; it is the i-th of the clients that draw."""
+    k0, k1, tag, round_, batch, names = draws
+    first = offsets[client]
+    count = offsets[client + 1] - first
+    rows = np.empty(min(batch, count), dtype=np.int64)
+    if batch < count:
+        size = 4
+        while size < 2 * batch:
+            size *= 2
+        sample_subset(k0, k1, tag, names[i], round_, count, batch, np.empty(size, dtype=np.int64), rows)
+    for t in range(rows.size):
+        rows[t] = first + (rows[t] if batch < count else t)
+    return rows
+
+
+@inline
+def choose_rows(rows: Any, offsets: Any, client: Any, draws: Any, i: Any) -> Any:
+    """Return the numbers of the rows that a client uses; Numba compiles one case alone, by the type of ``draws``."""
+    if draws is None:
+        return rows[offsets[client] : offsets[client + 1]]
+    return draw_rows(offsets, client, draws, i)
+
+
+@inline
 def linear_forms_dense(X: Any, rows: Any, x: Any, z: Any) -> None:
     """Write a_jᵀx for the given rows."""
     t = 0
@@ -110,28 +112,28 @@ def linear_forms_dense(X: Any, rows: Any, x: Any, z: Any) -> None:
         t += 1
 
 
-@serial
+@inline
 def linear_forms_csr(data: Any, indices: Any, indptr: Any, rows: Any, x: Any, z: Any) -> None:
     """Write a_jᵀx for the given rows of a CSR matrix."""
     for t in range(rows.size):
         z[t] = sparse_dot(data, indices, indptr[rows[t]], indptr[rows[t] + 1], x)
 
 
-@serial
+@inline
 def weigh(kind: Any, y: Any, rows: Any, z: Any) -> None:
     """Turn linear forms into the weights of the rows in the gradient, in place."""
     for t in range(rows.size):
         z[t] = slope(kind, z[t], y[rows[t]]) / rows.size
 
 
-@serial
+@inline
 def start_with_ridge(l2: Any, x: Any, gradient: Any) -> None:
     """Write the gradient of the ridge."""
     for j in range(gradient.size):
         gradient[j] = l2[j] * x[j]
 
 
-@serial
+@inline
 def add_rows_dense(X: Any, rows: Any, weights: Any, gradient: Any) -> None:
     """Add Σ_t w_t a_t over the given rows to a gradient."""
     t = 0
@@ -148,7 +150,7 @@ def add_rows_dense(X: Any, rows: Any, weights: Any, gradient: Any) -> None:
         t += 1
 
 
-@serial
+@inline
 def add_rows_csr(data: Any, indices: Any, indptr: Any, rows: Any, weights: Any, gradient: Any) -> None:
     """Add Σ_t w_t a_t over the given rows of a CSR matrix to a gradient."""
     for t in range(rows.size):
@@ -159,11 +161,11 @@ def add_rows_csr(data: Any, indices: Any, indptr: Any, rows: Any, weights: Any, 
 
 @threaded
 def gradients_dense(
-    kind: Any, X: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any, l2: Any, out: Any
+    kind: Any, X: Any, y: Any, rows: Any, offsets: Any, clients: Any, draws: Any, x: Any, l2: Any, out: Any
 ) -> None:
     shared = x.shape[0] == 1
     for i in prange(clients.size):
-        own = rows[starts[clients[i]] : stops[clients[i]]]
+        own = choose_rows(rows, offsets, clients[i], draws, i)
         point = x[0] if shared else x[i]
         weights = np.empty(own.size, dtype=np.float64)
         linear_forms_dense(X, own, point, weights)
@@ -174,12 +176,12 @@ def gradients_dense(
 
 @threaded
 def gradients_csr(
-    kind: Any, data: Any, indices: Any, indptr: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any,
+    kind: Any, data: Any, indices: Any, indptr: Any, y: Any, rows: Any, offsets: Any, clients: Any, draws: Any, x: Any,
     l2: Any, out: Any,
 ) -> None:  # fmt: skip
     shared = x.shape[0] == 1
     for i in prange(clients.size):
-        own = rows[starts[clients[i]] : stops[clients[i]]]
+        own = choose_rows(rows, offsets, clients[i], draws, i)
         point = x[0] if shared else x[i]
         weights = np.empty(own.size, dtype=np.float64)
         linear_forms_csr(data, indices, indptr, own, point, weights)
@@ -188,7 +190,7 @@ def gradients_csr(
         add_rows_csr(data, indices, indptr, own, weights, out[i])
 
 
-@serial
+@inline
 def mean_loss(kind: Any, y: Any, rows: Any, z: Any) -> Any:
     """The mean of φ over the given rows, given their linear forms."""
     total = 0.0
@@ -199,10 +201,10 @@ def mean_loss(kind: Any, y: Any, rows: Any, z: Any) -> Any:
 
 @threaded
 def values_dense(
-    kind: Any, X: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any, ridge: Any, out: Any
+    kind: Any, X: Any, y: Any, rows: Any, offsets: Any, clients: Any, x: Any, ridge: Any, out: Any
 ) -> None:
     for i in prange(clients.size):
-        own = rows[starts[clients[i]] : stops[clients[i]]]
+        own = rows[offsets[clients[i]] : offsets[clients[i] + 1]]
         z = np.empty(own.size, dtype=np.float64)
         linear_forms_dense(X, own, x, z)
         out[i] = mean_loss(kind, y, own, z) + ridge
@@ -210,11 +212,20 @@ def values_dense(
 
 @threaded
 def values_csr(
-    kind: Any, data: Any, indices: Any, indptr: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any,
-    ridge: Any, out: Any,
-) -> None:  # fmt: skip
+    kind: Any,
+    data: Any,
+    indices: Any,
+    indptr: Any,
+    y: Any,
+    rows: Any,
+    offsets: Any,
+    clients: Any,
+    x: Any,
+    ridge: Any,
+    out: Any,
+) -> None:
     for i in prange(clients.size):
-        own = rows[starts[clients[i]] : stops[clients[i]]]
+        own = rows[offsets[clients[i]] : offsets[clients[i] + 1]]
         z = np.empty(own.size, dtype=np.float64)
         linear_forms_csr(data, indices, indptr, own, x, z)
         out[i] = mean_loss(kind, y, own, z) + ridge

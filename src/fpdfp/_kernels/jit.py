@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -90,9 +90,9 @@ SMALL = 1 << 16
 def threaded(function: F) -> F:
     """Compile a loop over clients (``prange``) twice: for all threads, and for one. Called from Python alone.
 
-    What computes a client's result is compiled on its own and called by both, so its bits depend neither on who else is
-    in the batch nor on the number of threads. The version for one thread compiles in a third of the time, and is the
-    only one that small problems need.
+    Sums whose order the compiler may choose (``reduction``) are compiled on their own and called by both, so a client's
+    bits depend neither on who else is in the batch nor on the number of threads. The version for one thread compiles in
+    a third of the time, and is the only one that small problems need; ``alone`` of what is returned is that version.
     """
     alone = serial(_renamed(function, "alone"))
     together = numba.njit(cache=True, nogil=True, error_model="numpy", parallel=True)(function)
@@ -102,9 +102,10 @@ def threaded(function: F) -> F:
         if use.one_thread or all(arg.size <= SMALL for arg in args if isinstance(arg, np.ndarray)):
             alone(*args)
         else:
-            _threads.start()
-            together(*args)
+            with _threads.launch():
+                together(*args)
 
+    call.alone = alone  # type: ignore[attr-defined]
     return cast(F, call)
 
 
@@ -126,14 +127,32 @@ use = _Use()
 
 
 class _Threads:
-    """Whether this process has started threads, and whether a fork has taken them away."""
+    """Whether this process has started threads, and whether a fork has taken them away.
+
+    Numba's OpenMP and TBB threads can be launched by several threads of Python at a time. Its own, the "workqueue" that
+    it uses where neither is there, abort the process then; those are launched by one after the other.
+    """
 
     def __init__(self) -> None:
         self.started = False
         self.lost = False
+        self._one_by_one = threading.Lock()
+        self._safe: bool | None = None
         os.register_at_fork(after_in_child=self._forked)
 
-    def start(self) -> None:
+    @contextlib.contextmanager
+    def launch(self) -> Iterator[None]:
+        """Within the context, threads may be launched."""
+        self._start()
+        if self._safe:
+            yield
+            return
+        with self._one_by_one:
+            yield
+            # It is chosen by the first launch.
+            self._safe = numba.threading_layer() != "workqueue"
+
+    def _start(self) -> None:
         """Refuse to run where threads were lost: the process would hang or be ended."""
         if self.lost:
             raise RuntimeError(
@@ -144,6 +163,7 @@ class _Threads:
 
     def _forked(self) -> None:
         self.lost = self.started
+        self._one_by_one = threading.Lock()
 
 
 _threads = _Threads()

@@ -22,10 +22,9 @@ def multiply(matrix: Any, vectors: Any, dtype: Any) -> Any:
         raise ValueError(f"a matrix of shape {matrix.shape} does not take vectors of shape {vectors.shape}")
     out = np.empty((count, rows), dtype=dtype)
     if isinstance(matrix, np.ndarray):
-        if count == 1:
-            multiply_dense_one(matrix, vectors[0], out[0])
-        else:
-            multiply_dense(matrix, vectors, out)
+        # Of one vector, threads would only wait for each other.
+        alone = multiply_dense.alone  # type: ignore[attr-defined]
+        (alone if count == 1 else multiply_dense)(matrix, vectors, out)
     else:
         (multiply_chunk if count == 1 else multiply_csr)(matrix.data, matrix.indices, matrix.indptr, vectors, out)
     return out
@@ -36,13 +35,6 @@ def multiply_dense(matrix: Any, vectors: Any, out: Any) -> None:
     for i in prange(vectors.shape[0]):
         for row in range(matrix.shape[0]):
             out[i, row] = dot(matrix[row], vectors[i])
-
-
-@serial
-def multiply_dense_one(matrix: Any, vector: Any, out: Any) -> None:
-    """Multiply one vector, with the bits of :func:`multiply_dense`; threads would only wait for each other."""
-    for row in range(matrix.shape[0]):
-        out[row] = dot(matrix[row], vector)
 
 
 @serial

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numba import float64, int64, prange, uint64
 
-from fpdfp._kernels.glm import add_rows_dense, linear_forms_dense, start_with_ridge
-from fpdfp._kernels.jit import serial, threaded
+from fpdfp._kernels.glm import add_rows_dense, choose_rows, linear_forms_dense, start_with_ridge
+from fpdfp._kernels.jit import inline, serial, threaded
 
 #: Dense rows that all classes go through while they are in the cache; a multiple of four, as the helpers take them.
 BLOCK = 32
 
 
-@serial
+@inline
 def loss(z: Any, label: Any) -> Any:
     """The loss of one row from its linear forms: the largest one is taken out, so nothing overflows."""
     top = 0
@@ -34,7 +34,7 @@ def loss(z: Any, label: Any) -> Any:
     return (z[top] - z[label]) + math.log1p(others)
 
 
-@serial
+@inline
 def weigh(z: Any, label: Any, count: Any) -> None:
     """Turn the linear forms of a row into its weights in the gradient, one for each class, in place."""
     top = z[0]
@@ -63,7 +63,7 @@ def forms_dense(X: Any, rows: Any, x: Any, z: Any, turned: Any) -> None:
             turned[t, k] = z[k, t]
 
 
-@serial
+@inline
 def client_gradient_dense(X: Any, y: Any, rows: Any, x: Any, l2: Any, gradient: Any) -> None:
     """Write the gradient of one client over the given rows."""
     classes = x.shape[0]
@@ -93,7 +93,7 @@ def forms_csr(data: Any, indices: Any, start: Any, stop: Any, columns: Any, z: A
             z[k] += entry * column[k]
 
 
-@serial
+@inline
 def client_gradient_csr(
     data: Any, indices: Any, indptr: Any, y: Any, rows: Any, x: Any, l2: Any, gradient: Any
 ) -> None:
@@ -118,31 +118,38 @@ def client_gradient_csr(
 
 @threaded
 def gradients_dense(
-    X: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any, l2: Any, out: Any
+    X: Any, y: Any, rows: Any, offsets: Any, clients: Any, draws: Any, x: Any, l2: Any, out: Any
 ) -> None:
     shared = x.shape[0] == 1
     for i in prange(clients.size):
-        own = rows[starts[clients[i]] : stops[clients[i]]]
+        own = choose_rows(rows, offsets, clients[i], draws, i)
         client_gradient_dense(X, y, own, x[0] if shared else x[i], l2, out[i])
 
 
 @threaded
 def gradients_csr(
-    data: Any, indices: Any, indptr: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any, l2: Any,
+    data: Any,
+    indices: Any,
+    indptr: Any,
+    y: Any,
+    rows: Any,
+    offsets: Any,
+    clients: Any,
+    draws: Any,
+    x: Any,
+    l2: Any,
     out: Any,
-) -> None:  # fmt: skip
+) -> None:
     shared = x.shape[0] == 1
     for i in prange(clients.size):
-        own = rows[starts[clients[i]] : stops[clients[i]]]
+        own = choose_rows(rows, offsets, clients[i], draws, i)
         client_gradient_csr(data, indices, indptr, y, own, x[0] if shared else x[i], l2, out[i])
 
 
 @threaded
-def values_dense(
-    X: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any, ridge: Any, out: Any
-) -> None:
+def values_dense(X: Any, y: Any, rows: Any, offsets: Any, clients: Any, x: Any, ridge: Any, out: Any) -> None:
     for i in prange(clients.size):
-        own = rows[starts[clients[i]] : stops[clients[i]]]
+        own = rows[offsets[clients[i]] : offsets[clients[i] + 1]]
         z = np.empty((x.shape[0], BLOCK), dtype=np.float64)
         turned = np.empty((BLOCK, x.shape[0]), dtype=np.float64)
         total = 0.0
@@ -156,12 +163,11 @@ def values_dense(
 
 @threaded
 def values_csr(
-    data: Any, indices: Any, indptr: Any, y: Any, rows: Any, starts: Any, stops: Any, clients: Any, x: Any,
-    ridge: Any, out: Any,
-) -> None:  # fmt: skip
+    data: Any, indices: Any, indptr: Any, y: Any, rows: Any, offsets: Any, clients: Any, x: Any, ridge: Any, out: Any
+) -> None:
     columns = np.ascontiguousarray(x.T)
     for i in prange(clients.size):
-        own = rows[starts[clients[i]] : stops[clients[i]]]
+        own = rows[offsets[clients[i]] : offsets[clients[i] + 1]]
         z = np.empty(x.shape[0], dtype=np.float64)
         total = 0.0
         for t in range(own.size):

@@ -31,6 +31,8 @@ from fpdfp.rng import Draws, check_draws
 
 #: Zeros are left out of so many numbers or more, if at most one in so many is not zero.
 LEAST_SPARSE, SPARSE = 64, 8
+#: Places of so many numbers are written in the Elias omega code, those of more by rANS, which describes its model.
+FEW = 32
 
 
 class ValueCompressor(Compressor):
@@ -129,11 +131,14 @@ def number_bits(rows: Array) -> IntArray:
     if rows.shape[1] < LEAST_SPARSE:
         return bits
     counts = to_host((_patterns(rows) != 0).sum(axis=1))
-    for row in np.flatnonzero(SPARSE * counts <= rows.shape[1]):
-        places = _places(rows[row])[None]
-        ones = namespace(rows).ones((1, 1), dtype=np.float32)
-        length = 8 * len(write_varint(int(counts[row])))
-        bits[row] = length + item * counts[row] + int(codecs.count("auto", places, ones, places.shape[1], 0, 1)[0])
+    sparse = SPARSE * counts <= rows.shape[1]
+    for codec, chosen in (("omega", counts <= FEW), ("rans", counts > FEW)):
+        few = np.flatnonzero(sparse & chosen)
+        if few.size:
+            ones = namespace(rows).ones((len(few), 1), dtype=np.float32)
+            lengths = np.array([8 * len(write_varint(count)) for count in counts[few].tolist()])
+            places = codecs.count(codec, _places(rows[few]), ones, rows.shape[1], 0, 1)
+            bits[few] = lengths + item * counts[few] + places
     return bits
 
 
@@ -143,7 +148,7 @@ def pack_numbers(numbers: Array) -> Parts:
         places = _places(numbers)
         count = int(places.sum())
         if SPARSE * count <= numbers.size:
-            code, pieces = codecs.encode("auto", places, 0, 1)
+            code, pieces = codecs.encode("omega" if count <= FEW else "rans", places, 0, 1)
             return Parts(code, [write_varint(count), to_little_endian(numbers[places.astype(bool)]), *pieces])
     return Parts(codecs.NO_CODE, [to_little_endian(numbers)])
 

@@ -69,7 +69,8 @@ def _solve(
     S: Array, alpha: float, tol: float, done: int, look: Callable[[int, float], None]
 ) -> tuple[Array | None, int]:
     """Return the inverse covariance of a group, or None, and the steps it took."""
-    at = _point(S, np.diag(1.0 / np.diag(S)))
+    start = np.diag(1.0 / np.diag(S))
+    at = _point(S, start, np.sqrt(start))
     assert at is not None  # a diagonal of positive numbers
     step = float(np.diag(S).min()) ** -2
     for steps in range(1, MOST_STEPS + 1):
@@ -92,34 +93,34 @@ def _solve(
 
 def _advance(S: Array, alpha: float, at: Point, step: float) -> Point | None:
     """Return the point after a step, as long as it may be; None where rounding leaves none."""
+    from scipy.linalg import lapack
+
     slope = S - at.inverse
     for _ in range(MOST_HALVINGS):
         theta = at.theta - step * slope
         thresholded = np.sign(theta) * np.maximum(abs(theta) - step * alpha, 0.0)
         np.fill_diagonal(thresholded, np.diag(theta))
-        following = _point(S, thresholded)
-        if following is not None:
+        factor, failed = lapack.dpotrf(thresholded, lower=True, clean=True)
+        if not failed:
             moved = thresholded - at.theta
             bound = at.smooth + float(np.vdot(slope, moved)) + float(np.vdot(moved, moved)) / (2.0 * step)
-            if following.smooth <= bound + 1e-12 * abs(bound):
-                return following
+            if _smooth(S, thresholded, factor) <= bound + 1e-12 * abs(bound):
+                return _point(S, thresholded, factor)
         step /= 2.0
     return None
 
 
-def _point(S: Array, theta: Array) -> Point | None:
-    """Return a point with its inverse, None where it is not positive definite."""
+def _point(S: Array, theta: Array, factor: Array) -> Point | None:
+    """Return a point with its inverse, from its Cholesky factor; None where that is too near to singular."""
     from scipy.linalg import lapack
 
-    factor, failed = lapack.dpotrf(theta, lower=True, clean=True)
-    if failed:
-        return None
-    inverse, failed = lapack.dpotri(factor, lower=True)
-    if failed:
-        return None
-    inverse = np.tril(inverse) + np.tril(inverse, -1).T
-    smooth = -2.0 * float(np.log(np.diag(factor)).sum()) + float(np.vdot(S, theta))
-    return Point(theta, inverse, smooth)
+    lower, failed = lapack.dpotri(factor, lower=True)  # twice the work of the factor: for points that are kept alone
+    return None if failed else Point(theta, lower + np.tril(lower, -1).T, _smooth(S, theta, factor))
+
+
+def _smooth(S: Array, theta: Array, factor: Array) -> float:
+    """Return −log det Θ + tr(SΘ)."""
+    return -2.0 * float(np.log(np.diag(factor)).sum()) + float(np.vdot(S, theta))
 
 
 def _off_diagonal(matrix: Any) -> float:

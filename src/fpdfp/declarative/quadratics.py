@@ -50,6 +50,6 @@ def build(settings: dict[str, Any]) -> BuiltQuadratics:
         linop = VStack([linop, Identity(features)])
     problem = fpdfp.Problem(losses, make_penalty(settings["penalty"]), linop)
     return BuiltQuadratics(
-        problem, {}, lambda: fpdfp.reference_solution(problem, tol=TOLERANCE).objective, centres=a,
+        problem, {}, lambda: fpdfp.minimize(problem, tol=TOLERANCE).objective, centres=a,
         curvatures=curvatures,
     )  # fmt: skip

@@ -73,7 +73,7 @@ def build(settings: dict[str, Any]) -> BuiltRows:
     return BuiltRows(
         problem,
         _metrics(loss["kind"], X[test], targets[test]) if len(test) else {},
-        lambda: fpdfp.reference_solution(problem, tol=TOLERANCE).objective,
+        lambda: fpdfp.minimize(problem, tol=TOLERANCE).objective,
         linear_model(names, intercept=intercept, graph=graph, classes=classes, standardized=bool(data["standardize"])),
         features=X[train], labels=targets[train], test_features=X[test], test_labels=targets[test], graph=graph,
         l2=loss["l2"],

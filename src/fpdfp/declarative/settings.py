@@ -289,6 +289,8 @@ def _check_option(run: Table, name: str, option: made.Parameter) -> None:
     (first, *_), default = option.kinds, DEFAULTS.get(name, option.default)
     if typing.get_origin(first) is typing.Literal:
         run.text(name, default, typing.get_args(first))
+    elif bool in option.kinds:
+        run.flag(name, default)
     elif float in option.kinds:
         run.real(name, default or 0.0, at_least=0.0, below=1.0 if name == "drop_out" else math.inf)
     elif isinstance(run.values.get(name), list) and len(option.kinds) > 2:

@@ -39,6 +39,7 @@ class RunOptions:
     compressor: Compressor | Mapping[str, Compressor | None] | Literal["auto"] | None = "auto"
     downlink: Compressor | Literal["auto"] | None = "auto"
     drop_out: float = 0.0
+    stateless: bool = False
     seed: int = 0
     x0: Any = None
     evaluate_every: int | Iterable[int] | None = None
@@ -57,6 +58,7 @@ class RunOptions:
             "rounds": _checks.integer("rounds", self.rounds, at_least=1, at_most=rng.MAX_ROUNDS),
             "seed": rng.check_seed(self.seed),
             "drop_out": _below_one("drop_out", _checks.real("drop_out", self.drop_out, at_least=0.0)),
+            "stateless": _checks.flag("stateless", self.stateless),
             "metrics": _check_metrics(self.metrics),
             "callbacks": _check_callbacks(self.callbacks),
         }

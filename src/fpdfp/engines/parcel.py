@@ -156,10 +156,10 @@ class _Reader:
         if type(place) is int:
             return bytes(self.take(place))
         if not isinstance(place, list) or len(place) not in (2, 4) or place[0] not in DTYPES:
-            raise MessageError("a parcel is damaged: the description of an array is invalid")
+            raise MessageError("a parcel is damaged: the place of an array must be a dtype and a shape")
         dtype, shape = np.dtype(place[0]), place[1]
         if not isinstance(shape, list):
-            raise MessageError("a parcel is damaged: the shape of an array is invalid")
+            raise MessageError("a parcel is damaged: the shape of an array must be a list of lengths")
         if any(type(n) is not int or n < 0 for n in shape) or len(shape) > DEPTH:
             raise MessageError("a parcel is damaged: the shape of an array must be a list of lengths")
         # NumPy counts bytes in 63 bits, also of arrays that are empty.

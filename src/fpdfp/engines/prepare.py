@@ -20,8 +20,9 @@ from fpdfp.engines.options import RunOptions
 from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.traffic import Meter
 from fpdfp.errors import ArgumentError, ArgumentTypeError, StepTooLargeWarning
-from fpdfp.methods.base import Agreeing, Algorithm, Facts, Method
+from fpdfp.methods.base import Agreeing, Algorithm, Facts, Method, Remembering
 from fpdfp.methods.shifted import ShiftedPDFP
+from fpdfp.methods.stateless import StatelessPDFP
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.agreement import Agreement, Exchange
 from fpdfp.precondition.cost import Circumstances
@@ -30,6 +31,8 @@ from fpdfp.rng import Draws, Purpose
 
 #: A short message is mostly header and norm, so that finer levels cost little.
 SHORT = 64
+#: What clients send before the first round is summed up as it comes, about so many numbers at a time.
+ASKED, ASKED_ELSEWHERE = 1 << 22, 1 << 26
 #: The levels of automatic quantizers: up, up for short messages, and down.
 LEVELS, LEVELS_OF_SHORT, LEVELS_DOWN = 5, 11, 31
 
@@ -95,6 +98,10 @@ def prepare(problem: Problem, method: Method | None, options: RunOptions) -> Pre
             name = type(choices.method).__name__
             raise ArgumentError("losses", f"must have Lipschitz continuous gradients for {name}")
         algorithm = choices.method.prepare(facts)
+    if options.stateless and isinstance(algorithm, Remembering):
+        name = type(choices.method).__name__
+        message = f"must be False for {name}, whose clients remember something; see StatelessPDFP"
+        raise ArgumentError("stateless", message)
     warn_of_step(choices.method, algorithm.step, facts, options.rounds)
     return Prepared(problem, choices, facts, algorithm, meter)
 
@@ -106,12 +113,16 @@ def choose(problem: Problem, method: Method | None, options: RunOptions) -> Choi
     """
     compressor, downlink = options.compressor, options.downlink
     levels = LEVELS_OF_SHORT if problem.linop.size_in <= SHORT else LEVELS
+    if options.stateless:  # rounding adds to a noise that does not vanish
+        levels = LEVELS_DOWN
     if compressor == "auto":
         compressor = QSGD(levels, norm="max") if method is None else None
     if downlink == "auto":
-        downlink = QSGD(LEVELS_DOWN, norm="max") if method is None else None
+        downlink = QSGD(LEVELS_DOWN, norm="max") if method is None and not options.stateless else None
+    if downlink is not None and options.stateless:
+        raise ArgumentError("downlink", "must be None with stateless=True: differences refer to what clients have kept")
     if method is None:
-        method = ShiftedPDFP(preconditioner="auto")
+        method = StatelessPDFP(preconditioner="auto") if options.stateless else ShiftedPDFP(preconditioner="auto")
     name = type(method).__name__
     if isinstance(problem.losses, RemoteLosses) and not method.traits.restorable:
         raise ArgumentError(
@@ -276,12 +287,13 @@ class AskedClients:
         """Return sums of what clients send once, and how many of them were asked; count the bits."""
         asked = question.draw_clients(self.problem.n_clients, self.options.seed)
         sums: Any = ()
-        for clients in [asked] if isinstance(self.losses, RemoteLosses) else self.losses.chunks():
-            places = np.flatnonzero(np.isin(asked, clients))
-            if not len(places):
-                continue
-            sent, bits = self._send(question, asked[places])
-            part = question.add_up(sent, places)
+        # Elsewhere a question takes a while, so that more is asked at a time.
+        memory = ASKED_ELSEWHERE if isinstance(self.losses, RemoteLosses) else ASKED
+        length = max(1, memory // question.count_numbers(self.model))
+        for first in range(0, len(asked), length):
+            clients = asked[first : first + length]
+            sent, bits = self._send(question, clients)
+            part = question.add_up(sent, np.arange(first, first + len(clients)))
             sums = part if not sums else type(part)(*map(np.add, sums, part))
             self.bits += bits
         return sums, len(asked)

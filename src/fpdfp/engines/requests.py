@@ -19,6 +19,7 @@ from fpdfp.losses.base import Form
 from fpdfp.precondition import Preconditioner, QuantizedMoments
 from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import Exact, FeatureBounds
+from fpdfp.precondition.structure import Structure
 from fpdfp.rng import MAX_ROUNDS
 
 #: What a site may claim at most: the samples of a client, any number, and the steps of inner solves.
@@ -34,7 +35,7 @@ class FactsRequest:
 class GatherRequest:
     """What some clients send once, before the first round."""
 
-    exchange: Exact | QuantizedMoments | FeatureBounds
+    exchange: Exact | QuantizedMoments | Structure | FeatureBounds
     place: Place
     clients: IntArray
 

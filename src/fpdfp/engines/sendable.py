@@ -21,6 +21,7 @@ from fpdfp.penalties import Penalty
 from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import Exact, FeatureBounds
 from fpdfp.precondition.fourier import Filter
+from fpdfp.precondition.structure import Structure
 from fpdfp.problem import Model
 
 
@@ -63,8 +64,8 @@ def registry() -> dict[type, Sendable]:
         steps.Constant, steps.Decreasing, steps.Theorem2, steps.Automatic,
         compress.Full, compress.Half, compress.QSGD, compress.NUQSGD, compress.Natural, compress.Sign, compress.RandK,
         compress.TopK,
-        methods.InnerSolve, *methods_and_algorithms(), precondition.QuantizedMoments, Exact, FeatureBounds, Announced,
-        Place, Job,
+        methods.InnerSolve, *methods_and_algorithms(), precondition.QuantizedMoments, Exact, FeatureBounds, Structure,
+        Announced, Place, Job,
     )  # fmt: skip
     return {kind: by_fields(kind) for kind in fields} | {
         penalties.Zero: by_attributes(penalties.Zero),
@@ -96,6 +97,16 @@ def registry() -> dict[type, Sendable]:
             announced=tuple[Announced, ...],
             smoothness=float | None,
             rows=int | None,
+        ),
+        precondition.Blocks: by_attributes(
+            precondition.Blocks.from_messages,
+            announced=tuple[Announced, ...],
+            features=int,
+            size=int,
+            rows=int | None,
+        ),
+        precondition.LowRank: by_attributes(
+            precondition.LowRank.from_messages, announced=tuple[Announced, ...], rows=int | None
         ),
         precondition.Fourier: by_attributes(precondition.Fourier, response=Array, centre=Shape, floor=float),
         Model: Sendable(

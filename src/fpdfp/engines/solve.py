@@ -38,6 +38,7 @@ def solve(
     compressor: Compressor | Mapping[str, Compressor | None] | Literal["auto"] | None = "auto",
     downlink: Compressor | Literal["auto"] | None = "auto",
     drop_out: float = 0.0,
+    stateless: bool = False,
     seed: int = 0,
     x0: Any = None,
     evaluate_every: int | Iterable[int] | None = None,
@@ -60,7 +61,7 @@ def solve(
         What to minimise.
     method
         How: one of :mod:`fpdfp.methods`. By default :class:`fpdfp.ShiftedPDFP` with the preconditioner that is
-        predicted to pay for itself (second moments for linear models of up to 2,000 features, their diagonal beyond, a
+        predicted to pay for itself (second moments for linear models, parts of them beyond 256 features, a
         Fourier transform for images where it helps), for which some or all clients send something once, counted in
         ``traffic["preconditioner"]``. ``print(result)`` says what was chosen, and why.
     rounds
@@ -70,13 +71,18 @@ def solve(
     compressor
         What clients apply to their replies: one for all fields, or a mapping from the names of the fields
         (``{"x": …, "v": …}`` for FPDFP). None means full precision. ``"auto"`` is max-norm QSGD of 5 levels (11 for at
-        most 64 numbers) where no method is given, and full precision where one is.
+        most 64 numbers, 31 with ``stateless``) where no method is given, and full precision where one is.
     downlink
         What the server applies to its messages, which are then differences against a model that both sides keep; for
         methods whose traits say so. None means full precision. ``"auto"`` is max-norm QSGD of 31 levels where no method
         is given, and full precision where one is.
     drop_out
         The probability with which a client that was to take part does not answer, and the round goes on without it.
+    stateless
+        Whether clients may keep nothing between rounds, as phones that take part once. The default method is then
+        :class:`fpdfp.StatelessPDFP`; methods whose clients remember something, and compressed messages down, which are
+        differences, raise an error. Server and clients together then need no memory that grows with clients times
+        features.
     seed
         The seed of all randomness. The same seed gives the same bits, for any number of threads.
     x0
@@ -138,7 +144,7 @@ def solve(
     """
     options = RunOptions(
         rounds=rounds, clients_per_round=clients_per_round, compressor=compressor, downlink=downlink,
-        drop_out=drop_out, seed=seed, x0=x0, evaluate_every=evaluate_every, metrics=metrics,
+        drop_out=drop_out, stateless=stateless, seed=seed, x0=x0, evaluate_every=evaluate_every, metrics=metrics,
         callbacks=callbacks, tol=tol, accuracy=accuracy, prefer=prefer, checkpoint=checkpoint,
         checkpoint_every=checkpoint_every, resume=resume, progress=progress,
     )  # fmt: skip

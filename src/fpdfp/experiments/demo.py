@@ -58,7 +58,7 @@ def run(output: Path, rounds: int = 4000, seed: int = 0, progress: bool | None =
         f"{problem.losses.sizes.sum()} samples with {problem.model.shape[0]} features at {problem.n_clients} clients, "
         f"{settings['run']['clients_per_round']} of them in a round; a graph of {chosen.graph.edges} edges"
     )
-    best = fpdfp.reference_solution(problem, tol=TOLERANCE)
+    best = fpdfp.minimize(problem, tol=TOLERANCE)
     console.print(f"reference solution: {best}\n")
 
     table = Table(title="nothing given, and the paper's method")

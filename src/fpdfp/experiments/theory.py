@@ -161,7 +161,7 @@ def measure(
 
     ``penalty`` is what the method uses instead of the right one; ``done`` is called after each seed.
     """
-    best = fpdfp.reference_solution(problem(full_row_rank), tol=1e-13)
+    best = fpdfp.minimize(problem(full_row_rank), tol=1e-13)
     given = problem(full_row_rank, penalty)
     exact = {} if noisy else {"compressor": {"kind": "none"}, "run.clients_per_round": CLIENTS}
     run = {"method.step": made.plain(schedule), "run.rounds": rounds, "run.evaluate_every": rounds}

@@ -34,5 +34,7 @@ class Compose(LinOp):
         return self.inner.adjoint(self.outer.adjoint(v))
 
     def _squared_norm(self) -> float:
+        if self.outer.is_identity:
+            return self.inner.squared_norm
         # The product of the bounds always holds; a direct estimate is tighter.
         return min(super()._squared_norm(), self.outer.squared_norm * self.inner.squared_norm)

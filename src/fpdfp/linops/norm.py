@@ -2,7 +2,7 @@
 
 Three ways, the cheapest that applies:
 
-* a matrix whose shorter side is at most ``DENSE``, and whose Gram matrix takes little time, goes through LAPACK,
+* a matrix whose shorter side is short, and whose Gram matrix takes little time, goes through LAPACK,
   and the eigenvalue is raised by a bound of LAPACK's rounding error;
 * any other map goes through Lanczos from a random start. The Ritz value θ is at most ‖B‖², and by
   J. Kuczyński and H. Woźniakowski, "Estimating the largest eigenvalue by the power and Lanczos algorithms
@@ -26,6 +26,8 @@ from fpdfp._typing import Array, Shape
 from fpdfp.linops.base import LinOp
 
 DENSE = 1000
+#: The same for a matrix of which less than a part is there.
+SPARSE_SIDE, EMPTY = 200, 0.1
 FAILURE = 1e-12
 #: Lanczos takes as many steps as fit into this many operations, within these limits.
 BUDGET = 10**10
@@ -49,7 +51,9 @@ def squared_norm_bound(operator: Any, at_most: int = MAX_STEPS) -> float:
     matrix = operator
     rows, columns = matrix.shape
     entries = int(getattr(matrix, "nnz", rows * columns))
-    if min(rows, columns) <= DENSE and entries * min(rows, columns) <= BUDGET:
+    side = min(rows, columns)
+    # A Gram matrix that is nearly empty takes LAPACK longer than Lanczos takes.
+    if side <= (SPARSE_SIDE if entries < EMPTY * rows * columns else DENSE) and entries * side <= BUDGET:
         return _dense_bound(matrix)
     steps = min(max(BUDGET // (4 * max(entries, 1)), MIN_STEPS), at_most)
     if columns <= rows:

@@ -46,16 +46,22 @@ class DualPoints(Protocol):
 
 
 class RowDuals:
-    """The dual points of a model with rows of samples, in double precision for rows of any precision."""
+    """The dual points of a model with rows of samples, in double precision for rows of any precision.
 
-    def __init__(self, losses: LinearModel, x: Array, weights: Array) -> None:
+    Who knows the linear forms of x already, and Aᵀcφ'(z), need not have them computed again.
+    """
+
+    def __init__(
+        self, losses: LinearModel, x: Array, weights: Array, forms: Array | None = None, slope: Array | None = None
+    ) -> None:
         self._losses = losses
         self._X, self._y = losses._rows.X, losses._rows.y.astype(np.float64)
         self._x = x.astype(np.float64)
         self._weights = losses._row_weights(weights)
         self._client_weights = weights
         self.ridge = np.broadcast_to(float(weights.sum()) * losses._ridge, losses.shape)
-        self._forms = self._times(self._x)
+        self._forms = self._times(self._x) if forms is None else forms
+        self._slope = slope
         self.columns = losses._column_squares(weights)
 
     def _times(self, x: Array) -> Array:
@@ -82,6 +88,8 @@ class RowDuals:
 
     def gradient(self, direction: Array | None = None) -> Array:
         """Return Aᵀcθ with s = 1."""
+        if direction is None and self._slope is not None:
+            return self._slope
         slopes = self._losses._slopes(self._forms, self._y)
         if direction is not None:
             slopes = slopes - self._losses._curve(self._forms, self._times(direction))

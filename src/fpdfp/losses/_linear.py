@@ -14,7 +14,6 @@ from fpdfp._naming import own_init
 from fpdfp._typing import Array, IntArray
 from fpdfp.linops.base import LinOp
 from fpdfp.linops.diagonal import Diagonal
-from fpdfp.linops.rows import EachRow
 from fpdfp.losses import _rows
 from fpdfp.losses._duals import RowDuals
 from fpdfp.losses.base import Form, Losses, checked_draws
@@ -22,12 +21,16 @@ from fpdfp.rng import Draws, Purpose
 
 #: Up to this many columns the Hessian is formed as a dense matrix.
 DENSE_HESSIAN = 2000
+#: The same for the second moments of one client at a time.
+DENSE_MOMENTS = 4000
 #: Matrices up to this size go through LAPACK; of larger ones so many power steps tell the largest eigenvalue.
 POWER, STEPS = 64, 30
 #: Numbers in the partial sums of a weighted Gram matrix, of which there are at most eight.
 GRAM_PARTS = 1 << 22
 #: Rows that are multiplied with a dense matrix at a time.
 ROWS = 4096
+#: With more clients than this, no matrix is formed for each of them.
+MANY = 1000
 #: A plain integer, since arithmetic with an enumeration is slow.
 BATCH = int(Purpose.BATCH)
 
@@ -148,7 +151,7 @@ class LinearModel(Losses):
         # A copy: kernels would be compiled once more for arrays that must not be written to.
         x = np.array(x, dtype=self.dtype, order="C")
         self.check(x, clients, shared=True)
-        self._kernels["values"](*self._whole, clients, x, self._ridge_at(x), out)
+        self._kernels["values"](clients, x, self._ridge_at(x), out)
         return out
 
     def _ridge_at(self, x: Array) -> float:
@@ -165,44 +168,25 @@ class LinearModel(Losses):
         self.check(points, clients)
         points = points.reshape(-1, *self.shape)
         out = np.empty((len(clients), *self.shape), dtype=self.dtype)
-        if batch_size is None:
-            self._kernels["gradients"](*self._whole, clients, points, self._ridge, out)
-        else:
-            drawn = self._draw_rows(clients, batch_size, checked_draws(draws, clients))
-            self._kernels["gradients"](*drawn, points, self._ridge, out)
+        drawn = None
+        if batch_size is not None:
+            seed, round_, names, _ = draws = checked_draws(draws, clients)
+            drawn = seed & 0xFFFFFFFF, seed >> 32, draws.tag(BATCH), round_, min(batch_size, self._most_rows), names
+        self._kernels["gradients"](clients, drawn, points, self._ridge, out)
         return out
-
-    @functools.cached_property
-    def _whole(self) -> tuple[IntArray, IntArray, IntArray]:
-        """The numbers of all rows, and where those of each client begin and end."""
-        offsets = self._rows.offsets
-        return np.arange(offsets[-1]), offsets[:-1], offsets[1:]
 
     @functools.cached_property
     def _most_rows(self) -> int:
         """How many rows the client with most has."""
         return int(self.sizes.max())
 
-    def _draw_rows(self, clients: IntArray, batch_size: int, draws: Draws) -> tuple[IntArray, ...]:
-        """Return the numbers of random rows of some clients, where those of each begin and end, and 0, 1, …."""
-        batch, count = min(batch_size, self._most_rows), len(clients)
-        rows, (starts, stops, order) = np.empty(batch * count, np.int64), np.empty((3, count), np.int64)
-        seed, round_, names, _ = draws
-        self._kernels["draw"](
-            seed & 0xFFFFFFFF, seed >> 32, draws.tag(BATCH), names, round_, self._rows.offsets, clients, batch, rows,
-            starts, stops, order,
-        )  # fmt: skip
-        return rows, starts, stops, order
-
     @functools.cached_property
     def _kernels(self) -> dict[str, Callable[..., None]]:
         """The kernels in their form for dense or for CSR rows, given the rows; looked up once, as rounds are short."""
-        from fpdfp._kernels.glm import draw_rows
-
-        X, y, _, _ = self._rows
+        X, y, offsets, _ = self._rows
         form, rows = ("csr", (X.data, X.indices, X.indptr)) if self._rows.sparse else ("dense", (X,))
-        forms = {name: functools.partial(self._kernel(f"{name}_{form}"), *rows, y) for name in ("values", "gradients")}
-        return forms | {"draw": draw_rows}
+        given = *rows, y, np.arange(len(y)), offsets
+        return {name: functools.partial(self._kernel(f"{name}_{form}"), *given) for name in ("values", "gradients")}
 
     def _kernel(self, name: str) -> Callable[..., None]:
         """Return the kernel of this name."""
@@ -220,23 +204,58 @@ class LinearModel(Losses):
 
     def lipschitz_in(self, factor: LinOp) -> Array:
         if isinstance(factor, Diagonal):
-            from fpdfp.losses._spectra import gram_norms
-
-            X, scales = self._rows.X, self._scales(factor)
-            scaled = X.multiply(scales).tocsr() if self._rows.sparse else X * scales
-            norms = gram_norms(self._rows._replace(X=scaled))
+            scales = self._scales(factor)
+            norms = self._norms(lambda X: X.multiply(scales).tocsr() if self._rows.sparse else X * scales)
             return self.curvature * norms / self.sizes + float((self._ridge * scales**2).max())
         columns = self._columns(factor)
         if columns is None:
-            return super().lipschitz_in(factor)
-        largest = np.empty(self.n_clients)
+            one = getattr(factor, "one", factor)
+            return self._power_norms(one) if one.in_shape == (self.n_features,) else super().lipschitz_in(factor)
         ridge = (self._ridge * columns) @ columns.T
+        if self.n_clients > MANY:
+            # What rows and ridge have at most: no matrix is formed for each client.
+            norms = self._norms(lambda X: X @ columns.T)
+            return self.curvature * norms / self.sizes + _largest_eigenvalue(ridge)
+        largest = np.empty(self.n_clients)
         for client in range(self.n_clients):
-            first, last = self._rows.offsets[client], self._rows.offsets[client + 1]
-            part = self._rows.X[first:last] @ columns.T
+            part = self._rows_of(client) @ columns.T
             gram = self.curvature / self.sizes[client] * (part.T @ part) + ridge
             largest[client] = _largest_eigenvalue(gram)
         return largest
+
+    def _norms(self, change: Callable[[Any], Any]) -> Array:
+        """Bound ‖X_i‖² for each client after a change of its rows, some thousand rows at a time."""
+        from fpdfp.losses._spectra import gram_norms
+
+        offsets, norms = self._rows.offsets, np.empty(self.n_clients)
+        cuts = np.flatnonzero(np.diff(offsets[:-1] // ROWS, prepend=-1))
+        for first, last in zip(cuts, [*cuts[1:], self.n_clients], strict=True):
+            part = change(self._rows.X[offsets[first] : offsets[last]])
+            rows = self._rows._replace(X=part, offsets=offsets[first : last + 1] - offsets[first])
+            norms[first:last] = gram_norms(rows)
+        return norms
+
+    def _power_norms(self, factor: LinOp) -> Array:
+        """Estimate the constants in coordinates of one row of x by power steps, a tenth above what they show.
+
+        Only products with the factor and with rows are needed: there may be any number of features.
+        """
+        largest = np.empty(self.n_clients)
+        for client in range(self.n_clients):
+            X, share = self._rows_of(client), self.curvature / self.sizes[client]
+            u, value = np.cos(np.arange(1.0, self.n_features + 1.0)), 0.0
+            u /= np.linalg.norm(u)
+            for _ in range(STEPS):
+                x = factor.apply(u)
+                u = factor.adjoint(share * (X.T @ (X @ x)) + self._ridge * x)
+                value = float(np.linalg.norm(u))
+                u /= max(value, 1e-300)
+            largest[client] = 1.1 * value
+        return largest
+
+    def _rows_of(self, client: int) -> Any:
+        """The rows of a client."""
+        return self._rows.X[self._rows.offsets[client] : self._rows.offsets[client + 1]]
 
     def _scales(self, factor: Diagonal) -> Array:
         """The size of each feature's factor; where the rows of x have different ones, the largest."""
@@ -245,18 +264,18 @@ class LinearModel(Losses):
 
     def _columns(self, factor: LinOp) -> Array | None:
         """The rows of Sᵀ, S what the factor does to each row of x; None where that is too large, or not one matrix."""
-        one = factor.one if isinstance(factor, EachRow) else factor
+        one = getattr(factor, "one", factor)
         if self.n_features > DENSE_HESSIAN or one.in_shape != (self.n_features,):
             return None
         return one.apply(np.eye(self.n_features))
 
     def curvatures(self, clients: IntArray) -> Array | None:
-        return self._grams(clients, lambda X: np.full(X.shape[0], self.curvature))
+        return self._grams(clients, lambda X: np.full(X.shape[0], self.curvature), DENSE_MOMENTS)
 
-    def _grams(self, clients: IntArray, weights: Callable[[Any], Array]) -> Array | None:
-        """Return X_iᵀ diag(weights) X_i/n_i plus the ridge for each client."""
+    def _grams(self, clients: IntArray, weights: Callable[[Any], Array], most: int = DENSE_HESSIAN) -> Array | None:
+        """Return X_iᵀ diag(weights) X_i/n_i plus the ridge for each client, for at most so many features."""
         d = self.n_features
-        if d > DENSE_HESSIAN:
+        if d > most:
             return None
         out = np.empty((len(clients), d, d))
         for row, client in enumerate(clients):
@@ -269,14 +288,56 @@ class LinearModel(Losses):
             out[row][np.diag_indices(d)] += self._ridge
         return out
 
+    def curvature_blocks(self, clients: IntArray, size: int) -> Array | None:
+        count, rest = divmod(self.n_features, size)
+        sizes = [(count, size)] * bool(count) + [(1, rest)] * bool(rest)
+        out, feature = [], 0
+        for number, width in sizes:
+            rows, columns = np.tril_indices(width)
+            ridge = self._ridge[feature : feature + number * width].reshape(number, width)
+            block = np.empty((len(clients), number, len(rows)))
+            for row, client in enumerate(clients):
+                X = self._rows_of(client)[:, feature : feature + number * width]
+                grams = _block_grams(X, number, width) * (self.curvature / self.sizes[client])
+                grams[:, np.arange(width), np.arange(width)] += ridge
+                block[row] = grams[:, rows, columns]
+            out.append(block.reshape(len(clients), -1))
+            feature += number * width
+        return np.concatenate(out, axis=1)
+
+    def curvature_products(self, clients: IntArray, vectors: Array) -> Array | None:
+        out = np.empty((len(clients), *vectors.shape))
+        for row, client in enumerate(clients):
+            X = self._rows_of(client)
+            products = X.T @ (X @ vectors.T)
+            out[row] = self.curvature / self.sizes[client] * products.T + self._ridge * vectors
+        return out
+
     def curvature_diagonals(self, clients: IntArray) -> Array | None:
         out = np.empty((len(clients), self.n_features))
-        for row, client in enumerate(clients):
-            first, last = self._rows.offsets[client], self._rows.offsets[client + 1]
-            X = self._rows.X[first:last]
-            squares = X.power(2).sum(axis=0) if self._rows.sparse else np.einsum("ij,ij->j", X, X)
-            out[row] = self.curvature / self.sizes[client] * squares + self._ridge
-        return out
+        # Clients that hold rows next to each other are done together, some thousand rows at a time.
+        starts = np.flatnonzero(np.diff(clients, prepend=-2) != 1)
+        for first, last in zip(starts, [*starts[1:], len(clients)], strict=True):
+            run = clients[first:last]
+            cuts = np.flatnonzero(np.diff(self._rows.offsets[run] // ROWS, prepend=-1))
+            for a, b in zip(cuts, [*cuts[1:], len(run)], strict=True):
+                out[first + a : first + b] = self._sums_of_squares(int(run[a]), int(run[b - 1]) + 1)
+        return self.curvature / self.sizes[clients][:, None] * out + self._ridge
+
+    def _sums_of_squares(self, first: int, last: int) -> Array:
+        """Σ_j a_jk² over the rows of each of some clients that follow each other."""
+        offsets = self._rows.offsets[first : last + 1] - self._rows.offsets[first]
+        X = self._rows.X[self._rows.offsets[first] : self._rows.offsets[last]]
+        if not self._rows.sparse:
+            sums: Array = np.add.reduceat(np.square(X, dtype=np.float64), offsets[:-1], axis=0)
+            return sums
+        from scipy.sparse import csr_array
+
+        owners = csr_array(
+            (np.ones(len(X.indptr) - 1), np.arange(len(X.indptr) - 1), offsets), (last - first, X.shape[0])
+        )
+        squares: Array = (owners @ X.power(2)).toarray()
+        return squares
 
     def slope_bounds(self, clients: IntArray) -> Array | None:
         if not np.isfinite(self.steepest):
@@ -388,6 +449,20 @@ def _check_ridge(l2: Any, n_features: int) -> float | Array:
         where = int(ridge.argmin())
         raise ValueError(f"l2 must be at least 0 for every feature, got {ridge[where]:g} for feature {where}")
     return ridge
+
+
+def _block_grams(X: Any, number: int, width: int) -> Array:
+    """Return what of XᵀX is between neighbouring columns: blocks on the diagonal, each of so many columns."""
+    grams = np.zeros((number, width, width))
+    if isinstance(X, np.ndarray):
+        wide = X.astype(np.float64, copy=False).reshape(len(X), number, width).transpose(1, 0, 2)
+        np.matmul(wide.swapaxes(1, 2), wide, out=grams)
+        return grams
+    product = (X.T @ X).tocoo()
+    inside = product.row // width == product.col // width
+    row, column = product.row[inside], product.col[inside]
+    grams[row // width, row % width, column % width] = product.data[inside]
+    return grams
 
 
 def _largest_eigenvalue(gram: Array) -> float:

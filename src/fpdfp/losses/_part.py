@@ -67,6 +67,12 @@ class Part(Losses):
     def curvature_diagonals(self, clients: IntArray) -> Array | None:
         return self.whole.curvature_diagonals(self.chosen[clients])
 
+    def curvature_blocks(self, clients: IntArray, size: int) -> Array | None:
+        return self.whole.curvature_blocks(self.chosen[clients], size)
+
+    def curvature_products(self, clients: IntArray, vectors: Array) -> Array | None:
+        return self.whole.curvature_products(self.chosen[clients], vectors)
+
     def hessians(self, x: Array, clients: IntArray) -> Array | None:
         return self.whole.hessians(x, self.chosen[clients])
 

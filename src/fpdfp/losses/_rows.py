@@ -27,7 +27,8 @@ class Rows(NamedTuple):
 
 
 def collect(X: Any, y: Any, clients: Any, n_clients: int | None) -> Rows:
-    """Check the samples and sort them by client."""
+    """Check the samples and sort them by client; what is kept, nobody else can change."""
+    given = X, y
     X = _matrix("X", X)
     y = _checks.float_array("y", y, dtype=X.dtype)
     if y.ndim != 1:
@@ -43,8 +44,23 @@ def collect(X: Any, y: Any, clients: Any, n_clients: int | None) -> Rows:
     if (np.diff(codes) < 0).any():
         order = np.argsort(codes, kind="stable")
         X, y = X[order], y[order]
+    else:
+        X, y = _own(X, given[0]), _own(y, given[1])
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return Rows(X, np.ascontiguousarray(y), offsets, names)
+
+
+def _own(array: Any, given: Any) -> Any:
+    """Return an array or CSR matrix as it is where nobody can change it through what was given, else a copy.
+
+    Arrays that are marked as read-only, such as memory-mapped files, are used as they are.
+    """
+    if not isinstance(array, np.ndarray):
+        aliased = given.format == "csr" and np.may_share_memory(array.data, given.data)
+        return array.copy() if aliased and given.data.flags.writeable else array
+    if isinstance(given, np.ndarray):
+        return array.copy() if given.flags.writeable and np.may_share_memory(array, given) else array
+    return array if isinstance(given, list | tuple) else array.copy()
 
 
 def stack(parts: Sequence[Any], targets: Sequence[Any]) -> tuple[Any, Array, IntArray]:

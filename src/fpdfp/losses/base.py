@@ -154,6 +154,17 @@ class Losses(abc.ABC):
         """Return the losses as functions of some features, with all others zero."""
         raise NotImplementedError(f"{type(self).__name__} cannot be restricted to some features")
 
+    def curvature_blocks(self, clients: IntArray, size: int) -> Array | None:
+        """Return parts of ``curvatures``: what is between neighbouring features, ``size`` at a time; None if unknown.
+
+        The lower triangles of all blocks on the diagonal, one after the other, as one row of numbers for each client.
+        """
+        return None
+
+    def curvature_products(self, clients: IntArray, vectors: Array) -> Array | None:
+        """Return ``curvatures`` times each of some vectors, rows of a matrix, for each client; None if unknown."""
+        return None
+
     def hessians(self, x: Array, clients: IntArray) -> Array | None:
         """Return the Hessian of f_i at x for each of the given clients, as matrices; None if unknown."""
         return None

@@ -53,7 +53,7 @@ class Custom(Losses):
     ...     n_clients=2, shape=(2,), lipschitz=1.0, strong_convexity=1.0,
     ... )
     >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.5))
-    >>> fpdfp.reference_solution(problem).x.round(6)
+    >>> fpdfp.minimize(problem).x.round(6)
     array([1.5, 0.5])
     """
 

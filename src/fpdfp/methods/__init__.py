@@ -23,6 +23,7 @@ from fpdfp.methods.randprox import RandProx
 from fpdfp.methods.scaffold import Scaffold
 from fpdfp.methods.shifted import ShiftedPDFP
 from fpdfp.methods.spdfp import SPDFP
+from fpdfp.methods.stateless import StatelessPDFP
 from fpdfp.methods.svrg_pdfp import SVRGPDFP
 from fpdfp.methods.traits import Traits
 
@@ -51,6 +52,7 @@ __all__ = [
     "RandProx",
     "Scaffold",
     "ShiftedPDFP",
+    "StatelessPDFP",
     "Traits",
     "Update",
     "Work",

@@ -53,8 +53,9 @@ class FedADMM(SmoothMethod):
         server:          x_k+1 = x_k + (1/N) Σ_S (a_i⁺ − a_i)
 
     The server's step is the paper's with η = n/N, for which x_k is the mean of all a_i. Before they take part, clients
-    have a_i = y_i = 0, and the mean takes the place of x0 after the first round. It minimises f alone. With exact local
-    solves it is :class:`FedDR` for g = 0, α = 1 and η = 1/ρ.
+    have a_i = y_i = 0, and the mean takes the place of x0 after the first round. The authors' published code has η as
+    an option, and measures the change of w_i from x_k instead of from the client's last w_i. It minimises f alone.
+    With exact local solves it is :class:`FedDR` for g = 0, α = 1 and η = 1/ρ.
 
     What is proved: for f smooth, convex or not, ρ above a multiple of L and local solves to a fixed accuracy, the mean
     of the squared gradients is O(1/k) up to that accuracy (Gong, Li and Freris 2022).

@@ -61,8 +61,8 @@ class FedDR(ProximalMethod):
     problem is refused. The history counts the dual steps.
 
     What is proved: for f_i smooth and η < 1/L small enough, convex or not, and local solves whose errors can be summed,
-    the mean square of the gradient mapping is O(1/k) (Tran-Dinh et al. 2021, Theorem 3.1); for f_i convex, everyone and
-    exact solves, convergence for every η > 0 and 0 < α < 2, as of all Douglas–Rachford splitting. ``"auto"`` takes
+    the mean square of the gradient mapping is O(1/k) (Tran-Dinh et al. 2021); for f_i convex, everyone and exact
+    solves, convergence for every η > 0 and 0 < α < 2, as of all Douglas–Rachford splitting. ``"auto"`` takes
     η = 1/√(μL_max) for f with a ridge μ, 10/L_max without.
 
     Parameters

@@ -29,7 +29,7 @@ class FedPAQ(LocalSGD):
     i descends on N w_i f_i. It minimises f alone.
 
     What is proved: for f strongly convex, an unbiased Q, clients with identically distributed data and steps of the
-    order of 1/k, E‖x_k − x*‖² = O(1/k) (Reisizadeh et al. 2020, Theorem 1).
+    order of 1/k, E‖x_k − x*‖² = O(1/k) (Reisizadeh et al. 2020).
 
     Parameters
     ----------

@@ -164,13 +164,16 @@ class _DualSteps:
     def run(self) -> Solved:
         todo = np.arange(len(self.y))
         y, previous, point = self.y, self.v, self.v
-        theta = namespace(y).ones(len(y))
+        xp = namespace(y)
+        # The server's prox is that of one point: a number is handled faster than an array of one.
+        theta: float | Array = 1.0 if len(y) == 1 and xp is np else xp.ones(len(y))
         total, steps = 0, 0
         while True:
             solved = self._look(y, previous, todo)
             if steps >= self.at_least and solved.any():
                 left = ~solved
-                todo, y, previous, point, theta = todo[left], y[left], previous[left], point[left], theta[left]
+                todo, y, previous, point = todo[left], y[left], previous[left], point[left]
+                theta = theta if isinstance(theta, float) else theta[left]
             if not len(todo) or steps >= self.inner.max_steps:
                 return Solved(self.u, self.v, Work(total, len(todo)))
             for _ in range(min(LOOK, self.inner.max_steps - steps)):
@@ -178,13 +181,19 @@ class _DualSteps:
                 total += len(todo)
                 steps += 1
 
-    def _step(self, y: Array, previous: Array, point: Array, theta: Array) -> tuple[Array, Array, Array]:
+    def _step(
+        self, y: Array, previous: Array, point: Array, theta: float | Array
+    ) -> tuple[Array, Array, float | Array]:
         current = self.model.dual_step(y, point, self.t, self.sigma)
+        change = current - previous
         # Momentum that points uphill is dropped (B. O'Donoghue and E. Candès, "Adaptive restart", 2015).
-        theta = np.where(dots(point - current, current - previous) > 0, 1.0, theta)
-        momentum, theta = accelerate(theta)
-        rows = momentum.astype(y.dtype).reshape(-1, *[1] * len(self.model.dual_shape))
-        return current, current + rows * (current - previous), theta
+        uphill = dots(point - current, change) > 0
+        if isinstance(theta, float):
+            momentum, theta = accelerate(1.0 if uphill[0] else theta)
+            return current, current + momentum * change, theta
+        momenta, theta = accelerate(np.where(uphill, 1.0, theta))
+        rows = momenta.astype(y.dtype).reshape(-1, *[1] * len(self.model.dual_shape))
+        return current, current + rows * change, theta
 
     def _look(self, y: Array, v: Array, todo: Array) -> Array:
         """Keep the present points, and say which of them are good enough."""

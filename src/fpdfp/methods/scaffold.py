@@ -55,8 +55,8 @@ class Scaffold(SmoothMethod):
     everyone and full gradients it is gradient descent with the step ηγ.
 
     What is proved: for f convex and smooth, γτη of the order of 1/L and no more than that of n/(μN), convergence
-    without any bound on how clients differ, linear for f strongly convex and full gradients (Karimireddy et al. 2020,
-    Theorem III). ``"auto"`` takes γ = 1/(3τL_max max(1, η)), larger than the paper's constants allow; nothing is proved
+    without any bound on how clients differ, linear for f strongly convex and full gradients (Karimireddy et al. 2020).
+    ``"auto"`` takes γ = 1/(3τL_max max(1, η)), larger than the paper's constants allow; nothing is proved
     with that.
 
     Parameters

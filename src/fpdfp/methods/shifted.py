@@ -27,6 +27,17 @@ from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 
 
+def check_preconditioner(given: Wanted) -> None:
+    """Refuse what is no preconditioner, and no way to find one."""
+    if isinstance(given, str):
+        _checks.choice("preconditioner", given, exchange.KINDS)
+    elif not isinstance(given, Preconditioner | QuantizedMoments | None):
+        raise TypeError(
+            f"preconditioner must be one of {', '.join(map(repr, exchange.KINDS))}, one of fpdfp.precondition or None, "
+            f"got {_checks.kind(given)}"
+        )
+
+
 class ShiftedState(NamedTuple):
     """The iterate, the point where gradients are taken, the dual, and the mean of the clients' shifts.
 
@@ -125,9 +136,10 @@ class ShiftedPDFP(Method):
         Coordinates to work in, x = S u: a :class:`fpdfp.precondition.Preconditioner`; ``"moments"``, the inverse of a
         bound of the Hessian, from second moments that clients send once (d(d + 1)/2 numbers, counted apart);
         ``"diagonal"``, from its diagonal (d numbers); :class:`fpdfp.precondition.QuantizedMoments`, the same from some
-        clients in few bits; ``"fourier"``, for images, from the clients' responses to one impulse (d numbers);
-        ``"auto"``, what the losses allow and ``prefer`` of :func:`fpdfp.solve` says, if it is predicted to pay; or
-        None. Clients then send Q(Sᵀ∇f_i − h_i).
+        clients in few bits; :class:`fpdfp.precondition.Blocks` or :class:`fpdfp.precondition.LowRank`, for many
+        features; ``"fourier"``, for images, from the clients' responses to one impulse (d numbers); ``"auto"``, what
+        the losses allow and ``prefer`` of :func:`fpdfp.solve` says, if it is predicted to pay; or None. Clients then
+        send Q(Sᵀ∇f_i − h_i).
         For softmax losses d is the number of features here, and S does the same to the row of each class.
     momentum
         Whether to use momentum.
@@ -187,13 +199,7 @@ class ShiftedPDFP(Method):
         if self.dual_steps is not None:
             object.__setattr__(self, "dual_steps", _checks.integer("dual_steps", self.dual_steps, at_least=1))
         object.__setattr__(self, "momentum", _checks.flag("momentum", self.momentum))
-        if isinstance(self.preconditioner, str):
-            _checks.choice("preconditioner", self.preconditioner, exchange.KINDS)
-        elif not isinstance(self.preconditioner, Preconditioner | QuantizedMoments | None):
-            raise TypeError(
-                f"preconditioner must be one of {', '.join(map(repr, exchange.KINDS))}, one of fpdfp.precondition or "
-                f"None, got {_checks.kind(self.preconditioner)}"
-            )
+        check_preconditioner(self.preconditioner)
         if self.shift_step != 0:  # 0 is for gradients that are sent as they are
             self._check_share("shift_step")
         self._check_share("refresh")

@@ -49,7 +49,7 @@ class SPDFP(Method):
     >>> losses = fpdfp.losses.LeastSquares(np.eye(4), [4.0, 4.1, 0.0, 0.1], l2=0.1)
     >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1), fpdfp.linops.Difference(4))
     >>> result = fpdfp.solve(problem, fpdfp.SPDFP(batch_size=2), rounds=10000)
-    >>> bool(abs(result.x - fpdfp.reference_solution(problem).x).max() < 0.1)
+    >>> bool(abs(result.x - fpdfp.minimize(problem).x).max() < 0.1)
     True
     """
 

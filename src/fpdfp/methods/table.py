@@ -14,6 +14,7 @@ ORDER: tuple[type[Method], ...] = (
     methods.FPDFPIdentity,
     methods.ShiftedPDFP,
     methods.ErrorFeedbackPDFP,
+    methods.StatelessPDFP,
     methods.RandProx,
     methods.NewtonPDFP,
     methods.FedSGD,

@@ -85,7 +85,7 @@ class Penalty(abc.ABC):
     def conjugate_prox_derivative(self, y: Array, sigma: float) -> Callable[[Array], Array]:
         """Return an element of the generalised Jacobian of ``conjugate_prox`` at y, as a symmetric map.
 
-        The map also accepts arrays with leading axes. It is needed by ``fpdfp.reference_solution``; methods of the
+        The map also accepts arrays with leading axes. It is needed by ``fpdfp.minimize``; methods of the
         package also run without it.
         """
         raise NotImplementedError(f"{type(self).__name__} has no derivative of its prox")

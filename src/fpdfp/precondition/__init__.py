@@ -6,9 +6,11 @@ in x.
 """
 
 from fpdfp.precondition.base import Preconditioner
+from fpdfp.precondition.blocks import Blocks
 from fpdfp.precondition.fourier import Fourier
+from fpdfp.precondition.low_rank import LowRank
 from fpdfp.precondition.quantized import QuantizedMoments
 from fpdfp.precondition.scaling import Scaling
 from fpdfp.precondition.whitening import Whitening
 
-__all__ = ["Fourier", "Preconditioner", "QuantizedMoments", "Scaling", "Whitening"]
+__all__ = ["Blocks", "Fourier", "LowRank", "Preconditioner", "QuantizedMoments", "Scaling", "Whitening"]

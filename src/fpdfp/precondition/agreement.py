@@ -13,6 +13,7 @@ from fpdfp.precondition.base import Preconditioner
 from fpdfp.precondition.cost import Circumstances
 from fpdfp.precondition.fourier import Fourier
 from fpdfp.precondition.quantized import QuantizedMoments
+from fpdfp.precondition.structure import Structure
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.steps import Constants
 
@@ -25,6 +26,9 @@ class Exchange(Protocol):
 
     def draw_clients(self, n_clients: int, seed: int) -> IntArray:
         """Return who is asked."""
+
+    def count_numbers(self, model: Model) -> int:
+        """Return how many numbers a client works with: so many clients are asked at a time as fit into memory."""
 
     def gather(self, model: Model, local: LocalLosses) -> Any:
         """Return what clients send: a named tuple of arrays with a leading client axis."""
@@ -80,6 +84,13 @@ def agree(wanted: Wanted, clients: Clients) -> Agreement:
     given = clients.describe() if wanted == "auto" else None
     question = wanted if given is None else exchange.plan(clients.losses, given)
     reason = ""
+    if isinstance(question, Structure):
+        assert given is not None
+        sums, _ = clients.add_up(question)
+        seen = question.build(sums, clients.model, clients.losses.n_clients, given)
+        question = exchange.consider_all(clients.losses, given, seen)
+        if question is None:
+            return Agreement(seen.preconditioner, seen.reason)
     while isinstance(question, QuantizedMoments):
         sums, _ = clients.add_up(question)
         choice = question.build(sums, clients.model, clients.losses.n_clients, given)
@@ -94,7 +105,7 @@ def agree(wanted: Wanted, clients: Clients) -> Agreement:
     sums, count = clients.add_up(exchange.Exact(question))
     means = exchange.divide(sums, count)
     try:
-        coordinates = exchange.build(means, clients.model.shape, careful=given is not None)
+        coordinates = exchange.build(means, clients.model.shape)
     except ValueError as error:
         if given is not None:
             return Agreement(None, reason)

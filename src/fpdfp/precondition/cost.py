@@ -125,12 +125,18 @@ def choose(given: Circumstances, d: int) -> tuple[int, int]:
     return min(grid, key=lambda one: given.score(of_moments(given, d, *one)))
 
 
+def crudest(given: Circumstances, d: int) -> tuple[int, int]:
+    """Return the fewest levels and clients with which second moments are of use."""
+    return LEVELS[0], min(given.n_clients, max(3, math.ceil(ENOUGH * d / given.rows)))
+
+
 def probe(given: Circumstances, d: int) -> tuple[int, int]:
     """Return the levels and clients that are asked for first: few, where it costs much less to learn if it will pay."""
     levels, clients = choose(given, d)
-    few = min(clients, max(3, math.ceil(ENOUGH * d / given.rows)))
-    first, whole = (once(given, d, *one)[0] for one in ((LEVELS[0], few), (levels, clients)))
-    return (LEVELS[0], few) if max(CHEAPER * first, DEAR * given.round_up) < whole else (levels, clients)
+    coarse, few = crudest(given, d)
+    few = min(few, clients)
+    first, whole = (once(given, d, *one)[0] for one in ((coarse, few), (levels, clients)))
+    return (coarse, few) if max(CHEAPER * first, DEAR * given.round_up) < whole else (levels, clients)
 
 
 def simulated(hessian: Array, slope: Array, accuracy: float) -> int:
@@ -139,11 +145,16 @@ def simulated(hessian: Array, slope: Array, accuracy: float) -> int:
     H is positive definite; b may have several rows, each a problem of its own.
     """
     values, vectors = np.linalg.eigh(hessian)
-    if values[-1] <= 0:
+    return count_steps(values, np.atleast_2d(slope) @ vectors, accuracy)
+
+
+def count_steps(values: Array, slope: Array, accuracy: float) -> int:
+    """Count the steps of :func:`simulated` for a diagonal H, given by its eigenvalues."""
+    if values.max() <= 0:
         return 1  # the data of a client may be all zeros
-    b = np.linalg.norm(np.atleast_2d(slope) @ vectors, axis=0)
-    values = np.maximum(values, 1e-12 * values[-1])
-    gamma, best = 1.0 / float(values[-1]), b / values
+    b = np.linalg.norm(np.atleast_2d(slope), axis=0)
+    values = np.maximum(values, 1e-12 * values.max())
+    gamma, best = 1.0 / float(values.max()), b / values
     x = z = np.zeros_like(b)
     theta, enough = 1.0, accuracy * float(b @ best)
     for k in range(1, MOST + 1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,18 +16,20 @@ from fpdfp.losses.base import Losses
 from fpdfp.precondition import cost
 from fpdfp.precondition.base import Preconditioner
 from fpdfp.precondition.fourier import Fourier
-from fpdfp.precondition.quantized import EXACT, UNLIKE, QuantizedMoments, filled
+from fpdfp.precondition.moments import filled
+from fpdfp.precondition.quantized import FEW, QuantizedMoments
 from fpdfp.precondition.scaling import Scaling
+from fpdfp.precondition.structure import MISSED, Choice, Structure
 from fpdfp.precondition.triangles import full, lower
 from fpdfp.precondition.whitening import Whitening
 from fpdfp.problem import LocalLosses, Model
 
 Kind = Literal["auto", "moments", "diagonal", "fourier"]
 KINDS: tuple[Kind, ...] = ("auto", "moments", "diagonal", "fourier")
-#: Up to this many features ``"auto"`` has clients send all second moments, 2 MB each in float32; beyond, the diagonal.
-MOMENTS = EXACT
-#: The same where they are quantized: for more features losses do not form them.
-QUANTIZED_MOMENTS = 2000
+#: Up to this many features all second moments are sent in float32 where rounds are all that counts, 2 MB from each.
+MOMENTS = 1000
+#: All moments are asked for where they cost at most so many rounds, and at most for so many features.
+AFFORDABLE, LARGEST = 100.0, 4000
 #: Fourth powers of bounds for screening are sent within 2⁻¹²⁰ and 2¹²⁰.
 LARGEST_POWER = 120
 
@@ -60,6 +63,10 @@ class FromEveryone:
         """Return who is asked: everyone."""
         return np.arange(n_clients)
 
+    def count_numbers(self, model: Model) -> int:
+        """How many numbers a client works with: a matrix."""
+        return math.prod(model.shape) ** 2
+
     def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
         """Return nothing: fields are sent as they are."""
         return {}
@@ -77,6 +84,10 @@ class Exact(FromEveryone):
 
     def __post_init__(self) -> None:
         _checks.choice("kind", self.kind, KINDS)
+
+    def count_numbers(self, model: Model) -> int:
+        """How many numbers a client works with."""
+        return model.shape[-1] ** 2 if self.kind == "moments" else math.prod(model.shape)
 
     def gather(self, model: Model, local: LocalLosses) -> Once:
         """Return what clients send."""
@@ -139,7 +150,7 @@ def gather(kind: Kind, model: Model, local: LocalLosses) -> Once:
     if bounds is None:
         raise ValueError(
             f"preconditioner={kind!r} needs losses with known bounds of their Hessians (linear models; 'moments' for "
-            "at most 2,000 features); give one of fpdfp.precondition, or None"
+            "at most 4,000 features); give one of fpdfp.precondition, or None"
         )
     if kind == "diagonal":
         return Diagonal(as_sent(bounds))
@@ -156,37 +167,36 @@ def as_sent(numbers: Array) -> Array:
 def automatic(losses: Losses, most: int = MOMENTS) -> Kind | None:
     """Return the kind of preconditioner that losses allow, second moments for at most so many features."""
     if losses.form in ("linear", "quadratic"):
-        n_features = losses.shape[-1]
-        # With fewer rows than features many directions have no curvature: whitened, the prox becomes too hard a
-        # problem, which only quadratic losses forgive.
-        seen = losses.form == "quadratic" or int(losses.sizes.sum()) > n_features
-        return "moments" if seen and n_features <= most else "diagonal"
+        return "moments" if losses.shape[-1] <= most else "diagonal"
     return "fourier" if losses.form == "convolution" else None
 
 
-def plan(losses: Losses, given: cost.Circumstances) -> Kind | QuantizedMoments | None:
+def plan(losses: Losses, given: cost.Circumstances) -> Kind | QuantizedMoments | Structure | None:
     """Return what clients are to be asked for, by what a run is predicted to cost.
 
     Where rounds are all that counts, what is known to need the fewest: numbers in float32 from everyone.
     """
-    if given.prefer == "rounds":
-        return automatic(losses)
-    kind = automatic(losses, QUANTIZED_MOMENTS)
-    if kind == "moments":
+    kind = automatic(losses, MOMENTS if given.prefer == "rounds" else FEW)
+    if kind == "diagonal":
+        return Structure.plan(losses, given)
+    if kind == "moments" and given.prefer != "rounds":
         return QuantizedMoments(*cost.probe(given, losses.shape[-1]), given.accuracy)
-    return QuantizedMoments(0) if kind == "diagonal" else kind
+    return kind
 
 
-def build(means: Once, shape: Shape, *, careful: bool = False) -> Preconditioner:
-    """Return the preconditioner for x of a shape that the means over all clients of what they sent stand for.
+def consider_all(losses: Losses, given: cost.Circumstances, seen: Choice) -> QuantizedMoments | None:
+    """Return which second moments to ask for where what was seen of them is not enough; None where it must do."""
+    d = losses.shape[-1]
+    if seen.missed <= MISSED or d > LARGEST:
+        return None
+    levels, clients = cost.crudest(given, d)
+    if cost.once(given, d, levels, clients)[0] > AFFORDABLE * given.round_up:
+        return None
+    return QuantizedMoments(levels, clients, given.accuracy)
 
-    Where ``careful``, only the diagonal of moments is used if features are of very different sizes: whitened, the prox
-    would be too hard a problem.
-    """
-    if careful and isinstance(means, Moments):
-        diagonal = filled(np.diag(full(means.triangle)))
-        if diagonal.max() > UNLIKE * diagonal.min():
-            means = Diagonal(diagonal)
+
+def build(means: Once, shape: Shape) -> Preconditioner:
+    """Return the preconditioner for x of a shape that the means over all clients of what they sent stand for."""
     if isinstance(means, Response):
         made = Fourier(to_host(means.response).astype(np.float32))
         _ = made.factor  # refuses a response that is none, before anyone relies on it

@@ -14,22 +14,23 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp._units import format_bits
 from fpdfp.compress import QSGD, Compressor, Full, Natural
 from fpdfp.precondition.base import Preconditioner
-from fpdfp.precondition.cost import Circumstances, choose, once, simulated
+from fpdfp.precondition.cost import Circumstances, choose, count_steps, once, simulated
+from fpdfp.precondition.moments import NO_BOUNDS, filled, nearest_powers, powers_above, variances
 from fpdfp.precondition.scaling import Scaling
 from fpdfp.precondition.triangles import full, lower
 from fpdfp.precondition.whitening import Whitening
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Purpose, choose_clients
 
-#: Sizes are powers of two within 2⁻⁵⁹ and 2⁵⁹, so that float32 holds all that is made of them.
-LARGEST = 59
 #: The levels of the gradients that go along: they say which directions matter.
 SLOPE_LEVELS = 255
 #: Eigenvalues are raised to one of these multiples of what the noise is estimated at, as is predicted best.
 FLOORS = (0.5, 2.0, 8.0)
 #: Where clients find that so coarse moments would take so many times the rounds of a well conditioned problem, as for
-#: features whose means are far from zero, all are asked for exact ones, if there are at most so many features.
-STRAINED, EXACT = 4.0, 1000
+#: features whose means are far from zero, all are asked for exact ones, if that is predicted to pay.
+STRAINED = 4.0
+#: Up to this many features ``"auto"`` has clients send all second moments; beyond, it asks what they look like first.
+FEW = 256
 #: Half of the clients need a higher floor than all: the lowest that is predicted so much worse at most is taken.
 NEARLY = 1.25
 #: Curvature below the noise is not seen, so that a run without whitening costs more than predicted, by this factor.
@@ -40,18 +41,10 @@ ACCURACY = 1e-6
 UNEVEN = 1e4
 #: The step of the announced root, in units of √(floor/d): its error is then well below what it must not be, √floor.
 ROOT_STEP = 0.5
-#: Features whose second moments differ by more than this factor are too unlike to whiten.
-UNLIKE = 1e10
 
 
 #: What is told of a choice.
 NAMES = {"none": "no preconditioner", "diagonal": "the diagonal", "whitening": "whitening"}
-
-
-NO_BOUNDS = (
-    "preconditioner: QuantizedMoments needs losses with known bounds of their Hessians (linear models; with levels for "
-    "at most 2,000 features); give another one, or None"
-)
 
 
 class Sent(NamedTuple):
@@ -158,6 +151,10 @@ class QuantizedMoments:
             "rounds": (Full(), (1,)),
         }
 
+    def count_numbers(self, model: Model) -> int:
+        """How many numbers a client works with."""
+        return model.shape[-1] ** 2 if self.levels else model.shape[-1]
+
     def gather(self, model: Model, local: LocalLosses) -> Sent | Sizes:
         """Return what each of some clients sends."""
         diagonals = local.curvature_diagonals()
@@ -184,12 +181,12 @@ class QuantizedMoments:
         """
         spread = variances(triangle, self.levels) * weights(sizes) ** 2 / (self.clients or 1)
         diagonal = filled(sizes)
-        scale = nearest_powers(diagonal) if is_uneven(diagonal) else None
-        root = np.linalg.cholesky(above_noise(Half(lower(hessian), spread), scale)[0])
-        if scale is not None:
-            root = np.sqrt(scale)[:, None] * root
-        factor = np.linalg.inv(root).T
-        return simulated(factor.T @ hessian @ factor, -slope @ factor, self.accuracy)
+        roots = np.sqrt(nearest_powers(diagonal)) if is_uneven(diagonal) else np.ones(len(diagonal))
+        values, vectors = np.linalg.eigh(hessian / np.outer(roots, roots))
+        least = noise_floor(full(spread) / np.outer(roots, roots) ** 2, float(values[-1]), FLOORS[0])
+        # Moments and what is made of them have the same eigenvectors.
+        raised = np.maximum(values, least)
+        return count_steps(values / raised, (-slope / roots) @ vectors / np.sqrt(raised), self.accuracy)
 
     def add_up(self, sent: Any, places: IntArray) -> Sums | Sizes:
         """Return sums over clients of what they sent, given their places among those who do."""
@@ -218,7 +215,6 @@ class QuantizedMoments:
             return Choice(scaling, f"powers of two from {who}")
         whole = Half((sums.even + sums.odd) / m, (sums.even_variance + sums.odd_variance) / m**2)
         scale = powers if is_uneven(diagonal) else None
-        alike = float(diagonal.max()) <= UNLIKE * float(diagonal.min())
         # What everyone has sent is no sample: it says itself what it is worth.
         parts = (whole, whole) if m == n_clients else halves(sums, m)
         rounds = predicted(*parts, -sums.slope / m, scale, self.accuracy)
@@ -230,18 +226,22 @@ class QuantizedMoments:
         if given is None:
             return Choice(whitening, f"moments of {who}, {self.levels} levels")
         levels, clients = choose(given, model.shape[-1])
-        final = (self.levels, m) == (levels, clients)
-        if final and len(diagonal) <= EXACT and sums.rounds[0] / m > STRAINED * given.floor:
-            return Choice("moments", "")
+        # Many features have only been asked for what they can afford.
+        final = (self.levels, m) == (levels, clients) or len(diagonal) > FEW
+        strained = float(sums.rounds[0]) / m
+        if final and strained > STRAINED * given.floor:
+            coarse = given.price(given.floor + strained, 0.0, n_clients * whitening.bits)
+            numbers = 32.0 * n_clients * len(whole.triangle)
+            if given.score(given.price(2.0 * given.floor, numbers, numbers)) < given.score(coarse):
+                return Choice("moments", "")
         prices = {
             "none": given.price(given.floor + rounds["none"]),
             "diagonal": given.price(given.floor + rounds["diagonal"], 0.0, n_clients * scaling.bits),
         }
         scores = {name: UNSEEN * given.score(price) for name, price in prices.items()}
-        if alike:
-            bits = (0.0, n_clients * whitening.bits) if final else once(given, model.shape[-1], levels, clients)
-            prices["whitening"] = given.price(given.floor + rounds[str(floor)], *bits)
-            scores["whitening"] = given.score(prices["whitening"])
+        bits = (0.0, n_clients * whitening.bits) if final else once(given, model.shape[-1], levels, clients)
+        prices["whitening"] = given.price(given.floor + rounds[str(floor)], *bits)
+        scores["whitening"] = given.score(prices["whitening"])
         best = min(scores, key=scores.__getitem__)
         if best == "whitening" and not final:
             return Choice(QuantizedMoments(levels, clients, self.accuracy), "")
@@ -278,19 +278,6 @@ def is_uneven(diagonal: Array) -> bool:
     return float(diagonal.max()) > UNEVEN * float(np.median(diagonal))
 
 
-def powers_above(diagonals: Array) -> Array:
-    """The smallest powers of two that are at least so much, 0 where nothing is."""
-    exponents = np.ceil(np.log2(np.where(diagonals > 0, diagonals, 1.0)))
-    powers: Array = np.where(diagonals > 0, 2.0 ** np.clip(exponents, -LARGEST, LARGEST), 0.0)
-    return powers
-
-
-def nearest_powers(values: Array) -> Array:
-    """The powers of two that are nearest to positive numbers, in their logarithms."""
-    powers: Array = 2.0 ** np.round(np.log2(values))
-    return powers
-
-
 def weights(sizes: Array) -> Array:
     """The root of the product of two sizes for each entry of a triangle; 1 where there is none."""
     rows, columns = np.tril_indices(sizes.shape[-1])
@@ -299,31 +286,26 @@ def weights(sizes: Array) -> Array:
     return product
 
 
-def variances(decoded: Array, levels: int) -> Array:
-    """Estimate the variance of what stochastic rounding to multiples of at most 1/s did to each number.
+def noise_floor(spread: Array, largest: float, floor: float) -> float:
+    """Return so many times the noise of a matrix whose entries have these variances, more than rounding of the largest.
 
-    Between two multiples it is 1/6 of the squared step on average. A number far below the step is sent as 0 or, rarely,
-    as one step, and then its variance is the squared step times that chance: so 0 counts nothing and one step counts
-    half. The standard deviation of a sum is right within a factor 1.5 whichever way numbers are spread.
+    The norm of a symmetric matrix of independent entries is about 2√(the largest sum of variances in a row).
     """
-    steps = np.abs(decoded) * levels
-    part: Array = np.where(steps < 0.25, 0.0, np.where(steps < 1.5, 0.5, 1.0 / 6.0)) / levels**2
-    return part
+    noise = 2.0 * math.sqrt(float(spread.sum(axis=1).max()))
+    return max(floor * noise, len(spread) * 2.0**-21 * largest, 1e-300)
 
 
 def above_noise(moments: Half, scale: Array | None, floor: float = FLOORS[0]) -> tuple[Array, float]:
     """Return the matrix of moments with eigenvalues raised to so many times the noise, and the least of them.
 
-    The norm of a symmetric matrix of independent entries is about 2√(the largest sum of variances in a row). With
-    ``scale`` all this is done relative to the roots of a diagonal.
+    With ``scale`` all this is done relative to the roots of a diagonal.
     """
     matrix, spread = full(moments.triangle), full(moments.variance)
     if scale is not None:
         roots = np.sqrt(scale)
         matrix, spread = matrix / np.outer(roots, roots), spread / np.outer(scale, scale)
-    noise = 2.0 * math.sqrt(float(spread.sum(axis=1).max()))
     values, vectors = np.linalg.eigh(matrix)
-    least = max(floor * noise, len(values) * 2.0**-21 * max(float(values[-1]), float(np.diag(matrix).max())), 1e-300)
+    least = noise_floor(spread, max(float(values[-1]), float(np.diag(matrix).max())), floor)
     raised = (vectors * np.maximum(values, least)) @ vectors.T
     return (raised + raised.T) / 2.0, least
 
@@ -354,9 +336,3 @@ def predicted(first: Half, second: Half, slope: Array, scale: Array | None, accu
             root = np.sqrt(scale)[:, None] * root
         rounds[str(floor)] = inside(np.linalg.inv(root).T)
     return rounds
-
-
-def filled(curvature: Array) -> Array:
-    """Return curvatures with the mean of the others where there is none: such a coordinate may have any."""
-    there = curvature > 0
-    return np.where(there, curvature, curvature[there].mean() if there.any() else 1.0)

@@ -25,8 +25,8 @@ from fpdfp.engines.solve import solve
 from fpdfp.engines.traffic import Traffic
 from fpdfp.losses._linear import LinearModel
 from fpdfp.methods.base import Method
+from fpdfp.pooled.solver import Minimum
 from fpdfp.problem import Certificate, Problem
-from fpdfp.reference import Reference
 from fpdfp.runs import clients, toml, writing
 from fpdfp.runs.model import linear_model
 from fpdfp.runs.saved import Best, load
@@ -52,7 +52,7 @@ class Recorder(Observer):
     config
         The settings that led to this run, for ``config.toml``; by default a description of method and problem.
     reference
-        The minimum F*, if it is known: a number or a result of ``fpdfp.reference_solution``.
+        The minimum F*, if it is known: a number or a result of ``fpdfp.minimize``.
     model
         For linear models, a result of :func:`linear_model`; by default features have the names that the losses know, or
         numbers.
@@ -82,7 +82,7 @@ class Recorder(Observer):
         *,
         name: str | None = None,
         config: Mapping[str, Any] | None = None,
-        reference: float | Reference | None = None,
+        reference: float | Minimum | None = None,
         model: Mapping[str, Any] | None = None,
         truth: Any = None,
         voxel: Any = 1.0,
@@ -94,7 +94,7 @@ class Recorder(Observer):
         self.problem = problem
         self.name = self.folder.resolve().name if name is None else str(name)
         self.config = None if config is None else dict(config)
-        self.reference = reference.objective if isinstance(reference, Reference) else reference
+        self.reference = reference.objective if isinstance(reference, Minimum) else reference
         if self.reference is not None:
             self.reference = _checks.real("reference", self.reference)
         self.form = _checks.choice("history", history, ("csv", "parquet"))

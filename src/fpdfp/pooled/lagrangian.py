@@ -1,28 +1,21 @@
-"""An independent high-accuracy solver with a certificate.
+"""An augmented Lagrangian method for g(Bx) of any form.
 
-With all data in one place, the augmented Lagrangian of
+The augmented Lagrangian of
 
     min f(x) + g(y)  subject to  Bx = y
 
 is minimised by a semismooth Newton method (`fpdfp/semismooth.py`), and then v ← w with a larger σ. Both loops converge
-superlinearly. The result is certified by a duality gap that does not depend on how x and v were found.
+superlinearly.
 """
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import math
-import time
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from fpdfp import _checks
-from fpdfp._blas import one_thread
 from fpdfp._typing import Array
-from fpdfp._warn import warn
-from fpdfp.errors import AccuracyWarning
 from fpdfp.problem import Certificate, Problem
 from fpdfp.semismooth import Smooth, Subproblem, as_matrix
 
@@ -30,96 +23,24 @@ MAX_OUTER = 60
 #: Up to this size of x, and of B as a dense matrix, Newton systems are factorised; above, conjugate gradients.
 DENSE_COLUMNS = 1500
 DENSE_ENTRIES = 1 << 23
-#: Up to this size of x matrix products are computed by one thread.
-SMALL = 512
 GROWTH = 3.0
 #: Outer steps without halving the error after which rounding is taken to be the limit.
 PATIENCE = 12
 
 
-@dataclasses.dataclass(frozen=True)
-class Reference:
-    """A solution of high accuracy and its certificate.
-
-    Attributes
-    ----------
-    x, v
-        The solution and its dual.
-    objective
-        F(x); with constraints, g is taken at the point of its domain nearest to Bx, so that an x which is outside
-        by ``certificate.violation`` may have an objective slightly below the minimum.
-    certificate
-        The duality gap, if one is known, and the residual of Lemma 1.
-    converged
-        Whether the duality gap is at most the tolerance.
-    stationary
-        Whether no duality gap is known for the problem, and the residual is at most the tolerance.
-    newton_steps
-        The number of Newton steps.
-    seconds
-        Time taken.
-    """
+class Found(NamedTuple):
+    """Where the steps ended, the certificate there, the error to compare with the tolerance, and how many steps."""
 
     x: Array
     v: Array
-    objective: float
     certificate: Certificate
-    converged: bool
-    stationary: bool
-    newton_steps: int
-    seconds: float
-
-    def __str__(self) -> str:
-        gap = self.certificate.relative_gap
-        bound = f"relative gap {gap:.2g}" if gap is not None else f"residual {self.certificate.residual.norm:.2g}"
-        return f"objective {self.objective:.15g}, {bound}, {self.newton_steps} Newton steps in {self.seconds:.2f} s"
+    error: float
+    steps: int
 
 
-def reference_solution(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Reference:
-    """Solve a problem to high accuracy, with all data in one place.
+class AugmentedLagrangian:
+    """Solves one problem."""
 
-    Parameters
-    ----------
-    problem
-        The problem; its penalty must have the derivative of its prox, as all of :mod:`fpdfp.penalties` do.
-    tol
-        The relative duality gap to reach. If no gap is known (see :meth:`Problem.certificate`), the residual
-        ‖∇f(x) + Bᵀv‖ relative to ‖∇f(0)‖, and ‖Bx − y‖ relative to ‖Bx‖, with y in the domain of g: a small residual
-        does not bound the distance to the minimum.
-    x0
-        Where to start; zero by default.
-
-    Returns
-    -------
-    Reference
-        With a warning if the tolerance was not reached.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import fpdfp
-    >>> losses = fpdfp.losses.LeastSquares(np.eye(3), [3.0, 2.8, 0.0])
-    >>> best = fpdfp.reference_solution(fpdfp.Problem(losses, fpdfp.penalties.L1(0.1), fpdfp.linops.Difference(3)))
-    >>> best.x.round(6)
-    array([2.75, 2.75, 0.3 ])
-    >>> best.converged, best.certificate.relative_gap < 1e-10
-    (True, True)
-    """
-    if not isinstance(problem, Problem):
-        raise TypeError(f"problem must be an fpdfp.Problem, got {type(problem).__name__}")
-    if problem.model.device != "cpu":
-        raise ValueError(
-            "problem must be on the CPU, but its losses are on the GPU, which this solver does not support"
-        )
-    tol = _checks.real("tol", tol, positive=True)
-    shape, dtype = problem.model.shape, problem.model.dtype
-    x = np.zeros(shape, dtype) if x0 is None else _checks.float_array("x0", x0, shape=shape, dtype=dtype)
-    # Idle threads of BLAS spin and slow down the kernels' threads; they pay off only for large matrices.
-    with one_thread() if x.size <= SMALL else contextlib.nullcontext():
-        return _AugmentedLagrangian(problem, tol).solve(x)
-
-
-class _AugmentedLagrangian:
     def __init__(self, problem: Problem, tol: float) -> None:
         self.problem = problem
         self.tol = tol
@@ -134,8 +55,8 @@ class _AugmentedLagrangian:
         if linop.size_in <= DENSE_COLUMNS and linop.size_in * linop.size_out <= DENSE_ENTRIES:
             self.matrix = as_matrix(linop, problem.model.dtype)
 
-    def solve(self, x: Array) -> Reference:
-        started = time.perf_counter()
+    def solve(self, x: Array) -> Found:
+        """Return the best point found."""
         problem = self.problem
         v = np.zeros(problem.model.dual_shape, dtype=x.dtype)
         scale = float(np.linalg.norm(problem.gradient(np.zeros_like(x)))) or 1.0
@@ -153,17 +74,7 @@ class _AugmentedLagrangian:
                 break
             sigma *= GROWTH
         x, v = best
-        certificate = problem.certificate(x, v, dual_steps=0)
-        reached = best_error <= self.tol
-        if not reached:
-            what = "residual" if certificate.gap is None else "duality gap"
-            warn(
-                f"reference_solution reached a relative {what} of {best_error:.2g} instead of tol={self.tol:g}",
-                AccuracyWarning,
-            )
-        converged, stationary = reached and certificate.gap is not None, reached and certificate.gap is None
-        seconds = time.perf_counter() - started
-        return Reference(x, v, certificate.objective, certificate, converged, stationary, self.newton_steps, seconds)
+        return Found(x, v, problem.certificate(x, v, dual_steps=0), best_error, self.newton_steps)
 
     def start(self, x: Array, scale: float) -> tuple[Array, float]:
         """Return a first point and a σ that suits the sizes of v and Bx.

@@ -1,4 +1,4 @@
-"""The reference solver against other solvers and closed forms."""
+"""`minimize` against other solvers and closed forms."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp import reference
 from fpdfp.errors import AccuracyWarning
+from fpdfp.pooled import lagrangian
 from tests import helpers
 
 
@@ -38,7 +38,7 @@ def test_graph_guided_logistic_regression_agrees_with_clarabel() -> None:
     X, y, owner = helpers.classification()
     B = helpers.graph(12)
     problem = helpers.graph_guided()
-    best = fpdfp.reference_solution(problem, tol=1e-10)
+    best = fpdfp.minimize(problem, tol=1e-10)
     other = cvxpy_objective(problem, X, y, owner, 0.05, lambda cp, x: (0.02 * cp.norm1(B @ x), []))
     assert best.objective == pytest.approx(other, rel=1e-8, abs=1e-8)
     assert best.certificate.relative_gap is not None
@@ -69,7 +69,7 @@ def test_every_penalty_agrees_with_clarabel(name: str, kind: Any) -> None:
     penalty, linop, regulariser = REGULARISERS[name]
     X, y, owner = helpers.classification()
     problem = fpdfp.Problem(kind(X, y, clients=owner, l2=0.01), penalty, linop)
-    best = fpdfp.reference_solution(problem, tol=1e-10)
+    best = fpdfp.minimize(problem, tol=1e-10)
     assert best.converged
     other = cvxpy_objective(problem, X, y, owner, 0.01, regulariser)
     assert best.objective == pytest.approx(other, rel=1e-8, abs=1e-8)
@@ -83,7 +83,7 @@ def test_isotropic_total_variation_agrees_with_clarabel() -> None:
     losses = fpdfp.losses.OperatorLeastSquares([fpdfp.linops.Identity((6, 8))], [noisy], scale="sum")
     linop = fpdfp.linops.Gradient((6, 8))
     problem = fpdfp.Problem(losses, fpdfp.penalties.GroupL12(0.3, axis=0), linop)
-    best = fpdfp.reference_solution(problem, tol=1e-9)
+    best = fpdfp.minimize(problem, tol=1e-9)
 
     matrix = np.stack([linop.apply(e).ravel() for e in np.eye(48).reshape(48, 6, 8)], axis=1)
     x = cp.Variable(48)
@@ -97,14 +97,14 @@ def test_isotropic_total_variation_agrees_with_clarabel() -> None:
 def test_identity_lasso_in_closed_form() -> None:
     b = np.array([3.0, -0.05, 0.4, -2.0])
     losses = fpdfp.losses.OperatorLeastSquares([np.eye(4)], [b], scale="sum")
-    best = fpdfp.reference_solution(fpdfp.Problem(losses, fpdfp.penalties.L1(0.5)))
+    best = fpdfp.minimize(fpdfp.Problem(losses, fpdfp.penalties.L1(0.5)))
     np.testing.assert_allclose(best.x, [2.5, 0.0, 0.0, -1.5], atol=1e-9)
 
 
 def test_without_strong_convexity_there_is_a_gap_too() -> None:
     X, y, owner = helpers.classification(rows=4, clients=2, d=20)
     problem = fpdfp.Problem(fpdfp.losses.LeastSquares(X, y, clients=owner), fpdfp.penalties.L1(0.1))
-    best = fpdfp.reference_solution(problem, tol=1e-10)
+    best = fpdfp.minimize(problem, tol=1e-10)
     assert best.converged
     assert best.certificate.relative_gap is not None
     assert best.certificate.relative_gap <= 1e-10
@@ -115,9 +115,9 @@ def test_without_strong_convexity_there_is_a_gap_too() -> None:
 
 @pytest.mark.parametrize("name", ["graph-guided", "fused", "group lasso", "softmax", "TV and non-negative"])
 def test_conjugate_gradients_reach_what_factorisation_reaches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    dense = fpdfp.reference_solution(helpers.zoo()[name], tol=1e-10)
-    monkeypatch.setattr(reference, "DENSE_COLUMNS", 0)
-    iterative = fpdfp.reference_solution(helpers.zoo()[name], tol=1e-10)
+    dense = fpdfp.minimize(helpers.zoo()[name], tol=1e-10)
+    monkeypatch.setattr(lagrangian, "DENSE_COLUMNS", 0)
+    iterative = fpdfp.minimize(helpers.zoo()[name], tol=1e-10)
     assert iterative.objective == pytest.approx(dense.objective, rel=1e-9)
 
 
@@ -126,7 +126,7 @@ def test_features_far_from_zero_without_a_ridge(mean: float) -> None:
     rng = np.random.default_rng(3)
     X, y = rng.standard_normal((120, 20)) + mean, np.where(rng.random(120) < 0.5, 1.0, -1.0)
     problem = fpdfp.Problem(fpdfp.losses.Logistic(X, y), fpdfp.penalties.L1(1e-3))
-    best = fpdfp.reference_solution(problem, tol=1e-9)
+    best = fpdfp.minimize(problem, tol=1e-9)
     assert best.converged
     other = cvxpy_objective(problem, X, y, np.zeros(120, dtype=int), 0.0, lambda cp, x: (1e-3 * cp.norm1(x), []))
     assert best.objective <= other * (1 + 1e-7)
@@ -138,14 +138,14 @@ def test_losses_without_a_bound_are_stationary_and_not_converged() -> None:
         gradient=lambda i, x: np.tanh(x),
         n_clients=1, shape=(3,), lipschitz=1.0,
     )  # fmt: skip
-    best = fpdfp.reference_solution(fpdfp.Problem(losses, fpdfp.penalties.Zero()), x0=np.ones(3))
+    best = fpdfp.minimize(fpdfp.Problem(losses, fpdfp.penalties.Zero()), x0=np.ones(3))
     assert (best.converged, best.stationary) == (False, True)
     assert best.certificate.gap is None
 
 
 def test_an_unreachable_tolerance_is_told() -> None:
     with pytest.warns(AccuracyWarning, match="instead of tol=1e-30"):
-        best = fpdfp.reference_solution(helpers.graph_guided(), tol=1e-30)
+        best = fpdfp.minimize(helpers.graph_guided(), tol=1e-30)
     assert not best.converged
     assert best.certificate.relative_gap is not None
     assert best.certificate.relative_gap < 1e-12
@@ -153,27 +153,25 @@ def test_an_unreachable_tolerance_is_told() -> None:
 
 def test_degenerate_data() -> None:
     X, y, owner = helpers.classification()
-    best = fpdfp.reference_solution(fpdfp.Problem(fpdfp.losses.LeastSquares(0 * X, y), fpdfp.penalties.L1(0.1)))
+    best = fpdfp.minimize(fpdfp.Problem(fpdfp.losses.LeastSquares(0 * X, y), fpdfp.penalties.L1(0.1)))
     np.testing.assert_array_equal(best.x, np.zeros(12))
     single = fpdfp.losses.Logistic(X.astype(np.float32), y, clients=owner, l2=0.05)
     with pytest.warns(AccuracyWarning):
-        rough = fpdfp.reference_solution(fpdfp.Problem(single, fpdfp.penalties.L1(0.02)))
+        rough = fpdfp.minimize(fpdfp.Problem(single, fpdfp.penalties.L1(0.02)))
     assert rough.newton_steps < 500
-    exact = fpdfp.reference_solution(
-        fpdfp.Problem(fpdfp.losses.Logistic(X, y, clients=owner, l2=0.05), fpdfp.penalties.L1(0.02))
-    )
+    exact = fpdfp.minimize(fpdfp.Problem(fpdfp.losses.Logistic(X, y, clients=owner, l2=0.05), fpdfp.penalties.L1(0.02)))
     assert rough.objective == pytest.approx(exact.objective, rel=1e-5)
 
 
 def test_a_warm_start_is_used() -> None:
     problem = helpers.graph_guided()
-    cold = fpdfp.reference_solution(problem)
-    warm = fpdfp.reference_solution(problem, x0=cold.x)
+    cold = fpdfp.minimize(problem)
+    warm = fpdfp.minimize(problem, x0=cold.x)
     assert warm.objective == pytest.approx(cold.objective, rel=1e-10)
     assert warm.newton_steps <= cold.newton_steps
 
 
 def test_the_text_says_what_was_reached() -> None:
-    text = str(fpdfp.reference_solution(helpers.graph_guided()))
+    text = str(fpdfp.minimize(helpers.graph_guided()))
     assert "objective" in text
     assert "relative gap" in text

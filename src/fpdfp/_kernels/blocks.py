@@ -1,0 +1,58 @@
+"""Coordinate descent on a quadratic with a Gram matrix, block by block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fpdfp._kernels.jit import reduction, serial
+
+
+@reduction
+def add_multiple(a: Any, factor: Any, b: Any) -> None:
+    """Add a multiple of one vector to another."""
+    for j in range(a.size):
+        a[j] += factor * b[j]
+
+
+@serial
+def descend(
+    gram: Any, slope: Any, u: Any, starts: Any, weights: Any, bounds: Any, sweeps: Any, step: Any
+) -> None:  # fmt: skip
+    """Minimise ½uᵀHu + bᵀu + Σ_G w_G ‖u_G‖ over one block after the other, so many times.
+
+    ``slope`` is Hu + b, kept up to date; ``bounds`` are the largest eigenvalues of the blocks of H, and ``step`` is
+    room for the largest block. Between two sweeps over all blocks there are four over those that are not 0.
+    """
+    for sweep in range(sweeps):
+        moved = False
+        for g in range(starts.size - 1):
+            first, last = starts[g], starts[g + 1]
+            bound = bounds[g]
+            if sweep % 5:
+                zero = True
+                for k in range(first, last):
+                    zero = zero and u[k] == 0.0
+                if zero:
+                    continue
+            norm = 0.0
+            for k in range(first, last):
+                step[k - first] = bound * u[k] - slope[k]
+                norm += step[k - first] ** 2
+            norm = np.sqrt(norm)
+            if bound > 0.0:
+                factor = (1.0 - weights[g] / norm) / bound if norm > weights[g] else 0.0
+            elif weights[g] > 0.0:
+                factor = 0.0  # f does not depend on this block
+            else:
+                continue
+            for k in range(first, last):
+                change = factor * step[k - first] - u[k]
+                if change != 0.0:
+                    # to the very number: a coordinate that becomes 0 must be 0
+                    u[k] = factor * step[k - first]
+                    add_multiple(slope, change, gram[k])
+                    moved = True
+        if not moved and sweep % 5 == 0:
+            break

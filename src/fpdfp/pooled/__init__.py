@@ -1,0 +1,1 @@
+"""Solvers for all data in one place, with a certificate: :func:`fpdfp.minimize`."""

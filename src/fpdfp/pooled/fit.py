@@ -1,0 +1,208 @@
+"""f with the rows of all clients in one place, quadratic models of it, and steps towards where these are least.
+
+    f(x) = Σ_j c_j φ(a_jᵀx, y_j) + ½ Σ_k R_k x_k²
+
+The linear forms a_jᵀx of a point are kept, so that values need no product with the data, and a line search only one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fpdfp._typing import Array
+from fpdfp.bounds import Bound, Search
+from fpdfp.losses._duals import EPS, RowDuals
+from fpdfp.losses._single import SingleForm
+from fpdfp.pooled.data import TINY, Columns
+from fpdfp.problem import Problem
+
+#: How much the second derivatives may have changed since the Hessian was computed, in the mean.
+STALE = 0.1
+#: By how much a step must shrink what the next one can do; else the Hessian is computed again, or from more rows.
+SLOW = 0.1
+#: The Hessian is that of SHARE·n/p of the n rows, p the coordinates worked on, which takes about as long as two
+#: products with the data, and of at least OVER·p rows.
+SHARE, OVER = 60, 30
+#: From so many coordinates on, the Hessian of dense rows is at first computed in float32.
+SINGLE = 64
+#: What rounding does to a sum, relative to its terms.
+ROUNDING = 1e-14
+#: Shortenings of a step.
+HALVINGS = 30
+#: From LARGE times as many rows on, so many rows, or so many for each coordinate at least, give a start: they determine
+#: the solution up to about this part of the objective.
+LARGE, START_ROWS, START_OVER, START_TOL = 4, 10_000, 50, 1e-3
+
+
+class Point(NamedTuple):
+    """x, its linear forms and F(x).
+
+    ``exact`` is whether the forms are one product of the data with x, and not what several steps have added up, and x
+    is in the precision of the data.
+    """
+
+    x: Array
+    forms: Array
+    value: float
+    exact: bool = False
+
+
+class Found(NamedTuple):
+    """Where the steps ended, and what is known there.
+
+    F, the bound of F − F* and what it is compared with, ∇f, one over a bound of its Lipschitz constant, and the number
+    of steps.
+    """
+
+    x: Array
+    objective: float
+    bound: Bound
+    scale: float
+    gradient: Array
+    step: float
+    steps: int
+
+
+class Fit:
+    """f, and F = f + g∘B; with a stride, for every so many-th row."""
+
+    def __init__(self, problem: Problem, stride: int = 1) -> None:
+        assert isinstance(problem.losses, SingleForm)
+        self.problem, self.losses = problem, problem.losses
+        X, y, _, _ = self.losses._rows
+        self.rough = stride > 1
+        self.data = Columns(X[::stride])
+        self.y = y[::stride].astype(np.float64, copy=False)
+        weights = self.losses._row_weights(problem.weights)
+        self.c = weights[::stride] * (weights.sum() / weights[::stride].sum()) if self.rough else weights
+        self.ridge = float(problem.weights.sum()) * self.losses._ridge
+        #: Σ_j c_j a_jk² of each coordinate.
+        self.squares = self.losses._column_squares(problem.weights)
+        self._slopes: tuple[Array, Array] | None = None
+
+    def at(self, x: Array) -> Point:
+        """Return a point, in the precision of the data, with its linear forms."""
+        x = x.astype(self.losses.dtype).astype(np.float64)
+        forms = self.data.times(x) if x.any() else np.zeros(len(self.y))
+        return Point(x, forms, self.evaluate(x, forms), exact=True)
+
+    def evaluate(self, x: Array, forms: Array) -> float:
+        """Return F."""
+        model = self.problem.model
+        smooth = float(self.c @ self.losses._phi(forms, self.y)) + 0.5 * float((self.ridge * x) @ x)
+        return smooth + model.penalty.value(model.linop.apply(x))
+
+    def slopes(self, forms: Array) -> Array:
+        """Return the derivative of f in the linear form of each row."""
+        # A working set asks at the point where it ends, and whoever goes on from there.
+        if self._slopes is None or self._slopes[0] is not forms:
+            self._slopes = forms, self.c * self.losses._slopes(forms, self.y)
+        return self._slopes[1]
+
+    def scale(self, value: float) -> float:
+        """Return what gaps are compared with, as certificates do."""
+        return max(abs(value), 0.0 if self.rough else self._least, TINY)
+
+    @functools.cached_property
+    def _least(self) -> float:
+        return EPS * abs(self.at(np.zeros(len(self.ridge))).value)
+
+    def bound(self, point: Point, slope: Array, v: Array, *, enough: float = 0.0, thorough: bool = False) -> Bound:
+        """Return a bound of F(x) − F* from a dual point, for the gradient of f without its ridge.
+
+        One that is ``enough`` is not improved; with ``thorough`` the Hessian is looked at otherwise.
+        """
+        problem = self.problem
+        duals = RowDuals(self.losses, point.x, problem.weights, point.forms, slope)
+        image = problem.linop.apply(point.x)
+        search = Search(problem.model, problem._feasibility, duals, point.x, image, image)
+        first = Bound(np.inf, v) if search.free.any() else search.bound(v)
+        if first.gap <= enough:
+            return first
+        found = search.best([v], 0, thorough=False)
+        return search.best([v], 0, thorough=True) if thorough and found.gap > enough else found
+
+    def conclude(self, point: Point, slope: Array, bound: Bound, steps: int) -> Found:
+        """Return what was found at a point."""
+        lipschitz = self.losses.curvature * float(self.squares.sum()) + float(self.ridge.max())
+        step = 1.0 / lipschitz if lipschitz > 0 else 1.0
+        gradient = slope + self.ridge * point.x
+        return Found(point.x, point.value, bound, self.scale(point.value), gradient, step, steps)
+
+    def search_line(
+        self, point: Point, data: Columns, coordinates: Any, target: Array, promised: float
+    ) -> tuple[float, Point]:
+        """Go as far towards a target for some coordinates as F decreases enough; return how far, and the point."""
+        x, forms, value, _ = point
+        whole = self.losses.dtype == np.float64 and not x.any()
+        change = target - x[coordinates]
+        image = data.times(change)
+        share = 1.0
+        for _ in range(HALVINGS):
+            trial, moved = x.copy(), forms + share * image
+            # The very target, not a sum that rounds: coordinates that become 0 must be 0.
+            trial[coordinates] = target if share == 1.0 else x[coordinates] + share * change
+            after = self.evaluate(trial, moved)
+            if after <= value + 1e-4 * share * min(promised, 0.0) + ROUNDING * abs(value):
+                return share, Point(trial, moved, after, exact=whole and share == 1.0)
+            share *= 0.5
+        return 0.0, point
+
+
+class Curvature:
+    """The Hessian of f on some coordinates: that of the present point, or of one near it, or of a part of the rows.
+
+    It decides how fast steps converge, not where to.
+    """
+
+    def __init__(self, fit: Fit, data: Columns, coordinates: Any) -> None:
+        rows, count = data.X.shape
+        self._fit, self._data = fit, data
+        self._ridge, squares = fit.ridge[coordinates], fit.squares[coordinates]
+        self._units = np.sqrt(np.where(squares > 0, squares, 1.0))
+        # Sparse rows are cheap, and a part of them may miss a rare feature.
+        self._stride = 1 if data.sparse else max(1, rows // max(SHARE * rows // count, OVER * count))
+        self._single = not data.sparse and count >= SINGLE and rows >= 4 * count
+        self._curvatures: Array | None = None
+        self._promised, self._slow = np.inf, False
+        self.hessian: Array = np.zeros((0, 0))
+
+    def move(self, forms: Array) -> bool:
+        """Go to a point, given by its linear forms; return whether the Hessian is another one now."""
+        curvatures = self._fit.c * self._fit.losses._second_derivative(forms)
+        before = self._curvatures
+        if before is not None:
+            changed = float(np.abs(curvatures - before).sum()) > STALE * float(before.sum())
+            if not changed and not self._slow:
+                return False
+            if not changed:
+                if self._stride == 1 and not self._single and np.array_equal(curvatures, before):
+                    return False
+                self._stride, self._single = max(1, self._stride // 4), False
+        self.hessian = self._data.gram(curvatures, self._stride, self._units if self._single else None)
+        self.hessian[np.diag_indices_from(self.hessian)] += self._ridge
+        self._curvatures, self._promised, self._slow = curvatures, np.inf, False
+        return True
+
+    def judge(self, promised: float, share: float) -> None:
+        """Take note of what a step promised, and of how much of it was taken."""
+        self._slow = -promised > SLOW * self._promised or share < 1.0
+        self._promised = -promised
+
+
+def find_start(problem: Problem, most: int, solve: Callable[[Fit, Array], Found | None]) -> Array:
+    """Return the solution of a part of the rows where there are many, else zero.
+
+    ``most`` is how many coordinates are thought to matter at most.
+    """
+    losses = problem.losses
+    zero = np.zeros(problem.model.shape)
+    stride = int(losses.sizes.sum()) // max(START_ROWS, START_OVER * min(zero.size, most))
+    if stride < LARGE or losses.form == "quadratic":
+        return zero
+    found = solve(Fit(problem, stride), zero)
+    return zero if found is None else found.x

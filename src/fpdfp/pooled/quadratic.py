@@ -1,0 +1,165 @@
+"""Quadratic models of f on some coordinates, minimised with a penalty that is a weighted sum of norms of blocks."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from fpdfp._typing import Array, IntArray
+
+#: Rounds of coordinate descent and Newton steps, how many of both in each, and by how much they must shrink the error.
+ROUNDS, SWEEPS, NEWTON, SHRINK, ENOUGH = 40, 10, 10, 1e-20, 1e-12
+#: Shortenings of a Newton step.
+HALVINGS = 20
+
+#: A Newton step leads to the least value, to where coordinates have become 0 on the way, or only to the first of these.
+Outcome = Literal["there", "nearer", "short"]
+
+
+class Blocks(NamedTuple):
+    """Coordinates sorted by block, where each block starts, and the weight of its norm."""
+
+    coordinates: IntArray
+    starts: IntArray
+    weights: Array
+
+    @property
+    def sizes(self) -> IntArray:
+        """The number of coordinates of each block."""
+        return np.diff(self.starts)
+
+    def select(self, chosen: IntArray) -> Blocks:
+        """Return some of the blocks, in order; ``coordinates`` are those of the same space."""
+        sizes = self.sizes[chosen]
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        within = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
+        return Blocks(self.coordinates[np.repeat(self.starts[chosen], sizes) + within], starts, self.weights[chosen])
+
+    def norms(self, u: Array) -> Array:
+        """Return the norm of each block of a vector whose entries are sorted as the coordinates are."""
+        if len(self.starts) == len(u) + 1:
+            return np.abs(u)
+        norms: Array = np.sqrt(np.add.reduceat(u * u, self.starts[:-1])) if len(u) else np.zeros(0)
+        return norms
+
+    def spread(self, factors: Array) -> Array:
+        """Give each entry the factor of its block."""
+        return factors if len(self.starts) == len(self.coordinates) + 1 else np.repeat(factors, self.sizes)
+
+    def value(self, u: Array) -> float:
+        """Return Σ_G w_G ‖u_G‖."""
+        return float(self.weights @ self.norms(u))
+
+    def residuals(self, u: Array, slope: Array) -> Array:
+        """Return the length of the shortest subgradient in each block, for the slope of the smooth part."""
+        norms = self.norms(u)
+        there = norms > 0
+        direction = self.spread(np.where(there, self.weights / np.where(there, norms, 1.0), 0.0)) * u
+        return self.norms(slope + direction) - np.where(there, 0.0, np.minimum(self.weights, self.norms(slope)))
+
+
+class Quadratic:
+    """m(u) = gᵀ(u − x) + ½ (u − x)ᵀH(u − x) + Σ_G w_G ‖u_G‖ on blocks of coordinates."""
+
+    def __init__(self, hessian: Array, blocks: Blocks) -> None:
+        self.hessian, self.blocks = hessian, blocks
+        diagonal = np.diag(hessian)
+        #: The largest eigenvalue of each block, up to rounding.
+        self.bounds: Array = np.maximum(diagonal, 0.0)
+        self._wide = np.flatnonzero(blocks.sizes > 1)
+        if len(self._wide):
+            self.bounds = np.maximum(np.maximum.reduceat(diagonal, blocks.starts[:-1]), 0.0)
+            for g in self._wide:
+                own = slice(blocks.starts[g], blocks.starts[g + 1])
+                self.bounds[g] = max(float(np.linalg.eigvalsh(hessian[own, own])[-1]), 0.0) * (1.0 + 1e-12)
+
+    def error(self, u: Array, slope: Array) -> float:
+        """Return Σ_G r_G²/2L_G: about by how much the model can still be decreased."""
+        bounded = self.bounds > 0
+        residuals = np.where(bounded, self.blocks.residuals(u, slope), 0.0)
+        return float((residuals**2 / np.where(bounded, 2.0 * self.bounds, 1.0)).sum())
+
+    def minimise(self, x: Array, gradient: Array) -> Array:
+        """Return the u of least m."""
+        from fpdfp._kernels.blocks import descend
+
+        u, slope = x.copy(), gradient.copy()
+        room = np.empty(int(self.blocks.sizes.max(initial=1)))
+        start, last = self.error(u, slope), np.inf
+        sweeps = SWEEPS
+        for _ in range(ROUNDS):
+            descend(self.hessian, slope, u, self.blocks.starts, self.blocks.weights, self.bounds, sweeps, room)
+            for _ in range(NEWTON if sweeps > 1 else len(u)):
+                u, slope, outcome = self.take_newton_step(u, slope)
+                if outcome == "there":
+                    break
+                if outcome == "short" and not len(self._wide):
+                    sweeps = 1  # where H is nearly singular, more would undo the Newton steps
+            error = self.error(u, slope)
+            if error <= SHRINK * start or (error <= ENOUGH * start and error > 0.5 * last):
+                break
+            last = error
+        return u
+
+    def take_newton_step(self, u: Array, slope: Array) -> tuple[Array, Array, Outcome]:
+        """Move the coordinates that are not 0 towards where the model is least; return both and the outcome.
+
+        A coordinate that would change its sign becomes 0. Where the model would not decrease so, they are moved until
+        the first one becomes 0, on which way it does.
+        """
+        blocks = self.blocks
+        norms = blocks.norms(u)
+        free = np.flatnonzero(blocks.spread((norms > 0) | (blocks.weights == 0)))
+        if not len(free):
+            return u, slope, "there"
+        safe = np.where(norms > 0, norms, 1.0)
+        downhill = -(slope + blocks.spread(np.where(norms > 0, blocks.weights / safe, 0.0)) * u)[free]
+        step = np.zeros_like(u)
+        step[free] = solve_scaled(self._bend(free, u, norms), downhill)
+        single = blocks.spread((blocks.sizes == 1) & (blocks.weights > 0))
+        crossing = single & (u * (u + step) < 0)
+        first = float((-u[crossing] / step[crossing]).min(initial=1.0))
+        columns, value = self.hessian[:, free], blocks.value(u)
+        for share in (1.0, first, *(first * 0.5 ** np.arange(1, HALVINGS))):
+            trial = u + share * step
+            trial[crossing & (u * trial <= 1e-14 * u * u)] = 0.0
+            change = trial - u
+            image = columns @ change[free]
+            if float(slope @ change) + 0.5 * float(change @ image) + blocks.value(trial) - value < 0:
+                outcome: Outcome = "short" if share < 1.0 else "nearer" if crossing.any() else "there"
+                return trial, slope + image, outcome
+        return u, slope, "there"
+
+    def _bend(self, free: IntArray, u: Array, norms: Array) -> Array:
+        """Return the Hessian of the model on the free coordinates, with that of the norms of larger blocks."""
+        blocks = self.blocks
+        system = self.hessian[np.ix_(free, free)]
+        place = np.full(len(u), -1)
+        place[free] = np.arange(len(free))
+        for g in self._wide:
+            if norms[g] > 0 and blocks.weights[g] > 0:
+                own = slice(blocks.starts[g], blocks.starts[g + 1])
+                along = u[own] / norms[g]
+                where = np.ix_(place[own], place[own])
+                system[where] += blocks.weights[g] / norms[g] * (np.eye(len(along)) - np.outer(along, along))
+        return system
+
+
+def solve_scaled(system: Array, right: Array) -> Array:
+    """Solve a positive semidefinite system, scaled to a diagonal of ones since coordinates may have any units."""
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+    roots = np.sqrt(np.maximum(np.diag(system), 1e-300))
+    scaled = system / np.outer(roots, roots)
+    diagonal = np.diag_indices_from(scaled)
+    ridge = 0.0
+    while True:
+        scaled[diagonal] = 1.0 + ridge
+        try:
+            solution: Array = cho_solve(cho_factor(scaled, check_finite=False), right / roots) / roots
+            if np.isfinite(solution).all():
+                return solution
+        except LinAlgError:
+            pass
+        ridge = max(10 * ridge, 1e-14)

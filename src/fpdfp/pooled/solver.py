@@ -1,0 +1,153 @@
+"""Minimise f(x) + g(Bx) with all data in one place, and certify the result.
+
+The way depends on the problem: proximal Newton steps on working sets (`working_set.py`) where B is the identity, g a
+weighted l1 or group norm and f a linear model; otherwise an augmented Lagrangian (`lagrangian.py`). The certificate
+does not depend on how x was found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from typing import Any
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._blas import one_thread
+from fpdfp._typing import Array
+from fpdfp._warn import warn
+from fpdfp.errors import AccuracyWarning
+from fpdfp.pooled import lagrangian
+from fpdfp.pooled.composite import is_composite, solve_composite
+from fpdfp.pooled.fit import Found
+from fpdfp.pooled.working_set import find_blocks, solve_blocks
+from fpdfp.problem import Certificate, Problem
+
+#: Up to this size of x matrix products are computed by one thread.
+SMALL = 512
+
+
+@dataclasses.dataclass(frozen=True)
+class Minimum:
+    """A solution and its certificate.
+
+    Attributes
+    ----------
+    x, v
+        The solution and its dual.
+    objective
+        F(x); with constraints, g is taken at the point of its domain nearest to Bx, so that an x which is outside
+        by ``certificate.violation`` may have an objective slightly below the minimum.
+    certificate
+        The duality gap, if one is known, and the residual of Lemma 1.
+    converged
+        Whether the duality gap is at most the tolerance.
+    stationary
+        Whether no duality gap is known for the problem, and the residual is at most the tolerance.
+    newton_steps
+        The number of Newton steps.
+    seconds
+        Time taken.
+    """
+
+    x: Array
+    v: Array
+    objective: float
+    certificate: Certificate
+    converged: bool
+    stationary: bool
+    newton_steps: int
+    seconds: float
+
+    def __str__(self) -> str:
+        gap = self.certificate.relative_gap
+        bound = f"relative gap {gap:.2g}" if gap is not None else f"residual {self.certificate.residual.norm:.2g}"
+        return f"objective {self.objective:.15g}, {bound}, {self.newton_steps} Newton steps in {self.seconds:.2f} s"
+
+
+def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
+    """Minimise f(x) + g(Bx) with all data in one place, and certify the result.
+
+    Parameters
+    ----------
+    problem
+        The problem; its penalty must have the derivative of its prox, as all of :mod:`fpdfp.penalties` do.
+    tol
+        The relative duality gap to reach. If no gap is known (see :meth:`Problem.certificate`), the residual
+        ‖∇f(x) + Bᵀv‖ relative to ‖∇f(0)‖, and ‖Bx − y‖ relative to ‖Bx‖, with y in the domain of g: a small residual
+        does not bound the distance to the minimum.
+    x0
+        Where to start, for instance the solution for another weight of the penalty. By default, zero, or a rough
+        solution of a part of the rows.
+
+    Returns
+    -------
+    Minimum
+        With a warning if the tolerance was not reached.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.LeastSquares(np.eye(3), [3.0, 2.8, 0.0])
+    >>> best = fpdfp.minimize(fpdfp.Problem(losses, fpdfp.penalties.L1(0.1), fpdfp.linops.Difference(3)))
+    >>> best.x.round(6)
+    array([2.75, 2.75, 0.3 ])
+    >>> best.converged, best.certificate.relative_gap < 1e-10
+    (True, True)
+    """
+    if not isinstance(problem, Problem):
+        raise TypeError(f"problem must be an fpdfp.Problem, got {type(problem).__name__}")
+    if problem.model.device != "cpu":
+        raise ValueError(
+            "problem must be on the CPU, but its losses are on the GPU, which this solver does not support"
+        )
+    tol = _checks.real("tol", tol, positive=True)
+    shape, dtype = problem.model.shape, problem.model.dtype
+    x = None if x0 is None else _checks.float_array("x0", x0, shape=shape, dtype=dtype)
+    started = time.perf_counter()
+    # Idle threads of BLAS spin and slow down the kernels' threads; they pay off only for large matrices.
+    with one_thread() if np.prod(shape) <= SMALL else contextlib.nullcontext():
+        found = _solve(problem, tol, x)
+    reached = found.error <= tol
+    gap_known = found.certificate.gap is not None
+    if not reached:
+        what = "duality gap" if gap_known else "residual"
+        warn(f"minimize reached a relative {what} of {found.error:.2g} instead of tol={tol:g}", AccuracyWarning)
+    return Minimum(
+        found.x,
+        found.v,
+        found.certificate.objective,
+        found.certificate,
+        converged=reached and gap_known,
+        stationary=reached and not gap_known,
+        newton_steps=found.steps,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _solve(problem: Problem, tol: float, x: Array | None) -> lagrangian.Found:
+    """Solve in the way that suits the problem."""
+    blocks = find_blocks(problem)
+    if blocks is not None:
+        fast = solve_blocks(problem, blocks, tol, x)
+    else:
+        fast = solve_composite(problem, tol, x) if is_composite(problem) else None
+    found = None if fast is None else _certify(problem, fast)
+    if found is not None and found.error <= tol:
+        return found
+    # Slower, and also for problems that the fast ways do not solve to the tolerance.
+    start = np.zeros(problem.model.shape, problem.model.dtype) if x is None else x
+    other = lagrangian.AugmentedLagrangian(problem, tol).solve(start)
+    return other if found is None or other.error < found.error else found
+
+
+def _certify(problem: Problem, found: Found) -> lagrangian.Found:
+    """Return what was found with its certificate."""
+    x, v = found.x.astype(problem.model.dtype), found.bound.v.astype(problem.model.dtype)
+    gap = found.bound.gap if np.isfinite(found.bound.gap) else None
+    residual = problem.residual(x, v, gradient=found.gradient, step=found.step)
+    certificate = Certificate(found.objective, gap, residual, 0.0, v, found.scale)
+    return lagrangian.Found(x, v, certificate, found.bound.gap / found.scale, found.steps)

@@ -1,0 +1,241 @@
+"""Proximal Newton steps on working sets, for linear models with B = I and a weighted sum of norms of blocks.
+
+    F(x) = Σ_j c_j φ(a_jᵀx, y_j) + ½ Σ_k R_k x_k² + Σ_G w_G ‖x_G‖
+
+with blocks of one coordinate for the l1 norm. Most blocks are 0 at the solution. Only some are worked on, those that
+are not 0 and those whose optimality condition is violated most, and on these f is replaced by a quadratic model. The
+model is minimised exactly (`quadratic.py`); the line search needs no more products with the data. Its Hessian may be
+that of an earlier point, or of a part of the rows: it decides how fast the steps converge, not where to.
+
+A block with ‖(Aᵀcθ)_G‖ + ‖A_G‖ √(2Lε) < w_G, where θ is a dual point with duality gap ε and φ'' ≤ L, is 0 at every
+solution, and is not looked at again until the end: O. Fercoq, A. Gramfort and J. Salmon, "Mind the duality gap: safer
+rules for the lasso", ICML 2015.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from fpdfp._typing import Array, IntArray
+from fpdfp.bounds import Bound
+from fpdfp.losses._single import SingleForm
+from fpdfp.penalties import L1, GroupL12, Zero
+from fpdfp.pooled.data import TINY, Columns
+from fpdfp.pooled.fit import START_TOL, Curvature, Fit, Found, Point, find_start
+from fpdfp.pooled.quadratic import Blocks, Quadratic
+from fpdfp.problem import Problem
+
+#: Up to so many coordinates all are worked on. Else at first so many blocks, and never more coordinates than the last.
+ALL, FEW, MOST = 160, 64, 3000
+#: Steps in all, with a part of the rows, on one working set, and rounds without progress.
+MAX_STEPS, MAX_ROUGH, MAX_INNER, PATIENCE = 400, 15, 12, 6
+#: Screening waits for a duality gap of this part of the objective, and is for so many coordinates or more.
+SCREEN, MANY = 0.3, 1000
+
+
+class Live(NamedTuple):
+    """Blocks that screening has left, their columns of the data, and where the blocks' coordinates are in these."""
+
+    blocks: Blocks
+    data: Columns
+    place: IntArray
+
+
+@dataclasses.dataclass
+class Set:
+    """A working set: which blocks of the live ones, these blocks, their columns, and the model of f on them."""
+
+    chosen: IntArray
+    blocks: Blocks
+    data: Columns
+    curvature: Curvature
+    quadratic: Quadratic | None = None
+
+
+def find_blocks(problem: Problem) -> Blocks | None:
+    """Return the blocks of the penalty, None for a problem of another form."""
+    penalty, losses = problem.penalty, problem.losses
+    if not (isinstance(losses, SingleForm) and problem.linop.is_identity):
+        return None
+    count = losses.n_features
+    if isinstance(penalty, L1 | Zero):
+        weight = penalty.weight if isinstance(penalty, L1) else 0.0
+        return Blocks(np.arange(count), np.arange(count + 1), np.broadcast_to(np.float64(weight), (count,)).copy())
+    if isinstance(penalty, GroupL12) and penalty.axis is None and penalty.groups.ndim == 1:
+        starts = np.append(penalty._starts, count)
+        return Blocks(penalty._order, starts, np.broadcast_to(np.float64(penalty.weight), (len(starts) - 1,)).copy())
+    return None
+
+
+def solve_blocks(problem: Problem, blocks: Blocks, tol: float, x: Array | None) -> Found | None:
+    """Return the best point found; None where too many coordinates are not 0 for this way."""
+    if x is None:
+        x = find_start(problem, ALL, lambda fit, start: WorkingSets(fit, blocks, START_TOL).solve(start))
+    return WorkingSets(Fit(problem), blocks, tol).solve(x)
+
+
+class WorkingSets:
+    """Solves one problem."""
+
+    def __init__(self, fit: Fit, blocks: Blocks, tol: float) -> None:
+        self.fit, self.blocks, self.tol = fit, blocks, tol
+        self.whole = Live(blocks, fit.data, blocks.coordinates)
+        self.live = self.whole
+        self.set: Set | None = None
+        self.steps = 0
+
+    def solve(self, x: Array) -> Found | None:
+        """Return the best point found; None where too many coordinates are not 0 for this way."""
+        fit = self.fit
+        point = fit.at(x)
+        goal, least, stalled, nearest = self.tol, np.inf, 0, point.x
+        best: Found | None = None
+        while True:
+            live = self.live
+            slope = live.data.back(fit.slopes(point.forms))
+            gradient = self.sort(point.x, slope)
+            error = self.estimate_gap(live.blocks, point, gradient)
+            stalled = 0 if error < 0.5 * least else stalled + 1
+            if error < least:
+                least, nearest = error, point.x
+            close = error <= goal * fit.scale(point.value)
+            over = self.steps >= MAX_STEPS or stalled > PATIENCE
+            if fit.rough and (close or over or self.steps >= MAX_ROUGH):
+                return fit.conclude(point, self.fill(slope), Bound(np.inf, -slope), self.steps)
+            if close or over:
+                if not (point.exact and live is self.whole):
+                    # What was left out, and what many steps have added up, is looked at before anything is claimed.
+                    self.live, self.set = self.whole, self.set if live is self.whole else None
+                    point = fit.at(nearest if over else point.x)
+                    least *= 2.0
+                    continue
+                bound = self.bound(point, slope, self.tol * fit.scale(point.value))
+                found = fit.conclude(point, slope, bound, self.steps)
+                if best is None or found.bound.gap < best.bound.gap:
+                    best = found
+                if found.bound.gap <= self.tol * found.scale or over:
+                    return best
+                goal *= 0.1
+            elif not fit.rough and error <= SCREEN * point.value and self.screen(point, slope):
+                continue
+            if not self.choose(point.x, gradient):
+                return None
+            point = self.descend(point, gradient, max(0.3 * goal * point.value, 0.1 * error))
+
+    def sort(self, x: Array, slope: Array) -> Array:
+        """Return the gradient of f on the live blocks, sorted by block."""
+        coordinates = self.live.blocks.coordinates
+        gradient: Array = slope[self.live.place] + self.fit.ridge[coordinates] * x[coordinates]
+        return gradient
+
+    def fill(self, slope: Array) -> Array:
+        """Return the gradient of f without its ridge, with 0 for what screening left out."""
+        if self.live is self.whole:
+            return slope
+        whole = np.zeros(len(self.fit.ridge))
+        whole[self.live.blocks.coordinates] = slope
+        return whole
+
+    def estimate_gap(self, blocks: Blocks, point: Point, gradient: Array) -> float:
+        """Return about what the duality gap will be, from the optimality conditions of some blocks."""
+        own, ridges = point.x[blocks.coordinates], self.fit.ridge[blocks.coordinates]
+        residuals, norms = blocks.residuals(own, gradient), blocks.norms(own)
+        seen = blocks.weights > 0
+        ridge = np.minimum.reduceat(ridges, blocks.starts[:-1])
+        squares = np.add.reduceat(self.fit.squares[blocks.coordinates], blocks.starts[:-1])
+        curved = np.maximum(ridge, np.where(seen, 0.0, ridge + self.fit.losses.curvature * squares))
+        quadratic = residuals**2 / np.where(curved > 0, 2.0 * curved, 1.0)
+        # Without curvature the dual point is scaled until it is feasible.
+        free = (curved == 0) & (norms == 0)
+        excess = float((residuals / (blocks.weights + residuals + TINY))[free & seen].max(initial=0.0))
+        along = np.where(seen, norms * residuals, 0.0)
+        return (
+            float(along.sum()) + float(np.where(seen & (norms > 0) | free, 0.0, quadratic).sum()) + excess * point.value
+        )
+
+    def bound(self, point: Point, slope: Array, enough: float = 0.0) -> Bound:
+        """Return the bound of F(x) − F*; without what screening left out, which has the same F*."""
+        whole = self.fill(slope)
+        nearest = self.fit.problem.penalty.conjugate_prox(-(whole + self.fit.ridge * point.x), 1.0)
+        return self.fit.bound(point, whole, nearest, enough=enough)
+
+    def screen(self, point: Point, slope: Array) -> bool:
+        """Leave out blocks that are 0 at every solution, once they are half of what is left; return whether it did."""
+        live = self.live
+        if len(live.blocks.coordinates) < MANY:
+            return False
+        bound = self.bound(point, slope)
+        if not np.isfinite(bound.gap) or bound.q is None:
+            return False
+        coordinates = live.blocks.coordinates
+        radius = np.sqrt(2.0 * self.fit.losses.curvature * bound.gap)
+        reach = radius * np.sqrt(np.add.reduceat(self.fit.squares[coordinates], live.blocks.starts[:-1]))
+        norms = live.blocks.norms(bound.q[coordinates])
+        kept = np.flatnonzero((norms + reach >= live.blocks.weights) | (live.blocks.norms(point.x[coordinates]) > 0))
+        if 2 * len(kept) > len(norms):
+            return False
+        blocks = live.blocks.select(kept)
+        columns = live.data.select(live.place[np.isin(coordinates, blocks.coordinates)])
+        self.live, self.set = Live(blocks, columns, np.arange(len(blocks.coordinates))), None
+        return True
+
+    def choose(self, x: Array, gradient: Array) -> bool:
+        """Choose what to work on; return False where that would be too much."""
+        live = self.live
+        blocks = live.blocks
+        own = x[blocks.coordinates]
+        needed = (blocks.norms(own) > 0) | (blocks.weights == 0)
+        residuals = blocks.residuals(own, gradient)
+        violated = np.flatnonzero(~needed & (residuals > 0))
+        if len(blocks.coordinates) <= ALL:
+            chosen = np.arange(len(needed))
+        else:
+            room = max(FEW, 2 * int(needed.sum()))
+            if len(violated) > room:
+                squares = np.add.reduceat(self.fit.squares[blocks.coordinates], blocks.starts[:-1])[violated]
+                gains = residuals[violated] ** 2 / np.maximum(squares, TINY)
+                violated = violated[np.argpartition(gains, -room)[-room:]]
+            wanted = needed.copy()
+            wanted[violated] = True
+            if self.set is not None and len(self.set.chosen) <= 2 * room:
+                wanted[self.set.chosen] = True
+            chosen = np.flatnonzero(wanted)
+        if self.set is not None and np.isin(chosen, self.set.chosen).all():
+            return True
+        own_blocks = blocks.select(chosen)
+        if len(own_blocks.coordinates) > MOST:
+            return False
+        columns = live.data.select(live.place[_positions(blocks, chosen)])
+        self.set = Set(chosen, own_blocks, columns, Curvature(self.fit, columns, own_blocks.coordinates))
+        return True
+
+    def descend(self, point: Point, gradient: Array, accuracy: float) -> Point:
+        """Take steps on the working set until its part of the error is small."""
+        fit, working = self.fit, self.set
+        assert working is not None
+        blocks, data, coordinates = working.blocks, working.data, working.blocks.coordinates
+        slope = gradient[_positions(self.live.blocks, working.chosen)]
+        for _ in range(MAX_INNER):
+            self.steps += 1
+            if working.curvature.move(point.forms) or working.quadratic is None:
+                working.quadratic = Quadratic(working.curvature.hessian, blocks)
+            own = point.x[coordinates]
+            target = working.quadratic.minimise(own, slope)
+            promised = float(slope @ (target - own)) + blocks.value(target) - blocks.value(own)
+            share, point = fit.search_line(point, data, coordinates, target, promised)
+            working.curvature.judge(promised, share)
+            if share == 0.0 or len(working.chosen) == len(self.live.blocks.weights):
+                break
+            slope = data.back(fit.slopes(point.forms)) + fit.ridge[coordinates] * point.x[coordinates]
+            if self.estimate_gap(blocks, point, slope) <= accuracy:
+                break
+        return point
+
+
+def _positions(blocks: Blocks, chosen: IntArray) -> IntArray:
+    """Return where the coordinates of some blocks are among those of all, sorted by block."""
+    everywhere = Blocks(np.arange(len(blocks.coordinates)), blocks.starts, blocks.weights)
+    return everywhere.select(chosen).coordinates
