@@ -120,7 +120,7 @@ def runs() -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
     composite: list[Any] = [
         methods.ChambollePock(), methods.CondatVu(), methods.PDFP(), methods.SPDFP(batch_size=5),
         methods.RandProx(), methods.FedMiD(inner=inner), methods.FedDualAvg(inner=inner),
-        methods.FedDR(inner=inner), methods.FastFedDualAvg(inner=inner),
+        methods.FedDR(inner=inner), methods.FastFedDualAvg(inner=inner), methods.StatelessPDFP(),
     ]  # fmt: skip
     for method in composite:
         yield "pooled" if method.traits.needs_one_client else "graph", type(method).__name__, method, {}

@@ -167,7 +167,7 @@ def test_what_is_between_far_features_is_missed() -> None:
     assert far > structure.MISSED
 
 
-@pytest.mark.parametrize(("make", "kind"), [(neighbours, Blocks), (lambda: counts(d=1000), LowRank)])
+@pytest.mark.parametrize(("make", "kind"), [(neighbours, Blocks), (lambda: counts(d=990), LowRank)])
 def test_the_better_one_is_taken(make: Any, kind: type) -> None:
     problem = make()
     result = fpdfp.solve(problem, rounds=300, tol=1e-6)
