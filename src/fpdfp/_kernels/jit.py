@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -102,8 +102,7 @@ def threaded(function: F) -> F:
         if use.one_thread or all(arg.size <= SMALL for arg in args if isinstance(arg, np.ndarray)):
             alone(*args)
         else:
-            with _threads.launch():
-                together(*args)
+            _threads.launch(together, args)
 
     call.alone = alone  # type: ignore[attr-defined]
     return cast(F, call)
@@ -140,15 +139,14 @@ class _Threads:
         self._safe: bool | None = None
         os.register_at_fork(after_in_child=self._forked)
 
-    @contextlib.contextmanager
-    def launch(self) -> Iterator[None]:
-        """Within the context, threads may be launched."""
+    def launch(self, kernel: Any, args: tuple[Any, ...]) -> None:
+        """Call a kernel that launches threads."""
         self._start()
         if self._safe:
-            yield
+            kernel(*args)
             return
         with self._one_by_one:
-            yield
+            kernel(*args)
             # It is chosen by the first launch.
             self._safe = numba.threading_layer() != "workqueue"
 

@@ -120,15 +120,26 @@ def plain_bits(shape: Shape, dtype: np.dtype[Any]) -> int:
 
 def exact_bits(arrays: Array) -> IntArray:
     """Return the bits of each client's array at full precision, with header and checksum."""
-    rows = arrays.reshape(len(arrays), math.prod(arrays.shape[1:]))
-    return number_bits(rows) + frame_bits(Full(), arrays.shape[1:], arrays.dtype)
+    shape, count = arrays.shape[1:], len(arrays)
+    size = arrays.size // count if count else 0
+    whole = plain_bits(shape, arrays.dtype)
+    bits: IntArray = np.empty(count, dtype=np.int64)
+    bits.fill(whole)
+    if _may_be_sparse(arrays, count, size):
+        bits += number_bits(arrays.reshape(count, size)) - 8 * arrays.dtype.itemsize * size
+    return bits
+
+
+def _may_be_sparse(arrays: Array, count: int, size: int) -> bool:
+    """Whether a row may have few numbers that are not zero; quickly, since most messages have none."""
+    return size >= LEAST_SPARSE and int(namespace(arrays).count_nonzero(arrays)) <= (count - 1) * size + size // SPARSE
 
 
 def number_bits(rows: Array) -> IntArray:
     """Return the bits of each row of numbers: of all of them, or of those that are not zero and their places."""
     item = 8 * rows.dtype.itemsize
     bits: IntArray = np.full(len(rows), item * rows.shape[1], dtype=np.int64)
-    if rows.shape[1] < LEAST_SPARSE:
+    if not _may_be_sparse(rows, *rows.shape):
         return bits
     counts = to_host((_patterns(rows) != 0).sum(axis=1))
     sparse = SPARSE * counts <= rows.shape[1]
