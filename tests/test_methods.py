@@ -337,3 +337,12 @@ class TestStateless:
             for rounds in (30, 1000)
         ]
         assert errors[1] < min(0.2 * errors[0], 1e-2)
+
+    def test_hyper_parameters_are_checked_as_those_of_the_shifted_method(self) -> None:
+        with pytest.raises(TypeError, match="preconditioner must be one of"):
+            fpdfp.StatelessPDFP(preconditioner=3)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="dual_steps must be an integer of at least 1"):
+            fpdfp.StatelessPDFP(dual_steps=0)
+        wrong = fpdfp.precondition.Scaling(np.ones(5))
+        with pytest.raises(ValueError, match=r"preconditioner must be for x of shape \(12,\), got one for \(5,\)"):
+            fpdfp.solve(helpers.graph_guided(), fpdfp.StatelessPDFP(preconditioner=wrong), rounds=1)

@@ -120,35 +120,28 @@ def plain_bits(shape: Shape, dtype: np.dtype[Any]) -> int:
 
 def exact_bits(arrays: Array) -> IntArray:
     """Return the bits of each client's array at full precision, with header and checksum."""
-    shape, count = arrays.shape[1:], len(arrays)
-    size = arrays.size // count if count else 0
-    whole = plain_bits(shape, arrays.dtype)
-    bits: IntArray = np.empty(count, dtype=np.int64)
-    bits.fill(whole)
-    if _may_be_sparse(arrays, count, size):
-        bits += number_bits(arrays.reshape(count, size)) - 8 * arrays.dtype.itemsize * size
-    return bits
-
-
-def _may_be_sparse(arrays: Array, count: int, size: int) -> bool:
-    """Whether a row may have few numbers that are not zero; quickly, since most messages have none."""
-    return size >= LEAST_SPARSE and int(namespace(arrays).count_nonzero(arrays)) <= (count - 1) * size + size // SPARSE
+    shape = arrays.shape[1:]
+    size = math.prod(shape)
+    frame = plain_bits(shape, arrays.dtype) - 8 * arrays.dtype.itemsize * size
+    return number_bits(arrays.reshape(len(arrays), size)) + frame
 
 
 def number_bits(rows: Array) -> IntArray:
     """Return the bits of each row of numbers: of all of them, or of those that are not zero and their places."""
-    item = 8 * rows.dtype.itemsize
-    bits: IntArray = np.full(len(rows), item * rows.shape[1], dtype=np.int64)
-    if not _may_be_sparse(rows, *rows.shape):
+    item, others, size = 8 * rows.dtype.itemsize, len(rows) - 1, rows.shape[1]
+    bits: IntArray = np.empty(len(rows), dtype=np.int64)
+    bits.fill(item * size)
+    # Most messages have few zeros: only where all rows together have enough can one of them leave them out.
+    if size < LEAST_SPARSE or int(namespace(rows).count_nonzero(rows)) > others * size + size // SPARSE:
         return bits
     counts = to_host((_patterns(rows) != 0).sum(axis=1))
-    sparse = SPARSE * counts <= rows.shape[1]
+    sparse = SPARSE * counts <= size
     for codec, chosen in (("omega", counts <= FEW), ("rans", counts > FEW)):
         few = np.flatnonzero(sparse & chosen)
         if few.size:
             ones = namespace(rows).ones((len(few), 1), dtype=np.float32)
             lengths = np.array([8 * len(write_varint(count)) for count in counts[few].tolist()])
-            places = codecs.count(codec, _places(rows[few]), ones, rows.shape[1], 0, 1)
+            places = codecs.count(codec, _places(rows[few]), ones, size, 0, 1)
             bits[few] = lengths + item * counts[few] + places
     return bits
 

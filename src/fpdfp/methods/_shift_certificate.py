@@ -10,8 +10,8 @@ import numpy as np
 from fpdfp._array import to_host
 from fpdfp._typing import Array
 from fpdfp.methods._parameters import norms
-from fpdfp.methods.base import Algorithm, Certifying, Question
-from fpdfp.precondition import Preconditioner
+from fpdfp.methods._preconditioned import PreconditionedAlgorithm
+from fpdfp.methods.base import Certifying, Question
 from fpdfp.precondition.base import Announced
 from fpdfp.problem import LocalLosses
 
@@ -30,10 +30,9 @@ class ShiftQuestion(NamedTuple):
     drift: Array
 
 
-class ShiftCertificate(Algorithm, Certifying):
+class ShiftCertificate(PreconditionedAlgorithm, Certifying):
     """For an algorithm whose clients keep shifts h_i, the mean of which the server knows."""
 
-    coordinates: Preconditioner | None
     convexity: float
 
     def question(self, state: Any, *, fine: bool, slack: float = 0.0) -> Question:

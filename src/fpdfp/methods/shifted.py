@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from typing import ClassVar, NamedTuple
 
@@ -11,31 +10,19 @@ import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._typing import Array
-from fpdfp.linops import Compose, LinOp
 from fpdfp.losses._duals import EPS, ROUNDINGS
 from fpdfp.methods._acceleration import Momentum, StepControl
-from fpdfp.methods._dual_prox import DualBudget, DualProx, pack
-from fpdfp.methods._parameters import check_hyper_parameters
+from fpdfp.methods._dual_prox import DualBudget, pack
+from fpdfp.methods._preconditioned import PreconditionedMethod
 from fpdfp.methods._shift_certificate import ShiftCertificate
 from fpdfp.methods._variance import Anchors
 from fpdfp.methods._variance import gradients as variance_reduced
-from fpdfp.methods.base import Facts, Method, Remembering, Update, Work
+from fpdfp.methods.base import Facts, Remembering, Update
 from fpdfp.methods.traits import Traits
-from fpdfp.precondition import Preconditioner, QuantizedMoments, exchange
-from fpdfp.precondition.agreement import Agreement, Clients, Wanted, agree
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.precondition import Preconditioner
+from fpdfp.precondition.agreement import Wanted
+from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
-
-
-def check_preconditioner(given: Wanted) -> None:
-    """Refuse what is no preconditioner, and no way to find one."""
-    if isinstance(given, str):
-        _checks.choice("preconditioner", given, exchange.KINDS)
-    elif not isinstance(given, Preconditioner | QuantizedMoments | None):
-        raise TypeError(
-            f"preconditioner must be one of {', '.join(map(repr, exchange.KINDS))}, one of fpdfp.precondition or None, "
-            f"got {_checks.kind(given)}"
-        )
 
 
 class ShiftedState(NamedTuple):
@@ -92,7 +79,7 @@ class BatchMemory(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class ShiftedPDFP(Method):
+class ShiftedPDFP(PreconditionedMethod):
     """PDFP on the server, fed by compressed differences of gradients to shifts that clients and server learn.
 
     ::
@@ -175,6 +162,7 @@ class ShiftedPDFP(Method):
     traits: ClassVar[Traits] = Traits(
         title="PDFP on the server, compressed differences to learned shifts",
         solves="f + g∘B",
+        constant_step=True,
         sends=("difference",),
         uplink="d",
         downlink=True,
@@ -195,11 +183,8 @@ class ShiftedPDFP(Method):
     refresh: float | None = None
 
     def __post_init__(self) -> None:
-        check_hyper_parameters(self, constant_step=True)
-        if self.dual_steps is not None:
-            object.__setattr__(self, "dual_steps", _checks.integer("dual_steps", self.dual_steps, at_least=1))
+        super().__post_init__()
         object.__setattr__(self, "momentum", _checks.flag("momentum", self.momentum))
-        check_preconditioner(self.preconditioner)
         if self.shift_step != 0:  # 0 is for gradients that are sent as they are
             self._check_share("shift_step")
         self._check_share("refresh")
@@ -207,16 +192,6 @@ class ShiftedPDFP(Method):
     def _check_share(self, name: str) -> None:
         if getattr(self, name) is not None:
             object.__setattr__(self, name, _checks.share(name, getattr(self, name)))
-
-    def check(self, model: Model) -> None:
-        super().check(model)
-        given = self.preconditioner
-        if isinstance(given, Preconditioner) and given.factor.in_shape != model.shape:
-            there = given.factor.in_shape
-            raise ValueError(f"preconditioner must be for x of shape {model.shape}, got one for {there}")
-
-    def agree(self, clients: Clients) -> Agreement:
-        return agree(self.preconditioner, clients)
 
     def prepare(self, facts: Facts) -> ShiftedAlgorithm:
         constants = facts.constants
@@ -250,9 +225,6 @@ class ShiftedPDFP(Method):
         alpha = self.choose_shift_step(constants)
         return math.ceil(2.0 * constants.n_clients / (alpha * constants.clients_per_round))
 
-    def largest_step(self, facts: Facts) -> float:
-        return 2.0 / (facts.constants.lipschitz_mean or 1.0)
-
 
 @dataclasses.dataclass(frozen=True)
 class ShiftedAlgorithm(ShiftCertificate, Remembering):
@@ -278,8 +250,6 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
     double: ClassVar[tuple[str, ...]] = ("difference",)
 
     method: ShiftedPDFP
-    coordinates: Preconditioner | None
-    chosen: str = dataclasses.field(repr=False)
     shift_step: float
     convexity: float
     n_clients: int
@@ -289,31 +259,6 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
     def for_sites(self) -> ShiftedAlgorithm:
         # The preconditioner is told once, as coordinates.
         return dataclasses.replace(self, method=dataclasses.replace(self.method, preconditioner=None), chosen="")
-
-    @property
-    def factor(self) -> LinOp | None:
-        return None if self.coordinates is None else self.coordinates.factor
-
-    @functools.cached_property
-    def prox(self) -> DualProx:
-        """The prox of g∘B in the coordinates of the algorithm."""
-        model, factor = self.model, self.factor
-        if factor is not None:
-            model = model._replace(linop=factor if model.linop.is_identity else Compose(model.linop, factor))
-        return DualProx(model, self.method.dual_steps)
-
-    @property
-    def has_inner_solve(self) -> bool:
-        return True
-
-    @property
-    def summary(self) -> str:
-        name = super().summary
-        return name if self.coordinates is None else f"{name}, preconditioner {type(self.coordinates).__name__}"
-
-    @property
-    def reason(self) -> str:
-        return self.chosen
 
     def init(self, x0: Array) -> ShiftedState:
         model = self.model
@@ -397,6 +342,3 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
         change = coordinates.coordinates(settled - x)
         smooth = float(np.vdot(state.slope, change)) + float(np.vdot(change, change)) / (2.0 * self.step(0))
         return settled if smooth + penalty.value(settled) - penalty.value(x) <= 0 else x
-
-    def server_work(self, state: ShiftedState) -> Work:
-        return Work(int(state.work[0]))

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import ClassVar, NamedTuple
 
 from fpdfp import steps
 from fpdfp._typing import Array, Shape
-from fpdfp.linops import Compose, LinOp
-from fpdfp.methods._dual_prox import DualBudget, DualProx, pack
+from fpdfp.methods._dual_prox import DualBudget, pack
 from fpdfp.methods._forms import Gradient, Primal
 from fpdfp.methods._parameters import gradients_are_noisy
-from fpdfp.methods.base import Algorithm, Facts, Method, Update, Work
-from fpdfp.methods.shifted import check_preconditioner
+from fpdfp.methods._preconditioned import PreconditionedAlgorithm, PreconditionedMethod
+from fpdfp.methods.base import Facts, Update
 from fpdfp.methods.traits import Traits
-from fpdfp.precondition import Preconditioner
-from fpdfp.precondition.agreement import Agreement, Clients, Wanted, agree
+from fpdfp.precondition.agreement import Wanted
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 
@@ -30,7 +27,7 @@ class StatelessState(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class StatelessPDFP(Method):
+class StatelessPDFP(PreconditionedMethod):
     """PDFP on the server, fed by compressed gradients of clients that keep nothing between rounds.
 
     ::
@@ -90,57 +87,25 @@ class StatelessPDFP(Method):
     batch_size: int | None = None
     dual_steps: int | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_preconditioner(self.preconditioner)
-
     def reply_shapes(self, model: Model) -> dict[str, Shape]:
         return {"gradient": model.shape}
-
-    def agree(self, clients: Clients) -> Agreement:
-        return agree(self.preconditioner, clients)
 
     def prepare(self, facts: Facts) -> StatelessAlgorithm:
         noisy = gradients_are_noisy(self.batch_size, facts.constants)
         schedule = steps.resolve(self.step, facts.constants, noisy=noisy)
         return StatelessAlgorithm(self, facts.model, schedule, facts.agreement.coordinates, facts.agreement.reason)
 
-    def largest_step(self, facts: Facts) -> float:
-        return 2.0 / (facts.constants.lipschitz_mean or 1.0)
-
 
 @dataclasses.dataclass(frozen=True)
-class StatelessAlgorithm(Algorithm):
+class StatelessAlgorithm(PreconditionedAlgorithm):
     """A proximal gradient step on the server, in the coordinates of the preconditioner."""
 
     method: StatelessPDFP
-    coordinates: Preconditioner | None
-    chosen: str = dataclasses.field(repr=False)
 
     def for_sites(self) -> StatelessAlgorithm:
         # Clients compute gradients in x: they need no preconditioner.
         method = dataclasses.replace(self.method, preconditioner=None)
         return dataclasses.replace(self, method=method, coordinates=None, chosen="")
-
-    @property
-    def factor(self) -> LinOp | None:
-        return None if self.coordinates is None else self.coordinates.factor
-
-    @functools.cached_property
-    def prox(self) -> DualProx:
-        """The prox of g∘B in the coordinates of the algorithm."""
-        model, factor = self.model, self.factor
-        if factor is not None:
-            model = model._replace(linop=factor if model.linop.is_identity else Compose(model.linop, factor))
-        return DualProx(model, self.method.dual_steps)
-
-    @property
-    def has_inner_solve(self) -> bool:
-        return True
-
-    @property
-    def reason(self) -> str:
-        return self.chosen
 
     def init(self, x0: Array) -> StatelessState:
         u = x0 if self.coordinates is None else self.coordinates.coordinates(x0)
@@ -161,6 +126,3 @@ class StatelessAlgorithm(Algorithm):
 
     def solution(self, state: StatelessState) -> tuple[Array, Array | None]:
         return state.u if self.factor is None else self.factor.apply(state.u), state.v[0]
-
-    def server_work(self, state: StatelessState) -> Work:
-        return Work(int(state.work[0]))
