@@ -56,7 +56,7 @@ def client_app(load: Callable[[str, Config], Losses]) -> ClientApp:
     The node's configuration says who the site is (``site``), where the app keeps what its clients remember between
     messages (``state``, a folder), and, if wanted, where a copy of everything that leaves is kept (``outbox``, a
     folder) and whether it may leave only when it is released (``hold``, seconds to wait for that; see
-    ``docs/deployment.md``).
+    ``docs/flower.md``).
     """
     from flwr.app import Message as Reply
     from flwr.clientapp import ClientApp
