@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,10 @@ class RemoteRun(Run):
 
     def listen(self, stopped: Callable[[], bool]) -> None:
         self.collector.stopped = stopped
+
+    def sites(self) -> list[dict[str, Any]]:
+        records = self.collector.records
+        return [{"name": name} | dataclasses.asdict(records[i]) for i, name in enumerate(self.engine.names)]
 
     def labels(self) -> dict[str, str]:
         return super().labels() | {"run": self.engine.run_id}

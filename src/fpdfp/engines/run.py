@@ -306,6 +306,10 @@ class Run:
     def listen(self, stopped: Callable[[], bool]) -> None:
         """Be told how to find out that the user wants to stop, for engines that wait."""
 
+    def sites(self) -> list[dict[str, Any]]:
+        """Return what became of the exchanges with each site; nothing where clients are in this process."""
+        return []
+
     def labels(self) -> dict[str, str]:
         """Return what a checkpoint is to say beside what tells runs apart."""
         return {
