@@ -1,5 +1,5 @@
 // Sites of a federation: how each answered, what it refused, how long it was waited for and what crossed the wire.
-const SITE_HEAD = ["Site", "Asked", "Answered", "Absent", "Refused", "Sent again", "Waited for", "Per exchange", "To the site", "From the site", "Last refusal"];
+const SITE_HEAD = ["Site", "Asked", "Answered", "Absent", "Refused", "Sent again", "Waited for", "Per exchange", "To the site", "From the site"];
 
 class Sites {
   update(runs) {
@@ -8,11 +8,12 @@ class Sites {
     const text = JSON.stringify(known.map((run) => [run.label, run.elapsed, run.sites]));
     if (this.seen === text) return;
     this.seen = text;
-    byId("sites-body").replaceChildren(...known.map((run) => el("div", { class: "card flush" },
+    byId("sites-body").replaceChildren(...known.map((run) => el("div", { class: "card" },
       el("h3", {}, runs.length > 1 ? run.label : "Exchanges"),
       el("p", { class: "muted" }, siteSummary(run)),
       el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Sites of ${run.label}` },
-        table(SITE_HEAD, run.sites.map(siteRow), 1)))));
+        table(SITE_HEAD, run.sites.map(siteRow), 1)),
+      ...run.sites.filter((site) => site.last_refusal).map((site) => el("p", { class: "note" }, `Last refusal at ${site.name}: ${site.last_refusal}`)))));
   }
 }
 
@@ -27,7 +28,7 @@ function siteSummary(run) {
 function siteRow(site) {
   const each = site.waited > 0 && site.answered > 0 ? duration(site.waited / site.answered) : "\u2013";
   return [site.name, figure(site.asked), figure(site.answered), figure(site.absent), figure(site.refused), figure(site.healed),
-    site.waited > 0 ? duration(site.waited) : "\u2013", each, byteSize(site.bytes_down), byteSize(site.bytes_up), site.last_refusal || "\u2013"];
+    site.waited > 0 ? duration(site.waited) : "\u2013", each, byteSize(site.bytes_down), byteSize(site.bytes_up)];
 }
 
 function byteSize(value) {
