@@ -33,7 +33,7 @@ ALL, FEW, MOST = 160, 64, 3000
 #: Steps in all, with a part of the rows, on one working set, and rounds without progress.
 MAX_STEPS, MAX_ROUGH, MAX_INNER, PATIENCE = 400, 15, 12, 6
 #: Screening waits for a duality gap of this part of the objective, and is for so many coordinates or more.
-SCREEN, MANY = 0.3, 1000
+SCREEN, MANY = 0.3, 2000
 
 
 class Live(NamedTuple):
@@ -93,9 +93,10 @@ class WorkingSets:
         point = fit.at(x)
         goal, least, stalled, nearest = self.tol, np.inf, 0, point.x
         best: Found | None = None
+        returned = False
         while True:
             live = self.live
-            slope = live.data.back(fit.slopes(point.forms))
+            slope, point = fit.back(point, live.data)
             gradient = self.sort(point.x, slope)
             error = self.estimate_gap(live.blocks, point, gradient)
             stalled = 0 if error < 0.5 * least else stalled + 1
@@ -106,10 +107,12 @@ class WorkingSets:
             if fit.rough and (close or over or self.steps >= MAX_ROUGH):
                 return fit.conclude(point, self.fill(slope), Bound(np.inf, -slope), self.steps)
             if close or over:
-                if not (point.exact and live is self.whole):
-                    # What was left out, and what many steps have added up, is looked at before anything is claimed.
+                again = point.travel is None or (over and not returned)
+                if again or live is not self.whole:
+                    # What was left out, or is not in the precision of the data, is looked at before anything is claimed.
                     self.live, self.set = self.whole, self.set if live is self.whole else None
-                    point = fit.at(nearest if over else point.x)
+                    if again:
+                        point, returned = fit.at(nearest if over else point.x), over
                     least *= 2.0
                     continue
                 bound = self.bound(point, slope, self.tol * fit.scale(point.value))
@@ -178,7 +181,7 @@ class WorkingSets:
         if 2 * len(kept) > len(norms):
             return False
         blocks = live.blocks.select(kept)
-        columns = live.data.select(live.place[np.isin(coordinates, blocks.coordinates)])
+        columns = live.data.extract(live.place[np.isin(coordinates, blocks.coordinates)])
         self.live, self.set = Live(blocks, columns, np.arange(len(blocks.coordinates))), None
         return True
 
@@ -220,7 +223,7 @@ class WorkingSets:
         slope = gradient[_positions(self.live.blocks, working.chosen)]
         for _ in range(MAX_INNER):
             self.steps += 1
-            if working.curvature.move(point.forms) or working.quadratic is None:
+            if working.curvature.move(point.curvatures) or working.quadratic is None:
                 working.quadratic = Quadratic(working.curvature.hessian, blocks)
             own = point.x[coordinates]
             target = working.quadratic.minimise(own, slope)
@@ -229,7 +232,8 @@ class WorkingSets:
             working.curvature.judge(promised, share)
             if share == 0.0 or len(working.chosen) == len(self.live.blocks.weights):
                 break
-            slope = data.back(fit.slopes(point.forms)) + fit.ridge[coordinates] * point.x[coordinates]
+            slope, point = fit.back(point, data)
+            slope = slope + fit.ridge[coordinates] * point.x[coordinates]
             if self.estimate_gap(blocks, point, slope) <= accuracy:
                 break
         return point
