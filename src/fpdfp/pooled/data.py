@@ -11,8 +11,8 @@ from fpdfp._typing import Array, IntArray
 
 #: Rows that are multiplied at a time where they must be widened or weighted first.
 ROWS = 4096
-#: Partial sums of a Gram matrix of sparse rows.
-PARTS = 8
+#: Partial sums of a Gram matrix of sparse rows, and how many entries it takes to make them worth their while.
+PARTS, ENTRIES = 8, 1 << 22
 #: So that nothing is divided by 0.
 TINY = 1e-300
 
@@ -84,7 +84,7 @@ class Columns:
 
             place = np.full(X.shape[1], -1)
             place[slice(None) if self.columns is None else self.columns] = np.arange(size)
-            parts = np.zeros((PARTS if size <= 512 else 1, size, size))
+            parts = np.zeros((PARTS if size <= 512 and X.nnz >= ENTRIES else 1, size, size))
             matrix.weighted_gram_csr(X.data, X.indices, X.indptr, some, place, parts, total)
         else:
             roots, factors = np.sqrt(some), None if units is None else 1.0 / units

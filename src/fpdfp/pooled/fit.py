@@ -27,6 +27,8 @@ SLOW = 0.1
 #: The Hessian of dense rows is that of a part of them, of at least OVER·p rows, p the coordinates worked on: it takes less
 #: time than a product with the data, and a step leaves about p/rows of the error.
 PART, OVER = 8, 200
+#: Steps that promise less than this part of the objective show more of rounding than of the Hessian.
+CLEAR = 1e-11
 #: From so many coordinates on, the Hessian of dense rows is at first computed in float32.
 SINGLE = 64
 #: What rounding does to a sum, relative to its terms.
@@ -137,7 +139,8 @@ class Fit:
 
     @functools.cached_property
     def _least(self) -> float:
-        return EPS * abs(self.at(np.zeros(len(self.ridge))).value)
+        zero = np.zeros(len(self.ridge))
+        return EPS * abs(self.evaluate(zero, self.losses._phi(np.zeros(len(self.y)), self.y)))
 
     def bound(self, point: Point, slope: Array, v: Array, *, enough: float = 0.0, thorough: bool = False) -> Bound:
         """Return a bound of F(x) − F* from a dual point, for the gradient of f without its ridge.
@@ -216,6 +219,18 @@ class Curvature:
         self.hessian = self._data.gram(curvatures, self._stride, self._units if self._single else None)
         self.hessian[np.diag_indices_from(self.hessian)] += self._ridge
         self._curvatures, self._promised, self._slow = curvatures, np.inf, False
+        return True
+
+    def learn(self, step: Array, change: Array) -> bool:
+        """Correct the Hessian of a part of the rows along a step, by what the gradient has changed (BFGS).
+
+        Return whether it did.
+        """
+        image = self.hessian @ step
+        bend, seen = float(step @ image), float(step @ change)
+        if self._stride == 1 and not self._single or not (bend > 0 and seen > 0):
+            return False
+        self.hessian += np.outer(change, change) / seen - np.outer(image, image) / bend
         return True
 
     def judge(self, promised: float, share: float) -> None:

@@ -24,12 +24,14 @@ from fpdfp.bounds import Bound
 from fpdfp.losses._single import SingleForm
 from fpdfp.penalties import L1, GroupL12, Zero
 from fpdfp.pooled.data import TINY, Columns
-from fpdfp.pooled.fit import START_TOL, Curvature, Fit, Found, Point, find_start
+from fpdfp.pooled.fit import CLEAR, START_TOL, Curvature, Fit, Found, Point, find_start
 from fpdfp.pooled.quadratic import Blocks, Quadratic
 from fpdfp.problem import Problem
 
 #: Up to so many coordinates all are worked on. Else at first so many blocks, and never more coordinates than the last.
 ALL, FEW, MOST = 160, 64, 3000
+#: A working set is kept while no more than this part of the error is outside of it.
+OUTSIDE = 0.1
 #: Steps in all, with a part of the rows, on one working set, and rounds without progress.
 MAX_STEPS, MAX_ROUGH, MAX_INNER, PATIENCE = 400, 15, 12, 6
 #: Screening waits for a duality gap of this part of the objective, and is for so many coordinates or more.
@@ -124,7 +126,7 @@ class WorkingSets:
                 goal *= 0.1
             elif not fit.rough and error <= SCREEN * point.value and self.screen(point, slope):
                 continue
-            if not self.choose(point.x, gradient):
+            if not self.suffices(point, gradient, error) and not self.choose(point.x, gradient):
                 return None
             point = self.descend(point, gradient, max(0.3 * goal * point.value, 0.1 * error))
 
@@ -185,6 +187,13 @@ class WorkingSets:
         self.live, self.set = Live(blocks, columns, np.arange(len(blocks.coordinates))), None
         return True
 
+    def suffices(self, point: Point, gradient: Array, error: float) -> bool:
+        """Return whether nearly all of the error is that of the working set: a larger one needs another Hessian."""
+        if self.set is None:
+            return False
+        own = gradient[_positions(self.live.blocks, self.set.chosen)]
+        return self.estimate_gap(self.set.blocks, point, own) >= (1.0 - OUTSIDE) * error
+
     def choose(self, x: Array, gradient: Array) -> bool:
         """Choose what to work on; return False where that would be too much."""
         live = self.live
@@ -230,10 +239,16 @@ class WorkingSets:
             promised = float(slope @ (target - own)) + blocks.value(target) - blocks.value(own)
             share, point = fit.search_line(point, data, coordinates, target, promised)
             working.curvature.judge(promised, share)
-            if share == 0.0 or len(working.chosen) == len(self.live.blocks.weights):
+            if share == 0.0:
                 break
+            before = slope
             slope, point = fit.back(point, data)
             slope = slope + fit.ridge[coordinates] * point.x[coordinates]
+            clear = -promised > CLEAR * point.value
+            if clear and working.curvature.learn(point.x[coordinates] - own, slope - before):
+                working.quadratic = None
+            if len(working.chosen) == len(self.live.blocks.weights):
+                break
             if self.estimate_gap(blocks, point, slope) <= accuracy:
                 break
         return point
