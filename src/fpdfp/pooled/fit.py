@@ -195,7 +195,7 @@ class Curvature:
 
     def __init__(self, fit: Fit, data: Columns, coordinates: Any) -> None:
         rows, count = data.X.shape[0], data.count
-        self._data = data
+        self._data, self._quadratic = data, fit.losses.form == "quadratic"
         self._ridge, squares = fit.ridge[coordinates], fit.squares[coordinates]
         self._units = np.sqrt(np.where(squares > 0, squares, 1.0))
         # Sparse rows are cheap, and a part of them may miss a rare feature.
@@ -222,13 +222,14 @@ class Curvature:
         return True
 
     def learn(self, step: Array, change: Array) -> bool:
-        """Correct the Hessian of a part of the rows along a step, by what the gradient has changed (BFGS).
+        """Correct a Hessian of other rows or of another point along a step, by what the gradient has changed (BFGS).
 
         Return whether it did.
         """
         image = self.hessian @ step
         bend, seen = float(step @ image), float(step @ change)
-        if self._stride == 1 and not self._single or not (bend > 0 and seen > 0):
+        exact = self._quadratic and self._stride == 1 and not self._single
+        if exact or not (bend > 0 and seen > 0):
             return False
         self.hessian += np.outer(change, change) / seen - np.outer(image, image) / bend
         return True
