@@ -5,9 +5,10 @@ H = XᵀX/n + l2·I and b = Xᵀy/n the dual of min ½xᵀHx − bᵀx + λ‖Bx
 
     min ½ (b − Bᵀu)ᵀH⁻¹(b − Bᵀu)  subject to  |u_i| ≤ λ,
 
-whose solution is piecewise linear in λ. From the λ at which the first u_i is at its bound, λ goes down from one event to
-the next: a coordinate comes to its bound, or leaves it. The inverse of G = BH⁻¹Bᵀ on the coordinates inside their bounds
-is updated at each event, and computed afresh now and then. G must be regular, as it is for differences along a path.
+whose solution is piecewise linear in λ. From the λ at which the first u_i is at its bound, λ goes down from one event
+to the next: a coordinate comes to its bound, or leaves it. The inverse of G = BH⁻¹Bᵀ on the coordinates inside their
+bounds is updated at each event, and computed afresh now and then. G must be regular, as it is for differences along a
+path.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@
 * ``composite``: g(Bx) with differences and with a graph.
 
 Peers: SAGA, liblinear and coordinate descent of scikit-learn, skglm, celer, glum, adelie (extra ``peers``); cvxpy with
-Clarabel and SCS, OSQP, PyProximal and a dense dual path algorithm for g(Bx). One that is not installed is named. Everyone has one thread, and data
+Clarabel and SCS, OSQP, PyProximal and a dense dual path algorithm for g(Bx). One that is not
+installed is named. Everyone has one thread, and data
 in the layout that it likes best. A solver that is told a tolerance or a number of steps is run with one after another,
 from loose to tight; what counts is the fastest run that comes within a relative 1e-4, 1e-6 and 1e-9 of the minimum, the
 minimum being certified to a smaller gap. `fpdfp.minimize` is told these three tolerances, and its time includes the
@@ -29,7 +30,7 @@ from typing import Any
 
 import numba
 import numpy as np
-import scipy.linalg  # noqa: F401 - brings a BLAS of its own, which gets one thread too
+import scipy.linalg  # brings a BLAS of its own, which gets one thread too
 import scipy.sparse
 from threadpoolctl import threadpool_limits
 

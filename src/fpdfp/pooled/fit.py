@@ -24,8 +24,8 @@ from fpdfp.problem import Problem
 STALE = 0.1
 #: By how much a step must shrink what the next one can do; else the Hessian is computed again, or from more rows.
 SLOW = 0.1
-#: The Hessian of dense rows is that of a part of them, of at least OVER·p rows, p the coordinates worked on: it takes less
-#: time than a product with the data, and a step leaves about p/rows of the error.
+#: The Hessian of dense rows is that of a part of them, of at least OVER·p rows, p the coordinates worked on: it takes
+#: less time than a product with the data.
 PART, OVER = 8, 200
 #: Steps that promise less than this part of the objective show more of rounding than of the Hessian.
 CLEAR = 1e-11

@@ -111,7 +111,7 @@ class WorkingSets:
             if close or over:
                 again = point.travel is None or (over and not returned)
                 if again or live is not self.whole:
-                    # What was left out, or is not in the precision of the data, is looked at before anything is claimed.
+                    # What was left out, and x in the precision of the data, is looked at before anything is claimed.
                     self.live, self.set = self.whole, self.set if live is self.whole else None
                     if again:
                         point, returned = fit.at(nearest if over else point.x), over
