@@ -386,7 +386,7 @@ class LinearModel(Losses):
 
             d = self.n_features
             gram, parts = np.empty((d, d)), np.zeros((max(1, min(8, GRAM_PARTS // d**2)), d, d))
-            matrix.weighted_gram_csr(X.data, X.indices, X.indptr, scale, parts, gram)
+            matrix.weighted_gram_csr(X.data, X.indices, X.indptr, scale, np.arange(d), parts, gram)
             return gram
         wide = X.astype(np.float64, copy=False)
         product: Array = wide.T @ (wide * scale[:, None])
