@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array
+from fpdfp.engines.finish import Finish
 from fpdfp.engines.run import Certified, Run
 from fpdfp.errors import AbsentError, CheckpointError
 from fpdfp.losses._duals import EPS
@@ -24,6 +25,8 @@ PATIENCE = 1.1
 THOROUGH = 1.5
 #: Where the server has an estimate of its own, the round of the first look without it.
 FIRST = 200
+#: Newton steps in few features that were in vain are taken again after so many times the rounds.
+AGAIN = 1.2
 #: Below this tolerance questions are sent in full precision.
 FINE = 1e-8
 #: An objective that changes by less than so many units of the last place has come to rest.
@@ -31,15 +34,19 @@ RESTING = 16
 #: What comes to rest is watched for so many times the rounds, and for at least so many rounds.
 WATCH, AT_LEAST = 1.5, 20
 #: What a run that is resumed must know to look when one that was not interrupted does, and to see the same.
-SCHEDULE = ("slope", "next_round", "next_thorough", "outlook", "progress", "looked")
+SCHEDULE = ("slope", "next_round", "next_thorough", "outlook", "progress", "looked", "next_finish")
 
 
 class Ending(NamedTuple):
-    """How a run ends: its status, a sentence, and the bound that it rests on, if clients have certified one."""
+    """How a run ends: its status, a sentence, and the bound that it rests on, if clients have certified one.
+
+    ``certificate`` is what there is to say of that point, if more is known than the bound.
+    """
 
     status: str
     message: str
     certified: Certified | None = None
+    certificate: Certificate | None = None
 
 
 class Stopping:
@@ -61,6 +68,7 @@ class Stopping:
         self.next_round = run.round + 1
         self.next_thorough = run.round + (FIRST if run.foresees else 1)
         self.outlook = math.inf
+        self.finish, self.next_finish = Finish(run, tol), run.round + 1
         #: A round, the objective there and the gap: where the run was when it was last seen to make progress.
         self.progress = (run.round, math.inf, math.inf)
         #: The round of the latest look.
@@ -72,12 +80,16 @@ class Stopping:
     def look(self, *, last: bool) -> Ending | None:
         """Return how the run ends, None if it goes on; ``last`` says that there are no more rounds."""
         run = self.run
-        if run.round <= self.looked or not (last or self.is_due()):
+        due = last or self.is_due()
+        if run.round <= self.looked or not (due or self._may_finish()):
             return None
         ending = None
         try:
             with run.evaluating(last=True):
-                ending = self._look(last)
+                if due:
+                    ending = self._look(last)
+                if ending is None and self._may_finish():
+                    ending = self._finish()
         except AbsentError as error:
             log.warning("round %d is not certified: %s", run.round, error)
         self.looked = run.round
@@ -126,6 +138,10 @@ class Stopping:
             return True
         return run.foresees and self._is_promising()
 
+    def _may_finish(self) -> bool:
+        """Whether a Newton step in few features is worth a try."""
+        return self.run.round >= self.next_finish and self.finish.is_affordable()
+
     @property
     def _vanishing(self) -> float:
         return VANISHING / EPS * self.run.problem.least_scale
@@ -155,6 +171,23 @@ class Stopping:
             self._learn(certificate.gap / certificate.scale)
             self.found = certificate.v, certificate.gap, run.round
         return self._judge(certificate)
+
+    def _finish(self) -> Ending | None:
+        """Take a Newton step in few features, and end where that leads to the tolerance."""
+        run = self.run
+        self.next_finish = math.ceil(AGAIN * run.round)
+        x = self.finish.step()
+        if x is None:
+            return None
+        certificate = run.problem.certificate(x, run.v, thorough=False)
+        gap, scale = certificate.gap, certificate.scale
+        if gap is None:
+            return None
+        if gap > self.tol * scale:
+            self.found = certificate.v, gap, run.round
+            return None
+        certified = Certified(gap, certificate.objective, scale, x)
+        return Ending("converged", self._sentence(gap / scale), certified, certificate)
 
     def _learn(self, gap: float) -> None:
         """Have the server's estimate come down by about what the gap is too large, before the next look."""
