@@ -31,7 +31,9 @@ MOST = 1000
 #: Features that are zero count as well where the slope is estimated to be at least this part of the weight.
 NEARLY = 0.97
 #: A Newton step is asked for where the server expects a gap of at most so many times the tolerance.
-PROMISING = 1e4
+PROMISING = 5e3
+#: Without a ridge a gap is as large as what rounding leaves of the slopes, not its square: not below this tolerance.
+COARSE = 1e-8
 #: After a Newton step the relative gap is taken to be at most so many times the square of what the step gains.
 SQUARED = 100.0
 
@@ -53,7 +55,8 @@ class Finish:
         losses, penalty = problem.losses, problem.penalty
         self.weights: Array | None = None
         if isinstance(penalty, L1) and problem.linop.is_identity and problem.model.xp is np and run.foresees:
-            if losses.can_restrict and len(losses.shape) == 1:
+            fine_enough = losses.least_convexity > 0 or tol >= COARSE
+            if losses.can_restrict and len(losses.shape) == 1 and fine_enough:
                 self.weights = np.broadcast_to(np.asarray(penalty.weight, dtype=np.float64), losses.shape)
 
     def features(self) -> IntArray:
