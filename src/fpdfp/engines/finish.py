@@ -25,7 +25,7 @@ from fpdfp.precondition.triangles import full
 #: About the bits of a second derivative.
 BITS = 12
 #: They may cost this part of what clients have sent so far.
-PRICE = 0.1
+PRICE = 0.15
 #: The most features of a model.
 MOST = 1000
 #: Features that are zero count as well where the slope is estimated to be at least this part of the weight.
