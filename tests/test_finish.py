@@ -169,6 +169,7 @@ def test_where_it_costs_too_much_or_does_not_apply_nobody_is_asked(monkeypatch: 
     grouped = fpdfp.Problem(problem.losses, penalties.GroupL12(0.03, groups=np.arange(40) // 4))
     for other in (fused, grouped):
         assert fpdfp.solve(other, **given).status == "converged"
+    assert fpdfp.solve(problem, fpdfp.ShiftedPDFP(preconditioner="diagonal"), **given).status == "converged"
     monkeypatch.setattr(finish, "PRICE", 0.0)
     assert fpdfp.solve(problem, **given).status == "converged"
     assert not steps.ended

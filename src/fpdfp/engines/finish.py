@@ -20,6 +20,8 @@ from fpdfp.engines.run import Run
 from fpdfp.methods.base import Certifying
 from fpdfp.penalties.l1 import L1
 from fpdfp.pooled.quadratic import Blocks, Quadratic
+from fpdfp.precondition import Blocks as BlockDiagonal
+from fpdfp.precondition import LowRank, Whitening
 from fpdfp.precondition.triangles import full
 
 #: About the bits of a second derivative.
@@ -39,7 +41,9 @@ SQUARED = 100.0
 
 
 class Finish:
-    """Takes Newton steps in few features.
+    """Takes Newton steps in few features, in runs with a preconditioner from second moments.
+
+    In others clients have not been asked for anything of the kind, and are not asked now.
 
     Parameters
     ----------
@@ -54,7 +58,9 @@ class Finish:
         problem = run.problem
         losses, penalty = problem.losses, problem.penalty
         self.weights: Array | None = None
-        if isinstance(penalty, L1) and problem.linop.is_identity and problem.model.xp is np and run.foresees:
+        moments = isinstance(getattr(run.algorithm, "coordinates", None), Whitening | BlockDiagonal | LowRank)
+        known = moments and problem.model.xp is np and run.foresees
+        if known and isinstance(penalty, L1) and problem.linop.is_identity:
             fine_enough = losses.least_convexity > 0 or tol >= COARSE
             if losses.can_restrict and len(losses.shape) == 1 and fine_enough:
                 self.weights = np.broadcast_to(np.asarray(penalty.weight, dtype=np.float64), losses.shape)
