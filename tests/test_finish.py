@@ -120,7 +120,11 @@ def test_resuming_gives_the_same_end(tmp_path: Path) -> None:
     whole = fpdfp.solve(problem, checkpoint=tmp_path / "whole", **given)
     for cut in (whole.rounds - 1, 600):  # interrupted just before the step, and not at all
         file = tmp_path / str(cut)
-        fpdfp.solve(problem, checkpoint=file, callbacks=[lambda run, cut=cut: bool(run.round == cut)], **given)
+
+        def stop(run: Any, cut: int = cut) -> bool:
+            return bool(run.round == cut)
+
+        fpdfp.solve(problem, checkpoint=file, callbacks=[stop], **given)
         again = fpdfp.solve(problem, checkpoint=file, resume=True, **given)
         np.testing.assert_array_equal(again.x, whole.x)
         np.testing.assert_array_equal(again.v, whole.v)
@@ -141,7 +145,8 @@ def test_a_model_is_that_of_the_loss() -> None:
     question = LocalModels(features, x[features])
     sums = question.add_up(question.gather(problem.model, problem.local(everyone)), everyone)
     rows, columns = np.tril_indices(4)
-    hessian = problem.losses.hessian(x, problem.weights)  # type: ignore[attr-defined]
+    hessian = problem.losses.hessian(x, problem.weights)
+    assert hessian is not None
     np.testing.assert_allclose(sums.slope / 4, problem.gradient(x)[features], rtol=1e-5, atol=1e-8)
     np.testing.assert_allclose(sums.triangle / 4, hessian[np.ix_(features, features)][rows, columns], rtol=1e-5)
 
