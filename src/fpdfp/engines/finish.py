@@ -68,7 +68,8 @@ class Finish:
     def features(self) -> IntArray:
         """Return the features that count: those that are not zero, and those whose slope nearly has its weight."""
         run = self.run
-        assert isinstance(run.algorithm, Certifying) and self.weights is not None
+        assert isinstance(run.algorithm, Certifying)
+        assert self.weights is not None
         slope = run.algorithm.estimate_slope(run.state)
         return np.flatnonzero((run.x != 0) | (np.abs(slope) >= NEARLY * self.weights))
 
