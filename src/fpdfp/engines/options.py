@@ -52,6 +52,7 @@ class RunOptions:
     checkpoint_every: int | None = None
     resume: str | Path | bool = False
     progress: bool | None = None
+    scratch: str | Path | None = None
 
     def __post_init__(self) -> None:
         checked = {

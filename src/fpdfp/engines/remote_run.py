@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.engines import memory as memories
 from fpdfp.engines.collector import Check
 from fpdfp.engines.downlink import FramedDownlink, is_zero
 from fpdfp.engines.ledger import shared_memory
@@ -147,7 +148,7 @@ class RemoteRun(Run):
             step = self.downlink.frames(self.kept, self.algorithm.broadcast(self.state), self.seed, k)
         return Ask(k, clients, self.memory, message, step)
 
-    def _exchanged(self, k: int, clients: IntArray, message: Any, memory: Any) -> tuple[IntArray, Any, Any, Work, int]:
+    def _exchanged(self, k: int, clients: IntArray, message: Any) -> tuple[IntArray, Any, Any, Work, int]:
         algorithm = self.algorithm
         clients, sent, bits, cost = self._collect_round(self._ask(k, clients, message))
         try:
@@ -155,7 +156,7 @@ class RemoteRun(Run):
         except (ValueError, ArithmeticError) as error:
             # LAPACK and others refuse what is no longer finite.
             raise DivergenceError(f"the server's step failed: {error}") from error
-        memory = self._memory_of(clients)
+        memory = memories.take(self.memory, clients)
         if isinstance(algorithm, Remembering):
             shared = {name: getattr(memory, name) for name in algorithm.shared_memory}
             memory = memory._replace(**algorithm.remember(shared, sent, k))

@@ -6,6 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from fpdfp._array import namespace, read_only
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress import Full
+from fpdfp.engines import memory as memories
 from fpdfp.engines.downlink import Kept, full_bits
 from fpdfp.engines.features import Left
 from fpdfp.engines.history import History
@@ -108,7 +110,9 @@ class Run:
         self.state = self.algorithm.init(start)
         self.memory: Any = ()
         if isinstance(self.algorithm, Remembering):
-            self.memory = self.algorithm.init_memory(self.problem.n_clients)
+            self.memory = memories.allocate(self.algorithm, self.problem.n_clients, self._folder)
+        #: Room for what all clients remember after a round.
+        self._spare: Any = None
         self.kept: Kept | None = None
         if self.downlink is not None:
             self.kept = self.downlink.start(self.algorithm.broadcast(self.state), self.problem.n_clients)
@@ -180,8 +184,12 @@ class Run:
         done = self._pending
         if done is None:
             return
-        for kept, new in zip(self.memory, done.memory, strict=True):
-            kept[done.clients] = new
+        if done.memory is self._spare and done.memory:
+            before, self.memory = self.memory, done.memory
+            self._spare = before if before is not done.memory else None
+        else:
+            for kept, new in zip(self.memory, done.memory, strict=True):
+                kept[done.clients] = new
         if done.kept is not None:
             done.kept.seen[done.chosen] = done.kept.sent
         _, _, _, self.state, self.work, self.round, bits, self.seconds, self.kept = done
@@ -212,9 +220,9 @@ class Run:
         started = time.perf_counter()
         chosen, message, kept, bits_down = self._sent(k)
         clients = self._that_answer(chosen, k)
-        state, memory, work, bits_up = self.state, self._memory_of(clients), self.work, 0
+        state, memory, work, bits_up = self.state, memories.take(self.memory, clients[:0]), self.work, 0
         if len(clients):
-            clients, state, memory, cost, bits_up = self._exchanged(k, clients, message, memory)
+            clients, state, memory, cost, bits_up = self._exchanged(k, clients, message)
             work = work + cost
             x = self.algorithm.solution(state)[0]
             if not math.isfinite(float(np.vdot(x, x))):
@@ -234,19 +242,49 @@ class Run:
         assert self.kept is not None
         return chosen, *self.downlink.send(self.kept, message, chosen, self.seed, k)
 
-    def _exchanged(self, k: int, clients: IntArray, message: Any, memory: Any) -> tuple[IntArray, Any, Any, Work, int]:
+    def _exchanged(self, k: int, clients: IntArray, message: Any) -> tuple[IntArray, Any, Any, Work, int]:
         """Return who has answered, the state after that, what they remember then, what it cost them, and its bits."""
-        algorithm, draws = self.algorithm, Draws(self.seed, k, clients)
-        update = algorithm.client_update(self.problem.local(clients, memory), message, k, draws)
-        sent, bits = self._transmit(update.reply, draws)
-        state = algorithm.server_update(self.state, mean_of(sent, algorithm.double), k, len(clients))
-        if isinstance(algorithm, Remembering):
-            memory = algorithm.confirm(update.memory, sent, k)
-        return clients, state, memory, update.work, bits
+        algorithm, total, work, bits, first = self.algorithm, memories.Total(self.algorithm.double), Work(), 0, 0
+        after: Any = None
+        for own in self._batches(clients):
+            draws = Draws(self.seed, k, own)
+            local = self.problem.local(own, memories.take(self.memory, own))
+            update = algorithm.client_update(local, message, k, draws)
+            sent, sent_bits = self._transmit(update.reply, draws)
+            total.add(sent)
+            work, bits = work + update.work, bits + sent_bits
+            memory = algorithm.confirm(update.memory, sent, k) if isinstance(algorithm, Remembering) else ()
+            if len(own) == len(clients):
+                after = memory
+                break
+            if after is None:
+                after = self._room(len(clients))
+            for rows, new in zip(after, memory, strict=True):
+                rows[first : first + len(own)] = new
+            first += len(own)
+        state = algorithm.server_update(self.state, total.mean(), k, len(clients))
+        return clients, state, after, work, bits
 
-    def _memory_of(self, clients: IntArray) -> Any:
-        """Return what some clients remember."""
-        return type(self.memory)(*(kept[clients] for kept in self.memory)) if self.memory else ()
+    def _batches(self, clients: IntArray) -> Iterator[IntArray]:
+        """Yield the clients of a round, all at once or some at a time, which changes nothing but time and memory."""
+        shapes = self.algorithm.reply_shapes().values()
+        on_host = self.problem.losses.xp is np
+        return memories.batches(clients, max(map(math.prod, shapes)) if on_host else 0)
+
+    def _room(self, count: int) -> Any:
+        """Return room for what the clients of a round remember after it."""
+        if not self.memory:
+            return ()
+        if count < self.problem.n_clients:
+            return memories.empty_like(self.memory, count, self._folder)
+        if self._spare is None:
+            self._spare = memories.empty_like(self.memory, count, self._folder)
+        return self._spare
+
+    @property
+    def _folder(self) -> Path | None:
+        """Where large arrays of what clients remember are kept; None for memory."""
+        return None if self.options.scratch is None else Path(self.options.scratch)
 
     def _that_answer(self, chosen: IntArray, k: int) -> IntArray:
         """Return those of the chosen clients whose replies arrive."""
@@ -271,7 +309,7 @@ class Run:
         """Return the sum of what all clients answer, and count its bits."""
         total: Array = np.zeros(2)
         for clients in self.problem.losses.chunks():
-            local = self.problem.local(clients, self._memory_of(clients))
+            local = self.problem.local(clients, memories.take(self.memory, clients))
             answers = algorithm.answer(local, question.arrays)
             self._count_answers(answers, question)
             total += answers.sum(axis=0)
@@ -391,11 +429,9 @@ class Run:
 
 def mean_of(sent: Any, double: tuple[str, ...]) -> Any:
     """Return the mean over the client axis of each field, summed in the order of clients; some in float64."""
-    means = []
-    for name, replies in zip(sent._fields, sent, strict=True):
-        total = replies.sum(axis=0, dtype=np.float64) if name in double else replies.sum(axis=0)
-        means.append(total / len(replies))
-    return type(sent)(*means)
+    total = memories.Total(double)
+    total.add(sent)
+    return total.mean()
 
 
 def back(fresh: Any, saved: Mapping[str, Array]) -> Any:
