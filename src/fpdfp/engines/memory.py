@@ -1,10 +1,9 @@
-"""What clients remember, in one process: a file where it is too much for memory; and rounds a few clients at a time."""
+"""What clients remember, in memory, or in files where it is too much."""
 
 from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,6 @@ from fpdfp.methods.base import Remembering
 SPILLED = 1 << 26
 #: The server's copies of what clients elsewhere remember are kept in a file in any case if they have more bytes.
 SPILLED_COPIES = 1 << 28
-#: A round is computed for about so many numbers of replies at a time, which then stay in the processor's caches,
-#: if a client sends at least so many.
-BATCH, LONG = 1 << 20, 1 << 12
 
 
 def allocate(algorithm: Remembering, n_clients: int, folder: Path | None) -> Any:
@@ -77,6 +73,19 @@ def _empty(shape: Shape, dtype: Any, folder: Path | None) -> Array:
         raise ArgumentError("scratch", f"must be a folder that can be written to, got {folder}: {error}") from None
 
 
+def put_back(here: Array, saved: Array) -> Array:
+    """Return saved rows: in the file of an array that is in one, else as they are."""
+    if not is_spilled(here):
+        return saved
+    here[:] = saved
+    return here
+
+
+def is_spilled(array: Array) -> bool:
+    """Whether an array is in a file."""
+    return isinstance(getattr(array, "base", None), np.memmap)
+
+
 def take(memory: Any, clients: IntArray) -> Any:
     """Return what some clients remember, in ascending order: without a copy where they follow each other."""
     if not memory:
@@ -85,38 +94,3 @@ def take(memory: Any, clients: IntArray) -> Any:
         rows = slice(int(clients[0]), int(clients[-1]) + 1)
         return type(memory)(*(array[rows] for array in memory))
     return type(memory)(*(array[clients] for array in memory))
-
-
-def batches(clients: IntArray, numbers: int) -> Iterator[IntArray]:
-    """Yield the clients of a round, so many at a time that their replies, of so many numbers each, are not too much."""
-    length = len(clients) if numbers < LONG else max(1, BATCH // numbers)
-    for first in range(0, len(clients), length):
-        yield clients[first : first + length]
-
-
-class Total:
-    """The mean of replies that come in batches: to the last bit that of all of them, added in order."""
-
-    def __init__(self, double: tuple[str, ...]) -> None:
-        self.double, self.count = double, 0
-        self._sums: list[Array] = []
-        self._kind: Any = tuple
-
-    def add(self, sent: Any) -> None:
-        """Add the replies of some clients."""
-        if not self.count:
-            self._kind = type(sent)
-            self._sums = [self._first(name, replies) for name, replies in zip(sent._fields, sent, strict=True)]
-        else:
-            for total, replies in zip(self._sums, sent, strict=True):
-                for row in replies:
-                    np.add(total, row, out=total)
-        self.count += len(sent[0])
-
-    def _first(self, name: str, replies: Array) -> Array:
-        total: Array = replies.sum(axis=0, dtype=np.float64) if name in self.double else replies.sum(axis=0)
-        return total
-
-    def mean(self) -> Any:
-        """Return the mean of each field."""
-        return self._kind(*(total / self.count for total in self._sums))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,6 +62,16 @@ class RemoteRun(Run):
         self.engine.begin(self.problem, self.algorithm, self.compressors, downlink, self.seed, from_zero=zero)
 
     @property
+    def _folder(self) -> Path | None:
+        folder, file = super()._folder, self.options.file
+        if folder is not None or not isinstance(self.algorithm, Remembering):
+            return folder
+        sizes = (memories.size_of(array, self.problem.n_clients) for array in self.algorithm.init_memory(1))
+        if sum(sizes) <= memories.SPILLED_COPIES:
+            return None
+        return Path(tempfile.gettempdir()) if file is None else file.parent
+
+    @property
     def traffic(self) -> Traffic:
         return self.meter.traffic.plus("upkeep", *self.collector.upkeep)
 
@@ -112,7 +124,8 @@ class RemoteRun(Run):
 
     def restore_memory(self, saved: Mapping[str, Array]) -> None:
         here = self.memory._asdict()
-        self.memory = self.memory._replace(**{name: saved.get(name, array) for name, array in here.items()})
+        known = {name: memories.put_back(array, saved[name]) for name, array in here.items() if name in saved}
+        self.memory = self.memory._replace(**known)
 
     def memory_to_save(self) -> dict[str, Array]:
         names = [name for name in self.memory._fields if name != "version"]

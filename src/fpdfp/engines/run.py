@@ -15,11 +15,13 @@ from fpdfp._array import namespace, read_only
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress import Full
 from fpdfp.engines import memory as memories
+from fpdfp.engines.batches import Total, divide, work_through
 from fpdfp.engines.downlink import Kept, full_bits
 from fpdfp.engines.features import Left
 from fpdfp.engines.history import History
 from fpdfp.engines.traffic import Bits, Traffic
 from fpdfp.methods.base import Certifying, Question, Remembering, Work
+from fpdfp.penalties.wrapped import Wrapped
 from fpdfp.problem import TINY, Certificate
 from fpdfp.rng import Draws, Purpose, choose_clients
 
@@ -244,32 +246,45 @@ class Run:
 
     def _exchanged(self, k: int, clients: IntArray, message: Any) -> tuple[IntArray, Any, Any, Work, int]:
         """Return who has answered, the state after that, what they remember then, what it cost them, and its bits."""
-        algorithm, total, work, bits, first = self.algorithm, memories.Total(self.algorithm.double), Work(), 0, 0
-        after: Any = None
-        for own in self._batches(clients):
+        algorithm, total, work, bits = self.algorithm, Total(self.algorithm.double), Work(), 0
+        batches = self._batches(clients)
+        after: Any = None if len(batches) == 1 else self._room(len(clients))
+
+        def answer(own: IntArray) -> tuple[Any, Any, Work, int]:
             draws = Draws(self.seed, k, own)
             local = self.problem.local(own, memories.take(self.memory, own))
             update = algorithm.client_update(local, message, k, draws)
             sent, sent_bits = self._transmit(update.reply, draws)
-            total.add(sent)
-            work, bits = work + update.work, bits + sent_bits
             memory = algorithm.confirm(update.memory, sent, k) if isinstance(algorithm, Remembering) else ()
-            if len(own) == len(clients):
-                after = memory
-                break
-            if after is None:
-                after = self._room(len(clients))
-            for rows, new in zip(after, memory, strict=True):
-                rows[first : first + len(own)] = new
-            first += len(own)
+            if after:
+                first = int(np.searchsorted(clients, own[0]))
+                for rows, new in zip(after, memory, strict=True):
+                    rows[first : first + len(own)] = new
+            return sent, memory if after is None else after, update.work, sent_bits
+
+        for sent, memory, cost, sent_bits in work_through(batches, answer, self._threads(len(batches))):
+            total.add(sent)
+            after, work, bits = memory, work + cost, bits + sent_bits
         state = algorithm.server_update(self.state, total.mean(), k, len(clients))
         return clients, state, after, work, bits
 
-    def _batches(self, clients: IntArray) -> Iterator[IntArray]:
-        """Yield the clients of a round, all at once or some at a time, which changes nothing but time and memory."""
+    def _batches(self, clients: IntArray) -> list[IntArray]:
+        """Return the clients of a round, all at once or some at a time, which changes nothing but time and memory."""
         shapes = self.algorithm.reply_shapes().values()
         on_host = self.problem.losses.xp is np
-        return memories.batches(clients, max(map(math.prod, shapes)) if on_host else 0)
+        return divide(clients, max(map(math.prod, shapes)) if on_host else 0)
+
+    def _threads(self, batches: int) -> int:
+        """Return how many batches to work on at once; with one thread kernels use as many as they may."""
+        problem = self.problem
+        used = (problem.penalty, *self.compressors.values())
+        ours = all(type(one).__module__.startswith("fpdfp.") and not isinstance(one, Wrapped) for one in used)
+        # What others have written may keep something between calls.
+        if batches < 2 or not (problem.losses.concurrent and problem.linop.is_identity and ours):
+            return 1
+        from fpdfp._kernels import threads
+
+        return min(batches, threads.count())
 
     def _room(self, count: int) -> Any:
         """Return room for what the clients of a round remember after it."""
@@ -284,7 +299,7 @@ class Run:
     @property
     def _folder(self) -> Path | None:
         """Where large arrays of what clients remember are kept; None for memory."""
-        return None if self.options.scratch is None else Path(self.options.scratch)
+        return self.options.scratch if self.options.scratch is None else Path(self.options.scratch)
 
     def _that_answer(self, chosen: IntArray, k: int) -> IntArray:
         """Return those of the chosen clients whose replies arrive."""
@@ -339,7 +354,8 @@ class Run:
     def restore_memory(self, saved: Mapping[str, Array]) -> None:
         """Have clients remember what a checkpoint has; what another engine has added to it is not needed here."""
         if self.memory:
-            self.memory = back(self.memory, {name: saved[name] for name in self.memory._fields})
+            here = {name: memories.put_back(array, saved[name]) for name, array in self.memory._asdict().items()}
+            self.memory = back(self.memory, here)
 
     def listen(self, stopped: Callable[[], bool]) -> None:
         """Be told how to find out that the user wants to stop, for engines that wait."""
@@ -429,7 +445,7 @@ class Run:
 
 def mean_of(sent: Any, double: tuple[str, ...]) -> Any:
     """Return the mean over the client axis of each field, summed in the order of clients; some in float64."""
-    total = memories.Total(double)
+    total = Total(double)
     total.add(sent)
     return total.mean()
 
