@@ -16,7 +16,8 @@
   them in a round; for methods without memory as well.
 
 Memory is the largest resident set of the process, as the system reports it, with 0.25 GB of Python and its packages;
-anonymous memory is looked at every 10 ms (Linux). "Data" is the size of the rows.
+"added" is what it grew by after the rows had been made. Anonymous memory is looked at every 10 ms (Linux).
+"Data" is the size of the rows.
 """
 
 from __future__ import annotations
@@ -44,18 +45,25 @@ GB = 1e9
 def sparse_rows(rows: int, features: int, entries: int, dtype: Any = np.float64) -> Any:
     """Return rows with so many entries each, at random places, that losses need not copy."""
     generator = np.random.default_rng(0)
-    columns = generator.integers(0, features, (rows, entries), dtype=np.int32)
-    columns.sort(axis=1)
+    # One entry in each part of the features, so that places are sorted and none comes twice.
+    width = features // entries
+    columns = generator.integers(0, width, (rows, entries), dtype=np.int32)
+    columns += np.arange(0, width * entries, width, dtype=np.int32)
     data = generator.random(rows * entries, dtype=np.float32).astype(dtype, copy=False)
-    pointers = np.arange(0, rows * entries + 1, entries)
+    pointers = np.arange(0, rows * entries + 1, entries, dtype=np.int32)
     X = scipy.sparse.csr_array((data, columns.ravel(), pointers), (rows, features))
     for array in (X.data, X.indices, X.indptr):
         array.setflags(write=False)
     return X
 
 
-def size_of(X: Any) -> float:
-    return float(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes) / GB
+def ready(X: Any) -> dict[str, Any]:
+    """Return the size of the rows; from here on the peak of memory is noted anew (Linux)."""
+    parts = (X.data, X.indices, X.indptr) if scipy.sparse.issparse(X) else (X,)
+    before = memory_of("self", "VmRSS")
+    if before:
+        Path("/proc/self/clear_refs").write_text("5")
+    return {"data": sum(part.nbytes for part in parts) / GB, "before": before / GB}
 
 
 def labels(rows: int, classes: int = 2) -> Any:
@@ -77,21 +85,24 @@ def timed(problem: fpdfp.Problem, method: Any = None, **options: Any) -> dict[st
 def clients() -> dict[str, Any]:
     count, rows = 1_000_000, 2_000_000
     X = sparse_rows(rows, 10_000, 10)
+    ready_data = ready(X)
     losses = fpdfp.losses.Logistic(X, labels(rows), clients=np.repeat(np.arange(count), 2), l2=1e-3)
     problem = fpdfp.Problem(losses, fpdfp.penalties.L1(1e-4))
-    return {"data": size_of(X)} | timed(problem, rounds=20, clients_per_round=1000, stateless=True)
+    return ready_data | timed(problem, rounds=20, clients_per_round=1000, stateless=True)
 
 
 def softmax() -> dict[str, Any]:
     rows, classes = 20_000, 20
     X = sparse_rows(rows, 60_000, 80)
+    ready_data = ready(X)
     losses = fpdfp.losses.Softmax(X, labels(rows, classes), clients=np.repeat(np.arange(20), rows // 20), l2=1e-3)
-    return {"data": size_of(X)} | timed(fpdfp.Problem(losses, fpdfp.penalties.L1(1e-4)), rounds=20)
+    return ready_data | timed(fpdfp.Problem(losses, fpdfp.penalties.L1(1e-4)), rounds=20)
 
 
 def sites() -> dict[str, Any]:
     count, features = 1000, 100_000
     X = sparse_rows(50 * count, features, 20)
+    ready_data = ready(X)
     losses = fpdfp.losses.Logistic(X, labels(50 * count), clients=np.repeat(np.arange(count), 50), l2=1e-3)
     problem = fpdfp.Problem(losses, fpdfp.penalties.L1(1e-4))
     # What runs by default, without the search for a preconditioner.
@@ -112,7 +123,7 @@ def sites() -> dict[str, Any]:
         spent.append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
     (wall, cpu), (gradients, gradients_cpu) = rounds.min(axis=0), np.array(spent).min(axis=0)
     return {
-        "data": size_of(X),
+        **ready_data,
         **result,
         "seconds_of_a_round": wall,
         "seconds_of_gradients": gradients,
@@ -123,8 +134,9 @@ def sites() -> dict[str, Any]:
 
 def sparse() -> dict[str, Any]:
     X = sparse_rows(100_000, 50_000, 100)
+    ready_data = ready(X)
     losses = fpdfp.losses.Logistic(X, labels(100_000), l2=1e-3)
-    return {"data": size_of(X)} | timed(fpdfp.Problem(losses, fpdfp.penalties.L1(1e-4)), fpdfp.PDFP(), rounds=20)
+    return ready_data | timed(fpdfp.Problem(losses, fpdfp.penalties.L1(1e-4)), fpdfp.PDFP(), rounds=20)
 
 
 def mapped() -> dict[str, Any]:
@@ -138,18 +150,20 @@ def mapped() -> dict[str, Any]:
         y = (X[:, 0] > 0).astype(np.float32)
         del X
         X = np.load(file.name, mmap_mode="r")
+        ready_data = ready(X)
         losses = fpdfp.losses.Logistic(X, y, clients=np.repeat(np.arange(10), rows // 10), l2=1e-3)
         problem = fpdfp.Problem(losses, fpdfp.penalties.L1(1e-4))
-        return {"data": X.nbytes / GB} | timed(problem, fpdfp.ShiftedPDFP(), rounds=5)
+        return ready_data | timed(problem, fpdfp.ShiftedPDFP(), rounds=5)
 
 
 def remembered(name: str, count: int, *, in_file: bool = False) -> dict[str, Any]:
     X = sparse_rows(count, 20_000, 5)
+    ready_data = ready(X)
     losses = fpdfp.losses.Logistic(X, labels(count), clients=np.arange(count), l2=1e-3)
     problem = fpdfp.Problem(losses, fpdfp.penalties.L1(1e-4))
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         scratch = {"scratch": folder} if in_file else {}
-        return {"data": size_of(X)} | timed(
+        return ready_data | timed(
             problem, getattr(fpdfp, name)(), rounds=40, clients_per_round=50, compressor=fpdfp.QSGD(5), **scratch
         )
 
@@ -175,7 +189,7 @@ def measure(name: str) -> dict[str, Any]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         anonymous = 0
         while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            anonymous = max(anonymous, anonymous_of(process.pid))
+            anonymous = max(anonymous, memory_of(process.pid, "RssAnon"))
             time.sleep(0.01)
         assert process.stdout is not None
         said = process.stdout.read()
@@ -184,13 +198,13 @@ def measure(name: str) -> dict[str, Any]:
     return json.loads(said.splitlines()[-1]) | {"anonymous": anonymous / GB}
 
 
-def anonymous_of(pid: int) -> int:
-    """Return the bytes of a process's own memory now; 0 where the system does not say."""
+def memory_of(pid: int | str, kind: str) -> int:
+    """Return the bytes of a process's memory of a kind; 0 where the system does not say."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return 0
-    lines = [line for line in status.splitlines() if line.startswith("RssAnon")]
+    lines = [line for line in status.splitlines() if line.startswith(kind)]
     return 1024 * int(lines[0].split()[1]) if lines else 0
 
 
@@ -205,7 +219,8 @@ def main() -> None:
         found = CASES[options.alone]()
         unit = 1 if sys.platform == "darwin" else 1024
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / GB
-        print(json.dumps(found | {"peak": peak}, default=float))
+        added = memory_of("self", "VmHWM") / GB - found.pop("before")
+        print(json.dumps(found | {"peak": peak, "added": added}, default=float))
         return
     chosen = [name for name in CASES if not options.cases or name.split(":")[0] in options.cases]
     if not chosen:
@@ -214,12 +229,12 @@ def main() -> None:
     for name in chosen:
         found[name] = measure(name)
         print(f"{name}: {found[name]['seconds']:.0f} s", file=sys.stderr)
-    header = ["case", "seconds", "of a round", "beside gradients", "data GB", "peak GB", "anonymous GB"]
+    header = ["case", "seconds", "of a round", "beside gradients", "data GB", "added GB", "peak GB", "anonymous GB"]
     rows = [
         [
             name, f"{one['seconds']:.1f}", f"{one['seconds_of_a_round']:.3g}",
             f"{one['seconds_beside_gradients']:.2f}" if "seconds_beside_gradients" in one else "",
-            *(f"{one[key]:.2f}" for key in ("data", "peak", "anonymous")),
+            *(f"{one[key]:.2f}" for key in ("data", "added", "peak", "anonymous")),
         ]
         for name, one in found.items()
     ]  # fmt: skip
