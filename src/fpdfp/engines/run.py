@@ -299,7 +299,8 @@ class Run:
     @property
     def _folder(self) -> Path | None:
         """Where large arrays of what clients remember are kept; None for memory."""
-        return self.options.scratch if self.options.scratch is None else Path(self.options.scratch)
+        given = self.options.scratch
+        return None if given is None else Path(given)
 
     def _that_answer(self, chosen: IntArray, k: int) -> IntArray:
         """Return those of the chosen clients whose replies arrive."""
