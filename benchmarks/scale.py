@@ -1,6 +1,6 @@
 """Time and memory of large simulations and servers; every case in a process of its own.
 
-    python -m benchmarks.scale                  # all cases, about three minutes on 2 idle cores
+    python -m benchmarks.scale                  # all cases
     python -m benchmarks.scale clients sites    # some of them
 
 * ``clients``: a million clients with two sparse rows of 10,000 features each; 1,000 take part in a round, and nobody
