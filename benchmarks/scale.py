@@ -195,7 +195,8 @@ def measure(name: str) -> dict[str, Any]:
         said = process.stdout.read()
     if process.returncode:
         raise SystemExit(f"the case {name!r} failed")
-    return json.loads(said.splitlines()[-1]) | {"anonymous": anonymous / GB}
+    found: dict[str, Any] = json.loads(said.splitlines()[-1])
+    return found | {"anonymous": anonymous / GB}
 
 
 def memory_of(pid: int | str, kind: str) -> int:

@@ -61,7 +61,12 @@ def test_threads_that_each_have_a_batch_change_no_bit(monkeypatch: pytest.Monkey
     monkeypatch.setattr(batches, "BATCH", D)
     monkeypatch.setattr(batches, "LONG", 1)
     asked = []
-    monkeypatch.setattr(fpdfp.Run, "_threads", lambda run, count: asked.append(count) or 3)
+
+    def three(run: fpdfp.Run, count: int) -> int:
+        asked.append(count)
+        return 3
+
+    monkeypatch.setattr(fpdfp.Run, "_threads", three)
     parts = fpdfp.solve(problem_of(), fpdfp.ShiftedPDFP(), **options)
     assert asked
     assert set(asked) == {N}
