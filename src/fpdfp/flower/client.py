@@ -137,7 +137,7 @@ def _answer(envelope: Envelope, name: str, folder: Path, load: Callable[[], Loss
     reply = site.handle(spec.load(envelope.contents))
     if site.job is not None:
         state = {"run": envelope.run, "sequence": envelope.sequence, "job": job, "site": site.export()}
-        files.write_sealed(kept, pack(state))
+        files.write_sealed(kept, lambda file: file.write(pack(state)))
     return reply
 
 

@@ -46,6 +46,7 @@ class LinearModel(Losses):
     #: A bound of the derivative of the loss of one row in each of its linear forms; infinite where there is none.
     steepest: ClassVar[float] = np.inf
     lower_bound = 0.0
+    concurrent = True
 
     def __init__(
         self,
