@@ -263,9 +263,8 @@ def _is_small(code: int, levels: Any, *_: Any) -> bool:
     return code != ANS and levels.shape[1] < rans.MANY and levels.size <= SMALL
 
 
-@until_compiled(_count_plainly, _is_small, PATIENCE)
 @serial
-def count_bits(
+def count_rows(
     code: Any, levels: Any, scales: Any, block: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any,
     bits: Any,
 ) -> None:  # fmt: skip
@@ -281,3 +280,6 @@ def count_bits(
         if row.size > 0:
             plan_stream(code, row, lowest, highest, gamma, omega, costs, work, plan)
         bits[i] = plan[BITS]
+
+
+count_bits = until_compiled(_count_plainly, _is_small, PATIENCE)(count_rows)
