@@ -1,4 +1,4 @@
-"""The dual step that primal-dual methods share, in one pass where g∘B is a total variation, or ‖Bx‖₁ with a sparse B."""
+"""The dual step that primal-dual methods share, in one pass for a total variation and for ‖Bx‖₁ with a sparse B."""
 
 from __future__ import annotations
 
@@ -98,7 +98,9 @@ def _sparse_pass(
     new_v = np.empty((count, *linop.out_shape), dtype=half.dtype)
     new_x = np.empty((count, linop.in_shape[0] if wants_x else 0), dtype=half.dtype)
     constants = np.array([gamma, sigma, model.penalty.weight], dtype=half.dtype)  # type: ignore[attr-defined]
-    linop.dual_step(np.ascontiguousarray(half), np.ascontiguousarray(v.reshape(-1, *linop.out_shape)), constants, new_x, new_v)
+    linop.dual_step(
+        np.ascontiguousarray(half), np.ascontiguousarray(v.reshape(-1, *linop.out_shape)), constants, new_x, new_v
+    )
     return new_x, new_v
 
 

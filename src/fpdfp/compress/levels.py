@@ -142,8 +142,8 @@ class LevelCompressor(Compressor):
         block = blocks.length_in(self.block_spec, shape)
         n_blocks = -(-math.prod(shape) // block)
         plan = self._plans[shape, dtype] = _Plan(
-            (self.rounding, self.scale_kind), self.s, block, n_blocks, (codecs.CODES[self.codec], *self.bounds, *tables()),
-            32 * n_blocks + frame_bits(self, shape, dtype), _kernels.quantize.compress_at_once,
+            (self.rounding, self.scale_kind), self.s, block, n_blocks,
+            (codecs.CODES[self.codec], *self.bounds, *tables()), 32 * n_blocks + frame_bits(self, shape, dtype), _kernels.quantize.compress_at_once,
         )  # fmt: skip
         return plan
 
