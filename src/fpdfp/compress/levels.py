@@ -143,7 +143,8 @@ class LevelCompressor(Compressor):
         n_blocks = -(-math.prod(shape) // block)
         plan = self._plans[shape, dtype] = _Plan(
             (self.rounding, self.scale_kind), self.s, block, n_blocks,
-            (codecs.CODES[self.codec], *self.bounds, *tables()), 32 * n_blocks + frame_bits(self, shape, dtype), _kernels.quantize.compress_at_once,
+            (codecs.CODES[self.codec], *self.bounds, *tables()), 32 * n_blocks + frame_bits(self, shape, dtype),
+            _kernels.quantize.compress_at_once,
         )  # fmt: skip
         return plan
 
