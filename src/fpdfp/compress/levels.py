@@ -121,7 +121,7 @@ class LevelCompressor(Compressor):
         out = np.empty(rows.shape, dtype=dtype)
         bits = np.empty(count, dtype=np.int64)
         seed, round_, clients, step = draws
-        compress = plan.compress if rows.size <= SMALL else _kernels.quantize.compress_in_steps
+        compress: Callable[..., None] = plan.compress if rows.size <= SMALL else _kernels.quantize.compress_in_steps
         compress(
             *plan.rounding, rows, plan.block, plan.s, seed & 0xFFFFFFFF, seed >> 32, purpose | step << 8, clients,
             round_, *plan.counting, levels, scales, out, bits,
