@@ -111,8 +111,9 @@ def solve(
         stops nothing.
     prefer
         What an automatic preconditioner is to save: ``"rounds"``, with second moments of all clients in float32 where
-        there are at most 1,000 features; ``"bits"``, up and down together, with what is sent once; or ``"balanced"``,
-        their product. :mod:`fpdfp.precondition.cost` says how both are predicted.
+        there are at most 1,000 features; ``"bits"``, up and down together, with what is sent once; ``"balanced"``,
+        their product; or time, on an :class:`fpdfp.Network` whose latency and bandwidth are known.
+        :mod:`fpdfp.precondition.cost` says how all three are predicted.
     checkpoint
         A file to write the state of the run to, every ``checkpoint_every`` rounds (by default about 20 times
         a run), on Ctrl-C and at the end.

@@ -190,7 +190,10 @@ def consider_all(losses: Losses, given: cost.Circumstances, seen: Choice) -> Qua
     if seen.missed <= MISSED or d > LARGEST:
         return None
     levels, clients = cost.crudest(given, d)
-    if cost.once(given, d, levels, clients)[0] > AFFORDABLE * given.round_up:
+    if isinstance(given.prefer, cost.Network):
+        if given.score(cost.of_moments(given, d, levels, clients)) > given.score(seen.price):
+            return None
+    elif cost.once(given, d, levels, clients)[0] > AFFORDABLE * given.round_up:
         return None
     return QuantizedMoments(levels, clients, given.accuracy)
 
