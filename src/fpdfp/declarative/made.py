@@ -26,7 +26,7 @@ def _of(module: ModuleType, base: type) -> dict[str, type]:
 
 METHODS = _of(methods, Method)
 COMPRESSORS = _of(compress, Compressor)
-#: What a parameter may be that is a table: a schedule of steps, how exactly something is solved, or the speed of a network.
+#: What a parameter may be that is a table: a schedule of steps, how exactly something is solved, a network.
 INNER: dict[str, type] = {
     **{name: one for name, one in _of(steps, steps.Schedule).items() if name != "Automatic"},
     "InnerSolve": InnerSolve,

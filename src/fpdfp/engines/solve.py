@@ -12,7 +12,7 @@ from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.compress import Compressor
 from fpdfp.engines import checkpoint as checkpoints
-from fpdfp.engines import screening
+from fpdfp.engines import screening, working_set
 from fpdfp.engines.features import Left
 from fpdfp.engines.history import RESERVED
 from fpdfp.engines.loop import Loop
@@ -23,6 +23,7 @@ from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.remote_run import RemoteRun
 from fpdfp.engines.result import Result
 from fpdfp.engines.run import Run, back
+from fpdfp.engines.stopping import Ending
 from fpdfp.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from fpdfp.methods.base import Method, Work
 from fpdfp.precondition.cost import Prefer
@@ -186,18 +187,21 @@ class _Stages:
         """Return the run, and a description for its checkpoints."""
         if self.saved is None or self.source is None:
             left, sent = screening.screen_start(self.problem, self.method, self.options)
+            left, more = working_set.begin(self.problem, self.method, self.options, self.start, left)
             run, description = self._begin(self.start, left)
-            run.meter.traffic = sent + run.meter.traffic
+            run.meter.traffic = sent + more + run.meter.traffic
         else:
             run, description = self._begin(self.start, self.saved.left)
             _restore(run, self.saved, description, self.source)
         return run, description
 
     def restrict(self, run: Run, left: Left) -> tuple[Run, dict[str, str]]:
-        """Return a run that goes on with the features that are left."""
+        """Return a run that goes on with some features: of its own, or of all."""
         x = run.x
         if run.left is not None:
-            x, left = run.left.lift(x), Left(run.left.numbers[left.numbers], run.left.shape, left.since)
+            x = run.left.lift(x)
+            if left.shape != run.left.shape:
+                left = left.within(run.left)
         if self.engine is not None:
             self.engine.drop_early()
         sent, spent = run.traffic, run.server_work
@@ -205,6 +209,12 @@ class _Stages:
         new.meter.traffic = sent + new.meter.traffic
         new.round, new.work, new.spent, new.seconds, new.history = run.round, run.work, spent, run.seconds, run.history
         return new, description
+
+    def look_at_others(self, run: Run, ending: Ending) -> Ending | Left:
+        """Say whether a run that has reached the tolerance of its features ends, or with which ones it goes on."""
+        if run.left is None or run.left.is_certain or ending.status != "converged":
+            return ending
+        return working_set.look_at_others(self.problem, self.method, self.options, run, ending)
 
     def is_screened(self, run: Run) -> bool:
         """Whether to look for features that can be left out."""

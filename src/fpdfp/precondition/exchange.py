@@ -11,13 +11,13 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.compress import Compressor, Natural
+from fpdfp.compress import QSGD, Compressor, Natural
 from fpdfp.losses.base import Losses
 from fpdfp.precondition import cost
-from fpdfp.precondition.base import Preconditioner
+from fpdfp.precondition.base import Announced, Preconditioner
 from fpdfp.precondition.fourier import Fourier
 from fpdfp.precondition.moments import filled
-from fpdfp.precondition.quantized import FEW, QuantizedMoments
+from fpdfp.precondition.quantized import FEW, SLOPE_LEVELS, QuantizedMoments
 from fpdfp.precondition.scaling import Scaling
 from fpdfp.precondition.structure import MISSED, Choice, Structure
 from fpdfp.precondition.triangles import full, lower
@@ -130,6 +130,38 @@ class FeatureBounds(FromEveryone):
         powers = np.abs(sent[0].astype(np.float64))
         bounds = np.where(powers < 2.0**LARGEST_POWER, powers, np.inf) ** 0.25
         return Bounds(bounds.sum(axis=0))
+
+
+class Gradient(NamedTuple):
+    """What a client sends: its gradient at a point."""
+
+    slope: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Slopes(FromEveryone):
+    """Everyone sends its gradient at a point in few levels, so that the server can guess which features matter.
+
+    ``x`` is the point, None for zero.
+    """
+
+    x: Announced | None = None
+
+    def count_numbers(self, model: Model) -> int:
+        """How many numbers a client works with."""
+        return math.prod(model.shape)
+
+    def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
+        """Return how the field is sent, and its shape."""
+        return {"slope": (QSGD(SLOPE_LEVELS, block=None, norm="max"), model.shape)}
+
+    def gather(self, model: Model, local: LocalLosses) -> Gradient:
+        """Return what clients send."""
+        x = np.zeros(model.shape) if self.x is None else self.x.array
+        if x.shape != model.shape:
+            raise ValueError(f"x must have shape {model.shape}, got {x.shape}")
+        slope = to_host(local.gradients(model.xp.asarray(x, dtype=model.dtype)))
+        return Gradient(np.clip(slope, -1e17, 1e17).astype(np.float32))
 
 
 def divide(sums: Once, count: int) -> Once:
