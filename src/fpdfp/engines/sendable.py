@@ -64,8 +64,8 @@ def registry() -> dict[type, Sendable]:
         steps.Constant, steps.Decreasing, steps.Theorem2, steps.Automatic,
         compress.Full, compress.Half, compress.QSGD, compress.NUQSGD, compress.Natural, compress.Sign, compress.RandK,
         compress.TopK,
-        methods.InnerSolve, *methods_and_algorithms(), precondition.QuantizedMoments, Exact, FeatureBounds, Slopes, Structure,
-        Announced, Place, Job,
+        methods.InnerSolve, *methods_and_algorithms(), precondition.QuantizedMoments, Exact, FeatureBounds, Slopes,
+        Structure, Announced, Place, Job,
     )  # fmt: skip
     return {kind: by_fields(kind) for kind in fields} | {
         penalties.Zero: by_attributes(penalties.Zero),

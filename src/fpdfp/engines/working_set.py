@@ -18,7 +18,7 @@ from fpdfp.engines.features import Left
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import AskedClients, choose
 from fpdfp.engines.run import Run
-from fpdfp.engines.screening import LEAST, WORTH, applies, count_told
+from fpdfp.engines.screening import WORTH, applies, count_told
 from fpdfp.engines.stopping import Ending
 from fpdfp.engines.traffic import Meter, Traffic
 from fpdfp.methods.base import Method
@@ -27,6 +27,8 @@ from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import Slopes
 from fpdfp.problem import Problem
 
+#: Runs with fewer features begin with all of them.
+FEWEST = 512
 #: The most features of a guess, but twice those that are not zero: of so many all second moments are affordable.
 MOST = 256
 #: The relative gaps at which the server guesses again, for the first time and for the last.
@@ -45,7 +47,7 @@ def begin(
 ) -> tuple[Left | None, Traffic]:
     """Return the features that a run begins with, given those that screening has left, and what was sent for it."""
     meter = Meter(problem.losses)
-    if not applies(problem, method, options) or (left is not None and len(left.numbers) < LEAST):
+    if not applies(problem, method, options, FEWEST) or (left is not None and len(left.numbers) < FEWEST):
         return left, meter.traffic
     assert options.tol is not None
     ratios, up, down = _ask(problem, method, options, start)
