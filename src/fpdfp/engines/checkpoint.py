@@ -140,8 +140,8 @@ def _read_kept(contents: Mapping[str, Array]) -> Kept | None:
 def _left(contents: Mapping[str, Array]) -> Left | None:
     if "left/numbers" not in contents:
         return None
-    numbers, shape, since, until = (contents[f"left/{name}"] for name in Left._fields)
-    return Left(numbers, tuple(map(int, shape)), int(since), float(until))
+    numbers, shape, since = (contents[f"left/{name}"] for name in ("numbers", "shape", "since"))
+    return Left(numbers, tuple(map(int, shape)), int(since), float(contents.get("left/until", 0.0)))
 
 
 def _under(prefix: str, contents: Mapping[str, Array]) -> dict[str, Array]:
