@@ -23,6 +23,7 @@ from fpdfp.engines.result import Result
 from fpdfp.engines.run import DivergenceError, Run, StoppedError
 from fpdfp.engines.screening import Screening
 from fpdfp.engines.stopping import Ending, Stopping
+from fpdfp.engines.working_set import find_dual
 from fpdfp.errors import AbsentError, AccuracyWarning, ArgumentError, CheckpointError, DivergenceWarning
 from fpdfp.problem import Certificate, Problem, Residual
 
@@ -319,7 +320,8 @@ class Loop:
             x = run.polish(x, v)
             if left is not None and not left.is_certain:
                 # That others are zero is not known otherwise.
-                problem, x, v, left = self.stages.problem.metered(run.meter), left.lift(x), None, None
+                problem, x, left = self.stages.problem.metered(run.meter), left.lift(x), None
+                v = find_dual(problem, x)
             certificate = problem.certificate(x, v, thorough=False)
             if ending.certified is not None:
                 certificate = ending.certified.refine(certificate)
