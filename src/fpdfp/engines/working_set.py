@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from fpdfp._array import to_host
-from fpdfp._typing import Array
+from fpdfp._typing import Array, IntArray
 from fpdfp.compress import QSGD
 from fpdfp.engines.features import Left
 from fpdfp.engines.options import RunOptions
@@ -106,7 +106,8 @@ def _ask(problem: Problem, method: Method | None, options: RunOptions, x: Array)
 def find_dual(problem: Problem, x: Array) -> Array:
     """Return the dual point nearest to −∇f(x)."""
     assert isinstance(problem.penalty, L1)
-    return problem.model.xp.clip(-problem.gradient(x), -problem.penalty.weight, problem.penalty.weight)
+    v: Array = problem.model.xp.clip(-problem.gradient(x), -problem.penalty.weight, problem.penalty.weight)
+    return v
 
 
 def _relative_gap(problem: Problem, x: Array) -> float:
@@ -128,12 +129,13 @@ def _ratios(problem: Problem, slopes: Array) -> Array:
     return ratios
 
 
-def _steepest(ratios: Array, least: float, most: int) -> Array:
+def _steepest(ratios: Array, least: float, most: int) -> IntArray:
     """Return the features with the largest ratios, of those that have at least so much."""
     order = np.argsort(-ratios, kind="stable")[:most]
-    return order[ratios[order] >= least]
+    found: IntArray = order[ratios[order] >= least]
+    return found
 
 
-def _support(x: Array) -> Array:
+def _support(x: Array) -> IntArray:
     """Return the features that are not zero."""
     return np.flatnonzero(to_host(x).reshape(-1, x.shape[-1]).any(axis=0))
