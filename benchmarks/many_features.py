@@ -7,7 +7,7 @@ of features: ``ar``, neighbours alike (an autoregression of 0.95); ``block``, gr
 0.8) and nothing between groups; ``words``, counts of words in texts of 80 words on 20 topics, as they are. 4,000 rows
 (1,000 where there are more than 10,000 features; of the dense kinds in single precision there), ridge 1e-3, and a tenth
 of the least l1 weight for which the solution is zero. "Without" is the same without a preconditioner, with all features
-throughout, for at most 1,010 of them.
+throughout, for at most --without of them.
 
 Then cases in which a preconditioner was once not found: as many rows as features, the raw table of breast cancer data;
 and what setting up takes: time, and memory beyond the data. The page and the plot are written to --page, and --quick
@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import sys
 import time
 import tracemalloc
 import warnings
@@ -213,7 +214,7 @@ def draw(runs: dict[str, dict[int, dict[str, dict[str, Any]]]], file: Path) -> N
 
 INTRODUCTION = """# Many features
 
-Made by `python -m benchmarks.many_features --features {features}`, whose
+Made by `python -m benchmarks.many_features{given}`, whose
 help says what is run: l1 logistic regression among {sites} sites,
 certified to a relative gap of {tol:g}, everything automatic, the median by rounds over draws of the data, of which
 there were {seeds}. Bits up are those of rounds and certificates and of what is sent once, which is in brackets; dotted
@@ -233,6 +234,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--features", type=int, nargs="+", default=list(FEATURES))
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--without", type=int, default=WITHOUT, help="the most features that are run without one")
+    parser.add_argument("--skip-set-up", action="store_true", help="leave out what setting up takes")
     arguments = parser.parse_args()
     runs: dict[str, dict[int, dict[str, dict[str, Any]]]] = {kind: {} for kind in KINDS}
     lines = []
@@ -242,7 +245,7 @@ def main() -> None:
             for seed in range(arguments.seeds):
                 problem = problem_of(*rows_of(kind, d, seed))
                 drawn.append({"default": solve(problem)})
-                if d <= WITHOUT:
+                if d <= arguments.without:
                     drawn[-1]["without"] = solve(problem, without=True)
             runs[kind][d] = sorted(drawn, key=lambda one: one["default"]["rounds"])[len(drawn) // 2]
             both = runs[kind][d]
@@ -252,7 +255,7 @@ def main() -> None:
     header = ["features", "number", "preconditioner", "rounds", "bits up (once)", "bits down", "time", "rounds without",
               "bits up without"]  # fmt: skip
     _tools.show("the default method", header, lines)
-    special, setting_up = edges(), set_ups()
+    special, setting_up = edges(), {} if arguments.skip_set_up else set_ups()
     special_lines = [[name, *cells(one)] for name, one in special.items()]
     set_up_lines = [
         [name, f"{one['seconds']:.1f} s", f"{one['bytes'] / 1e6:,.0f} MB"] for name, one in setting_up.items()
@@ -263,7 +266,7 @@ def main() -> None:
     if not arguments.quick:
         draw(runs, arguments.page.with_suffix(".svg"))
         page = INTRODUCTION.format(
-            features=" ".join(map(str, arguments.features)),
+            given="".join(f" {one}" for one in sys.argv[1:]),
             sites=SITES,
             tol=TOL,
             seeds=arguments.seeds,
@@ -274,9 +277,10 @@ def main() -> None:
         page += "\n## Few rows, and features of very different sizes\n\n" + markdown(
             ["case", *header[2:7]], special_lines
         )
-        page += "\n## Setting up, and one round\n\n" + markdown(
-            ["case", "time", "memory beyond the data"], set_up_lines
-        )
+        if set_up_lines:
+            page += "\n## Setting up, and one round\n\n" + markdown(
+                ["case", "time", "memory beyond the data"], set_up_lines
+            )
         arguments.page.write_text(page + f"\nMeasured on {_tools.machine()}.\n")
     _tools.finish({"benchmark": "many_features", "runs": runs, "cases": special, "set_up": setting_up, "jumps": jumps})
     if jumps:
