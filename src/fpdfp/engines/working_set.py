@@ -81,7 +81,7 @@ def look_at_others(
         added = _steepest(ratios, NEAR, max(MOST, 2 * len(support)))
     else:
         whole = problem.metered(run.meter)
-        gap = _relative_gap(whole, x)
+        gap = _relative_gap(whole, x, tol)
         if gap <= tol:
             return Ending("converged", f"the relative duality gap is {gap:.2g}, at most tol={tol:g}")
         ratios, until = _ratios(problem, whole.gradient(x)), TIGHTER * left.until
@@ -110,13 +110,15 @@ def find_dual(problem: Problem, x: Array) -> Array:
     return v
 
 
-def _relative_gap(problem: Problem, x: Array) -> float:
-    """Return a bound of F(x) − F* beside F(x): from the gradient alone where f is strongly convex."""
+def _relative_gap(problem: Problem, x: Array, tol: float) -> float:
+    """Return a bound of F(x) − F* beside F(x): from the gradient alone where f is strongly convex and that is enough."""
     v, convexity = find_dual(problem, x), problem.total_weight * problem.losses.least_convexity
     if convexity > 0:
         rest = problem.gradient(x) + v
         gap = float(np.vdot(rest, rest)) / (2.0 * convexity) + problem.model.fenchel_gap(x, v)
-        return gap / max(abs(problem.objective(x)), problem.least_scale)
+        relative = gap / max(abs(problem.objective(x)), problem.least_scale)
+        if relative <= tol:
+            return relative
     certificate = problem.certificate(x, v, thorough=False)
     return np.inf if certificate.gap is None else certificate.gap / certificate.scale
 
