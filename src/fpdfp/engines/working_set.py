@@ -111,7 +111,7 @@ def find_dual(problem: Problem, x: Array) -> Array:
 
 
 def _relative_gap(problem: Problem, x: Array, tol: float) -> float:
-    """Return a bound of F(x) − F* beside F(x): from the gradient alone where f is strongly convex and that is enough."""
+    """Return a bound of F(x) − F* beside F(x): from the gradient alone where f is strongly convex and that will do."""
     v, convexity = find_dual(problem, x), problem.total_weight * problem.losses.least_convexity
     if convexity > 0:
         rest = problem.gradient(x) + v
