@@ -241,7 +241,7 @@ class Copier(fpdfp.engines.Observer):
         self.file, self.copy = file, copy
 
     def saved(self, run: Any) -> None:
-        if run.left is not None and not self.copy.exists():
+        if run.left is not None and run.left.since > 0 and not self.copy.exists():
             assert run.round == run.left.since
             shutil.copy(self.file, self.copy)
 
