@@ -346,6 +346,9 @@ class Site:
             self._restrict(saved["features"])
         if self.some is not None and job.algorithm.model.shape == self.some[2].shape:
             self.losses = self.some[2]
+        self.point = saved.get("point")
+        if job.algorithm.model.shape != self.losses.shape:
+            return  # a run that goes on with other features has another job, which is told where it is needed
         self.begin(job, saved["key"])
         for ledger, kept in zip(self.ledgers, saved["ledgers"], strict=True):
             ledger.restore(kept, self._here)
