@@ -19,7 +19,7 @@ from fpdfp.linops import LinOp
 from fpdfp.losses.base import Form
 from fpdfp.precondition import Preconditioner, QuantizedMoments
 from fpdfp.precondition.base import Announced
-from fpdfp.precondition.exchange import Exact, FeatureBounds
+from fpdfp.precondition.exchange import Exact, FeatureBounds, Slopes
 from fpdfp.precondition.structure import Structure
 from fpdfp.rng import MAX_ROUNDS
 
@@ -36,7 +36,7 @@ class FactsRequest:
 class GatherRequest:
     """What some clients send once, before the first round."""
 
-    exchange: Exact | QuantizedMoments | Structure | FeatureBounds | LocalModels
+    exchange: Exact | QuantizedMoments | Structure | FeatureBounds | LocalModels | Slopes
     place: Place
     clients: IntArray
 
