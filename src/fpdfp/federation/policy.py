@@ -28,6 +28,14 @@ IDENTIFIERS = (
 )  # fmt: skip
 
 
+class RefusedError(Exception):
+    """A site does not answer: one sentence for the analyst, which names the rule alone, and what only the log says."""
+
+    def __init__(self, sentence: str, detail: str = "") -> None:
+        super().__init__(sentence)
+        self.sentence, self.detail = sentence, detail
+
+
 @dataclasses.dataclass(frozen=True)
 class Data:
     """Which data take part: see the comments of ``policy.toml``, here and below."""
@@ -209,6 +217,8 @@ class Policy:
     @classmethod
     def read(cls, path: Path | str) -> Self:
         """Read a policy from a file; a mistake is an error with its line, and what is not there is as by default."""
+        if not Path(path).exists():
+            raise FileNotFoundError(f"there is no file {path}; `fpdfp federation policy > {path}` writes one")
         document = Document.read(Path(path))
         made = {}
         for name, given in document.data.items():
