@@ -26,6 +26,7 @@ from __future__ import annotations
 import collections
 import copy
 import functools
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -290,7 +291,7 @@ def check_design(losses: Losses, policy: Policy) -> None:
     ):
         raise RefusedError("this site does not answer for least squares, which tell second moments of its rows")
     for client in range(losses.n_clients):
-        _check_columns(losses, client, data.least_rows_per_level)
+        check_columns(losses._rows_of(client), data.least_rows_per_level, losses.feature_names)
     if family != "LeastSquares":
         for client in range(losses.n_clients):
             counts = np.unique(losses.targets_of(client), return_counts=True)[1]
@@ -301,33 +302,31 @@ def check_design(losses: Losses, policy: Policy) -> None:
                 )
 
 
-def _check_columns(losses: LinearModel, client: int, least: int) -> None:
+def check_columns(X: Any, least: int, names: Sequence[str] | None = None) -> None:
     """Refuse columns, pairs of columns and combinations of columns that tell fewer rows than so many from the rest."""
     if least <= 1:
         return
     sentence = f"this site answers for columns only that tell no fewer than {least} of its rows from the others"
-    members = uncommon(losses._rows_of(client))
+    members = uncommon(X)
     count, features = members.shape
+    shown = [str(j) for j in range(features)] if names is None else list(names)
     sizes = np.asarray(members.sum(axis=0)).ravel()
     few = np.flatnonzero((sizes > 0) & (sizes < least))
     if few.size:
-        raise RefusedError(sentence, f"{_name(losses, few[0])} differs from its most common value in {sizes[few[0]]:g}")
+        raise RefusedError(sentence, f"column {shown[few[0]]}: {sizes[few[0]]:g} rows are not at its most common value")
     if features > MANY:
         return
     # Measurements are left out: nearly every row has a value of its own there.
     coded = np.flatnonzero((sizes > 0) & (sizes <= count / 2))
     some = members[:, coded]
     apart = sizes[coded][:, None] + sizes[coded] - 2.0 * (some.T @ some).toarray()
-    close = np.argwhere((np.minimum(apart, count - apart) > 0) & (np.minimum(apart, count - apart) < least))
+    apart = np.minimum(apart, count - apart)
+    close = np.argwhere((apart > 0) & (apart < least))
     if close.size:
-        first, second = (_name(losses, coded[one]) for one in close[0])
-        raise RefusedError(sentence, f"{first} and {second} differ in fewer rows than {least}")
-    if (largest := leverages(losses._rows_of(client)).max()) > MOST_LEVERAGE:
+        first, second = (shown[coded[one]] for one in close[0])
+        raise RefusedError(sentence, f"columns {first} and {second} differ in fewer rows")
+    if (largest := leverages(X).max()) > MOST_LEVERAGE:
         raise RefusedError(sentence, f"a combination of columns is one row's to {largest:.1%}")
-
-
-def _name(losses: LinearModel, feature: Any) -> str:
-    return f"column {losses.feature_names[feature]}" if losses.feature_names else f"column {feature}"
 
 
 def leverages(X: Any) -> Array:

@@ -43,6 +43,7 @@ class Data:
     least_rows: int = 10
     least_rows_per_level: int = 3
     most_parameters: float = 0.1
+    ranges: bool = False
     columns: tuple[str, ...] = ("*",)
     never_columns: tuple[str, ...] = IDENTIFIERS
 
@@ -50,6 +51,7 @@ class Data:
         _checks.integer("least_rows", self.least_rows, at_least=1)
         _checks.integer("least_rows_per_level", self.least_rows_per_level, at_least=1)
         _positive(self, "most_parameters")
+        _checks.flag("ranges", self.ranges)
         _texts(self, "columns")
         _texts(self, "never_columns")
 
@@ -234,7 +236,7 @@ class Policy:
         """Return a policy that refuses nothing: for tests, and for measuring what the defaults prevent."""
         huge = 10**12
         return cls(
-            Data(1, 1, float(huge), ("*",), ()),
+            Data(1, 1, float(huge), True, ("*",), ()),
             Requests(KINDS, PARTS, ("*",), ("*",), 1, True, 1),
             SecondMoments(True, 0.0),
             Points(False, 1, 0, huge),
