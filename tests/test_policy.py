@@ -76,7 +76,7 @@ class TestFile:
         assert words in str(error.value)
 
     def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError, match="fpdfp federation policy >"):
+        with pytest.raises(FileNotFoundError, match="join` without --policy writes one"):
             Policy.read(tmp_path / "policy.toml")
 
     @pytest.mark.parametrize(
