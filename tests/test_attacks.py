@@ -80,7 +80,8 @@ class Bisection:
         """Return so many single rows, or as many as that many gradients give."""
         far = 1e3
         low, high = self.beyond(-far), self.beyond(far)
-        heap, ticket = [], itertools.count()
+        heap: list[Any] = []
+        ticket = itertools.count()
 
         def add(a: float, at_a: Any, b: float, at_b: Any) -> None:
             total = at_a - at_b
