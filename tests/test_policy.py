@@ -318,3 +318,41 @@ class TestExposure:
             except RefusedError:
                 answered[weight] = False
         assert answered == dict.fromkeys((0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 1e-4), True) | {0.0: False}
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("split", ["at random", "by label"])
+    def test_honest_runs_on_a9a(self, split: str, tmp_path: Path) -> None:
+        """Three sites, the columns that each has in 20 rows: the path is answered, and no reply is an outlier."""
+        try:
+            data = fpdfp.datasets.load("a9a", download=False)
+        except fpdfp.errors.DataSetError:
+            pytest.skip("a9a is not on this machine")
+        X, y, rng = data.X, data.y, np.random.default_rng(0)
+        order = rng.permutation(len(y)) if split == "at random" else np.argsort(y + 4.0 * rng.random(len(y)))
+        parts = np.array_split(order, 3)
+        for part in parts:
+            with pytest.raises(RefusedError):
+                check_design(fpdfp.losses.Logistic(X[part], y[part]), Policy())
+        often = np.min([np.asarray((X[part] != 0).sum(axis=0)).ravel() for part in parts], axis=0) >= 20
+        X = X[:, np.flatnonzero(often)]
+        desks = [make_desk(X[part], y[part], tmp_path, name=f"site {i}") for i, part in enumerate(parts)]
+        for weight in (1e-2, 1e-3, 1e-4):
+            engine = Desks(desks, {"l2": 1e-5})
+            assert engine.fit(fpdfp.penalties.L1(weight), tol=1e-3, rounds=300).status == "converged"
+            assert engine.totals.refused == 0
+
+    @pytest.mark.parametrize(("name", "answered"), [("wine", 0.1), ("iris", 0.1)])
+    def test_classes_that_are_well_separated(self, name: str, answered: float) -> None:
+        from sklearn import datasets
+        from sklearn.linear_model import LogisticRegression
+
+        X, y = getattr(datasets, f"load_{name}")(return_X_y=True)
+        X = np.concatenate([(X - X.mean(axis=0)) / X.std(axis=0), np.ones((len(y), 1))], axis=1)
+        seen = watch(fpdfp.losses.Softmax(X, y), Policy())
+        for strength in (answered, 1.0):
+            x = LogisticRegression(C=strength, max_iter=10_000, fit_intercept=False).fit(X, y).coef_
+            if strength == answered:
+                seen.values(x, np.arange(1))
+            else:
+                with pytest.raises(RefusedError, match=TOO_FEW):
+                    seen.values(x, np.arange(1))
