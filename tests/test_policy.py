@@ -328,7 +328,7 @@ class TestExposure:
         except fpdfp.errors.DataSetError:
             pytest.skip("a9a is not on this machine")
         X, y, rng = data.X, data.y, np.random.default_rng(0)
-        order = rng.permutation(len(y)) if split == "at random" else np.argsort(y + 4.0 * rng.random(len(y)))
+        order = rng.permutation(len(y)) if split == "at random" else np.argsort(y + 8.0 * rng.random(len(y)))
         parts = np.array_split(order, 3)
         for part in parts:
             with pytest.raises(RefusedError):

@@ -198,7 +198,7 @@ class Policy:
     >>> Policy(data=Data(least_rows=0))
     Traceback (most recent call last):
     ...
-    fpdfp.errors.ArgumentError: least_rows must be at least 1, got 0
+    fpdfp.errors.ArgumentError: least_rows must be an integer of at least 1, got 0
     """
 
     data: Data = dataclasses.field(default_factory=Data)
