@@ -346,7 +346,7 @@ class TestWatching:
         X, y = make_rows(5)
         whole = np.column_stack([X, y])
         one = self.watch(make_desk(X, y, tmp_path / "one", OPEN), [0.01])
-        assert found(self.solve(one, 5, 4), whole, close=0.05) == 0
+        assert found(self.solve(one, 5, 40), whole, close=0.05) == 0
         six = self.watch(make_desk(X, y, tmp_path / "six", OPEN), [0.1, 0.05, 0.02, 0.01, 0.005, 0.001])
         assert found(self.solve(six, 5, 40), whole, close=0.05) == 5
         with pytest.raises(RefusedError, match="at least 10 rows"):
