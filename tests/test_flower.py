@@ -23,10 +23,10 @@ pytest.importorskip("flwr")
 from examples.flower.federation import Federation
 
 import fpdfp
+from fpdfp.engines.envelope import Envelope, seal
 from fpdfp.engines.parcel import MAGIC, VERSION, unpack
 from fpdfp.flower import certificates
 from fpdfp.flower.control import RunStatus
-from fpdfp.flower.records import Envelope, seal
 from tests import flower_trial
 from tests.flower_trial import SEED, SITES, worked, write_app
 from tests.relay import Relay

@@ -25,6 +25,8 @@ log = logging.getLogger("fpdfp.engines")
 ATTEMPTS = 3
 #: At the end of a run sites are waited for so many deadlines.
 LAST = 3.0
+#: Says which replies cannot be used beside the others, and why.
+Judge = Callable[[Mapping[int, Decoded]], Mapping[int, str]]
 #: Refuses a site's reply by raising an error.
 Check = Callable[[int, Reply], None]
 
@@ -147,10 +149,12 @@ class Collector:
         decode: Callable[[int, Reply], Decoded],
         early: Mapping[int, Reply] | None,
         name: str,
+        judge: Judge | None = None,
     ) -> list[Decoded]:
         """Ask the sites of a round, until enough clients have answered; return their replies, decoded.
 
-        ``early`` are replies that came already. ``name`` is that of the round in an error.
+        ``early`` are replies that came already. ``name`` is that of the round in an error. ``judge`` says which of the
+        replies cannot be used beside the others.
         """
         count = sum(len(request.update.clients) for request in asked.values() if request.update is not None)
         needed = min(self.min_clients, count)
@@ -167,6 +171,10 @@ class Collector:
                     self.waste(reply)
                     self.refuse(site, error)
                     diverging |= {site} if isinstance(error, DivergedError) else set()
+            for site, why in (judge(good) if judge is not None else {}).items():
+                self.waste(replies.get(site))
+                self.refuse(site, MessageError(why))
+                del good[site]
             answered = sum(len(reply.clients) for reply in good.values())
             if answered >= needed:
                 return [good[site] for site in sorted(good)]

@@ -36,6 +36,8 @@ NEARLY = 0.97
 PROMISING = 5e3
 #: Without a ridge a gap is as large as what rounding leaves of the slopes, not its square: not below this tolerance.
 COARSE = 1e-8
+#: The least eigenvalue of a model, in coordinates with a diagonal of ones.
+EPS = 1e-12
 #: After a Newton step the relative gap is taken to be at most so many times the square of what the step gains.
 SQUARED = 100.0
 
@@ -92,7 +94,7 @@ class Finish:
         clients = AskedClients(run.problem, run.prepared.choices, run.options)
         sums, count = clients.add_up(question)
         run.meter.count("certificate", clients.bits, count * question.bits)
-        slope, hessian = sums[0] / count, full(sums[1] / count)
+        slope, hessian = sums[0] / count, raise_noise(full(sums[1] / count))
         blocks = Blocks(np.arange(len(x)), np.arange(len(x) + 1), self.weights[features].copy())
         u = Quadratic(hessian, blocks).minimise(x, slope)
         change = u - x
@@ -102,3 +104,17 @@ class Finish:
         reached = np.zeros(run.problem.model.shape, dtype=run.problem.model.dtype)
         reached[features] = u
         return reached
+
+
+def raise_noise(matrix: Array) -> Array:
+    """Return a symmetric matrix without negative eigenvalues, up to rounding, in coordinates with a diagonal of ones.
+
+    A Hessian that was rounded on its way may have some. They show how large the noise is: eigenvalues below that are
+    raised to it.
+    """
+    roots = np.sqrt(np.maximum(np.diag(matrix), np.finfo(np.float64).tiny))
+    values, vectors = np.linalg.eigh(matrix / np.outer(roots, roots))
+    if values[0] > 0:
+        return matrix
+    raised: Array = (vectors * np.maximum(values, max(-values[0], EPS))) @ vectors.T
+    return raised * np.outer(roots, roots)

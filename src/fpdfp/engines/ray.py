@@ -13,7 +13,7 @@ import pickle
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -118,7 +118,7 @@ class Ray(RemoteEngine):
         deadline: float | None = None,
         min_clients: int = 1,
         patience: float = 600.0,
-        norm_bound: float | None = None,
+        norm_bound: float | Literal["auto"] | None = "auto",
         address: str | None = None,
     ) -> None:
         super().__init__(deadline, min_clients, patience, norm_bound)

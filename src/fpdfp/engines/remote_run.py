@@ -17,6 +17,7 @@ from fpdfp.engines import memory as memories
 from fpdfp.engines.collector import Check
 from fpdfp.engines.downlink import FramedDownlink, is_zero
 from fpdfp.engines.ledger import shared_memory
+from fpdfp.engines.outliers import Outliers
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.replies import Arrived, Decoded, decode_update, join
@@ -49,6 +50,7 @@ class RemoteRun(Run):
         self.engine, self.collector = engine, engine.collector
         self.losses: RemoteLosses = self.problem.losses  # type: ignore[assignment]
         self.losses.answers.forget()
+        self.outliers = Outliers(self.problem.scaling, self.losses.lipschitz())
         self.collector.upkeep = NOTHING
         if self.downlink is not None:
             self.downlink = FramedDownlink(self.downlink.compressor)
@@ -191,11 +193,17 @@ class RemoteRun(Run):
 
         def decode(site: int, reply: Reply) -> Decoded:
             clients = among(ask.clients, self.engine.numbers[site])
-            bound = self.engine.norm_bound
+            bound = self.engine.fixed_bound
             return decode_update(reply.part("update"), clients, shapes, self.compressors, dtype, model.device, bound)
 
         came = early.replies if early is not None and early.round == ask.round else None
-        return join(self.collector.collect_enough(asked, session, decode, came, f"round {ask.round + 1}"), model.xp)
+        judge = self._judge if self.engine.norm_bound == "auto" else None
+        replies = self.collector.collect_enough(asked, session, decode, came, f"round {ask.round + 1}", judge)
+        self.outliers.accept(replies)
+        return join(replies, model.xp)
+
+    def _judge(self, replies: Mapping[int, Decoded]) -> dict[int, str]:
+        return self.outliers.find(replies, self.memory)
 
     def _answers(self, algorithm: Certifying, question: Question) -> Array:
         frames = [message.message for message in question.messages]

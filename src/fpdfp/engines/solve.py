@@ -246,8 +246,8 @@ class _Stages:
             "drop_out": options.drop_out,
             "accuracy": options.aim,
         }
-        if engine is not None and engine.norm_bound is not None:
-            what["norm_bound"] = engine.norm_bound
+        if engine is not None and engine.fixed_bound is not None:
+            what["norm_bound"] = engine.fixed_bound
         return {
             "problem": checkpoints.fingerprint(self.problem),
             **{name: checkpoints.describe(value) for name, value in what.items()},

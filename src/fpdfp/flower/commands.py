@@ -50,6 +50,7 @@ def make_certificates(
     Example: fpdfp flower certificates certificates --host superlink.example --sites north,east,south
     """
     from fpdfp.flower.certificates import make_all
+    from fpdfp.flower.expiry import warn_of_end
 
     # The server speaks to itself, too: its own app and the command flwr.
     hosts = list(dict.fromkeys([*host, "localhost", "127.0.0.1"]))
@@ -61,6 +62,8 @@ def make_certificates(
         typer.echo(f"made  {path}")
     for path in kept:
         typer.echo(f"kept  {path}")
+        if path.suffix == ".pem" and (warning := warn_of_end(path)):
+            typer.echo(f"warning: {warning}", err=True)
     typer.echo(f"{folder / 'superlink'} goes to the server, {folder / 'sites' / 'NAME'} to the site of that name;")
     typer.echo(f"{folder / 'authority'} stays with you, offline")
 
@@ -111,7 +114,7 @@ def inspect(file: Annotated[Path, typer.Argument(help="A file in the site's outb
 
     Example: fpdfp flower inspect /var/lib/fpdfp/outbox/1763263000000000000.parcel
     """
-    from fpdfp.flower import outbox
+    from fpdfp.engines import outbox
 
     try:
         for line in outbox.lines(outbox.read(file)):
@@ -126,7 +129,7 @@ def release(file: Kept) -> None:
 
     Example: fpdfp flower release /var/lib/fpdfp/outbox/1763263000000000000.parcel
     """
-    from fpdfp.flower import outbox
+    from fpdfp.engines import outbox
 
     try:
         outbox.release(file)
@@ -141,7 +144,7 @@ def refuse(file: Kept) -> None:
 
     Example: fpdfp flower refuse /var/lib/fpdfp/outbox/1763263000000000000.parcel
     """
-    from fpdfp.flower import outbox
+    from fpdfp.engines import outbox
 
     try:
         outbox.refuse(file)

@@ -17,6 +17,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._progress import format_duration
 from fpdfp._units import format_bits
+from fpdfp.engines.envelope import Envelope, open_envelope, seal
 from fpdfp.engines.job import Job
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.remote_engine import RemoteEngine
@@ -25,7 +26,7 @@ from fpdfp.engines.run import Run
 from fpdfp.engines.solve import run as solve
 from fpdfp.engines.transport import Tree
 from fpdfp.errors import AbsentError, MessageError
-from fpdfp.flower.records import Envelope, from_record, open_envelope, seal, to_record
+from fpdfp.flower.records import from_record, to_record
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 
@@ -75,7 +76,7 @@ class FlowerEngine(RemoteEngine):
         deadline: float | None = 60.0,
         min_clients: int = 1,
         patience: float = 3600.0,
-        norm_bound: float | None = None,
+        norm_bound: float | Literal["auto"] | None = "auto",
     ) -> None:
         super().__init__(deadline, min_clients, patience, norm_bound)
         self._grid = grid
@@ -218,7 +219,7 @@ def server_app(
     deadline: float = 60.0,
     min_clients: int | None = None,
     patience: float = 3600.0,
-    norm_bound: float | None = None,
+    norm_bound: float | Literal["auto"] | None = "auto",
     checkpoint: str | Path | None = None,
     output: str | Path | None = None,
     callbacks: Sequence[Callable[[Run], Any]] = (),
@@ -246,7 +247,8 @@ def server_app(
     patience
         Seconds after which a run gives up that still has too few.
     norm_bound
-        The largest norm that a field of a reply may have; longer ones are shortened. None for no bound.
+        The largest norm that a field of a reply may have; longer ones are shortened. By default a reply that is a
+        thousand times larger than all it can be compared with counts as absent. None for no bound.
     checkpoint
         The file with the state of the run, with an absolute path; the app goes on from it where it is there.
     output
@@ -262,7 +264,8 @@ def server_app(
     names = [str(site) for site in sites]
     if not names or len(set(names)) < len(names) or isinstance(sites, str):
         raise ValueError(f"sites must be different names, at least one, got {sites!r}")
-    for name, value in (("deadline", deadline), ("patience", patience), ("norm_bound", norm_bound)):
+    bound = None if norm_bound == "auto" else norm_bound
+    for name, value in (("deadline", deadline), ("patience", patience), ("norm_bound", bound)):
         if value is not None:
             _checks.real(name, value, positive=True)
     if min_clients is not None:
