@@ -231,7 +231,7 @@ def _factors(formula: Formula) -> list[Any]:
 
 
 def _is_plain(factor: Any) -> bool:
-    return isinstance(factor, Numeric) and isinstance(factor.value, Column)
+    return isinstance(factor, Numeric) and factor.value == Column(factor.name)
 
 
 def _common(kinds: set[Any]) -> str | None:

@@ -115,7 +115,7 @@ class Design:
             block = np.ones((len(rows), 1))
             for factor in term.factors:
                 part = expand(factor, rows, known)
-                block = (part[:, :, None] * block[:, None, :]).reshape(len(rows), -1)
+                block = (part[:, :, None] * block[:, None, :]).reshape(len(rows), part.shape[1] * block.shape[1])
             blocks.append(block)
         return np.concatenate([np.zeros((len(rows), 0)), *blocks], axis=1)
 
