@@ -111,7 +111,11 @@ def split(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
 CASES: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "unpenalised": (FederatedLogisticRegression(alpha=0), "died ~ age + C(stage, ref='II') + pressure", {}),
     "linear": (FederatedLinearRegression(alpha=0), "log(dose + 5) ~ age * stage + smoker - 1", {"missing": "mean"}),
-    "l1": (FederatedLinearRegression(alpha=0.01, standardize=True), "dose ~ age*stage + pressure", {"missing": "indicator"}),
+    "l1": (
+        FederatedLinearRegression(alpha=0.01, standardize=True),
+        "dose ~ age*stage + pressure",
+        {"missing": "indicator"},
+    ),
     "graph": (
         FederatedLogisticRegression(penalty="graph", alpha=0.01, standardize=True, prefer="bits"),
         "died ~ age + stage + pressure + smoker",
@@ -159,7 +163,9 @@ def dense(frame: pd.DataFrame, formula: str) -> Any:
 def test_coefficients_are_those_of_the_pooled_table() -> None:
     frame = patients()
     matrices = dense(frame, "dose ~ age * stage + smoker")
-    wanted = np.linalg.lstsq(matrices.rhs.to_numpy(dtype=float), matrices.lhs.to_numpy(dtype=float)[:, 0], rcond=None)[0]
+    wanted = np.linalg.lstsq(matrices.rhs.to_numpy(dtype=float), matrices.lhs.to_numpy(dtype=float)[:, 0], rcond=None)[
+        0
+    ]
     model = FederatedLinearRegression(alpha=0, tol=1e-10).fit(
         frame.dropna(), "dose ~ age * stage + smoker", groups="hospital"
     )
@@ -209,7 +215,9 @@ def test_prediction_codes_new_rows() -> None:
     assert model.feature_names_in_.tolist() == ["age", "pressure", "missing(pressure)"]
     row = frame[frame.pressure.isna()].iloc[[0]]
     at_mean = model.predict_proba(row.assign(pressure=frame.pressure.mean()))[0, 1]
-    odds = np.log(model.predict_proba(row)[0, 1] / (1 - model.predict_proba(row)[0, 1])) - np.log(at_mean / (1 - at_mean))
+    odds = np.log(model.predict_proba(row)[0, 1] / (1 - model.predict_proba(row)[0, 1])) - np.log(
+        at_mean / (1 - at_mean)
+    )
     np.testing.assert_allclose(odds, model.coefficients_["missing(pressure)"], rtol=1e-6, atol=1e-9)
 
 
@@ -343,7 +351,8 @@ def test_cnsim() -> None:
 @pytest.mark.parametrize(
     ("formula", "wanted", "deviance"),
     [
-        ("admit ~ gre + gpa + C(rank, ref=1)", [-3.989979, 0.002264, 0.804038, -0.675442, -1.340204, -1.551464], 458.51749),
+        ("admit ~ gre + gpa + C(rank, ref=1)", [-3.989979, 0.002264, 0.804038, -0.675442, -1.340204, -1.551464],
+         458.51749),
         ("admit ~ gre + gpa + I(rank == 3)", [-5.03136, 0.0024847, 0.8674160, -0.65508], 473.571245),
         ("admit ~ C(rank) + I(log(gre) + gpa)", [-9.10991938, -0.67615, -1.35706, -1.55692, 0.942246], 458.8201016),
     ],

@@ -19,9 +19,17 @@ SOURCE = Path(fpdfp.__file__).parent
 #: package with all its modules, unless these have a row of their own.
 LAYERS = {
     "applications": [
-        "__main__", "cli", "experiments", "report", "flower federation", "estimators ct.reconstruction",
-        "federation.cohort", "federation.schema federation.table", "federation.questions",
-    ],  # fmt: skip
+        "__main__",
+        "cli",
+        "experiments",
+        "report",
+        "flower federation",
+        "estimators ct.reconstruction",
+        "federation.cohort",
+        "federation.schema federation.table",
+        "federation.columns",
+        "federation.questions",
+    ],
     "running": ["declarative", "loggers", "runs", "engines"],
     "algorithms": ["methods", "precondition", "pooled", "steps"],
     "mathematics": ["problem", "_dual_step _verify bounds ct datasets linops losses penalties semismooth", "formula"],

@@ -126,8 +126,18 @@ def test_what_sites_agree_on() -> None:
         ("y ~ agee", "north", {}, "no site has the column 'agee'; did you mean 'age'"),
         ("y ~ age", "east", {"age": None, "aage": 1}, "'age' is missing at east; did you mean 'aage'"),
         ("y ~ age", "east", {"age": "old"}, "different types: integer at north, category at east, integer at south"),
-        ("y ~ stage", "east", {"stage": ["I", "II", "III"] * 9 + ["I", "II", "IV"]}, "the level 'IV' only at east .*'I', 'II'.*levels=\"any\""),
-        ("y ~ ident", None, {"ident": [f"p{i}" for i in range(30)]}, "'ident' are different, as those of an identifier"),
+        (
+            "y ~ stage",
+            "east",
+            {"stage": ["I", "II", "III"] * 9 + ["I", "II", "IV"]},
+            "the level 'IV' only at east .*'I', 'II'.*levels=\"any\"",
+        ),
+        (
+            "y ~ ident",
+            None,
+            {"ident": [f"p{i}" for i in range(30)]},
+            "'ident' are different, as those of an identifier",
+        ),
         ("y ~ ident", None, {"ident": list(range(1000, 1030))}, r"write I\(ident\)"),
         ("y ~ when", None, {"when": pd.Timestamp("2020-01-01")}, "neither numbers nor texts"),
         ("y ~ C(many)", None, {"many": [i % 29 * 1000 + i // 29 for i in range(30)]}, "identifier|too many"),
@@ -137,7 +147,9 @@ def test_differences_are_refused_by_name(formula: str, site: str | None, change:
     frames = {name: frame.copy() for name, frame in FRAMES.items()}
     for name in frames if site is None else [site]:
         for column, value in change.items():
-            frames[name] = frames[name].drop(columns=column) if value is None else frames[name].assign(**{column: value})
+            frames[name] = (
+                frames[name].drop(columns=column) if value is None else frames[name].assign(**{column: value})
+            )
     with pytest.raises(ArgumentError, match=said):
         schemas(frames).agree(parse(formula))
 
@@ -183,9 +195,9 @@ def test_questions_and_answers_survive_the_wire() -> None:
             back = read_answer(question, unpack(pack(write_answer(answer))))
             assert questions.dump(back).__repr__() == questions.dump(answer).__repr__()
     spec = ModelSpec(plain, np.array([45.0]), np.zeros(5), np.ones(5), True, "Logistic", (0, 1), np.zeros(6))
-    there = read_spec(unpack(pack(questions.dump(spec))))
-    assert there.digest == spec.digest
-    X, y = table.features(there)
+    arrived = read_spec(unpack(pack(questions.dump(spec))))
+    assert arrived.digest == spec.digest
+    X, y = table.features(arrived)
     assert X.shape == (30, 6)
     assert set(y) == {0.0, 1.0}
 
@@ -195,7 +207,11 @@ def test_sums() -> None:
     kinds = {"stage": "category"}
     for missing, used in (("drop", 1), ("mean", 2), ("indicator", 3)):
         made = code(
-            parse("y ~ age + stage"), kinds, {"stage": ["I", "II"]}, missing=missing, absent=["age", "stage"]  # type: ignore[arg-type]
+            parse("y ~ age + stage"),
+            kinds,
+            {"stage": ["I", "II"]},
+            missing=missing,
+            absent=["age", "stage"],  # type: ignore[arg-type]
         )
         found = SiteTable.read(frame).answer(SumsQuestion(made, (0, 1)))
         assert isinstance(found, Sums)
@@ -210,6 +226,13 @@ def test_sums() -> None:
     assert found.invalid.tolist() == [0, 1]
 
 
+EVAL = {
+    "response": {"column": "y"},
+    "terms": [{"factors": [{"name": "a", "value": {"function": "eval", "of": {"column": "a"}}}], "term": 0}],
+    "titles": ["a"],
+}
+
+
 @pytest.mark.parametrize(
     "tree",
     [
@@ -219,7 +242,7 @@ def test_sums() -> None:
         {"kind": "schema", "question": {"columns": None, "more": 1}},
         {"kind": "sums", "question": {"design": "y ~ age", "classes": []}},
         {"kind": "sums", "question": {"design": {"response": {"code": "import os"}, "terms": [], "titles": []}}},
-        {"kind": "moments", "question": {"design": {"response": {"column": "y"}, "terms": [{"factors": [{"name": "a", "value": {"function": "eval", "of": {"column": "a"}}}], "term": 0}], "titles": ["a"]}, "means": np.zeros(0)}},
+        {"kind": "moments", "question": {"design": EVAL, "means": np.zeros(0)}},
     ],
 )  # fmt: skip
 def test_forged_questions_are_refused(tree: dict[str, Any]) -> None:
@@ -233,9 +256,10 @@ def test_forged_models_are_refused() -> None:
         ModelSpec(plain, np.zeros(0), np.zeros(1), np.ones(1), True, "Logistic", (0, 1), np.zeros(2))
     )
     read_spec(good)
-    for change in (
+    changes: list[dict[str, Any]] = [
         {"family": "Custom"}, {"classes": []}, {"centre": np.zeros(3)}, {"scale": -np.ones(1)}, {"ridge": -np.ones(2)},
         {"means": np.ones(2)}, {"scale": np.array([np.nan])}, {"scale": np.ones(1, dtype=np.float32)},
-    ):  # fmt: skip
+    ]  # fmt: skip
+    for change in changes:
         with pytest.raises(MessageError):
             read_spec(good | change)

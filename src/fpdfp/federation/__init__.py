@@ -1,1 +1,1 @@
-"""A federation across organisations: sites answer questions about their tables, and models are fitted without moving rows."""
+"""A federation across organisations: sites answer questions about their tables, and no row leaves its site."""
