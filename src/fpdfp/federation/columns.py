@@ -133,5 +133,6 @@ def _ordered(name: str, found: list[str], given: Any) -> tuple[Level, ...]:
 
 
 def show(names: Any) -> str:
+    """Return some names for an error."""
     shown = [repr(name) for name in names]
     return ", ".join(shown[:12]) + (", …" if len(shown) > 12 else "")
