@@ -54,7 +54,8 @@ def test_types_are_found() -> None:
     found = schema(frame)
     kinds = {name: column.kind for name, column in found.items()}
     assert kinds == {
-        "whole": "integer", "with gaps": "integer", "number": "number", "coded": "integer", "truth": "truth", "text": "category",
+        "whole": "integer", "with gaps": "integer", "number": "number", "coded": "integer",
+        "truth": "truth", "text": "category",
         "mixed": "truth", "date": "other", "empty": "empty", "category": "category", "numbered": "integer",
     }  # fmt: skip
     assert (found["text"].levels, found["text"].counts, found["text"].missing) == (("a", "b"), (1, 1), 1)
