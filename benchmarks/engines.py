@@ -99,7 +99,7 @@ def simulate(folder: str) -> None:
 
 def deployment(runs: dict[str, int]) -> dict[str, Any]:
     """Seconds a round of each method in a deployment, and the bytes of a round."""
-    from fpdfp.flower.federation import Federation
+    from examples.flower.federation import Federation
 
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:

@@ -74,27 +74,36 @@ def multiply_csr(data: Any, indices: Any, indptr: Any, vectors: Any, out: Any) -
 
 
 @threaded
-def weighted_gram_csr(data: Any, indices: Any, indptr: Any, weights: Any, parts: Any, out: Any) -> None:
-    """Write Σ_j w_j a_j a_jᵀ over the rows of a CSR matrix with sorted indices.
+def weighted_gram_csr(data: Any, indices: Any, indptr: Any, weights: Any, place: Any, parts: Any, out: Any) -> None:
+    """Write Σ_j w_j a_j a_jᵀ over the rows of a CSR matrix, for some of its columns.
 
-    The rows are shared out among as many parts as there are zeroed matrices, whose sums are added in order: the bits
-    do not depend on the number of threads.
+    ``place`` says where a column comes in the result, −1 for one that does not. The rows are shared out among as many
+    parts as there are zeroed matrices, whose sums are added in order: the bits do not depend on the number of threads.
     """
     count, size = parts.shape[0], out.shape[0]
     n_rows = indptr.size - 1
     for part in prange(count):
         gram = parts[part]
+        where, entries = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.float64)
         for row in range(n_rows * part // count, n_rows * (part + 1) // count):
-            first, last = indptr[row], indptr[row + 1]
-            for p in range(first, last):
-                scaled = weights[row] * data[p]
-                line = gram[uint64(indices[p])]
-                for q in range(first, p + 1):
-                    line[uint64(indices[q])] += scaled * data[q]
+            found = 0
+            for p in range(indptr[row], indptr[row + 1]):
+                at = place[uint64(indices[p])]
+                if at >= 0:
+                    where[found], entries[found] = at, data[p]
+                    found += 1
+            for p in range(found):
+                scaled = weights[row] * entries[p]
+                line = gram[uint64(where[p])]
+                for q in range(p + 1):
+                    line[uint64(where[q])] += scaled * entries[q]
     for a in range(size):
         for b in range(a + 1):
             total = 0.0
             for part in range(count):
+                # an entry is on the side where its columns come in the order of the row
                 total += parts[part, a, b]
+                if a != b:
+                    total += parts[part, b, a]
             out[a, b] = total
             out[b, a] = total

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numba import int64, uint32, uint64
+from numba import int64, prange, uint32, uint64
 
 from fpdfp._kernels import elias, rans, rice, tokens
 from fpdfp._kernels.bits import bit_length
-from fpdfp._kernels.jit import SMALL, interpret, serial, until_compiled
+from fpdfp._kernels.jit import SMALL, interpret, serial, threaded, until_compiled
 
 FIXED = 1
 GAMMA = 2
@@ -258,21 +258,29 @@ def _is_small(code: int, levels: Any, *_: Any) -> bool:
     return code != ANS and levels.shape[1] < rans.MANY and levels.size <= SMALL
 
 
-@until_compiled(_count_plainly, _is_small, PATIENCE)
 @serial
+def count_row(
+    code: Any, levels: Any, scales: Any, block: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any
+) -> Any:
+    """The exact bits of the levels of one client's message."""
+    work = np.empty((WORKSPACE, tokens.TOKENS), dtype=np.int64)
+    plan = np.empty(PLAN, dtype=np.int64)
+    plan[BITS] = 0
+    row = levels
+    if not all_live(scales):
+        kept = np.empty_like(levels)
+        row = kept[: live_levels(levels, scales, block, kept)]
+    if row.size > 0:
+        plan_stream(code, row, lowest, highest, gamma, omega, costs, work, plan)
+    return plan[BITS]
+
+
+@until_compiled(_count_plainly, _is_small, PATIENCE)
+@threaded
 def count_bits(
     code: Any, levels: Any, scales: Any, block: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any,
     bits: Any,
 ) -> None:  # fmt: skip
     """The exact bits of the levels of each client's message."""
-    work = np.empty((WORKSPACE, tokens.TOKENS), dtype=np.int64)
-    plan = np.empty(PLAN, dtype=np.int64)
-    for i in range(levels.shape[0]):
-        plan[BITS] = 0
-        row = levels[i]
-        if not all_live(scales[i]):
-            kept = np.empty_like(row)
-            row = kept[: live_levels(levels[i], scales[i], block, kept)]
-        if row.size > 0:
-            plan_stream(code, row, lowest, highest, gamma, omega, costs, work, plan)
-        bits[i] = plan[BITS]
+    for i in prange(levels.shape[0]):
+        bits[i] = count_row(code, levels[i], scales[i], block, lowest, highest, gamma, omega, costs)

@@ -30,7 +30,18 @@ MOST_SETTINGS = 10_000
 #: Models of scans: the data term is a plain sum over rays as the paper prints it, or scaled to a mean.
 PRINTED, MEAN = MODELS = ("printed", "mean")
 #: Options of a run that are no keys of ``[run]``: they have a section, or are the runner's.
-NOT_IN_RUN = ("compressor", "downlink", "seed", "x0", "metrics", "callbacks", "checkpoint", "resume", "progress")
+NOT_IN_RUN = (
+    "compressor",
+    "downlink",
+    "seed",
+    "x0",
+    "metrics",
+    "callbacks",
+    "checkpoint",
+    "resume",
+    "progress",
+    "scratch",
+)
 #: What stands in a file for None, and the default of what must be given.
 DEFAULTS: dict[str, Any] = {
     "rounds": 100, "clients_per_round": "all", "evaluate_every": "automatic", "checkpoint_every": "automatic",

@@ -73,7 +73,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         arrays |= {"left/numbers": numbers, "left/shape": np.array(shape), "left/since": np.array(since)}
     arrays |= {f"history/{name}": checkpoint.history[name] for name in checkpoint.history}
     try:
-        files.write_sealed(path, to_archive(arrays))
+        files.write_sealed(path, lambda file: np.savez(file, **arrays))
     except OSError as error:
         raise CheckpointError(f"the checkpoint {path} could not be written ({error}); the old one is intact") from error
 
@@ -106,7 +106,7 @@ def _temporary(path: Path) -> tuple[int, str]:
 def load(path: Path) -> Checkpoint:
     """Read a checkpoint; a missing, cut or foreign file is an error that says so."""
     try:
-        with np.load(io.BytesIO(files.read_sealed(path)), allow_pickle=False) as archive:
+        with files.open_sealed(path) as file, np.load(file, allow_pickle=False) as archive:
             contents = {name: archive[name] for name in archive.files}
         meta = json.loads(str(contents["meta"]))
         if meta["format"] != FORMAT:

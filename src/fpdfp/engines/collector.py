@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import logging
@@ -37,6 +38,21 @@ class Totals:
     healed: int = 0
 
 
+@dataclasses.dataclass
+class SiteRecord:
+    """What became of the exchanges with one site; seconds and bytes where the engine notes them."""
+
+    asked: int = 0
+    answered: int = 0
+    absent: int = 0
+    refused: int = 0
+    healed: int = 0
+    waited: float = 0.0
+    bytes_down: int = 0
+    bytes_up: int = 0
+    last_refusal: str = ""
+
+
 class Collector:
     """Asks sites, and waits for their replies.
 
@@ -52,8 +68,8 @@ class Collector:
 
     Attributes
     ----------
-    totals
-        What went wrong so far.
+    totals, records
+        What went wrong so far, and what became of the exchanges with each site.
     upkeep
         The bits of what was sent again, of replies that were of no use, and of copies for checkpoints.
     stopped
@@ -66,6 +82,7 @@ class Collector:
         self.min_clients = _checks.integer("min_clients", min_clients, at_least=1)
         self.patience = _checks.real("patience", patience, positive=True)
         self.totals, self.upkeep = Totals(), NOTHING
+        self.records: dict[int, SiteRecord] = collections.defaultdict(SiteRecord)
         self.stopped: Callable[[], bool] = lambda: False
         self._hurried = False
 
@@ -188,6 +205,7 @@ class Collector:
             answered = self.transport.carry(trees, left)
             again = {}
             for site, request in addressed.items():
+                self.records[site].asked += 1
                 came = answered.get(site, AbsentError("no reply by the deadline"))
                 try:
                     if isinstance(came, Exception):
@@ -200,9 +218,11 @@ class Collector:
                     needs = session.note_needs(site, reply.needs)
                     log.info("%s needs %s", self.transport.names[site], ", ".join(sorted(needs)))
                     self.totals.healed += 1
+                    self.records[site].healed += 1
                     again[site] = session.supply(site, waiting[site])
                 else:
                     session.note_answer(site, request)
+                    self.records[site].answered += 1
                     replies[site] = reply
             waiting = again
         for site in waiting:
@@ -211,13 +231,15 @@ class Collector:
 
     def refuse(self, site: int, why: Any) -> None:
         """Count a site as absent, and say why."""
-        name = self.transport.names[site]
+        name, record = self.transport.names[site], self.records[site]
         if isinstance(why, AbsentError):
             self.totals.absent += 1
+            record.absent += 1
             log.warning("%s is absent: %s", name, why)
         else:
             self.totals.refused += 1
-            what = why if isinstance(why, MessageError) else f"it cannot be read ({type(why).__name__}: {why})"
+            what = str(why) if isinstance(why, MessageError) else f"it cannot be read ({type(why).__name__}: {why})"
+            record.refused, record.last_refusal = record.refused + 1, what
             log.warning("the reply of %s is refused: %s", name, what)
 
     def waste(self, replies: Any) -> None:

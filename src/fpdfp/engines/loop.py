@@ -297,10 +297,13 @@ class Loop:
         if ending.certified is not None:
             x = ending.certified.x  # as it was sent to be certified
         try:
-            x = run.polish(x, v)
-            certificate = run.problem.certificate(x, v, thorough=False)
-            if ending.certified is not None:
-                certificate = ending.certified.refine(certificate)
+            if ending.certificate is not None:
+                certificate, v = ending.certificate, ending.certificate.v
+            else:
+                x = run.polish(x, v)
+                certificate = run.problem.certificate(x, v, thorough=False)
+                if ending.certified is not None:
+                    certificate = ending.certified.refine(certificate)
         except AbsentError as error:
             log.warning("nothing is certified: %s", error)
             unknown = run.problem.model.xp.zeros(run.problem.model.dual_shape, dtype=x.dtype) if v is None else v

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import secrets
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.engines import memory as memories
 from fpdfp.engines.collector import Check
 from fpdfp.engines.downlink import FramedDownlink, is_zero
 from fpdfp.engines.ledger import shared_memory
@@ -59,6 +63,16 @@ class RemoteRun(Run):
         self.engine.begin(self.problem, self.algorithm, self.compressors, downlink, self.seed, from_zero=zero)
 
     @property
+    def _folder(self) -> Path | None:
+        folder, file = super()._folder, self.options.file
+        if folder is not None or not isinstance(self.algorithm, Remembering):
+            return folder
+        sizes = (memories.size_of(array, self.problem.n_clients) for array in self.algorithm.init_memory(1))
+        if sum(sizes) <= memories.SPILLED_COPIES:
+            return None
+        return Path(tempfile.gettempdir()) if file is None else file.parent
+
+    @property
     def traffic(self) -> Traffic:
         return self.meter.traffic.plus("upkeep", *self.collector.upkeep)
 
@@ -75,6 +89,10 @@ class RemoteRun(Run):
 
     def listen(self, stopped: Callable[[], bool]) -> None:
         self.collector.stopped = stopped
+
+    def sites(self) -> list[dict[str, Any]]:
+        records = self.collector.records
+        return [{"name": name} | dataclasses.asdict(records[i]) for i, name in enumerate(self.engine.names)]
 
     def labels(self) -> dict[str, str]:
         return super().labels() | {"run": self.engine.run_id}
@@ -111,7 +129,8 @@ class RemoteRun(Run):
 
     def restore_memory(self, saved: Mapping[str, Array]) -> None:
         here = self.memory._asdict()
-        self.memory = self.memory._replace(**{name: saved.get(name, array) for name, array in here.items()})
+        known = {name: memories.put_back(array, saved[name]) for name, array in here.items() if name in saved}
+        self.memory = self.memory._replace(**known)
 
     def memory_to_save(self) -> dict[str, Array]:
         names = [name for name in self.memory._fields if name != "version"]
@@ -147,7 +166,7 @@ class RemoteRun(Run):
             step = self.downlink.frames(self.kept, self.algorithm.broadcast(self.state), self.seed, k)
         return Ask(k, clients, self.memory, message, step)
 
-    def _exchanged(self, k: int, clients: IntArray, message: Any, memory: Any) -> tuple[IntArray, Any, Any, Work, int]:
+    def _exchanged(self, k: int, clients: IntArray, message: Any) -> tuple[IntArray, Any, Any, Work, int]:
         algorithm = self.algorithm
         clients, sent, bits, cost = self._collect_round(self._ask(k, clients, message))
         try:
@@ -155,7 +174,7 @@ class RemoteRun(Run):
         except (ValueError, ArithmeticError) as error:
             # LAPACK and others refuse what is no longer finite.
             raise DivergenceError(f"the server's step failed: {error}") from error
-        memory = self._memory_of(clients)
+        memory = memories.take(self.memory, clients)
         if isinstance(algorithm, Remembering):
             shared = {name: getattr(memory, name) for name in algorithm.shared_memory}
             memory = memory._replace(**algorithm.remember(algorithm.take_message(shared, message), sent, k))

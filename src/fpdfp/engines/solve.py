@@ -51,6 +51,7 @@ def solve(
     checkpoint_every: int | None = None,
     resume: str | Path | bool = False,
     progress: bool | None = None,
+    scratch: str | Path | None = None,
     engine: RemoteEngine | None = None,
 ) -> Result:
     """Minimise f(x) + g(Bx) with a federated method.
@@ -121,6 +122,11 @@ def solve(
         the file is there.
     progress
         Whether to show a progress bar; None shows it where standard error is a terminal.
+    scratch
+        A folder for temporary files that hold what clients remember, where that is an array of more than 64 MiB: the
+        operating system then keeps as much of it in memory as there is room. The files have no names and go with the
+        run. By default this is in memory; with an ``engine``, the server's copies of more than 256 MiB are in such
+        files in any case, in the folder of ``checkpoint``, or else in that of temporary files.
     engine
         Where the clients are: None for this process, or an engine such as :class:`fpdfp.engines.Ray`. The same seed and
         the same participants give the same bits.
@@ -146,7 +152,7 @@ def solve(
         rounds=rounds, clients_per_round=clients_per_round, compressor=compressor, downlink=downlink,
         drop_out=drop_out, stateless=stateless, seed=seed, x0=x0, evaluate_every=evaluate_every, metrics=metrics,
         callbacks=callbacks, tol=tol, accuracy=accuracy, prefer=prefer, checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every, resume=resume, progress=progress,
+        checkpoint_every=checkpoint_every, resume=resume, progress=progress, scratch=scratch,
     )  # fmt: skip
     return run(problem, method, options, engine)
 
