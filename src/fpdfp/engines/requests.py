@@ -17,6 +17,7 @@ from fpdfp.engines.local_models import LocalModels
 from fpdfp.errors import MessageError
 from fpdfp.linops import LinOp
 from fpdfp.losses.base import Form
+from fpdfp.methods.newton import NewtonExchange
 from fpdfp.precondition import Preconditioner, QuantizedMoments
 from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import Exact, FeatureBounds, Slopes
@@ -36,7 +37,7 @@ class FactsRequest:
 class GatherRequest:
     """What some clients send once, before the first round."""
 
-    exchange: Exact | QuantizedMoments | Structure | FeatureBounds | LocalModels | Slopes
+    exchange: Exact | QuantizedMoments | Structure | FeatureBounds | NewtonExchange | LocalModels | Slopes
     place: Place
     clients: IntArray
 
