@@ -18,7 +18,7 @@ SOURCE = Path(fpdfp.__file__).parent
 #: The layers, from the highest. A row may import itself and every row below it; a name stands for a module, or for a
 #: package with all its modules, unless these have a row of their own.
 LAYERS = {
-    "applications": ["__main__", "cli", "experiments", "report", "flower", "estimators ct.reconstruction"],
+    "applications": ["__main__", "cli", "experiments", "report", "flower", "federation", "estimators ct.reconstruction"],
     "running": ["declarative", "loggers", "runs", "engines"],
     "algorithms": ["methods", "precondition", "pooled", "steps"],
     "mathematics": ["problem", "_dual_step _verify bounds ct datasets linops losses penalties semismooth"],

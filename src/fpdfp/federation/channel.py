@@ -191,7 +191,7 @@ the protocol, and the hub has release 0.9 and speaks versions 2 to 3
     theirs = said.get("protocol")
     if not isinstance(theirs, list) or len(theirs) != 2 or not all(type(one) is int for one in theirs):
         raise RefusedError(f"{other} does not say which versions of the protocol it speaks")
-    newest = min(protocol[1], theirs[1])
+    newest: int = min(protocol[1], theirs[1])
     if newest >= max(protocol[0], theirs[0]):
         return newest
     software = str(said.get("software", "unknown"))[:40]

@@ -7,6 +7,7 @@ import queue
 import socket
 import ssl
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -74,16 +75,19 @@ class Line:
             about.address, secure, options=CLIENT_OPTIONS, compression=grpc.Compression.NoCompression
         )
         try:
-            try:
-                grpc.channel_ready_future(self._channel).result(PATIENCE)
-            except grpc.FutureTimeoutError:
-                raise LostError(explain(about, credentials)) from None
             self._stream = self._channel.stream_stream(METHOD)(self._outgoing())
             self.send(hello(about.study, about.role, about.name, protocol))
             self._messages = self._incoming()
-            first = next(self._messages, None)
-            if first is None:
-                raise LostError("the hub has closed the connection")
+            # Somebody who takes the connection and says nothing is not waited for.
+            alarm = threading.Timer(PATIENCE, self._stream.cancel)
+            alarm.daemon = True
+            alarm.start()
+            try:
+                first = next(self._messages)
+            except LostError:
+                raise LostError(explain(about, credentials)) from None
+            finally:
+                alarm.cancel()
             self._decoder.limit = limit
             agree(first.about, "the hub", about.name, protocol)
             self.said = first.about
