@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
 import threading
 import time
@@ -60,7 +61,8 @@ class TrialDesk:
     """Answers as a desk does, without a policy."""
 
     def __init__(self, losses: Any, trouble: Callable[[dict[str, Any]], None] | None = None) -> None:
-        self.losses, self.site = losses, None
+        self.losses = losses
+        self.site: Site | None = None
         self.trouble = trouble
         self.seen: dict[str, int] = {}
         self.askers: set[Asker] = set()
@@ -110,6 +112,52 @@ class AgentThread:
         self.agent.stop()
         self.thread.join(10)
         assert not self.thread.is_alive()
+
+
+class CuttingRelay:
+    """Stands between somebody and the hub, and cuts the next connection when so many bytes have passed one way."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._server.getsockname()[1])
+        self._left: dict[bool, float] = {True: math.inf, False: math.inf}
+        self.connections = 0
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+
+    def cut(self, *, up: bool, after: int) -> None:
+        """Cut once, when so many more bytes have gone to the hub (``up``) or come from it."""
+        self._left[up] = after
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                here, _ = self._server.accept()
+                self.connections += 1
+                there = socket.create_connection(("127.0.0.1", self._to))
+                for source, target, up in ((here, there, True), (there, here, False)):
+                    threading.Thread(target=self._carry, args=(source, target, up), daemon=True).start()
+
+    def _carry(self, source: socket.socket, target: socket.socket, up: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                self._left[up] -= len(data)
+                if self._left[up] < 0:
+                    self._left[up] = math.inf
+                    break
+                target.sendall(data)
+        for one in (source, target):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
 
 
 class Trial:

@@ -121,8 +121,9 @@ class Decoder:
             taken = min(self._dropping, len(part))
             self._dropping -= taken
             part = part[taken:]
-            if self._dropping == 0:
-                yield self._finish(b"")
+            if self._dropping:
+                return
+            yield self._finish(b"")
         self._buffer += part
         while True:
             if self._head is None and not self._read_head():

@@ -115,7 +115,7 @@ class FederationEngine(RemoteEngine):
             raise ArgumentError("sites", "must be names, at least one")
         super().__init__(deadline, len(sites) if min_clients is None else min_clients, patience, norm_bound)
         self._asking, self._sites, self._model = asking, list(sites), dict(model)
-        self._digest = hashlib.sha256(pack(self._model)).hexdigest()
+        self._digest = hashlib.sha256(pack(self._model)).hexdigest()[:32]
         self._longest, self._run = LONGEST, ""
         self.refusals: list[tuple[str, str]] = []
         self.slow = False
