@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -21,11 +21,17 @@ from fpdfp.datasets.graph import FORMS, Form
 from fpdfp.engines import Result
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
+from fpdfp.errors import ArgumentError
 from fpdfp.estimators import tables
 from fpdfp.estimators.routing import warn_of_groups
 from fpdfp.estimators.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
+from fpdfp.estimators.summary import Summary
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
+
+if TYPE_CHECKING:
+    from fpdfp.federation.questions import Family
+    from fpdfp.formula.tree import Level
 
 #: A feature whose deviation is at most this part of its mean is constant up to rounding.
 CONSTANT = 1e-12
@@ -116,16 +122,90 @@ class FederatedLinearModel(BaseEstimator):
 
     def _fit(self, X: Any, groups: Any, classes: int | None, losses: Any) -> Array:
         """Fit and return the model, intercept last; ``losses(X, owner, ridge)`` makes the clients' losses."""
+        vars(self).pop("plan_", None)  # of an earlier fit with a formula
+        self.formula_ = None
         owner = self._owners(X.shape[0], groups)
         moments = self._moments(X, owner)
         prepared = self._prepare(X, moments)
         columns = Columns(X.shape[1], bool(self.fit_intercept), classes)
-        structure = self._structure(columns, moments, prepared)
+        structure = self._structure(columns, moments, prepared.scale, self.feature_groups)
         problem = Problem(
             losses(prepared.X, owner, structure.ridge), structure.penalty, structure.linop, weights="samples"
         )
-        self._keep(self._solve(problem), moments)
-        return self._undo_scaling(self.result_.x, prepared)
+        double = np.dtype(np.float64)
+        up = sum(plain_bits((part.numbers,), double) for part in moments)
+        down = len(moments) * plain_bits((2 * self.n_features_in_,), double) if self.standardize else 0
+        self._keep(self._solve(problem, self.method), problem, structure.ridge, up, down)
+        self.rows_ = {str(site): int(count) for site, count in zip(self.sites_, np.bincount(owner), strict=True)}
+        self.left_out_ = dict.fromkeys(self.rows_, 0)
+        return self._undo_scaling(self.result_.x, prepared.centre, prepared.scale, bool(self.fit_intercept))
+
+    def _fit_formula(self, source: Any, formula: Any, groups: Any, missing: Any, levels: Any) -> Array:
+        """Fit a formula to a table, or to the sites of a cohort, and return the model, intercept last.
+
+        Both go the same way: sites answer questions, and sums are formed in the order of sites.
+        """
+        from fpdfp.estimators.choice import choose_method
+        from fpdfp.estimators.formulas import Asking, plan
+        from fpdfp.federation.cohort import Cohort, LocalCohort
+        from fpdfp.federation.questions import ModelSpec, MomentsQuestion
+
+        if not isinstance(source, Cohort):
+            source = LocalCohort(source, groups)
+        elif groups is not None:
+            raise ArgumentError("groups", "must be None for a federation, whose sites are known")
+        asking, classify = Asking(source), is_classifier(self)
+        options: dict[str, Any] = {"missing": missing, "levels": levels, "intercept": bool(self.fit_intercept)}
+        found = self.plan_ = plan(asking, formula, classify=classify, **options)
+        design, d = found.design, len(found.design.names)
+        self.formula_, self.sites_ = str(formula), np.array(asking.names)
+        self.feature_names_in_, self.n_features_in_ = np.array(design.names, dtype=object), d
+        family, classes = self._family(found.classes)
+        diagonal = self._wanted_moments(d)
+        moments: list[Moments] = []
+        if diagonal is not None and d:
+            moments = asking.ask(MomentsQuestion(design, found.means, diagonal))
+        centre, scale = self._scaling(d, moments)
+        columns = Columns(d, found.intercept, classes)
+        structure = self._structure(columns, moments, np.where(scale > 0, scale, 1.0), self._formula_groups())
+        spec = ModelSpec(
+            design, found.means, centre, scale, found.intercept, family, found.classes, structure.ridge
+        )
+        problem = Problem(source.losses(spec), structure.penalty, structure.linop, weights="samples")
+        method = self.method
+        if method is None and self.compressor == "auto" and self.downlink == "auto":
+            everyone = self.clients_per_round in (None, len(asking.names)) and self.drop_out == 0.0
+            has_hessians = family != "Softmax"
+            method = choose_method(
+                columns.all, len(asking.names), self.tol, self.prefer, has_hessians=has_hessians, everyone=everyone
+            )
+        down = asking.down + len(moments) * plain_bits((2 * d,), np.dtype(np.float64)) * int(bool(self.standardize))
+        self._keep(self._solve(problem, method), problem, structure.ridge, asking.up, down)
+        self.rows_ = dict(zip(asking.names, found.used, strict=True))
+        self.left_out_ = {
+            name: rows - used for name, rows, used in zip(asking.names, found.rows, found.used, strict=True)
+        }
+        return self._undo_scaling(self.result_.x, centre, np.where(scale > 0, scale, 1.0), found.intercept)
+
+    def _family(self, classes: tuple[Level, ...]) -> tuple[Family, int | None]:
+        """Return the losses of a model of these classes, and their number where each has coefficients."""
+        if not classes:
+            return "LeastSquares", None
+        return ("Softmax", len(classes)) if len(classes) > 2 else ("Logistic", None)
+
+    def _formula_groups(self) -> Any:
+        """Return the group of each feature: that of its term, or what ``feature_groups`` says of features and terms."""
+        design, given = self.plan_.design, self.feature_groups
+        if given is None:
+            return design.term_of_each
+        if not isinstance(given, dict):
+            return given
+        known = {*design.names, *design.term_of_each}
+        strange = [name for name in given if name not in known]
+        if strange:
+            raise ArgumentError("feature_groups:", f"{strange[0]!r} is no feature and no term of the formula")
+        pairs = zip(design.names, design.term_of_each, strict=True)
+        return [str(given.get(name, given.get(term, term))) for name, term in pairs]
 
     def _owners(self, rows: int, groups: Any) -> IntArray:
         """Return the number of each row's site."""
@@ -140,23 +220,35 @@ class FederatedLinearModel(BaseEstimator):
 
     def _moments(self, X: Any, owner: IntArray) -> list[Moments]:
         """Return the moments of the sites' rows, if they are needed."""
-        learns = self.penalty == "graph" and self.graph is None and X.shape[1] > 1
-        return Moments.of_clients(X, owner, diagonal=not learns) if learns or self.standardize else []
+        diagonal = self._wanted_moments(X.shape[1])
+        return [] if diagonal is None else Moments.of_clients(X, owner, diagonal=diagonal)
+
+    def _wanted_moments(self, features: int) -> bool | None:
+        """Return whether the diagonal of moments is enough; None if none are needed."""
+        learns = self.penalty == "graph" and self.graph is None and features > 1
+        return not learns if learns or self.standardize else None
+
+    def _scaling(self, features: int, moments: list[Moments]) -> tuple[Array, Array]:
+        """Return what features are centred and scaled by; a scale of 0 for those that are constant up to rounding."""
+        if not self.standardize or not moments:
+            return np.zeros(features), np.ones(features)
+        total = Moments.total(moments)
+        deviation = np.sqrt(total.variance)
+        return total.mean, np.where(deviation > CONSTANT * np.abs(total.mean), deviation, 0.0)
 
     def _prepare(self, X: Any, moments: list[Moments]) -> Prepared:
         """Standardise the features where asked, by the moments of all sites, and append the intercept's column."""
         centre, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
         sparse = hasattr(X, "tocsr")
         if self.standardize:
-            total = Moments.total(moments)
-            deviation = np.sqrt(total.variance)
-            varies = deviation > CONSTANT * np.abs(total.mean)
+            mean, deviation = self._scaling(X.shape[1], moments)
+            varies = deviation > 0
             scale = np.where(varies, deviation, 1.0)
             # A constant column is redundant with the intercept, and rounding must not make a feature of it.
             if sparse:
                 X = X.multiply(np.where(varies, 1.0 / scale, 0.0)).tocsr()  # centring would fill in the zeros
             else:
-                centre = total.mean
+                centre = mean
                 X = np.where(varies, (X - centre) / scale, 0.0)
         if self.fit_intercept:
             ones = np.ones((X.shape[0], 1))
@@ -168,12 +260,12 @@ class FederatedLinearModel(BaseEstimator):
                 X = np.concatenate([X, ones], axis=1)
         return Prepared(X, centre, scale)
 
-    def _structure(self, columns: Columns, moments: list[Moments], prepared: Prepared) -> Structure:
+    def _structure(self, columns: Columns, moments: list[Moments], scale: Array, feature_groups: Any) -> Structure:
         matrix: Any = None
         if self.penalty == "fused":
             matrix = differences(columns.features)
         elif self.penalty == "graph":
-            self.graph_ = self._graph(columns.features, moments, prepared.scale)
+            self.graph_ = self._graph(columns.features, moments, scale)
             matrix = self.graph_.structure(self.graph_form)
         return build(
             self.penalty,
@@ -182,7 +274,7 @@ class FederatedLinearModel(BaseEstimator):
             l1_ratio=float(self.l1_ratio),
             l1_weight=float(self.l1_weight),
             l2=float(self.l2),
-            feature_groups=self.feature_groups,
+            feature_groups=feature_groups,
             structure=matrix,
         )
 
@@ -198,13 +290,13 @@ class FederatedLinearModel(BaseEstimator):
             return no_edges(features)
         return feature_graph(scaled, self.graph_alpha, progress=self.progress)
 
-    def _solve(self, problem: Problem) -> Result:
+    def _solve(self, problem: Problem, method: Any) -> Result:
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
         # Parameters of the estimator that have the name of an option are that option.
         options = {field.name: getattr(self, field.name) for field in fields(RunOptions) if hasattr(self, field.name)}
-        result = run(problem, self.method, RunOptions(**options, seed=int(seed)))
+        result = run(problem, method, RunOptions(**options, seed=int(seed)))
         if self.tol is not None and result.status not in ("converged", "diverged"):
             warn(self._shortfall(result), ConvergenceWarning)
         return result
@@ -221,28 +313,82 @@ class FederatedLinearModel(BaseEstimator):
             f"({result.status}; {reached}){hint}"
         )
 
-    def _keep(self, result: Result, moments: list[Moments]) -> None:
-        """Store the result, and count what was sent before the run as well."""
-        double = np.dtype(np.float64)
-        numbers = sum(plain_bits((part.numbers,), double) for part in moments)
-        standard = len(moments) * plain_bits((2 * self.n_features_in_,), double) if self.standardize else 0
+    def _keep(self, result: Result, problem: Problem, ridge: Array, up: int, down: int) -> None:
+        """Store the result, count what was sent before the run as well, and take the penalties off the objective."""
         self.result_ = result
         self.history_ = result.history
         self.n_iter_ = result.rounds
-        self.bits_up_ = result.total_up + numbers
-        self.bits_down_ = result.total_down + standard
+        self.bits_up_ = result.total_up + up
+        self.bits_down_ = result.total_down + down
+        rows = int(problem.losses.sizes.sum())
+        penalised = problem.penalty.value(problem.linop.apply(result.x)) + float((ridge * result.x**2).sum()) / 2.0
+        self.deviance_ = 2.0 * rows * (result.objective - penalised)
 
-    def _undo_scaling(self, x: Array, prepared: Prepared) -> Array:
+    def _undo_scaling(self, x: Array, centre: Array, scale: Array, intercept: bool) -> Array:
         """Return the model for features as they were given."""
         model = np.atleast_2d(x)
-        intercept = model[:, -1:] if self.fit_intercept else np.zeros((len(model), 1))
-        coefficients = model[:, : len(prepared.scale)] / prepared.scale
-        shift = coefficients @ prepared.centre
-        return np.concatenate([coefficients, intercept - shift[:, None]], axis=1)
+        constant = model[:, -1:] if intercept else np.zeros((len(model), 1))
+        coefficients = model[:, : len(scale)] / scale
+        shift = coefficients @ centre
+        return np.concatenate([coefficients, constant - shift[:, None]], axis=1)
+
+    @property
+    def coefficients_(self) -> dict[str, Any]:
+        """The coefficients by name, the intercept first; for more than two classes by class."""
+        check_is_fitted(self)
+        coefficients, constants = np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
+        names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(coefficients.shape[1])])
+        plan = getattr(self, "plan_", None)
+        first = ["Intercept"] if (self.fit_intercept if plan is None else plan.intercept) else []
+        rows = [
+            dict(zip([*first, *map(str, names)], map(float, [*([constant] if first else []), *row]), strict=True))
+            for constant, row in zip(constants, coefficients, strict=True)
+        ]
+        if len(rows) == 1:
+            return rows[0]
+        return {str(label): row for label, row in zip(self.classes_, rows, strict=True)}
+
+    def summary(self) -> Summary:
+        """Return coefficients by name, rows, deviance, and what the run took; ``print`` shows it."""
+        words = f"{self.penalty}, alpha={self.alpha:g}" if self.alpha else "none"
+        words += f", l2={self.l2:g}" if self.l2 else ""
+        return Summary(
+            title=type(self).__name__,
+            formula=self.formula_,
+            coefficients=self.coefficients_,
+            sites=list(self.rows_),
+            rows=list(self.rows_.values()),
+            left_out=list(self.left_out_.values()),
+            deviance=self.deviance_,
+            penalty=words,
+            status=self.result_.status,
+            rounds=self.n_iter_,
+            bits_up=self.bits_up_,
+            bits_down=self.bits_down_,
+        )
 
     def _scores(self, X: Any) -> Array:
         """Return Xw + b, a column for each row of ``coef_``."""
         check_is_fitted(self)
+        if getattr(self, "formula_", None) is not None:
+            formula_rows = self._code(X)
+            by_formula: Array = formula_rows @ np.atleast_2d(self.coef_).T + self.intercept_
+            return by_formula
         rows = validate_data(self, tables.rows(X), accept_sparse="csr", dtype=np.float64, reset=False)
         scores: Array = rows @ np.atleast_2d(self.coef_).T + self.intercept_
         return scores
+
+    def _code(self, X: Any) -> Array:
+        """Return the features of new rows of a table, coded as those that were fitted."""
+        from fpdfp.federation.table import SiteTable
+
+        table, plan = X if isinstance(X, SiteTable) else SiteTable.read(X), self.plan_
+        lacking = ~plan.design.complete(table, response=False)
+        if lacking.any():
+            used = [name for name in table.columns if name in plan.design.columns and table.columns[name].missing.any()]
+            raise ArgumentError(
+                "X",
+                f"must have a value for every column of the formula, but {int(lacking.sum())} of {len(table)} rows lack "
+                f"one of {', '.join(map(repr, used))}; leave them out, or fit with missing=\"mean\" or \"indicator\"",
+            )
+        return table.matrix_of(plan.design, plan.means)

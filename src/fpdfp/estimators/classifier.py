@@ -13,6 +13,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators import tables
 from fpdfp.estimators.base import FederatedLinearModel
+from fpdfp.formula.coding import Imputation
 from fpdfp.losses import Logistic, Losses, Softmax
 
 
@@ -101,9 +102,34 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     (3, True, True)
     """
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> FederatedLogisticRegression:
-        """Fit the model to rows X with classes y; ``groups`` is the site of each row."""
+    def fit(
+        self, X: Any, y: Any, groups: Any = None, *, missing: Imputation = "drop", levels: Any = "shared"
+    ) -> FederatedLogisticRegression:
+        """Fit the model to rows X with classes y; ``groups`` is the site of each row.
+
+        Or to a formula y: then X is a table (a data frame, or a file) with ``groups`` the name of the column of sites,
+        or a federation.
+
+        Parameters
+        ----------
+        X, y
+            Rows and classes; or a table or a federation, and a formula such as ``"died ~ age + C(stage)"``.
+        groups
+            The site of each row, or the name of the column that says so.
+        missing
+            With a formula: ``"drop"`` leaves out rows with missing values, ``"mean"`` puts in the mean over all sites
+            (and leaves out rows whose response or category is missing), ``"indicator"`` also adds a column that says
+            where, and a level for categories.
+        levels
+            With a formula: ``"shared"`` refuses a level that only one of several sites has, ``"any"`` accepts it, and
+            lists by column say which levels there are, in order.
+        """
         self._check_parameters()
+        if isinstance(y, str):
+            model = self._fit_formula(X, y, groups, missing, levels)
+            self.classes_ = np.array(self.plan_.classes)
+            self.coef_, self.intercept_ = model[:, :-1], model[:, -1]
+            return self
         X, y = validate_data(self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)

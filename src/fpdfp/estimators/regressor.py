@@ -11,6 +11,7 @@ from sklearn.utils.validation import validate_data
 from fpdfp._typing import Array, IntArray
 from fpdfp.estimators import tables
 from fpdfp.estimators.base import FederatedLinearModel
+from fpdfp.formula.coding import Imputation
 from fpdfp.losses import LeastSquares, Losses
 
 
@@ -34,9 +35,18 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinearModel):
     True
     """
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> FederatedLinearRegression:
-        """Fit the model to rows X with targets y; ``groups`` is the site of each row."""
+    def fit(
+        self, X: Any, y: Any, groups: Any = None, *, missing: Imputation = "drop", levels: Any = "shared"
+    ) -> FederatedLinearRegression:
+        """Fit the model to rows X with targets y, or a formula y to a table or a federation X.
+
+        See :meth:`FederatedLogisticRegression.fit`.
+        """
         self._check_parameters()
+        if isinstance(y, str):
+            (model,) = self._fit_formula(X, y, groups, missing, levels)
+            self.coef_, self.intercept_ = model[:-1], float(model[-1])
+            return self
         X, y = validate_data(
             self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64, y_numeric=True
         )

@@ -1,0 +1,210 @@
+"""From a formula and sites to a design: types, levels, means and rows, by sums over sites in their order."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._typing import Array
+from fpdfp.datasets import Moments
+from fpdfp.engines.parcel import pack
+from fpdfp.errors import ArgumentError
+from fpdfp.federation.cohort import Cohort
+from fpdfp.federation.questions import MomentsQuestion, Question, SchemaQuestion, Sums, SumsQuestion, write, write_answer
+from fpdfp.federation.schema import Agreed, Levels, Schemas
+from fpdfp.formula.coding import Design, Imputation, Term, code
+from fpdfp.formula.evaluation import NO_VALUE
+from fpdfp.formula.parsing import parse
+from fpdfp.formula.tree import Arithmetic, Column, Formula, Level, Number, Numeric, Standard, rebuild
+
+IMPUTATIONS: tuple[Imputation, ...] = ("drop", "mean", "indicator")
+
+
+class Plan(NamedTuple):
+    """What is known before a model is fitted.
+
+    Attributes
+    ----------
+    design, means
+        The features, and the means of the columns that are filled in.
+    classes
+        The classes of the response, none for numbers.
+    intercept
+        Whether there is one.
+    rows, used
+        The rows of each site, and those that are used.
+    """
+
+    design: Design
+    means: Array
+    classes: tuple[Level, ...]
+    intercept: bool
+    rows: list[int]
+    used: list[int]
+
+
+class Asking:
+    """Asks sites, and counts the bits of questions and answers.
+
+    Attributes
+    ----------
+    up, down
+        The bits of what sites answered, and of what they were asked.
+    """
+
+    def __init__(self, cohort: Cohort) -> None:
+        self.cohort = cohort
+        self.names = list(cohort.names)
+        self.up = self.down = 0
+
+    def ask(self, question: Question) -> list[Any]:
+        """Return the answers of all sites, in order."""
+        answers = self.cohort.ask(question)
+        self.down += 8 * len(pack(write(question))) * len(answers)
+        self.up += sum(8 * len(pack(write_answer(answer))) for answer in answers)
+        return answers
+
+
+def plan(
+    asking: Asking, text: str, *, classify: bool, intercept: bool, missing: Imputation, levels: Levels
+) -> Plan:
+    """Return the design of a formula; what sites do not agree on is refused by column and site."""
+    _checks.choice("missing", missing, IMPUTATIONS)
+    formula = parse(text)
+    if not intercept:
+        formula = dataclasses.replace(formula, intercept=False)
+    agreed = _agree(asking, formula, levels)
+    classes = _classes(formula, agreed, classify=classify)
+    plain = rebuild(formula, lambda node: node.inner if isinstance(node, Standard) else node)
+
+    def design_of(tree: Formula) -> Design:
+        return code(tree, agreed.kinds, agreed.levels, missing=missing, absent=agreed.absent)
+
+    design = design_of(plain)
+    sums: list[Sums] = asking.ask(SumsQuestion(design, classes))
+    _check_sums(asking.names, design, formula, sums)
+    agreed, classes = _used_levels(design, agreed, classes, sums)
+    means = _means(design, sums)
+    standard = _standards(formula)
+    if standard:
+        extra = tuple(Term((Numeric("", node.inner),), 0) for node in standard)
+        inner = dataclasses.replace(design_of(plain), terms=(*extra, *design_of(plain).terms))
+        total = Moments.total(asking.ask(MomentsQuestion(inner, means)))
+        formula = _resolve(formula, dict(zip(standard, zip(total.mean, total.variance, strict=False), strict=False)), total.count)
+    rows, used = [one.rows for one in sums], [one.used for one in sums]
+    return Plan(design_of(formula), means, classes, formula.intercept, rows, used)
+
+
+def _agree(asking: Asking, formula: Formula, levels: Levels) -> Agreed:
+    """Compare what sites say of the columns; where one is missing, all names are needed to say which is near."""
+    schemas = Schemas(asking.names, asking.ask(SchemaQuestion(tuple(formula.columns))))
+    if any(len(schemas.of(name)) < len(asking.names) for name in formula.columns):
+        schemas = Schemas(asking.names, asking.ask(SchemaQuestion()))
+    return schemas.agree(formula, levels)
+
+
+def _classes(formula: Formula, agreed: Agreed, *, classify: bool) -> tuple[Level, ...]:
+    """Return the classes of the response, none for a regression."""
+    response = formula.response
+    kind = agreed.kinds[response.column] if isinstance(response, Column) else "number"
+    if not classify:
+        if kind == "category":
+            raise ArgumentError(
+                "formula:", f"the response {response.column!r} holds texts; regression needs numbers"  # type: ignore[union-attr]
+            )
+        return ()
+    if not isinstance(response, Column):
+        return (0, 1)
+    if kind == "truth":
+        return (False, True)
+    found = agreed.levels.get(response.column, ())
+    if len(found) < 2:
+        shown = f"only the class {found[0]!r}" if found else f"no classes that sites tell (its type is {kind})"
+        raise ArgumentError("formula:", f"the response {response.column!r} has {shown}; classification needs two or more")
+    return found
+
+
+def _check_sums(names: list[str], design: Design, formula: Formula, sums: list[Sums]) -> None:
+    """Refuse sites without rows, and terms that are not finite numbers."""
+    titles = ["the response", *(f"the term {design.titles[term.term]!r}" for term in design.terms)]
+    with_standard = {number for number, term in enumerate(formula.terms) if _standards(term)}
+    skipped = {1 + i for i, term in enumerate(design.terms) if term.term in with_standard}
+    for name, one in zip(names, sums, strict=True):
+        if not one.used:
+            raise ArgumentError(
+                "formula:",
+                f"none of the {one.rows} rows of {name} has all columns of the formula: leave the site out, or fill in "
+                'what is missing (missing="mean" or "indicator")',
+            )
+        for place in np.flatnonzero(one.invalid):
+            if int(place) not in skipped:
+                raise ArgumentError(
+                    "formula:",
+                    f"{titles[place]} is no finite number in {one.invalid[place]} of {one.used} rows at {name}, as the "
+                    "logarithm of 0 is none",
+                )
+
+
+def _used_levels(
+    design: Design, agreed: Agreed, classes: tuple[Level, ...], sums: list[Sums]
+) -> tuple[Agreed, tuple[Level, ...]]:
+    """Leave out levels and classes of which no row is used."""
+    levels = dict(agreed.levels)
+    for place, factor in enumerate(design.coded):
+        counts = np.sum([one.levels[place] for one in sums], axis=0)
+        kept = [level for level, count in zip(factor.levels, counts, strict=True) if count]
+        levels[factor.coded] = tuple(level for level in kept if level != NO_VALUE)
+    if classes:
+        counts = np.sum([one.classes for one in sums], axis=0)
+        classes = tuple(level for level, count in zip(classes, counts, strict=True) if count)
+        if len(classes) < 2:
+            raise ArgumentError("formula:", f"all rows that are used are of the class {classes[0]!r}")
+    return dataclasses.replace(agreed, levels=levels), classes
+
+
+def _means(design: Design, sums: list[Sums]) -> Array:
+    """Return the means of the columns that are filled in, over all sites."""
+    known, totals = np.zeros(len(design.filled)), np.zeros(len(design.filled))
+    for one in sums:
+        known, totals = known + one.known, totals + one.sums
+    if (known == 0).any():
+        name = design.filled[int((known == 0).argmax())]
+        raise ArgumentError("formula:", f"the column {name!r} has no value at any site")
+    return totals / known
+
+
+def _standards(tree: Any) -> list[Standard]:
+    """Return what is centred or scaled, each once."""
+    found: dict[Standard, None] = {}
+
+    def note(node: Any) -> Any:
+        if isinstance(node, Standard):
+            found[node] = None
+        return node
+
+    rebuild(tree if isinstance(tree, tuple) else tree.terms, note)
+    if any(_standards((node.inner,)) for node in found):
+        raise ArgumentError("formula:", "center(…) and scale(…) must not be inside of each other")
+    return list(found)
+
+
+def _resolve(formula: Formula, known: dict[Standard, tuple[float, float]], count: int) -> Formula:
+    """Put the mean and the deviation of all rows in their place; the deviation with n − 1, as in R."""
+
+    def change(node: Any) -> Any:
+        if not isinstance(node, Standard):
+            return node
+        mean, variance = known[node]
+        centred = Arithmetic("-", node.inner, Number(float(mean)))
+        if node.standard == "center":
+            return centred
+        deviation = float(np.sqrt(variance * count / max(count - 1, 1)))
+        if deviation == 0.0:
+            raise ArgumentError("formula:", "scale(…) needs values that differ, but all are the same")
+        return Arithmetic("/", centred, Number(deviation))
+
+    changed: Formula = rebuild(formula, change)
+    return changed

@@ -1,0 +1,113 @@
+"""Sites as estimators see them: they are asked questions, and have losses; in one process, or anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp.errors import ArgumentError
+from fpdfp.federation.questions import Answer, ModelSpec, Question, SchemaQuestion
+from fpdfp.federation.schema import Schemas
+from fpdfp.federation.table import SiteTable, make_losses
+from fpdfp.losses import Losses
+
+
+@runtime_checkable
+class Cohort(Protocol):
+    """Sites with tables."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the sites, in the order in which their answers are added up."""
+
+    def ask(self, question: Question) -> list[Any]:
+        """Return the answers of all sites, in order."""
+
+    def losses(self, spec: ModelSpec) -> Losses:
+        """Return the losses of a model, a client for each site, in order; those at sites know their engine."""
+
+
+class LocalCohort:
+    """A table in this process whose rows belong to sites.
+
+    Parameters
+    ----------
+    table
+        A file, a data frame, or a :class:`SiteTable`.
+    by
+        The name of the column that names each row's site, or the names themselves; None for one site.
+    order
+        The order of the sites; sorted by default. Sums are formed in this order.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"age": [61, 48, 70, 55], "hospital": ["north", "south", "north", "south"]})
+    >>> print(LocalCohort(table, "hospital").describe())
+    2 sites: north (2 rows), south (2 rows)
+    column  type     unit  missing  levels or range
+    age     integer        0        61, 70, 48, 55
+    """
+
+    def __init__(self, table: Any, by: Any = None, order: Sequence[Any] | None = None) -> None:
+        whole = table if isinstance(table, SiteTable) else SiteTable.read(table)
+        if not len(whole):
+            raise ArgumentError("table", "must have rows, got none")
+        labels, owner, column = _sites(whole, by)
+        if order is not None:
+            names = [str(one) for one in order]
+            if sorted(names) != sorted(labels):
+                raise ArgumentError("order", f"must name the sites {', '.join(labels)} once each, got {', '.join(names)}")
+            place = np.array([names.index(label) for label in labels])
+            labels, owner = names, place[owner]
+        self.names: list[str] = labels
+        kept = [name for name in whole.columns if name != column]
+        #: The table of each site.
+        self.tables = [whole.take(np.flatnonzero(owner == site), kept) for site in range(len(labels))]
+
+    def __repr__(self) -> str:
+        return f"LocalCohort({len(self.names)} sites, {sum(map(len, self.tables))} rows)"
+
+    def describe(self) -> Schemas:
+        """Return the columns of all sites side by side."""
+        return Schemas(self.names, self.ask(SchemaQuestion()))
+
+    def ask(self, question: Question) -> list[Answer]:
+        """Return the answers of all sites, in order."""
+        answers = []
+        for name, table in zip(self.names, self.tables, strict=True):
+            try:
+                answers.append(table.answer(question))
+            except ArgumentError as error:
+                raise ArgumentError(f"{error.args[0]}", f"{error.args[1]} (at {name})") from None
+        return answers
+
+    def losses(self, spec: ModelSpec) -> Losses:
+        """Return the losses of a model, a client for each site, in order."""
+        parts = [table.features(spec) for table in self.tables]
+        return make_losses(spec, [X for X, _ in parts], [y for _, y in parts])
+
+
+def _sites(table: SiteTable, by: Any) -> tuple[list[str], Any, str | None]:
+    """Return the names of the sites, the number of each row's, and the column that they come from."""
+    if by is None:
+        return ["all"], np.zeros(len(table), dtype=np.int64), None
+    if isinstance(by, str):
+        column = table.column(by)
+        if column.missing.any():
+            raise ArgumentError("groups", f"must name a site for every row, but {by!r} is missing in some")
+        found, owner = np.unique(column.numbers, return_inverse=True)
+        names = [str(column.levels[int(one)]) if column.levels else f"{one:g}" for one in found]
+        # Sorted as texts, as the sites of a federation are.
+        order = np.argsort(np.array(names), kind="stable")
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        return [names[i] for i in order], place[owner], by
+    labels = _checks.host_array("groups", by)
+    if labels.shape != (len(table),):
+        raise ArgumentError("groups", f"must name the site of each of the {len(table)} rows, got shape {labels.shape}")
+    sites, owner = _checks.labels("groups", labels.astype(str) if labels.dtype.kind in "OUT" else labels)
+    return [str(one) for one in sites], owner, None

@@ -1,0 +1,229 @@
+"""What an analyst may ask about the tables of sites before and for a model, and what sites answer.
+
+Questions and answers are dataclasses whose fields are checked (:mod:`fpdfp.engines.hints`), and trees of numbers, texts
+and arrays on their way: :func:`write` and :func:`read_question`, :func:`write_answer` and :func:`read_answer`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import Any, Literal
+
+import numpy as np
+
+from fpdfp._typing import Array, IntArray
+from fpdfp.datasets import Moments
+from fpdfp.engines.hints import fit
+from fpdfp.engines.parcel import pack
+from fpdfp.errors import MessageError
+from fpdfp.formula.coding import Design
+from fpdfp.formula.tree import Level
+
+#: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates.
+Kind = Literal["number", "integer", "truth", "category", "empty", "other"]
+Family = Literal["Logistic", "Softmax", "LeastSquares"]
+
+
+@dataclasses.dataclass(frozen=True)
+class SchemaQuestion:
+    """What columns are there; of some columns, or of all."""
+
+    columns: tuple[str, ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnSchema:
+    """What a site says of a column.
+
+    Attributes
+    ----------
+    name, kind, unit
+        Its name, type and unit (None if the site does not say).
+    missing
+        In how many rows it has no value.
+    levels, counts
+        The levels of texts, truth values and integers of few different values, and the rows of each; empty where there
+        are many, or the site does not say.
+    least, largest
+        The range of numbers, None where the site does not say.
+    distinct
+        Whether no two rows have the same value, as identifiers do.
+    """
+
+    name: str
+    kind: Kind
+    unit: str | None = None
+    missing: int = 0
+    levels: tuple[Level, ...] = ()
+    counts: tuple[int, ...] = ()
+    least: float | None = None
+    largest: float | None = None
+    distinct: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """The columns of a site, and how many rows it has (None where it does not say)."""
+
+    rows: int | None
+    columns: tuple[ColumnSchema, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class SumsQuestion:
+    """How many rows there are for a design, and sums for what is missing; with classes, the rows of each."""
+
+    design: Design
+    classes: tuple[Level, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Sums:
+    """What a site has for a design.
+
+    Attributes
+    ----------
+    rows, used
+        All rows, and those in which nothing is missing that is not filled in.
+    known, sums
+        In how many rows each column that is filled in has a value, and the sum of these.
+    levels
+        The rows of each level of the design's categorical columns, of those used.
+    classes
+        The rows of each class, of those used.
+    invalid
+        In how many of the rows used the response, and then each term, is no finite number.
+    """
+
+    rows: int
+    used: int
+    known: IntArray
+    sums: Array
+    levels: list[IntArray]
+    classes: IntArray
+    invalid: IntArray
+
+
+@dataclasses.dataclass(frozen=True)
+class MomentsQuestion:
+    """The moments of the features; with ``diagonal`` without what is between two of them."""
+
+    design: Design
+    means: Array
+    diagonal: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSpec:
+    """All from which a site makes its losses.
+
+    Attributes
+    ----------
+    design, means
+        The features, and the means of the columns that are filled in.
+    centre, scale
+        What is subtracted from features, and what they are divided by; 0 for one that is constant, and left zero.
+    intercept
+        Whether a column of ones follows.
+    family
+        The losses.
+    classes
+        The classes of the response, none for numbers.
+    ridge
+        The ridge of each column.
+    """
+
+    design: Design
+    means: Array
+    centre: Array
+    scale: Array
+    intercept: bool
+    family: Family
+    classes: tuple[Level, ...]
+    ridge: Array
+
+    def __post_init__(self) -> None:
+        d = len(self.design.names)
+        wanted = {"means": len(self.design.filled), "centre": d, "scale": d, "ridge": d + int(self.intercept)}
+        for name, length in wanted.items():
+            array = getattr(self, name)
+            if array.shape != (length,) or array.dtype != np.float64:
+                raise MessageError(f"{name} must be {length} numbers in float64, got {array.dtype} of {array.shape}")
+        if (self.scale < 0).any() or (self.ridge < 0).any():
+            raise MessageError("scale and ridge must be at least 0")
+        least = {"Logistic": 2, "Softmax": 3, "LeastSquares": 0}[self.family]
+        if len(self.classes) < least or (len(self.classes) != least and self.family != "Softmax"):
+            raise MessageError(f"{self.family} must have its classes, got {len(self.classes)}")
+
+    @property
+    def digest(self) -> str:
+        """A text that tells models apart."""
+        return hashlib.sha256(pack(dump(self))).hexdigest()[:32]
+
+
+Question = SchemaQuestion | SumsQuestion | MomentsQuestion
+Answer = Schema | Sums | Moments
+KINDS: dict[str, tuple[type, type]] = {
+    "schema": (SchemaQuestion, Schema), "sums": (SumsQuestion, Sums), "moments": (MomentsQuestion, Moments)
+}  # fmt: skip
+
+
+def dump(value: Any) -> Any:
+    """Return a dataclass as a tree of dictionaries, lists, numbers, texts and arrays."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: dump(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, list | tuple):
+        return [dump(one) for one in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def kind_of(question: Question) -> str:
+    """Return the kind of a question, as requests name it."""
+    return next(kind for kind, (asked, _) in KINDS.items() if isinstance(question, asked))
+
+
+def write(question: Question) -> dict[str, Any]:
+    """Return a question as a tree.
+
+    >>> write(SchemaQuestion(("age",)))
+    {'kind': 'schema', 'question': {'columns': ['age']}}
+    """
+    return {"kind": kind_of(question), "question": dump(question)}
+
+
+def read_question(tree: dict[str, Any]) -> Question:
+    """Return the question of a tree; raise MessageError for what is none."""
+    kind = tree.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise MessageError(f"kind must be one of {', '.join(KINDS)}, got {kind!a}")
+    made: Question = fit(tree.get("question"), KINDS[kind][0], f"a question for {kind}")
+    return made
+
+
+def write_answer(answer: Answer) -> dict[str, Any]:
+    """Return an answer as a tree."""
+    tree: dict[str, Any] = dump(answer)
+    return tree
+
+
+def read_answer(question: Question, tree: Any) -> Answer:
+    """Return the answer to a question; raise MessageError for what is none."""
+    made: Answer = fit(tree, KINDS[kind_of(question)][1], "an answer")
+    if isinstance(made, Moments) and isinstance(question, MomentsQuestion):
+        d = len(question.design.names)
+        if made.mean.shape != (d,) or made.scatter.shape != ((d,) if question.diagonal else (d, d)) or made.count < 1:
+            raise MessageError(f"moments must be those of {d} features, got {made.mean.shape}, {made.scatter.shape}")
+    if isinstance(made, Sums) and isinstance(question, SumsQuestion):
+        design = question.design
+        lengths = [len(made.known), len(made.sums), len(made.levels), len(made.classes), len(made.invalid)]
+        wanted = [len(design.filled)] * 2 + [len(design.coded), len(question.classes), 1 + len(design.terms)]
+        if lengths != wanted or not 0 <= made.used <= made.rows:
+            raise MessageError(f"sums must have {wanted} numbers for the design, got {lengths}")
+    return made
+
+
+def read_spec(tree: Any) -> ModelSpec:
+    """Return the specification of a model; raise MessageError for what is none."""
+    made: ModelSpec = fit(tree, ModelSpec, "a model")
+    return made

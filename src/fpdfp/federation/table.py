@@ -1,0 +1,373 @@
+"""The table of a site: typed columns, answers to questions about them, and the losses of a model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, get_args
+
+import numpy as np
+
+from fpdfp import losses as families
+from fpdfp._typing import Array, IntArray
+from fpdfp.datasets import Moments
+from fpdfp.errors import ArgumentError, ArgumentTypeError
+from fpdfp.federation.questions import (
+    Answer,
+    ColumnSchema,
+    Kind,
+    ModelSpec,
+    MomentsQuestion,
+    Question,
+    Schema,
+    SchemaQuestion,
+    Sums,
+    SumsQuestion,
+)
+from fpdfp.formula.coding import Design
+from fpdfp.formula.evaluation import Values, codes, evaluate, level_of
+from fpdfp.formula.parsing import nearest
+from fpdfp.formula.tree import Column as ColumnNode
+from fpdfp.formula.tree import Expression, Level
+from fpdfp.losses import Losses
+
+#: Integers of at most so many different values have levels, and so have texts of at most so many.
+FEW, MANY = 50, 1000
+#: What ``columns`` may say of a column.
+DECLARED = ("unit", "type", "levels")
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column: its type, its values (those of truth values and texts as numbers), where there are none, its levels."""
+
+    kind: Kind
+    numbers: Array
+    missing: Array
+    levels: tuple[Level, ...] | None = None
+    unit: str | None = None
+
+    def take(self, rows: Array) -> Column:
+        """Return some rows of it."""
+        return dataclasses.replace(self, numbers=self.numbers[rows], missing=self.missing[rows])
+
+
+class SiteTable:
+    """The rows of a site.
+
+    Parameters
+    ----------
+    columns
+        The columns by name.
+    rows
+        How many rows there are.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = SiteTable.read(pd.DataFrame({"age": [61, 48, None], "stage": ["I", "II", "I"]}))
+    >>> for column in table.answer(SchemaQuestion()).columns:
+    ...     print(column.name, column.kind, column.levels, column.missing)
+    age integer (48, 61) 1
+    stage category ('I', 'II') 0
+    """
+
+    def __init__(self, columns: Mapping[str, Column], rows: int) -> None:
+        self.columns = dict(columns)
+        self.rows = rows
+
+    @classmethod
+    def read(cls, source: Any, columns: Mapping[str, Mapping[str, Any]] | None = None) -> Self:
+        """Return the table of a CSV or Parquet file, or of a data frame of pandas or Polars.
+
+        Parameters
+        ----------
+        source
+            The file, or the frame. Spaces around the names of columns do not count; columns without a name are left
+            out.
+        columns
+            What is known of some columns: ``{"age": {"unit": "years", "type": "number"}}``, and the order of
+            ``"levels"`` of a categorical one. Types are found from the values where none is given.
+        """
+        frame = _frame(source)
+        declared = {str(name): dict(given) for name, given in (columns or {}).items()}
+        names = [str(name).strip() for name in frame.columns]
+        kept = [place for place, name in enumerate(names) if name and not name.startswith("Unnamed: ")]
+        for place in kept:
+            if names.count(names[place]) > 1:
+                raise ArgumentError("table", f"must have one column of each name, got {names[place]!r} twice")
+        for name, given in declared.items():
+            if name not in names:
+                raise ArgumentError(
+                    f"columns: {name!r}", f"is not a column of the table{nearest(name, names)}; it has {_some(names)}"
+                )
+            if set(given) - set(DECLARED):
+                raise ArgumentError(f"columns: {name!r}", f"takes {', '.join(DECLARED)}, got {', '.join(given)}")
+        made = {names[place]: _typed(names[place], frame.iloc[:, place], declared.get(names[place], {})) for place in kept}
+        return cls(made, len(frame))
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __repr__(self) -> str:
+        return f"SiteTable({self.rows} rows, {len(self.columns)} columns)"
+
+    def column(self, name: str) -> Column:
+        """Return a column, or say which name is near."""
+        if name not in self.columns:
+            raise ArgumentError(
+                f"the column {name!r}", f"is not in the table{nearest(name, self.columns)}; it has {_some(self.columns)}"
+            )
+        return self.columns[name]
+
+    def values(self, column: str) -> Values:
+        """Return the values of a column, as formulas read them."""
+        found = self.column(column)
+        if found.kind == "other":
+            raise ArgumentError(f"the column {column!r}", "holds neither numbers nor texts, so it cannot be in a model")
+        return Values(found.numbers, found.missing, found.levels)
+
+    def take(self, rows: Array, columns: Sequence[str] | None = None) -> SiteTable:
+        """Return some rows, of some columns or all."""
+        names = self.columns if columns is None else columns
+        count = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
+        return SiteTable({name: self.column(name).take(rows) for name in names}, count)
+
+    def answer(self, question: Question) -> Answer:
+        """Answer a question about the table."""
+        if isinstance(question, SchemaQuestion):
+            return self._schema(question)
+        if isinstance(question, SumsQuestion):
+            return self._sums(question)
+        if isinstance(question, MomentsQuestion):
+            X = self._complete(question.design)[1].matrix_of(question.design, question.means)
+            return Moments.of(X, diagonal=question.diagonal)
+        raise ArgumentTypeError("question", f"must be one of fpdfp.federation.questions, got {type(question).__name__}")
+
+    def losses(self, spec: ModelSpec) -> Losses:
+        """Return the losses of a model on this table, one client."""
+        X, y = self.features(spec)
+        return make_losses(spec, [X], [y])
+
+    def features(self, spec: ModelSpec) -> tuple[Array, Array]:
+        """Return the features of the rows that are used, scaled, with the intercept's ones; and the response."""
+        used, rows = self._complete(spec.design)
+        if not used.any():
+            raise ArgumentError("table", "must have rows without missing values in the columns of the model, got none")
+        X = rows.matrix_of(spec.design, spec.means)
+        X = standardize(X, spec.centre, spec.scale)
+        if spec.intercept:
+            X = np.concatenate([X, np.ones((len(X), 1))], axis=1)
+        return X, rows.response(spec.design.response, spec.classes)
+
+    def matrix_of(self, design: Design, means: Sequence[float] | Array) -> Array:
+        """Return the features of all rows, which must be finite."""
+        X = design.matrix(self, means)
+        bad = ~np.isfinite(X)
+        if bad.any():
+            name = design.names[int(bad.any(axis=0).argmax())]
+            raise ArgumentError(
+                f"the term {name!r}", f"is no finite number in {int(bad.any(axis=1).sum())} of {len(X)} rows"
+            )
+        return X
+
+    def response(self, node: Expression, classes: tuple[Level, ...]) -> Array:
+        """Return the response of all rows: numbers, or those of classes."""
+        if classes and isinstance(node, ColumnNode):
+            return codes(node.column, classes, self).astype(np.float64)
+        y = evaluate(node, self, {})
+        if not np.isfinite(y).all():
+            raise ArgumentError("the response", f"is no finite number in {int((~np.isfinite(y)).sum())} rows")
+        if classes and not np.isin(y, np.arange(len(classes))).all():
+            raise ArgumentError("the response", "must be 0 or 1 for a classification")
+        return np.ascontiguousarray(y)
+
+    def _complete(self, design: Design) -> tuple[Array, SiteTable]:
+        """Return where nothing is missing, and these rows of the columns that a design uses."""
+        used = design.complete(self)
+        return used, self.take(used, design.columns)
+
+    def _schema(self, question: SchemaQuestion) -> Schema:
+        names = list(self.columns) if question.columns is None else [n for n in question.columns if n in self.columns]
+        return Schema(self.rows, tuple(describe(name, self.columns[name]) for name in names))
+
+    def _sums(self, question: SumsQuestion) -> Sums:
+        design = question.design
+        used, rows = self._complete(design)
+        filled = [self.column(name) for name in design.filled]
+        sums = [float(one.numbers[~one.missing].sum()) for one in filled]
+        known = [int((~one.missing).sum()) for one in filled]
+        guess = [total / count if count else 0.0 for total, count in zip(sums, known, strict=True)]
+        levels = [codes(one.coded, one.levels, rows) for one in design.coded]
+        counts = [np.bincount(found, minlength=len(one.levels)) for found, one in zip(levels, design.coded, strict=True)]
+        classes = np.zeros(0, dtype=np.int64)
+        invalid = [0]
+        if question.classes:
+            y = rows.response(design.response, question.classes).astype(np.int64)
+            classes = np.bincount(y, minlength=len(question.classes))
+        else:
+            invalid = [int((~np.isfinite(evaluate(design.response, rows, {}))).sum())]
+        bad = ~np.isfinite(design.matrix(rows, guess))
+        ends = np.cumsum([0, *(len(term.names) for term in design.terms)])
+        invalid += [int(bad[:, ends[i] : ends[i + 1]].any(axis=1).sum()) for i in range(len(design.terms))]
+        return Sums(
+            self.rows,
+            int(used.sum()),
+            np.array(known, dtype=np.int64),
+            np.array(sums, dtype=np.float64),
+            [count.astype(np.int64) for count in counts],
+            classes.astype(np.int64),
+            np.array(invalid, dtype=np.int64),
+        )
+
+
+def standardize(X: Array, centre: Array, scale: Array) -> Array:
+    """Return features less their centre, divided by their scale; zero where that is zero."""
+    return np.where(scale > 0, (X - centre) / np.where(scale > 0, scale, 1.0), 0.0)
+
+
+def make_losses(spec: ModelSpec, parts: Sequence[Array], targets: Sequence[Array]) -> Losses:
+    """Return the losses of a model on the rows of some sites, a client for each."""
+    owner: IntArray = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    names = [*spec.design.names, *(["Intercept"] if spec.intercept else [])]
+    family = getattr(families, spec.family)
+    y = np.concatenate(targets)
+    y = y.astype(np.int64) if spec.classes else y
+    options: dict[str, Any] = {"n_classes": len(spec.classes)} if spec.family == "Softmax" else {}
+    X = np.concatenate(parts)
+    if spec.family != "Logistic" or len(np.unique(y)) > 1:
+        made: Losses = family(X, y, clients=owner, l2=spec.ridge, n_clients=len(parts), feature_names=names, **options)
+        return made
+    # A site may have one class alone; losses want to see both, so one more client has them, and is left out again.
+    X, y, owner = np.concatenate([X, X[[0, 0]]]), np.append(y, [0, 1]), np.append(owner, [len(parts)] * 2)
+    both = family(X, y, clients=owner, l2=spec.ridge, feature_names=names)
+    one: Losses = both.part(np.arange(len(parts)))
+    return one
+
+
+def describe(name: str, column: Column) -> ColumnSchema:
+    """Return what a site can say of a column."""
+    values, counts = np.unique(column.numbers[~column.missing], return_counts=True)
+    distinct = len(values) > 1 and bool((counts == 1).all())
+    most = {"category": MANY, "integer": FEW, "truth": 2}.get(column.kind, 0)
+    listed = 0 < len(values) <= most and not (distinct and column.kind == "category" and len(values) > FEW)
+    levels: tuple[Level, ...] = ()
+    if listed:
+        levels = tuple(
+            bool(one) if column.kind == "truth" else level_of(one, column.levels) for one in values.tolist()
+        )
+    is_number = column.kind in ("number", "integer") and len(values)
+    return ColumnSchema(
+        name,
+        column.kind,
+        column.unit,
+        int(column.missing.sum()),
+        levels,
+        tuple(map(int, counts)) if listed else (),
+        float(values[0]) if is_number else None,
+        float(values[-1]) if is_number else None,
+        distinct,
+    )
+
+
+def _frame(source: Any) -> Any:
+    """Return a data frame of pandas."""
+    try:
+        import pandas
+    except ImportError:
+        raise ImportError("tables need pandas: pip install 'fpdfp[federation]'") from None
+    if isinstance(source, str | Path):
+        path = Path(source)
+        if not path.is_file():
+            raise ArgumentError("table", f"must be a file that is there, got {str(source)!r}")
+        try:
+            if path.suffix.lower() in (".parquet", ".pq"):
+                return pandas.read_parquet(path)
+            # Names that are empty stay so, and names that come twice are refused, not numbered.
+            return pandas.read_csv(path, skipinitialspace=True, low_memory=False)
+        except (ValueError, OSError, pandas.errors.ParserError) as error:
+            raise ArgumentError("table", f"{str(source)!r} cannot be read: {error}") from None
+    if type(source).__module__.startswith("polars"):
+        source = pandas.DataFrame({name: source[name].to_list() for name in source.columns})
+    if not isinstance(source, pandas.DataFrame):
+        raise ArgumentTypeError("table", f"must be a file or a data frame, got {type(source).__name__}")
+    return source
+
+
+def _typed(name: str, series: Any, given: Mapping[str, Any]) -> Column:
+    """Return a column of the type that is declared, or else found."""
+    from pandas.api import types
+
+    wanted, unit = given.get("type"), given.get("unit")
+    if wanted is not None and wanted not in get_args(Kind)[:4]:
+        raise ArgumentError(f"columns: {name!r}", f"type must be one of {', '.join(get_args(Kind)[:4])}, got {wanted!r}")
+    missing = series.isna().to_numpy(dtype=bool)
+    values = series[~missing]
+    if isinstance(series.dtype, _categorical()):
+        values = values.astype(series.cat.categories.dtype)
+    kind: Kind
+    if not len(values):
+        kind = wanted or "empty"
+    elif types.is_bool_dtype(values.dtype) or (values.dtype == object and all(isinstance(v, bool) for v in values)):
+        kind = "truth"
+    elif types.is_numeric_dtype(values.dtype) and not types.is_complex_dtype(values.dtype):
+        numbers = values.to_numpy(dtype=np.float64)
+        whole = bool(np.isfinite(numbers).all() and (numbers == np.rint(numbers)).all() and abs(numbers).max() < 2**53)
+        kind = "integer" if whole else "number"
+    elif values.dtype == object or types.is_string_dtype(values.dtype):
+        kind = "category"
+    else:
+        return Column("other", np.zeros(len(series)), missing, None, unit)
+    kind = _convert(name, kind, wanted, values)
+    numbers = np.zeros(len(series))
+    levels: tuple[Level, ...] | None = None
+    if kind == "category":
+        texts = np.array([_text(value) for value in values], dtype=str)
+        found, places = np.unique(texts, return_inverse=True)
+        levels = _ordered(name, [str(one) for one in found], given.get("levels"))
+        number_of = np.array([levels.index(str(one)) for one in found], dtype=np.float64)
+        numbers[~missing] = number_of[places] if len(found) else 0.0
+    elif kind != "empty":
+        numbers[~missing] = values.to_numpy(dtype=np.float64)
+    return Column(kind, numbers, missing, levels, unit)
+
+
+def _categorical() -> type:
+    import pandas
+
+    kind: type = pandas.CategoricalDtype
+    return kind
+
+
+def _text(value: Any) -> str:
+    """Return the text of a level; that of a whole number has no point."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _convert(name: str, kind: Kind, wanted: Kind | None, values: Any) -> Kind:
+    """Return the declared type, if the values can be that."""
+    if wanted is None or wanted == kind or wanted == "category" or kind == "empty":
+        return wanted or kind
+    fits = {"number": kind in ("integer", "truth"), "integer": kind == "truth", "truth": False}
+    if wanted == "truth" and kind == "integer":
+        fits["truth"] = bool(values.isin([0, 1]).all())
+    if not fits.get(wanted, False):
+        raise ArgumentError(f"columns: {name!r}", f"is declared as {wanted}, but its values are of the type {kind}")
+    return wanted
+
+
+def _ordered(name: str, found: list[str], given: Any) -> tuple[Level, ...]:
+    """Return the levels in the order that is declared, or sorted."""
+    if given is None:
+        return tuple(found)
+    order = [str(one) for one in given]
+    strange = [one for one in found if one not in order]
+    if strange or len(set(order)) < len(order):
+        raise ArgumentError(f"columns: {name!r}", f"levels must be all levels once, but {_some(strange or order)} …")
+    return tuple(order)
+
+
+def _some(names: Any) -> str:
+    shown = [repr(name) for name in names]
+    return ", ".join(shown[:12]) + (", …" if len(shown) > 12 else "")

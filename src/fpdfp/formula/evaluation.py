@@ -1,0 +1,164 @@
+"""Values of expressions, with NumPy alone."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from fpdfp._typing import Array, IntArray
+from fpdfp.errors import ArgumentError
+from fpdfp.formula.tree import (
+    Arithmetic,
+    Call,
+    Coded,
+    Column,
+    Comparison,
+    Expression,
+    Level,
+    Logic,
+    Missing,
+    Number,
+    Numeric,
+    Spline,
+    Text,
+)
+
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "log": np.log, "log1p": np.log1p, "log2": np.log2, "log10": np.log10, "exp": np.exp, "expm1": np.expm1,
+    "sqrt": np.sqrt, "abs": np.abs, "negative": np.negative, "not": lambda x: (x == 0).astype(np.float64),
+}  # fmt: skip
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "**": np.power
+}  # fmt: skip
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
+}  # fmt: skip
+#: The level that stands for no value.
+NO_VALUE = "missing"
+
+
+class Values(NamedTuple):
+    """The values of a column in some rows.
+
+    Attributes
+    ----------
+    numbers
+        Numbers; for a column of texts those of the levels.
+    missing
+        Where there is none.
+    levels
+        The levels of a column of texts, None for numbers.
+    """
+
+    numbers: Array
+    missing: Array
+    levels: tuple[Level, ...] | None
+
+
+class Rows(Protocol):
+    """Rows of a table."""
+
+    def __len__(self) -> int: ...
+
+    def values(self, column: str) -> Values:
+        """Return the values of a column."""
+
+
+def evaluate(node: Expression, rows: Rows, means: Mapping[str, float]) -> Array:
+    """Return the values of an expression, NaN where a column has none and ``means`` does not say what to put there."""
+    with np.errstate(all="ignore"):
+        return np.broadcast_to(np.asarray(_evaluate(node, rows, means), dtype=np.float64), (len(rows),))
+
+
+def _evaluate(node: Expression, rows: Rows, means: Mapping[str, float]) -> Any:
+    def value(inner: Expression) -> Any:
+        return _evaluate(inner, rows, means)
+
+    if isinstance(node, Column):
+        found = rows.values(node.column)
+        if found.levels is not None:
+            raise ArgumentError(
+                "formula:", f"the column {node.column!r} holds texts, so it can be a term or compared with a text only"
+            )
+        return np.where(found.missing, means.get(node.column, np.nan), found.numbers)
+    if isinstance(node, Missing):
+        return rows.values(node.missing).missing.astype(np.float64)
+    if isinstance(node, Number):
+        return np.float64(node.number)
+    if isinstance(node, Call):
+        return FUNCTIONS[node.function](value(node.of))
+    if isinstance(node, Arithmetic):
+        return OPERATORS[node.operator](value(node.left), value(node.right))
+    if isinstance(node, Comparison):
+        text = next((side.text for side in (node.left, node.right) if isinstance(side, Text)), None)
+        if text is not None:
+            return _is_text(node, text, rows)
+        left, right = value(node.left), value(node.right)
+        known = ~(np.isnan(left) | np.isnan(right))
+        return np.where(known, COMPARISONS[node.comparison](left, right), np.nan)
+    if isinstance(node, Logic):
+        left, right = value(node.left) != 0, value(node.right) != 0
+        return (left & right if node.logic == "and" else left | right).astype(np.float64)
+    raise ArgumentError("formula:", f"a {type(node).__name__} cannot be evaluated here")
+
+
+def _is_text(node: Comparison, text: str, rows: Rows) -> Array:
+    """Return where a column has a text, or has another."""
+    column = next(side.column for side in (node.left, node.right) if isinstance(side, Column))
+    found = rows.values(column)
+    if found.levels is None:
+        raise ArgumentError("formula:", f"the column {column!r} holds numbers: it cannot be compared with {text!r}")
+    same = found.numbers == (found.levels.index(text) if text in found.levels else -1)
+    return np.where(found.missing, np.nan, same if node.comparison == "==" else ~same)
+
+
+def codes(column: str, levels: tuple[Level, ...], rows: Rows) -> IntArray:
+    """Return the number of each row's level, −1 where it has none."""
+    found = rows.values(column)
+    own = np.unique(found.numbers[~found.missing])
+    labels = [level_of(number, found.levels, levels) for number in own.tolist()]
+    place = {_key(level): number for number, level in enumerate(levels)}
+    for label in labels:
+        if _key(label) not in place:
+            raise ArgumentError(
+                f"the column {column!r}",
+                f"has the level {label!r}, which the model does not know; known are {', '.join(map(repr, levels))}",
+            )
+    numbers = np.full(len(rows), -1, dtype=np.int64)
+    table = np.array([place[_key(label)] for label in labels], dtype=np.int64)
+    if len(table):
+        numbers[~found.missing] = table[np.searchsorted(own, found.numbers[~found.missing])]
+    if NO_VALUE in levels:
+        numbers[found.missing] = levels.index(NO_VALUE)
+    return numbers
+
+
+def _key(level: Level) -> Level | float:
+    """Return what levels are compared by: True is 1, and a text is never a number."""
+    return level if isinstance(level, str) else float(level)
+
+
+def level_of(number: float, own: tuple[Level, ...] | None, levels: tuple[Level, ...] = ()) -> Level:
+    """Return the level that a number of a column stands for."""
+    if own is not None:
+        return own[int(number)]
+    if number in (0.0, 1.0) and levels and all(isinstance(level, bool) for level in levels if level != NO_VALUE):
+        return bool(number)
+    if number != int(number):
+        raise ArgumentError("formula:", f"{number:g} cannot be a level: C(…) takes integers and texts")
+    return int(number)
+
+
+def expand(factor: Numeric | Spline | Coded, rows: Rows, means: Mapping[str, float]) -> Array:
+    """Return the columns of a factor."""
+    if isinstance(factor, Numeric):
+        return evaluate(factor.value, rows, means)[:, None]
+    if isinstance(factor, Spline):
+        from fpdfp.formula.splines import basis
+
+        return basis(factor, evaluate(factor.of, rows, means))
+    found = codes(factor.coded, factor.levels, rows)
+    return (found[:, None] == np.array(factor.shown)[None]).astype(np.float64)

@@ -1,0 +1,329 @@
+"""From the text of a formula to the declared tree."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import math
+import re
+import warnings
+from collections.abc import Iterable
+from typing import Any, get_args
+
+from fpdfp.errors import ArgumentError, ArgumentTypeError
+from fpdfp.formula.tree import (
+    Arithmetic,
+    Call,
+    Categorical,
+    Column,
+    Comparison,
+    Expression,
+    Factor,
+    Formula,
+    Function,
+    Logic,
+    Number,
+    Numeric,
+    Spline,
+    Standard,
+    Text,
+)
+
+#: The longest text, the most terms, and the deepest expression that are accepted.
+LONGEST, MOST_TERMS, DEEPEST = 10_000, 1000, 16
+FUNCTIONS = tuple(name for name in get_args(Function) if name not in ("negative", "not"))
+STANDARD, SPLINES = ("center", "scale"), ("bs", "ns")
+KNOWN = sorted(("C", "I", *FUNCTIONS, *STANDARD, *SPLINES))
+OPERATORS: dict[type, Any] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
+COMPARISONS: dict[type, Any] = {
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="
+}  # fmt: skip
+QUOTED = re.compile(r"`([^`]*)`")
+
+
+def parse(text: str) -> Formula:
+    """Return the tree of a formula; everything that is not declared is refused by name.
+
+    The grammar of terms is that of ``formulaic`` (and of patsy and R): ``+``, ``-``, ``:``, ``*``, ``/``, ``%in%``,
+    ``(a + b)**2``, ``- 1`` or ``+ 0`` for no intercept, and backticks around names that are not Python's. A factor is a
+    column, ``C(column, ref=…, levels=[…])``, ``I(…)`` or ``{…}`` of arithmetic, comparisons and functions, one of the
+    functions by itself, or a spline ``bs(x, knots=[…], lower_bound=…, upper_bound=…)``.
+
+    >>> formula = parse("died ~ age + C(stage, ref='I') + I(log(dose) > 2)")
+    >>> formula.columns
+    ['died', 'age', 'stage', 'dose']
+    >>> parse("died ~ age + poly(dose, 2)")
+    Traceback (most recent call last):
+      ...
+    fpdfp.errors.ArgumentError: formula: the function 'poly' in 'poly(dose, 2)' is not known; known are C, I, abs, bs,
+    center, exp, expm1, log, log10, log1p, log2, ns, scale, sqrt
+    """
+    if not isinstance(text, str):
+        raise ArgumentTypeError("formula", f"must be a text such as 'y ~ a + b', got {type(text).__name__}")
+    left, right = _terms(text)
+    if left is None:
+        raise ArgumentError("formula", f"must name the response, as in 'y ~ a + b', got {text!r}")
+    if len(left) != 1 or len(left[0]) != 1:
+        raise ArgumentError("formula", f"must have one response before '~', got {text.split('~')[0].strip()!r}")
+    response = _factor(*left[0][0])
+    if isinstance(response, Categorical):
+        response = Numeric(response.name, Column(response.column))
+    if not isinstance(response, Numeric):
+        raise ArgumentError("formula", f"must have a response of one column, got {response.name!r}")
+    terms, intercept = [], False
+    for factors in sorted(right, key=lambda term: 0 if _is_one(term) else len(term)):
+        if _is_one(factors):
+            intercept = True
+            continue
+        made = tuple(_factor(*factor) for factor in factors)
+        if made == (response,):
+            raise ArgumentError("formula", f"has its response {response.name!r} among its terms too")
+        terms.append(made)
+    if not terms and not intercept:
+        raise ArgumentError("formula", f"must have a term or an intercept after '~', got {text!r}")
+    return Formula(text, response.value, tuple(terms), intercept)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint at the known name that is nearest, or nothing."""
+    found = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def _is_one(factors: Any) -> bool:
+    return [kind for _, kind in factors] == ["literal"] and factors[0][0] == "1"
+
+
+def _terms(text: str) -> tuple[Any, Any]:
+    """Return the factors of each term left and right of ``~``, as texts with their kinds; None where nothing is left.
+
+    formulaic's parser does no more than that: it evaluates nothing.
+    """
+    try:
+        from formulaic.parser import DefaultFormulaParser
+    except ImportError:
+        raise ImportError("formulas need formulaic: pip install 'fpdfp[federation]'") from None
+    if len(text) > LONGEST:
+        raise ArgumentError("formula", f"must have at most {LONGEST:,} characters, got {len(text):,}")
+    if re.search(r"(^|[~+\-*:/(\s])\.($|[~+\-*:/)\s])", text):
+        raise ArgumentError("formula", f"must name its columns, got '.' for all of them in {text!r}")
+    parser = DefaultFormulaParser(feature_flags={"twosided"})
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if _count(parser.get_ast(text, context={})) > MOST_TERMS:
+                raise ArgumentError("formula", f"must have at most {MOST_TERMS:,} terms, got more in {_short(text)}")
+            sides = parser.get_terms(text)._structure
+    except ArgumentError:
+        raise
+    except Exception as error:  # whatever a parser of free text raises, the text is at fault
+        reason = re.sub(r"\x1b\[[0-9;]*m|[⧛⧚]", "", str(error)).split("\n")[0]
+        raise ArgumentError("formula", f"cannot be read: {reason or type(error).__name__} ({_short(text)})") from None
+    if not set(sides) <= {"root", "lhs", "rhs"}:
+        raise ArgumentError("formula", f"must be of the form 'y ~ a + b', got {_short(text)}")
+    read = {
+        side: [[(factor.expr, factor.eval_method.value) for factor in term.factors] for term in terms]
+        for side, terms in sides.items()
+    }
+    return read.get("lhs"), read.get("rhs", read.get("root"))
+
+
+def _count(node: Any) -> int:
+    """Bound the number of terms that a formula is multiplied out to, before it is; its work is bounded by that."""
+    if not hasattr(node, "operator"):
+        return 1
+    counts, symbol = [_count(one) for one in node.args], node.operator.symbol
+    if symbol in ("**", "^"):
+        power = str(node.args[1]).strip("()")
+        return min(counts[0] ** int(power), MOST_TERMS + 1) if power.isdigit() and int(power) < 10 else MOST_TERMS + 1
+    found = math.prod(count + 1 for count in counts) if symbol in ("*", "/", ":", "%in%") else sum(counts)
+    if symbol == "/" and counts[0] > DEEPEST:
+        return MOST_TERMS + 1
+    return min(found, MOST_TERMS + 1)
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:77] + "…")
+
+
+def _factor(text: str, kind: str) -> Factor:
+    """Return the factor of a text."""
+    if kind == "lookup":
+        return Numeric(text, Column(text))
+    if kind != "python":
+        raise ArgumentError("formula", f"must not multiply a term with a number, got {text!r}; write I(2 * x) for 2x")
+    return _Reader(text).read()
+
+
+class _Reader:
+    """Translates the text of one factor."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.quoted: dict[str, str] = {}
+
+    def refuse(self, problem: str) -> ArgumentError:
+        """Return an error about this factor."""
+        return ArgumentError("formula:", f"{problem} in {_short(self.text)}")
+
+    def read(self) -> Factor:
+        """Return the factor."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                node = ast.parse(QUOTED.sub(self._unquote, self.text), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            raise self.refuse("there is something that cannot be read") from None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id == "C":
+                return self._categorical(node)
+            if node.func.id in SPLINES:
+                return self._spline(node)
+            if node.func.id == "I":
+                return Numeric(self.text, self._expression(self._one(node), 0))
+        return Numeric(self.text, self._expression(node, 0))
+
+    def _unquote(self, found: re.Match[str]) -> str:
+        name = f"quoted_{len(self.quoted)}_"
+        self.quoted[name] = found[1]
+        return name
+
+    def _column(self, node: ast.expr) -> str | None:
+        return self.quoted.get(node.id, node.id) if isinstance(node, ast.Name) else None
+
+    def _one(self, node: ast.Call) -> ast.expr:
+        """Return the only argument of a call."""
+        if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
+            raise self.refuse(f"{ast.unparse(node.func)}(…) takes one argument")
+        return node.args[0]
+
+    def _expression(self, node: ast.expr, depth: int) -> Expression:
+        if depth > DEEPEST:
+            raise self.refuse(f"there are more than {DEEPEST} expressions inside each other")
+        down = depth + 1
+        if isinstance(node, ast.Name):
+            return Column(self.quoted.get(node.id, node.id))
+        if isinstance(node, ast.Constant):
+            return self._constant(node.value)
+        if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+            left, right = self._expression(node.left, down), self._expression(node.right, down)
+            return Arithmetic(OPERATORS[type(node.op)], left, right)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr):
+            left, right = self._expression(node.left, down), self._expression(node.right, down)
+            return Logic("and" if isinstance(node.op, ast.BitAnd) else "or", left, right)
+        if isinstance(node, ast.BoolOp):
+            parts = [self._expression(one, down) for one in node.values]
+            return self._join("and" if isinstance(node.op, ast.And) else "or", parts)
+        if isinstance(node, ast.UnaryOp):
+            inner = self._expression(node.operand, down)
+            if isinstance(node.op, ast.UAdd):
+                return inner
+            return Call("negative" if isinstance(node.op, ast.USub) else "not", inner)
+        if isinstance(node, ast.Compare) and all(type(op) in COMPARISONS for op in node.ops):
+            sides = [self._expression(one, down) for one in (node.left, *node.comparators)]
+            pairs = zip(node.ops, sides[:-1], sides[1:], strict=True)
+            return self._join("and", [self._compare(COMPARISONS[type(op)], a, b) for op, a, b in pairs])
+        if isinstance(node, ast.Call):
+            return self._call(node, down)
+        if isinstance(node, ast.Attribute):
+            raise self.refuse(f"there is {ast.unparse(node)!r}: write functions without their module, as log(x)")
+        raise self.refuse(f"there is {_short(ast.unparse(node))}, which formulas do not know")
+
+    def _join(self, logic: Any, parts: list[Expression]) -> Expression:
+        if len(parts) > DEEPEST:
+            raise self.refuse(f"there are more than {DEEPEST} conditions")
+        joined = parts[0]
+        for part in parts[1:]:
+            joined = Logic(logic, joined, part)
+        return joined
+
+    def _compare(self, comparison: Any, left: Expression, right: Expression) -> Expression:
+        texts = [isinstance(side, Text) for side in (left, right)]
+        if any(texts):
+            columns = [isinstance(side, Column) for side in (left, right)]
+            if comparison not in ("==", "!=") or not any(columns):
+                raise self.refuse("a text can only be compared with a column, by == or !=")
+        return Comparison(comparison, left, right)
+
+    def _constant(self, value: Any) -> Expression:
+        if isinstance(value, str):
+            return Text(value)
+        if isinstance(value, bool | int | float):
+            try:
+                if math.isfinite(number := float(value)):
+                    return Number(number)
+            except OverflowError:
+                pass
+        raise self.refuse(f"there is {_short(repr(value)[:100])}, which is no finite number and no text")
+
+    def _call(self, node: ast.Call, depth: int) -> Expression:
+        if not isinstance(node.func, ast.Name):
+            if isinstance(node.func, ast.Attribute):
+                self._expression(node.func, depth)
+            raise self.refuse(f"there is a call of {_short(ast.unparse(node.func))}, which is not a function's name")
+        name = node.func.id
+        if name in ("C", *SPLINES):
+            raise self.refuse(f"{name}(…) must stand by itself, not inside of something else,")
+        if name == "I":
+            return self._expression(self._one(node), depth)
+        if name in STANDARD:
+            inner = self._expression(self._one(node), depth)
+            return Standard(name, inner)  # type: ignore[arg-type]
+        if name in FUNCTIONS:
+            return Call(name, self._expression(self._one(node), depth))  # type: ignore[arg-type]
+        raise ArgumentError(
+            "formula:",
+            f"the function {name!r} in {_short(self.text)} is not known; known are "
+            f"{', '.join(KNOWN)}{nearest(name, KNOWN)}",
+        )
+
+    def _arguments(self, node: ast.Call, accepted: tuple[str, ...]) -> tuple[ast.expr, dict[str, Any]]:
+        """Return the first argument, and the others by name as numbers, texts and lists of them."""
+        name = ast.unparse(node.func)
+        if len(node.args) != 1:
+            raise self.refuse(f"{name}(…) takes one argument, and others by name ({', '.join(accepted)}),")
+        given: dict[str, Any] = {}
+        for keyword in node.keywords:
+            if keyword.arg not in accepted:
+                raise self.refuse(f"{name}(…) takes {', '.join(accepted)} by name, not {keyword.arg!r},")
+            try:
+                given[keyword.arg] = ast.literal_eval(keyword.value)
+            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+                raise self.refuse(f"{keyword.arg} must be a number, a text, or a list of such") from None
+        return node.args[0], given
+
+    def _categorical(self, node: ast.Call) -> Factor:
+        inner, given = self._arguments(node, ("ref", "levels"))
+        column = self._column(inner)
+        if column is None:
+            raise self.refuse("C(…) takes the name of a column")
+        ref, levels = given.get("ref"), given.get("levels")
+        for level in [*([] if ref is None else [ref]), *(levels if isinstance(levels, list | tuple) else [])]:
+            if not isinstance(level, bool | int | str) or (isinstance(level, int) and abs(level) >= 1 << 63):
+                raise self.refuse(f"a level must be a text, an integer, True or False, not {_short(repr(level)[:100])},")
+        if levels is not None and (not isinstance(levels, list | tuple) or len(set(levels)) < max(2, len(levels))):
+            raise self.refuse("levels must be a list of at least two levels, all different,")
+        if ref is not None and levels is not None and ref not in levels:
+            raise self.refuse(f"ref must be one of the levels, not {ref!r},")
+        return Categorical(self.text, column, None if levels is None else tuple(levels), ref)
+
+    def _spline(self, node: ast.Call) -> Factor:
+        name = ast.unparse(node.func)
+        accepted = ("knots", "lower_bound", "upper_bound", *(("degree",) if name == "bs" else ()))
+        inner, given = self._arguments(node, accepted)
+        if set(accepted[:3]) - set(given):
+            raise self.refuse(
+                f"{name}(…) needs knots=[…], lower_bound= and upper_bound=, since no site tells its least and largest "
+                "value,"
+            )
+        knots = given["knots"] if isinstance(given["knots"], list | tuple) else [given["knots"]]
+        ends = [given["lower_bound"], *knots, given["upper_bound"]]
+        numbers = [self._constant(one) for one in ends if isinstance(one, int | float)]
+        values = [one.number for one in numbers if isinstance(one, Number)]
+        if len(values) < len(ends) or any(b <= a for a, b in zip(values, values[1:], strict=False)):
+            raise self.refuse("the bounds and the knots between them must be increasing numbers")
+        degree = given.get("degree", 3)
+        if type(degree) is not int or not 1 <= degree <= 5:
+            raise self.refuse("degree must be an integer from 1 to 5")
+        of = self._expression(inner, 1)
+        return Spline(self.text, name, of, tuple(values[1:-1]), values[0], values[-1], degree)  # type: ignore[arg-type]

@@ -1,0 +1,196 @@
+"""What a formula may say: a tree of declared nodes, which sites evaluate; no text of it is ever executed.
+
+A node is told by the names of its fields, which no two kinds share, so that a tree of dictionaries says which is meant.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Literal
+
+#: The functions of one number that formulas know, beside those of :mod:`fpdfp.formula.parsing`.
+Function = Literal["log", "log1p", "log2", "log10", "exp", "expm1", "sqrt", "abs", "negative", "not"]
+#: A level of a categorical column.
+Level = bool | int | str
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """The values of a column."""
+
+    column: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """A number."""
+
+    number: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A text, to compare with."""
+
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A function of numbers."""
+
+    function: Function
+    of: Expression
+
+
+@dataclasses.dataclass(frozen=True)
+class Arithmetic:
+    """Two numbers, added, subtracted, multiplied, divided, or one to the power of the other."""
+
+    operator: Literal["+", "-", "*", "/", "**"]
+    left: Expression
+    right: Expression
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """1 where a comparison holds, else 0."""
+
+    comparison: Literal["==", "!=", "<", "<=", ">", ">="]
+    left: Expression
+    right: Expression
+
+
+@dataclasses.dataclass(frozen=True)
+class Logic:
+    """1 where both hold, or where one does, else 0."""
+
+    logic: Literal["and", "or"]
+    left: Expression
+    right: Expression
+
+
+@dataclasses.dataclass(frozen=True)
+class Standard:
+    """A number less its mean, and divided by its deviation with ``"scale"``; both over all sites, so known later."""
+
+    standard: Literal["center", "scale"]
+    inner: Expression
+
+
+@dataclasses.dataclass(frozen=True)
+class Missing:
+    """1 where a column has no value, else 0."""
+
+    missing: str
+
+
+Expression = Column | Number | Text | Call | Arithmetic | Comparison | Logic | Standard | Missing
+
+
+@dataclasses.dataclass(frozen=True)
+class Numeric:
+    """A factor of a term with one number for each row."""
+
+    name: str
+    value: Expression
+
+
+@dataclasses.dataclass(frozen=True)
+class Categorical:
+    """A factor with levels, which are those of the column at all sites unless they are given."""
+
+    name: str
+    column: str
+    levels: tuple[Level, ...] | None = None
+    ref: Level | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Spline:
+    """A basis of splines: B-splines of a degree (``"bs"``), or natural cubic ones (``"ns"``), without the constant."""
+
+    name: str
+    spline: Literal["bs", "ns"]
+    of: Expression
+    knots: tuple[float, ...]
+    lower: float
+    upper: float
+    degree: int = 3
+
+    @property
+    def size(self) -> int:
+        """The number of functions in the basis."""
+        return len(self.knots) + (self.degree if self.spline == "bs" else 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Coded:
+    """A categorical factor as it is coded: an indicator of each level, but for the reference where there is one."""
+
+    name: str
+    coded: str
+    levels: tuple[Level, ...]
+    reference: int | None = None
+
+    @property
+    def shown(self) -> list[int]:
+        """The numbers of the levels that have an indicator."""
+        return [i for i in range(len(self.levels)) if i != self.reference]
+
+
+Factor = Numeric | Categorical | Spline
+
+
+@dataclasses.dataclass(frozen=True)
+class Formula:
+    """A formula that was parsed: the response, and terms that are products of factors.
+
+    Attributes
+    ----------
+    text
+        As it was written.
+    response
+        What is predicted.
+    terms
+        The factors of each term, without the intercept.
+    intercept
+        Whether there is one.
+    """
+
+    text: str
+    response: Expression
+    terms: tuple[tuple[Factor, ...], ...]
+    intercept: bool
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are used, the response's first."""
+        return list(dict.fromkeys(columns_of([self.response, self.terms])))
+
+
+def columns_of(node: Any) -> Iterator[str]:
+    """Yield the names of the columns in a node, or in many."""
+    if isinstance(node, list | tuple):
+        for one in node:
+            yield from columns_of(one)
+    elif isinstance(node, Column | Categorical):
+        yield node.column
+    elif isinstance(node, Coded):
+        yield node.coded
+    elif isinstance(node, Missing):
+        yield node.missing
+    elif dataclasses.is_dataclass(node):
+        for field in dataclasses.fields(node):
+            yield from columns_of(getattr(node, field.name))
+
+
+def rebuild(node: Any, change: Any) -> Any:
+    """Return a tree in which ``change`` has replaced nodes, the inner ones first."""
+    if isinstance(node, tuple):
+        return tuple(rebuild(one, change) for one in node)
+    if not dataclasses.is_dataclass(node) or isinstance(node, type):
+        return node
+    parts = {field.name: rebuild(getattr(node, field.name), change) for field in dataclasses.fields(node)}
+    return change(dataclasses.replace(node, **parts))
