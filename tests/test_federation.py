@@ -18,7 +18,7 @@ import fpdfp
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.errors import AbsentError, RefusalError
 from fpdfp.federation import keys
-from fpdfp.federation.agent import respond
+from fpdfp.federation.agent import Seen, respond
 from fpdfp.federation.channel import Message
 from fpdfp.federation.engine import Asking, gather_answers
 from fpdfp.federation.identity import About
@@ -81,7 +81,7 @@ def test_a_reply_that_is_too_long_is_dropped(shared: Trial) -> None:
 
 
 def test_what_a_site_refuses_is_told_in_its_words(shared: Trial) -> None:
-    with pytest.raises(RefusalError, match="^east refuses: this site has 5 rows, and needs 10$"):
+    with pytest.raises(RefusalError, match=r"^east refuses: this site has 5 rows, and needs 10$"):
         gather_answers(
             shared.asking, "refused", {"north": {"kind": "echo", "body": b""}, "east": {"kind": "policy"}}, 9
         )
@@ -118,9 +118,9 @@ def test_sites_learn_who_asks(tmp_path: Path, shared: Trial) -> None:
             return {"reply": {}}
 
     about = About("study", "site", "north", "")
-    assert unpack(respond(message, about, Desk()))["reply"] == {}
+    assert unpack(respond(message, about, Desk(), Seen()))["reply"] == {}
     assert seen == [("ada", "analyst", fingerprint, "study")]
-    other = unpack(respond(message, about._replace(name="east"), Desk()))
+    other = unpack(respond(message, about._replace(name="east"), Desk(), Seen()))
     assert other["error"] == "a request is for 'north', this is east"
 
 
@@ -173,7 +173,9 @@ def test_a_site_that_dies_while_it_works(
     def die(asked: dict[str, Any]) -> None:
         if asked["request"].get("update", {}).get("round") == 4:
             started[1].desk.trouble = None
-            started[1].agent._line.close()  # as if the process had been killed: no word of farewell
+            line = started[1].agent._line
+            assert line is not None
+            line.close()  # as if the process had been killed: no word of farewell
 
     desks = [TrialDesk(losses[0]), TrialDesk(losses[1], die), TrialDesk(losses[2])]
     options: dict[str, Any] = {"rounds": 8, "compressor": fpdfp.QSGD(5), "seed": 3}

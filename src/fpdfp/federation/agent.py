@@ -6,6 +6,7 @@ answered in the order in which they come, and those for which nobody waits any l
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import fcntl
 import logging
@@ -30,6 +31,8 @@ log = logging.getLogger("fpdfp.federation")
 LOOK_AT_CERTIFICATE = 3600.0
 #: How many requests may wait.
 WAITING = 1024
+#: Of how many runs the last request is known.
+RUNS = 1000
 
 
 class Desk(Protocol):
@@ -91,6 +94,7 @@ class Agent:
         self.identity, self._desk = identity, desk
         self._backoff = backoff or Backoff()
         self._ended = threading.Event()
+        self._seen = Seen()
         self._line: Line | None = None
         self.connected = threading.Event()
 
@@ -175,11 +179,36 @@ class Agent:
             log.warning("a request is left out: nobody waits for it any longer")
             return
         started = time.monotonic()
-        reply = respond(message, self.identity.about, self._desk)
+        reply = respond(message, self.identity.about, self._desk, self._seen)
         line.send(Message("reply", {"id": number, "seconds": time.monotonic() - started}, reply))
 
 
-def respond(message: Message, about: About, desk: Desk) -> bytes:
+class OlderError(MessageError):
+    """A request is older than one of its run that was answered."""
+
+    def __init__(self, sequence: int, seen: int) -> None:
+        super().__init__(f"a request is older than one that was answered ({sequence}, {seen})")
+        self.seen = seen
+
+
+class Seen:
+    """The numbers of the last requests of runs, so that older ones are refused; the same one may come again."""
+
+    def __init__(self) -> None:
+        self._runs: collections.OrderedDict[str, int] = collections.OrderedDict()
+
+    def check(self, run: str, sequence: int) -> None:
+        """Refuse a request that is older than one of its run, and take note of it."""
+        seen = self._runs.get(run, sequence)
+        if sequence < seen:
+            raise OlderError(sequence, seen)
+        self._runs[run] = sequence
+        self._runs.move_to_end(run)
+        if len(self._runs) > RUNS:
+            self._runs.popitem(last=False)
+
+
+def respond(message: Message, about: About, desk: Desk, seen: Seen) -> bytes:
     """Return the reply to a request; an error is a reply that says so.
 
     Only errors of the protocol are told in words: the text of another might say something of the data.
@@ -194,10 +223,12 @@ def respond(message: Message, about: About, desk: Desk) -> bytes:
         echo |= {"run": asked["run"], "sequence": asked["sequence"]}
         if asked.get("site") != about.name:
             raise MessageError(f"a request is for {str(asked.get('site'))[:64]!r}, this is {about.name}")
+        seen.check(asked["run"], asked["sequence"])
         return pack({**desk.answer(asked, _asker(message, about)), **echo})
     except MessageError as error:
         log.warning("a request is refused: %s", error)
-        return pack({"error": str(error), **echo})
+        known = {"seen": error.seen} if isinstance(error, OlderError) else {}
+        return pack({"error": str(error), **known, **echo})
     except Exception as error:
         log.exception("a request could not be answered")
         return pack({"error": f"{type(error).__name__} at the site; its log says more", **echo})

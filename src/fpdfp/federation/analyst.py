@@ -20,6 +20,7 @@ from fpdfp.federation.questions import ModelSpec, Question, SchemaQuestion, dump
 from fpdfp.federation.recorder import FederationRecorder
 from fpdfp.losses.base import Losses
 from fpdfp.problem import Problem
+from fpdfp.runs.model import linear_model
 
 if TYPE_CHECKING:
     from fpdfp.federation.schema import Schemas
@@ -81,6 +82,9 @@ class Federation:
         Seconds after which a run gives up that still has too few.
     norm_bound
         The largest norm that a field of a reply may have; longer ones are shortened. None for no bound.
+    run
+        The name of the folder of the next run, under ``runs``; by default the time. Where a run of this name was
+        interrupted, the same fit goes on with it, to the same bits.
     """
 
     def __init__(
@@ -92,7 +96,9 @@ class Federation:
         min_sites: int | None = None,
         patience: float = 3600.0,
         norm_bound: float | None = None,
+        run: str | None = None,
     ) -> None:
+        self.run = None if run is None else keys.site_name("run", run)
         self.folder = Path(study)
         inner = self.folder / "analyst"
         self.identity = Identity(inner if (inner / "identity.toml").is_file() else self.folder)
@@ -132,6 +138,7 @@ class Federation:
             if unknown or (self._chosen is not None and len(set(self._chosen)) < len(self._chosen)):
                 raise ArgumentError("sites", f"must be different ones of {', '.join(known)}, got {self._chosen}")
             self._names = known if self._chosen is None else self._chosen
+            self._asking.sites = tuple(self._names)
         return list(self._names)
 
     @property
@@ -205,20 +212,23 @@ class Federation:
             patience=self._patience,
             norm_bound=self._norm_bound,
         )
+        names = [*spec.design.names, *(["Intercept"] if spec.intercept else [])]
+        model = linear_model(
+            names, intercept=len(names) - 1 if spec.intercept else None, classes=spec.classes or None, standardized=None
+        )
+        self._engine.recorder = lambda problem: self.record(problem, model=model)
         return self._engine.losses()
 
-    def record(self, problem: Problem, name: str | None = None, **options: Any) -> FederationRecorder:
-        """Return what writes the folder of a run, under ``runs`` in the study's folder.
+    def record(self, problem: Problem, **options: Any) -> FederationRecorder:
+        """Return what writes the folder of a run, under ``runs`` in the study's folder; fits make one themselves.
 
         Parameters
         ----------
         problem
             The problem, with losses of this federation.
-        name
-            The name of the folder; by default the time.
         options
             Those of :class:`fpdfp.runs.Recorder`.
         """
-        name = name or datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
+        name = self.run or datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S-%f")[:-3]
         keys.make_private_folder(self.folder / "runs")
         return FederationRecorder(self.folder / "runs" / name, problem, link=self._link, **options)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fpdfp.engines.job import Job
+from fpdfp.engines.options import RunOptions
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.transport import Tree
 from fpdfp.errors import AbsentError, ArgumentError, MessageError, RefusalError
 from fpdfp.federation.link import Link
+from fpdfp.problem import Problem
+from fpdfp.runs.recorder import Recorder
 
 #: The longest reply before the rounds begin: second moments of 2,000 features, and room to spare.
 LONGEST = 1 << 28
@@ -32,10 +36,16 @@ class Asking:
     ----------
     link
         The way to the sites.
+
+    Attributes
+    ----------
+    sites
+        Those whose answers are added up, which each of them is told; none for those that are asked.
     """
 
     def __init__(self, link: Link) -> None:
         self.link = link
+        self.sites: tuple[str, ...] = ()
         self._sequence = 0
 
     def ask(
@@ -44,7 +54,7 @@ class Asking:
         """Ask sites by name; return the replies of those that have answered in time: dictionaries, or exceptions."""
         # A number higher than all before it, of this process and of those before it, as long as the clock goes on.
         self._sequence = sequence = max(self._sequence + 1, time.time_ns())
-        envelope = {"run": run, "sequence": sequence}
+        envelope = {"run": run, "sequence": sequence, "sites": len(self.sites) or len(trees)}
         parcels = {name: pack({**tree, **envelope, "site": name}) for name, tree in trees.items()}
         came = self.link.exchange(parcels, timeout, limit)
         return {name: self._open(parcel, run, sequence, name) for name, parcel in came.items()}
@@ -96,6 +106,8 @@ class FederationEngine(RemoteEngine):
     ----------
     refusals
         What sites have refused in this run: their names and what they said.
+    recorder
+        What makes the recorder of a run, None for no run folders.
     """
 
     pause = 1.0
@@ -119,6 +131,7 @@ class FederationEngine(RemoteEngine):
         self._longest, self._run = LONGEST, ""
         self.refusals: list[tuple[str, str]] = []
         self.slow = False
+        self.recorder: Callable[[Problem], Recorder] | None = None
 
     @property
     def names(self) -> Sequence[str]:
@@ -136,6 +149,16 @@ class FederationEngine(RemoteEngine):
         length = ROOM + 4 * 8 * len(job.place.numbers) * sum(map(math.prod, shapes))
         self._longest, self._run = max(length, self._longest if run_id == self._run else 0), run_id
         return super().key(job, run_id)
+
+    def add_options(self, problem: Problem, options: RunOptions) -> RunOptions:
+        if self.recorder is None or any(isinstance(one, Recorder) for one in options.callbacks):
+            return options
+        recorder = self.recorder(problem)
+        added: dict[str, Any] = {"callbacks": [*options.callbacks, recorder]}
+        if options.checkpoint is None:
+            # A name that is given again goes on with the run that it is the name of.
+            added |= {"checkpoint": recorder.checkpoint, "resume": True}
+        return dataclasses.replace(options, **added)
 
     def begin(self, *args: Any, **options: Any) -> None:
         # By now there was at least one exchange.
