@@ -17,8 +17,9 @@ import fpdfp
 import fpdfp.flower
 from fpdfp.compress.wire import parse
 from fpdfp.engines.downlink import FULL
+from fpdfp.engines.envelope import open_envelope, seal
 from fpdfp.flower.client import LONGEST, respond
-from fpdfp.flower.records import from_record, open_envelope, seal, to_record
+from fpdfp.flower.records import from_record, to_record
 from fpdfp.rng import Draws
 from tests.helpers import classification, graph_guided
 

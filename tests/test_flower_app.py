@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -19,14 +20,15 @@ from typer.testing import CliRunner
 pytest.importorskip("flwr")
 
 import fpdfp
+from fpdfp.engines import outbox
+from fpdfp.engines.envelope import Envelope, open_envelope, seal
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.parcel import pack
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.errors import AbsentError, MessageError
-from fpdfp.flower import outbox
 from fpdfp.flower.client import client_app, respond
 from fpdfp.flower.commands import app
-from fpdfp.flower.records import KIND, NAME, Envelope, from_record, open_envelope, seal, to_record
+from fpdfp.flower.records import KIND, NAME, from_record, to_record
 from fpdfp.flower.server import FlowerEngine, say, server_app
 from tests.helpers import graph_guided, prepare
 
@@ -508,6 +510,16 @@ def test_a_refused_reply_changes_nothing(configs: dict[str, dict[str, Any]], box
         crew.load = broken if done == 2 else load
 
     assert solved("held", hold).x.tobytes() == solved("broken", fail).x.tobytes()
+
+
+def test_the_outbox_is_its_owners_whatever_the_umask(configs: dict[str, dict[str, Any]], box: Path) -> None:
+    before = os.umask(0)
+    try:
+        respond(hello(), configs["north"], load)
+    finally:
+        os.umask(before)
+    assert box.stat().st_mode & 0o777 == 0o700
+    assert [path.stat().st_mode & 0o777 for path in files_in(box)] == [0o600]
 
 
 def test_every_byte_of_a_message_is_shown(crew: Direct, configs: dict[str, dict[str, Any]]) -> None:

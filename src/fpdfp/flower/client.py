@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fpdfp.engines import files, spec
+from fpdfp.engines import files, outbox, spec
+from fpdfp.engines.envelope import Envelope, open_envelope, seal
 from fpdfp.engines.job import Job
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.site import Site
 from fpdfp.errors import MessageError
-from fpdfp.flower import outbox
-from fpdfp.flower.records import Envelope, from_record, open_envelope, seal, to_record
+from fpdfp.flower.records import from_record, to_record
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
@@ -99,15 +99,21 @@ def respond(parcel: bytes, config: Config, load: Callable[[str, Config], Losses]
         contents = {"error": f"{type(error).__name__} at the site; its log says more"}
     reply = seal(Envelope(run, sequence, site, contents))
     try:
-        outbox.keep(reply, config)
+        outbox.keep(reply, *_outbox(config))
     except Exception as error:
         # What was not released, or could not be kept for those who want to see it, does not leave.
         why = "its reply was not released" if isinstance(error, outbox.RefusedError) else "its reply could not be kept"
         log.warning("%s: %s", why, error)
         reply = seal(Envelope(run, sequence, site, {"error": why}))
         with contextlib.suppress(OSError):
-            outbox.note(reply, config)
+            outbox.keep(reply, _outbox(config)[0])
     return reply
+
+
+def _outbox(config: Config) -> tuple[Path | None, float]:
+    """Return the folder for copies of what leaves, None for none, and how long replies are held there."""
+    folder = config.get("outbox")
+    return (Path(str(folder)) if folder else None), float(config.get("hold") or 0.0)
 
 
 def _load(load: Callable[[str, Config], Losses], site: str, config: Config) -> Losses:

@@ -111,7 +111,7 @@ def inspect(file: Annotated[Path, typer.Argument(help="A file in the site's outb
 
     Example: fpdfp flower inspect /var/lib/fpdfp/outbox/1763263000000000000.parcel
     """
-    from fpdfp.flower import outbox
+    from fpdfp.engines import outbox
 
     try:
         for line in outbox.lines(outbox.read(file)):
@@ -126,7 +126,7 @@ def release(file: Kept) -> None:
 
     Example: fpdfp flower release /var/lib/fpdfp/outbox/1763263000000000000.parcel
     """
-    from fpdfp.flower import outbox
+    from fpdfp.engines import outbox
 
     try:
         outbox.release(file)
@@ -141,7 +141,7 @@ def refuse(file: Kept) -> None:
 
     Example: fpdfp flower refuse /var/lib/fpdfp/outbox/1763263000000000000.parcel
     """
-    from fpdfp.flower import outbox
+    from fpdfp.engines import outbox
 
     try:
         outbox.refuse(file)

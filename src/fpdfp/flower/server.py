@@ -17,6 +17,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._progress import format_duration
 from fpdfp._units import format_bits
+from fpdfp.engines.envelope import Envelope, open_envelope, seal
 from fpdfp.engines.job import Job
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.remote_engine import RemoteEngine
@@ -25,7 +26,7 @@ from fpdfp.engines.run import Run
 from fpdfp.engines.solve import run as solve
 from fpdfp.engines.transport import Tree
 from fpdfp.errors import AbsentError, MessageError
-from fpdfp.flower.records import Envelope, from_record, open_envelope, seal, to_record
+from fpdfp.flower.records import from_record, to_record
 from fpdfp.problem import Problem
 
 if TYPE_CHECKING:

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fpdfp.compress import decode
+from fpdfp.engines import files
+from fpdfp.engines.envelope import open_envelope
 from fpdfp.engines.parcel import unpack
 from fpdfp.errors import MessageError
-from fpdfp.flower.records import open_envelope
 
 #: What the names of files end in: a copy, the mark of one that is held, and a copy of what did not leave.
 KEPT, WAITING, REFUSED = ".parcel", ".waiting", ".refused"
+#: What the parts of a reply are, in words.
+WORDS = {
+    "facts": "the number of rows, constants of the loss, and the mean loss at two points",
+    "gather": "what a preconditioner is made of: second moments of the features, or parts of them",
+    "constants": "bounds of the curvature in given coordinates",
+    "at": "the mean loss, or its gradient, at a point that was sent",
+    "duals": "sums over rows for a bound of the error: a gradient, mean squares of features, a gap or a Hessian",
+    "answers": "the mean loss, and how far the gradient is from what was sent before",
+    "memory": "all that clients remember of the run",
+    "update": "a round's work: mostly a gradient, or its difference to an earlier one, in few levels",
+    "needs": "what is lacking to answer, and nothing of the data",
+    "error": "that a request could not be answered, and nothing of the data",
+    "refused": "that a request was refused, and by which rule",
+    "answer": "columns, counts, sums or moments, as listed below",
+}
 #: How often a reply that is held looks whether it may go.
 PAUSE = 0.2
 
@@ -25,19 +42,19 @@ class RefusedError(Exception):
     """A reply that was held was refused, or nobody released it in time: it must not leave."""
 
 
-def keep(parcel: bytes, config: Mapping[str, Any]) -> None:
-    """Write what is about to leave into the outbox, if there is one, and wait for its release if it is to be held.
+def keep(parcel: bytes, folder: Path | None, hold: float = 0.0) -> Path | None:
+    """Write what is about to leave into the outbox, if there is one, and wait so many seconds for its release.
 
-    Raises RefusedError for a reply that may not leave; its copy then ends in ``.refused``.
+    Return where its copy is. Raise RefusedError for a reply that may not leave; its copy then ends in ``.refused``.
     """
-    if not config.get("outbox"):
-        return
-    path = _write(parcel, config)
-    if not config.get("hold"):
-        return
-    until = time.monotonic() + float(config["hold"])
+    if folder is None:
+        return None
+    path = _write(parcel, folder)
+    if not hold:
+        return path
+    until = time.monotonic() + hold
     waiting = path.with_suffix(WAITING)
-    waiting.touch()
+    waiting.touch(mode=0o600)
     while waiting.exists():
         if time.monotonic() > until:
             # Whoever takes the mark away decides: it may have been released at this very moment.
@@ -47,20 +64,22 @@ def keep(parcel: bytes, config: Mapping[str, Any]) -> None:
         time.sleep(PAUSE)
     if not path.exists():
         raise RefusedError("it was not released")
-
-
-def note(parcel: bytes, config: Mapping[str, Any]) -> None:
-    """Write what leaves into the outbox, if there is one, without holding it: it says only that nothing is sent."""
-    if config.get("outbox"):
-        _write(parcel, config)
-
-
-def _write(parcel: bytes, config: Mapping[str, Any]) -> Path:
-    folder = Path(str(config["outbox"]))
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{time.time_ns()}{KEPT}"
-    path.write_bytes(parcel)
     return path
+
+
+def _write(parcel: bytes, folder: Path) -> Path:
+    """Write a copy that its owner alone can read, in a folder that nobody else can look into."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if folder.stat().st_uid == os.getuid():
+        folder.chmod(0o700)  # it may be older than this rule
+    path = folder / f"{time.time_ns()}{KEPT}"
+    files.write_whole(path, parcel, private=True)
+    return path
+
+
+def waiting(folder: Path) -> list[Path]:
+    """Return the copies of what is held, the oldest first."""
+    return sorted(mark.with_suffix(KEPT) for mark in folder.glob(f"*{WAITING}"))
 
 
 def release(path: Path) -> None:
@@ -93,6 +112,9 @@ def lines(parcel: bytes) -> Iterator[str]:
     """Say what a message holds: every number, text, array and message in it, and its bytes."""
     envelope = open_envelope(parcel)
     yield f"{len(parcel)} bytes from {envelope.site}: request {envelope.sequence} of run {envelope.run}"
+    for name, words in WORDS.items():
+        if name in envelope.contents:
+            yield f"  it tells {words}"
     yield from _part("", envelope.contents)
     yield "byte by byte:"
     for at in range(0, len(parcel), 16):

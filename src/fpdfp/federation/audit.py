@@ -1,0 +1,229 @@
+"""A site's log of what was asked and what left: lines of JSON, each with the hash of the one before.
+
+A changed, removed or inserted line breaks the chain, and :func:`verify` says where. A log that was cut off at its end is
+a valid chain: so the file ``audit.head`` beside it holds the number and the hash of the last line. Whoever may write the
+folder can write both anew. To notice that too, note the hash that :func:`verify` prints somewhere else now and then, and
+give it to the next ``verify``.
+
+Every line is handed to the operating system before a reply leaves, so it survives the end of the process. It is forced
+to the disk, and the head is written, with every refusal, hold and first request of a run, and otherwise once a second:
+a power cut takes the lines of a second at most.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fpdfp.engines import files
+
+LOG, HEAD = "audit.jsonl", "audit.head"
+#: Seconds after which lines are forced to the disk.
+EVERY = 1.0
+#: What the first line has in place of the hash of the one before.
+NOTHING = "0" * 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A line of the log.
+
+    Attributes
+    ----------
+    number, time
+        Its number from 1, and the time by the site's clock.
+    asker, role, fingerprint, study
+        Who asked, as the connection has proved.
+    run, kind, asked
+        Of which run it is, its kind, and what was asked, in words.
+    left
+        How many bytes left.
+    outcome
+        ``"answered"``, ``"refused"``, ``"not released"`` or ``"failed"``.
+    why
+        The rule, and all detail; it stays here.
+    spent
+        What the ledger counts after it.
+    before, hash
+        The hash of the line before, and of this one.
+    """
+
+    number: int
+    time: str
+    asker: str
+    role: str
+    fingerprint: str
+    study: str
+    run: str
+    kind: str
+    asked: str
+    left: int
+    outcome: str
+    why: str
+    spent: dict[str, float]
+    before: str
+    hash: str = ""
+
+    def sealed(self) -> Entry:
+        """Return the entry with its hash."""
+        return dataclasses.replace(self, hash=self.digest())
+
+    def digest(self) -> str:
+        """Return the hash of all other fields."""
+        fields = {name: value for name, value in dataclasses.asdict(self).items() if name != "hash"}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        why = f": {self.why}" if self.why else ""
+        return f"{self.number:>6}  {self.time}  {self.asker} ({self.role})  {self.asked}  {self.outcome}{why}  {self.left} bytes"
+
+
+class Verdict(NamedTuple):
+    """What a check of a log has found.
+
+    Attributes
+    ----------
+    entries, hash
+        How many lines there are, and the hash of the last.
+    faults
+        What is wrong, in words; empty if nothing is.
+    """
+
+    entries: int
+    hash: str
+    faults: tuple[str, ...]
+
+
+class Audit:
+    """The log of a site; one process writes it at a time.
+
+    Parameters
+    ----------
+    folder
+        The site's folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.folder = folder
+        handle = os.open(folder / LOG, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        self._file = os.fdopen(handle, "a+b")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.close()
+            raise RuntimeError(f"another process answers for this site already: it has {folder / LOG} open") from None
+        self._drop_half_line()
+        verdict = verify(folder)
+        if verdict.faults:
+            self._file.close()
+            raise RuntimeError(
+                f"the log of this site is damaged ({verdict.faults[0]}): look into it, move {folder / LOG} and "
+                f"{folder / HEAD} elsewhere, and start again"
+            )
+        self.last = last_entry(folder)
+        self._synced = 0.0
+
+    def _drop_half_line(self) -> None:
+        """Remove a line that a power cut has left unfinished: nothing was sent before its line was whole."""
+        contents = (self.folder / LOG).read_bytes()
+        if contents and not contents.endswith(b"\n"):
+            self._file.truncate(contents.rfind(b"\n") + 1)
+
+    def append(self, *, sync: bool = False, **fields: Any) -> Entry:
+        """Write a line; with ``sync`` it is on the disk when this returns."""
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        number, before = (0, NOTHING) if self.last is None else (self.last.number, self.last.hash)
+        entry = Entry(number=number + 1, time=now, before=before, **fields).sealed()
+        self._file.write(json.dumps(dataclasses.asdict(entry), ensure_ascii=False).encode() + b"\n")
+        self._file.flush()
+        self.last = entry
+        if sync or time.monotonic() - self._synced > EVERY:
+            self.sync()
+        return entry
+
+    def sync(self) -> None:
+        """Force all lines to the disk, and write the head."""
+        os.fsync(self._file.fileno())
+        if self.last is not None:
+            head = json.dumps({"number": self.last.number, "hash": self.last.hash}).encode()
+            files.write_whole(self.folder / HEAD, head, flush=True, private=True)
+        self._synced = time.monotonic()
+
+    def close(self) -> None:
+        """Force everything to the disk, and let another process write."""
+        if not self._file.closed:
+            self.sync()
+            self._file.close()
+
+
+def entries(folder: Path) -> Iterator[Entry]:
+    """Yield the lines of a log; raise ValueError, with its number, for one that is none."""
+    try:
+        lines = (folder / LOG).read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return
+    if lines[-1]:
+        raise ValueError(f"line {len(lines)} is cut off")
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            yield Entry(**json.loads(line))
+        except (ValueError, TypeError):
+            raise ValueError(f"line {number} cannot be read") from None
+
+
+def last_entry(folder: Path) -> Entry | None:
+    """Return the last line of a log, None if it has none."""
+    last = None
+    for last in entries(folder):
+        pass
+    return last
+
+
+def verify(folder: Path, known: str | None = None) -> Verdict:
+    """Check a log: that every line follows from the one before, and that none is missing at the end.
+
+    ``known`` is a hash that was noted earlier: it must be that of some line.
+    """
+    faults, number, before, seen = [], 0, NOTHING, {NOTHING}
+    hashes = [NOTHING]
+    try:
+        for entry in entries(folder):
+            number += 1
+            if entry.number != number or entry.before != before:
+                faults.append(f"line {number} does not follow from the one before it: a line was removed or inserted")
+                break
+            if entry.hash != entry.digest():
+                faults.append(f"line {number} was changed")
+                break
+            before = entry.hash
+            seen.add(before)
+            hashes.append(before)
+    except ValueError as error:
+        faults.append(str(error))
+    if not faults:
+        faults += _compare_head(folder, hashes)
+    if not faults and known is not None and known not in seen:
+        faults.append(f"no line has the hash {known}: the log was written anew")
+    return Verdict(number, before, tuple(faults))
+
+
+def _compare_head(folder: Path, hashes: list[str]) -> list[str]:
+    try:
+        head = json.loads((folder / HEAD).read_bytes())
+        number, last = int(head["number"]), str(head["hash"])
+    except FileNotFoundError:
+        return [] if len(hashes) == 1 else ["the file audit.head is missing"]
+    except (ValueError, KeyError, TypeError):
+        return ["the file audit.head cannot be read"]
+    if number >= len(hashes):
+        return [f"there are {len(hashes) - 1} lines, and there were {number}: the end was cut off"]
+    return [] if hashes[number] == last else [f"line {number} is not the one that was written last"]

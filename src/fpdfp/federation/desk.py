@@ -1,0 +1,388 @@
+"""A site's desk: whatever is asked passes here, is compared with the policy, computed, logged and held.
+
+It knows nothing of how requests arrive. It holds the site's data, and the last few models that were asked about.
+"""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import importlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fpdfp.compress import decode
+from fpdfp.engines import outbox, spec
+from fpdfp.engines.envelope import Envelope, seal
+from fpdfp.engines.parcel import pack, payload
+from fpdfp.engines.requests import PARTS, Request
+from fpdfp.engines.site import Site
+from fpdfp.errors import MessageError
+from fpdfp.federation.asker import Asker
+from fpdfp.federation.audit import Audit
+from fpdfp.federation.exposure import PointRefusedError, check_columns, check_design, watch
+from fpdfp.federation.ledger import Ledger
+from fpdfp.federation.policy import Policy, RefusedError, matches
+from fpdfp.losses.base import Losses
+from fpdfp.precondition import QuantizedMoments
+from fpdfp.precondition.exchange import Exact, FeatureBounds
+
+log = logging.getLogger("fpdfp.federation")
+#: How many models a site keeps ready.
+MODELS = 4
+#: How many replies of a run must have left before one is compared with them.
+BEFORE_GROWTH = 3
+#: The mark of a site that answers nothing until a person has looked at it, and the folder of copies.
+STOPPED, OUTBOX = "stopped", "outbox"
+NOT_RELEASED = "this site did not release its reply"
+
+
+class Table(Protocol):
+    """What a desk must be able to ask of a site's table."""
+
+    def answer(self, question: Any) -> Any:
+        """Return the answer to a question."""
+
+    def losses(self, spec: Any) -> Losses:
+        """Return the losses of a model, one client."""
+
+    def design_matrix(self, question: Any) -> Any:
+        """Return the rows that a question about moments is about."""
+
+
+class Questions(Protocol):
+    """What reads questions and writes answers: :mod:`fpdfp.federation.questions`."""
+
+    def read_question(self, tree: dict[str, Any]) -> Any:
+        """Return a question."""
+
+    def write_answer(self, answer: Any) -> dict[str, Any]:
+        """Return an answer as a tree."""
+
+    def read_spec(self, tree: Any) -> Any:
+        """Return the specification of a model."""
+
+
+class Desk:
+    """Answers for a site.
+
+    Parameters
+    ----------
+    name
+        The name of the site.
+    table
+        Its data.
+    policy
+        What it answers.
+    folder
+        Where the log, the ledger and copies of what leaves are kept; for its owner alone.
+    questions
+        What reads questions; by default :mod:`fpdfp.federation.questions`.
+    """
+
+    def __init__(
+        self, name: str, table: Table, policy: Policy, folder: Path, questions: Questions | None = None
+    ) -> None:
+        self.name, self.table, self.policy, self.folder = name, table, policy, Path(folder)
+        self.questions: Any = questions or importlib.import_module("fpdfp.federation.questions")
+        self.audit = Audit(self.folder)
+        try:
+            self.ledger = Ledger(self.folder, None if self.audit.last is None else self.audit.last.spent)
+        except BaseException:
+            self.audit.close()
+            raise
+        self._models: collections.OrderedDict[str, Site] = collections.OrderedDict()
+        #: Of each run, how many replies left, and the largest norm among them.
+        self._norms: dict[str, tuple[int, float]] = {}
+        self._lock = threading.Lock()
+        #: By this clock the hours of the policy are judged.
+        self.clock: Callable[[], datetime.datetime] = datetime.datetime.now
+
+    def close(self) -> None:
+        """Write down what is not on the disk yet."""
+        with self._lock:
+            self.ledger.write(ahead=False)
+            self.audit.close()
+
+    def answer(self, asked: dict[str, Any], asker: Asker) -> dict[str, Any]:
+        """Return the reply to a request: ``reply``, ``refused``, ``error`` or ``needs_model``."""
+        with self._lock:
+            run, kind, words = str(asked.get("run", ""))[:64], str(asked.get("kind", ""))[:16], describe(asked)
+            why, outcome, new = "", "answered", False
+            try:
+                new = self._admit(asked, kind, run)
+                reply = self._compute(asked, kind)
+                self._spend(asked, kind, reply)
+                self._release(asked, kind, reply, new)
+            except RefusedError as error:
+                reply, outcome = {"refused": error.sentence}, "refused"
+                why = f"{error.sentence} ({error.detail})" if error.detail else error.sentence
+                if isinstance(error, PointRefusedError):
+                    self._note_refused_point()
+            except outbox.RefusedError:
+                reply, outcome, why = {"refused": NOT_RELEASED}, "not released", NOT_RELEASED
+            except MessageError as error:
+                reply, outcome, why = {"error": str(error)}, "failed", str(error)
+            except Exception as error:
+                # The text of other errors might say something of the data.
+                log.exception("a request could not be answered")
+                reply = {"error": f"{type(error).__name__} at the site; its log says more"}
+                outcome, why = "failed", f"{type(error).__name__}: {error}"
+            self.audit.append(
+                sync=new or outcome != "answered", asker=asker.name, role=asker.role, fingerprint=asker.fingerprint,
+                study=asker.study, run=run, kind=kind, asked=words, left=len(pack(reply)), outcome=outcome, why=why,
+                spent=self.ledger.spent.counts(),
+            )  # fmt: skip
+            return reply
+
+    def _admit(self, asked: dict[str, Any], kind: str, run: str) -> bool:
+        """Refuse what the policy does not allow before anything is computed; return whether a run begins."""
+        policy, requests = self.policy, self.policy.requests
+        self._check_stopped()
+        if not policy.hours.allows(self.clock()):
+            raise RefusedError("this site does not answer at this hour")
+        if kind != "plan" and kind not in requests.kinds:
+            raise RefusedError(f"this site does not answer requests of the kind {kind!a}")
+        sites = asked.get("sites", 1)
+        if type(sites) is not int or sites < requests.least_sites:
+            raise RefusedError(f"this site answers only in sums over at least {requests.least_sites} sites")
+        if not run:
+            raise MessageError("a request must say which run it is of")
+        self.ledger.count_request(policy.budget)
+        if kind != "request":
+            return False
+        return self.ledger.begin_run(policy.budget, run, str(asked.get("plan", ""))[:64])
+
+    def _check_stopped(self) -> None:
+        """Refuse everything after too many refused points, until a person has taken the mark away."""
+        if self.ledger.spent.refusals < self.policy.points.most_refusals:
+            return
+        if (self.folder / STOPPED).exists():
+            raise RefusedError("this site answers nothing until its owner has looked at what it refused")
+        self.ledger.forgive()
+
+    def _note_refused_point(self) -> None:
+        self.ledger.count_refusal()
+        if self.ledger.spent.refusals >= self.policy.points.most_refusals:
+            (self.folder / STOPPED).touch(mode=0o600)
+
+    def _compute(self, asked: dict[str, Any], kind: str) -> dict[str, Any]:
+        """Return the reply, without regard to how much has left already."""
+        if kind == "plan":
+            return {"reply": self._declare(asked)}
+        if kind == "request":
+            return self._answer_request(asked)
+        question = self.questions.read_question(asked)
+        if kind != "schema":
+            self._check_columns(asked.get("question"))
+        if kind == "moments":
+            self._check_moments_question(question)
+        answer = self.questions.write_answer(self.table.answer(question))
+        return {"reply": {"schema": self._hide, "sums": self._check_sums}.get(kind, lambda tree: tree)(answer)}
+
+    def _declare(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Take note of a path or a cross-validation before it begins."""
+        plan, runs = asked.get("plan"), asked.get("runs")
+        if not isinstance(plan, str) or not 0 < len(plan) <= 64 or type(runs) is not int or runs < 1:
+            raise MessageError("a plan must have a name of at most 64 letters and a number of runs")
+        return {"price": self.ledger.declare(self.policy.budget, plan, runs)}
+
+    def _check_columns(self, tree: Any) -> None:
+        """Refuse columns that models may not use."""
+        for column in columns_of(tree):
+            if not self.policy.data.allows(column):
+                raise RefusedError("this site does not answer for one of the columns of the model", f"{column!a}")
+
+    def _check_moments_question(self, question: Any) -> None:
+        """Refuse moments of too few rows, of columns that tell few rows apart, and those of pairs where these stay."""
+        X, data = self.table.design_matrix(question), self.policy.data
+        if X.shape[0] < data.least_rows:
+            raise RefusedError(f"this site takes part with at least {data.least_rows} rows only", f"{X.shape[0]}")
+        check_columns(X, data.least_rows_per_level)
+        if not getattr(question, "diagonal", False):
+            self._check_moments(*X.shape)
+
+    def _check_moments(self, rows: int, features: int) -> None:
+        moments = self.policy.moments
+        if not moments.allowed:
+            raise RefusedError("this site does not tell second moments of its rows")
+        if rows < moments.least_rows_per_feature * features:
+            raise RefusedError(
+                f"this site tells second moments of at least {moments.least_rows_per_feature:g} rows a feature only",
+                f"{rows} rows, {features} features",
+            )
+
+    def _hide(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return a schema without columns that may not be used, rare levels, and the values of single rows."""
+        data, columns = self.policy.data, []
+        least = data.least_rows_per_level
+        for column in schema.get("columns", ()):
+            if not data.allows(column["name"]):
+                continue
+            shown = dict(column)
+            often = [count >= least for count in column.get("counts", ())]
+            for name in ("levels", "counts"):
+                shown[name] = [one for one, enough in zip(column.get(name, ()), often, strict=True) if enough]
+            if not data.ranges:
+                shown |= {"least": None, "largest": None}
+            if 0 < column.get("missing", 0) < least:
+                shown["missing"] = least
+            columns.append(shown)
+        rows = schema.get("rows")
+        return schema | {"columns": columns, "rows": None if rows is None or rows < data.least_rows else rows}
+
+    def _check_sums(self, sums: dict[str, Any]) -> dict[str, Any]:
+        """Refuse sums over too few rows, and counts of levels with too few."""
+        data = self.policy.data
+        if sums["used"] < data.least_rows or any(0 < int(known) < data.least_rows for known in sums["known"]):
+            raise RefusedError(f"this site takes part with at least {data.least_rows} rows only")
+        counts = [int(one) for part in (*sums["levels"], sums["classes"]) for one in part]
+        if any(0 < count < data.least_rows_per_level for count in counts):
+            raise RefusedError(f"this site answers for levels of at least {data.least_rows_per_level} rows only")
+        return sums
+
+    def _answer_request(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Answer a solver's request."""
+        model = asked.get("model")
+        if not isinstance(model, str) or not 0 < len(model) <= 64:
+            raise MessageError("a request must name its model")
+        if model not in self._models:
+            if "spec" not in asked:
+                return {"needs_model": True}
+            self._models[model] = self._make(asked["spec"])
+            if len(self._models) > MODELS:
+                self._models.popitem(last=False)
+        self._models.move_to_end(model)
+        site, tree = self._models[model], spec.load(asked.get("request"))
+        request = Request.read(tree)
+        self._check_request(site, request)
+        reply = site.handle(tree)
+        self._check_growth(str(asked.get("run")), reply)
+        return {"reply": reply}
+
+    def _make(self, tree: Any) -> Site:
+        """Return what answers for a model, if the policy allows it."""
+        self._check_columns(tree)
+        losses = self.table.losses(self.questions.read_spec(tree))
+        if not matches(losses.family, self.policy.requests.families):
+            raise RefusedError(f"this site does not answer for models of the family {losses.family}")
+        check_design(losses, self.policy)
+        return Site(watch(losses, self.policy))
+
+    def _check_request(self, site: Site, request: Request) -> None:
+        """Refuse parts, methods and exchanges that the policy does not allow."""
+        requests = self.policy.requests
+        for part in request.parts:
+            if part not in requests.parts:
+                raise RefusedError(f"this site does not answer what solvers ask under {part!a}")
+        rows, features = int(site.whole.sizes.min()), int(site.whole.shape[-1])
+        if request.gather is not None and tells_moments(request.gather.exchange):
+            self._check_moments(rows, features)
+        if request.duals is not None and request.duals.part == "hessian":
+            self._check_moments(rows, features)
+        if request.job is not None:
+            algorithm = request.job.algorithm
+            method = type(getattr(algorithm, "method", algorithm)).__name__
+            if not matches(method, requests.methods):
+                raise RefusedError(f"this site does not take part in runs of {method}")
+
+    def _check_growth(self, run: str, reply: dict[str, Any]) -> None:
+        """Refuse to send a reply that is far larger than all before it in its run: something went wrong, here or there."""
+        frames = (reply.get("update") or {}).get("frames", {})
+        if not frames:
+            return
+        norms = [float(np.linalg.norm(decode(frame).ravel())) for part in frames.values() for frame in part]
+        norm = max(norms)
+        count, largest = self._norms.get(run, (0, 0.0))
+        if count >= BEFORE_GROWTH and 0 < largest < norm / self.policy.replies.most_growth:
+            raise RefusedError("this site does not send a reply so much larger than those before", f"norm {norm:.3g}")
+        self._norms[run] = count + 1, max(largest, norm)
+        if len(self._norms) > 16 * MODELS:
+            self._norms.pop(next(iter(self._norms)))
+
+    def _spend(self, asked: dict[str, Any], kind: str, reply: dict[str, Any]) -> None:
+        """Count the bits that are about to leave against the numbers in the data."""
+        site = self._models.get(str(asked.get("model"))) if kind == "request" else None
+        if site is not None:
+            values = int(site.whole.sizes.sum()) * (int(site.whole.shape[-1]) + 1)
+            self.ledger.count_bits(self.policy.budget, payload(reply), values)
+
+    def _release(self, asked: dict[str, Any], kind: str, reply: dict[str, Any], new: bool) -> None:
+        """Keep a copy of what is about to leave, and wait for a person where the policy says so."""
+        hold = self.policy.hold
+        waits = "reply" in reply and (kind in hold.kinds or (new and "run" in hold.kinds))
+        if not waits and not hold.keep_copies:
+            return
+        sequence = asked.get("sequence")
+        envelope = Envelope(str(asked.get("run", "")), sequence if type(sequence) is int else 0, self.name, reply)
+        outbox.keep(seal(envelope), self.folder / OUTBOX, hold.seconds if waits else 0.0)
+
+
+def tells_moments(exchange: Any) -> bool:
+    """Whether what is sent once tells products of pairs of features."""
+    if isinstance(exchange, Exact):
+        return exchange.kind not in ("diagonal", "fourier")
+    if isinstance(exchange, QuantizedMoments):
+        return exchange != QuantizedMoments(0)
+    return not isinstance(exchange, FeatureBounds)
+
+
+def columns_of(tree: Any) -> Iterator[str]:
+    """Yield the columns that a question or a model names, anywhere in its tree.
+
+    >>> list(columns_of({"terms": [{"column": "age"}, {"of": {"column": "pressure"}}]}))
+    ['age', 'pressure']
+    """
+    if isinstance(tree, dict):
+        if isinstance(tree.get("column"), str):
+            yield tree["column"]
+        for one in tree.values():
+            yield from columns_of(one)
+    elif isinstance(tree, list | tuple):
+        for one in tree:
+            yield from columns_of(one)
+
+
+#: What is asked, in words, for the log.
+WORDS = {
+    "schema": "which columns there are",
+    "sums": "counts and sums for a design",
+    "moments": "means and variances of features",
+    "plan": "leave for a declared path or cross-validation",
+    "facts": "sizes and constants",
+    "gather": "what a preconditioner is made of",
+    "constants": "constants in other coordinates",
+    "at": "losses or gradients at a point",
+    "duals": "sums for an error bound",
+    "answers": "a certificate",
+    "memory": "all that clients remember",
+    "update": "a round's work",
+}
+
+
+def describe(asked: dict[str, Any]) -> str:
+    """Say in words what is asked.
+
+    >>> describe({"kind": "request", "request": {"update": {"round": 3}, "at": {"parts": ["gradients"]}}})
+    "losses or gradients at a point (gradients); a round's work (round 4)"
+    """
+    kind, request = asked.get("kind"), asked.get("request")
+    if kind != "request" or not isinstance(request, dict):
+        return WORDS.get(str(kind), "something unknown")
+    said = []
+    for part in (part for part in PARTS if request.get(part) is not None):
+        given = request[part] if isinstance(request[part], dict) else {}
+        detail = ""
+        if part == "update" and type(given.get("round")) is int:
+            detail = f" (round {given['round'] + 1})"
+        elif part == "at" and isinstance(given.get("parts"), list):
+            detail = f" ({', '.join(str(one)[:16] for one in given['parts'][:2])})"
+        elif part == "duals":
+            detail = f" ({str(given.get('part'))[:16]})"
+        said.append(WORDS[part] + detail)
+    return "; ".join(said) or "nothing"

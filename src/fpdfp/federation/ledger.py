@@ -1,0 +1,142 @@
+"""What a site has spent of its budget: runs, requests and bits, in a file that outlives the process."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from fpdfp.engines import files
+from fpdfp.federation.policy import Budget, RefusedError
+
+FILE = "ledger.fpdfp"
+FORMAT = 1
+#: So many requests, and bits, are written down ahead, so that not every request waits for the disk.
+AHEAD = 64
+AHEAD_BITS = 1 << 16
+
+
+@dataclasses.dataclass
+class Spent:
+    """What was spent, and for which runs and plans."""
+
+    runs: float = 0.0
+    requests: int = 0
+    bits: int = 0
+    refusals: int = 0
+    #: Each run that was begun, and the plan that it belongs to, if any.
+    known: dict[str, str] = dataclasses.field(default_factory=dict)
+    #: How many runs of each declared plan are left.
+    plans: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def counts(self) -> dict[str, float]:
+        """Return what the log shows."""
+        return {"runs": self.runs, "requests": self.requests, "bits": self.bits, "refusals": self.refusals}
+
+
+class Ledger:
+    """The ledger of a site.
+
+    What was written down ahead and not used is lost with the process: a crash costs budget and never gives any back.
+    A ledger that has less than the log says, or is missing where there is a log, was put back: nothing is answered then.
+
+    Parameters
+    ----------
+    folder
+        The site's folder.
+    logged
+        What the last line of the log says was spent; None if there is no log.
+    """
+
+    def __init__(self, folder: Path, logged: dict[str, float] | None = None) -> None:
+        self.path = folder / FILE
+        try:
+            tree = json.loads(files.read_sealed(self.path))
+            if tree.pop("format") != FORMAT:
+                raise ValueError("it was written by another version")
+            self.spent = Spent(**tree)
+        except FileNotFoundError:
+            self.spent = Spent()
+        except (ValueError, TypeError, KeyError) as error:
+            raise RuntimeError(f"{self.path} cannot be used: {error}") from None
+        found = self.spent.counts()
+        # Refusals are forgotten when a person has looked at them.
+        less = [name for name, count in (logged or {}).items() if name != "refusals" and found.get(name, 0.0) < count]
+        if less:
+            raise RuntimeError(
+                f"{self.path} has fewer {less[0]} than the log of this site: an older one was put in its place, or it "
+                "was removed; look into it, and move the log elsewhere if that was on purpose"
+            )
+        # What is on the disk already.
+        self._requests, self._bits = self.spent.requests, self.spent.bits
+
+    def begin_run(self, budget: Budget, run: str, plan: str = "") -> bool:
+        """Count a run when it is first heard of, and return whether it was; refuse it if there are too many."""
+        spent = self.spent
+        if run in spent.known:
+            return False
+        if plan:
+            if spent.plans.get(plan, 0) < 1:
+                raise RefusedError("this site knows no such plan, or all its runs are done", f"plan {plan!a}")
+            spent.plans[plan] -= 1
+        else:
+            if spent.runs + 1 > budget.runs:
+                raise RefusedError("this site has answered as many runs as it allows", f"{spent.runs:g}")
+            spent.runs += 1
+        spent.known[run] = plan
+        self.write()
+        return True
+
+    def declare(self, budget: Budget, plan: str, runs: int) -> float:
+        """Count a path or a cross-validation of so many runs at once; return its price in runs."""
+        spent = self.spent
+        if runs > budget.runs_in_plan:
+            raise RefusedError(f"this site allows at most {budget.runs_in_plan} runs in a plan", f"{runs}")
+        if plan in spent.plans:
+            return 0.0
+        price = 1.0 + budget.price_in_plan * (runs - 1)
+        if spent.runs + price > budget.runs:
+            raise RefusedError("this site has answered as many runs as it allows", f"{spent.runs:g}, {price:g} more")
+        spent.runs += price
+        spent.plans[plan] = runs
+        self.write()
+        return price
+
+    def count_request(self, budget: Budget) -> None:
+        """Count a request; refuse it if there were too many."""
+        if self.spent.requests >= budget.requests:
+            raise RefusedError("this site has answered as many requests as it allows")
+        self.spent.requests += 1
+        if self.spent.requests > self._requests:
+            self.write()
+
+    def count_bits(self, budget: Budget, bits: int, values: int) -> None:
+        """Count what is about to leave, of data with so many numbers; refuse it if it would be too much."""
+        most = budget.bits_per_value * values
+        if self.spent.bits + bits > most:
+            raise RefusedError(
+                "this site has told as much of its data as it allows",
+                f"{self.spent.bits:,} bits, {bits:,} more, and {most:,.0f} for {values:,} numbers",
+            )
+        self.spent.bits += bits
+        if self.spent.bits > self._bits:
+            self.write()
+
+    def count_refusal(self) -> None:
+        """Count a point that was refused: refusals tell something of the data as well."""
+        self.spent.refusals += 1
+        self.write()
+
+    def forgive(self) -> None:
+        """Forget refused points: a person has looked at them."""
+        self.spent.refusals = 0
+        self.write()
+
+    def write(self, *, ahead: bool = True) -> None:
+        """Write the ledger, with some requests and bits ahead unless this is the end."""
+        self._requests = self.spent.requests + ahead * AHEAD
+        self._bits = self.spent.bits + ahead * AHEAD_BITS
+        tree: dict[str, Any] = dataclasses.asdict(self.spent)
+        tree |= {"format": FORMAT, "requests": self._requests, "bits": self._bits}
+        files.write_sealed(self.path, json.dumps(tree).encode())
