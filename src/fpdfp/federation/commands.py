@@ -85,9 +85,12 @@ def serve(
 def join(
     invitation: Annotated[Path, typer.Argument(help="The file that the coordinator has sent.")],
     data: Annotated[Path | None, typer.Option(help="The site's table: a CSV or Parquet file.")] = None,
-    policy: Annotated[Path | None, typer.Option(help="The site's policy; by default the safe one of the package.")] = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="The site's policy; by default the safe one of the package.")
+    ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Where the site keeps its key and its log; by default NAME beside the invitation.")
+        Path | None,
+        typer.Option(help="Where the site keeps its key and its log; by default NAME beside the invitation."),
     ] = None,
     unit: Annotated[
         bool, typer.Option("--unit", help="Enrol, write a unit for systemd and a container file, and leave.")
