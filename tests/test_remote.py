@@ -39,6 +39,7 @@ METHODS: dict[str, tuple[Any, dict[str, Any]]] = {
     "FedDR": (fpdfp.FedDR(inner=fpdfp.InnerSolve()), {"clients_per_round": 3}),
     "SCAFFOLD": (fpdfp.Scaffold(local_steps=3, penalty="subgradient"), {"clients_per_round": 3, "drop_out": 0.2}),
     "FedADMM": (fpdfp.FedADMM(local_steps=3, penalty="subgradient"), {"clients_per_round": 3}),
+    "Newton": (fpdfp.NewtonPDFP(), {"compressor": {"hessian": fpdfp.compress.TopK(5)}, "clients_per_round": 3}),
     "drop-outs": (fpdfp.ShiftedPDFP(), {"compressor": QSGD, "drop_out": 0.3}),
 }
 
@@ -583,7 +584,7 @@ class TestMistakes:
         with pytest.raises(TypeError, match="problem must have the losses of this engine"):
             fpdfp.solve(problem, rounds=3, engine=crew)
         with pytest.raises(ValueError, match="method must be one whose clients keep nothing that"):
-            fpdfp.solve(there, fpdfp.NewtonPDFP(), rounds=3, engine=crew)
+            fpdfp.solve(there, fpdfp.SVRGPDFP(), rounds=3, engine=crew)
         with pytest.raises(ValueError, match="batch_size must be None: clients whose data is elsewhere"):
             there.losses.gradients(np.zeros(12), np.arange(4), 3)
 

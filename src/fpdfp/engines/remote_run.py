@@ -158,7 +158,7 @@ class RemoteRun(Run):
         memory = self._memory_of(clients)
         if isinstance(algorithm, Remembering):
             shared = {name: getattr(memory, name) for name in algorithm.shared_memory}
-            memory = memory._replace(**algorithm.remember(shared, sent, k))
+            memory = memory._replace(**algorithm.remember(algorithm.take_message(shared, message), sent, k))
         memory = memory._replace(version=memory.version + 1)
         return clients, state, memory, cost, bits
 

@@ -16,6 +16,7 @@ from fpdfp.engines.job import Job, Place
 from fpdfp.errors import MessageError
 from fpdfp.linops import LinOp
 from fpdfp.losses.base import Form
+from fpdfp.methods.newton import NewtonExchange
 from fpdfp.precondition import Preconditioner, QuantizedMoments
 from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import Exact, FeatureBounds
@@ -35,7 +36,7 @@ class FactsRequest:
 class GatherRequest:
     """What some clients send once, before the first round."""
 
-    exchange: Exact | QuantizedMoments | Structure | FeatureBounds
+    exchange: Exact | QuantizedMoments | Structure | FeatureBounds | NewtonExchange
     place: Place
     clients: IntArray
 

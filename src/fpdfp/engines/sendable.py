@@ -17,6 +17,7 @@ from fpdfp.engines.job import Job, Place
 from fpdfp.errors import ArgumentError
 from fpdfp.linops import LinOp
 from fpdfp.methods.base import Algorithm, Method
+from fpdfp.methods.newton import NewtonExchange
 from fpdfp.penalties import Penalty
 from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import Exact, FeatureBounds
@@ -65,7 +66,7 @@ def registry() -> dict[type, Sendable]:
         compress.Full, compress.Half, compress.QSGD, compress.NUQSGD, compress.Natural, compress.Sign, compress.RandK,
         compress.TopK,
         methods.InnerSolve, *methods_and_algorithms(), precondition.QuantizedMoments, Exact, FeatureBounds, Structure,
-        Announced, Place, Job,
+        NewtonExchange, Announced, Place, Job,
     )  # fmt: skip
     return {kind: by_fields(kind) for kind in fields} | {
         penalties.Zero: by_attributes(penalties.Zero),

@@ -223,12 +223,16 @@ class Algorithm(abc.ABC):
 class Remembering(abc.ABC):
     """An algorithm whose clients keep something between the rounds that they take part in."""
 
-    #: The fields of the memory that depend on decoded messages alone, so that the server can follow them.
+    #: The fields of the memory that depend on messages alone, as they were decoded, so that the server can follow them.
     shared_memory: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
     def init_memory(self, n_clients: int) -> Any:
         """Return what clients remember before the first round, with a leading client axis."""
+
+    def take_message(self, shared: dict[str, Array], message: Any) -> dict[str, Array]:
+        """Return the fields of ``shared_memory`` as ``client_update`` leaves them, by what the server's message says."""
+        return shared
 
     def remember(self, shared: dict[str, Array], sent: Any, k: int) -> dict[str, Array]:
         """Return the fields of ``shared_memory`` after round k, from those before it and what the server decoded."""

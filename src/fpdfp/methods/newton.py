@@ -66,11 +66,17 @@ class NewtonReply(NamedTuple):
 
 
 class NewtonMemory(NamedTuple):
-    """What a client keeps: H_i and q_i as the server knows them, the point it was last asked about, and if it was."""
+    """What a client keeps: what was added to H_i and q_i since the start, and the point it was last asked about.
+
+    These follow from messages. The start itself, which a client can compute from its data at any time, is kept beside
+    them, and whether it was computed.
+    """
 
     hessian: Array
     linear: Array
     point: Array
+    first_hessian: Array
+    first_linear: Array
     known: Array
 
 
@@ -136,7 +142,6 @@ class NewtonPDFP(Method):
         mini_batches=False,
         needs_unbiased=False,
         needs_hessians=True,
-        restorable=False,
         proved="near the solution, for g = 0: linear whatever the condition number, superlinear in the mean",
         constant_step=True,
         reference="Safaryan et al. 2022",
@@ -207,6 +212,8 @@ class NewtonAlgorithm(Algorithm, Remembering):
         N.
     """
 
+    shared_memory: ClassVar[tuple[str, ...]] = ("hessian", "linear", "point")
+
     method: NewtonPDFP
     whitening: Whitening
     hessian: Array = dataclasses.field(repr=False, compare=False)
@@ -230,12 +237,12 @@ class NewtonAlgorithm(Algorithm, Remembering):
     def init_memory(self, n_clients: int) -> NewtonMemory:
         (d,) = self.model.shape
         size = d * (d + 1) // 2
-        return NewtonMemory(
-            np.zeros((n_clients, size)),
-            np.zeros((n_clients, d)),
-            np.zeros((n_clients, d)),
-            np.zeros(n_clients, dtype=bool),
-        )
+        shapes = {"hessian": size, "linear": d, "point": d, "first_hessian": size, "first_linear": d}
+        arrays = {name: np.zeros((n_clients, length)) for name, length in shapes.items()}
+        return NewtonMemory(**arrays, known=np.zeros(n_clients, dtype=bool))
+
+    def for_sites(self) -> NewtonAlgorithm:
+        return dataclasses.replace(self, hessian=np.zeros(0), linear=np.zeros(0))
 
     def broadcast(self, state: NewtonState) -> NewtonMessage:
         return NewtonMessage(state.u)
@@ -246,35 +253,39 @@ class NewtonAlgorithm(Algorithm, Remembering):
         hessians = local.hessians(x)
         if hessians is None:
             raise ArgumentError("losses", "must have known Hessians for NewtonPDFP")
-        differences = lower(np.stack([whiten(self.whitening, one) for one in hessians])) - memory.hessian
+        known_hessian = memory.first_hessian + memory.hessian
+        differences = lower(np.stack([whiten(self.whitening, one) for one in hessians])) - known_hessian
         slopes = self.factor.adjoint(local.gradients(x).astype(np.float64))
-        linear = slopes - times(memory.hessian, u) - memory.linear
         points = np.repeat(u[None], len(local.clients), axis=0)
+        linear = slopes - times(known_hessian, points) - (memory.first_linear + memory.linear)
         reply = NewtonReply(differences.astype(dtype, copy=False), linear.astype(dtype, copy=False))
         return Update(reply, memory._replace(point=points))
 
     def recall(self, local: LocalLosses) -> NewtonMemory:
-        """Return the clients' memory; those that are asked for the first time begin with what they sent once."""
+        """Return the clients' memory; those that lack it compute what they sent once."""
         memory: NewtonMemory = local.memory
         new = ~memory.known
         if not new.any():
             return memory
         triangles, slopes = starting_model(self.model, local._replace(clients=local.clients[new]))
-        hessian, linear = memory.hessian.copy(), memory.linear.copy()
+        hessian, linear = memory.first_hessian.copy(), memory.first_linear.copy()
         hessian[new] = lower(np.stack([whiten(self.whitening, full(one)) for one in triangles]))
         linear[new] = self.factor.adjoint(slopes)
-        return NewtonMemory(hessian, linear, memory.point, np.ones_like(memory.known))
+        return memory._replace(first_hessian=hessian, first_linear=linear, known=np.ones_like(memory.known))
 
-    def confirm(self, memory: NewtonMemory, sent: NewtonReply, k: int) -> NewtonMemory:
+    def take_message(self, shared: dict[str, Array], message: NewtonMessage) -> dict[str, Array]:
+        return shared | {"point": np.repeat(message.u[None], len(shared["point"]), axis=0)}
+
+    def remember(self, shared: dict[str, Array], sent: NewtonReply, k: int) -> dict[str, Array]:
         learned = self.hessian_step * sent.hessian
-        linear = memory.linear + sent.linear - times(learned, memory.point[0])
-        return memory._replace(hessian=memory.hessian + learned, linear=linear)
+        linear = shared["linear"] + sent.linear - times(learned, shared["point"])
+        return shared | {"hessian": shared["hessian"] + learned, "linear": linear}
 
     def server_update(self, state: NewtonState, mean: NewtonReply, k: int, count: int) -> NewtonState:
         share = count / self.n_clients
         learned = self.hessian_step * share * mean.hessian
         hessian = state.hessian + learned
-        linear = state.linear + share * mean.linear - times(learned[None], state.u)[0]
+        linear = state.linear + share * mean.linear - full(learned) @ state.u
         extra, smoothed, least = state.damping
         # What is still being learned may be wrong by as much; what is known is left alone.
         floor = min(FLOOR, float(np.linalg.norm(full(learned), 2))) + LEAST
@@ -317,9 +328,9 @@ def starting_model(model: Model, local: LocalLosses) -> tuple[Array, Array]:
     return as_sent(lower(bounds)), slopes.astype(np.float64)
 
 
-def times(triangles: Array, x: Array) -> Array:
-    """Symmetric matrices, given by their lower triangles, times x; one by one, so that batches do not matter."""
-    return np.stack([full(triangle) @ x for triangle in triangles])
+def times(triangles: Array, points: Array) -> Array:
+    """Symmetric matrices, given by their lower triangles, times points; one by one, so that batches do not matter."""
+    return np.stack([full(triangle) @ x for triangle, x in zip(triangles, points, strict=True)])
 
 
 def whiten(whitening: Whitening, matrix: Array) -> Array:
