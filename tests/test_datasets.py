@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import lzma
+import os
 import subprocess
 import sys
 import threading
@@ -826,6 +827,16 @@ def test_a_set_is_downloaded_once(server: Server, cache: Path, capfd: pytest.Cap
     assert server.asked == ["/sets/tiny.scale.bz2"]
     assert sorted(file.name for file in cache.iterdir()) == ["parsed", "tiny.scale.bz2"]
     assert capfd.readouterr() == ("", "")
+
+
+def test_downloads_are_their_owners_whatever_the_umask(server: Server, cache: Path) -> None:
+    before = os.umask(0)
+    try:
+        load("tiny")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in cache.rglob("*") if path.is_file()} == {0o600}
+    assert cache.stat().st_mode & 0o077 == 0 or cache.stat().st_uid != os.getuid()
 
 
 def test_the_bar_of_a_download(server: Server, capfd: pytest.CaptureFixture[str]) -> None:

@@ -28,7 +28,7 @@ from typer.testing import CliRunner
 pytest.importorskip("cryptography")
 
 import fpdfp.flower
-from fpdfp.flower import certificates, demo, guard, processes, project
+from fpdfp.flower import certificates, demo, expiry, guard, processes, project
 from fpdfp.flower.commands import app
 
 
@@ -240,6 +240,24 @@ def test_the_guard_does_not_start_where_proxies_are_trusted(trusted: str) -> Non
 @pytest.mark.parametrize("trusted", ["", "127.0.0.1", "127.0.0.1, ::1", "127.0.0.0/8"])
 def test_the_guard_starts_where_only_this_machine_is_trusted(trusted: str) -> None:
     assert guard.refusal({"FORWARDED_ALLOW_IPS": trusted}) is None
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/fleet/register-node\n", "/v1/fleet/a%0a", "/v1/fleet/../control/start-run", "/v1/fleet/a b"]
+)
+def test_the_guard_knows_no_odd_paths(path: str) -> None:
+    assert not guard.is_allowed(path, ("192.0.2.7", 4711))
+    assert guard.is_allowed("/v1/fleet/pull-messages", ("192.0.2.7", 4711))
+
+
+def test_there_are_warnings_before_certificates_end(tmp_path: Path) -> None:
+    pair = certificates.make_authority(tmp_path, days=20)
+    (sentence,) = expiry.warn_of_arguments(["superlink", f"--ssl-ca-certfile={pair.public}", "--insecure", "none.pem"])
+    assert "ends in 19 days" in sentence
+    late = certificates.certificate_end(pair.public) + datetime.timedelta(days=3)
+    assert "has ended 3 days ago" in str(expiry.warn_of_end(pair.public, now=late))
+    certificates.make_authority(tmp_path / "new")
+    assert expiry.warn_of_arguments([str(tmp_path / "new" / "ca.pem")]) == []
 
 
 def test_the_guard_says_why_it_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -447,7 +447,8 @@ class Answer:
     """What a server says to one request."""
 
     def __init__(self, url: str, path: str, method: str = "GET", **headers: str) -> None:
-        place = url.removeprefix("http://").rstrip("/")
+        place, _, token = url.removeprefix("http://").rstrip("/").partition("/")
+        path = path if path.startswith("*") else f"/{token}{path}" if path.startswith("/") else path
         connection = http.client.HTTPConnection(place, timeout=10)
         sent = {"Host": place, **{name.replace("_", "-"): value for name, value in headers.items()}}
         connection.putrequest(method, path, skip_host=True)
@@ -458,6 +459,10 @@ class Answer:
         answer = connection.getresponse()
         self.status, self.headers, self.body = answer.status, answer.headers, answer.read()
         connection.close()
+
+
+def port_of(page: live.Live) -> int:
+    return int(page.url.rsplit(":", 1)[1].partition("/")[0])
 
 
 @pytest.fixture
@@ -481,6 +486,15 @@ def test_the_live_page_can_be_read(served: tuple[live.Live, Path]) -> None:
     head = Answer(page.url, "/data.json", "HEAD")
     assert (head.status, head.body) == (200, b"")
     assert int(head.headers["Content-Length"]) > 100
+
+
+def test_the_live_page_is_for_those_who_know_its_token(served: tuple[live.Live, Path]) -> None:
+    page, _ = served
+    bare, token = page.url.rstrip("/").rsplit("/", 1)
+    assert len(token) >= 20
+    for guess in ("", "/", "/data.json", "/volumes.json", f"/{token[:-1]}/data.json", f"/{token}x/data.json"):
+        assert Answer(bare, guess or "/").status == 404
+    assert Answer(bare, f"/{token}/data.json").status == 200
 
 
 def test_the_live_page_trusts_its_own_script_alone(served: tuple[live.Live, Path]) -> None:
@@ -572,13 +586,14 @@ def test_a_folder_may_come_break_and_vanish(tmp_path: Path) -> None:
 
 def test_a_page_that_is_closed_frees_its_port(tmp_path: Path) -> None:
     page = live.serve(tmp_path)
-    port = int(page.url.rsplit(":", 1)[1].rstrip("/"))
+    port = port_of(page)
     with pytest.raises(OSError, match=f"cannot be served at 127.0.0.1, port {port}.*another host or port"):
         live.serve(tmp_path, port=port)
     page.close()
     page.close()
     with live.serve(tmp_path, port=port) as second:
-        assert second.url == page.url
+        assert port_of(second) == port
+        assert second.url != page.url
     with pytest.raises(ConnectionError):
         Answer(page.url, "/")
 

@@ -57,13 +57,14 @@ def fetch(entry: Registered, folder: Path, progress: bool | None) -> Path:
 
     The file gets its name only after the checksum of its unpacked text fits: whatever goes wrong before, nothing stays.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle, name = tempfile.mkstemp(prefix=f".{entry.file}-", suffix=".part", dir=folder)
     os.close(handle)
     part = Path(name)
     try:
         _stream(entry, part, progress)
         verify(entry, part, entry.url)
+        part.chmod(0o600)  # the downloader writes the file anew: tables belong to whoever fetched them
         path = folder / entry.url.rsplit("/", 1)[-1]
         part.replace(path)
     finally:

@@ -65,7 +65,7 @@ def _keep(kept: Path, data: DataSet) -> None:
     """Write a data set so that no half-written file is ever seen; where that cannot be done, do without."""
     part = None
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, part = tempfile.mkstemp(prefix=".", suffix=".part", dir=kept.parent)
         with os.fdopen(handle, "wb") as file:
             np.savez(file, **_to_arrays(data))

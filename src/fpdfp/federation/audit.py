@@ -1,9 +1,9 @@
 """A site's log of what was asked and what left: lines of JSON, each with the hash of the one before.
 
-A changed, removed or inserted line breaks the chain, and :func:`verify` says where. A log that was cut off at its end is
-a valid chain: so the file ``audit.head`` beside it holds the number and the hash of the last line. Whoever may write the
-folder can write both anew. To notice that too, note the hash that :func:`verify` prints somewhere else now and then, and
-give it to the next ``verify``.
+A changed, removed or inserted line breaks the chain, and :func:`verify` says where. A log that was cut off at its end
+is a valid chain: so the file ``audit.head`` beside it holds the number and the hash of the last line. Whoever may write
+the folder can write both anew. To notice that too, note the hash that :func:`verify` returns somewhere else now and
+then, and give it to the next ``verify``.
 
 Every line is handed to the operating system before a reply leaves, so it survives the end of the process. It is forced
 to the disk, and the head is written, with every refusal, hold and first request of a run, and otherwise once a second:
@@ -12,6 +12,7 @@ a power cut takes the lines of a second at most.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
 import fcntl
@@ -83,7 +84,8 @@ class Entry:
 
     def __str__(self) -> str:
         why = f": {self.why}" if self.why else ""
-        return f"{self.number:>6}  {self.time}  {self.asker} ({self.role})  {self.asked}  {self.outcome}{why}  {self.left} bytes"
+        who = f"{self.asker} ({self.role}, key {self.fingerprint[:16]})"
+        return f"{self.number}  {self.time}  {who}  {self.asked}  {self.outcome}{why}  {self.left} bytes left"
 
 
 class Verdict(NamedTuple):
@@ -182,10 +184,8 @@ def entries(folder: Path) -> Iterator[Entry]:
 
 def last_entry(folder: Path) -> Entry | None:
     """Return the last line of a log, None if it has none."""
-    last = None
-    for last in entries(folder):
-        pass
-    return last
+    found = collections.deque(entries(folder), maxlen=1)
+    return found[0] if found else None
 
 
 def verify(folder: Path, known: str | None = None) -> Verdict:

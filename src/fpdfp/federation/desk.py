@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -103,6 +103,12 @@ class Desk:
         #: By this clock the hours of the policy are judged.
         self.clock: Callable[[], datetime.datetime] = datetime.datetime.now
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Write down what is not on the disk yet."""
         with self._lock:
@@ -154,7 +160,9 @@ class Desk:
         if not run:
             raise MessageError("a request must say which run it is of")
         self.ledger.count_request(policy.budget)
-        if kind != "request":
+        # What a solver asks before its rounds has another run's name: requests and bits limit it.
+        rounds = asked.get("request")
+        if kind != "request" or not isinstance(rounds, dict) or rounds.get("update") is None:
             return False
         return self.ledger.begin_run(policy.budget, run, str(asked.get("plan", ""))[:64])
 
@@ -183,7 +191,9 @@ class Desk:
         if kind == "moments":
             self._check_moments_question(question)
         answer = self.questions.write_answer(self.table.answer(question))
-        return {"reply": {"schema": self._hide, "sums": self._check_sums}.get(kind, lambda tree: tree)(answer)}
+        if kind == "sums":
+            self._check_sums(answer)
+        return {"reply": self._hide(answer) if kind == "schema" else answer}
 
     def _declare(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Take note of a path or a cross-validation before it begins."""
@@ -236,7 +246,7 @@ class Desk:
         rows = schema.get("rows")
         return schema | {"columns": columns, "rows": None if rows is None or rows < data.least_rows else rows}
 
-    def _check_sums(self, sums: dict[str, Any]) -> dict[str, Any]:
+    def _check_sums(self, sums: dict[str, Any]) -> None:
         """Refuse sums over too few rows, and counts of levels with too few."""
         data = self.policy.data
         if sums["used"] < data.least_rows or any(0 < int(known) < data.least_rows for known in sums["known"]):
@@ -244,7 +254,6 @@ class Desk:
         counts = [int(one) for part in (*sums["levels"], sums["classes"]) for one in part]
         if any(0 < count < data.least_rows_per_level for count in counts):
             raise RefusedError(f"this site answers for levels of at least {data.least_rows_per_level} rows only")
-        return sums
 
     def _answer_request(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Answer a solver's request."""
@@ -292,7 +301,7 @@ class Desk:
                 raise RefusedError(f"this site does not take part in runs of {method}")
 
     def _check_growth(self, run: str, reply: dict[str, Any]) -> None:
-        """Refuse to send a reply that is far larger than all before it in its run: something went wrong, here or there."""
+        """Refuse to send a reply that is far larger than all before it in its run: something went wrong."""
         frames = (reply.get("update") or {}).get("frames", {})
         if not frames:
             return

@@ -39,7 +39,7 @@ class Ledger:
     """The ledger of a site.
 
     What was written down ahead and not used is lost with the process: a crash costs budget and never gives any back.
-    A ledger that has less than the log says, or is missing where there is a log, was put back: nothing is answered then.
+    A ledger that has less than the log says, or is missing where there is a log, is an error: it was put back.
 
     Parameters
     ----------

@@ -116,7 +116,7 @@ class Budget:
 
     runs: int = 50
     requests: int = 20_000
-    bits_per_value: float = 64.0
+    bits_per_value: float = 32.0
     runs_in_plan: int = 100
     price_in_plan: float = 0.2
 

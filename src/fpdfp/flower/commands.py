@@ -50,6 +50,7 @@ def make_certificates(
     Example: fpdfp flower certificates certificates --host superlink.example --sites north,east,south
     """
     from fpdfp.flower.certificates import make_all
+    from fpdfp.flower.expiry import warn_of_end
 
     # The server speaks to itself, too: its own app and the command flwr.
     hosts = list(dict.fromkeys([*host, "localhost", "127.0.0.1"]))
@@ -61,6 +62,8 @@ def make_certificates(
         typer.echo(f"made  {path}")
     for path in kept:
         typer.echo(f"kept  {path}")
+        if path.suffix == ".pem" and (warning := warn_of_end(path)):
+            typer.echo(f"warning: {warning}", err=True)
     typer.echo(f"{folder / 'superlink'} goes to the server, {folder / 'sites' / 'NAME'} to the site of that name;")
     typer.echo(f"{folder / 'authority'} stays with you, offline")
 

@@ -16,14 +16,21 @@ connection.
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
+import re
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any
+
+log = logging.getLogger("fpdfp.flower")
 
 #: What other machines may call: only the interface whose calls are signed.
 OPEN = "/v1/fleet/"
 #: Of these, nodes may not register themselves: keys are registered by whoever runs the federation.
 CLOSED = frozenset({"/v1/fleet/register-node"})
+#: What the paths of the sites' interface are made of: anything else, such as an encoded line break, is no path of it.
+PATH = re.compile(r"[A-Za-z0-9/_-]+")
 #: What proxies add to a call. Only where there is the first of them does uvicorn change the caller's address.
 PASSED_ON = frozenset({b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"forwarded", b"via"})
 #: Set to 1, these make SuperLink serve the old interfaces by gRPC, on ports of their own that are not guarded.
@@ -52,7 +59,7 @@ class Guard:
 
 
 def is_allowed(path: str, client: tuple[str, int] | None, headers: Iterable[tuple[bytes, bytes]] = ()) -> bool:
-    """Whether a call may be made: from this machine any, from another one or through a proxy only the sites'.
+    r"""Whether a call may be made: from this machine any, from another one or through a proxy only the sites'.
 
     >>> is_allowed("/v1/control/start-run", ("127.0.0.1", 4711))
     True
@@ -60,10 +67,12 @@ def is_allowed(path: str, client: tuple[str, int] | None, headers: Iterable[tupl
     False
     >>> is_allowed("/v1/fleet/pull-messages", ("192.0.2.7", 4711))
     True
+    >>> is_allowed("/v1/fleet/register-node\n", ("192.0.2.7", 4711))
+    False
     >>> is_allowed("/v1/control/start-run", ("127.0.0.1", 4711), [(b"x-forwarded-for", b"127.0.0.1")])
     False
     """
-    if path.startswith(OPEN) and path not in CLOSED:
+    if path.startswith(OPEN) and path not in CLOSED and PATH.fullmatch(path) is not None:
         return True
     if client is None or any(name.lower() in PASSED_ON for name, _ in headers):
         return False
@@ -103,6 +112,11 @@ def superlink() -> None:
     reason = refusal(os.environ)
     if reason is not None:
         raise SystemExit(reason)
+
+    from fpdfp.flower.expiry import warn_of_arguments
+
+    for sentence in warn_of_arguments(sys.argv):
+        log.warning("%s", sentence)
 
     from flwr.superlink import extensions, main
     from flwr.superlink.cli.flower_superlink import flower_superlink

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import ipaddress
+import secrets
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -63,7 +65,7 @@ class Board:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers GET and HEAD of three paths, and refuses everything else."""
+    """Answers GET and HEAD of three paths below the token, and refuses everything else."""
 
     protocol_version = "HTTP/1.1"
     server_version = "fpdfp"
@@ -91,11 +93,11 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this server does not go by that name")
             return
         board = self.server.board
-        known = {
+        known: tuple[Callable[[], bytes], str] | None = {
             "/": (board.page, "text/html; charset=utf-8"),
             "/data.json": (board.data, "application/json"),
             "/volumes.json": (board.volumes, "application/json"),
-        }.get(self.path.partition("?")[0])
+        }.get(self.server.inside(self.path.partition("?")[0]))
         if known is None:
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
             return
@@ -147,6 +149,8 @@ class Server(ThreadingHTTPServer):
     def __init__(self, host: str, port: int) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._host = host
+        #: The first part of every path: who does not know it can read nothing, also on this machine.
+        self.token = secrets.token_urlsafe(16)
         super().__init__((host, port), Handler)
 
     def server_bind(self) -> None:
@@ -158,6 +162,13 @@ class Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore browsers that disconnect during a reply."""
+
+    def inside(self, path: str) -> str:
+        """Return a path without the token that it must begin with; empty, which is no path, if it does not."""
+        token, slash, rest = path.removeprefix("/").partition("/")
+        # In constant time, so that the answer's delay does not tell how much of a guess was right.
+        same = hmac.compare_digest(token.encode("utf-8", "replace"), self.token.encode())
+        return slash + rest if same else ""
 
     def knows(self, host: str | None) -> bool:
         """Whether a request was meant for this server, and not for a name that someone has pointed at it.
@@ -183,13 +194,14 @@ class Live:
     Attributes
     ----------
     url
-        The address to open in a browser.
+        The address to open in a browser, with a token: whoever has it can read the page, and nobody else.
     """
 
     def __init__(self, server: Server, host: str) -> None:
         self._server = server
         shown = "127.0.0.1" if host in ("0.0.0.0", "") else "[::1]" if host == "::" else host
-        self.url = f"http://{f'[{shown}]' if ':' in shown and shown[0] != '[' else shown}:{server.server_port}/"
+        name = f"[{shown}]" if ":" in shown and shown[0] != "[" else shown
+        self.url = f"http://{name}:{server.server_port}/{server.token}/"
         self._thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="fpdfp live page", daemon=True)
         self._thread.start()
 
@@ -223,8 +235,8 @@ def serve(
     paths
         Folders of runs, or folders that contain some; they need not exist yet.
     host
-        The address to listen on. By default only this machine can read the page; with another address, everybody who
-        can reach it can.
+        The address to listen on; by default only this machine can reach it. Who reads the page must know its ``url``,
+        which has a token in it. There is no encryption: do not serve it beyond networks that you trust.
     port
         The port; 0 means any free port.
     title

@@ -1,0 +1,129 @@
+"""Sites that answer through their desks, in this process, and a table of rows that stands for a site's."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fpdfp
+from fpdfp.datasets import Moments
+from fpdfp.engines import requests, spec
+from fpdfp.engines.parcel import pack, unpack
+from fpdfp.engines.remote_engine import RemoteEngine
+from fpdfp.engines.requests import AtRequest, Request
+from fpdfp.federation.asker import Asker
+from fpdfp.federation.desk import Desk
+from fpdfp.federation.policy import Policy, RefusedError
+
+ANALYST = Asker("ann", "analyst", "ab" * 32, "study")
+#: The desks that are open.
+MADE: list[Desk] = []
+#: Questions and models of these tests are plain trees.
+PLAIN = types.SimpleNamespace(
+    read_question=lambda tree: types.SimpleNamespace(**tree), write_answer=lambda answer: answer, read_spec=dict
+)
+
+
+class Rows:
+    """A table whose features and classes are there already."""
+
+    def __init__(self, X: Any, y: Any) -> None:
+        self.X, self.y = X, y
+
+    def losses(self, given: dict[str, Any]) -> fpdfp.losses.base.Losses:
+        """Return the losses of the family that is asked for."""
+        family = getattr(fpdfp.losses, given.get("family", "Logistic"))
+        return family(self.X, self.y, l2=given.get("l2", 0.0))
+
+    def design_matrix(self, question: Any) -> Any:
+        """Return all rows."""
+        return self.X
+
+    def answer(self, question: Any) -> dict[str, Any]:
+        """Return what is asked, as a tree."""
+        if question.kind == "moments":
+            found = Moments.of(self.X, diagonal=question.diagonal)
+            return {"count": found.count, "mean": found.mean, "scatter": found.scatter}
+        if question.kind == "sums":
+            counts = np.unique(self.y, return_counts=True)[1]
+            return {"rows": len(self.y), "used": len(self.y), "known": [], "levels": [], "classes": counts}
+        columns = [
+            {"name": "stage", "levels": ["I", "II", "III"], "counts": [50, 7, 2], "missing": 1, "least": None},
+            {"name": "age", "levels": [], "counts": [], "missing": 0, "least": 18.0, "largest": 104.0},
+            {"name": "patient_id", "levels": [], "counts": [], "missing": 0},
+        ]
+        return {"rows": len(self.y), "columns": columns}
+
+
+def make_desk(X: Any, y: Any, folder: Path, policy: Policy | None = None, name: str = "north") -> Desk:
+    """Return the desk of a site with these rows."""
+    MADE.append(Desk(name, Rows(X, y), policy or Policy(), folder / name, PLAIN))
+    return MADE[-1]
+
+
+def close_all() -> None:
+    """Close all desks that were made."""
+    while MADE:
+        MADE.pop().close()
+
+
+def ask(
+    desk: Desk, request: Request | None = None, *, run: str = "run", model: Any = (), **others: Any
+) -> dict[str, Any]:
+    """Ask a desk what a solver asks, as bytes like over a network; return the reply, or raise what it refuses."""
+    asked: dict[str, Any] = {"kind": "request", "run": run, "sequence": 1} | others
+    if request is not None:
+        given = dict(model)
+        tree = requests.write(request, spec.dump)
+        asked |= {"model": f"model {sorted(given.items())}", "spec": given, "request": tree}
+    reply = unpack(pack(desk.answer(unpack(pack(asked)), ANALYST)))
+    if "refused" in reply:
+        raise RefusedError(reply["refused"])
+    assert "reply" in reply, reply
+    found: dict[str, Any] = reply["reply"]
+    return found
+
+
+def gradient(desk: Desk, x: Any, **others: Any) -> Any:
+    """Ask a desk for a gradient at any point."""
+    return ask(desk, Request(at=AtRequest(np.asarray(x), ["gradients"])), **others)["at"]["gradients"][0]
+
+
+class Desks(RemoteEngine):
+    """An engine whose sites are desks."""
+
+    def __init__(self, desks: Sequence[Desk], model: Any = (), **options: Any) -> None:
+        super().__init__(**{"patience": 1.0, **options})
+        self.desks, self.model = list(desks), dict(model)
+        #: All that the coordinator has sent and got: requests, and replies.
+        self.seen: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        #: A reply may be changed on its way.
+        self.change: Any = None
+
+    @property
+    def names(self) -> Sequence[str]:
+        return [desk.name for desk in self.desks]
+
+    def carry(self, asked: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
+        replies: dict[int, Any] = {}
+        for site, tree in asked.items():
+            envelope = {"kind": "request", "run": self.run_id, "sequence": 1, "model": "model", "request": tree}
+            reply = self.desks[site].answer(unpack(pack(envelope)), ANALYST)
+            if "needs_model" in reply:
+                reply = self.desks[site].answer(unpack(pack(envelope | {"spec": self.model})), ANALYST)
+            if "refused" in reply:
+                raise RefusedError(reply["refused"])
+            assert "reply" in reply, reply
+            came = unpack(pack(reply["reply"]))
+            replies[site] = came if self.change is None else self.change(site, tree, came)
+            self.seen.append((tree, came))
+        return replies
+
+    def fit(self, penalty: Any = None, **options: Any) -> Any:
+        """Solve a problem with these sites."""
+        problem = fpdfp.Problem(self.losses(), penalty or fpdfp.penalties.L1(0.01))
+        return fpdfp.solve(problem, engine=self, progress=False, **options)
