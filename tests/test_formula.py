@@ -213,12 +213,18 @@ def test_levels_are_refused_by_name() -> None:
 
 
 PIECES = st.sampled_from(
-    [*"ayzs~+-*:/()^.,`'\"{}[]|%0123 =<>&", "**", "C(", "I(", "log(", "bs(", "ref=", "knots=", "~", "center(", "__", "λ", "\0", "\\", "lambda", "import"]
+    [*"ayzs~+-*:/()^.,`'\"{}[]|%0123 =<>&", "**", "C(", "I(", "log(", "bs(", "ref=", "knots=", "center(", "__", "λ",
+     "\0", "\\", "lambda", "import"]
 )  # fmt: skip
+TEXTS = st.one_of(
+    st.lists(PIECES, max_size=25).map("".join),
+    st.lists(PIECES, max_size=20).map(lambda pieces: "y ~ " + "".join(pieces)),
+    st.text(max_size=60),
+)
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
-@given(st.one_of(st.lists(PIECES, max_size=25).map("".join), st.lists(PIECES, max_size=20).map(lambda x: "y ~ " + "".join(x)), st.text(max_size=60)))  # fmt: skip
+@given(TEXTS)
 def test_any_text_is_a_declared_tree_or_refused(text: str) -> None:
     began = time.perf_counter()
     try:
@@ -233,6 +239,4 @@ def test_any_text_is_a_declared_tree_or_refused(text: str) -> None:
 
 def test_arithmetic_is_kept_as_it_was_written() -> None:
     ((factor,),) = parse("y ~ I(a - z / 2)").terms
-    assert factor == Numeric(
-        "I(a - z / 2)", Arithmetic("-", Column("a"), Arithmetic("/", Column("z"), Number(2.0)))
-    )
+    assert factor == Numeric("I(a - z / 2)", Arithmetic("-", Column("a"), Arithmetic("/", Column("z"), Number(2.0))))

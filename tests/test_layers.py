@@ -18,10 +18,22 @@ SOURCE = Path(fpdfp.__file__).parent
 #: The layers, from the highest. A row may import itself and every row below it; a name stands for a module, or for a
 #: package with all its modules, unless these have a row of their own.
 LAYERS = {
-    "applications": ["__main__", "cli", "experiments", "report", "flower", "federation", "estimators ct.reconstruction"],
+    "applications": [
+        "__main__",
+        "cli",
+        "experiments",
+        "report",
+        "flower",
+        "federation",
+        "estimators ct.reconstruction",
+        "federation.cohort",
+        "federation.schema federation.table",
+        "federation.columns",
+        "federation.questions",
+    ],
     "running": ["declarative", "loggers", "runs", "engines"],
     "algorithms": ["methods", "precondition", "pooled", "steps"],
-    "mathematics": ["problem", "_dual_step _verify bounds ct datasets linops losses penalties semismooth"],
+    "mathematics": ["problem", "_dual_step _verify bounds ct datasets linops losses penalties semismooth", "formula"],
     "messages": ["compress", "rng"],
     "kernels": ["_cuda", "_kernels", "_array"],
     "basics": ["_blas _checks _lazy _momentum _progress _naming _rounding _typing _units _warn errors"],

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.base import BaseEstimator, is_classifier
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -21,17 +21,13 @@ from fpdfp.datasets.graph import FORMS, Form
 from fpdfp.engines import Result
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
-from fpdfp.errors import ArgumentError
 from fpdfp.estimators import tables
+from fpdfp.estimators.by_formula import ByFormula
 from fpdfp.estimators.routing import warn_of_groups
 from fpdfp.estimators.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
 from fpdfp.estimators.summary import Summary
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
-
-if TYPE_CHECKING:
-    from fpdfp.federation.questions import Family
-    from fpdfp.formula.tree import Level
 
 #: A feature whose deviation is at most this part of its mean is constant up to rounding.
 CONSTANT = 1e-12
@@ -45,7 +41,7 @@ class Prepared(NamedTuple):
     scale: Array
 
 
-class FederatedLinearModel(BaseEstimator):
+class FederatedLinearModel(ByFormula, BaseEstimator):
     """What :class:`FederatedLogisticRegression` and :class:`FederatedLinearRegression` share; see there."""
 
     def __init__(
@@ -122,8 +118,9 @@ class FederatedLinearModel(BaseEstimator):
 
     def _fit(self, X: Any, groups: Any, classes: int | None, losses: Any) -> Array:
         """Fit and return the model, intercept last; ``losses(X, owner, ridge)`` makes the clients' losses."""
-        vars(self).pop("plan_", None)  # of an earlier fit with a formula
-        self.formula_ = None
+        if hasattr(self, "plan_"):
+            del self.plan_  # of an earlier fit with a formula
+        self.formula_: str | None = None
         owner = self._owners(X.shape[0], groups)
         moments = self._moments(X, owner)
         prepared = self._prepare(X, moments)
@@ -139,73 +136,6 @@ class FederatedLinearModel(BaseEstimator):
         self.rows_ = {str(site): int(count) for site, count in zip(self.sites_, np.bincount(owner), strict=True)}
         self.left_out_ = dict.fromkeys(self.rows_, 0)
         return self._undo_scaling(self.result_.x, prepared.centre, prepared.scale, bool(self.fit_intercept))
-
-    def _fit_formula(self, source: Any, formula: Any, groups: Any, missing: Any, levels: Any) -> Array:
-        """Fit a formula to a table, or to the sites of a cohort, and return the model, intercept last.
-
-        Both go the same way: sites answer questions, and sums are formed in the order of sites.
-        """
-        from fpdfp.estimators.choice import choose_method
-        from fpdfp.estimators.formulas import Asking, plan
-        from fpdfp.federation.cohort import Cohort, LocalCohort
-        from fpdfp.federation.questions import ModelSpec, MomentsQuestion
-
-        if not isinstance(source, Cohort):
-            source = LocalCohort(source, groups)
-        elif groups is not None:
-            raise ArgumentError("groups", "must be None for a federation, whose sites are known")
-        asking, classify = Asking(source), is_classifier(self)
-        options: dict[str, Any] = {"missing": missing, "levels": levels, "intercept": bool(self.fit_intercept)}
-        found = self.plan_ = plan(asking, formula, classify=classify, **options)
-        design, d = found.design, len(found.design.names)
-        self.formula_, self.sites_ = str(formula), np.array(asking.names)
-        self.feature_names_in_, self.n_features_in_ = np.array(design.names, dtype=object), d
-        family, classes = self._family(found.classes)
-        diagonal = self._wanted_moments(d)
-        moments: list[Moments] = []
-        if diagonal is not None and d:
-            moments = asking.ask(MomentsQuestion(design, found.means, diagonal))
-        centre, scale = self._scaling(d, moments)
-        columns = Columns(d, found.intercept, classes)
-        structure = self._structure(columns, moments, np.where(scale > 0, scale, 1.0), self._formula_groups())
-        spec = ModelSpec(
-            design, found.means, centre, scale, found.intercept, family, found.classes, structure.ridge
-        )
-        problem = Problem(source.losses(spec), structure.penalty, structure.linop, weights="samples")
-        method = self.method
-        if method is None and self.compressor == "auto" and self.downlink == "auto":
-            everyone = self.clients_per_round in (None, len(asking.names)) and self.drop_out == 0.0
-            has_hessians = family != "Softmax"
-            method = choose_method(
-                columns.all, len(asking.names), self.tol, self.prefer, has_hessians=has_hessians, everyone=everyone
-            )
-        down = asking.down + len(moments) * plain_bits((2 * d,), np.dtype(np.float64)) * int(bool(self.standardize))
-        self._keep(self._solve(problem, method), problem, structure.ridge, asking.up, down)
-        self.rows_ = dict(zip(asking.names, found.used, strict=True))
-        self.left_out_ = {
-            name: rows - used for name, rows, used in zip(asking.names, found.rows, found.used, strict=True)
-        }
-        return self._undo_scaling(self.result_.x, centre, np.where(scale > 0, scale, 1.0), found.intercept)
-
-    def _family(self, classes: tuple[Level, ...]) -> tuple[Family, int | None]:
-        """Return the losses of a model of these classes, and their number where each has coefficients."""
-        if not classes:
-            return "LeastSquares", None
-        return ("Softmax", len(classes)) if len(classes) > 2 else ("Logistic", None)
-
-    def _formula_groups(self) -> Any:
-        """Return the group of each feature: that of its term, or what ``feature_groups`` says of features and terms."""
-        design, given = self.plan_.design, self.feature_groups
-        if given is None:
-            return design.term_of_each
-        if not isinstance(given, dict):
-            return given
-        known = {*design.names, *design.term_of_each}
-        strange = [name for name in given if name not in known]
-        if strange:
-            raise ArgumentError("feature_groups:", f"{strange[0]!r} is no feature and no term of the formula")
-        pairs = zip(design.names, design.term_of_each, strict=True)
-        return [str(given.get(name, given.get(term, term))) for name, term in pairs]
 
     def _owners(self, rows: int, groups: Any) -> IntArray:
         """Return the number of each row's site."""
@@ -377,18 +307,3 @@ class FederatedLinearModel(BaseEstimator):
         rows = validate_data(self, tables.rows(X), accept_sparse="csr", dtype=np.float64, reset=False)
         scores: Array = rows @ np.atleast_2d(self.coef_).T + self.intercept_
         return scores
-
-    def _code(self, X: Any) -> Array:
-        """Return the features of new rows of a table, coded as those that were fitted."""
-        from fpdfp.federation.table import SiteTable
-
-        table, plan = X if isinstance(X, SiteTable) else SiteTable.read(X), self.plan_
-        lacking = ~plan.design.complete(table, response=False)
-        if lacking.any():
-            used = [name for name in table.columns if name in plan.design.columns and table.columns[name].missing.any()]
-            raise ArgumentError(
-                "X",
-                f"must have a value for every column of the formula, but {int(lacking.sum())} of {len(table)} rows lack "
-                f"one of {', '.join(map(repr, used))}; leave them out, or fit with missing=\"mean\" or \"indicator\"",
-            )
-        return table.matrix_of(plan.design, plan.means)

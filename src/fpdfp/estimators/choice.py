@@ -60,7 +60,5 @@ def choose_method(
     if prefer == "rounds":
         network = Network(1.0, math.inf)
     digits = -math.log10(1e-6 if tol is None else min(tol, 0.1))
-    newton, default = (
-        predict(columns, sites, digits, network) for predict in (seconds_of_newton, seconds_of_default)
-    )
+    newton, default = (predict(columns, sites, digits, network) for predict in (seconds_of_newton, seconds_of_default))
     return NewtonPDFP() if newton < default else None

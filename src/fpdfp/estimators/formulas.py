@@ -13,7 +13,15 @@ from fpdfp.datasets import Moments
 from fpdfp.engines.parcel import pack
 from fpdfp.errors import ArgumentError
 from fpdfp.federation.cohort import Cohort
-from fpdfp.federation.questions import MomentsQuestion, Question, SchemaQuestion, Sums, SumsQuestion, write, write_answer
+from fpdfp.federation.questions import (
+    MomentsQuestion,
+    Question,
+    SchemaQuestion,
+    Sums,
+    SumsQuestion,
+    write,
+    write_answer,
+)
 from fpdfp.federation.schema import Agreed, Levels, Schemas
 from fpdfp.formula.coding import Design, Imputation, Term, code
 from fpdfp.formula.evaluation import NO_VALUE
@@ -68,9 +76,7 @@ class Asking:
         return answers
 
 
-def plan(
-    asking: Asking, text: str, *, classify: bool, intercept: bool, missing: Imputation, levels: Levels
-) -> Plan:
+def plan(asking: Asking, text: str, *, classify: bool, intercept: bool, missing: Imputation, levels: Levels) -> Plan:
     """Return the design of a formula; what sites do not agree on is refused by column and site."""
     _checks.choice("missing", missing, IMPUTATIONS)
     formula = parse(text)
@@ -93,7 +99,9 @@ def plan(
         extra = tuple(Term((Numeric("", node.inner),), 0) for node in standard)
         inner = dataclasses.replace(design_of(plain), terms=(*extra, *design_of(plain).terms))
         total = Moments.total(asking.ask(MomentsQuestion(inner, means)))
-        formula = _resolve(formula, dict(zip(standard, zip(total.mean, total.variance, strict=False), strict=False)), total.count)
+        formula = _resolve(
+            formula, dict(zip(standard, zip(total.mean, total.variance, strict=False), strict=False)), total.count
+        )
     rows, used = [one.rows for one in sums], [one.used for one in sums]
     return Plan(design_of(formula), means, classes, formula.intercept, rows, used)
 
@@ -113,7 +121,8 @@ def _classes(formula: Formula, agreed: Agreed, *, classify: bool) -> tuple[Level
     if not classify:
         if kind == "category":
             raise ArgumentError(
-                "formula:", f"the response {response.column!r} holds texts; regression needs numbers"  # type: ignore[union-attr]
+                "formula:",
+                f"the response {response.column!r} holds texts; regression needs numbers",  # type: ignore[union-attr]
             )
         return ()
     if not isinstance(response, Column):
@@ -123,7 +132,9 @@ def _classes(formula: Formula, agreed: Agreed, *, classify: bool) -> tuple[Level
     found = agreed.levels.get(response.column, ())
     if len(found) < 2:
         shown = f"only the class {found[0]!r}" if found else f"no classes that sites tell (its type is {kind})"
-        raise ArgumentError("formula:", f"the response {response.column!r} has {shown}; classification needs two or more")
+        raise ArgumentError(
+            "formula:", f"the response {response.column!r} has {shown}; classification needs two or more"
+        )
     return found
 
 

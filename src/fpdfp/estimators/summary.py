@@ -44,7 +44,7 @@ class Summary:
     bits_down: int
 
     def frame(self) -> Any:
-        """Return a data frame of pandas: a row for each coefficient, a column for each class where there are several."""
+        """Return a data frame of pandas with a row for each coefficient, and a column for each of several classes."""
         import pandas
 
         several = any(isinstance(value, dict) for value in self.coefficients.values())

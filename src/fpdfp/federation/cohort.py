@@ -9,7 +9,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp.errors import ArgumentError
-from fpdfp.federation.questions import Answer, ModelSpec, Question, SchemaQuestion
+from fpdfp.federation.questions import ModelSpec, Question, SchemaQuestion
 from fpdfp.federation.schema import Schemas
 from fpdfp.federation.table import SiteTable, make_losses
 from fpdfp.losses import Losses
@@ -60,7 +60,9 @@ class LocalCohort:
         if order is not None:
             names = [str(one) for one in order]
             if sorted(names) != sorted(labels):
-                raise ArgumentError("order", f"must name the sites {', '.join(labels)} once each, got {', '.join(names)}")
+                raise ArgumentError(
+                    "order", f"must name the sites {', '.join(labels)} once each, got {', '.join(names)}"
+                )
             place = np.array([names.index(label) for label in labels])
             labels, owner = names, place[owner]
         self.names: list[str] = labels
@@ -75,7 +77,7 @@ class LocalCohort:
         """Return the columns of all sites side by side."""
         return Schemas(self.names, self.ask(SchemaQuestion()))
 
-    def ask(self, question: Question) -> list[Answer]:
+    def ask(self, question: Question) -> list[Any]:
         """Return the answers of all sites, in order."""
         answers = []
         for name, table in zip(self.names, self.tables, strict=True):

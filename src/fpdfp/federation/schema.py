@@ -132,8 +132,8 @@ class Schemas:
             if not found[name]:
                 raise ArgumentError(
                     "formula:",
-                    f"no site lists levels of the column {name!r} ({kinds[name]}): it has too many different values, or "
-                    f"sites do not tell; give them as C({name}, levels=[…])",
+                    f"no site lists levels of the column {name!r} ({kinds[name]}): it has too many different values, "
+                    f"or sites do not tell; give them as C({name}, levels=[…])",
                 )
         absent = tuple(name for name in formula.columns if any(one.missing for one in self.of(name).values()))
         return Agreed(kinds, found, absent)
@@ -152,14 +152,16 @@ class Schemas:
                 )
         other = [site for site, one in found.items() if one.kind == "other"]
         if other:
-            raise ArgumentError("formula:", f"the column {name!r} holds neither numbers nor texts at {', '.join(other)}")
+            raise ArgumentError(
+                "formula:", f"the column {name!r} holds neither numbers nor texts at {', '.join(other)}"
+            )
         kinds = {one.kind for one in found.values()} - {"empty"}
         kind = _common(kinds) if kinds else "number"
         if kind is None:
             each = ", ".join(f"{one.kind} at {site}" for site, one in found.items())
             raise ArgumentError(
                 "formula:",
-                f"the column {name!r} has different types: {each}; make them the same, or declare its type at the sites",
+                f"the column {name!r} has different types: {each}; make them the same, or declare its type at sites",
             )
         return kind
 
@@ -197,7 +199,8 @@ class Schemas:
             strange = [level for level in owners if level not in given[name]]
             if strange:
                 raise ArgumentError(
-                    f"levels[{name!r}]", f"must have all levels, but {strange[0]!r} at {owners[strange[0]][0]} is not there"
+                    f"levels[{name!r}]",
+                    f"must have all levels, but {strange[0]!r} at {owners[strange[0]][0]} is not there",
                 )
             return tuple(given[name])
         for level, sites in owners.items():
@@ -219,7 +222,9 @@ def _check_levels(levels: Any) -> Mapping[str, Sequence[Level]]:
     if isinstance(levels, Mapping):
         for name, one in levels.items():
             if not isinstance(one, list | tuple) or len(set(one)) < max(2, len(one)):
-                raise ArgumentError(f"levels[{name!r}]", f"must be a list of at least two different levels, got {one!r}")
+                raise ArgumentError(
+                    f"levels[{name!r}]", f"must be a list of at least two different levels, got {one!r}"
+                )
         return levels
     if levels not in ("shared", "any"):
         raise ArgumentTypeError("levels", f"must be 'shared', 'any' or lists by column, got {levels!r}")
@@ -231,7 +236,7 @@ def _factors(formula: Formula) -> list[Any]:
 
 
 def _is_plain(factor: Any) -> bool:
-    return isinstance(factor, Numeric) and isinstance(factor.value, Column)
+    return isinstance(factor, Numeric) and factor.value == Column(factor.name)
 
 
 def _common(kinds: set[Any]) -> str | None:
@@ -248,5 +253,6 @@ def _values(found: list[ColumnSchema]) -> str:
     if levels and (not numbers or len(levels) <= SHOWN):
         return ", ".join(map(str, levels[:SHOWN])) + (", …" if len(levels) > SHOWN else "")
     if numbers:
-        return f"{min(float(one.least or 0.0) for one in numbers):g} to {max(float(one.largest or 0.0) for one in numbers):g}"
+        least, largest = min(one.least or 0.0 for one in numbers), max(one.largest or 0.0 for one in numbers)
+        return f"{least:g} to {largest:g}"
     return ""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 import numpy as np
 
@@ -13,10 +11,10 @@ from fpdfp import losses as families
 from fpdfp._typing import Array, IntArray
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, ArgumentTypeError
+from fpdfp.federation.columns import DECLARED, Column, find_type, read_frame, show
 from fpdfp.federation.questions import (
     Answer,
     ColumnSchema,
-    Kind,
     ModelSpec,
     MomentsQuestion,
     Question,
@@ -34,23 +32,6 @@ from fpdfp.losses import Losses
 
 #: Integers of at most so many different values have levels, and so have texts of at most so many.
 FEW, MANY = 50, 1000
-#: What ``columns`` may say of a column.
-DECLARED = ("unit", "type", "levels")
-
-
-@dataclasses.dataclass(frozen=True)
-class Column:
-    """A column: its type, its values (those of truth values and texts as numbers), where there are none, its levels."""
-
-    kind: Kind
-    numbers: Array
-    missing: Array
-    levels: tuple[Level, ...] | None = None
-    unit: str | None = None
-
-    def take(self, rows: Array) -> Column:
-        """Return some rows of it."""
-        return dataclasses.replace(self, numbers=self.numbers[rows], missing=self.missing[rows])
 
 
 class SiteTable:
@@ -90,7 +71,7 @@ class SiteTable:
             What is known of some columns: ``{"age": {"unit": "years", "type": "number"}}``, and the order of
             ``"levels"`` of a categorical one. Types are found from the values where none is given.
         """
-        frame = _frame(source)
+        frame = read_frame(source)
         declared = {str(name): dict(given) for name, given in (columns or {}).items()}
         names = [str(name).strip() for name in frame.columns]
         kept = [place for place, name in enumerate(names) if name and not name.startswith("Unnamed: ")]
@@ -100,11 +81,14 @@ class SiteTable:
         for name, given in declared.items():
             if name not in names:
                 raise ArgumentError(
-                    f"columns: {name!r}", f"is not a column of the table{nearest(name, names)}; it has {_some(names)}"
+                    f"columns: {name!r}", f"is not a column of the table{nearest(name, names)}; it has {show(names)}"
                 )
             if set(given) - set(DECLARED):
                 raise ArgumentError(f"columns: {name!r}", f"takes {', '.join(DECLARED)}, got {', '.join(given)}")
-        made = {names[place]: _typed(names[place], frame.iloc[:, place], declared.get(names[place], {})) for place in kept}
+        made = {
+            names[place]: find_type(names[place], frame.iloc[:, place], declared.get(names[place], {}))
+            for place in kept
+        }
         return cls(made, len(frame))
 
     def __len__(self) -> int:
@@ -117,7 +101,8 @@ class SiteTable:
         """Return a column, or say which name is near."""
         if name not in self.columns:
             raise ArgumentError(
-                f"the column {name!r}", f"is not in the table{nearest(name, self.columns)}; it has {_some(self.columns)}"
+                f"the column {name!r}",
+                f"is not in the table{nearest(name, self.columns)}; it has {show(self.columns)}",
             )
         return self.columns[name]
 
@@ -200,7 +185,9 @@ class SiteTable:
         known = [int((~one.missing).sum()) for one in filled]
         guess = [total / count if count else 0.0 for total, count in zip(sums, known, strict=True)]
         levels = [codes(one.coded, one.levels, rows) for one in design.coded]
-        counts = [np.bincount(found, minlength=len(one.levels)) for found, one in zip(levels, design.coded, strict=True)]
+        counts = [
+            np.bincount(found, minlength=len(one.levels)) for found, one in zip(levels, design.coded, strict=True)
+        ]
         classes = np.zeros(0, dtype=np.int64)
         invalid = [0]
         if question.classes:
@@ -254,9 +241,7 @@ def describe(name: str, column: Column) -> ColumnSchema:
     listed = 0 < len(values) <= most and not (distinct and column.kind == "category" and len(values) > FEW)
     levels: tuple[Level, ...] = ()
     if listed:
-        levels = tuple(
-            bool(one) if column.kind == "truth" else level_of(one, column.levels) for one in values.tolist()
-        )
+        levels = tuple(bool(one) if column.kind == "truth" else level_of(one, column.levels) for one in values.tolist())
     is_number = column.kind in ("number", "integer") and len(values)
     return ColumnSchema(
         name,
@@ -269,105 +254,3 @@ def describe(name: str, column: Column) -> ColumnSchema:
         float(values[-1]) if is_number else None,
         distinct,
     )
-
-
-def _frame(source: Any) -> Any:
-    """Return a data frame of pandas."""
-    try:
-        import pandas
-    except ImportError:
-        raise ImportError("tables need pandas: pip install 'fpdfp[federation]'") from None
-    if isinstance(source, str | Path):
-        path = Path(source)
-        if not path.is_file():
-            raise ArgumentError("table", f"must be a file that is there, got {str(source)!r}")
-        try:
-            if path.suffix.lower() in (".parquet", ".pq"):
-                return pandas.read_parquet(path)
-            # Names that are empty stay so, and names that come twice are refused, not numbered.
-            return pandas.read_csv(path, skipinitialspace=True, low_memory=False)
-        except (ValueError, OSError, pandas.errors.ParserError) as error:
-            raise ArgumentError("table", f"{str(source)!r} cannot be read: {error}") from None
-    if type(source).__module__.startswith("polars"):
-        source = pandas.DataFrame({name: source[name].to_list() for name in source.columns})
-    if not isinstance(source, pandas.DataFrame):
-        raise ArgumentTypeError("table", f"must be a file or a data frame, got {type(source).__name__}")
-    return source
-
-
-def _typed(name: str, series: Any, given: Mapping[str, Any]) -> Column:
-    """Return a column of the type that is declared, or else found."""
-    from pandas.api import types
-
-    wanted, unit = given.get("type"), given.get("unit")
-    if wanted is not None and wanted not in get_args(Kind)[:4]:
-        raise ArgumentError(f"columns: {name!r}", f"type must be one of {', '.join(get_args(Kind)[:4])}, got {wanted!r}")
-    missing = series.isna().to_numpy(dtype=bool)
-    values = series[~missing]
-    if isinstance(series.dtype, _categorical()):
-        values = values.astype(series.cat.categories.dtype)
-    kind: Kind
-    if not len(values):
-        kind = wanted or "empty"
-    elif types.is_bool_dtype(values.dtype) or (values.dtype == object and all(isinstance(v, bool) for v in values)):
-        kind = "truth"
-    elif types.is_numeric_dtype(values.dtype) and not types.is_complex_dtype(values.dtype):
-        numbers = values.to_numpy(dtype=np.float64)
-        whole = bool(np.isfinite(numbers).all() and (numbers == np.rint(numbers)).all() and abs(numbers).max() < 2**53)
-        kind = "integer" if whole else "number"
-    elif values.dtype == object or types.is_string_dtype(values.dtype):
-        kind = "category"
-    else:
-        return Column("other", np.zeros(len(series)), missing, None, unit)
-    kind = _convert(name, kind, wanted, values)
-    numbers = np.zeros(len(series))
-    levels: tuple[Level, ...] | None = None
-    if kind == "category":
-        texts = np.array([_text(value) for value in values], dtype=str)
-        found, places = np.unique(texts, return_inverse=True)
-        levels = _ordered(name, [str(one) for one in found], given.get("levels"))
-        number_of = np.array([levels.index(str(one)) for one in found], dtype=np.float64)
-        numbers[~missing] = number_of[places] if len(found) else 0.0
-    elif kind != "empty":
-        numbers[~missing] = values.to_numpy(dtype=np.float64)
-    return Column(kind, numbers, missing, levels, unit)
-
-
-def _categorical() -> type:
-    import pandas
-
-    kind: type = pandas.CategoricalDtype
-    return kind
-
-
-def _text(value: Any) -> str:
-    """Return the text of a level; that of a whole number has no point."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _convert(name: str, kind: Kind, wanted: Kind | None, values: Any) -> Kind:
-    """Return the declared type, if the values can be that."""
-    if wanted is None or wanted == kind or wanted == "category" or kind == "empty":
-        return wanted or kind
-    fits = {"number": kind in ("integer", "truth"), "integer": kind == "truth", "truth": False}
-    if wanted == "truth" and kind == "integer":
-        fits["truth"] = bool(values.isin([0, 1]).all())
-    if not fits.get(wanted, False):
-        raise ArgumentError(f"columns: {name!r}", f"is declared as {wanted}, but its values are of the type {kind}")
-    return wanted
-
-
-def _ordered(name: str, found: list[str], given: Any) -> tuple[Level, ...]:
-    """Return the levels in the order that is declared, or sorted."""
-    if given is None:
-        return tuple(found)
-    order = [str(one) for one in given]
-    strange = [one for one in found if one not in order]
-    if strange or len(set(order)) < len(order):
-        raise ArgumentError(f"columns: {name!r}", f"levels must be all levels once, but {_some(strange or order)} …")
-    return tuple(order)
-
-
-def _some(names: Any) -> str:
-    shown = [repr(name) for name in names]
-    return ", ".join(shown[:12]) + (", …" if len(shown) > 12 else "")

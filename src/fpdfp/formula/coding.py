@@ -115,7 +115,7 @@ class Design:
             block = np.ones((len(rows), 1))
             for factor in term.factors:
                 part = expand(factor, rows, known)
-                block = (part[:, :, None] * block[:, None, :]).reshape(len(rows), -1)
+                block = (part[:, :, None] * block[:, None, :]).reshape(len(rows), part.shape[1] * block.shape[1])
             blocks.append(block)
         return np.concatenate([np.zeros((len(rows), 0)), *blocks], axis=1)
 
@@ -209,8 +209,10 @@ def _levels_of(factor: Categorical, levels: Mapping[str, Sequence[Level]]) -> tu
     return tuple(found)
 
 
-def _scoped(factors: Mapping[str, Factor], spanned: set[frozenset[tuple[str, bool]]]) -> list[tuple[tuple[str, bool], ...]]:
-    """Return how the factors of a term are coded, (name, whether without its reference), beside what is spanned already.
+def _scoped(
+    factors: Mapping[str, Factor], spanned: set[frozenset[tuple[str, bool]]]
+) -> list[tuple[tuple[str, bool], ...]]:
+    """Return how the factors of a term are coded, (name, whether without its reference), beside what is spanned.
 
     A categorical factor spans the constant and its differences to a reference. What earlier terms span is left out, and
     the rest put together again: (anything):(differences) + (anything) is (anything):(all levels).

@@ -161,4 +161,5 @@ def expand(factor: Numeric | Spline | Coded, rows: Rows, means: Mapping[str, flo
 
         return basis(factor, evaluate(factor.of, rows, means))
     found = codes(factor.coded, factor.levels, rows)
-    return (found[:, None] == np.array(factor.shown)[None]).astype(np.float64)
+    indicators: Array = found[:, None] == np.array(factor.shown)[None]
+    return indicators.astype(np.float64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import itertools
 import math
 import re
 import warnings
@@ -300,7 +301,9 @@ class _Reader:
         ref, levels = given.get("ref"), given.get("levels")
         for level in [*([] if ref is None else [ref]), *(levels if isinstance(levels, list | tuple) else [])]:
             if not isinstance(level, bool | int | str) or (isinstance(level, int) and abs(level) >= 1 << 63):
-                raise self.refuse(f"a level must be a text, an integer, True or False, not {_short(repr(level)[:100])},")
+                raise self.refuse(
+                    f"a level must be a text, an integer, True or False, not {_short(repr(level)[:100])},"
+                )
         if levels is not None and (not isinstance(levels, list | tuple) or len(set(levels)) < max(2, len(levels))):
             raise self.refuse("levels must be a list of at least two levels, all different,")
         if ref is not None and levels is not None and ref not in levels:
@@ -320,7 +323,7 @@ class _Reader:
         ends = [given["lower_bound"], *knots, given["upper_bound"]]
         numbers = [self._constant(one) for one in ends if isinstance(one, int | float)]
         values = [one.number for one in numbers if isinstance(one, Number)]
-        if len(values) < len(ends) or any(b <= a for a, b in zip(values, values[1:], strict=False)):
+        if len(values) < len(ends) or any(b <= a for a, b in itertools.pairwise(values)):
             raise self.refuse("the bounds and the knots between them must be increasing numbers")
         degree = given.get("degree", 3)
         if type(degree) is not int or not 1 <= degree <= 5:

@@ -1,0 +1,99 @@
+"""What estimators do with a formula: fit it to a table or to the sites of a federation, and code new rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+
+from fpdfp._typing import Array
+from fpdfp.compress.plain import plain_bits
+from fpdfp.datasets import Moments
+from fpdfp.errors import ArgumentError
+from fpdfp.estimators.choice import choose_method
+from fpdfp.estimators.formulas import Asking, plan
+from fpdfp.estimators.structure import Columns
+from fpdfp.federation.cohort import Cohort, LocalCohort
+from fpdfp.federation.questions import Family, ModelSpec, MomentsQuestion
+from fpdfp.federation.table import SiteTable
+from fpdfp.formula.tree import Level
+from fpdfp.problem import Problem
+
+
+class ByFormula:
+    """The part of :class:`fpdfp.estimators.base.FederatedLinearModel` that knows formulas."""
+
+    def _fit_formula(self: Any, source: Any, formula: Any, groups: Any, missing: Any, levels: Any) -> Array:
+        """Fit a formula to a table, or to the sites of a cohort, and return the model, intercept last.
+
+        Both go the same way: sites answer questions, and sums are formed in the order of sites.
+        """
+        if not isinstance(source, Cohort):
+            source = LocalCohort(source, groups)
+        elif groups is not None:
+            raise ArgumentError("groups", "must be None for a federation, whose sites are known")
+        asking, classify = Asking(source), is_classifier(self)
+        options: dict[str, Any] = {"missing": missing, "levels": levels, "intercept": bool(self.fit_intercept)}
+        found = self.plan_ = plan(asking, formula, classify=classify, **options)
+        design, d = found.design, len(found.design.names)
+        self.formula_, self.sites_ = str(formula), np.array(asking.names)
+        self.feature_names_in_, self.n_features_in_ = np.array(design.names, dtype=object), d
+        family, classes = family_of(found.classes)
+        diagonal = self._wanted_moments(d)
+        moments: list[Moments] = []
+        if diagonal is not None and d:
+            moments = asking.ask(MomentsQuestion(design, found.means, diagonal))
+        centre, scale = self._scaling(d, moments)
+        columns = Columns(d, found.intercept, classes)
+        structure = self._structure(columns, moments, np.where(scale > 0, scale, 1.0), self._formula_groups())
+        spec = ModelSpec(design, found.means, centre, scale, found.intercept, family, found.classes, structure.ridge)
+        problem = Problem(source.losses(spec), structure.penalty, structure.linop, weights="samples")
+        method = self.method
+        if method is None and self.compressor == "auto" and self.downlink == "auto":
+            everyone = self.clients_per_round in (None, len(asking.names)) and self.drop_out == 0.0
+            has_hessians = family != "Softmax"
+            method = choose_method(
+                columns.all, len(asking.names), self.tol, self.prefer, has_hessians=has_hessians, everyone=everyone
+            )
+        down = asking.down + len(moments) * plain_bits((2 * d,), np.dtype(np.float64)) * int(bool(self.standardize))
+        self._keep(self._solve(problem, method), problem, structure.ridge, asking.up, down)
+        self.rows_ = dict(zip(asking.names, found.used, strict=True))
+        self.left_out_ = {
+            name: rows - used for name, rows, used in zip(asking.names, found.rows, found.used, strict=True)
+        }
+        return self._undo_scaling(self.result_.x, centre, np.where(scale > 0, scale, 1.0), found.intercept)
+
+    def _formula_groups(self: Any) -> Any:
+        """Return the group of each feature: that of its term, or what ``feature_groups`` says of features and terms."""
+        design, given = self.plan_.design, self.feature_groups
+        if given is None:
+            return design.term_of_each
+        if not isinstance(given, dict):
+            return given
+        known = {*design.names, *design.term_of_each}
+        strange = [name for name in given if name not in known]
+        if strange:
+            raise ArgumentError("feature_groups:", f"{strange[0]!r} is no feature and no term of the formula")
+        pairs = zip(design.names, design.term_of_each, strict=True)
+        return [str(given.get(name, given.get(term, term))) for name, term in pairs]
+
+    def _code(self: Any, X: Any) -> Array:
+        """Return the features of new rows of a table, coded as those that were fitted."""
+        table, plan = X if isinstance(X, SiteTable) else SiteTable.read(X), self.plan_
+        lacking = ~plan.design.complete(table, response=False)
+        if lacking.any():
+            used = [name for name in table.columns if name in plan.design.columns and table.columns[name].missing.any()]
+            raise ArgumentError(
+                "X",
+                f"must have a value for every column of the formula, but {int(lacking.sum())} of {len(table)} rows "
+                f'lack one of {", ".join(map(repr, used))}; leave them out, or fit with missing="mean" or "indicator"',
+            )
+        return table.matrix_of(plan.design, plan.means)
+
+
+def family_of(classes: tuple[Level, ...]) -> tuple[Family, int | None]:
+    """Return the losses of a model of these classes, and their number where each has coefficients."""
+    if not classes:
+        return "LeastSquares", None
+    return ("Softmax", len(classes)) if len(classes) > 2 else ("Logistic", None)

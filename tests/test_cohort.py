@@ -1,0 +1,385 @@
+"""Formulas in the estimators: sites behind parcels give the bits of one process, and known results come out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fpdfp
+from fpdfp import FederatedLinearRegression, FederatedLogisticRegression
+from fpdfp.engines import spec as specs
+from fpdfp.engines.parcel import pack, unpack
+from fpdfp.engines.remote_engine import RemoteEngine
+from fpdfp.engines.site import Site
+from fpdfp.errors import ArgumentError
+from fpdfp.estimators.choice import Network, choose_method
+from fpdfp.federation.cohort import Cohort, LocalCohort
+from fpdfp.federation.questions import (
+    ModelSpec,
+    Question,
+    dump,
+    read_answer,
+    read_question,
+    read_spec,
+    write,
+    write_answer,
+)
+from fpdfp.federation.table import SiteTable
+from fpdfp.losses import Losses
+
+PEERS = Path(__file__).parents[2] / "shared" / "peers"
+needs_peers = pytest.mark.skipif(not PEERS.is_dir(), reason="the peers' data are not here")
+
+
+class SitesEngine(RemoteEngine):
+    """Sites made from a model's specification, reached through bytes."""
+
+    def __init__(self, names: Sequence[str], tables: Sequence[SiteTable], spec: ModelSpec) -> None:
+        super().__init__(patience=1.0)
+        self._names = list(names)
+        sent = pack(dump(spec))
+        self.losses_there = [table.losses(read_spec(unpack(sent))) for table in tables]
+        self.sites = [Site(losses) for losses in self.losses_there]
+        self.restart_at: int | None = None
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self._names
+
+    def carry(self, asked: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
+        replies = {}
+        for site, request in asked.items():
+            if self.restart_at is not None and request.get("update", {}).get("round") == self.restart_at:
+                self.sites[site], self.restart_at = Site(self.losses_there[site]), None
+            reply = self.sites[site].handle(specs.load(unpack(pack(request))))
+            replies[site] = unpack(pack(reply))
+        return replies
+
+
+class SitesCohort:
+    """Sites of their own tables, each asked through bytes, as over a network."""
+
+    def __init__(self, frames: Mapping[str, pd.DataFrame], restart_at: int | None = None) -> None:
+        self.names = list(frames)
+        self.tables = [SiteTable.read(frame) for frame in frames.values()]
+        self.restart_at = restart_at
+        self.questions = 0
+
+    def ask(self, question: Question) -> list[Any]:
+        self.questions += 1
+        sent = pack(write(question))
+        answers = [pack(write_answer(table.answer(read_question(unpack(sent))))) for table in self.tables]
+        return [read_answer(question, unpack(answer)) for answer in answers]
+
+    def losses(self, spec: ModelSpec) -> Losses:
+        self.engine = SitesEngine(self.names, self.tables, spec)
+        self.engine.restart_at = self.restart_at
+        return self.engine.losses()
+
+
+def patients(rows: int = 240, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "hospital": np.array(["east", "north", "south"])[rng.integers(0, 3, rows)],
+            "age": rng.integers(30, 90, rows).astype(float),
+            "pressure": rng.normal(130, 15, rows),
+            "stage": np.array(["I", "II", "III"])[rng.integers(0, 3, rows)],
+            "smoker": rng.random(rows) < 0.3,
+        }
+    )
+    score = 0.05 * (frame.age - 60) + 0.8 * (frame.stage == "III") - 0.01 * (frame.pressure - 130)
+    frame["died"] = (score + rng.logistic(size=rows) > 0).astype(int)
+    frame["grade"] = np.array(["a", "b", "c"])[np.clip((score + rng.normal(size=rows)).round(), -1, 1).astype(int) + 1]
+    frame["dose"] = 3.0 + score + 0.3 * rng.normal(size=rows)
+    frame.loc[rng.random(rows) < 0.1, "pressure"] = np.nan
+    frame.loc[rng.random(rows) < 0.05, "stage"] = None
+    return frame
+
+
+def split(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The tables of the hospitals; columns are in another order at each."""
+    parts = {str(name): part.drop(columns="hospital") for name, part in frame.groupby("hospital")}
+    return {name: part[np.roll(part.columns, i)] for i, (name, part) in enumerate(parts.items())}
+
+
+CASES: dict[str, tuple[Any, str, dict[str, Any]]] = {
+    "unpenalised": (FederatedLogisticRegression(alpha=0), "died ~ age + C(stage, ref='II') + pressure", {}),
+    "linear": (FederatedLinearRegression(alpha=0), "log(dose + 5) ~ age * stage + smoker - 1", {"missing": "mean"}),
+    "l1": (
+        FederatedLinearRegression(alpha=0.01, standardize=True),
+        "dose ~ age*stage + pressure",
+        {"missing": "indicator"},
+    ),
+    "graph": (
+        FederatedLogisticRegression(penalty="graph", alpha=0.01, standardize=True, prefer="bits"),
+        "died ~ age + stage + pressure + smoker",
+        {"missing": "indicator"},
+    ),
+    "softmax": (
+        FederatedLogisticRegression(penalty="elasticnet", alpha=0.01, standardize=True),
+        "grade ~ scale(age) + stage",
+        {},
+    ),
+    "group": (
+        FederatedLogisticRegression(penalty="group", alpha=0.02, standardize=True),
+        "died ~ age + stage + pressure",
+        {},
+    ),
+    "fused": (FederatedLinearRegression(penalty="fused", alpha=0.01, standardize=True), "dose ~ age + stage", {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sites_give_the_bits_of_one_process(name: str) -> None:
+    model, formula, options = CASES[name]
+    frame = patients()
+    here = model.fit(frame, formula, groups="hospital", **options)
+    kept = here.coef_.copy(), here.intercept_, here.n_iter_, here.bits_up_, here.bits_down_, here.deviance_
+    cohort = SitesCohort(split(frame), restart_at=2)
+    assert isinstance(cohort, Cohort)
+    there = model.fit(cohort, formula, **options)
+    np.testing.assert_array_equal(kept[0], there.coef_)
+    np.testing.assert_array_equal(kept[1], there.intercept_)
+    assert kept[2] == there.n_iter_
+    assert kept[5] == there.deviance_
+    # What a site that was restarted is sent again is upkeep.
+    upkeep = there.result_.traffic["upkeep"]
+    assert kept[3:5] == (there.bits_up_ - upkeep.up, there.bits_down_ - upkeep.down)
+    assert there.result_.status == "converged"
+
+
+def dense(frame: pd.DataFrame, formula: str) -> Any:
+    from formulaic import model_matrix
+
+    return model_matrix(formula, frame.dropna())
+
+
+def test_coefficients_are_those_of_the_pooled_table() -> None:
+    frame = patients()
+    matrices = dense(frame, "dose ~ age * stage + smoker")
+    wanted = np.linalg.lstsq(matrices.rhs.to_numpy(dtype=float), matrices.lhs.to_numpy(dtype=float)[:, 0], rcond=None)[
+        0
+    ]
+    model = FederatedLinearRegression(alpha=0, tol=1e-10).fit(
+        frame.dropna(), "dose ~ age * stage + smoker", groups="hospital"
+    )
+    assert list(model.coefficients_) == list(matrices.rhs.columns)
+    np.testing.assert_allclose(list(model.coefficients_.values()), wanted, rtol=1e-5, atol=1e-7)
+    assert model.feature_names_in_.tolist() == list(matrices.rhs.columns[1:])
+
+
+def test_standardised_terms_and_scaled_features_change_nothing() -> None:
+    frame = patients().dropna()
+    plain = FederatedLinearRegression(alpha=0, tol=1e-10).fit(frame, "dose ~ age + pressure", groups="hospital")
+    scaled = FederatedLinearRegression(alpha=0, tol=1e-10).fit(
+        frame, "dose ~ scale(age) + center(pressure)", groups="hospital"
+    )
+    np.testing.assert_allclose(scaled.coef_, plain.coef_ * [frame.age.std(), 1.0], rtol=1e-5)
+    np.testing.assert_allclose(scaled.predict(frame), plain.predict(frame), rtol=1e-5)
+    other = FederatedLinearRegression(alpha=0, standardize=True, tol=1e-10).fit(frame, "dose ~ age + pressure")
+    np.testing.assert_allclose(other.coef_, plain.coef_, rtol=1e-4)
+
+
+def test_prediction_codes_new_rows() -> None:
+    frame = patients()
+    model = FederatedLogisticRegression(alpha=0).fit(frame, "died ~ age + stage + pressure", groups="hospital")
+    new = frame.dropna().drop(columns=["died", "grade", "dose", "hospital"])
+    chance = model.predict_proba(new)
+    score = model.intercept_[0] + sum(
+        value * column for value, column in zip(
+            model.coef_[0], [new.age, new.stage == "II", new.stage == "III", new.pressure], strict=True
+        )
+    )  # fmt: skip
+    np.testing.assert_allclose(chance[:, 1], 1 / (1 + np.exp(-score)), rtol=1e-10)
+    assert set(model.predict(new)) <= {0, 1}
+    assert model.score(new, frame.dropna().died) > 0.6
+    # One row of one stage is coded as among all others.
+    np.testing.assert_array_equal(model.predict_proba(new.iloc[[3]]), chance[[3]])
+    with pytest.raises(ArgumentError, match="'stage' has the level 'IV', which the model does not know"):
+        model.predict(new.assign(stage="IV"))
+    with pytest.raises(ArgumentError, match=r"X must have a value.* lack one of .*'pressure'"):
+        model.predict(frame)
+    with pytest.raises(ArgumentError, match="'pressure' is not in the table"):
+        model.predict(new.drop(columns="pressure"))
+    for missing in ("mean", "indicator"):
+        model.fit(frame, "died ~ age + pressure", groups="hospital", missing=missing)
+        filled = model.predict_proba(frame)
+        assert np.isfinite(filled).all()
+        assert list(model.left_out_.values()) == [0, 0, 0]
+    assert model.feature_names_in_.tolist() == ["age", "pressure", "missing(pressure)"]
+    row = frame[frame.pressure.isna()].iloc[[0]]
+    at_mean = model.predict_proba(row.assign(pressure=frame.pressure.mean()))[0, 1]
+    odds = np.log(model.predict_proba(row)[0, 1] / (1 - model.predict_proba(row)[0, 1])) - np.log(
+        at_mean / (1 - at_mean)
+    )
+    np.testing.assert_allclose(odds, model.coefficients_["missing(pressure)"], rtol=1e-6, atol=1e-9)
+
+
+def test_classes_of_texts_and_a_site_with_one_class() -> None:
+    frame = patients().assign(outcome=lambda rows: np.where(rows.died == 1, "dead", "alive"))
+    by_text = FederatedLogisticRegression(alpha=0).fit(frame, "outcome ~ age", groups="hospital")
+    by_number = FederatedLogisticRegression(alpha=0).fit(frame, "died ~ age", groups="hospital")
+    assert by_text.classes_.tolist() == ["alive", "dead"]
+    np.testing.assert_array_equal(by_text.coef_, by_number.coef_)
+    compared = FederatedLogisticRegression(alpha=0).fit(frame, "I(outcome == 'dead') ~ age", groups="hospital")
+    np.testing.assert_array_equal(compared.coef_, by_number.coef_)
+    # A site where nobody died.
+    frame = frame[(frame.hospital != "south") | (frame.died == 0)]
+    here = FederatedLogisticRegression(alpha=0).fit(frame, "died ~ age", groups="hospital")
+    there = FederatedLogisticRegression(alpha=0).fit(SitesCohort(split(frame)), "died ~ age")
+    np.testing.assert_array_equal(here.coef_, there.coef_)
+
+
+def test_groups_of_features_are_terms_by_default() -> None:
+    frame = patients().dropna()
+    model = FederatedLinearRegression(penalty="group", alpha=0.3, standardize=True, tol=1e-8)
+    model.fit(frame, "dose ~ age + stage + smoker", groups="hospital")
+    stages = [value for name, value in model.coefficients_.items() if name.startswith("stage")]
+    assert [value == 0 for value in stages] in ([True, True], [False, False])
+    model.set_params(feature_groups={"stage": "one", "age": "one"}).fit(frame, "dose ~ age + stage + smoker")
+    with pytest.raises(ArgumentError, match="feature_groups: 'stag' is no feature"):
+        model.set_params(feature_groups={"stag": "one"}).fit(frame, "dose ~ age + stage + smoker")
+
+
+def test_intercept_alone_and_refits() -> None:
+    frame = patients()
+    model = FederatedLogisticRegression(alpha=0, tol=1e-12).fit(frame, "died ~ 1", groups="hospital")
+    share = frame.died.mean()
+    np.testing.assert_allclose(model.coefficients_["Intercept"], np.log(share / (1 - share)), rtol=1e-5)
+    X, y = frame[["age"]].to_numpy(), frame.died.to_numpy()
+    model.fit(X, y, groups=frame.hospital)
+    assert model.predict(X).shape == y.shape
+    assert model.summary().formula is None
+    assert list(model.coefficients_) == ["Intercept", "x0"]
+
+
+@pytest.mark.parametrize(
+    ("change", "formula", "options", "said"),
+    [
+        ({}, "died ~ agee", {}, "no site has the column 'agee'; did you mean 'age'"),
+        ({}, "stage ~ age", {"regression": True}, "holds texts; regression needs numbers"),
+        ({}, "dose ~ age", {}, "classification needs two or more"),
+        ({}, "died ~ log(age - 50)", {}, r"the term 'log\(age - 50\)' is no finite number in .* at east"),
+        ({}, "died ~ age", {"missing": "median"}, "missing must be one of 'drop', 'mean', 'indicator'"),
+        ({}, "died ~ age", {"groups": "clinic"}, "'clinic' is not in the table"),
+        ({"pressure": np.nan}, "died ~ pressure", {}, "none of the .* rows of east"),
+        ({"pressure": np.nan}, "died ~ pressure", {"missing": "mean"}, "'pressure' has no value at any site"),
+        ({}, "died ~ log(stage)", {}, "'stage' holds texts"),
+        ({}, "died ~ I(age == 'x')", {}, "cannot be compared with 'x'"),
+        ({}, "died ~ center(scale(age))", {}, "inside of each other"),
+    ],
+)
+def test_mistakes_are_named(change: dict[str, Any], formula: str, options: dict[str, Any], said: str) -> None:
+    options = dict(options)
+    kind: Any = FederatedLinearRegression if options.pop("regression", False) else FederatedLogisticRegression
+    options.setdefault("groups", "hospital")
+    with pytest.raises(ArgumentError, match=said):
+        kind(alpha=0).fit(patients().assign(**change), formula, **options)
+
+
+def test_summary_shows_what_happened() -> None:
+    frame = patients()
+    model = FederatedLogisticRegression(alpha=0).fit(frame, "died ~ age + stage", groups="hospital")
+    text, table = str(model.summary()), model.summary().frame()
+    for part in ("died ~ age + stage", "penalty       none", "converged after", "left out", "stage[T.III]", "deviance"):
+        assert part in text
+    assert list(table.index) == ["Intercept", "age", "stage[T.II]", "stage[T.III]"]
+    left = model.summary()
+    assert sum(left.rows) + sum(left.left_out) == len(frame)
+    assert sum(left.left_out) == frame.stage.isna().sum()
+    # The deviance is that of the likelihood.
+    used = frame.dropna(subset="stage")
+    chance = model.predict_proba(used)[np.arange(len(used)), used.died]
+    np.testing.assert_allclose(model.deviance_, -2 * np.log(chance).sum(), rtol=1e-9)
+    several = FederatedLogisticRegression(alpha=0.01).fit(frame, "grade ~ smoker", groups="hospital").summary()
+    assert several.frame().shape == (2, 3)
+
+
+def test_the_order_of_sites_can_be_given() -> None:
+    frame = patients()
+    cohort = LocalCohort(frame, "hospital", order=["south", "east", "north"])
+    there = SitesCohort({name: split(frame)[name] for name in cohort.names})
+    model = FederatedLogisticRegression(alpha=0.01)
+    here = model.fit(cohort, "died ~ age + stage").coef_.copy()
+    np.testing.assert_array_equal(here, model.fit(there, "died ~ age + stage").coef_)
+    with pytest.raises(ArgumentError, match="order must name the sites"):
+        LocalCohort(frame, "hospital", order=["south"])
+    with pytest.raises(ArgumentError, match="groups must be None"):
+        model.fit(cohort, "died ~ age", groups="hospital")
+
+
+def test_the_method_is_chosen_by_time() -> None:
+    known: dict[str, Any] = {"has_hessians": True, "everyone": True}
+    assert isinstance(choose_method(6, 3, 1e-6, "balanced", **known), fpdfp.NewtonPDFP)
+    assert choose_method(400, 3, 1e-6, "balanced", **known) is None
+    assert choose_method(30, 200, 1e-6, "balanced", **known) is None
+    assert choose_method(6, 3, 1e-6, "bits", **known) is None
+    assert choose_method(6, 3, 1e-6, "balanced", has_hessians=False, everyone=True) is None
+    # Far apart with a wide line, or near with a narrow one.
+    assert isinstance(choose_method(100, 20, 1e-6, Network(0.3, 1e9), **known), fpdfp.NewtonPDFP)
+    assert choose_method(100, 20, 1e-6, Network(0.001, 1e6), **known) is None
+    assert isinstance(choose_method(400, 3, 1e-6, "rounds", **known), fpdfp.NewtonPDFP)
+
+
+def read(folder: str, pattern: str, sites: str) -> dict[str, pd.DataFrame]:
+    return {site: pd.read_csv(PEERS / folder / pattern.format(site)).rename(columns=str.strip) for site in sites}
+
+
+@needs_peers
+def test_cnsim() -> None:
+    """DataSHIELD's own figures, through sites behind parcels, in fewer rounds than its nine."""
+    cohort = SitesCohort(read("cnsim", "CNSIM{}.csv", "123"))
+    model = FederatedLogisticRegression(alpha=0).fit(cohort, "DIS_DIAB ~ GENDER * PM_BMI_CONTINUOUS + LAB_HDL")
+    assert (sum(model.rows_.values()), sum(model.left_out_.values())) == (7485, 1894)
+    assert round(model.deviance_, 3) == 1036.031
+    assert model.n_iter_ <= 9
+    linear = FederatedLinearRegression(alpha=0).fit(cohort, "LAB_TSC ~ LAB_TRIG")
+    assert list(linear.rows_.values()) == [1801, 2526, 3473]
+    assert round(linear.deviance_, 2) == 8936.32
+    assert linear.n_iter_ <= 3
+    assert isinstance(model.result_.method, fpdfp.NewtonPDFP)
+    assert isinstance(linear.result_.method, fpdfp.NewtonPDFP)
+
+
+@needs_peers
+@pytest.mark.parametrize(
+    ("formula", "wanted", "deviance"),
+    [
+        ("admit ~ gre + gpa + C(rank, ref=1)", [-3.989979, 0.002264, 0.804038, -0.675442, -1.340204, -1.551464],
+         458.51749),
+        ("admit ~ gre + gpa + I(rank == 3)", [-5.03136, 0.0024847, 0.8674160, -0.65508], 473.571245),
+        ("admit ~ C(rank) + I(log(gre) + gpa)", [-9.10991938, -0.67615, -1.35706, -1.55692, 0.942246], 458.8201016),
+    ],
+)  # fmt: skip
+def test_binomial_of_vantage6(formula: str, wanted: list[float], deviance: float) -> None:
+    cohort = SitesCohort(read("v6-glm-py", "binomial-{}.csv", "abc"))
+    model = FederatedLogisticRegression(alpha=0, tol=1e-8).fit(cohort, formula)
+    np.testing.assert_allclose(list(model.coefficients_.values()), wanted, rtol=1e-3)
+    np.testing.assert_allclose(model.deviance_, deviance, rtol=1e-6)
+    assert model.n_iter_ <= 5
+
+
+@needs_peers
+def test_a_level_that_one_site_lacks_is_no_error() -> None:
+    frames = read("v6-glm-py", "binomial-{}.csv", "abc")
+    frames["a"] = frames["a"][frames["a"]["rank"] != 4]
+    model = FederatedLogisticRegression(alpha=0).fit(SitesCohort(frames), "admit ~ gre + gpa + C(rank, ref=1)")
+    wanted = [-3.89, 0.00232, 0.765, -0.677, -1.34, -1.57]
+    np.testing.assert_allclose(list(model.coefficients_.values()), wanted, rtol=4e-3)
+    assert round(model.deviance_) == 439
+    assert sum(model.rows_.values()) == 379
+
+
+@needs_peers
+def test_gaussian_of_vantage6() -> None:
+    cohort = SitesCohort(read("v6-glm-py", "gaussian-{}.csv", "abc"))
+    model = FederatedLinearRegression(alpha=0).fit(cohort, "Volume ~ Girth")
+    np.testing.assert_allclose(list(model.coefficients_.values()), [-36.94346, 5.0658564], rtol=1e-4)
+    np.testing.assert_allclose(model.deviance_, 1048.6051, rtol=1e-6)
+    assert (sum(model.rows_.values()), model.n_iter_) == (62, 1)
