@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fpdfp.federation.agent import Desk
+    from fpdfp.federation.desk import Desk
     from fpdfp.federation.identity import Identity
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="A federation across organisations.")
@@ -126,7 +126,8 @@ def join(
                 typer.echo(path)
             return
         log_to_stderr()
-        attend(identity, open_desk(identity, data, policy))
+        with contextlib.closing(open_desk(identity, data, policy)) as desk:
+            attend(identity, desk)
 
 
 def find_identity(invitation: Path, folder: Path | None) -> Identity:
@@ -223,6 +224,94 @@ def analyst(study: StudyFolder, name: Name) -> None:
         from fpdfp.federation.study import Study
 
         typer.echo(Study(study).invite(name, "analyst"))
+
+
+@app.command("log")
+def show_log(
+    folder: SiteFolder,
+    last: Annotated[int | None, typer.Option(min=1, help="Only so many lines, the last ones.")] = None,
+) -> None:
+    """Show what the site was asked, by whom, and what left it.
+
+    Example: fpdfp federation log north --last 20
+    """
+    with leaving():
+        from fpdfp.federation import audit
+
+        lines = list(audit.entries(folder))
+        for entry in lines[-last:] if last else lines:
+            typer.echo(str(entry))
+
+
+@app.command()
+def verify(
+    folder: SiteFolder,
+    known: Annotated[str | None, typer.Option(help="A hash that was noted earlier: it must be that of a line.")] = None,
+) -> None:
+    """Check the site's log: that no line was changed, removed or inserted. Note the hash that this prints.
+
+    Example: fpdfp federation verify north
+    """
+    with leaving():
+        from fpdfp.federation import audit
+
+        verdict = audit.verify(folder, known)
+    for fault in verdict.faults:
+        typer.echo(fault, err=True)
+    typer.echo(f"{verdict.entries} lines, the last with the hash {verdict.hash}")
+    if verdict.faults:
+        raise typer.Exit(1)
+
+
+@app.command("inspect")
+def inspect_reply(
+    place: Annotated[Path, typer.Argument(help="A site's folder, for all that waits, or a file in its outbox.")],
+) -> None:
+    """Show exactly what would leave the site: every number, text and array in a reply, and its bytes.
+
+    Replies are kept in the folder's outbox where the policy says so ([hold] keep_copies, or kinds that wait).
+
+    Example: fpdfp federation inspect north
+    """
+    with leaving():
+        from fpdfp.engines import outbox
+
+        found = outbox.waiting(place / "outbox") if place.is_dir() else [place]
+        if not found:
+            typer.echo("nothing waits")
+        for path in found:
+            typer.echo(path)
+            for line in outbox.lines(outbox.read(path)):
+                typer.echo(line)
+
+
+Kept = Annotated[Path, typer.Argument(help="A file in the outbox of the site, which inspect shows.")]
+
+
+@app.command()
+def release(file: Kept) -> None:
+    """Let a reply leave that waits.
+
+    Example: fpdfp federation release north/outbox/1763263000000000000.parcel
+    """
+    with leaving():
+        from fpdfp.engines import outbox
+
+        outbox.release(file)
+    typer.echo(f"{file} may leave")
+
+
+@app.command()
+def refuse(file: Kept) -> None:
+    """Keep a reply from leaving that waits; the analyst learns only that it was not released.
+
+    Example: fpdfp federation refuse north/outbox/1763263000000000000.parcel
+    """
+    with leaving():
+        from fpdfp.engines import outbox
+
+        outbox.refuse(file)
+    typer.echo(f"{file} stays here")
 
 
 @app.command()
