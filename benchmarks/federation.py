@@ -159,10 +159,12 @@ def measure(link: Link, names: list[str], rounds: int) -> dict[str, Any]:
     for method in METHODS:
         engine = FederationEngine(Asking(link), names, MODEL)
         there = fpdfp.Problem(engine.losses(), trial.penalty(), trial.graph())
-        seconds, wire, counted = [], [], []
+        seconds: list[float] = []
+        wire: list[float] = []
+        counted: list[float] = []
         for run in range(RUNS + 1):
             count = rounds if run else max(2, rounds // 10)
-            before, marks = link.usage.up + link.usage.down, []
+            before, marks = link.usage.up + link.usage.down, list[Any]()
 
             def mark(run: fpdfp.Run, marks: list[Any] = marks) -> None:
                 marks.append((time.perf_counter(), link.usage.up + link.usage.down, run.traffic.up + run.traffic.down))
