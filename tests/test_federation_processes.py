@@ -19,6 +19,7 @@ pytest.importorskip("formulaic")
 import pandas
 
 import fpdfp
+from fpdfp.federation.engine import FederationEngine
 from fpdfp.federation.rehearse import Rehearsal, split
 
 FORMULA = "died ~ age + C(stage)"
@@ -87,14 +88,17 @@ FPDFP: dict[str, Any] = {"method": fpdfp.FPDFP(), "compressor": fpdfp.QSGD(20), 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("who", ["site", "hub"])
-def test_a_process_is_killed_in_the_middle(rehearsal: Rehearsal, patients: Path, who: str) -> None:
+def test_a_process_is_killed_in_the_middle(
+    rehearsal: Rehearsal, patients: Path, who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Killed, not asked to end; what is started again has nothing but its folder, and the bits are the same."""
     expected = here(patients, **FPDFP)
     killed: list[int] = []
+    carry = FederationEngine.carry
 
-    def kill(at: fpdfp.Run) -> None:
-        if at.round == 10 and not killed:
-            killed.append(at.round)
+    def disturbed(engine: Any, asked: Any, deadline: Any) -> Any:
+        if not killed and any(tree.get("update", {}).get("round") == 10 for tree in asked.values()):
+            killed.append(10)
             if who == "site":
                 rehearsal.sites["north"].kill()
                 rehearsal.start_site("north")
@@ -102,9 +106,11 @@ def test_a_process_is_killed_in_the_middle(rehearsal: Rehearsal, patients: Path,
                 assert rehearsal.hub is not None
                 rehearsal.hub.kill()
                 rehearsal.start_hub()
+        return carry(engine, asked, deadline)
 
+    monkeypatch.setattr(FederationEngine, "carry", disturbed)
     with fpdfp.Federation(rehearsal.study.folder, deadline=20.0) as federation:
-        found = model(callbacks=[kill], **FPDFP).fit(federation, FORMULA)
+        found = model(**FPDFP).fit(federation, FORMULA)
     assert killed == [10]
     np.testing.assert_array_equal(found.coef_, expected.coef_)
 
@@ -114,12 +120,16 @@ def test_the_analysts_process_is_killed_and_goes_on(rehearsal: Rehearsal, patien
     expected = here(patients, **FPDFP)
     program = f"""
 import os, signal, fpdfp
-def end(run):
-    if run.round == 15:
+from fpdfp.federation.engine import FederationEngine
+carry = FederationEngine.carry
+def end(engine, asked, deadline):
+    if any(tree.get("update", {{}}).get("round") == 15 for tree in asked.values()):
         os.kill(os.getpid(), signal.SIGKILL)
+    return carry(engine, asked, deadline)
+FederationEngine.carry = end
 options = dict(method=fpdfp.FPDFP(), compressor=fpdfp.QSGD(20), rounds=40, tol=None)
 with fpdfp.Federation({str(rehearsal.study.folder)!r}, run="killed") as federation:
-    fpdfp.FederatedLogisticRegression(alpha=0.001, callbacks=[end], **options).fit(federation, {FORMULA!r})
+    fpdfp.FederatedLogisticRegression(alpha=0.001, **options).fit(federation, {FORMULA!r})
 """
     done = subprocess.run([sys.executable, "-c", program], check=False, timeout=300)
     assert done.returncode == -9

@@ -273,8 +273,7 @@ def attend(identity: Identity, desk: Desk) -> None:
 
     previous = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with alone(identity.folder):
-            agent.run()
+        agent.run()
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

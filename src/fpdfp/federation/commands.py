@@ -103,7 +103,7 @@ def join(
     Example: fpdfp federation join invitation-north.zip --data patients.csv --policy policy.toml
     """
     with leaving():
-        from fpdfp.federation.agent import attend
+        from fpdfp.federation.agent import alone, attend
         from fpdfp.federation.service import write_service
 
         identity = find_identity(invitation, folder)
@@ -126,7 +126,7 @@ def join(
                 typer.echo(path)
             return
         log_to_stderr()
-        with contextlib.closing(open_desk(identity, data, policy)) as desk:
+        with alone(identity.folder), contextlib.closing(open_desk(identity, data, policy)) as desk:
             attend(identity, desk)
 
 
