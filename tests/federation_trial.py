@@ -64,6 +64,8 @@ class TrialDesk:
         self.losses = losses
         self.site: Site | None = None
         self.trouble = trouble
+        #: From which round on it refuses.
+        self.refuses = math.inf
         self.askers: set[Asker] = set()
 
     def answer(self, asked: dict[str, Any], asker: Asker) -> dict[str, Any]:
@@ -76,6 +78,8 @@ class TrialDesk:
             return {"refused": "this site has 5 rows, and needs 10"}
         if asked["kind"] != "request":
             raise MessageError(f"a request of the kind {asked['kind']!r} is not known")
+        if asked["request"].get("update", {}).get("round", 0) >= self.refuses:
+            return {"refused": "this site has told enough"}
         if self.site is None and "spec" not in asked:
             return {"needs_model": True}
         if self.site is None:

@@ -239,3 +239,33 @@ def test_requests_that_nobody_waits_for_are_left_out(tmp_path: Path, whole: fpdf
         came = trial.asking.ask("slow", {"north": {"kind": "echo", "body": 4}}, 10.0)
         assert came["north"]["reply"]["body"] == 4
         assert done == [1, 4]
+
+
+@pytest.mark.parametrize("needed", [None, 2])
+def test_a_refusal_in_the_middle_ends_the_run_unless_others_are_enough(
+    tmp_path: Path, whole: fpdfp.Problem, needed: int | None
+) -> None:
+    trial = Trial(tmp_path)
+    desks = [TrialDesk(part) for part in parts(whole)]
+    desks[1].refuses = 3
+    with running(trial, desks):
+        engine = trial.engine(min_clients=needed)
+        options: dict[str, Any] = {"rounds": 6, "evaluate_every": 6, "engine": engine}
+        if needed is None:
+            with pytest.raises(RefusalError, match=r"^east refuses: this site has told enough$"):
+                fpdfp.solve(problem_at(engine, whole), fpdfp.FPDFP(), **options)
+        else:
+            assert fpdfp.solve(problem_at(engine, whole), fpdfp.FPDFP(), **options).rounds == 6
+        assert engine.refusals[0] == ("east", "this site has told enough")
+
+
+def test_a_site_that_came_back_and_refuses_ends_the_run(tmp_path: Path, whole: fpdfp.Problem) -> None:
+    """It is asked alone then, and to ask it again and again would be of no use."""
+    trial = Trial(tmp_path)
+    desks = [TrialDesk(part) for part in parts(whole)]
+    desks[1].refuses = 0
+    with running(trial, desks):
+        engine = trial.engine()
+        engine.losses()
+        with pytest.raises(RefusalError, match="told enough"):
+            engine.carry({1: {"update": {"round": 1}}}, 5.0)

@@ -197,7 +197,7 @@ class FederationEngine(RemoteEngine):
             return
         self.refusals += [(self._sites[site], str(reply)) for site, reply in refused.items()]
         rounds_only = all(set(asked[site]) <= {"key", "job", "features", "mask", "update"} for site in refused)
-        if not rounds_only or len(self._sites) - len(refused) < min(self.collector.min_clients, len(asked)):
+        if not rounds_only or len(self._sites) - len(refused) < min(self.collector.min_clients, len(self._sites)):
             raise refusal({self._sites[site]: reply for site, reply in refused.items()})
         for site, reply in refused.items():
             replies[site] = MessageError(str(reply))
