@@ -263,7 +263,7 @@ def test_a_site_that_came_back_and_refuses_ends_the_run(tmp_path: Path, whole: f
     """It is asked alone then, and to ask it again and again would be of no use."""
     trial = Trial(tmp_path)
     desks = [TrialDesk(part) for part in parts(whole)]
-    desks[1].refuses = 0
+    desks[1].refuses = 1
     with running(trial, desks):
         engine = trial.engine()
         engine.losses()

@@ -24,7 +24,7 @@ from fpdfp.federation.rehearse import Rehearsal, split
 
 FORMULA = "died ~ age + C(stage)"
 #: What is measured here is the transport; the rules of points have tests of their own.
-POLICY = "[points]\ncheck = false\n"
+POLICY = "[points]\ncheck = false\n[budget]\nruns = 1000\nbits_per_value = 1e9\n"
 
 
 def run(*arguments: Any, status: int = 0) -> subprocess.CompletedProcess[str]:
@@ -76,7 +76,7 @@ def test_same_coefficients_as_on_one_machine(rehearsal: Rehearsal, patients: Pat
     assert found.result_.traffic == expected.result_.traffic
     folder = rehearsal.study.folder / "runs" / "first"
     saved = fpdfp.runs.load(folder)
-    assert saved.status == "converged"
+    assert saved.info["status"] == "converged"
     about = json.loads((folder / "federation.json").read_text())
     assert set(about["sites"]) == {"east", "north", "south"}
     assert about["bytes_up"] > 0
@@ -136,7 +136,7 @@ with fpdfp.Federation({str(rehearsal.study.folder)!r}, run="killed") as federati
     with fpdfp.Federation(rehearsal.study.folder, run="killed") as federation:
         found = model(**FPDFP).fit(federation, FORMULA)
     np.testing.assert_array_equal(found.coef_, expected.coef_)
-    assert fpdfp.runs.load(rehearsal.study.folder / "runs" / "killed").rounds == 40
+    assert fpdfp.runs.load(rehearsal.study.folder / "runs" / "killed").info["rounds"] == 40
 
 
 @pytest.mark.slow
