@@ -7,7 +7,7 @@ takes part in every round. The hub is a process of its own, as ``fpdfp federatio
 with the real desk (audit log and ledger on the disk, a policy that refuses nothing), 3 in a process each, 20 and 200 in
 4 processes. For each: rounds per second with FPDFP (20 levels) and with the default method, without evaluations; bytes
 a round between the analyst and the hub against the bits that the method counts; and with 3 sites the time to relative
-errors of 1e-3 and 1e-6, evaluations included, beside the same in one process.
+errors of 1e-3 and (default method) 1e-6, evaluations included, beside the same in one process.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from fpdfp.federation.policy import Policy
 from fpdfp.federation.rehearse import free_port
 from fpdfp.federation.study import Study
 
-ERRORS = (1e-3, 1e-6)
+#: Relative errors; FPDFP with its fixed quantizer needs too many rounds for the smaller one.
+ERRORS = {"FPDFP": (1e-3,), "shifted": (1e-3, 1e-6)}
 RUNS = 3
 METHODS = ("FPDFP", "shifted")
 #: Sites, and processes that they are in.
@@ -194,10 +195,10 @@ def times_to(problem: fpdfp.Problem, method: str, best: float, engine: Any = Non
 
     def near(run: fpdfp.Run) -> bool:
         error = float(run.history.last()["objective"]) / best - 1.0
-        for one in ERRORS:
+        for one in ERRORS[method]:
             if error <= one and str(one) not in found:
                 found[str(one)] = {"rounds": run.round, "seconds": time.perf_counter() - started}
-        return len(found) == len(ERRORS)
+        return len(found) == len(ERRORS[method])
 
     fpdfp.solve(problem, rounds=20_000, evaluate_every=1, callbacks=[near], engine=engine, **options(method))
     return found
@@ -219,6 +220,7 @@ def main() -> None:
         say(f"{sites} sites")
         with running(sites) as (link, names):
             found[str(sites)] = measure(link, names, max(20, arguments.rounds * 3 // sites))
+            say(f"{found[str(sites)]}")
             if sites == 3:
                 here = trial.problem()
                 best = fpdfp.minimize(here, tol=1e-10).objective
