@@ -164,7 +164,7 @@ def measure(link: Link, names: list[str], rounds: int) -> dict[str, Any]:
         wire: list[float] = []
         counted: list[float] = []
         for run in range(RUNS + 1):
-            count = rounds if run else max(2, rounds // 10)
+            count = rounds if run else max(5, rounds // 10)
             before, marks = link.usage.up + link.usage.down, list[Any]()
 
             def mark(run: fpdfp.Run, marks: list[Any] = marks) -> None:
