@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         engines,
         errors,
         estimators,
+        federation,
         linops,
         loggers,
         losses,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from fpdfp.engines import History, Result, Run, RunOptions
     from fpdfp.engines.solve import solve
     from fpdfp.estimators import FederatedLinearRegression, FederatedLogisticRegression
+    from fpdfp.federation import Federation
     from fpdfp.methods import (
         FPDFP,
         PDFP,
@@ -82,6 +84,7 @@ __all__ = [
     "FedSGD",
     "FederatedLinearRegression",
     "FederatedLogisticRegression",
+    "Federation",
     "History",
     "InnerSolve",
     "Minimum",
@@ -102,6 +105,7 @@ __all__ = [
     "engines",
     "errors",
     "estimators",
+    "federation",
     "linops",
     "loggers",
     "losses",
@@ -119,11 +123,12 @@ __all__ = [
 __getattr__ = attach(
     __name__,
     {
-        "": "compress ct datasets engines errors estimators linops loggers losses methods penalties precondition "
-        "problem report rng runs steps",
+        "": "compress ct datasets engines errors estimators federation linops loggers losses methods penalties "
+        "precondition problem report rng runs steps",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
         "estimators": "FederatedLinearRegression FederatedLogisticRegression",
+        "federation": "Federation",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP RandProx SPDFP SVRGPDFP "
         "Scaffold ShiftedPDFP StatelessPDFP",

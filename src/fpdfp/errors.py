@@ -64,6 +64,10 @@ class AbsentError(RuntimeError):
     """Sites that are needed did not answer in time; the message names them."""
 
 
+class RefusalError(RuntimeError):
+    """Sites refuse what they were asked; the message names them and says why."""
+
+
 class DataSetError(RuntimeError):
     """A data set cannot be found, fetched or read: the message says what to do."""
 

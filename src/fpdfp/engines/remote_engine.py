@@ -17,6 +17,7 @@ from fpdfp.engines.collector import Check, Collector, Totals
 from fpdfp.engines.features import Masks
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.ledger import digest
+from fpdfp.engines.options import RunOptions
 from fpdfp.engines.replies import Decoded, check_rows, decode_once
 from fpdfp.engines.requests import (
     AtRequest,
@@ -119,6 +120,10 @@ class RemoteEngine(Transport):
         if getattr(problem.losses, "engine", None) is not self:
             raise ArgumentTypeError("problem", f"must have the losses of this engine, got {problem.losses!r}")
         return problem
+
+    def add_options(self, problem: Problem, options: RunOptions) -> RunOptions:
+        """Return the options of a run with what this engine adds to them: nothing, where it keeps no records."""
+        return options
 
     @property
     def numbers(self) -> list[IntArray]:

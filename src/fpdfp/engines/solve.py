@@ -173,6 +173,7 @@ def run(problem: Problem, method: Method | None, options: RunOptions, engine: Re
     with contextlib.nullcontext() if engine is None else engine.started():
         if engine is not None:
             problem = engine.attach(problem)
+            options = engine.add_options(problem, options)
         return Loop(_Stages(problem, method, options, engine)).go()
 
 

@@ -1,1 +1,13 @@
 """A federation across organisations: sites dial out to one hub over mutual TLS, and answer as their policy allows."""
+
+from typing import TYPE_CHECKING
+
+from fpdfp._lazy import attach
+
+if TYPE_CHECKING:
+    from fpdfp.federation.analyst import Federation
+    from fpdfp.federation.engine import FederationEngine
+
+__all__ = ["Federation", "FederationEngine"]
+
+__getattr__ = attach(__name__, {"analyst": "Federation", "engine": "FederationEngine"})

@@ -1,0 +1,280 @@
+"""A site's process: it dials out to the hub, answers what analysts ask with the site's desk, and stays.
+
+It opens no port. Where the connection is lost, or the hub is not there, it tries again, ever more seldom; requests are
+answered in the order in which they come, and those for which nobody waits any longer are left out.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import fcntl
+import logging
+import queue
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from fpdfp.engines.parcel import pack, unpack
+from fpdfp.errors import MessageError
+from fpdfp.federation import keys
+from fpdfp.federation.asker import Asker
+from fpdfp.federation.channel import Backoff, LostError, Message, RefusedError, clock_difference
+from fpdfp.federation.identity import About, Identity, Invitation, pending_key
+from fpdfp.federation.line import Line
+
+log = logging.getLogger("fpdfp.federation")
+#: Seconds between two looks at the certificate.
+LOOK_AT_CERTIFICATE = 3600.0
+#: How many requests may wait.
+WAITING = 1024
+#: Of how many runs the last request is known.
+RUNS = 1000
+
+
+class Desk(Protocol):
+    """Answers requests: what they ask is checked, computed and logged here."""
+
+    def answer(self, asked: dict[str, Any], asker: Asker) -> dict[str, Any]:
+        """Return the reply to a request: ``reply``, ``refused``, ``error`` or ``needs_model``."""
+
+
+def enrol(invitation: Invitation, folder: Path) -> Identity:
+    """Make a key in a folder, and have it signed with an invitation, which is of no use then; return who one is."""
+    key = pending_key(folder)
+    request = keys.make_request(key, invitation.about.name)
+    with Line(invitation.about, invitation.credentials) as line:
+        line.send(Message("enrol", {"request": request.decode()}))
+        certificate = _certificate(next(iter(line)))
+    identity = Identity.write(folder, invitation.about, invitation.credentials.authority, key + certificate)
+    (folder / "pending.pem").unlink(missing_ok=True)
+    return identity
+
+
+def renew(identity: Identity, line: Line) -> None:
+    """Ask for a new certificate, with a new key; what comes back is taken by :func:`take_certificate`."""
+    request = keys.make_request(pending_key(identity.folder), identity.about.name)
+    line.send(Message("renew", {"request": request.decode()}))
+
+
+def take_certificate(identity: Identity, message: Message) -> None:
+    """Take a new certificate, which the next connection uses."""
+    identity.replace(pending_key(identity.folder), _certificate(message))
+    log.info("the certificate of %s was renewed, until %s", identity.about.name, f"{identity.validity.ends:%Y-%m-%d}")
+
+
+def _certificate(message: Message) -> bytes:
+    if message.kind != "certificate":
+        raise MessageError(f"the hub has sent {message.kind[:20]!r} in place of a certificate")
+    return str(message.about.get("certificate")).encode()
+
+
+class Agent:
+    """A site's process.
+
+    Parameters
+    ----------
+    identity
+        Who the site is.
+    desk
+        What answers.
+    backoff
+        How long to wait between attempts to connect.
+
+    Attributes
+    ----------
+    connected
+        Whether there is a connection now.
+    """
+
+    def __init__(self, identity: Identity, desk: Desk, backoff: Backoff | None = None) -> None:
+        self.identity, self._desk = identity, desk
+        self._backoff = backoff or Backoff()
+        self._ended = threading.Event()
+        self._seen = Seen()
+        self._line: Line | None = None
+        self.connected = threading.Event()
+
+    def stop(self) -> None:
+        """End after the request that is being answered."""
+        self._ended.set()
+        line = self._line
+        if line is not None:
+            line.close()
+
+    def run(self) -> None:
+        """Answer until :meth:`stop`; raise RefusedError where the hub does not want this site."""
+        said = ""
+        while not self._ended.is_set():
+            try:
+                self._attend()
+                continue
+            except LostError as error:
+                if str(error) != said:  # once, not at every attempt
+                    log.warning("%s; trying again", error)
+                said = str(error)
+            finally:
+                if self.connected.is_set():
+                    self.connected.clear()
+                    said = ""
+            self._ended.wait(self._backoff.seconds())
+
+    def _attend(self) -> None:
+        """Connect once, and answer until the connection ends."""
+        with Line(self.identity.about, self.identity.credentials) as line:
+            self._line = line
+            if self._ended.is_set():
+                return
+            self._backoff.succeed()
+            self.connected.set()
+            log.info("%s is connected to %s", self.identity.about.name, self.identity.about.address)
+            difference = clock_difference(line.said)
+            if difference is not None:
+                log.warning("the clock of the hub is %s", difference)
+            # What comes in is noted at once, so that it is known how long it has waited.
+            arrived: queue.Queue[tuple[float, Message] | Exception | None] = queue.Queue(WAITING)
+            reader = threading.Thread(target=_read, args=(line, arrived), daemon=True)
+            reader.start()
+            try:
+                self._work(line, arrived)
+            finally:
+                line.close()
+                with contextlib.suppress(queue.Empty):
+                    while True:
+                        arrived.get_nowait()
+                reader.join(5.0)
+
+    def _work(self, line: Line, arrived: queue.Queue[tuple[float, Message] | Exception | None]) -> None:
+        look = 0.0
+        while True:
+            if time.monotonic() >= look:
+                look = time.monotonic() + LOOK_AT_CERTIFICATE
+                self._check_certificate(line)
+            try:
+                came = arrived.get(timeout=max(0.0, look - time.monotonic()))
+            except queue.Empty:
+                continue
+            if came is None:
+                return
+            if isinstance(came, Exception):
+                raise came
+            when, message = came
+            if message.kind == "certificate":
+                take_certificate(self.identity, message)
+                return  # and connect anew, with it
+            if message.kind == "ask":
+                self._answer(line, when, message)
+
+    def _check_certificate(self, line: Line) -> None:
+        if self.identity.validity.is_due():
+            log.warning("%s; it is being renewed", self.identity.warn())
+            renew(self.identity, line)
+
+    def _answer(self, line: Line, when: float, message: Message) -> None:
+        left, number = message.about.get("left"), message.about.get("id")
+        if isinstance(left, int | float) and time.monotonic() - when > left:
+            log.warning("a request is left out: nobody waits for it any longer")
+            return
+        started = time.monotonic()
+        reply = respond(message, self.identity.about, self._desk, self._seen)
+        line.send(Message("reply", {"id": number, "seconds": time.monotonic() - started}, reply))
+
+
+class OlderError(MessageError):
+    """A request is older than one of its run that was answered."""
+
+    def __init__(self, sequence: int, seen: int) -> None:
+        super().__init__(f"a request is older than one that was answered ({sequence}, {seen})")
+        self.seen = seen
+
+
+class Seen:
+    """The numbers of the last requests of runs, so that older ones are refused; the same one may come again."""
+
+    def __init__(self) -> None:
+        self._runs: collections.OrderedDict[str, int] = collections.OrderedDict()
+
+    def check(self, run: str, sequence: int) -> None:
+        """Refuse a request that is older than one of its run, and take note of it."""
+        seen = self._runs.get(run, sequence)
+        if sequence < seen:
+            raise OlderError(sequence, seen)
+        self._runs[run] = sequence
+        self._runs.move_to_end(run)
+        if len(self._runs) > RUNS:
+            self._runs.popitem(last=False)
+
+
+def respond(message: Message, about: About, desk: Desk, seen: Seen) -> bytes:
+    """Return the reply to a request; an error is a reply that says so.
+
+    Only errors of the protocol are told in words: the text of another might say something of the data.
+    """
+    echo: dict[str, Any] = {"run": "", "sequence": 0, "site": about.name}
+    try:
+        if message.dropped:
+            raise MessageError(f"a request of {message.dropped} bytes is too long")
+        asked = unpack(message.body)
+        if not isinstance(asked, dict) or type(asked.get("run")) is not str or type(asked.get("sequence")) is not int:
+            raise MessageError("a request must say its run and its number")
+        echo |= {"run": asked["run"], "sequence": asked["sequence"]}
+        if asked.get("site") != about.name:
+            raise MessageError(f"a request is for {str(asked.get('site'))[:64]!r}, this is {about.name}")
+        seen.check(asked["run"], asked["sequence"])
+        return pack({**desk.answer(asked, _asker(message, about)), **echo})
+    except MessageError as error:
+        log.warning("a request is refused: %s", error)
+        known = {"seen": error.seen} if isinstance(error, OlderError) else {}
+        return pack({"error": str(error), **known, **echo})
+    except Exception as error:
+        log.exception("a request could not be answered")
+        return pack({"error": f"{type(error).__name__} at the site; its log says more", **echo})
+
+
+def _asker(message: Message, about: About) -> Asker:
+    said = message.about.get("asker")
+    if not isinstance(said, dict):
+        raise MessageError("the hub must say who asks")
+    name, role, fingerprint = (str(said.get(part))[:100] for part in ("name", "role", "fingerprint"))
+    return Asker(name, role, fingerprint, about.study)
+
+
+def _read(line: Line, arrived: queue.Queue[tuple[float, Message] | Exception | None]) -> None:
+    try:
+        for message in line:
+            arrived.put((time.monotonic(), message))
+        arrived.put(None)
+    except Exception as error:
+        arrived.put(error)
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Within this, no other process is this site."""
+    keys.make_private_folder(folder)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RefusedError(f"another process is running with {folder}") from None
+        yield
+
+
+def attend(identity: Identity, desk: Desk) -> None:
+    """Run a site until it is interrupted or terminated."""
+    agent = Agent(identity, desk)
+
+    def end(*_: Any) -> None:
+        # In a thread: what stop() waits for may be held by the code that the signal has interrupted.
+        threading.Thread(target=agent.stop, daemon=True).start()
+
+    previous = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        agent.run()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    log.info("%s ends", identity.about.name)

@@ -1,0 +1,234 @@
+"""An analyst's view of a federation: its sites, what they have, and models of what they have together."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from fpdfp import _checks
+from fpdfp.errors import ArgumentError, MessageError
+from fpdfp.federation import keys
+from fpdfp.federation.engine import Asking, FederationEngine, gather_answers
+from fpdfp.federation.identity import Identity
+from fpdfp.federation.link import Link, Usage
+from fpdfp.federation.questions import ModelSpec, Question, SchemaQuestion, dump, read_answer, write
+from fpdfp.federation.recorder import FederationRecorder
+from fpdfp.losses.base import Losses
+from fpdfp.problem import Problem
+from fpdfp.runs.model import linear_model
+
+if TYPE_CHECKING:
+    from fpdfp.federation.schema import Schemas
+
+log = logging.getLogger("fpdfp.federation")
+
+
+class SiteStatus(NamedTuple):
+    """What the hub says of a site."""
+
+    name: str
+    state: str
+    online: bool
+    since: datetime.datetime | None
+    software: str | None
+    certificate_ends: datetime.datetime | None
+    clock: str | None
+
+    def __str__(self) -> str:
+        if not self.online:
+            return f"{self.name}: {'not connected' if self.state == 'joined' else self.state}"
+        clock = f", its clock is {self.clock}" if self.clock else ""
+        ends = f", certificate until {self.certificate_ends:%Y-%m-%d}" if self.certificate_ends else ""
+        return f"{self.name}: online since {self.since:%Y-%m-%d %H:%M} UTC, release {self.software}{ends}{clock}"
+
+
+class Status(NamedTuple):
+    """What the hub says of all sites, and which certificates end soon."""
+
+    study: str
+    software: str
+    sites: list[SiteStatus]
+    warnings: list[str]
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.study}, release {self.software}", *map(str, self.sites), *self.warnings])
+
+
+class Federation:
+    """The sites of a study, for whoever may ask them: the coordinator, or an analyst elsewhere.
+
+    ::
+
+        federation = fpdfp.Federation("study")
+        model = fpdfp.FederatedLogisticRegression(penalty="graph", alpha=0.01).fit(federation, "died ~ age + C(stage)")
+
+    Parameters
+    ----------
+    study
+        The folder of a study, or the one that ``fpdfp federation join`` has made of an analyst's invitation.
+    sites
+        The names of the sites to ask, in the order in which their sums are added; by default all of the study, in the
+        order in which it names them.
+    deadline
+        Seconds after which a round goes on without the sites that have not answered, if there are ``min_sites`` others.
+    min_sites
+        How many sites a round needs; by default all.
+    patience
+        Seconds after which a run gives up that still has too few.
+    norm_bound
+        The largest norm that a field of a reply may have; longer ones are shortened. None for no bound.
+    run
+        The name of the folder of the next run, under ``runs``; by default the time. Where a run of this name was
+        interrupted, the same fit goes on with it, to the same bits.
+    """
+
+    def __init__(
+        self,
+        study: Path | str,
+        *,
+        sites: Sequence[str] | None = None,
+        deadline: float = 60.0,
+        min_sites: int | None = None,
+        patience: float = 3600.0,
+        norm_bound: float | None = None,
+        run: str | None = None,
+    ) -> None:
+        self.run = None if run is None else keys.site_name("run", run)
+        self.folder = Path(study)
+        inner = self.folder / "analyst"
+        self.identity = Identity(inner if (inner / "identity.toml").is_file() else self.folder)
+        if self.identity.about.role != "analyst":
+            raise ArgumentError("study", f"must be a study's folder or an analyst's, but {study} is that of a site")
+        self._deadline = _checks.real("deadline", deadline, positive=True)
+        self._patience = _checks.real("patience", patience, positive=True)
+        self._min_sites = None if min_sites is None else _checks.integer("min_sites", min_sites, at_least=1)
+        self._norm_bound = norm_bound
+        self._link = Link(self.identity)
+        self._asking = Asking(self._link)
+        self._chosen = None if sites is None else list(sites)
+        self._names: list[str] | None = None
+        self._engine: FederationEngine | None = None
+
+    def __repr__(self) -> str:
+        return f"Federation({str(self.folder)!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection to the hub; it is made again when it is needed."""
+        self._link.close()
+
+    @property
+    def names(self) -> list[str]:
+        """The sites that are asked, in the order in which their sums are added."""
+        if self._names is None:
+            known = [site.name for site in self.status().sites]
+            unknown = [name for name in self._chosen or () if name not in known]
+            if unknown or (self._chosen is not None and len(set(self._chosen)) < len(self._chosen)):
+                raise ArgumentError("sites", f"must be different ones of {', '.join(known)}, got {self._chosen}")
+            self._names = known if self._chosen is None else self._chosen
+            self._asking.sites = tuple(self._names)
+        return list(self._names)
+
+    @property
+    def engine(self) -> FederationEngine | None:
+        """What carries requests of the losses that were asked for last; None before that."""
+        return self._engine
+
+    @property
+    def usage(self) -> Usage:
+        """What was sent and waited for so far."""
+        return self._link.usage
+
+    @property
+    def latency(self) -> float | None:
+        """Seconds that a short message takes there and back, as measured; None before there was one."""
+        return self._link.measured.latency
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Bytes a second, as measured; None before there was a long message."""
+        return self._link.measured.bandwidth
+
+    def status(self) -> Status:
+        """Return which sites are online, and which certificates end soon."""
+        said = self._link.status()
+        sites = []
+        for site in said["sites"]:
+            since, ends = site.get("since"), site.get("ends")
+            sites.append(
+                SiteStatus(
+                    name=keys.site_name("site", site["name"]),
+                    state=str(site["state"]),
+                    online=bool(site["online"]),
+                    since=None if since is None else datetime.datetime.fromtimestamp(since, datetime.UTC),
+                    software=site.get("software"),
+                    certificate_ends=None if ends is None else datetime.datetime.fromisoformat(ends),
+                    clock=site.get("clock"),
+                )
+            )
+        own = self.identity.warn()
+        return Status(said["study"], said["software"], sites, [*said["warnings"], *([own] if own else [])])
+
+    def describe(self) -> Schemas:
+        """Return the columns of all sites side by side: types, units, levels, as far as each site's policy allows."""
+        from fpdfp.federation.schema import Schemas
+
+        for line in self.status().warnings:
+            log.warning("%s", line)
+        return Schemas(self.names, self.ask(SchemaQuestion()))
+
+    def ask(self, question: Question) -> list[Any]:
+        """Return the answers of all sites to a question, in their order; raise an error that names those without."""
+        trees = dict.fromkeys(self.names, write(question))
+        came = gather_answers(self._asking, secrets.token_hex(8), trees, self._patience)
+        answers = []
+        for name in self.names:
+            try:
+                answers.append(read_answer(question, came[name]))
+            except MessageError as error:
+                raise MessageError(f"the answer of {name} cannot be used: {error}") from None
+        return answers
+
+    def losses(self, spec: ModelSpec) -> Losses:
+        """Return the losses of a model, a client for each site, in their order; the data stays where it is."""
+        self._engine = FederationEngine(
+            self._asking,
+            self.names,
+            dump(spec),
+            deadline=self._deadline,
+            min_clients=self._min_sites,
+            patience=self._patience,
+            norm_bound=self._norm_bound,
+        )
+        names = [*spec.design.names, *(["Intercept"] if spec.intercept else [])]
+        model = linear_model(
+            names, intercept=len(names) - 1 if spec.intercept else None, classes=spec.classes or None, standardized=None
+        )
+        self._engine.recorder = lambda problem: self.record(problem, model=model)
+        return self._engine.losses()
+
+    def record(self, problem: Problem, **options: Any) -> FederationRecorder:
+        """Return what writes the folder of a run, under ``runs`` in the study's folder; fits make one themselves.
+
+        Parameters
+        ----------
+        problem
+            The problem, with losses of this federation.
+        options
+            Those of :class:`fpdfp.runs.Recorder`.
+        """
+        name = self.run or datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S-%f")[:-3]
+        keys.make_private_folder(self.folder / "runs")
+        return FederationRecorder(self.folder / "runs" / name, problem, link=self._link, **options)

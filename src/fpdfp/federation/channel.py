@@ -1,0 +1,241 @@
+"""Messages on a stream of bytes: framing in parts, limits, versions, and how long to wait before trying again.
+
+A message is a short head (JSON) and a body (any bytes, mostly a parcel of :mod:`fpdfp.engines.parcel`)::
+
+    "FPD1"  length of the head (4 bytes)  length of the body (8 bytes)  head  body
+
+gRPC carries the stream in parts of at most 1 MiB, whatever the length of messages: a long message takes many parts, and
+short ones that are ready at the same time share one. The first message each way is a hello that says which versions of
+the protocol its sender speaks.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import fpdfp
+from fpdfp.errors import MessageError
+
+#: The least and the newest version of the protocol that this release speaks.
+PROTOCOL = (1, 1)
+MAGIC, HEAD = b"FPD1", struct.Struct("<4sIQ")
+#: The longest part, head, and body, in bytes; a body before the hello is as short as a head.
+PART, LONGEST_HEAD, LONGEST = 1 << 20, 1 << 16, 1 << 31
+METHOD = "/fpdfp.Federation/Connect"
+#: Connections that carry nothing are kept open by a ping every so many seconds; firewalls drop them after minutes.
+PING, PING_ANSWER = 20, 20
+
+_COMMON = [
+    ("grpc.max_receive_message_length", 2 * PART),
+    ("grpc.max_send_message_length", 2 * PART),
+    ("grpc.keepalive_time_ms", 1000 * PING),
+    ("grpc.keepalive_timeout_ms", 1000 * PING_ANSWER),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+CLIENT_OPTIONS = [*_COMMON, ("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
+SERVER_OPTIONS = [
+    *_COMMON,
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000 * PING // 2),
+    ("grpc.http2.max_ping_strikes", 0),
+]
+
+
+class RefusedError(MessageError):
+    """The other side does not speak with us, and says why; to try again is of no use."""
+
+
+class LostError(ConnectionError):
+    """There is no connection, or it was lost; to try again may help."""
+
+
+class Message(NamedTuple):
+    """What is sent: its kind, what its head says, and its body.
+
+    A body that is longer than the receiver takes is dropped while it comes in; ``dropped`` is its length.
+    """
+
+    kind: str
+    about: dict[str, Any]
+    body: bytes = b""
+    dropped: int = 0
+
+
+def encode(message: Message) -> list[bytes]:
+    """Return a message as pieces of bytes."""
+    head = json.dumps({"kind": message.kind, **message.about}, separators=(",", ":")).encode()
+    if len(head) > LONGEST_HEAD:
+        raise ValueError(f"the head of a message may have {LONGEST_HEAD} bytes, this one has {len(head)}")
+    return [HEAD.pack(MAGIC, len(head), len(message.body)) + head, message.body]
+
+
+def split(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Return pieces as parts of at most 1 MiB; short ones are joined, and what is long is not copied twice."""
+    waiting: list[bytes] = []
+    length = 0
+    for piece in pieces:
+        view = memoryview(piece)
+        while len(view):
+            taken = view[: PART - length]
+            waiting.append(taken)  # type: ignore[arg-type]  # join takes it
+            length += len(taken)
+            view = view[len(taken) :]
+            if length == PART:
+                yield b"".join(waiting)
+                waiting, length = [], 0
+    if length:
+        yield b"".join(waiting)
+
+
+class Decoder:
+    """Reads messages from parts.
+
+    Parameters
+    ----------
+    limit
+        The longest body that is kept; a longer one is dropped as it comes in, and its message says so.
+
+    Examples
+    --------
+    >>> decoder = Decoder()
+    >>> parts = list(split(encode(Message("ask", {"id": 1}, b"body")) + encode(Message("end", {}))))
+    >>> len(parts), [message.kind for part in parts for message in decoder.feed(part)]
+    (1, ['ask', 'end'])
+    """
+
+    def __init__(self, limit: int = LONGEST) -> None:
+        self.limit = limit
+        self._buffer = bytearray()
+        self._head: tuple[dict[str, Any], int] | None = None
+        self._dropping = 0
+
+    def feed(self, part: bytes) -> Iterator[Message]:
+        """Yield the messages that are complete with a part."""
+        if self._dropping:
+            taken = min(self._dropping, len(part))
+            self._dropping -= taken
+            part = part[taken:]
+            if self._dropping:
+                return
+            yield self._finish(b"")
+        self._buffer += part
+        while True:
+            if self._head is None and not self._read_head():
+                return
+            assert self._head is not None
+            length = self._head[1]
+            if length > self.limit:
+                here = min(length, len(self._buffer))
+                del self._buffer[:here]
+                self._dropping = length - here
+                if self._dropping:
+                    return
+                yield self._finish(b"")
+            elif len(self._buffer) < length:
+                return
+            else:
+                body = bytes(memoryview(self._buffer)[:length])
+                del self._buffer[:length]
+                yield self._finish(body)
+
+    def _finish(self, body: bytes) -> Message:
+        assert self._head is not None
+        about, length = self._head
+        self._head = None
+        return Message(about.pop("kind"), about, body, length - len(body))
+
+    def _read_head(self) -> bool:
+        """Read the head of the next message, if all of it is there."""
+        if len(self._buffer) < HEAD.size:
+            return False
+        magic, length, body = HEAD.unpack_from(self._buffer)
+        if magic != MAGIC:
+            raise MessageError("this is not a message of a federation: its first bytes are wrong")
+        if length > LONGEST_HEAD:
+            raise MessageError(f"the head of a message may have {LONGEST_HEAD} bytes, this one has {length}")
+        if len(self._buffer) < HEAD.size + length:
+            return False
+        try:
+            about = json.loads(bytes(memoryview(self._buffer)[HEAD.size : HEAD.size + length]))
+        except (ValueError, RecursionError) as error:
+            raise MessageError(f"the head of a message cannot be read ({error})") from None
+        if not isinstance(about, dict) or not isinstance(about.get("kind"), str):
+            raise MessageError("the head of a message must say of which kind it is")
+        del self._buffer[: HEAD.size + length]
+        self._head = about, body
+        return True
+
+
+def hello(study: str, role: str, name: str, protocol: tuple[int, int] = PROTOCOL) -> Message:
+    """Return the first message of a connection."""
+    about = {"study": study, "role": role, "name": name, "protocol": list(protocol)}
+    return Message("hello", {**about, "software": fpdfp.__version__, "time": time.time()})
+
+
+def agree(said: dict[str, Any], other: str, me: str, protocol: tuple[int, int] = PROTOCOL) -> int:
+    """Return the newest version that both sides speak, or say which side to upgrade.
+
+    >>> agree({"protocol": [1, 3], "software": "0.9"}, "the hub", "north")
+    1
+    >>> agree({"protocol": [2, 3], "software": "0.9"}, "the hub", "north")
+    Traceback (most recent call last):
+      ...
+    fpdfp.federation.channel.RefusedError: upgrade fpdfp at north: it has release 0.1.0 and speaks versions 1 to 1 of \
+the protocol, and the hub has release 0.9 and speaks versions 2 to 3
+    """
+    theirs = said.get("protocol")
+    if not isinstance(theirs, list) or len(theirs) != 2 or not all(type(one) is int for one in theirs):
+        raise RefusedError(f"{other} does not say which versions of the protocol it speaks")
+    newest: int = min(protocol[1], theirs[1])
+    if newest >= max(protocol[0], theirs[0]):
+        return newest
+    software = str(said.get("software", "unknown"))[:40]
+    sides = {
+        me: f"has release {fpdfp.__version__} and speaks versions {protocol[0]} to {protocol[1]}",
+        other: f"has release {software} and speaks versions {theirs[0]} to {theirs[1]}",
+    }
+    old, new = (me, other) if protocol[1] < theirs[0] else (other, me)
+    raise RefusedError(f"upgrade fpdfp at {old}: it {sides[old]} of the protocol, and {new} {sides[new]}")
+
+
+def clock_difference(said: dict[str, Any]) -> str | None:
+    """Say by how much the other side's clock differs from this one's, if by more than a minute.
+
+    Nothing depends on clocks but the validity of certificates.
+    """
+    theirs = said.get("time")
+    seconds = theirs - time.time() if isinstance(theirs, int | float) else 0.0
+    if abs(seconds) < 60:
+        return None
+    hours = abs(seconds) / 3600
+    amount = f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.0f} minutes"
+    return f"{amount} {'ahead of' if seconds > 0 else 'behind'} this machine's"
+
+
+class Backoff:
+    """How long to wait before the next attempt: twice as long each time, with chance so that not all come at once.
+
+    Parameters
+    ----------
+    first, longest
+        Seconds, before the chance.
+    """
+
+    def __init__(self, first: float = 0.2, longest: float = 30.0) -> None:
+        self._first, self._longest = first, longest
+        self._next = first
+
+    def succeed(self) -> None:
+        """Begin anew: there was a connection."""
+        self._next = self._first
+
+    def seconds(self) -> float:
+        """Return how long to wait now."""
+        wait, self._next = self._next, min(2 * self._next, self._longest)
+        return wait * random.uniform(0.5, 1.0)

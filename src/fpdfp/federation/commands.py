@@ -1,0 +1,363 @@
+"""The commands ``fpdfp federation …``: for a coordinator, for a site, and to rehearse both on one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from fpdfp.federation.desk import Desk
+    from fpdfp.federation.identity import Identity
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="A federation across organisations.")
+
+StudyFolder = Annotated[Path, typer.Argument(help="The folder of the study.")]
+Name = Annotated[str, typer.Argument(help="The name of a site or an analyst.")]
+SiteFolder = Annotated[Path, typer.Argument(help="The folder of the site, which join has made.")]
+
+
+@app.command()
+def new(
+    study: Annotated[Path, typer.Argument(help="A folder that is not there yet; its name becomes the study's.")],
+    sites: Annotated[
+        list[str], typer.Option("--sites", help="The names of the sites: --sites north --sites east, or north,east.")
+    ],
+    host: Annotated[
+        list[str] | None, typer.Option(help="A name or address by which sites reach this machine; the first is used.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The hub's port.")] = 8443,
+    more: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
+) -> None:
+    """Make a study: its authority, the hub's certificate, a key for the coordinator, an invitation for each site.
+
+    Example: fpdfp federation new study --sites north east south --host hub.example
+    """
+    names = [name for one in [*sites, *(more or [])] for name in one.split(",") if name]
+    with leaving():
+        from fpdfp.federation.service import write_service
+        from fpdfp.federation.study import Study
+
+        made = Study.create(study, names, hosts=host or ["localhost"], port=port)
+        write_service("hub", study, study=made.name, port=port)
+    if not host:
+        typer.echo("no --host was given: sites on other machines will not find this one as localhost", err=True)
+    for path in made.invitations():
+        typer.echo(path)
+    typer.echo("hand each site its invitation, over a way that only it can read; each serves once, within 14 days")
+    typer.echo(f"then: fpdfp federation serve {study}")
+
+
+@app.command()
+def serve(
+    study: StudyFolder,
+    bind: Annotated[str, typer.Option(help="The address to listen at; by default all of this machine.")] = "[::]",
+    unit: Annotated[
+        bool, typer.Option("--unit", help="Write a unit for systemd and a container file, and leave.")
+    ] = False,
+) -> None:
+    """Run the hub: it stays until Ctrl-C or SIGTERM.
+
+    Example: fpdfp federation serve study
+    """
+    with leaving():
+        from fpdfp.federation.hub import serve as run
+        from fpdfp.federation.service import write_service
+        from fpdfp.federation.study import Study
+
+        found = Study(study)
+        if unit:
+            for path in write_service("hub", study, study=found.name, port=found.port):
+                typer.echo(path)
+            return
+        for line in found.warnings():
+            typer.echo(line, err=True)
+        log_to_stderr()
+        run(found, bind)
+
+
+@app.command()
+def join(
+    invitation: Annotated[Path, typer.Argument(help="The file that the coordinator has sent.")],
+    data: Annotated[Path | None, typer.Option(help="The site's table: a CSV or Parquet file.")] = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="The site's policy; by default the safe one of the package.")
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="Where the site keeps its key and its log; by default NAME beside the invitation."),
+    ] = None,
+    unit: Annotated[
+        bool, typer.Option("--unit", help="Enrol, write a unit for systemd and a container file, and leave.")
+    ] = False,
+) -> None:
+    """Take part as a site: make a key, have it signed, and answer until Ctrl-C or SIGTERM. An analyst only enrols.
+
+    The invitation serves once; the same command starts the site again later, with the key in its folder.
+
+    Example: fpdfp federation join invitation-north.zip --data patients.csv --policy policy.toml
+    """
+    with leaving():
+        from fpdfp.federation.agent import alone, attend
+        from fpdfp.federation.service import write_service
+
+        identity = find_identity(invitation, folder)
+        about = identity.about
+        warning = identity.warn()
+        if warning is not None:
+            typer.echo(warning, err=True)
+        if about.role == "analyst":
+            typer.echo(f"{about.name} has joined: fpdfp.Federation({str(identity.folder)!r})")
+            return
+        if data is None:
+            raise ValueError("--data must name the site's table")
+        if unit:
+            written = write_service(
+                "site", identity.folder, study=about.study, site=about.name, data=data.resolve(),
+                data_name=data.name, policy=(policy or identity.folder / "policy.toml").resolve(),
+                invitation=invitation.resolve(),
+            )  # fmt: skip
+            for path in written:
+                typer.echo(path)
+            return
+        log_to_stderr()
+        with alone(identity.folder), contextlib.closing(open_desk(identity, data, policy)) as desk:
+            attend(identity, desk)
+
+
+def find_identity(invitation: Path, folder: Path | None) -> Identity:
+    """Return who a site is: as its folder says, or as it enrols with an invitation."""
+    from fpdfp.federation.agent import enrol
+    from fpdfp.federation.identity import Identity, read_invitation
+
+    if folder is not None and (folder / "identity.toml").exists():
+        return Identity(folder)  # the invitation has served, and may be gone
+    invited = read_invitation(invitation)
+    folder = folder or invitation.parent / invited.about.name
+    if (folder / "identity.toml").exists():
+        known = Identity(folder)
+        if known.about[:3] != invited.about[:3] or known.credentials.authority != invited.credentials.authority:
+            raise ValueError(f"{folder} is that of {known.about.name} of another study: give another --folder")
+        return known
+    return enrol(invited, folder)
+
+
+def open_desk(identity: Identity, data: Path, policy: Path | None) -> Desk:
+    """Return what answers for a site: its table behind its policy, which is written where there is none."""
+    from fpdfp.federation.desk import Desk
+    from fpdfp.federation.policy import Policy, template
+    from fpdfp.federation.table import SiteTable
+
+    if policy is None:
+        policy = identity.folder / "policy.toml"
+        if not policy.exists():
+            policy.write_text(template())
+            typer.echo(f"{policy} is the policy: read it, and change what does not fit", err=True)
+    return Desk(identity.about.name, SiteTable.read(data), Policy.read(policy), identity.folder)
+
+
+@app.command()
+def status(study: StudyFolder) -> None:
+    """Show which sites are online, and which certificates end soon.
+
+    Example: fpdfp federation status study
+    """
+    with leaving():
+        from fpdfp.federation.analyst import Federation
+
+        with Federation(study) as federation:
+            typer.echo(str(federation.status()))
+
+
+@app.command()
+def describe(study: StudyFolder) -> None:
+    """Show the columns of all sites side by side, as far as each site's policy allows.
+
+    Example: fpdfp federation describe study
+    """
+    with leaving():
+        from fpdfp.federation.analyst import Federation
+
+        with Federation(study) as federation:
+            for line in federation.status().warnings:
+                typer.echo(line, err=True)
+            typer.echo(str(federation.describe()))
+
+
+@app.command()
+def remove(study: StudyFolder, name: Name) -> None:
+    """Remove a site or an analyst: its connection is dropped, and its key is of no use any longer.
+
+    Example: fpdfp federation remove study north
+    """
+    with leaving():
+        from fpdfp.federation.study import Study
+
+        Study(study).remove(name)
+    typer.echo(f"{name} was removed")
+
+
+@app.command()
+def invite(study: StudyFolder, name: Name) -> None:
+    """Write an invitation for a new site, or for one that has lost its key: its old one is of no use then.
+
+    Example: fpdfp federation invite study north
+    """
+    with leaving():
+        from fpdfp.federation.study import Study
+
+        typer.echo(Study(study).invite(name, "site"))
+
+
+@app.command()
+def analyst(study: StudyFolder, name: Name) -> None:
+    """Write an invitation for an analyst on another machine, who then calls fpdfp federation join with it.
+
+    Example: fpdfp federation analyst study ada
+    """
+    with leaving():
+        from fpdfp.federation.study import Study
+
+        typer.echo(Study(study).invite(name, "analyst"))
+
+
+@app.command("log")
+def show_log(
+    folder: SiteFolder,
+    last: Annotated[int | None, typer.Option(min=1, help="Only so many lines, the last ones.")] = None,
+) -> None:
+    """Show what the site was asked, by whom, and what left it.
+
+    Example: fpdfp federation log north --last 20
+    """
+    with leaving():
+        from fpdfp.federation import audit
+
+        lines = list(audit.entries(folder))
+        for entry in lines[-last:] if last else lines:
+            typer.echo(str(entry))
+
+
+@app.command()
+def verify(
+    folder: SiteFolder,
+    known: Annotated[str | None, typer.Option(help="A hash that was noted earlier: it must be that of a line.")] = None,
+) -> None:
+    """Check the site's log: that no line was changed, removed or inserted. Note the hash that this prints.
+
+    Example: fpdfp federation verify north
+    """
+    with leaving():
+        from fpdfp.federation import audit
+
+        verdict = audit.verify(folder, known)
+    for fault in verdict.faults:
+        typer.echo(fault, err=True)
+    typer.echo(f"{verdict.entries} lines, the last with the hash {verdict.hash}")
+    if verdict.faults:
+        raise typer.Exit(1)
+
+
+@app.command("inspect")
+def inspect_reply(
+    place: Annotated[Path, typer.Argument(help="A site's folder, for all that waits, or a file in its outbox.")],
+) -> None:
+    """Show exactly what would leave the site: every number, text and array in a reply, and its bytes.
+
+    Replies are kept in the folder's outbox where the policy says so ([hold] keep_copies, or kinds that wait).
+
+    Example: fpdfp federation inspect north
+    """
+    with leaving():
+        from fpdfp.engines import outbox
+
+        found = outbox.waiting(place / "outbox") if place.is_dir() else [place]
+        if not found:
+            typer.echo("nothing waits")
+        for path in found:
+            typer.echo(path)
+            for line in outbox.lines(outbox.read(path)):
+                typer.echo(line)
+
+
+Kept = Annotated[Path, typer.Argument(help="A file in the outbox of the site, which inspect shows.")]
+
+
+@app.command()
+def release(file: Kept) -> None:
+    """Let a reply leave that waits.
+
+    Example: fpdfp federation release north/outbox/1763263000000000000.parcel
+    """
+    with leaving():
+        from fpdfp.engines import outbox
+
+        outbox.release(file)
+    typer.echo(f"{file} may leave")
+
+
+@app.command()
+def refuse(file: Kept) -> None:
+    """Keep a reply from leaving that waits; the analyst learns only that it was not released.
+
+    Example: fpdfp federation refuse north/outbox/1763263000000000000.parcel
+    """
+    with leaving():
+        from fpdfp.engines import outbox
+
+        outbox.refuse(file)
+    typer.echo(f"{file} stays here")
+
+
+@app.command()
+def rehearse(
+    data: Annotated[Path, typer.Option(help="A table with the rows of all sites: a CSV or Parquet file.")],
+    by: Annotated[str, typer.Option(help="The column that names each row's site.")],
+    model: Annotated[str, typer.Option(help='The model, as "died ~ age + C(stage)".')],
+    policy: Annotated[Path | None, typer.Option(help="The policy of all sites; by default the safe one.")] = None,
+    family: Annotated[str, typer.Option(help="logistic or linear; by default what the response looks like.")] = "auto",
+    keep: Annotated[Path | None, typer.Option(help="A new folder to keep everything in, logs included.")] = None,
+) -> None:
+    """Rehearse a federation on this machine: a hub and every site as real processes, on your own table.
+
+    Example: fpdfp federation rehearse --data patients.csv --by hospital --model "died ~ age + C(stage)"
+    """
+    with leaving():
+        from fpdfp.federation.rehearse import rehearse as run
+
+        typer.echo(str(run(data, by, model, policy=policy, family=family, keep=keep, say=typer.echo)))
+
+
+@contextlib.contextmanager
+def leaving() -> Iterator[None]:
+    """Within this, what goes wrong is one sentence and an exit status: 2 where to try again is of no use."""
+    from fpdfp.federation.channel import RefusedError
+
+    try:
+        yield
+    except RefusedError as error:
+        typer.echo(f"{error}", err=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        raise typer.Exit(130) from None
+    except ImportError as error:
+        typer.echo(f'{error}: pip install "fpdfp[federation]"', err=True)
+        raise typer.Exit(1) from None
+    except (OSError, RuntimeError, ValueError) as error:
+        typer.echo(f"{error}", err=True)
+        raise typer.Exit(1) from None
+
+
+def log_to_stderr() -> None:
+    """Write what the federation says to standard error, with the time."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    root = logging.getLogger("fpdfp")
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)

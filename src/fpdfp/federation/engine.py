@@ -1,0 +1,230 @@
+"""The engine of a federation: it carries the requests of a run to the sites, and returns their replies."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fpdfp.engines.job import Job
+from fpdfp.engines.options import RunOptions
+from fpdfp.engines.parcel import pack, unpack
+from fpdfp.engines.remote_engine import RemoteEngine
+from fpdfp.engines.transport import Tree
+from fpdfp.errors import AbsentError, ArgumentError, MessageError, RefusalError
+from fpdfp.federation.link import Link
+from fpdfp.problem import Problem
+from fpdfp.runs.recorder import Recorder
+
+#: The longest reply before the rounds begin: second moments of 2,000 features, and room to spare.
+LONGEST = 1 << 28
+#: What a reply may be longer than the arrays that it was asked for.
+ROOM = 1 << 20
+#: How far a clock may have gone back, in nanoseconds: a year.
+AHEAD = 365 * 24 * 3600 * 10**9
+#: An exchange that takes longer than this carries all that can be asked at once, in seconds.
+SLOW = 0.03
+
+
+class Asking:
+    """Asks sites, and numbers what it asks so that sites can tell what is new.
+
+    Parameters
+    ----------
+    link
+        The way to the sites.
+
+    Attributes
+    ----------
+    sites
+        Those whose answers are added up, which each of them is told; none for those that are asked.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.sites: tuple[str, ...] = ()
+        self._sequence = 0
+
+    def ask(
+        self, run: str, trees: Mapping[str, Mapping[str, Any]], timeout: float, limit: int = LONGEST
+    ) -> dict[str, Any]:
+        """Ask sites by name; return the replies of those that have answered in time: dictionaries, or exceptions."""
+        # A number higher than all before it, of this process and of those before it, as long as the clock goes on.
+        self._sequence = sequence = max(self._sequence + 1, time.time_ns())
+        envelope = {"run": run, "sequence": sequence, "sites": len(self.sites) or len(trees)}
+        parcels = {name: pack({**tree, **envelope, "site": name}) for name, tree in trees.items()}
+        came = self.link.exchange(parcels, timeout, limit)
+        return {name: self._open(parcel, run, sequence, name) for name, parcel in came.items()}
+
+    def _open(self, parcel: Any, run: str, sequence: int, site: str) -> Any:
+        """Return a site's reply, or why it is none."""
+        if isinstance(parcel, Exception):
+            return parcel
+        try:
+            tree = unpack(parcel)
+            if not isinstance(tree, dict) or (tree.get("run"), tree.get("sequence")) != (run, sequence):
+                raise MessageError(f"it is not about request {sequence} of run {run}")
+            if tree.get("site") != site:
+                raise MessageError("it is from another site")
+            if "error" in tree:
+                self._catch_up(tree.get("seen"))
+                raise MessageError(quote(tree["error"]))
+            if "refused" in tree:
+                return RefusalError(quote(tree["refused"]))
+            return tree
+        except MessageError as error:
+            return error
+        except Exception as error:
+            return MessageError(f"it cannot be read ({type(error).__name__})")
+
+    def _catch_up(self, seen: Any) -> None:
+        """Where a site has seen later requests than this clock gives, go on from there."""
+        if type(seen) is int and self._sequence < seen < time.time_ns() + AHEAD:
+            self._sequence = seen
+
+
+class FederationEngine(RemoteEngine):
+    """Sites of a federation, reached through its hub.
+
+    Parameters
+    ----------
+    asking
+        What asks the sites.
+    sites
+        Their names, in the order of their clients' numbers.
+    model
+        What sites make their losses from, as a tree of a parcel; it is sent to a site once.
+    deadline, patience, norm_bound
+        See :class:`fpdfp.engines.remote_engine.RemoteEngine`.
+    min_clients
+        How many clients' replies a round needs; by default those of all sites.
+
+    Attributes
+    ----------
+    refusals
+        What sites have refused in this run: their names and what they said.
+    recorder
+        What makes the recorder of a run, None for no run folders.
+    """
+
+    pause = 1.0
+
+    def __init__(
+        self,
+        asking: Asking,
+        sites: Sequence[str],
+        model: Mapping[str, Any],
+        *,
+        deadline: float | None = 60.0,
+        min_clients: int | None = None,
+        patience: float = 3600.0,
+        norm_bound: float | None = None,
+    ) -> None:
+        if not sites:
+            raise ArgumentError("sites", "must be names, at least one")
+        super().__init__(deadline, len(sites) if min_clients is None else min_clients, patience, norm_bound)
+        self._asking, self._sites, self._model = asking, list(sites), dict(model)
+        self._digest = hashlib.sha256(pack(self._model)).hexdigest()[:32]
+        self._longest, self._run = LONGEST, ""
+        self.refusals: list[tuple[str, str]] = []
+        self.slow = False
+        self.recorder: Callable[[Problem], Recorder] | None = None
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self._sites
+
+    @property
+    def link(self) -> Link:
+        """The way to the sites, which knows what was sent, and how long it took."""
+        return self._asking.link
+
+    def key(self, job: Job, run_id: str) -> str:
+        # A reply is as long as its arrays at full precision, at most, and what is around them; so are gradients. Of all
+        # sites the largest counts.
+        shapes = [job.algorithm.model.shape, *job.algorithm.reply_shapes().values()]
+        length = ROOM + 4 * 8 * len(job.place.numbers) * sum(map(math.prod, shapes))
+        self._longest, self._run = max(length, self._longest if run_id == self._run else 0), run_id
+        return super().key(job, run_id)
+
+    def add_options(self, problem: Problem, options: RunOptions) -> RunOptions:
+        if self.recorder is None or any(isinstance(one, Recorder) for one in options.callbacks):
+            return options
+        recorder = self.recorder(problem)
+        added: dict[str, Any] = {"callbacks": [*options.callbacks, recorder]}
+        if options.checkpoint is None:
+            # A name that is given again goes on with the run that it is the name of.
+            added |= {"checkpoint": recorder.checkpoint, "resume": True}
+        return dataclasses.replace(options, **added)
+
+    def begin(self, *args: Any, **options: Any) -> None:
+        # By now there was at least one exchange.
+        self.slow = (self.link.measured.latency or 0.0) > SLOW
+        super().begin(*args, **options)
+
+    def carry(self, asked: Mapping[int, Tree], deadline: float | None) -> dict[int, Any]:
+        until = time.monotonic() + (self.collector.patience if deadline is None else deadline)
+        trees = {
+            self._sites[site]: {"kind": "request", "model": self._digest, "request": request}
+            for site, request in asked.items()
+        }
+        came = self._asking.ask(self.run_id, trees, until - time.monotonic(), self._longest)
+        lacking = [name for name, reply in came.items() if isinstance(reply, dict) and reply.get("needs_model")]
+        if lacking:
+            told = {name: trees[name] | {"spec": self._model} for name in lacking}
+            again = self._asking.ask(self.run_id, told, max(0.0, until - time.monotonic()), self._longest)
+            came = {name: reply for name, reply in came.items() if name not in lacking} | again
+        replies = {site: self._reply(came[name]) for site, name in self._numbered(asked) if name in came}
+        self._heed_refusals(asked, replies)
+        return replies
+
+    def _numbered(self, asked: Mapping[int, Tree]) -> list[tuple[int, str]]:
+        return [(site, self._sites[site]) for site in asked]
+
+    def _reply(self, came: Any) -> Any:
+        if isinstance(came, dict):
+            reply = came.get("reply")
+            return reply if isinstance(reply, dict) else MessageError("it is not a reply to a request of a run")
+        return came
+
+    def _heed_refusals(self, asked: Mapping[int, Tree], replies: dict[int, Any]) -> None:
+        """Note what sites refuse, and end the run if it cannot go on without them: to ask again is of no use."""
+        refused = {site: reply for site, reply in replies.items() if isinstance(reply, RefusalError)}
+        if not refused:
+            return
+        self.refusals += [(self._sites[site], str(reply)) for site, reply in refused.items()]
+        rounds_only = all(set(asked[site]) <= {"key", "job", "features", "mask", "update"} for site in refused)
+        if not rounds_only or len(self._sites) - len(refused) < min(self.collector.min_clients, len(self._sites)):
+            raise refusal({self._sites[site]: reply for site, reply in refused.items()})
+        for site, reply in refused.items():
+            replies[site] = MessageError(str(reply))
+
+
+def refusal(refused: Mapping[str, Exception]) -> RefusalError:
+    """Return the error that says which sites refuse, and why."""
+    return RefusalError("; ".join(f"{name} refuses: {why}" for name, why in refused.items()))
+
+
+def gather_answers(asking: Asking, run: str, trees: Mapping[str, Tree], timeout: float) -> dict[str, Any]:
+    """Ask all sites something that is needed of every one; return their replies, or raise an error that names some."""
+    came = asking.ask(run, trees, timeout)
+    refused = {name: reply for name, reply in came.items() if isinstance(reply, RefusalError)}
+    if refused:
+        raise refusal(refused)
+    missing = {
+        name: came.get(name, AbsentError(f"no reply within {timeout:g} s"))
+        for name in trees
+        if not isinstance(came.get(name), dict)
+    }
+    if missing:
+        kind = MessageError if all(isinstance(one, MessageError) for one in missing.values()) else AbsentError
+        raise kind("; ".join(f"{name}: {why}" for name, why in missing.items()))
+    return {name: came[name].get("reply") for name in trees}
+
+
+def quote(text: Any) -> str:
+    """Return what a site says as it can stand in a log: one short line of printable characters."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:500])

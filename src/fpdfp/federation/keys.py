@@ -1,0 +1,396 @@
+"""Keys and X.509 certificates: a private authority, what it signs, and files that only their owner may read.
+
+A private key never travels. Who wants a certificate makes a key where it will be used (:func:`make_key`), writes a
+signing request (:func:`make_request`), and the authority signs that (:func:`sign_request`). Certificates are known by
+their fingerprints, which a study lists (:mod:`fpdfp.federation.registry`).
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import ipaddress
+import os
+import re
+import ssl
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from fpdfp import _checks
+from fpdfp.errors import MessageError
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+#: What a site may be called: its name becomes a file's, and stands in command lines.
+SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+HOST = re.compile(r"(\*\.)?[A-Za-z0-9]([A-Za-z0-9-]{0,62})(\.[A-Za-z0-9]([A-Za-z0-9-]{0,62}))*")
+#: Clocks differ: certificates are valid from two days before they were made.
+SLACK = datetime.timedelta(days=2)
+#: How long certificates are valid, in days: those that are renewed, and those of invitations.
+DAYS, INVITATION_DAYS = 397, 14
+#: A certificate is renewed when less than this share of its life is left.
+RENEW = 1 / 3
+
+
+class Pair(NamedTuple):
+    """Where a private key is, and the certificate or public key that belongs to it."""
+
+    key: Path
+    public: Path
+
+
+def site_name(name: str, value: object) -> str:
+    """Return ``value`` if it can be the name of a site, or say why it cannot.
+
+    >>> site_name("site", "north")
+    'north'
+    """
+    if not isinstance(value, str) or SITE.fullmatch(value) is None:
+        raise ValueError(
+            f"{name} must be letters, digits, - and _, at most 64 of them, a letter or digit first; got {value!r}"
+        )
+    return value
+
+
+def host_name(name: str, value: object) -> str:
+    """Return ``value`` if it is a host name or an IP address, or say that it is none.
+
+    >>> host_name("host", "superlink.example"), host_name("host", "::1")
+    ('superlink.example', '::1')
+    """
+    if isinstance(value, str):
+        try:
+            return str(ipaddress.ip_address(value))
+        except ValueError:
+            if HOST.fullmatch(value) is not None and len(value) <= 253:
+                return value
+    raise ValueError(f"{name} must be a host name or an IP address, got {value!r}")
+
+
+def make_authority(folder: Path | str, *, name: str = "fpdfp federation", days: int = 3650) -> Pair:
+    """Make a private certificate authority: ``ca.key`` and ``ca.pem`` in a folder, where there are none.
+
+    Only certificates that this authority has signed are believed by the sites, none of a public authority.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     print(make_authority(folder).public.name)
+    ca.pem
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    pair = Pair(Path(folder) / "ca.key", Path(folder) / "ca.pem")
+    refuse_existing(pair)
+    key = ec.generate_private_key(ec.SECP384R1())
+    subject = _subject(name)
+    certificate = (
+        _builder(subject, subject, key.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(authority=True), critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
+        .sign(key, _hash())
+    )
+    write_private(pair.key, _pem(key))
+    write_public(pair.public, _certificate_pem(certificate))
+    return pair
+
+
+def make_server_certificate(
+    folder: Path | str, authority: Pair, hosts: Sequence[str], *, days: int = DAYS, overwrite: bool = False
+) -> Pair:
+    """Make the server's certificate for host names and IP addresses: ``server.key`` and ``server.pem`` in a folder.
+
+    A site refuses the server where the name it connects to is not among ``hosts``. With ``overwrite`` the certificate
+    is renewed, with a new key; the sites notice nothing of that, since it is the authority that they know.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pair = make_server_certificate(folder, make_authority(folder), ["superlink.example", "127.0.0.1"])
+    ...     print(certificate_hosts(pair.public))
+    ('superlink.example', '127.0.0.1')
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    names = names_of_hosts(hosts)
+    issuer, issuer_key = _read_authority(authority)
+    pair = Pair(Path(folder) / "server.key", Path(folder) / "server.pem")
+    if not overwrite:
+        refuse_existing(pair)
+    key = ec.generate_private_key(ec.SECP384R1())
+    certificate = (
+        _builder(_subject(str(hosts[0])[:64]), issuer.subject, key.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(authority=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+        .sign(issuer_key, _hash())
+    )
+    write_private(pair.key, _pem(key), overwrite)
+    write_public(pair.public, _certificate_pem(certificate))
+    return pair
+
+
+class Validity(NamedTuple):
+    """From when to when a certificate is valid."""
+
+    starts: datetime.datetime
+    ends: datetime.datetime
+
+    def left(self, now: datetime.datetime | None = None) -> datetime.timedelta:
+        """How long it is valid from now on; negative once it has ended."""
+        return self.ends - (now or datetime.datetime.now(datetime.UTC))
+
+    def is_due(self, now: datetime.datetime | None = None) -> bool:
+        """Whether it is time to renew the certificate."""
+        return self.left(now) < RENEW * (self.ends - self.starts)
+
+    def problem(self, now: datetime.datetime | None = None) -> str | None:
+        """Say why it is not valid by this machine's clock; None if it is."""
+        now = now or datetime.datetime.now(datetime.UTC)
+        if self.starts <= now <= self.ends:
+            return None
+        which = f"ended on {self.ends:%Y-%m-%d}" if now > self.ends else f"begins on {self.starts:%Y-%m-%d}"
+        return f"its certificate {which}, and this machine's clock says {now:%Y-%m-%d %H:%M} UTC"
+
+
+def validity(pem: bytes) -> Validity:
+    """Return from when to when the first certificate of a PEM text is valid."""
+    certificate = _load_certificate(pem)
+    return Validity(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+
+
+def fingerprint(pem: bytes | str) -> str:
+    """Return the SHA-256 of a certificate, by which it is known."""
+    text = pem if isinstance(pem, str) else pem.decode("ascii")
+    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+    first = text[text.index(begin) : text.index(end) + len(end)]
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).hexdigest()
+
+
+def make_key() -> bytes:
+    """Return a new private key, as PEM."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return _pem(ec.generate_private_key(ec.SECP384R1()))
+
+
+def make_request(key: bytes, name: str) -> bytes:
+    """Return a signing request of a private key, as PEM: it holds the public half."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+
+    private = serialization.load_pem_private_key(key, password=None)
+    builder = x509.CertificateSigningRequestBuilder().subject_name(_subject(name))
+    request = builder.sign(private, _hash())  # type: ignore[arg-type]
+    return request.public_bytes(serialization.Encoding.PEM)
+
+
+def request_digest(request: bytes) -> str:
+    """Return the digest of the public key in a signing request, the same however often it is written."""
+    from cryptography.hazmat.primitives import serialization
+
+    public = _load_request(request).public_key()
+    der = public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(der).hexdigest()
+
+
+def sign_request(authority: Pair, request: bytes, name: str, role: str, *, days: int = DAYS) -> bytes:
+    """Return a certificate for the public key in a signing request, as PEM; refuse a request that is none.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     authority = make_authority(folder)
+    ...     certificate = sign_request(authority, make_request(make_key(), "north"), "north", "site")
+    ...     print(validity(certificate).left().days)
+    396
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    asked = _load_request(request)
+    public = asked.public_key()
+    if not asked.is_signature_valid or not isinstance(public, ec.EllipticCurvePublicKey) or public.key_size < 256:
+        raise MessageError("a signing request must be signed by its own key, on an elliptic curve of 256 bits or more")
+    if asked.subject != _subject(name):
+        raise MessageError(f"a signing request must be for {name}, as whom its sender is known")
+    issuer, issuer_key = _read_authority(authority)
+    certificate = (
+        _builder(_subject(name, role), issuer.subject, public, days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(authority=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+        .sign(issuer_key, _hash())
+    )
+    return _certificate_pem(certificate)
+
+
+def _load_request(request: bytes) -> x509.CertificateSigningRequest:
+    from cryptography import x509
+
+    try:
+        return x509.load_pem_x509_csr(request)
+    except ValueError as error:
+        raise MessageError(f"a signing request cannot be read: {error}") from None
+
+
+def certificate_hosts(path: Path | str) -> tuple[str, ...]:
+    """The host names and IP addresses that a certificate is for, as they stand in it."""
+    from cryptography import x509
+
+    extensions = _read_certificate(Path(path)).extensions
+    names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return tuple(str(name.value) for name in names)
+
+
+def certificate_end(path: Path | str) -> datetime.datetime:
+    """The moment after which a certificate is no longer valid."""
+    return _read_certificate(Path(path)).not_valid_after_utc
+
+
+def _read_certificate(path: Path) -> x509.Certificate:
+    return _load_certificate(path.read_bytes())
+
+
+def _load_certificate(pem: bytes) -> x509.Certificate:
+    from cryptography import x509
+
+    return x509.load_pem_x509_certificate(pem)
+
+
+def _read_authority(authority: Pair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = serialization.load_pem_private_key(Path(authority.key).read_bytes(), password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError(f"authority must have a key on an elliptic curve, but {authority.key} is another kind")
+    return _read_certificate(Path(authority.public)), key
+
+
+def names_of_hosts(hosts: Sequence[str]) -> list[x509.GeneralName]:
+    """Return host names and addresses as they stand in a certificate, or say which is none."""
+    from cryptography import x509
+
+    if isinstance(hosts, str) or not hosts:
+        raise ValueError(f"hosts must be a sequence of at least one host name or IP address, got {hosts!r}")
+    names: list[x509.GeneralName] = []
+    for i, value in enumerate(hosts):
+        host = host_name(f"hosts[{i}]", value)
+        try:
+            names.append(x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            names.append(x509.DNSName(host))
+    return names
+
+
+def _subject(name: str, role: str = "") -> x509.Name:
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    unit = [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, role)] if role else []
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name), *unit])
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    from cryptography import x509
+
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - SLACK)
+        .not_valid_after(now + datetime.timedelta(days=_checks.integer("days", days, at_least=1, at_most=7300)))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _usage(*, authority: bool) -> x509.KeyUsage:
+    """What the key may be used for: to sign certificates, or to prove who one is."""
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _hash() -> hashes.SHA384:
+    from cryptography.hazmat.primitives import hashes
+
+    return hashes.SHA384()
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _certificate_pem(certificate: x509.Certificate) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def refuse_existing(pair: Pair) -> None:
+    """Raise an error where a key or its certificate is there already."""
+    for path in pair:
+        if path.exists():
+            raise FileExistsError(f"{path} exists already and is not overwritten")
+
+
+def make_private_folder(folder: Path) -> Path:
+    """Make a folder, where there is none, that only its owner may look into, whatever the umask."""
+    if not folder.exists():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)
+    return folder
+
+
+def write_private(path: Path, content: bytes, overwrite: bool = False) -> None:
+    """Write a file that only its owner may read, at no moment readable by others, and whole or not at all."""
+    make_private_folder(path.parent)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp makes it with mode 0600
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if overwrite:
+            Path(name).replace(path)
+        else:
+            os.link(name, path)  # unlike a rename, this fails where the file exists
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def write_public(path: Path, content: bytes) -> None:
+    """Write a file that others may read."""
+    make_private_folder(path.parent)
+    path.write_bytes(content)
+    path.chmod(0o644)

@@ -1,0 +1,266 @@
+"""A rehearsal on one machine: a hub and every site as real processes, on one's own table."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from fpdfp import _checks
+from fpdfp.errors import ArgumentError
+from fpdfp.federation import keys
+from fpdfp.federation.analyst import Federation
+from fpdfp.federation.study import Study
+
+#: Seconds for all sites to come.
+PATIENCE = 120.0
+FAMILIES = ("auto", "logistic", "linear")
+
+
+class Process:
+    """A command of this package in a process of its own, which ends with ours.
+
+    Parameters
+    ----------
+    arguments
+        Those of the command.
+    log
+        The file that takes what it prints.
+    """
+
+    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+        self.log = log
+        with log.open("ab") as file:
+            # A session of its own: Ctrl-C at the terminal reaches us, and we end the rest in order.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "fpdfp", "federation", *arguments],
+                stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, umask=0o077,
+            )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    @property
+    def ended(self) -> int | None:
+        """The exit status; None while it runs."""
+        return self._process.poll()
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self._process.kill()
+        self._process.wait(10)
+
+    def stop(self, patience: float = 10.0) -> None:
+        """Ask it to end, and kill it if it does not."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def text(self) -> str:
+        """Return what it has printed."""
+        return self.log.read_text(errors="replace")
+
+
+class Rehearsal:
+    """A study whose hub and sites run on this machine.
+
+    Parameters
+    ----------
+    folder
+        Where everything is.
+    tables
+        The file of each site.
+    policy
+        The policy of all sites; None for the safe one of the package.
+    """
+
+    def __init__(self, folder: Path, tables: dict[str, Path], policy: Path | None = None) -> None:
+        self.folder, self._tables, self._policy = folder, tables, policy
+        self.study = Study.create(folder / "study", list(tables), hosts=["127.0.0.1"], port=free_port())
+        self.hub: Process | None = None
+        self.sites: dict[str, Process] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            self.start_hub()
+            for site in self._tables:
+                self.start_site(site)
+            self.wait()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start_hub(self) -> None:
+        """Start the hub, and wait until it listens."""
+        self.hub = Process(["serve", str(self.study.folder), "--bind", "127.0.0.1"], self.folder / "hub.log")
+        until = time.monotonic() + PATIENCE
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.study.port), timeout=1.0):
+                return
+            if self.hub.ended is not None or time.monotonic() > until:
+                raise RuntimeError(f"the hub has ended: {self.hub.text()[-2000:]}")
+            time.sleep(0.05)
+
+    def start_site(self, site: str) -> None:
+        """Start a site."""
+        invitation = self.study.folder / "invitations" / f"invitation-{site}.zip"
+        policy = [] if self._policy is None else ["--policy", str(self._policy)]
+        arguments = ["join", str(invitation), "--data", str(self._tables[site]), "--folder", str(self.folder / site)]
+        self.sites[site] = Process([*arguments, *policy], self.folder / f"{site}.log")
+
+    def wait(self) -> None:
+        """Wait until all sites are connected; raise an error that says what one that has ended printed."""
+        until = time.monotonic() + PATIENCE
+        with Federation(self.study.folder) as federation:
+            while not all(site.online for site in federation.status().sites):
+                for name, process in self.sites.items():
+                    if process.ended is not None:
+                        raise RuntimeError(f"{name} has ended: {process.text().strip()[-2000:]}")
+                if time.monotonic() > until:
+                    raise RuntimeError(f"not all sites are connected after {PATIENCE:g} s")
+                time.sleep(0.1)
+
+    def stop(self) -> None:
+        """End all processes."""
+        for process in self.sites.values():
+            process.stop()
+        if self.hub is not None:
+            self.hub.stop()
+
+
+def rehearse(
+    data: Path | str,
+    by: str,
+    model: str,
+    *,
+    policy: Path | str | None = None,
+    family: str = "auto",
+    keep: Path | str | None = None,
+    say: Callable[[str], Any] = print,
+) -> Any:
+    """Fit a model in a federation of real processes on this machine, and return its summary.
+
+    Parameters
+    ----------
+    data, by
+        A table with the rows of all sites, and the column that names each row's site.
+    model
+        A formula.
+    policy
+        The policy of all sites; None for the safe one of the package.
+    family
+        ``"logistic"`` or ``"linear"``; ``"auto"`` takes the first for a response of two values.
+    keep
+        A new folder to keep everything in; None for one that is removed at the end.
+    say
+        Called with what is being done.
+    """
+    _checks.choice("family", family, FAMILIES)
+    with _folder(keep) as folder, _ending():
+        tables = split(Path(data), by, folder / "tables")
+        kind = _family(Path(data), model) if family == "auto" else family
+        policy = None if policy is None else Path(policy)
+        say(f"{len(tables)} sites: {', '.join(tables)}")
+        started = time.monotonic()
+        with (
+            Rehearsal(folder, tables, policy) as rehearsal,
+            Federation(rehearsal.study.folder, run="rehearsal") as sites,
+        ):
+            say(f"hub and sites are running, after {time.monotonic() - started:.1f} s")
+            say(str(sites.describe()))
+            from fpdfp.estimators import FederatedLinearRegression, FederatedLogisticRegression
+
+            estimator = FederatedLogisticRegression() if kind == "logistic" else FederatedLinearRegression()
+            started = time.monotonic()
+            summary = estimator.fit(sites, model).summary()
+            usage = sites.usage
+            say(
+                f"fitted in {time.monotonic() - started:.1f} s: {usage.exchanges} exchanges, {usage.up:,} bytes up and "
+                f"{usage.down:,} bytes down on the wire"
+            )
+            return summary
+
+
+def split(path: Path, by: str, folder: Path) -> dict[str, Path]:
+    """Write the rows of each site into a file of its own, without the column that names the site."""
+    import pandas
+
+    frame = pandas.read_parquet(path) if path.suffix == ".parquet" else pandas.read_csv(path)
+    if by not in frame.columns:
+        raise ArgumentError(
+            "by", f"must be a column of {path}, one of {', '.join(map(str, frame.columns))}, got {by!r}"
+        )
+    if frame[by].isna().any():
+        raise ArgumentError("by", f"must name a site for every row, but {by!r} is missing in some")
+    keys.make_private_folder(folder)
+    tables = {}
+    for value, rows in frame.groupby(by, sort=True):
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", str(value)).strip("-_")[:64]
+        if not name or name in tables:
+            raise ArgumentError("by", f"must name sites by letters and digits that differ, got {value!r}")
+        tables[name] = folder / f"{name}.csv"
+        rows.drop(columns=by).to_csv(tables[name], index=False)
+    return tables
+
+
+def _family(path: Path, model: str) -> str:
+    """Return what the response looks like."""
+    import pandas
+
+    response = model.partition("~")[0].strip()
+    frame = pandas.read_parquet(path) if path.suffix == ".parquet" else pandas.read_csv(path)
+    column = frame.get(response)
+    if column is None:
+        return "linear"  # a transformation, of numbers
+    return "logistic" if column.dropna().nunique() == 2 or column.dtype.kind not in "fi" else "linear"
+
+
+@contextlib.contextmanager
+def _folder(keep: Path | str | None) -> Iterator[Path]:
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="fpdfp-rehearsal-") as name:
+            yield Path(name)
+        return
+    folder = Path(keep)
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f"{folder} exists already, and is not overwritten")
+    keys.make_private_folder(folder)
+    yield folder
+
+
+@contextlib.contextmanager
+def _ending() -> Iterator[None]:
+    """Within this, SIGTERM ends as Ctrl-C does, with all that was started."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens at."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])

@@ -1,0 +1,271 @@
+"""A federation over real connections: same bits as a simulation, and what happens when something fails."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("grpc")
+pytest.importorskip("cryptography")
+
+import fpdfp
+from fpdfp.engines.parcel import pack, unpack
+from fpdfp.errors import AbsentError, RefusalError
+from fpdfp.federation import keys
+from fpdfp.federation.agent import Seen, respond
+from fpdfp.federation.channel import Message
+from fpdfp.federation.engine import Asking, gather_answers
+from fpdfp.federation.identity import About
+from tests.federation_trial import (
+    SITES,
+    AgentThread,
+    CuttingRelay,
+    HubThread,
+    Trial,
+    TrialDesk,
+    parts,
+    running,
+)
+from tests.helpers import graph_guided
+
+
+@pytest.fixture(scope="module")
+def whole() -> fpdfp.Problem:
+    return graph_guided(clients=3, rows=30, d=12)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, whole: fpdfp.Problem) -> Iterator[Trial]:
+    trial = Trial(tmp_path_factory.mktemp("federation"))
+    with running(trial, [TrialDesk(part) for part in parts(whole)]):
+        yield trial
+
+
+@pytest.mark.parametrize("method", [None, fpdfp.FPDFP()], ids=["default", "FPDFP"])
+def test_same_bits_as_a_simulation(shared: Trial, whole: fpdfp.Problem, method: Any) -> None:
+    engine = shared.engine()
+    there = fpdfp.Problem(engine.losses(), whole.penalty, whole.linop)
+    options: dict[str, Any] = {"rounds": 15, "compressor": fpdfp.QSGD(5), "seed": 3}
+    expected = fpdfp.solve(whole, method, **options)
+    result = fpdfp.solve(there, method, engine=engine, **options)
+    np.testing.assert_array_equal(result.x, expected.x)
+    np.testing.assert_array_equal(result.v, expected.v)
+    assert (result.traffic.up, result.traffic.down) == (expected.traffic.up, expected.traffic.down)
+    assert engine.totals.absent == engine.totals.refused == 0
+    assert engine.link.measured.latency is not None
+    assert set(engine.link.usage.waited_for) == set(SITES)
+
+
+def problem_at(engine: Any, whole: fpdfp.Problem) -> fpdfp.Problem:
+    return fpdfp.Problem(engine.losses(), whole.penalty, whole.linop)
+
+
+def test_long_messages_are_carried_in_parts(shared: Trial) -> None:
+    body = np.random.default_rng(0).bytes(9_000_001)
+    came = shared.asking.ask("echo", {key: {"kind": "echo", "body": body} for key in SITES}, 60.0)
+    assert [came[site]["reply"]["body"] == body for site in SITES] == [True] * 3
+    assert shared.link.measured.bandwidth is not None
+
+
+def test_a_reply_that_is_too_long_is_dropped(shared: Trial) -> None:
+    trees = {"north": {"kind": "echo", "body": bytes(4_000_000)}, "east": {"kind": "echo", "body": b"short"}}
+    came = shared.asking.ask("echo", trees, 60.0, limit=1 << 21)
+    assert "bytes, more than any that was asked for" in str(came["north"])
+    assert came["east"]["reply"]["body"] == b"short"
+
+
+def test_what_a_site_refuses_is_told_in_its_words(shared: Trial) -> None:
+    with pytest.raises(RefusalError, match=r"^east refuses: this site has 5 rows, and needs 10$"):
+        gather_answers(
+            shared.asking, "refused", {"north": {"kind": "echo", "body": b""}, "east": {"kind": "policy"}}, 9
+        )
+
+
+def test_errors_of_a_site_say_nothing_of_its_data(shared: Trial, caplog: pytest.LogCaptureFixture) -> None:
+    came = shared.asking.ask("bad", {"north": {"kind": "echo"}, "east": {"kind": "strange"}}, 9)
+    assert str(came["north"]) == "KeyError at the site; its log says more"
+    assert str(came["east"]) == "a request of the kind 'strange' is not known"
+
+
+def test_older_requests_are_refused_and_the_server_catches_up(shared: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = {"north": {"kind": "echo", "body": b"1"}}
+    assert shared.asking.ask("clock", tree, 9)["north"]["reply"]
+    late = Asking(shared.link)  # another process of the analyst, whose clock has gone back by a day
+    day = 24 * 3600 * 10**9
+    monkeypatch.setattr("fpdfp.federation.engine.time.time_ns", lambda real=time.time_ns: real() - day)
+    assert "older than one that was answered" in str(late.ask("clock", tree, 9)["north"])
+    assert late.ask("clock", tree, 9)["north"]["reply"] == {"body": b"1"}
+
+
+def test_sites_learn_who_asks(tmp_path: Path, shared: Trial) -> None:
+    seen: list[Any] = []
+    fingerprint = keys.fingerprint(shared.study.analyst.credentials.certificate)
+    member = shared.study.registry.find(fingerprint)
+    assert member is not None
+    assert member.name == "coordinator"
+    message = Message("ask", {"id": 1, "asker": {"name": "ada", "role": "analyst", "fingerprint": fingerprint}},
+                      pack({"kind": "x", "run": "r", "sequence": 1, "site": "north"}))  # fmt: skip
+
+    class Desk:
+        def answer(self, asked: dict[str, Any], asker: Any) -> dict[str, Any]:
+            seen.append(asker)
+            return {"reply": {}}
+
+    about = About("study", "site", "north", "")
+    assert unpack(respond(message, about, Desk(), Seen()))["reply"] == {}
+    assert seen == [("ada", "analyst", fingerprint, "study")]
+    other = unpack(respond(message, about._replace(name="east"), Desk(), Seen()))
+    assert other["error"] == "a request is for 'north', this is east"
+
+
+def test_an_absent_site_is_named(shared: Trial) -> None:
+    came = shared.asking.ask("x", {"west": {"kind": "echo"}}, 9)
+    assert str(came["west"]) == "the study has no site of this name"
+    with pytest.raises(AbsentError, match="west: the study has no site"):
+        gather_answers(shared.asking, "x", {"west": {"kind": "echo"}}, 9)
+
+
+@pytest.mark.parametrize("what", ["site", "hub"])
+def test_same_bits_after_a_restart_in_the_middle(
+    tmp_path: Path, whole: fpdfp.Problem, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A site, or the hub, ends in the middle of a round, and comes back having forgotten everything."""
+    trial = Trial(tmp_path)
+    options: dict[str, Any] = {"rounds": 12, "compressor": fpdfp.QSGD(5), "seed": 3}
+    expected = fpdfp.solve(whole, fpdfp.FPDFP(), **options)
+    losses = parts(whole)
+    with contextlib.ExitStack() as outer, contextlib.ExitStack() as hubs, contextlib.ExitStack() as east:
+        hubs.enter_context(HubThread(trial.study))
+        outer.callback(trial.link.close)
+        for site, one in zip(SITES, losses, strict=True):
+            (east if site == "east" else outer).enter_context(AgentThread(trial.join(site), TrialDesk(one)))
+        trial.wait()
+
+        def disturb(run: fpdfp.Run) -> None:
+            if run.round == 6 and what == "hub":
+                hubs.close()
+                hubs.enter_context(HubThread(trial.study))
+            elif run.round == 6:
+                east.close()
+                east.enter_context(AgentThread(trial.join("east"), TrialDesk(losses[1])))
+
+        engine = trial.engine()
+        result = fpdfp.solve(problem_at(engine, whole), fpdfp.FPDFP(), engine=engine, callbacks=[disturb], **options)
+        np.testing.assert_array_equal(result.x, expected.x)
+        np.testing.assert_array_equal(result.v, expected.v)
+        if what == "site":
+            assert engine.totals.healed > 0
+
+
+def test_a_site_that_dies_while_it_works(
+    tmp_path: Path, whole: fpdfp.Problem, caplog: pytest.LogCaptureFixture
+) -> None:
+    trial = Trial(tmp_path)
+    losses = parts(whole)
+    started: list[AgentThread] = []
+
+    def die(asked: dict[str, Any]) -> None:
+        if asked["request"].get("update", {}).get("round") == 4:
+            started[1].desk.trouble = None
+            line = started[1].agent._line
+            assert line is not None
+            line.close()  # as if the process had been killed: no word of farewell
+
+    desks = [TrialDesk(losses[0]), TrialDesk(losses[1], die), TrialDesk(losses[2])]
+    options: dict[str, Any] = {"rounds": 8, "compressor": fpdfp.QSGD(5), "seed": 3}
+    expected = fpdfp.solve(whole, fpdfp.FPDFP(), **options)
+    with running(trial, desks) as agents:
+        started += agents
+        engine = trial.engine()
+        result = fpdfp.solve(problem_at(engine, whole), fpdfp.FPDFP(), engine=engine, **options)
+        np.testing.assert_array_equal(result.x, expected.x)
+        assert engine.totals.absent > 0
+        assert "east is absent: its connection was lost before it had answered" in caplog.text
+
+
+@pytest.mark.parametrize("cut", ["to the site", "to the hub"])
+def test_a_connection_cut_in_the_middle_of_a_message(
+    tmp_path: Path, whole: fpdfp.Problem, cut: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The network drops the connection of one site when so many bytes have passed; the next one stays."""
+    trial = Trial(tmp_path)
+    body = np.random.default_rng(0).bytes(3_000_000)
+    with HubThread(trial.study), CuttingRelay(trial.study.port) as relay, contextlib.ExitStack() as stack:
+        stack.callback(trial.link.close)
+        identity = trial.join("north")
+        identity.about = identity.about._replace(address=f"127.0.0.1:{relay.port}")
+        stack.enter_context(AgentThread(identity, TrialDesk(parts(whole)[0])))
+        trial.wait(["north"])
+        relay.cut(up=cut == "to the hub", after=1_500_000)
+        first = trial.asking.ask("echo", {"north": {"kind": "echo", "body": body}}, 20.0)["north"]
+        assert str(first) == "its connection was lost before it had answered"
+        trial.wait(["north"])
+        again = trial.asking.ask("echo", {"north": {"kind": "echo", "body": body}}, 20.0)["north"]
+        assert again["reply"]["body"] == body
+
+
+def test_the_analysts_connection_is_cut(tmp_path: Path, whole: fpdfp.Problem) -> None:
+    """What was asked is sent again over the next connection, within the same exchange."""
+    trial = Trial(tmp_path)
+    body = np.random.default_rng(0).bytes(3_000_000)
+    with running(trial, [TrialDesk(part) for part in parts(whole)]), CuttingRelay(trial.study.port) as relay:
+        trial.link.close()
+        trial.link.identity.about = trial.link.identity.about._replace(address=f"127.0.0.1:{relay.port}")
+        relay.cut(up=False, after=1_500_000)
+        came = trial.asking.ask("echo", {key: {"kind": "echo", "body": body} for key in SITES}, 20.0)
+        assert all(came[site]["reply"]["body"] == body for site in SITES)
+        assert relay.connections == 2
+        trial.link.close()
+
+
+def test_requests_that_nobody_waits_for_are_left_out(tmp_path: Path, whole: fpdfp.Problem) -> None:
+    trial = Trial(tmp_path)
+    done: list[int] = []
+
+    def slow(asked: dict[str, Any]) -> None:
+        done.append(asked["body"])
+        time.sleep(0.5 if asked["body"] == 1 else 0.0)
+
+    desks = [TrialDesk(None, slow), TrialDesk(None), TrialDesk(None)]
+    with running(trial, desks):
+        for number in (1, 2, 3):
+            trial.asking.ask("slow", {"north": {"kind": "echo", "body": number}}, 0.1)
+        came = trial.asking.ask("slow", {"north": {"kind": "echo", "body": 4}}, 10.0)
+        assert came["north"]["reply"]["body"] == 4
+        assert done == [1, 4]
+
+
+@pytest.mark.parametrize("needed", [None, 2])
+def test_a_refusal_in_the_middle_ends_the_run_unless_others_are_enough(
+    tmp_path: Path, whole: fpdfp.Problem, needed: int | None
+) -> None:
+    trial = Trial(tmp_path)
+    desks = [TrialDesk(part) for part in parts(whole)]
+    desks[1].refuses = 3
+    with running(trial, desks):
+        engine = trial.engine(min_clients=needed)
+        options: dict[str, Any] = {"rounds": 6, "evaluate_every": 6, "engine": engine}
+        if needed is None:
+            with pytest.raises(RefusalError, match=r"^east refuses: this site has told enough$"):
+                fpdfp.solve(problem_at(engine, whole), fpdfp.FPDFP(), **options)
+        else:
+            assert fpdfp.solve(problem_at(engine, whole), fpdfp.FPDFP(), **options).rounds == 6
+        assert engine.refusals[0] == ("east", "this site has told enough")
+
+
+def test_a_site_that_came_back_and_refuses_ends_the_run(tmp_path: Path, whole: fpdfp.Problem) -> None:
+    """It is asked alone then, and to ask it again and again would be of no use."""
+    trial = Trial(tmp_path)
+    desks = [TrialDesk(part) for part in parts(whole)]
+    desks[1].refuses = 1
+    with running(trial, desks):
+        engine = trial.engine()
+        engine.losses()
+        with pytest.raises(RefusalError, match="told enough"):
+            engine.carry({1: {"update": {"round": 1}}}, 5.0)

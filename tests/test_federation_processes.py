@@ -1,0 +1,210 @@
+"""A federation of real processes on this machine: the commands of the guide, and processes that are killed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("grpc")
+pytest.importorskip("formulaic")
+
+import pandas
+
+import fpdfp
+from fpdfp.federation.engine import FederationEngine
+from fpdfp.federation.rehearse import Rehearsal, split
+
+FORMULA = "died ~ age + C(stage)"
+#: What is measured here is the transport; the rules of points have tests of their own.
+POLICY = "[points]\ncheck = false\n[budget]\nruns = 1000\nbits_per_value = 1e9\n"
+
+
+def run(*arguments: Any, status: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fpdfp", "federation", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == status, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def patients(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    generator = np.random.default_rng(0)
+    n = 600
+    age, stage = generator.normal(60, 10, n).round(1), generator.choice(["I", "II", "III"], n)
+    odds = 0.05 * (age - 60) + np.select([stage == "II", stage == "III"], [0.5, 1.0], 0.0) - 0.5
+    died = (generator.random(n) < 1 / (1 + np.exp(-odds))).astype(int)
+    hospital = generator.choice(["east", "north", "south"], n)
+    path = tmp_path_factory.mktemp("data") / "patients.csv"
+    pandas.DataFrame({"age": age, "stage": stage, "died": died, "hospital": hospital}).to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def rehearsal(tmp_path_factory: pytest.TempPathFactory, patients: Path) -> Iterator[Rehearsal]:
+    folder = tmp_path_factory.mktemp("federation")
+    (folder / "policy.toml").write_text(POLICY)
+    with Rehearsal(folder, split(patients, "hospital", folder / "tables"), folder / "policy.toml") as running:
+        yield running
+
+
+def model(**options: Any) -> Any:
+    return fpdfp.FederatedLogisticRegression(alpha=0.001, **options)
+
+
+def here(patients: Path, **options: Any) -> Any:
+    return model(**options).fit(patients, FORMULA, groups="hospital")
+
+
+@pytest.mark.slow
+def test_same_coefficients_as_on_one_machine(rehearsal: Rehearsal, patients: Path) -> None:
+    expected = here(patients)
+    with fpdfp.Federation(rehearsal.study.folder, run="first") as federation:
+        assert federation.names == ["east", "north", "south"]
+        assert [site.online for site in federation.status().sites] == [True] * 3
+        assert "stage" in str(federation.describe())
+        found = model().fit(federation, FORMULA)
+    np.testing.assert_array_equal(found.coef_, expected.coef_)
+    np.testing.assert_array_equal(found.intercept_, expected.intercept_)
+    assert found.result_.traffic == expected.result_.traffic
+    folder = rehearsal.study.folder / "runs" / "first"
+    saved = fpdfp.runs.load(folder)
+    assert saved.info["status"] == "converged"
+    about = json.loads((folder / "federation.json").read_text())
+    assert set(about["sites"]) == {"east", "north", "south"}
+    assert about["bytes_up"] > 0
+    assert about["waited"] > 0
+
+
+FPDFP: dict[str, Any] = {"method": fpdfp.FPDFP(), "compressor": fpdfp.QSGD(20), "rounds": 40, "tol": None}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("who", ["site", "hub"])
+def test_a_process_is_killed_in_the_middle(
+    rehearsal: Rehearsal, patients: Path, who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed, not asked to end; what is started again has nothing but its folder, and the bits are the same."""
+    expected = here(patients, **FPDFP)
+    killed: list[int] = []
+    carry = FederationEngine.carry
+
+    def disturbed(engine: Any, asked: Any, deadline: Any) -> Any:
+        if not killed and any(tree.get("update", {}).get("round") == 10 for tree in asked.values()):
+            killed.append(10)
+            if who == "site":
+                rehearsal.sites["north"].kill()
+                rehearsal.start_site("north")
+            else:
+                assert rehearsal.hub is not None
+                rehearsal.hub.kill()
+                rehearsal.start_hub()
+        return carry(engine, asked, deadline)
+
+    monkeypatch.setattr(FederationEngine, "carry", disturbed)
+    with fpdfp.Federation(rehearsal.study.folder, deadline=20.0) as federation:
+        found = model(**FPDFP).fit(federation, FORMULA)
+    assert killed == [10]
+    np.testing.assert_array_equal(found.coef_, expected.coef_)
+
+
+@pytest.mark.slow
+def test_the_analysts_process_is_killed_and_goes_on(rehearsal: Rehearsal, patients: Path) -> None:
+    expected = here(patients, **FPDFP)
+    program = f"""
+import os, signal, fpdfp
+from fpdfp.federation.engine import FederationEngine
+carry = FederationEngine.carry
+def end(engine, asked, deadline):
+    if any(tree.get("update", {{}}).get("round") == 15 for tree in asked.values()):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return carry(engine, asked, deadline)
+FederationEngine.carry = end
+options = dict(method=fpdfp.FPDFP(), compressor=fpdfp.QSGD(20), rounds=40, tol=None)
+with fpdfp.Federation({str(rehearsal.study.folder)!r}, run="killed") as federation:
+    fpdfp.FederatedLogisticRegression(alpha=0.001, **options).fit(federation, {FORMULA!r})
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=300)
+    assert done.returncode == -9
+    with fpdfp.Federation(rehearsal.study.folder, run="killed") as federation:
+        found = model(**FPDFP).fit(federation, FORMULA)
+    np.testing.assert_array_equal(found.coef_, expected.coef_)
+    assert fpdfp.runs.load(rehearsal.study.folder / "runs" / "killed").info["rounds"] == 40
+
+
+@pytest.mark.slow
+def test_commands_of_coordinator_and_site(rehearsal: Rehearsal, tmp_path: Path) -> None:
+    study = rehearsal.study.folder
+    assert run("status", study).stdout.count("online since") == 3
+    assert "age" in run("describe", study).stdout
+    assert "answered" in run("log", rehearsal.folder / "north", "--last", 2).stdout
+    assert "the last with the hash" in run("verify", rehearsal.folder / "north").stdout
+    assert run("inspect", rehearsal.folder / "north").stdout == "nothing waits\n"
+    copied = study / "invitations" / "invitation-north.zip"
+    again = run("join", copied, "--data", "x.csv", "--folder", tmp_path / "copy", status=2)
+    assert "the invitation of north was used on" in again.stderr
+    # Another process of the site on the same machine.
+    table = rehearsal.folder / "tables" / "north.csv"
+    twice = run("join", copied, "--data", table, "--folder", rehearsal.folder / "north", status=2)
+    assert "another process is running with" in twice.stderr
+    ada = run("analyst", study, "ada").stdout.strip()
+    assert "ada has joined" in run("join", ada, "--folder", tmp_path / "ada").stdout
+    assert run("status", tmp_path / "ada").stdout.count("online since") == 3
+    run("remove", study, "ada")
+    assert "ada was removed from the study" in run("status", tmp_path / "ada", status=2).stderr
+    units = run("serve", study, "--unit").stdout.split()
+    assert "ExecStart=" in Path(units[0]).read_text()
+    units = run("join", copied, "--data", table, "--folder", rehearsal.folder / "north", "--unit").stdout.split()
+    assert "@" not in Path(units[0]).read_text().replace("@system-service", "")
+
+
+@pytest.mark.slow
+def test_a_site_ends_cleanly(rehearsal: Rehearsal) -> None:
+    site = rehearsal.sites["south"]
+    site.stop()
+    assert site.ended == 0
+    assert "south ends" in site.text()
+    rehearsal.start_site("south")
+    rehearsal.wait()
+
+
+@pytest.mark.slow
+def test_a_rehearsal_cleans_up(patients: Path, tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(POLICY)
+    options = [
+        "--data",
+        patients,
+        "--by",
+        "hospital",
+        "--policy",
+        tmp_path / "policy.toml",
+        "--keep",
+        tmp_path / "kept",
+    ]
+    out = run("rehearse", *options, "--model", FORMULA).stdout
+    assert "C(stage)[T.II]" in out
+    command = [sys.executable, "-m", "fpdfp", "federation", "rehearse", *map(str, options[:-1]), str(tmp_path / "two")]
+    process = subprocess.Popen([*command, "--model", FORMULA], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    until = time.monotonic() + 100
+    while not (tmp_path / "two" / "north" / "identity.toml").exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    process.send_signal(2)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    mine = [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path).encode() in _read(path)]
+    assert mine == []
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
