@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse
 
 import fpdfp
+from benchmarks._dual_path import solve_dual_path
 
 
 class Task(NamedTuple):
@@ -184,11 +185,8 @@ def _adelie(task: Task) -> Callable[[float], Any] | None:
     return solve
 
 
-def _cvxpy(solver: str, settings: Callable[[float], dict[str, Any]]) -> Callable[[Task], Callable[[float], Any] | None]:
-    def prepare(task: Task) -> Callable[[float], Any] | None:
-        if task.logistic and solver == "OSQP":
-            return None
-
+def _cvxpy(solver: str, settings: Callable[[float], dict[str, Any]]) -> Callable[[Task], Callable[[float], Any]]:
+    def prepare(task: Task) -> Callable[[float], Any]:
         def solve(tol: float) -> Any:
             import cvxpy
 
@@ -212,21 +210,54 @@ def _pyproximal(task: Task) -> Callable[[float], Any] | None:
     import pylops
     import pyproximal
 
-    rows = len(task.y)
-    data = pylops.MatrixMult(np.asarray(task.X) / np.sqrt(rows), dtype=np.float64)
+    rows, features = task.X.shape
+    # The ridge as further rows.
+    stacked = np.vstack([task.X / np.sqrt(rows), np.sqrt(task.l2) * np.eye(features)])
+    right = np.append(task.y / np.sqrt(rows), np.zeros(features))
+    data = pylops.MatrixMult(stacked, dtype=np.float64)
     B = pylops.MatrixMult(scipy.sparse.csr_matrix(task.B).toarray(), dtype=np.float64)
-    norm = float(np.linalg.norm(scipy.sparse.csr_matrix(task.B).toarray(), 2)) ** 2
-    steps = np.sqrt(0.99 / norm)
+    norm = float(np.linalg.norm(B.A, 2)) ** 2
+    tau, mu = 0.99 / norm, 0.99
 
     def solve(count: float) -> Any:
-        fit = pyproximal.L2(Op=data, b=task.y / np.sqrt(rows), niter=50, warm=True)
+        fit = pyproximal.L2(Op=data, b=right, densesolver="factorize")
         penalty = pyproximal.L1(sigma=task.l1)
-        start = np.zeros(task.X.shape[1])
         return pyproximal.optimization.primaldual.PrimalDual(
-            fit, penalty, B, tau=steps, mu=steps, x0=start, niter=int(count)
+            fit, penalty, B, tau=tau, mu=mu, x0=np.zeros(features), niter=int(count)
         )
 
     return solve
+
+
+def _osqp(task: Task) -> Callable[[float], Any] | None:
+    if task.logistic:
+        return None
+    import osqp
+
+    rows, features = task.X.shape
+    B = scipy.sparse.csc_matrix(task.B)
+    count = B.shape[0]
+    room = scipy.sparse.identity(count, format="csc")
+    both = scipy.sparse.bmat([[B, -room], [B, room]], format="csc")
+    low = np.append(np.full(count, -np.inf), np.zeros(count))
+    high = np.append(np.zeros(count), np.full(count, np.inf))
+
+    def solve(tol: float) -> Any:
+        # min ½xᵀHx − bᵀx + l1 Σt subject to −t ≤ Bx ≤ t, with the small H instead of all rows
+        hessian = scipy.sparse.csc_matrix(task.X.T @ task.X / rows + task.l2 * np.eye(features))
+        P = scipy.sparse.block_diag([scipy.sparse.triu(hessian), scipy.sparse.csc_matrix((count, count))], format="csc")
+        q = np.append(-(task.X.T @ task.y) / rows, np.full(count, task.l1))
+        solver = osqp.OSQP()
+        solver.setup(P, q, both, low, high, eps_abs=tol, eps_rel=tol, max_iter=100_000, verbose=False)
+        return solver.solve().x[:features]
+
+    return solve
+
+
+def _dual_path(task: Task) -> Callable[[float], Any] | None:
+    if task.logistic:
+        return None
+    return lambda _: solve_dual_path(task.X, task.y, scipy.sparse.csr_array(task.B), task.l1, task.l2)
 
 
 TOLERANCES = tuple(10.0**-k for k in range(2, 15))
@@ -247,10 +278,7 @@ GENERIC = {
         (1e-4, 1e-6, 1e-8, 1e-10, 1e-12),
     ),
     "cvxpy, SCS": Peer("scs", _cvxpy("SCS", lambda tol: {"eps": tol, "max_iters": 10**6}), (1e-3, 1e-5, 1e-7, 1e-9)),
-    "cvxpy, OSQP": Peer(
-        "osqp",
-        _cvxpy("OSQP", lambda tol: {"eps_abs": tol, "eps_rel": tol, "max_iter": 10**6}),
-        (1e-4, 1e-6, 1e-8, 1e-10),
-    ),
+    "OSQP": Peer("osqp", _osqp, (1e-4, 1e-6, 1e-8, 1e-10)),
+    "dual path": Peer("scipy", _dual_path, (0.0,)),
     "PyProximal, primal-dual": Peer("pyproximal", _pyproximal, (100, 300, 1000, 3000, 10_000)),
 }

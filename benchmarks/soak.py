@@ -71,7 +71,7 @@ def with_ray(problem: fpdfp.Problem, best: float, rounds: int, every: int) -> di
 
 def with_flower(problem: fpdfp.Problem, best: float, rounds: int, every: int) -> dict[str, Any]:
     """A run in a Flower deployment, in which nodes are killed and restarted one after the other."""
-    from fpdfp.flower.federation import Federation
+    from examples.flower.federation import Federation
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

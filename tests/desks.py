@@ -36,8 +36,9 @@ class Rows:
 
     def losses(self, given: dict[str, Any]) -> fpdfp.losses.base.Losses:
         """Return the losses of the family that is asked for."""
-        family = getattr(fpdfp.losses, given.get("family", "Logistic"))
-        return family(self.X, self.y, l2=given.get("l2", 0.0))
+        family: Any = getattr(fpdfp.losses, given.get("family", "Logistic"))
+        made: fpdfp.losses.base.Losses = family(self.X, self.y, l2=given.get("l2", 0.0))
+        return made
 
     def design_matrix(self, question: Any) -> Any:
         """Return all rows."""

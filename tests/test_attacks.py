@@ -80,7 +80,8 @@ class Bisection:
         """Return so many single rows, or as many as that many gradients give."""
         far = 1e3
         low, high = self.beyond(-far), self.beyond(far)
-        heap, ticket = [], itertools.count()
+        heap: list[Any] = []
+        ticket = itertools.count()
 
         def add(a: float, at_a: Any, b: float, at_b: Any) -> None:
             total = at_a - at_b
@@ -150,6 +151,7 @@ class TestChosenPoints:
             rows = Bisection(lambda x: gradient(desk, x), len(y), steepness).isolate(20, 60)
         assert found(rows, X, close=0.5) == 0
 
+    @pytest.mark.slow
     def test_smooth_planes_cannot_be_undone(self, tmp_path: Path) -> None:
         """An attacker who knows where rows are along the direction, and asks as steeply as is answered, gets noise."""
         X, y = make_rows(2000)
@@ -235,7 +237,8 @@ class TestSmallBatches:
 
         def attack(desk: Desk) -> list[Any]:
             engine = Desks([desk], {"l2": 0.0})
-            engine.fit(fpdfp.penalties.Zero(), method=method, rounds=300, compressor=fpdfp.compress.Full(), seed=7)
+            full = fpdfp.compress.Full()
+            engine.fit(fpdfp.penalties.Zero(), method=method, rounds=300, compressor=full, seed=7, evaluate_every=300)
             replies = [reply["update"]["frames"] for _, reply in engine.seen if "update" in reply]
             gradients = [decode(frame) for frames in replies for frame in next(iter(frames.values()))]
             # At zero a gradient is half the row, with the sign of its class; the last feature is 1.
@@ -304,7 +307,7 @@ class TestWatching:
         return told
 
     @staticmethod
-    def solve(told: list[tuple[Any, Any]], n: int, ridge: float = 1e-3) -> list[Any]:
+    def solve(told: list[tuple[Any, Any]], n: int, starts: int, ridge: float = 1e-3) -> list[Any]:
         """Return the rows and classes that fit all gradients, if there is one solution that is found.
 
         Gradients without the ridge are combinations of the rows: their span is known, and in it n² numbers are not.
@@ -331,7 +334,7 @@ class TestWatching:
             return np.concatenate([errors / np.abs(seen).max(), sums])
 
         rng = np.random.default_rng(0)
-        for _ in range(40):
+        for _ in range(starts):
             start = np.concatenate([(ones + rng.normal(size=(n, n)) * 3).ravel(), rng.random(n)])
             fit = least_squares(misfit, start, slopes_of, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=200)
             if np.abs(fit.fun).max() < 1e-9:
@@ -343,8 +346,8 @@ class TestWatching:
         X, y = make_rows(5)
         whole = np.column_stack([X, y])
         one = self.watch(make_desk(X, y, tmp_path / "one", OPEN), [0.01])
-        assert found(self.solve(one, 5), whole, close=0.05) == 0
+        assert found(self.solve(one, 5, 40), whole, close=0.05) == 0
         six = self.watch(make_desk(X, y, tmp_path / "six", OPEN), [0.1, 0.05, 0.02, 0.01, 0.005, 0.001])
-        assert found(self.solve(six, 5), whole, close=0.05) == 5
+        assert found(self.solve(six, 5, 40), whole, close=0.05) == 5
         with pytest.raises(RefusedError, match="at least 10 rows"):
             self.watch(make_desk(X, y, tmp_path / "default"), [0.01])

@@ -46,7 +46,7 @@ def test_a_page_of_the_gallery_is_that_of_its_example(example: gallery.Example) 
 
 
 def test_the_gallery_has_all_examples() -> None:
-    assert {example.script for example in gallery.EXAMPLES} == set((ROOT / "examples").glob("*.py"))
+    assert {example.script for example in gallery.EXAMPLES} == set((ROOT / "examples").glob("[!_]*.py"))
     assert (gallery.GALLERY / "index.md").read_text() == gallery.index(), "make gallery writes it anew"
     pages = {page(example) for example in gallery.EXAMPLES}
     assert pages == set(gallery.GALLERY.glob("*.md")) - {gallery.GALLERY / "index.md"}

@@ -20,12 +20,13 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from examples.flower.federation import Federation
+
 import fpdfp
 from fpdfp.engines.envelope import Envelope, seal
 from fpdfp.engines.parcel import MAGIC, VERSION, unpack
 from fpdfp.flower import certificates
 from fpdfp.flower.control import RunStatus
-from fpdfp.flower.federation import Federation
 from tests import flower_trial
 from tests.flower_trial import SEED, SITES, worked, write_app
 from tests.relay import Relay

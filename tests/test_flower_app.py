@@ -292,7 +292,7 @@ def test_a_damaged_memory_is_asked_for(
     path = memory(configs["north"])
     whole = path.read_bytes()
     if damage == "another version":
-        files.write_sealed(path, pack({"old": 1}))
+        files.write_sealed(path, lambda file: file.write(pack({"old": 1})))
     elif damage == "directory":
         path.unlink()
         path.mkdir()

@@ -27,8 +27,10 @@ from typer.testing import CliRunner
 
 pytest.importorskip("cryptography")
 
+from examples.flower import demo, processes
+
 import fpdfp.flower
-from fpdfp.flower import certificates, demo, expiry, guard, processes, project
+from fpdfp.flower import certificates, expiry, guard, project
 from fpdfp.flower.commands import app
 
 
@@ -340,7 +342,7 @@ def test_the_project_has_no_placeholder_left_and_its_files_are_sound(tmp_path: P
 
 def test_instructions_name_files_that_there_are(tmp_path: Path) -> None:
     project.write_project(tmp_path)
-    guide = Path(__file__).parents[1] / "docs" / "deployment.md"
+    guide = Path(__file__).parents[1] / "docs" / "flower.md"
     for page in (tmp_path / "README.md", guide):
         text = page.read_text()
         named = set(re.findall(r"deploy/[\w.-]+\w", text))
@@ -439,9 +441,8 @@ def test_commands(tmp_path: Path) -> None:
 
 def test_the_demonstration_empties_no_foreign_folder(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
-    answer = CliRunner().invoke(app, ["demo", "--output", str(tmp_path)])
-    assert answer.exit_code == 1
-    assert "output must be an empty folder" in answer.output
+    with pytest.raises(FileExistsError, match="output must be an empty folder"):
+        demo.run(tmp_path)
     assert (tmp_path / "mine").exists()
 
 
@@ -530,7 +531,7 @@ def test_a_process_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
 
 def test_importing_fpdfp_imports_neither_flower_nor_cryptography() -> None:
     code = (
-        "import sys, fpdfp, fpdfp.flower.federation, fpdfp.flower.commands, fpdfp.flower.project, fpdfp.flower.guard\n"
+        "import sys, fpdfp, fpdfp.flower.commands, fpdfp.flower.project, fpdfp.flower.guard\n"
         "assert not {'flwr', 'cryptography', 'grpc'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -566,7 +566,7 @@ class TestSites:
 
     def test_sealed_files(self, tmp_path: Path) -> None:
         path = tmp_path / "memory"
-        files.write_sealed(path, b"abc")
+        files.write_sealed(path, lambda file: file.write(b"abc"))
         assert files.read_sealed(path) == b"abc"
         path.write_bytes(path.read_bytes()[:-1])
         with pytest.raises(ValueError, match="cut off or damaged"):

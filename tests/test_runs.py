@@ -13,8 +13,10 @@ import pytest
 
 import fpdfp
 from fpdfp.errors import RunFolderError, StorageError
+from fpdfp.report.describe import describe
 from fpdfp.runs import Recorder, find, linear_model, load, toml, writing
 from tests import helpers
+from tests.loopback import Loopback
 
 ROUNDS = 24
 
@@ -105,6 +107,29 @@ def test_options_go_to_solve_as_well(tmp_path: Path) -> None:
     problem = helpers.graph_guided(clients=6)
     result = fpdfp.solve(problem, fpdfp.FPDFP(), rounds=5, **Recorder(tmp_path, problem).options())
     np.testing.assert_array_equal(load(tmp_path).x, result.x)
+
+
+def test_sites_say_how_they_answered(tmp_path: Path) -> None:
+    def trouble(site: int, request: dict[str, Any], reply: bytes) -> bytes | None:
+        if site == 1 and request.get("update", {}).get("round") == 2:
+            return None
+        return reply[:-1] if site == 0 and request.get("update", {}).get("round") == 3 else reply
+
+    engine = Loopback(helpers.graph_guided(clients=6), sites=3, trouble=trouble)
+    original = helpers.graph_guided(clients=6)
+    problem = fpdfp.Problem(engine.losses(), original.penalty, original.linop)
+    Recorder(tmp_path / "run", problem).solve(fpdfp.FPDFP(), rounds=5, engine=engine)
+    info = load(tmp_path / "run").info
+    assert [site["name"] for site in info["sites"]] == list(engine.names)
+    assert [site["absent"] for site in info["sites"]] == [0, 1, 0]
+    assert [site["refused"] for site in info["sites"]] == [1, 0, 0]
+    assert "checksum" in info["sites"][0]["last_refusal"]
+    for site in info["sites"]:
+        assert site["asked"] == site["answered"] + site["absent"] + site["healed"] + site["refused"]
+    assert info["elapsed"] > info["seconds"] > 0
+    described = describe(tmp_path / "run")
+    assert [site["refused"] for site in described["sites"]] == [1, 0, 0]
+    assert described["elapsed"] == info["elapsed"]
 
 
 def test_a_run_that_is_stopped_and_goes_on_leaves_the_files_of_one_that_was_not(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def test_types_are_found() -> None:
             "whole": [1, 2, 3],
             "with gaps": [1.0, None, 3.0],
             "number": [0.5, 1.0, 2.0],
+            "coded": [1.0, 2.0, 1.0],
             "truth": [True, False, True],
             "text": ["b", "a", None],
             "mixed": [True, None, False],
@@ -53,13 +54,16 @@ def test_types_are_found() -> None:
     found = schema(frame)
     kinds = {name: column.kind for name, column in found.items()}
     assert kinds == {
-        "whole": "integer", "with gaps": "integer", "number": "number", "truth": "truth", "text": "category",
+        "whole": "integer", "with gaps": "integer", "number": "number", "coded": "integer",
+        "truth": "truth", "text": "category",
         "mixed": "truth", "date": "other", "empty": "empty", "category": "category", "numbered": "integer",
     }  # fmt: skip
     assert (found["text"].levels, found["text"].counts, found["text"].missing) == (("a", "b"), (1, 1), 1)
     assert found["truth"].levels == (False, True)
     assert (found["number"].least, found["number"].largest) == (0.5, 2.0)
     assert found["numbered"].levels == (3, 4)
+    # Whole floating-point numbers of many values are measurements, not identifiers.
+    assert schema(pd.DataFrame({"dose": np.arange(60.0)}))["dose"].kind == "number"
 
 
 def test_files_and_frames_are_read_alike(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 import fpdfp
 from fpdfp import losses, penalties
 from fpdfp.compress import Natural
+from fpdfp.engines import finish
 from fpdfp.engines.ledger import digest
 from fpdfp.engines.screening import remain_by_gap, remain_by_slopes
 from fpdfp.engines.site import Site
@@ -22,6 +23,13 @@ from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import FeatureBounds
 from fpdfp.rng import Draws
 from tests.loopback import Loopback
+
+
+@pytest.fixture(autouse=True)
+def without_finish(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no run end by a Newton step before a gap leaves few features."""
+    monkeypatch.setattr(finish, "PRICE", 0.0)
+
 
 KINDS = {"logistic": losses.Logistic, "least squares": losses.LeastSquares, "softmax": losses.Softmax}
 
@@ -241,7 +249,7 @@ class Copier(fpdfp.engines.Observer):
         self.file, self.copy = file, copy
 
     def saved(self, run: Any) -> None:
-        if run.left is not None and not self.copy.exists():
+        if run.left is not None and run.left.since > 0 and not self.copy.exists():
             assert run.round == run.left.since
             shutil.copy(self.file, self.copy)
 
@@ -268,7 +276,7 @@ def test_only_automatic_runs_to_a_tolerance_are_screened() -> None:
     problem = words()
     assert fpdfp.solve(problem, rounds=3).left is None
     assert unscreened(problem, rounds=3, tol=1e-6).left is None
-    assert fpdfp.solve(words(d=900), rounds=3, tol=1e-6).left is None
+    assert fpdfp.solve(words(d=500), rounds=3, tol=1e-6).left is None
     many = losses.Logistic(np.eye(202, 1000) + np.eye(1, 1000), np.arange(202) % 2, clients=np.arange(202))
     for share, is_left in ((1, False), (3, True)):
         rare = fpdfp.solve(fpdfp.Problem(many, penalties.L1(5.0)), rounds=2, tol=1e-6, clients_per_round=share)

@@ -18,6 +18,11 @@ MARGIN = 1.1
 TRIALS, PATIENCE = 5, 0.02
 
 
+def count() -> int:
+    """Return how many threads kernels use here."""
+    return 1 if use.one_thread else int(numba.get_num_threads())
+
+
 @contextlib.contextmanager
 def fastest(work: Callable[[], object], size: int) -> Iterator[None]:
     """Within the context, use one thread or all, whichever does ``work``, a call of a kernel, sooner.

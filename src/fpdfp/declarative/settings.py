@@ -30,7 +30,18 @@ MOST_SETTINGS = 10_000
 #: Models of scans: the data term is a plain sum over rays as the paper prints it, or scaled to a mean.
 PRINTED, MEAN = MODELS = ("printed", "mean")
 #: Options of a run that are no keys of ``[run]``: they have a section, or are the runner's.
-NOT_IN_RUN = ("compressor", "downlink", "seed", "x0", "metrics", "callbacks", "checkpoint", "resume", "progress")
+NOT_IN_RUN = (
+    "compressor",
+    "downlink",
+    "seed",
+    "x0",
+    "metrics",
+    "callbacks",
+    "checkpoint",
+    "resume",
+    "progress",
+    "scratch",
+)
 #: What stands in a file for None, and the default of what must be given.
 DEFAULTS: dict[str, Any] = {
     "rounds": 100, "clients_per_round": "all", "evaluate_every": "automatic", "checkpoint_every": "automatic",
@@ -287,7 +298,11 @@ def run_options() -> dict[str, made.Parameter]:
 def _check_option(run: Table, name: str, option: made.Parameter) -> None:
     """Check an option of a run by its type; where it may be None, a word stands for that, or 0 for a number."""
     (first, *_), default = option.kinds, DEFAULTS.get(name, option.default)
-    if typing.get_origin(first) is typing.Literal:
+    if isinstance(run.values.get(name), dict) and option.tables and run.gives(name):
+        table = Table(run.document, (*run.path, name), run.values[name])
+        made.check(table, option.tables, ())
+        run.resolved[name] = table.resolved
+    elif typing.get_origin(first) is typing.Literal:
         run.text(name, default, typing.get_args(first))
     elif bool in option.kinds:
         run.flag(name, default)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import logging
@@ -24,6 +25,8 @@ log = logging.getLogger("fpdfp.engines")
 ATTEMPTS = 3
 #: At the end of a run sites are waited for so many deadlines.
 LAST = 3.0
+#: Says which replies cannot be used beside the others, and why.
+Judge = Callable[[Mapping[int, Decoded]], Mapping[int, str]]
 #: Refuses a site's reply by raising an error.
 Check = Callable[[int, Reply], None]
 
@@ -35,6 +38,21 @@ class Totals:
     refused: int = 0
     absent: int = 0
     healed: int = 0
+
+
+@dataclasses.dataclass
+class SiteRecord:
+    """What became of the exchanges with one site; seconds and bytes where the engine notes them."""
+
+    asked: int = 0
+    answered: int = 0
+    absent: int = 0
+    refused: int = 0
+    healed: int = 0
+    waited: float = 0.0
+    bytes_down: int = 0
+    bytes_up: int = 0
+    last_refusal: str = ""
 
 
 class Collector:
@@ -52,8 +70,8 @@ class Collector:
 
     Attributes
     ----------
-    totals
-        What went wrong so far.
+    totals, records
+        What went wrong so far, and what became of the exchanges with each site.
     upkeep
         The bits of what was sent again, of replies that were of no use, and of copies for checkpoints.
     stopped
@@ -66,6 +84,7 @@ class Collector:
         self.min_clients = _checks.integer("min_clients", min_clients, at_least=1)
         self.patience = _checks.real("patience", patience, positive=True)
         self.totals, self.upkeep = Totals(), NOTHING
+        self.records: dict[int, SiteRecord] = collections.defaultdict(SiteRecord)
         self.stopped: Callable[[], bool] = lambda: False
         self._hurried = False
 
@@ -130,10 +149,12 @@ class Collector:
         decode: Callable[[int, Reply], Decoded],
         early: Mapping[int, Reply] | None,
         name: str,
+        judge: Judge | None = None,
     ) -> list[Decoded]:
         """Ask the sites of a round, until enough clients have answered; return their replies, decoded.
 
-        ``early`` are replies that came already. ``name`` is that of the round in an error.
+        ``early`` are replies that came already. ``name`` is that of the round in an error. ``judge`` says which of the
+        replies cannot be used beside the others.
         """
         count = sum(len(request.update.clients) for request in asked.values() if request.update is not None)
         needed = min(self.min_clients, count)
@@ -150,6 +171,10 @@ class Collector:
                     self.waste(reply)
                     self.refuse(site, error)
                     diverging |= {site} if isinstance(error, DivergedError) else set()
+            for site, why in (judge(good) if judge is not None else {}).items():
+                self.waste(replies.get(site))
+                self.refuse(site, MessageError(why))
+                del good[site]
             answered = sum(len(reply.clients) for reply in good.values())
             if answered >= needed:
                 return [good[site] for site in sorted(good)]
@@ -188,6 +213,7 @@ class Collector:
             answered = self.transport.carry(trees, left)
             again = {}
             for site, request in addressed.items():
+                self.records[site].asked += 1
                 came = answered.get(site, AbsentError("no reply by the deadline"))
                 try:
                     if isinstance(came, Exception):
@@ -200,9 +226,11 @@ class Collector:
                     needs = session.note_needs(site, reply.needs)
                     log.info("%s needs %s", self.transport.names[site], ", ".join(sorted(needs)))
                     self.totals.healed += 1
+                    self.records[site].healed += 1
                     again[site] = session.supply(site, waiting[site])
                 else:
                     session.note_answer(site, request)
+                    self.records[site].answered += 1
                     replies[site] = reply
             waiting = again
         for site in waiting:
@@ -211,13 +239,15 @@ class Collector:
 
     def refuse(self, site: int, why: Any) -> None:
         """Count a site as absent, and say why."""
-        name = self.transport.names[site]
+        name, record = self.transport.names[site], self.records[site]
         if isinstance(why, AbsentError):
             self.totals.absent += 1
+            record.absent += 1
             log.warning("%s is absent: %s", name, why)
         else:
             self.totals.refused += 1
-            what = why if isinstance(why, MessageError) else f"it cannot be read ({type(why).__name__}: {why})"
+            what = str(why) if isinstance(why, MessageError) else f"it cannot be read ({type(why).__name__}: {why})"
+            record.refused, record.last_refusal = record.refused + 1, what
             log.warning("the reply of %s is refused: %s", name, what)
 
     def waste(self, replies: Any) -> None:

@@ -13,7 +13,7 @@ from fpdfp.compress import Compressor
 from fpdfp.engines.checkpoint import check_path
 from fpdfp.engines.history import RESERVED, History
 from fpdfp.errors import ArgumentError, ArgumentTypeError
-from fpdfp.precondition.cost import PREFERENCES, Prefer
+from fpdfp.precondition.cost import Prefer, check_preference
 
 #: What a run is for where neither ``accuracy`` nor ``tol`` says so.
 ACCURACY = 1e-6
@@ -52,6 +52,7 @@ class RunOptions:
     checkpoint_every: int | None = None
     resume: str | Path | bool = False
     progress: bool | None = None
+    scratch: str | Path | None = None
 
     def __post_init__(self) -> None:
         checked = {
@@ -71,13 +72,15 @@ class RunOptions:
             checked["evaluate_every"] = _check_evaluations(self.evaluate_every)
         if self.tol is not None:
             checked["tol"] = _checks.real("tol", self.tol, positive=True)
-        _checks.choice("prefer", self.prefer, PREFERENCES)
+        check_preference(self.prefer)
         if self.accuracy is not None:
             checked["accuracy"] = _below_one("accuracy", _checks.real("accuracy", self.accuracy, positive=True))
         if self.checkpoint_every is not None:
             checked["checkpoint_every"] = _checks.integer("checkpoint_every", self.checkpoint_every, at_least=1)
         if self.resume is True and self.checkpoint is None:
             raise ArgumentError("resume", "needs checkpoint, the file to go on from, where it is True")
+        if self.scratch is not None:
+            checked["scratch"] = _check_folder(self.scratch)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         if self.file is not None:
@@ -113,6 +116,14 @@ class RunOptions:
         """Whether a checkpoint is to be written after k rounds."""
         every = max(1, self.rounds // CHECKPOINTS) if self.checkpoint_every is None else self.checkpoint_every
         return k % every == 0 and self.file is not None
+
+
+def _check_folder(given: str | Path) -> Path:
+    if not isinstance(given, str | Path):
+        raise ArgumentTypeError("scratch", f"must be the name of a folder or None, got {type(given).__name__}")
+    if Path(given).exists() and not Path(given).is_dir():
+        raise ArgumentError("scratch", f"must be a folder, got the file {given}")
+    return Path(given)
 
 
 def _below_one(name: str, value: float) -> float:

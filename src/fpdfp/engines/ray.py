@@ -13,7 +13,7 @@ import pickle
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -58,6 +58,12 @@ class Worker:
     def process(self) -> int:
         """Return the number of this process."""
         return os.getpid()
+
+    def node(self) -> str:
+        """Return the name of the node that this process runs on."""
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id())
 
 
 class Ray(RemoteEngine):
@@ -112,7 +118,7 @@ class Ray(RemoteEngine):
         deadline: float | None = None,
         min_clients: int = 1,
         patience: float = 600.0,
-        norm_bound: float | None = None,
+        norm_bound: float | Literal["auto"] | None = "auto",
         address: str | None = None,
     ) -> None:
         super().__init__(deadline, min_clients, patience, norm_bound)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -54,7 +54,9 @@ class RemoteEngine(Transport):
     patience
         Seconds after which a round (or the setup) that still has too few replies gives up.
     norm_bound
-        The largest norm that a field of a reply may have; longer ones are shortened to it. None for no bound.
+        The largest norm that a field of a reply may have; longer ones are shortened to it. By default, ``"auto"``, a
+        reply counts as absent if it is a thousand times larger than all that it can be compared with
+        (:mod:`fpdfp.engines.outliers`). None for no bound.
 
     Attributes
     ----------
@@ -73,15 +75,21 @@ class RemoteEngine(Transport):
         deadline: float | None = None,
         min_clients: int = 1,
         patience: float = 600.0,
-        norm_bound: float | None = None,
+        norm_bound: float | Literal["auto"] | None = "auto",
     ) -> None:
         self.collector = Collector(self, deadline, min_clients, patience)
-        self.norm_bound = None if norm_bound is None else _checks.real("norm_bound", norm_bound, positive=True)
+        automatic = norm_bound is None or (isinstance(norm_bound, str) and norm_bound == "auto")
+        self.norm_bound = norm_bound if automatic else _checks.real("norm_bound", norm_bound, positive=True)
         self.masks = Masks()
         self.session = Session(masks=self.masks)
         self.run_id = secrets.token_hex(8)
         self.agreed: Preconditioner | None = None
         self._losses: RemoteLosses | None = None
+
+    @property
+    def fixed_bound(self) -> float | None:
+        """The bound to which both sides shorten replies, None where there is none."""
+        return self.norm_bound if isinstance(self.norm_bound, float) else None
 
     @property
     def totals(self) -> Totals:
@@ -139,7 +147,7 @@ class RemoteEngine(Transport):
     ) -> None:
         """Begin a run: each site is told what is run with its next request."""
         told = algorithm.for_sites()
-        jobs = [Job(told, compressors, downlink, place, self.norm_bound) for place in self.places(problem, seed)]
+        jobs = [Job(told, compressors, downlink, place, self.fixed_bound) for place in self.places(problem, seed)]
         keys = [self.key(job, self.run_id) for job in jobs]
         features = getattr(problem.losses, "features", b"")
         self.session = Session(

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import secrets
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.engines import memory as memories
 from fpdfp.engines.collector import Check
 from fpdfp.engines.downlink import FramedDownlink, is_zero
 from fpdfp.engines.ledger import shared_memory
+from fpdfp.engines.outliers import Outliers
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.replies import Arrived, Decoded, decode_update, join
@@ -45,6 +50,7 @@ class RemoteRun(Run):
         self.engine, self.collector = engine, engine.collector
         self.losses: RemoteLosses = self.problem.losses  # type: ignore[assignment]
         self.losses.answers.forget()
+        self.outliers = Outliers(self.problem.scaling, self.losses.lipschitz())
         self.collector.upkeep = NOTHING
         if self.downlink is not None:
             self.downlink = FramedDownlink(self.downlink.compressor)
@@ -57,6 +63,16 @@ class RemoteRun(Run):
         downlink = None if self.downlink is None else self.downlink.compressor
         zero = self.kept is not None and is_zero(self.kept.message)
         self.engine.begin(self.problem, self.algorithm, self.compressors, downlink, self.seed, from_zero=zero)
+
+    @property
+    def _folder(self) -> Path | None:
+        folder, file = super()._folder, self.options.file
+        if folder is not None or not isinstance(self.algorithm, Remembering):
+            return folder
+        sizes = (memories.size_of(array, self.problem.n_clients) for array in self.algorithm.init_memory(1))
+        if sum(sizes) <= memories.SPILLED_COPIES:
+            return None
+        return Path(tempfile.gettempdir()) if file is None else file.parent
 
     @property
     def traffic(self) -> Traffic:
@@ -75,6 +91,10 @@ class RemoteRun(Run):
 
     def listen(self, stopped: Callable[[], bool]) -> None:
         self.collector.stopped = stopped
+
+    def sites(self) -> list[dict[str, Any]]:
+        records = self.collector.records
+        return [{"name": name} | dataclasses.asdict(records[i]) for i, name in enumerate(self.engine.names)]
 
     def labels(self) -> dict[str, str]:
         return super().labels() | {"run": self.engine.run_id}
@@ -111,7 +131,8 @@ class RemoteRun(Run):
 
     def restore_memory(self, saved: Mapping[str, Array]) -> None:
         here = self.memory._asdict()
-        self.memory = self.memory._replace(**{name: saved.get(name, array) for name, array in here.items()})
+        known = {name: memories.put_back(array, saved[name]) for name, array in here.items() if name in saved}
+        self.memory = self.memory._replace(**known)
 
     def memory_to_save(self) -> dict[str, Array]:
         names = [name for name in self.memory._fields if name != "version"]
@@ -147,7 +168,7 @@ class RemoteRun(Run):
             step = self.downlink.frames(self.kept, self.algorithm.broadcast(self.state), self.seed, k)
         return Ask(k, clients, self.memory, message, step)
 
-    def _exchanged(self, k: int, clients: IntArray, message: Any, memory: Any) -> tuple[IntArray, Any, Any, Work, int]:
+    def _exchanged(self, k: int, clients: IntArray, message: Any) -> tuple[IntArray, Any, Any, Work, int]:
         algorithm = self.algorithm
         clients, sent, bits, cost = self._collect_round(self._ask(k, clients, message))
         try:
@@ -155,7 +176,7 @@ class RemoteRun(Run):
         except (ValueError, ArithmeticError) as error:
             # LAPACK and others refuse what is no longer finite.
             raise DivergenceError(f"the server's step failed: {error}") from error
-        memory = self._memory_of(clients)
+        memory = memories.take(self.memory, clients)
         if isinstance(algorithm, Remembering):
             shared = {name: getattr(memory, name) for name in algorithm.shared_memory}
             memory = memory._replace(**algorithm.remember(algorithm.take_message(shared, message), sent, k))
@@ -172,11 +193,17 @@ class RemoteRun(Run):
 
         def decode(site: int, reply: Reply) -> Decoded:
             clients = among(ask.clients, self.engine.numbers[site])
-            bound = self.engine.norm_bound
+            bound = self.engine.fixed_bound
             return decode_update(reply.part("update"), clients, shapes, self.compressors, dtype, model.device, bound)
 
         came = early.replies if early is not None and early.round == ask.round else None
-        return join(self.collector.collect_enough(asked, session, decode, came, f"round {ask.round + 1}"), model.xp)
+        judge = self._judge if self.engine.norm_bound == "auto" else None
+        replies = self.collector.collect_enough(asked, session, decode, came, f"round {ask.round + 1}", judge)
+        self.outliers.accept(replies)
+        return join(replies, model.xp)
+
+    def _judge(self, replies: Mapping[int, Decoded]) -> dict[int, str]:
+        return self.outliers.find(replies, self.memory)
 
     def _answers(self, algorithm: Certifying, question: Question) -> Array:
         frames = [message.message for message in question.messages]

@@ -13,13 +13,14 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress.wire import DEFAULT_LIMIT, DTYPES
 from fpdfp.engines.hints import fit
 from fpdfp.engines.job import Job, Place
+from fpdfp.engines.local_models import LocalModels
 from fpdfp.errors import MessageError
 from fpdfp.linops import LinOp
 from fpdfp.losses.base import Form
 from fpdfp.methods.newton import NewtonExchange
 from fpdfp.precondition import Preconditioner, QuantizedMoments
 from fpdfp.precondition.base import Announced
-from fpdfp.precondition.exchange import Exact, FeatureBounds
+from fpdfp.precondition.exchange import Exact, FeatureBounds, Slopes
 from fpdfp.precondition.structure import Structure
 from fpdfp.rng import MAX_ROUNDS
 
@@ -36,7 +37,7 @@ class FactsRequest:
 class GatherRequest:
     """What some clients send once, before the first round."""
 
-    exchange: Exact | QuantizedMoments | Structure | FeatureBounds | NewtonExchange
+    exchange: Exact | QuantizedMoments | Structure | FeatureBounds | NewtonExchange | LocalModels | Slopes
     place: Place
     clients: IntArray
 

@@ -6,6 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,11 +14,14 @@ import numpy as np
 from fpdfp._array import namespace, read_only
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress import Full
+from fpdfp.engines import memory as memories
+from fpdfp.engines.batches import Total, divide, work_through
 from fpdfp.engines.downlink import Kept, full_bits
 from fpdfp.engines.features import Left
 from fpdfp.engines.history import History
 from fpdfp.engines.traffic import Bits, Traffic
 from fpdfp.methods.base import Certifying, Question, Remembering, Work
+from fpdfp.penalties.wrapped import Wrapped
 from fpdfp.problem import TINY, Certificate
 from fpdfp.rng import Draws, Purpose, choose_clients
 
@@ -108,7 +112,9 @@ class Run:
         self.state = self.algorithm.init(start)
         self.memory: Any = ()
         if isinstance(self.algorithm, Remembering):
-            self.memory = self.algorithm.init_memory(self.problem.n_clients)
+            self.memory = memories.allocate(self.algorithm, self.problem.n_clients, self._folder)
+        #: Room for what all clients remember after a round.
+        self._spare: Any = None
         self.kept: Kept | None = None
         if self.downlink is not None:
             self.kept = self.downlink.start(self.algorithm.broadcast(self.state), self.problem.n_clients)
@@ -180,8 +186,12 @@ class Run:
         done = self._pending
         if done is None:
             return
-        for kept, new in zip(self.memory, done.memory, strict=True):
-            kept[done.clients] = new
+        if done.memory is self._spare and done.memory:
+            before, self.memory = self.memory, done.memory
+            self._spare = before if before is not done.memory else None
+        else:
+            for kept, new in zip(self.memory, done.memory, strict=True):
+                kept[done.clients] = new
         if done.kept is not None:
             done.kept.seen[done.chosen] = done.kept.sent
         _, _, _, self.state, self.work, self.round, bits, self.seconds, self.kept = done
@@ -212,9 +222,9 @@ class Run:
         started = time.perf_counter()
         chosen, message, kept, bits_down = self._sent(k)
         clients = self._that_answer(chosen, k)
-        state, memory, work, bits_up = self.state, self._memory_of(clients), self.work, 0
+        state, memory, work, bits_up = self.state, memories.take(self.memory, clients[:0]), self.work, 0
         if len(clients):
-            clients, state, memory, cost, bits_up = self._exchanged(k, clients, message, memory)
+            clients, state, memory, cost, bits_up = self._exchanged(k, clients, message)
             work = work + cost
             x = self.algorithm.solution(state)[0]
             if not math.isfinite(float(np.vdot(x, x))):
@@ -234,19 +244,63 @@ class Run:
         assert self.kept is not None
         return chosen, *self.downlink.send(self.kept, message, chosen, self.seed, k)
 
-    def _exchanged(self, k: int, clients: IntArray, message: Any, memory: Any) -> tuple[IntArray, Any, Any, Work, int]:
+    def _exchanged(self, k: int, clients: IntArray, message: Any) -> tuple[IntArray, Any, Any, Work, int]:
         """Return who has answered, the state after that, what they remember then, what it cost them, and its bits."""
-        algorithm, draws = self.algorithm, Draws(self.seed, k, clients)
-        update = algorithm.client_update(self.problem.local(clients, memory), message, k, draws)
-        sent, bits = self._transmit(update.reply, draws)
-        state = algorithm.server_update(self.state, mean_of(sent, algorithm.double), k, len(clients))
-        if isinstance(algorithm, Remembering):
-            memory = algorithm.confirm(update.memory, sent, k)
-        return clients, state, memory, update.work, bits
+        algorithm, total, work, bits = self.algorithm, Total(self.algorithm.double), Work(), 0
+        batches = self._batches(clients)
+        after: Any = None if len(batches) == 1 else self._room(len(clients))
 
-    def _memory_of(self, clients: IntArray) -> Any:
-        """Return what some clients remember."""
-        return type(self.memory)(*(kept[clients] for kept in self.memory)) if self.memory else ()
+        def answer(own: IntArray) -> tuple[Any, Any, Work, int]:
+            draws = Draws(self.seed, k, own)
+            local = self.problem.local(own, memories.take(self.memory, own))
+            update = algorithm.client_update(local, message, k, draws)
+            sent, sent_bits = self._transmit(update.reply, draws)
+            memory = algorithm.confirm(update.memory, sent, k) if isinstance(algorithm, Remembering) else ()
+            if after:
+                first = int(np.searchsorted(clients, own[0]))
+                for rows, new in zip(after, memory, strict=True):
+                    rows[first : first + len(own)] = new
+            return sent, memory if after is None else after, update.work, sent_bits
+
+        for sent, memory, cost, sent_bits in work_through(batches, answer, self._threads(len(batches))):
+            total.add(sent)
+            after, work, bits = memory, work + cost, bits + sent_bits
+        state = algorithm.server_update(self.state, total.mean(), k, len(clients))
+        return clients, state, after, work, bits
+
+    def _batches(self, clients: IntArray) -> list[IntArray]:
+        """Return the clients of a round, all at once or some at a time, which changes nothing but time and memory."""
+        shapes = self.algorithm.reply_shapes().values()
+        on_host = self.problem.losses.xp is np
+        return divide(clients, max(map(math.prod, shapes)) if on_host else 0)
+
+    def _threads(self, batches: int) -> int:
+        """Return how many batches to work on at once; with one thread kernels use as many as they may."""
+        problem = self.problem
+        used = (problem.penalty, *self.compressors.values())
+        ours = all(type(one).__module__.startswith("fpdfp.") and not isinstance(one, Wrapped) for one in used)
+        # What others have written may keep something between calls.
+        if batches < 2 or not (problem.losses.concurrent and problem.linop.is_identity and ours):
+            return 1
+        from fpdfp._kernels import threads
+
+        return min(batches, threads.count())
+
+    def _room(self, count: int) -> Any:
+        """Return room for what the clients of a round remember after it."""
+        if not self.memory:
+            return ()
+        if count < self.problem.n_clients:
+            return memories.empty_like(self.memory, count, self._folder)
+        if self._spare is None:
+            self._spare = memories.empty_like(self.memory, count, self._folder)
+        return self._spare
+
+    @property
+    def _folder(self) -> Path | None:
+        """Where large arrays of what clients remember are kept; None for memory."""
+        given = self.options.scratch
+        return None if given is None else Path(given)
 
     def _that_answer(self, chosen: IntArray, k: int) -> IntArray:
         """Return those of the chosen clients whose replies arrive."""
@@ -271,7 +325,7 @@ class Run:
         """Return the sum of what all clients answer, and count its bits."""
         total: Array = np.zeros(2)
         for clients in self.problem.losses.chunks():
-            local = self.problem.local(clients, self._memory_of(clients))
+            local = self.problem.local(clients, memories.take(self.memory, clients))
             answers = algorithm.answer(local, question.arrays)
             self._count_answers(answers, question)
             total += answers.sum(axis=0)
@@ -301,10 +355,15 @@ class Run:
     def restore_memory(self, saved: Mapping[str, Array]) -> None:
         """Have clients remember what a checkpoint has; what another engine has added to it is not needed here."""
         if self.memory:
-            self.memory = back(self.memory, {name: saved[name] for name in self.memory._fields})
+            here = {name: memories.put_back(array, saved[name]) for name, array in self.memory._asdict().items()}
+            self.memory = back(self.memory, here)
 
     def listen(self, stopped: Callable[[], bool]) -> None:
         """Be told how to find out that the user wants to stop, for engines that wait."""
+
+    def sites(self) -> list[dict[str, Any]]:
+        """Return what became of the exchanges with each site; nothing where clients are in this process."""
+        return []
 
     def labels(self) -> dict[str, str]:
         """Return what a checkpoint is to say beside what tells runs apart."""
@@ -391,11 +450,9 @@ class Run:
 
 def mean_of(sent: Any, double: tuple[str, ...]) -> Any:
     """Return the mean over the client axis of each field, summed in the order of clients; some in float64."""
-    means = []
-    for name, replies in zip(sent._fields, sent, strict=True):
-        total = replies.sum(axis=0, dtype=np.float64) if name in double else replies.sum(axis=0)
-        means.append(total / len(replies))
-    return type(sent)(*means)
+    total = Total(double)
+    total.add(sent)
+    return total.mean()
 
 
 def back(fresh: Any, saved: Mapping[str, Array]) -> Any:

@@ -14,13 +14,14 @@ from fpdfp import compress, linops, methods, penalties, precondition, steps
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.engines.hints import constructor_hints
 from fpdfp.engines.job import Job, Place
+from fpdfp.engines.local_models import LocalModels
 from fpdfp.errors import ArgumentError
 from fpdfp.linops import LinOp
 from fpdfp.methods.base import Algorithm, Method
 from fpdfp.methods.newton import NewtonExchange
 from fpdfp.penalties import Penalty
 from fpdfp.precondition.base import Announced
-from fpdfp.precondition.exchange import Exact, FeatureBounds
+from fpdfp.precondition.exchange import Exact, FeatureBounds, Slopes
 from fpdfp.precondition.fourier import Filter
 from fpdfp.precondition.structure import Structure
 from fpdfp.problem import Model
@@ -65,8 +66,8 @@ def registry() -> dict[type, Sendable]:
         steps.Constant, steps.Decreasing, steps.Theorem2, steps.Automatic,
         compress.Full, compress.Half, compress.QSGD, compress.NUQSGD, compress.Natural, compress.Sign, compress.RandK,
         compress.TopK,
-        methods.InnerSolve, *methods_and_algorithms(), precondition.QuantizedMoments, Exact, FeatureBounds, Structure,
-        NewtonExchange, Announced, Place, Job,
+        methods.InnerSolve, *methods_and_algorithms(), precondition.QuantizedMoments, Exact, FeatureBounds, Slopes,
+        Structure, NewtonExchange, LocalModels, Announced, Place, Job,
     )  # fmt: skip
     return {kind: by_fields(kind) for kind in fields} | {
         penalties.Zero: by_attributes(penalties.Zero),

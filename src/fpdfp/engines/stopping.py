@@ -11,11 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array
+from fpdfp.engines.finish import Finish
 from fpdfp.engines.run import Certified, Run
 from fpdfp.errors import AbsentError, CheckpointError
 from fpdfp.losses._duals import EPS
 from fpdfp.methods.base import Certifying
-from fpdfp.problem import TINY, VANISHING, Certificate
+from fpdfp.problem import TINY, VANISHING, Certificate, Residual
 
 log = logging.getLogger("fpdfp.engines")
 #: Rounds between looks that ask clients grow with this factor: a run ends at most so much later than it could.
@@ -24,6 +25,9 @@ PATIENCE = 1.1
 THOROUGH = 1.5
 #: Where the server has an estimate of its own, the round of the first look without it.
 FIRST = 200
+#: After a Newton step in few features that was in vain, the next one is after so many times the rounds, if the server
+#: then expects so small a part of the gap.
+AGAIN, LESS = 1.2, 0.3
 #: Below this tolerance questions are sent in full precision.
 FINE = 1e-8
 #: An objective that changes by less than so many units of the last place has come to rest.
@@ -31,15 +35,19 @@ RESTING = 16
 #: What comes to rest is watched for so many times the rounds, and for at least so many rounds.
 WATCH, AT_LEAST = 1.5, 20
 #: What a run that is resumed must know to look when one that was not interrupted does, and to see the same.
-SCHEDULE = ("slope", "next_round", "next_thorough", "outlook", "progress", "looked")
+SCHEDULE = ("slope", "next_round", "next_thorough", "outlook", "progress", "looked", "next_finish", "finish_below")
 
 
 class Ending(NamedTuple):
-    """How a run ends: its status, a sentence, and the bound that it rests on, if clients have certified one."""
+    """How a run ends: its status, a sentence, and the bound that it rests on, if clients have certified one.
+
+    ``certificate`` is what there is to say of that point, if more is known than the bound.
+    """
 
     status: str
     message: str
     certified: Certified | None = None
+    certificate: Certificate | None = None
 
 
 class Stopping:
@@ -61,6 +69,7 @@ class Stopping:
         self.next_round = run.round + 1
         self.next_thorough = run.round + (FIRST if run.foresees else 1)
         self.outlook = math.inf
+        self.finish, self.next_finish, self.finish_below = Finish(run, tol), run.round + 1, math.inf
         #: A round, the objective there and the gap: where the run was when it was last seen to make progress.
         self.progress = (run.round, math.inf, math.inf)
         #: The round of the latest look.
@@ -72,12 +81,16 @@ class Stopping:
     def look(self, *, last: bool) -> Ending | None:
         """Return how the run ends, None if it goes on; ``last`` says that there are no more rounds."""
         run = self.run
-        if run.round <= self.looked or not (last or self.is_due()):
+        due = last or self.is_due()
+        if run.round <= self.looked or not (due or self._may_finish()):
             return None
         ending = None
         try:
             with run.evaluating(last=True):
-                ending = self._look(last)
+                if due:
+                    ending = self._look(last)
+                if ending is None and self._may_finish():
+                    ending = self._finish()
         except AbsentError as error:
             log.warning("round %d is not certified: %s", run.round, error)
         self.looked = run.round
@@ -97,25 +110,34 @@ class Stopping:
 
     def describe(self, ending: Ending) -> str:
         """Return how the run ended as a text, for a checkpoint."""
-        certified = None if ending.certified is None else ending.certified[:3]
-        return json.dumps([ending.status, ending.message, self.tol, certified])
+        certified, certificate = ending.certified, ending.certificate
+        numbers = None if certified is None else certified[:3]
+        where = None  # a point that is not the run's own, and what is known of it
+        if certified is not None and certificate is not None:
+            where = [certified.x.tolist(), certificate.v.tolist(), *certificate.residual, certificate.violation]
+        return json.dumps([ending.status, ending.message, self.tol, numbers, where])
 
     def recall(self, text: str) -> Ending | None:
         """Return how a run that is resumed has ended, None if it has not, or is to go on to a smaller tolerance."""
         if not text:
             return None
-        status, message, tol, numbers = json.loads(text)
+        status, message, tol, numbers, where = json.loads(text)
         if tol > self.tol:
             return None
-        certified = None
-        if numbers is not None:
-            algorithm = self.run.algorithm
-            if not isinstance(algorithm, Certifying):
-                raise CheckpointError(f"a checkpoint has a certificate that {algorithm.summary} cannot have")
-            x = algorithm.question(self.run.state, fine=tol < FINE).arrays.x
-            gap, objective, scale = numbers
-            certified = Certified(gap, objective, scale, x.astype(self.run.problem.model.dtype))
-        return Ending(status, message, certified)
+        if numbers is None:
+            return Ending(status, message)
+        gap, objective, scale = numbers
+        dtype = self.run.problem.model.dtype
+        if where is not None:
+            x, v, primal, dual, violation = where
+            residual = Residual(primal, dual)
+            certificate = Certificate(objective, gap, residual, violation, np.array(v, dtype=dtype), scale)
+            return Ending(status, message, Certified(gap, objective, scale, np.array(x, dtype=dtype)), certificate)
+        algorithm = self.run.algorithm
+        if not isinstance(algorithm, Certifying):
+            raise CheckpointError(f"a checkpoint has a certificate that {algorithm.summary} cannot have")
+        x = algorithm.question(self.run.state, fine=tol < FINE).arrays.x
+        return Ending(status, message, Certified(gap, objective, scale, x.astype(dtype)))
 
     def is_due(self) -> bool:
         """Whether to ask the clients after this round."""
@@ -125,6 +147,11 @@ class Stopping:
         if run.round >= self.next_thorough or (run.round >= self.next_round and blind):
             return True
         return run.foresees and self._is_promising()
+
+    def _may_finish(self) -> bool:
+        """Whether a Newton step in few features is worth a try."""
+        run = self.run
+        return run.round >= self.next_finish and self.finish.is_affordable() and run.outlook() <= self.finish_below
 
     @property
     def _vanishing(self) -> float:
@@ -155,6 +182,23 @@ class Stopping:
             self._learn(certificate.gap / certificate.scale)
             self.found = certificate.v, certificate.gap, run.round
         return self._judge(certificate)
+
+    def _finish(self) -> Ending | None:
+        """Take a Newton step in few features, and end where that leads to the tolerance."""
+        run = self.run
+        self.next_finish, self.finish_below = math.ceil(AGAIN * run.round), LESS * run.outlook()
+        x = self.finish.step()
+        if x is None:
+            return None
+        certificate = run.problem.certificate(x, run.v, thorough=False)
+        gap, scale = certificate.gap, certificate.scale
+        if gap is None:
+            return None
+        if gap > self.tol * scale:
+            self.found = certificate.v, gap, run.round
+            return None
+        certified = Certified(gap, certificate.objective, scale, x)
+        return Ending("converged", self._sentence(gap / scale), certified, certificate)
 
     def _learn(self, gap: float) -> None:
         """Have the server's estimate come down by about what the gap is too large, before the next look."""

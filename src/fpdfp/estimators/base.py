@@ -120,7 +120,7 @@ class FederatedLinearModel(ByFormula, BaseEstimator):
         """Fit and return the model, intercept last; ``losses(X, owner, ridge)`` makes the clients' losses."""
         if hasattr(self, "plan_"):
             del self.plan_  # of an earlier fit with a formula
-        self.formula_: str | None = None
+        self.formula_ = None
         owner = self._owners(X.shape[0], groups)
         moments = self._moments(X, owner)
         prepared = self._prepare(X, moments)

@@ -24,6 +24,9 @@ from fpdfp.problem import Problem
 class ByFormula:
     """The part of :class:`fpdfp.estimators.base.FederatedLinearModel` that knows formulas."""
 
+    #: The formula that was fitted, None for a matrix.
+    formula_: str | None
+
     def _fit_formula(self: Any, source: Any, formula: Any, groups: Any, missing: Any, levels: Any) -> Array:
         """Fit a formula to a table, or to the sites of a cohort, and return the model, intercept last.
 
@@ -62,7 +65,8 @@ class ByFormula:
         self.left_out_ = {
             name: rows - used for name, rows, used in zip(asking.names, found.rows, found.used, strict=True)
         }
-        return self._undo_scaling(self.result_.x, centre, np.where(scale > 0, scale, 1.0), found.intercept)
+        model: Array = self._undo_scaling(self.result_.x, centre, np.where(scale > 0, scale, 1.0), found.intercept)
+        return model
 
     def _formula_groups(self: Any) -> Any:
         """Return the group of each feature: that of its term, or what ``feature_groups`` says of features and terms."""

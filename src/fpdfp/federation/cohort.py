@@ -9,6 +9,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp.errors import ArgumentError
+from fpdfp.federation.columns import read_frame
 from fpdfp.federation.questions import ModelSpec, Question, SchemaQuestion
 from fpdfp.federation.schema import Schemas
 from fpdfp.federation.table import SiteTable, make_losses
@@ -53,7 +54,10 @@ class LocalCohort:
     """
 
     def __init__(self, table: Any, by: Any = None, order: Sequence[Any] | None = None) -> None:
-        whole = table if isinstance(table, SiteTable) else SiteTable.read(table)
+        frame = (
+            None if isinstance(table, SiteTable) else read_frame(table).rename(columns=lambda name: str(name).strip())
+        )
+        whole = table if frame is None else SiteTable.read(frame)
         if not len(whole):
             raise ArgumentError("table", "must have rows, got none")
         labels, owner, column = _sites(whole, by)
@@ -66,9 +70,14 @@ class LocalCohort:
             place = np.array([names.index(label) for label in labels])
             labels, owner = names, place[owner]
         self.names: list[str] = labels
-        kept = [name for name in whole.columns if name != column]
-        #: The table of each site.
-        self.tables = [whole.take(np.flatnonzero(owner == site), kept) for site in range(len(labels))]
+        rows = [np.flatnonzero(owner == site) for site in range(len(labels))]
+        #: The table of each site; types are found from its own rows, as at the site.
+        self.tables = [
+            whole.take(own, [name for name in whole.columns if name != column])
+            if frame is None
+            else SiteTable.read(frame.iloc[own].drop(columns=[] if column is None else [column]))
+            for own in rows
+        ]
 
     def __repr__(self) -> str:
         return f"LocalCohort({len(self.names)} sites, {sum(map(len, self.tables))} rows)"

@@ -14,6 +14,8 @@ from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.federation.questions import Kind
 from fpdfp.formula.tree import Level
 
+#: Integers of at most so many different values have levels.
+FEW = 50
 #: What may be declared of a column.
 DECLARED = ("unit", "type", "levels")
 
@@ -59,6 +61,7 @@ def read_frame(source: Any) -> Any:
 
 def find_type(name: str, series: Any, given: Mapping[str, Any]) -> Column:
     """Return a column of the type that is declared, or else found."""
+    import pandas
     from pandas.api import types
 
     wanted, unit = given.get("type"), given.get("unit")
@@ -68,7 +71,7 @@ def find_type(name: str, series: Any, given: Mapping[str, Any]) -> Column:
         )
     missing = series.isna().to_numpy(dtype=bool)
     values = series[~missing]
-    if isinstance(series.dtype, _categorical()):
+    if isinstance(series.dtype, pandas.CategoricalDtype):
         values = values.astype(series.cat.categories.dtype)
     kind: Kind
     if not len(values):
@@ -78,7 +81,9 @@ def find_type(name: str, series: Any, given: Mapping[str, Any]) -> Column:
     elif types.is_numeric_dtype(values.dtype) and not types.is_complex_dtype(values.dtype):
         numbers = values.to_numpy(dtype=np.float64)
         whole = bool(np.isfinite(numbers).all() and (numbers == np.rint(numbers)).all() and abs(numbers).max() < 2**53)
-        kind = "integer" if whole else "number"
+        # Integers with gaps are read as floating-point numbers; those of many values are measurements.
+        few = types.is_integer_dtype(values.dtype) or len(np.unique(numbers)) <= FEW
+        kind = "integer" if whole and few else "number"
     elif values.dtype == object or types.is_string_dtype(values.dtype):
         kind = "category"
     else:
@@ -87,21 +92,14 @@ def find_type(name: str, series: Any, given: Mapping[str, Any]) -> Column:
     numbers = np.zeros(len(series))
     levels: tuple[Level, ...] | None = None
     if kind == "category":
-        texts = np.array([_text(value) for value in values], dtype=str)
-        found, places = np.unique(texts, return_inverse=True)
-        levels = _ordered(name, [str(one) for one in found], given.get("levels"))
-        number_of = np.array([levels.index(str(one)) for one in found], dtype=np.float64)
-        numbers[~missing] = number_of[places] if len(found) else 0.0
+        places, different = pandas.factorize(values)
+        texts = [_text(value) for value in different]
+        levels = _ordered(name, sorted(set(texts)), given.get("levels"))
+        number_of = {level: float(number) for number, level in enumerate(levels)}
+        numbers[~missing] = np.array([number_of[text] for text in texts])[places] if texts else 0.0
     elif kind != "empty":
         numbers[~missing] = values.to_numpy(dtype=np.float64)
     return Column(kind, numbers, missing, levels, unit)
-
-
-def _categorical() -> type:
-    import pandas
-
-    kind: type = pandas.CategoricalDtype
-    return kind
 
 
 def _text(value: Any) -> str:
@@ -133,5 +131,6 @@ def _ordered(name: str, found: list[str], given: Any) -> tuple[Level, ...]:
 
 
 def show(names: Any) -> str:
+    """Return some names for an error."""
     shown = [repr(name) for name in names]
     return ", ".join(shown[:12]) + (", …" if len(shown) > 12 else "")

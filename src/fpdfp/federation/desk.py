@@ -51,9 +51,6 @@ class Table(Protocol):
     def losses(self, spec: Any) -> Losses:
         """Return the losses of a model, one client."""
 
-    def design_matrix(self, question: Any) -> Any:
-        """Return the rows that a question about moments is about."""
-
 
 class Questions(Protocol):
     """What reads questions and writes answers: :mod:`fpdfp.federation.questions`."""
@@ -171,7 +168,10 @@ class Desk:
         if self.ledger.spent.refusals < self.policy.points.most_refusals:
             return
         if (self.folder / STOPPED).exists():
-            raise RefusedError("this site answers nothing until its owner has looked at what it refused")
+            raise RefusedError(
+                "this site answers nothing until its owner has looked at what it refused",
+                f"remove the file {self.folder / STOPPED} when you have",
+            )
         self.ledger.forgive()
 
     def _note_refused_point(self) -> None:
@@ -210,12 +210,19 @@ class Desk:
 
     def _check_moments_question(self, question: Any) -> None:
         """Refuse moments of too few rows, of columns that tell few rows apart, and those of pairs where these stay."""
-        X, data = self.table.design_matrix(question), self.policy.data
+        X, data = self._design_matrix(question), self.policy.data
         if X.shape[0] < data.least_rows:
             raise RefusedError(f"this site takes part with at least {data.least_rows} rows only", f"{X.shape[0]}")
         check_columns(X, data.least_rows_per_level)
         if not getattr(question, "diagonal", False):
             self._check_moments(*X.shape)
+
+    def _design_matrix(self, question: Any) -> Any:
+        """Return the rows that a question about moments is about."""
+        table: Any = self.table
+        if hasattr(table, "design_matrix"):
+            return table.design_matrix(question)
+        return table._complete(question.design)[1].matrix_of(question.design, question.means)
 
     def _check_moments(self, rows: int, features: int) -> None:
         moments = self.policy.moments

@@ -49,6 +49,9 @@ TOO_FEW = "this site does not answer at this point: too few of its rows would de
 MOST_LEVERAGE = 0.95
 #: Up to so many features leverages are computed, and pairs of columns compared.
 MANY = 2000
+#: Of the rows in which a feature is not at its most common value, one in so many must be effective: in honest fits of
+#: a9a with weak penalties one in twelve is.
+IN_A_GROUP = 15.0
 #: Changes of a probability that are only rounding.
 ROUNDING = 1e-14
 #: A change that fewer effective rows share is one row's.
@@ -156,7 +159,7 @@ class Watched(LinearModel):
         sums, squares = members.T @ h, members.T @ h**2
         with np.errstate(invalid="ignore", divide="ignore"):
             inside = sums**2 / squares
-        short = ~(inside >= np.minimum(needed, sizes / 3.0))
+        short = ~(inside >= np.minimum(needed, sizes / IN_A_GROUP))
         if short.any():
             worst = int(np.flatnonzero(short)[0])
             raise PointRefusedError(

@@ -139,4 +139,5 @@ class Ledger:
         self._bits = self.spent.bits + ahead * AHEAD_BITS
         tree: dict[str, Any] = dataclasses.asdict(self.spent)
         tree |= {"format": FORMAT, "requests": self._requests, "bits": self._bits}
-        files.write_sealed(self.path, json.dumps(tree).encode())
+        text = json.dumps(tree).encode()
+        files.write_sealed(self.path, lambda file: file.write(text))

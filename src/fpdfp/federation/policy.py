@@ -198,7 +198,7 @@ class Policy:
     >>> Policy(data=Data(least_rows=0))
     Traceback (most recent call last):
     ...
-    fpdfp.errors.ArgumentError: least_rows must be at least 1, got 0
+    fpdfp.errors.ArgumentError: least_rows must be an integer of at least 1, got 0
     """
 
     data: Data = dataclasses.field(default_factory=Data)
@@ -220,7 +220,9 @@ class Policy:
     def read(cls, path: Path | str) -> Self:
         """Read a policy from a file; a mistake is an error with its line, and what is not there is as by default."""
         if not Path(path).exists():
-            raise FileNotFoundError(f"there is no file {path}; `fpdfp federation policy > {path}` writes one")
+            raise FileNotFoundError(
+                f"there is no file {path}; `fpdfp federation join` without --policy writes one with all defaults"
+            )
         document = Document.read(Path(path))
         made = {}
         for name, given in document.data.items():

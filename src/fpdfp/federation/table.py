@@ -11,7 +11,7 @@ from fpdfp import losses as families
 from fpdfp._typing import Array, IntArray
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, ArgumentTypeError
-from fpdfp.federation.columns import DECLARED, Column, find_type, read_frame, show
+from fpdfp.federation.columns import DECLARED, FEW, Column, find_type, read_frame, show
 from fpdfp.federation.questions import (
     Answer,
     ColumnSchema,
@@ -30,8 +30,8 @@ from fpdfp.formula.tree import Column as ColumnNode
 from fpdfp.formula.tree import Expression, Level
 from fpdfp.losses import Losses
 
-#: Integers of at most so many different values have levels, and so have texts of at most so many.
-FEW, MANY = 50, 1000
+#: Texts of at most so many different values have levels.
+MANY = 1000
 
 
 class SiteTable:

@@ -7,7 +7,7 @@ A site writes one function that returns its loss; everything else is here::
     # server_app.py
     app = fpdfp.flower.server_app(penalty, linop, sites=["north", "east", "south"], rounds=30)
 
-``fpdfp flower init DIR`` writes a whole project, ``fpdfp flower demo`` runs one on this machine; ``docs/deployment.md``
+``fpdfp flower init DIR`` writes a whole project; ``docs/flower.md``
 says how to run one between organisations.
 """
 

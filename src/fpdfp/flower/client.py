@@ -56,7 +56,7 @@ def client_app(load: Callable[[str, Config], Losses]) -> ClientApp:
     The node's configuration says who the site is (``site``), where the app keeps what its clients remember between
     messages (``state``, a folder), and, if wanted, where a copy of everything that leaves is kept (``outbox``, a
     folder) and whether it may leave only when it is released (``hold``, seconds to wait for that; see
-    ``docs/deployment.md``).
+    ``docs/flower.md``).
     """
     from flwr.app import Message as Reply
     from flwr.clientapp import ClientApp
@@ -143,7 +143,7 @@ def _answer(envelope: Envelope, name: str, folder: Path, load: Callable[[], Loss
     reply = site.handle(spec.load(envelope.contents))
     if site.job is not None:
         state = {"run": envelope.run, "sequence": envelope.sequence, "job": job, "site": site.export()}
-        files.write_sealed(kept, pack(state))
+        files.write_sealed(kept, lambda file: file.write(pack(state)))
     return reply
 
 

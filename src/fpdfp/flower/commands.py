@@ -1,4 +1,4 @@
-"""The commands ``fpdfp flower …``: a project, certificates and keys, what leaves a site, and a demonstration."""
+"""The commands ``fpdfp flower …``: a project, certificates and keys, and what leaves a site."""
 
 from __future__ import annotations
 
@@ -151,35 +151,6 @@ def refuse(file: Kept) -> None:
     except OSError as error:
         _leave(error)
     typer.echo(f"{file} stays here")
-
-
-@app.command()
-def demo(
-    output: Annotated[
-        Path, typer.Option(help="The folder for the app, the result, certificates and logs; what is in it goes.")
-    ] = Path("flower-demo"),
-    rounds: Annotated[
-        int, typer.Option(min=1, help="Communication rounds of the example, some five seconds each.")
-    ] = 20,
-    sites: Sites = SITES,
-    project: Annotated[
-        Path | None, typer.Option("--app", help="The folder of an app of your own, in place of the example.")
-    ] = None,
-    timeout: Annotated[float, typer.Option(min=1.0, help="Seconds after which it is given up.")] = 3600.0,
-) -> None:
-    """Start a whole federation on this machine (SuperLink, SuperNodes, TLS, node authentication) and run the app in it.
-
-    Example: fpdfp flower demo --rounds 10
-    """
-    try:
-        from fpdfp.flower.demo import run
-
-        run(output, rounds=rounds, sites=_names(sites), app=project, timeout=timeout)
-    except KeyboardInterrupt:
-        typer.echo("interrupted; everything that was started has been ended", err=True)
-        raise typer.Exit(130) from None
-    except (ImportError, OSError, RuntimeError, ValueError) as error:
-        _leave(error)
 
 
 def _leave(error: Exception) -> NoReturn:

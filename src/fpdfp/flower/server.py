@@ -27,6 +27,7 @@ from fpdfp.engines.solve import run as solve
 from fpdfp.engines.transport import Tree
 from fpdfp.errors import AbsentError, MessageError
 from fpdfp.flower.records import from_record, to_record
+from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class FlowerEngine(RemoteEngine):
         deadline: float | None = 60.0,
         min_clients: int = 1,
         patience: float = 3600.0,
-        norm_bound: float | None = None,
+        norm_bound: float | Literal["auto"] | None = "auto",
     ) -> None:
         super().__init__(deadline, min_clients, patience, norm_bound)
         self._grid = grid
@@ -213,11 +214,12 @@ def server_app(
     weights: Any = "samples",
     seed: int = 0,
     tol: float | None = None,
+    prefer: Prefer = "balanced",
     evaluate_every: int = 1,
     deadline: float = 60.0,
     min_clients: int | None = None,
     patience: float = 3600.0,
-    norm_bound: float | None = None,
+    norm_bound: float | Literal["auto"] | None = "auto",
     checkpoint: str | Path | None = None,
     output: str | Path | None = None,
     callbacks: Sequence[Callable[[Run], Any]] = (),
@@ -234,7 +236,7 @@ def server_app(
         about them.
     sites
         The names of the sites, which are those of their registered keys.
-    rounds, method, clients_per_round, compressor, downlink, seed, tol, evaluate_every, callbacks
+    rounds, method, clients_per_round, compressor, downlink, seed, tol, prefer, evaluate_every, callbacks
         As for :func:`fpdfp.solve`.
     weights
         As for :class:`fpdfp.Problem`, but ``"samples"`` by default: the pooled loss.
@@ -245,7 +247,8 @@ def server_app(
     patience
         Seconds after which a run gives up that still has too few.
     norm_bound
-        The largest norm that a field of a reply may have; longer ones are shortened. None for no bound.
+        The largest norm that a field of a reply may have; longer ones are shortened. By default a reply that is a
+        thousand times larger than all it can be compared with counts as absent. None for no bound.
     checkpoint
         The file with the state of the run, with an absolute path; the app goes on from it where it is there.
     output
@@ -261,14 +264,15 @@ def server_app(
     names = [str(site) for site in sites]
     if not names or len(set(names)) < len(names) or isinstance(sites, str):
         raise ValueError(f"sites must be different names, at least one, got {sites!r}")
-    for name, value in (("deadline", deadline), ("patience", patience), ("norm_bound", norm_bound)):
+    bound = None if norm_bound == "auto" else norm_bound
+    for name, value in (("deadline", deadline), ("patience", patience), ("norm_bound", bound)):
         if value is not None:
             _checks.real(name, value, positive=True)
     if min_clients is not None:
         _checks.integer("min_clients", min_clients, at_least=1)
     options = RunOptions(
         rounds=rounds, clients_per_round=clients_per_round, compressor=compressor, downlink=downlink, seed=seed,
-        tol=tol, evaluate_every=evaluate_every, callbacks=callbacks, checkpoint_every=1, progress=False,
+        tol=tol, prefer=prefer, evaluate_every=evaluate_every, callbacks=callbacks, checkpoint_every=1, progress=False,
     )  # fmt: skip
     # What may be set for one run.
     given: dict[str, Any] = {

@@ -48,15 +48,23 @@ class DualPoints(Protocol):
 class RowDuals:
     """The dual points of a model with rows of samples, in double precision for rows of any precision.
 
-    Who knows the linear forms of x already, and Aᵀcφ'(z), need not have them computed again.
+    Who knows the linear forms of x already, and Aᵀcφ'(z), need not have them computed again. Forms that were added up
+    over some steps are rounded as those of a point as large as ``travel``, the sum of the sizes of all that was added.
     """
 
     def __init__(
-        self, losses: LinearModel, x: Array, weights: Array, forms: Array | None = None, slope: Array | None = None
+        self,
+        losses: LinearModel,
+        x: Array,
+        weights: Array,
+        forms: Array | None = None,
+        slope: Array | None = None,
+        travel: Array | None = None,
     ) -> None:
         self._losses = losses
-        self._X, self._y = losses._rows.X, losses._rows.y.astype(np.float64)
+        self._X, self._y = losses._rows.X, losses._rows.y.astype(np.float64, copy=False)
         self._x = x.astype(np.float64)
+        self._travel = np.abs(self._x) if travel is None else travel
         self._weights = losses._row_weights(weights)
         self._client_weights = weights
         self.ridge = np.broadcast_to(float(weights.sum()) * losses._ridge, losses.shape)
@@ -97,7 +105,7 @@ class RowDuals:
 
     def gap(self, direction: Array | None, scale: float) -> float:
         """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j)."""
-        rounding = form_rounding(self._losses.curvature, self.columns, self._x)
+        rounding = form_rounding(self._losses.curvature, self.columns, self._travel)
         if direction is None and scale == 1.0:
             return rounding
         change = None if direction is None else self._losses._curve(self._forms, self._times(direction))

@@ -46,6 +46,7 @@ class LinearModel(Losses):
     #: A bound of the derivative of the loss of one row in each of its linear forms; infinite where there is none.
     steepest: ClassVar[float] = np.inf
     lower_bound = 0.0
+    concurrent = True
 
     def __init__(
         self,
@@ -386,7 +387,7 @@ class LinearModel(Losses):
 
             d = self.n_features
             gram, parts = np.empty((d, d)), np.zeros((max(1, min(8, GRAM_PARTS // d**2)), d, d))
-            matrix.weighted_gram_csr(X.data, X.indices, X.indptr, scale, parts, gram)
+            matrix.weighted_gram_csr(X.data, X.indices, X.indptr, scale, np.arange(d), parts, gram)
             return gram
         wide = X.astype(np.float64, copy=False)
         product: Array = wide.T @ (wide * scale[:, None])

@@ -52,6 +52,8 @@ class Losses(abc.ABC):
     feature_names: tuple[str, ...] | None = None
     #: A lower bound of every f_i without its ridge; −∞ if unknown.
     lower_bound: float = -np.inf
+    #: Whether several threads of Python may ask for gradients at the same time.
+    concurrent: bool = False
 
     @property
     def n_clients(self) -> int:

@@ -1,4 +1,4 @@
-"""What clients keep between rounds as a sum of what they sent."""
+"""What clients keep between rounds: points, or sums of what they sent."""
 
 from __future__ import annotations
 
@@ -17,8 +17,14 @@ def start_sums(model: Model, n_clients: int) -> Array:
     return zeros
 
 
+def start_points(model: Model, n_clients: int) -> Array:
+    """Return a zero of the shape of x for each client; fresh, since memory that is not written to takes no room."""
+    zeros: Array = model.xp.zeros((n_clients, *model.shape), dtype=model.dtype)
+    return zeros
+
+
 class Summing(Remembering):
     """Clients send changes of what they keep, under the same name; they and the server add up what was decoded."""
 
     def remember(self, shared: dict[str, Array], sent: Any, k: int) -> dict[str, Array]:
-        return {name: array + getattr(sent, name).astype(np.float64) for name, array in shared.items()}
+        return {name: array + getattr(sent, name).astype(np.float64, copy=False) for name, array in shared.items()}

@@ -8,6 +8,7 @@ import numpy as np
 
 from fpdfp._array import beside
 from fpdfp._typing import Array
+from fpdfp.methods._memory import start_points
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws, Purpose
 
@@ -22,8 +23,8 @@ class Anchors(NamedTuple):
     @classmethod
     def empty(cls, n_clients: int, model: Model) -> Anchors:
         """Return the anchors of clients that have not taken part yet."""
-        zeros = model.xp.zeros((n_clients, *model.shape), dtype=model.dtype)
-        return cls(zeros, zeros.copy(), np.zeros(n_clients, dtype=bool))
+        point, slope = start_points(model, n_clients), start_points(model, n_clients)
+        return cls(point, slope, np.zeros(n_clients, dtype=bool))
 
 
 def gradients(

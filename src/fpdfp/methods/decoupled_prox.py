@@ -11,6 +11,7 @@ from fpdfp import steps
 from fpdfp._array import beside
 from fpdfp._typing import Array
 from fpdfp.methods._forms import ProximalAlgorithm, ProximalMethod
+from fpdfp.methods._memory import start_points
 from fpdfp.methods.base import Facts, Remembering, Update, Work
 from fpdfp.methods.inner import InnerSolve, needs_inner, prox
 from fpdfp.methods.traits import Traits
@@ -146,8 +147,8 @@ class FedDecoupledProxAlgorithm(Remembering, ProximalAlgorithm):
         return FedDecoupledProxState(x0, x0, self.dual_points(1), np.zeros(2, dtype=np.int64))
 
     def init_memory(self, n_clients: int) -> FedDecoupledProxMemory:
-        zeros = self.model.xp.zeros((n_clients, *self.model.shape), dtype=self.model.dtype)
-        return FedDecoupledProxMemory(zeros, zeros.copy(), np.zeros(n_clients, dtype=bool))
+        point, slope = start_points(self.model, n_clients), start_points(self.model, n_clients)
+        return FedDecoupledProxMemory(point, slope, np.zeros(n_clients, dtype=bool))
 
     def broadcast(self, state: FedDecoupledProxState) -> FedDecoupledProxMessage:
         return FedDecoupledProxMessage(state.before, state.v[0])

@@ -295,7 +295,9 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
 
     def remember(self, shared: dict[str, Array], sent: ShiftedReply, k: int) -> dict[str, Array]:
         # h_i ← h_i + α m_i
-        return {"shift": shared["shift"] + self.shift_step * sent.difference.astype(np.float64)}
+        after = self.shift_step * sent.difference.astype(np.float64, copy=False)
+        after += shared["shift"]
+        return {"shift": after}
 
     def server_update(self, state: ShiftedState, mean: ShiftedReply, k: int, count: int) -> ShiftedState:
         momentum, control = Momentum(*state.momentum.tolist()), StepControl(*state.control.tolist())

@@ -10,6 +10,7 @@ import numpy as np
 from fpdfp import steps
 from fpdfp._typing import Array
 from fpdfp.methods._forms import Gradient, Primal
+from fpdfp.methods._memory import start_points
 from fpdfp.methods._parameters import choose_within
 from fpdfp.methods.base import Facts, Method, Remembering, Update
 from fpdfp.methods.pdfp import PDFPAlgorithm
@@ -106,8 +107,7 @@ class SVRGPDFPAlgorithm(Remembering, PDFPAlgorithm):
     method: SVRGPDFP
 
     def init_memory(self, n_clients: int) -> SVRGPDFPMemory:
-        zeros = self.model.xp.zeros((n_clients, *self.model.shape), dtype=self.model.dtype)
-        return SVRGPDFPMemory(zeros, zeros.copy(), zeros.copy())
+        return SVRGPDFPMemory(*(start_points(self.model, n_clients) for _ in SVRGPDFPMemory._fields))
 
     def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
         x, (point, slope, total) = message.x, local.memory

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from fpdfp._array import namespace
 from fpdfp._typing import Array, Shape
 
 #: Bisection steps for the scale of a dual point.
@@ -100,3 +101,15 @@ class Penalty(abc.ABC):
 def describe(weight: Any) -> str:
     """Return a weight as text, or the shape of an array of weights."""
     return f"{float(weight):g}" if getattr(weight, "ndim", 0) == 0 else f"weights of shape {weight.shape}"
+
+
+def shrink_within(sizes: Array, bounds: Any) -> float:
+    """Return the largest s ≤ 1 for which s times no size is above its bound, up to rounding.
+
+    >>> import numpy as np
+    >>> shrink_within(np.array([0.0, 1.0, 4.0]), np.array([0.0, 2.0, 1.0]))
+    0.25
+    """
+    xp = namespace(sizes)
+    beyond = sizes > bounds
+    return float(xp.where(beyond, bounds / xp.where(beyond, sizes, 1.0), 1.0).min(initial=1.0))

@@ -10,7 +10,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, Shape
-from fpdfp.penalties.base import Penalty, describe
+from fpdfp.penalties.base import Penalty, describe, shrink_within
 
 
 class GroupL12(Penalty):
@@ -109,6 +109,9 @@ class GroupL12(Penalty):
     def conjugate(self, v: Array) -> float:
         rounding = 1.0 + 32 * np.finfo(v.dtype).eps
         return 0.0 if bool((self._norms(v) <= beside(self.weight * rounding, v)).all()) else np.inf
+
+    def conjugate_scale(self, v: Array) -> float:
+        return shrink_within(self._norms(v), beside(self.weight, v))
 
     def conjugate_prox(self, y: Array, sigma: float) -> Array:
         xp = namespace(y)

@@ -10,7 +10,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.penalties.base import Penalty, describe
+from fpdfp.penalties.base import Penalty, describe, shrink_within
 
 #: Dual points are inside their bounds that are at most this part of them.
 INSIDE = 1.0 - 1e-9
@@ -64,6 +64,9 @@ class L1(Penalty):
     def conjugate(self, v: Array) -> float:
         rounding = 1.0 + 8 * np.finfo(v.dtype).eps
         return 0.0 if bool((abs(v) <= beside(self.weight * rounding, v)).all()) else np.inf
+
+    def conjugate_scale(self, v: Array) -> float:
+        return shrink_within(abs(v), beside(self.weight, v))
 
     def conjugate_prox(self, y: Array, sigma: Any) -> Array:
         xp = namespace(y)

@@ -78,9 +78,9 @@ class Composite:
             scale = fit.scale(point.value)
             over = taken == (MAX_ROUGH if fit.rough else MAX_STEPS) or stalled > PATIENCE
             close = over or promised <= NEAR * goal * scale
-            if close and not (point.exact or fit.rough):
+            if close and point.travel is None and not fit.rough:
                 point = fit.at(point.x)
-            slope = fit.data.back(fit.slopes(point.forms))
+            slope, point = fit.back(point, fit.data)
             if close:
                 bound = Bound(np.inf, self.v)
                 if not fit.rough:
@@ -100,7 +100,7 @@ class Composite:
         """Go towards where the model is least; return the new point, and by how much F was promised to decrease."""
         fit, model = self.fit, self.model
         gradient = slope + fit.ridge * point.x
-        self.curvature.move(point.forms)
+        self.curvature.move(point.curvatures)
         target = self.minimise(QuadraticModel(self.curvature.hessian, point.x, gradient), accuracy)
         penalties = [model.penalty.value(model.linop.apply(at)) for at in (target, point.x)]
         promised = float(gradient @ (target - point.x)) + penalties[0] - penalties[1]

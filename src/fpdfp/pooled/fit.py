@@ -24,9 +24,11 @@ from fpdfp.problem import Problem
 STALE = 0.1
 #: By how much a step must shrink what the next one can do; else the Hessian is computed again, or from more rows.
 SLOW = 0.1
-#: The Hessian is that of SHARE·n/p of the n rows, p the coordinates worked on, which takes about as long as two
-#: products with the data, and of at least OVER·p rows.
-SHARE, OVER = 60, 30
+#: The Hessian of dense rows is that of a part of them, of at least OVER·p rows, p the coordinates worked on: it takes
+#: less time than a product with the data.
+PART, OVER = 8, 200
+#: Steps that promise less than this part of the objective show more of rounding than of the Hessian.
+CLEAR = 1e-11
 #: From so many coordinates on, the Hessian of dense rows is at first computed in float32.
 SINGLE = 64
 #: What rounding does to a sum, relative to its terms.
@@ -34,21 +36,26 @@ ROUNDING = 1e-14
 #: Shortenings of a step.
 HALVINGS = 30
 #: From LARGE times as many rows on, so many rows, or so many for each coordinate at least, give a start: they determine
-#: the solution up to about this part of the objective.
-LARGE, START_ROWS, START_OVER, START_TOL = 4, 10_000, 50, 1e-3
+#: the solution up to about this part of the objective. Of many more rows, MORE times as many give the next start.
+LARGE, START_ROWS, START_OVER, START_TOL, MORE = 4, 10_000, 50, 1e-3, 10
+#: Numbers of a dense matrix that are multiplied forth and back while they are near the processor.
+NEAR = 1 << 16
 
 
 class Point(NamedTuple):
-    """x, its linear forms and F(x).
+    """x, its linear forms, F(x), and the derivatives of f in the linear form of each row.
 
-    ``exact`` is whether the forms are one product of the data with x, and not what several steps have added up, and x
-    is in the precision of the data.
+    ``travel`` is the sum of the sizes of all that was added up for the forms, and None where x is not in the precision
+    of the data. ``product`` is a matrix and its product with the slopes, where that is known.
     """
 
     x: Array
     forms: Array
     value: float
-    exact: bool = False
+    slopes: Array
+    curvatures: Array
+    travel: Array | None
+    product: tuple[Any, Array] | None
 
 
 class Found(NamedTuple):
@@ -82,26 +89,49 @@ class Fit:
         self.ridge = float(problem.weights.sum()) * self.losses._ridge
         #: Σ_j c_j a_jk² of each coordinate.
         self.squares = self.losses._column_squares(problem.weights)
-        self._slopes: tuple[Array, Array] | None = None
 
     def at(self, x: Array) -> Point:
         """Return a point, in the precision of the data, with its linear forms."""
         x = x.astype(self.losses.dtype).astype(np.float64)
-        forms = self.data.times(x) if x.any() else np.zeros(len(self.y))
-        return Point(x, forms, self.evaluate(x, forms), exact=True)
+        return self._move(x, np.zeros(len(self.y)), self.data, x, np.abs(x))
 
-    def evaluate(self, x: Array, forms: Array) -> float:
-        """Return F."""
+    def evaluate(self, x: Array, losses: Array) -> float:
+        """Return F, from φ of each row."""
         model = self.problem.model
-        smooth = float(self.c @ self.losses._phi(forms, self.y)) + 0.5 * float((self.ridge * x) @ x)
+        smooth = float(self.c @ losses) + 0.5 * float((self.ridge * x) @ x)
         return smooth + model.penalty.value(model.linop.apply(x))
 
-    def slopes(self, forms: Array) -> Array:
-        """Return the derivative of f in the linear form of each row."""
-        # A working set asks at the point where it ends, and whoever goes on from there.
-        if self._slopes is None or self._slopes[0] is not forms:
-            self._slopes = forms, self.c * self.losses._slopes(forms, self.y)
-        return self._slopes[1]
+    def _move(self, x: Array, forms: Array, data: Columns, change: Array, travel: Array | None) -> Point:
+        """Return the point x: its forms are those given and the image of a change of some coordinates.
+
+        Dense rows are read once for the image and for the product with the slopes there.
+        """
+        moved, found = np.empty_like(forms), tuple(np.empty_like(forms) for _ in range(3))
+        product = None
+        if data.sparse:
+            np.add(forms, data.times(change) if change.any() else 0.0, out=moved)
+            self._look(slice(None), moved, found)
+        else:
+            product = np.zeros(data.count)
+            for rows, block in data.blocks(max(64, NEAR // data.count)):
+                np.add(forms[rows], block @ change, out=moved[rows])
+                self._look(rows, moved, found)
+                product += found[1][rows] @ block
+        known = None if product is None else (data.X, product)
+        return Point(x, moved, self.evaluate(x, found[0]), found[1], found[2], travel, known)
+
+    def _look(self, rows: slice, forms: Array, found: tuple[Array, ...]) -> None:
+        """Write φ and its weighted derivatives for some rows."""
+        from fpdfp._kernels.rows import look_at
+
+        look_at(self.losses.kind, forms[rows], self.y[rows], self.c[rows], *(one[rows] for one in found))
+
+    def back(self, point: Point, data: Columns) -> tuple[Array, Point]:
+        """Return Aᵀs of some columns, s the slopes, and the point, which keeps the product."""
+        if point.product is None or point.product[0] is not data.X:
+            point = point._replace(product=(data.X, data.back(point.slopes)))
+        assert point.product is not None
+        return data.pick(point.product[1]), point
 
     def scale(self, value: float) -> float:
         """Return what gaps are compared with, as certificates do."""
@@ -109,7 +139,8 @@ class Fit:
 
     @functools.cached_property
     def _least(self) -> float:
-        return EPS * abs(self.at(np.zeros(len(self.ridge))).value)
+        zero = np.zeros(len(self.ridge))
+        return EPS * abs(self.evaluate(zero, self.losses._phi(np.zeros(len(self.y)), self.y)))
 
     def bound(self, point: Point, slope: Array, v: Array, *, enough: float = 0.0, thorough: bool = False) -> Bound:
         """Return a bound of F(x) − F* from a dual point, for the gradient of f without its ridge.
@@ -117,7 +148,7 @@ class Fit:
         One that is ``enough`` is not improved; with ``thorough`` the Hessian is looked at otherwise.
         """
         problem = self.problem
-        duals = RowDuals(self.losses, point.x, problem.weights, point.forms, slope)
+        duals = RowDuals(self.losses, point.x, problem.weights, point.forms, slope, point.travel)
         image = problem.linop.apply(point.x)
         search = Search(problem.model, problem._feasibility, duals, point.x, image, image)
         first = Bound(np.inf, v) if search.free.any() else search.bound(v)
@@ -137,18 +168,21 @@ class Fit:
         self, point: Point, data: Columns, coordinates: Any, target: Array, promised: float
     ) -> tuple[float, Point]:
         """Go as far towards a target for some coordinates as F decreases enough; return how far, and the point."""
-        x, forms, value, _ = point
-        whole = self.losses.dtype == np.float64 and not x.any()
+        x, wide = point.x, self.losses.dtype == np.float64
         change = target - x[coordinates]
-        image = data.times(change)
         share = 1.0
         for _ in range(HALVINGS):
-            trial, moved = x.copy(), forms + share * image
+            trial = x.copy()
             # The very target, not a sum that rounds: coordinates that become 0 must be 0.
             trial[coordinates] = target if share == 1.0 else x[coordinates] + share * change
-            after = self.evaluate(trial, moved)
-            if after <= value + 1e-4 * share * min(promised, 0.0) + ROUNDING * abs(value):
-                return share, Point(trial, moved, after, exact=whole and share == 1.0)
+            # Steps and sums are rounded; what many of them add up to is allowed for.
+            travel = None
+            if wide and point.travel is not None:
+                travel = point.travel + np.abs(trial)
+                travel[coordinates] += np.abs(share * change)
+            after = self._move(trial, point.forms, data, share * change, travel)
+            if after.value <= point.value + 1e-4 * share * min(promised, 0.0) + ROUNDING * abs(point.value):
+                return share, after
             share *= 0.5
         return 0.0, point
 
@@ -160,20 +194,19 @@ class Curvature:
     """
 
     def __init__(self, fit: Fit, data: Columns, coordinates: Any) -> None:
-        rows, count = data.X.shape
-        self._fit, self._data = fit, data
+        rows, count = data.X.shape[0], data.count
+        self._data, self._quadratic = data, fit.losses.form == "quadratic"
         self._ridge, squares = fit.ridge[coordinates], fit.squares[coordinates]
         self._units = np.sqrt(np.where(squares > 0, squares, 1.0))
         # Sparse rows are cheap, and a part of them may miss a rare feature.
-        self._stride = 1 if data.sparse else max(1, rows // max(SHARE * rows // count, OVER * count))
+        self._stride = 1 if data.sparse else max(1, rows // max(rows // PART, OVER * count))
         self._single = not data.sparse and count >= SINGLE and rows >= 4 * count
         self._curvatures: Array | None = None
         self._promised, self._slow = np.inf, False
         self.hessian: Array = np.zeros((0, 0))
 
-    def move(self, forms: Array) -> bool:
-        """Go to a point, given by its linear forms; return whether the Hessian is another one now."""
-        curvatures = self._fit.c * self._fit.losses._second_derivative(forms)
+    def move(self, curvatures: Array) -> bool:
+        """Go to a point, given by the curvatures of its rows; return whether the Hessian is another one now."""
         before = self._curvatures
         if before is not None:
             changed = float(np.abs(curvatures - before).sum()) > STALE * float(before.sum())
@@ -188,6 +221,19 @@ class Curvature:
         self._curvatures, self._promised, self._slow = curvatures, np.inf, False
         return True
 
+    def learn(self, step: Array, change: Array) -> bool:
+        """Correct a Hessian of other rows or of another point along a step, by what the gradient has changed (BFGS).
+
+        Return whether it did.
+        """
+        image = self.hessian @ step
+        bend, seen = float(step @ image), float(step @ change)
+        exact = self._quadratic and self._stride == 1 and not self._single
+        if exact or not (bend > 0 and seen > 0):
+            return False
+        self.hessian += np.outer(change, change) / seen - np.outer(image, image) / bend
+        return True
+
     def judge(self, promised: float, share: float) -> None:
         """Take note of what a step promised, and of how much of it was taken."""
         self._slow = -promised > SLOW * self._promised or share < 1.0
@@ -199,10 +245,10 @@ def find_start(problem: Problem, most: int, solve: Callable[[Fit, Array], Found 
 
     ``most`` is how many coordinates are thought to matter at most.
     """
-    losses = problem.losses
-    zero = np.zeros(problem.model.shape)
-    stride = int(losses.sizes.sum()) // max(START_ROWS, START_OVER * min(zero.size, most))
-    if stride < LARGE or losses.form == "quadratic":
-        return zero
-    found = solve(Fit(problem, stride), zero)
-    return zero if found is None else found.x
+    start = np.zeros(problem.model.shape)
+    rows, count = int(problem.losses.sizes.sum()), max(START_ROWS, START_OVER * min(start.size, most))
+    while rows // count >= LARGE:
+        found = solve(Fit(problem, rows // count), start)
+        start = start if found is None else found.x
+        count *= MORE
+    return start

@@ -97,6 +97,14 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
     array([2.75, 2.75, 0.3 ])
     >>> best.converged, best.certificate.relative_gap < 1e-10
     (True, True)
+
+    A path of solutions, each of which starts from the last:
+
+    >>> x = None
+    >>> for weight in (0.4, 0.2, 0.1):
+    ...     x = fpdfp.minimize(fpdfp.Problem(losses, fpdfp.penalties.L1(weight)), x0=x).x
+    >>> x.round(6)
+    array([2.7, 2.5, 0. ])
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be an fpdfp.Problem, got {type(problem).__name__}")

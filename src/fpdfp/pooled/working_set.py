@@ -24,16 +24,18 @@ from fpdfp.bounds import Bound
 from fpdfp.losses._single import SingleForm
 from fpdfp.penalties import L1, GroupL12, Zero
 from fpdfp.pooled.data import TINY, Columns
-from fpdfp.pooled.fit import START_TOL, Curvature, Fit, Found, Point, find_start
+from fpdfp.pooled.fit import CLEAR, START_TOL, Curvature, Fit, Found, Point, find_start
 from fpdfp.pooled.quadratic import Blocks, Quadratic
 from fpdfp.problem import Problem
 
 #: Up to so many coordinates all are worked on. Else at first so many blocks, and never more coordinates than the last.
 ALL, FEW, MOST = 160, 64, 3000
+#: A working set is kept while no more than this part of the error is outside of it.
+OUTSIDE = 0.1
 #: Steps in all, with a part of the rows, on one working set, and rounds without progress.
 MAX_STEPS, MAX_ROUGH, MAX_INNER, PATIENCE = 400, 15, 12, 6
 #: Screening waits for a duality gap of this part of the objective, and is for so many coordinates or more.
-SCREEN, MANY = 0.3, 1000
+SCREEN, MANY = 0.3, 2000
 
 
 class Live(NamedTuple):
@@ -93,9 +95,10 @@ class WorkingSets:
         point = fit.at(x)
         goal, least, stalled, nearest = self.tol, np.inf, 0, point.x
         best: Found | None = None
+        returned = False
         while True:
             live = self.live
-            slope = live.data.back(fit.slopes(point.forms))
+            slope, point = fit.back(point, live.data)
             gradient = self.sort(point.x, slope)
             error = self.estimate_gap(live.blocks, point, gradient)
             stalled = 0 if error < 0.5 * least else stalled + 1
@@ -106,10 +109,12 @@ class WorkingSets:
             if fit.rough and (close or over or self.steps >= MAX_ROUGH):
                 return fit.conclude(point, self.fill(slope), Bound(np.inf, -slope), self.steps)
             if close or over:
-                if not (point.exact and live is self.whole):
-                    # What was left out, and what many steps have added up, is looked at before anything is claimed.
+                again = point.travel is None or (over and not returned)
+                if again or live is not self.whole:
+                    # What was left out, and x in the precision of the data, is looked at before anything is claimed.
                     self.live, self.set = self.whole, self.set if live is self.whole else None
-                    point = fit.at(nearest if over else point.x)
+                    if again:
+                        point, returned = fit.at(nearest if over else point.x), over
                     least *= 2.0
                     continue
                 bound = self.bound(point, slope, self.tol * fit.scale(point.value))
@@ -121,7 +126,7 @@ class WorkingSets:
                 goal *= 0.1
             elif not fit.rough and error <= SCREEN * point.value and self.screen(point, slope):
                 continue
-            if not self.choose(point.x, gradient):
+            if not self.suffices(point, gradient, error) and not self.choose(point.x, gradient):
                 return None
             point = self.descend(point, gradient, max(0.3 * goal * point.value, 0.1 * error))
 
@@ -178,9 +183,16 @@ class WorkingSets:
         if 2 * len(kept) > len(norms):
             return False
         blocks = live.blocks.select(kept)
-        columns = live.data.select(live.place[np.isin(coordinates, blocks.coordinates)])
+        columns = live.data.extract(live.place[np.isin(coordinates, blocks.coordinates)])
         self.live, self.set = Live(blocks, columns, np.arange(len(blocks.coordinates))), None
         return True
+
+    def suffices(self, point: Point, gradient: Array, error: float) -> bool:
+        """Return whether nearly all of the error is that of the working set: a larger one needs another Hessian."""
+        if self.set is None:
+            return False
+        own = gradient[_positions(self.live.blocks, self.set.chosen)]
+        return self.estimate_gap(self.set.blocks, point, own) >= (1.0 - OUTSIDE) * error
 
     def choose(self, x: Array, gradient: Array) -> bool:
         """Choose what to work on; return False where that would be too much."""
@@ -220,16 +232,23 @@ class WorkingSets:
         slope = gradient[_positions(self.live.blocks, working.chosen)]
         for _ in range(MAX_INNER):
             self.steps += 1
-            if working.curvature.move(point.forms) or working.quadratic is None:
+            if working.curvature.move(point.curvatures) or working.quadratic is None:
                 working.quadratic = Quadratic(working.curvature.hessian, blocks)
             own = point.x[coordinates]
             target = working.quadratic.minimise(own, slope)
             promised = float(slope @ (target - own)) + blocks.value(target) - blocks.value(own)
             share, point = fit.search_line(point, data, coordinates, target, promised)
             working.curvature.judge(promised, share)
-            if share == 0.0 or len(working.chosen) == len(self.live.blocks.weights):
+            if share == 0.0:
                 break
-            slope = data.back(fit.slopes(point.forms)) + fit.ridge[coordinates] * point.x[coordinates]
+            before = slope
+            slope, point = fit.back(point, data)
+            slope = slope + fit.ridge[coordinates] * point.x[coordinates]
+            clear = -promised > CLEAR * point.value
+            if clear and working.curvature.learn(point.x[coordinates] - own, slope - before):
+                working.quadratic = None
+            if len(working.chosen) == len(self.live.blocks.weights):
+                break
             if self.estimate_gap(blocks, point, slope) <= accuracy:
                 break
         return point

@@ -24,7 +24,9 @@ from fpdfp.runs.saved import relative_error
 MOST_ROWS = 2000
 #: So many clients are drawn; of more, some of all sizes.
 MOST_CLIENTS = 400
-TOTALS = ("rounds", "planned_rounds", *Traffic().totals, "seconds", "seed")
+TOTALS = ("rounds", "planned_rounds", *Traffic().totals, "seconds", "elapsed", "seed")
+#: What is said of a site: how often it was asked and answered, and what that took.
+VISITS = ("asked", "answered", "absent", "refused", "healed", "waited", "bytes_down", "bytes_up")
 CERTIFICATE = ("gap", "relative_gap", "primal", "dual", "violation")
 
 T = TypeVar("T")
@@ -67,6 +69,12 @@ def describe(folder: Path) -> dict[str, Any]:
         "certificate": _certificate(info.get("certificate")),
         "versions": {str(name): text(version) for name, version in _mapping(info.get("versions")).items()},
         "clients": _clients(info),
+        "sites": [
+            {"name": text(site.get("name")), "last_refusal": text(site.get("last_refusal"))}
+            | {name: number(site.get(name)) for name in VISITS}
+            for site in as_list(info.get("sites"))
+            if isinstance(site, dict)
+        ],
         "columns": {
             **{name: columns[name] for name in ("round", "objective", *SENT, "seconds", *metrics)},
             "error": [number(relative_error(value, reference)) for value in columns["objective"]],

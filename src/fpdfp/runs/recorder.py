@@ -110,6 +110,7 @@ class Recorder(Observer):
         self._best: Best | None = None
         self._best_written = True
         self._next_best = 0.0
+        self._before = self._began = 0.0
 
     @property
     def checkpoint(self) -> Path:
@@ -138,6 +139,7 @@ class Recorder(Observer):
     def started(self, run: Run, rounds: int) -> None:
         goes_on = run.history.rows > 0
         self._clear(goes_on)
+        self._before, self._began = self._find_elapsed() if goes_on else 0.0, time.monotonic()
         self._info = {
             "format": FORMAT,
             "name": self.name,
@@ -150,6 +152,8 @@ class Recorder(Observer):
             "objective": None,
             **describe_traffic(run.traffic),
             "seconds": run.seconds,
+            "elapsed": self._before,
+            "sites": run.sites(),
             "seed": run.seed,
             "reference": self.reference,
             "certificate": None,
@@ -203,7 +207,7 @@ class Recorder(Observer):
             self._end(run, status, "stopped by the user" if interrupted else f"{type(error).__name__}: {error}")
 
     def _end(self, run: Run, status: str, message: str) -> None:
-        self._info |= {"ended": now(), "status": status, "message": message, "seconds": run.seconds}
+        self._info |= {"ended": now(), "status": status, "message": message, **self._measure(run)}
         writing.write_history(self.folder, run.history, self.form, flush=True)
         writing.write_json(self.folder / "run.json", self._info, flush=True)
 
@@ -211,9 +215,14 @@ class Recorder(Observer):
         """Bring the table and what is known of the run up to date."""
         if run.history.rows:
             self._info["objective"] = run.history.last()["objective"]
-        self._info |= {"rounds": run.round, **describe_traffic(run.traffic), "seconds": run.seconds}
+        self._info |= {"rounds": run.round, **describe_traffic(run.traffic), **self._measure(run)}
         writing.write_history(self.folder, run.history, self.form)
         writing.write_json(self.folder / "run.json", self._info)
+
+    def _measure(self, run: Run) -> dict[str, Any]:
+        """Return the time of the rounds, the time by the clock (evaluations and waiting too), and each site's part."""
+        elapsed = self._before + time.monotonic() - self._began
+        return {"seconds": run.seconds, "elapsed": elapsed, "sites": run.sites()}
 
     def _write_best(self) -> None:
         if self._best is None or self._best_written:
@@ -239,9 +248,18 @@ class Recorder(Observer):
 
     def _find_created(self) -> str:
         """When the run began first."""
+        return str(self._find("created") or now())
+
+    def _find_elapsed(self) -> float:
+        """The time that the run has taken before it was resumed."""
+        found = self._find("elapsed")
+        return float(found) if isinstance(found, int | float) else 0.0
+
+    def _find(self, name: str) -> Any:
+        """What the folder says of a run that goes on."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            return str(json.loads((self.folder / "run.json").read_text())["created"])
-        return now()
+            return json.loads((self.folder / "run.json").read_text())[name]
+        return None
 
     @property
     def _kind(self) -> str:

@@ -1,7 +1,7 @@
 // The whole page, from what is in it or from what the live server says.
 const POLL = 1000;
 const initial = JSON.parse(byId("data").textContent);
-const runsTable = new RunsTable(), curves = new Curves(), settings = new Settings(), clients = new Clients(), model = new Model(), slices = new Slices();
+const runsTable = new RunsTable(), curves = new Curves(), settings = new Settings(), clients = new Clients(), sites = new Sites(), model = new Model(), slices = new Slices();
 let volumes = JSON.parse(byId("volumes").textContent), volumesVersion = "";
 
 function render(data) {
@@ -18,6 +18,7 @@ function render(data) {
   settings.update(series);
   model.update(runs);
   clients.update(data.federations, runs);
+  sites.update(runs);
   const versions = runs.map((run) => run.versions).find((one) => Object.keys(one).length) || {};
   byId("footer").textContent = Object.entries(versions).map(([name, text]) => (name === "platform" ? text : `${name} ${text}`)).join(" \u00b7 ");
   return going;

@@ -1,16 +1,22 @@
-"""The demonstration: a whole federation on this machine that solves the template's example."""
+"""A whole Flower federation on this machine (SuperLink, SuperNodes, TLS, node authentication) that runs an app.
+
+python -m examples.flower.demo --rounds 4                       # the template's example
+python -m examples.flower.demo --app project --sites north,east,south
+"""
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
+import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from fpdfp.flower.federation import Federation
+from examples.flower.federation import Federation
 from fpdfp.flower.project import SITES, write_project
 
 #: By this file a folder is known for one of ours, whose content may go.
@@ -90,3 +96,26 @@ def _clear(output: Path) -> None:
         shutil.rmtree(output)
     output.mkdir(parents=True, exist_ok=True)
     (output / OURS).touch()
+
+
+def main() -> None:
+    """Run the demonstration from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=Path("flower-demo"), help="a folder; what is in it goes")
+    parser.add_argument("--rounds", type=int, default=20, help="communication rounds, some five seconds each")
+    parser.add_argument("--sites", default=",".join(SITES), help="the names of the sites, with commas between them")
+    parser.add_argument("--app", type=Path, help="the folder of an app of your own, in place of the example")
+    parser.add_argument("--timeout", type=float, default=3600.0, help="seconds after which it is given up")
+    given = parser.parse_args()
+    sites = [site.strip() for site in given.sites.split(",") if site.strip()]
+    try:
+        run(given.output, rounds=given.rounds, sites=sites, app=given.app, timeout=given.timeout)
+    except KeyboardInterrupt:
+        print("interrupted; everything that was started has been ended", file=sys.stderr)
+        sys.exit(130)
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

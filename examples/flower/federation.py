@@ -22,10 +22,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
+from examples.flower.processes import Child, Found, find_marked, kill_marked
 from fpdfp import _checks
 from fpdfp.flower import certificates
 from fpdfp.flower.control import Control, NodeStatus, RunStatus
-from fpdfp.flower.processes import Child, Found, find_marked, kill_marked
 
 Value = str | int | float | bool
 T = TypeVar("T")

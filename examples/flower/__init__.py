@@ -1,0 +1,1 @@
+"""A Flower federation of real processes on one machine, for demonstrations and tests."""

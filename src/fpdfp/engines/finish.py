@@ -1,0 +1,120 @@
+"""How a run with an l1 norm ends early: a Newton step in the features that are not zero, certified where it leads.
+
+Near the solution few features count, and clients can afford to send how their losses curve in these. The server then
+minimises a quadratic model of f plus the penalty in these features, all others being zero, and asks for a certificate
+of the point that this leads to. That is a bound like any other, whatever the step was made of: a model that was wrong
+costs a look in vain, and the run goes on from where it was.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fpdfp._typing import Array, IntArray
+from fpdfp.compress.plain import plain_bits
+from fpdfp.engines.local_models import LocalModels
+from fpdfp.engines.prepare import AskedClients
+from fpdfp.engines.run import Run
+from fpdfp.methods.base import Certifying
+from fpdfp.penalties.l1 import L1
+from fpdfp.pooled.quadratic import Blocks, Quadratic
+from fpdfp.precondition import Blocks as BlockDiagonal
+from fpdfp.precondition import LowRank, Whitening
+from fpdfp.precondition.triangles import full
+
+#: About the bits of a second derivative.
+BITS = 12
+#: They may cost this part of what clients have sent so far.
+PRICE = 0.15
+#: The most features of a model.
+MOST = 1000
+#: Features that are zero count as well where the slope is estimated to be at least this part of the weight.
+NEARLY = 0.97
+#: A Newton step is asked for where the server expects a gap of at most so many times the tolerance.
+PROMISING = 5e3
+#: Without a ridge a gap is as large as what rounding leaves of the slopes, not its square: not below this tolerance.
+COARSE = 1e-8
+#: The least eigenvalue of a model, in coordinates with a diagonal of ones.
+EPS = 1e-12
+#: After a Newton step the relative gap is taken to be at most so many times the square of what the step gains.
+SQUARED = 100.0
+
+
+class Finish:
+    """Takes Newton steps in few features, in runs with a preconditioner from second moments.
+
+    In others clients have not been asked for anything of the kind, and are not asked now.
+
+    Parameters
+    ----------
+    run
+        The run.
+    tol
+        The relative gap that is to be reached.
+    """
+
+    def __init__(self, run: Run, tol: float) -> None:
+        self.run, self.tol = run, tol
+        problem = run.problem
+        losses, penalty = problem.losses, problem.penalty
+        self.weights: Array | None = None
+        moments = isinstance(getattr(run.algorithm, "coordinates", None), Whitening | BlockDiagonal | LowRank)
+        # Where other features are still to be looked at, a small gap is of no use.
+        loose = run.left is not None and not run.left.is_certain and tol > (run.options.tol or 0.0)
+        known = moments and problem.model.xp is np and run.foresees and not loose
+        if known and isinstance(penalty, L1) and problem.linop.is_identity:
+            fine_enough = losses.least_convexity > 0 or tol >= COARSE
+            if losses.can_restrict and len(losses.shape) == 1 and fine_enough:
+                self.weights = np.broadcast_to(np.asarray(penalty.weight, dtype=np.float64), losses.shape)
+
+    def features(self) -> IntArray:
+        """Return the features that count: those that are not zero, and those whose slope nearly has its weight."""
+        run = self.run
+        assert isinstance(run.algorithm, Certifying)
+        assert self.weights is not None
+        slope = run.algorithm.estimate_slope(run.state)
+        return np.flatnonzero((run.x != 0) | (np.abs(slope) >= NEARLY * self.weights))
+
+    def is_affordable(self) -> bool:
+        """Whether a model in the features that count costs little beside what was sent so far."""
+        if self.weights is None or self.run.outlook() > PROMISING * self.tol * self.run.scale:
+            return False
+        count = len(self.features())
+        each = BITS * count * (count + 1) // 2 + plain_bits((count,), np.dtype(np.float32))
+        return 0 < count <= MOST and self.run.problem.n_clients * each <= PRICE * self.run.traffic.up
+
+    def step(self) -> Array | None:
+        """Ask all clients for a model, and return the point where that is least; None if it is not to be trusted."""
+        run, features = self.run, self.features()
+        assert self.weights is not None
+        x = run.x[features].astype(np.float64)
+        question = LocalModels(features, x)
+        clients = AskedClients(run.problem, run.prepared.choices, run.options)
+        sums, count = clients.add_up(question)
+        run.meter.count("certificate", clients.bits, count * question.bits)
+        slope, hessian = sums[0] / count, raise_noise(full(sums[1] / count))
+        blocks = Blocks(np.arange(len(x)), np.arange(len(x) + 1), self.weights[features].copy())
+        u = Quadratic(hessian, blocks).minimise(x, slope)
+        change = u - x
+        gain = blocks.value(x) - blocks.value(u) - float(slope @ change) - 0.5 * float(change @ hessian @ change)
+        if not (math.isfinite(gain) and SQUARED * (gain / run.scale) ** 2 <= self.tol):
+            return None
+        reached = np.zeros(run.problem.model.shape, dtype=run.problem.model.dtype)
+        reached[features] = u
+        return reached
+
+
+def raise_noise(matrix: Array) -> Array:
+    """Return a symmetric matrix without negative eigenvalues, up to rounding, in coordinates with a diagonal of ones.
+
+    A Hessian that was rounded on its way may have some. They show how large the noise is: eigenvalues below that are
+    raised to it.
+    """
+    roots = np.sqrt(np.maximum(np.diag(matrix), np.finfo(np.float64).tiny))
+    values, vectors = np.linalg.eigh(matrix / np.outer(roots, roots))
+    if values[0] > 0:
+        return matrix
+    raised: Array = (vectors * np.maximum(values, max(-values[0], EPS))) @ vectors.T
+    return raised * np.outer(roots, roots)

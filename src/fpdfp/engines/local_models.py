@@ -1,0 +1,81 @@
+"""What clients send of their losses in few features: a quadratic model of each."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.compress import QSGD, Compressor, Full
+from fpdfp.engines import spec
+from fpdfp.engines.parcel import payload
+from fpdfp.errors import MessageError
+from fpdfp.precondition.exchange import FromEveryone
+from fpdfp.precondition.triangles import lower
+from fpdfp.problem import LocalLosses, Model
+
+#: With how many levels second derivatives are sent.
+LEVELS = 2047
+
+
+class LocalModel(NamedTuple):
+    """What a client sends: the slope of its loss, and the lower triangle of its Hessian, in some features."""
+
+    slope: Array
+    triangle: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalModels(FromEveryone):
+    """Everyone sends the slope and the curvature of its loss in some features, at a point that is zero in all others.
+
+    Attributes
+    ----------
+    features
+        The features, in ascending order.
+    x
+        The point, in these features.
+    """
+
+    features: IntArray
+    x: Array
+
+    def __post_init__(self) -> None:
+        features = self.features
+        if features.ndim != 1 or not len(features) or features[0] < 0 or (np.diff(features) <= 0).any():
+            raise ValueError("features must be numbers of features, in ascending order")
+        if self.x.shape != features.shape or not np.isfinite(self.x).all():
+            raise ValueError(f"x must be {len(features)} finite numbers")
+
+    @property
+    def bits(self) -> int:
+        """The bits of the question."""
+        return payload([spec.dump(self)])
+
+    def count_numbers(self, model: Model) -> int:
+        """How many numbers a client works with."""
+        return len(self.features) ** 2
+
+    def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
+        """Return how the fields are sent, and their shapes."""
+        count = len(self.features)
+        return {"slope": (Full(), (count,)), "triangle": (QSGD(LEVELS, norm="max"), (count * (count + 1) // 2,))}
+
+    def gather(self, model: Model, local: LocalLosses) -> LocalModel:
+        """Return what clients send."""
+        losses = local.losses
+        if not losses.can_restrict or len(losses.shape) != 1 or self.features[-1] >= losses.shape[-1]:
+            raise MessageError(f"losses of shape {losses.shape} have no model in the features that are asked for")
+        few = losses.restrict(self.features)
+        point = self.x.astype(few.dtype)
+        matrices = few.hessians(point, local.clients)
+        if matrices is None:
+            raise MessageError(f"{losses!r} has no Hessians of {len(self.features)} features")
+        slopes = local.weigh(few.gradients(point, local.clients))
+        return LocalModel(slopes.astype(np.float32), lower(local.weigh(matrices)).astype(np.float32))
+
+    def add_up(self, sent: Any, places: IntArray) -> LocalModel:
+        """Return sums over clients, in float64."""
+        return LocalModel(*(array.sum(axis=0, dtype=np.float64) for array in sent))

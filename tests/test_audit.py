@@ -1,0 +1,183 @@
+"""A site's log and ledger: edits, deletions and cuts are noticed, and budgets survive restarts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fpdfp.federation import audit
+from fpdfp.federation.audit import HEAD, LOG, Audit, verify
+from fpdfp.federation.ledger import AHEAD, Ledger
+from fpdfp.federation.policy import Budget, RefusedError
+
+FIELDS: dict[str, Any] = {
+    "asker": "ann", "role": "analyst", "fingerprint": "ab", "study": "s", "run": "r", "kind": "request",
+    "asked": "losses at a point", "left": 10, "outcome": "answered", "why": "", "spent": {"runs": 1},
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    log = Audit(tmp_path)
+    for number in range(5):
+        log.append(**FIELDS | {"left": number})
+    log.close()
+    return tmp_path
+
+
+def lines(folder: Path) -> list[bytes]:
+    return (folder / LOG).read_bytes().splitlines(keepends=True)
+
+
+def test_a_log_that_is_whole(folder: Path) -> None:
+    verdict = verify(folder)
+    assert (verdict.entries, verdict.faults) == (5, ())
+    assert [entry.left for entry in audit.entries(folder)] == [0, 1, 2, 3, 4]
+    assert "ann (analyst, key ab)  losses at a point  answered  4 bytes left" in str(audit.last_entry(folder))
+    assert [(folder / name).stat().st_mode & 0o777 for name in (LOG, HEAD)] == [0o600, 0o600]
+    log = Audit(folder)
+    assert log.append(**FIELDS).number == 6
+    log.close()
+    assert verify(folder, verdict.hash).faults == ()
+    assert verify(folder / "nothing").entries == 0
+
+
+def edit(folder: Path, where: int, name: str, value: Any) -> None:
+    changed = lines(folder)
+    entry = json.loads(changed[where]) | {name: value}
+    changed[where] = json.dumps(entry, ensure_ascii=False).encode() + b"\n"
+    (folder / LOG).write_bytes(b"".join(changed))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("left", 99), ("why", "no"), ("outcome", "refused"), ("spent", {}), ("time", "2020-01-01")]
+)
+def test_a_changed_line_is_noticed(name: str, value: Any, folder: Path) -> None:
+    edit(folder, 2, name, value)
+    assert verify(folder).faults == ("line 3 was changed",)
+    with pytest.raises(RuntimeError, match="the log of this site is damaged"):
+        Audit(folder)
+
+
+@pytest.mark.parametrize("where", [0, 2, 3])
+def test_a_removed_line_is_noticed(where: int, folder: Path) -> None:
+    kept = lines(folder)
+    del kept[where]
+    (folder / LOG).write_bytes(b"".join(kept))
+    assert "does not follow" in verify(folder).faults[0]
+
+
+def test_a_cut_is_noticed(folder: Path) -> None:
+    (folder / LOG).write_bytes(b"".join(lines(folder)[:3]))
+    assert verify(folder).faults == ("there are 3 lines, and there were 5: the end was cut off",)
+    (folder / LOG).write_bytes(b"".join(lines(folder))[:-7])
+    assert "cut off" in verify(folder).faults[0]
+    (folder / LOG).unlink()
+    assert "the end was cut off" in verify(folder).faults[0]
+
+
+def test_a_head_that_is_gone_or_wrong_is_noticed(folder: Path) -> None:
+    (folder / HEAD).write_text('{"number": 5, "hash": "ff"}')
+    assert verify(folder).faults == ("line 5 is not the one that was written last",)
+    (folder / HEAD).write_text("{")
+    assert verify(folder).faults == ("the file audit.head cannot be read",)
+    (folder / HEAD).unlink()
+    assert verify(folder).faults == ("the file audit.head is missing",)
+
+
+def test_a_log_that_was_written_anew_is_noticed_by_a_hash_that_was_noted(folder: Path) -> None:
+    noted = verify(folder).hash
+    for name in (LOG, HEAD):
+        (folder / name).unlink()
+    log = Audit(folder)
+    log.append(**FIELDS)
+    log.close()
+    assert verify(folder).faults == ()
+    assert "was written anew" in verify(folder, noted).faults[0]
+
+
+def test_a_power_cut_in_a_line(folder: Path) -> None:
+    with (folder / LOG).open("ab") as file:
+        file.write(b'{"number": 6, "ti')
+    log = Audit(folder)
+    assert log.append(**FIELDS).number == 6
+    log.close()
+    assert verify(folder).faults == ()
+
+
+def test_one_process_writes(folder: Path) -> None:
+    log = Audit(folder)
+    with pytest.raises(RuntimeError, match="another process answers for this site already"):
+        Audit(folder)
+    log.close()
+    Audit(folder).close()
+
+
+class TestLedger:
+    def test_limits(self, tmp_path: Path) -> None:
+        budget, ledger = Budget(runs=3, requests=2, bits_per_value=8.0), Ledger(tmp_path)
+        for _ in range(2):
+            ledger.count_request(budget)
+        with pytest.raises(RefusedError, match="as many requests"):
+            ledger.count_request(budget)
+        assert [ledger.begin_run(budget, run) for run in ("a", "a", "b")] == [True, False, True]
+        ledger.begin_run(budget, "c")
+        with pytest.raises(RefusedError, match="as many runs"):
+            ledger.begin_run(budget, "d")
+        ledger.count_bits(budget, 700, 100)
+        with pytest.raises(RefusedError, match="as much of its data"):
+            ledger.count_bits(budget, 101, 100)
+
+    def test_a_plan_is_one_request_with_its_own_price(self, tmp_path: Path) -> None:
+        budget, ledger = Budget(runs=5, price_in_plan=0.2, runs_in_plan=20), Ledger(tmp_path)
+        assert ledger.declare(budget, "path", 11) == pytest.approx(3.0)
+        assert ledger.declare(budget, "path", 11) == 0.0  # asked again
+        for number in range(11):
+            ledger.begin_run(budget, f"run {number}", "path")
+        with pytest.raises(RefusedError, match="no such plan, or all its runs are done"):
+            ledger.begin_run(budget, "one more", "path")
+        with pytest.raises(RefusedError, match="no such plan"):
+            ledger.begin_run(budget, "other", "never declared")
+        with pytest.raises(RefusedError, match="at most 20 runs in a plan"):
+            ledger.declare(budget, "long", 21)
+        with pytest.raises(RefusedError, match="as many runs"):
+            ledger.declare(budget, "second", 11)
+
+    def test_it_survives_restarts_and_crashes(self, tmp_path: Path) -> None:
+        budget, ledger = Budget(), Ledger(tmp_path)
+        for _ in range(AHEAD + 5):
+            ledger.count_request(budget)
+        ledger.begin_run(budget, "a")
+        assert Ledger(tmp_path).spent.requests >= AHEAD + 5  # a crash costs budget, and gives none back
+        ledger.write(ahead=False)
+        again = Ledger(tmp_path)
+        assert (again.spent.requests, again.spent.runs) == (AHEAD + 5, 1)
+        assert not again.begin_run(budget, "a")
+
+    def test_an_older_one_in_its_place_is_noticed(self, tmp_path: Path) -> None:
+        ledger = Ledger(tmp_path)
+        ledger.write(ahead=False)
+        old = ledger.path.read_bytes()
+        for run in "abc":
+            ledger.begin_run(Budget(), run)
+        ledger.write(ahead=False)
+        logged = ledger.spent.counts()
+        Ledger(tmp_path, logged)
+        ledger.path.write_bytes(old)
+        with pytest.raises(RuntimeError, match="fewer runs than the log"):
+            Ledger(tmp_path, logged)
+        ledger.path.unlink()
+        with pytest.raises(RuntimeError, match="fewer runs than the log"):
+            Ledger(tmp_path, logged)
+
+    def test_one_that_is_damaged(self, tmp_path: Path) -> None:
+        ledger = Ledger(tmp_path)
+        ledger.write()
+        contents = bytearray(ledger.path.read_bytes())
+        contents[10] ^= 1
+        ledger.path.write_bytes(bytes(contents))
+        with pytest.raises(RuntimeError, match="cannot be used: it is cut off or damaged"):
+            Ledger(tmp_path)

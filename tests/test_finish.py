@@ -1,0 +1,180 @@
+"""Newton steps in few features: where they lead is certified, and what they cost is counted, also at sites."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fpdfp
+from fpdfp import losses, penalties
+from fpdfp.engines import finish
+from fpdfp.engines.local_models import LocalModels
+from fpdfp.engines.stopping import Stopping
+from fpdfp.errors import MessageError
+from tests.loopback import Loopback
+
+
+@pytest.fixture(autouse=True)
+def affordable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Problems of tests are so small that a Newton step costs more than all rounds."""
+    monkeypatch.setattr(finish, "PRICE", 1.0)
+
+
+def draw_problem(seed: int = 0, kind: str = "logistic", **given: Any) -> fpdfp.Problem:
+    """Neighbours alike, a few features that matter, an intercept without a weight, clients of different sizes."""
+    rng = np.random.default_rng(seed)
+    n, d = 300, 40
+    X = rng.standard_normal((n, d))
+    for j in range(2, d):
+        X[:, j] = 0.8 * X[:, j - 1] + 0.6 * X[:, j]
+    X[:, 0] = 1.0
+    z = X[:, ::8] @ rng.standard_normal(5) + 0.5 * rng.standard_normal(n)
+    clients = rng.choice(4, n, p=[0.4, 0.3, 0.2, 0.1])
+    y = z if kind == "least squares" else (z > 0).astype(float)
+    family = losses.LeastSquares if kind == "least squares" else losses.Logistic
+    smooth = family(X, y, clients=clients, **{"l2": 1e-3, **given})
+    weight = np.full(d, 0.03)
+    weight[0] = 0.0
+    return fpdfp.Problem(smooth, penalties.L1(weight), weights="samples")
+
+
+class Steps:
+    """Notes what Newton steps lead to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ended: list[bool] = []
+        original = Stopping._finish
+
+        def noted(stopping: Stopping) -> Any:
+            ending = original(stopping)
+            self.ended.append(ending is not None)
+            return ending
+
+        monkeypatch.setattr(Stopping, "_finish", noted)
+
+
+@pytest.mark.parametrize("kind", ["logistic", "least squares"])
+@pytest.mark.parametrize("ridge", [1e-3, 0.0])
+@pytest.mark.parametrize("tol", [1e-5, 1e-9])
+def test_the_certified_gap_is_never_too_small(
+    tol: float, ridge: float, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = Steps(monkeypatch)
+    for seed in range(2):
+        problem = draw_problem(seed, kind, l2=ridge)
+        result = fpdfp.solve(problem, rounds=600, tol=tol)
+        best = fpdfp.minimize(problem, tol=1e-13)
+        assert result.status == "converged"
+        assert result.certificate.gap is not None
+        assert result.certificate.gap <= tol * result.certificate.scale
+        true = problem.objective(result.x) - best.objective
+        assert true <= result.certificate.gap + 1e-13 * best.objective
+        assert np.isclose(result.objective, problem.objective(result.x), rtol=1e-13)
+        assert problem.penalty.conjugate(result.v) == 0
+    assert any(steps.ended) == (ridge > 0 or tol > finish.COARSE)
+
+
+def test_a_step_that_leads_nowhere_changes_nothing_but_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = draw_problem()
+    given: dict[str, Any] = {"rounds": 600, "tol": 1e-6}
+    monkeypatch.setattr(finish, "PROMISING", 0.0)
+    plain = fpdfp.solve(problem, **given)
+    monkeypatch.setattr(finish, "PROMISING", 1e4)
+    good = finish.Finish.step
+
+    def astray(self: finish.Finish) -> Any:
+        x = good(self)
+        return None if x is None else 1.01 * x
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finish.Finish, "step", astray)
+        result = fpdfp.solve(problem, **given)
+    assert result.status == plain.status == "converged"
+    assert result.rounds == plain.rounds
+    np.testing.assert_array_equal(result.x, plain.x)
+    assert result.traffic["rounds"] == plain.traffic["rounds"]
+    assert result.traffic["certificate"].up > plain.traffic["certificate"].up
+    assert fpdfp.solve(problem, **given).rounds < plain.rounds
+
+
+def test_sites_take_the_same_step_and_count_the_same() -> None:
+    problem = draw_problem()
+    given: dict[str, Any] = {"rounds": 600, "tol": 1e-6}
+    whole = fpdfp.solve(problem, **given)
+    engine = Loopback(problem)
+    there = fpdfp.Problem(engine.losses(), problem.penalty, weights="samples")
+    result = fpdfp.solve(there, **given)
+    np.testing.assert_array_equal(result.x, whole.x)
+    assert result.rounds == whole.rounds
+    assert result.traffic == whole.traffic
+    assert result.certificate.gap == pytest.approx(whole.certificate.gap, rel=1e-6)
+    assert any("gather" in request and "engines.LocalModels" in str(request) for request in engine.requests)
+
+
+def test_resuming_gives_the_same_end(tmp_path: Path) -> None:
+    problem = draw_problem()
+    given: dict[str, Any] = {"rounds": 600, "tol": 1e-6, "checkpoint_every": 1}
+    whole = fpdfp.solve(problem, checkpoint=tmp_path / "whole", **given)
+    for cut in (whole.rounds - 1, 600):  # interrupted just before the step, and not at all
+        file = tmp_path / str(cut)
+
+        def stop(run: Any, cut: int = cut) -> bool:
+            return bool(run.round == cut)
+
+        fpdfp.solve(problem, checkpoint=file, callbacks=[stop], **given)
+        again = fpdfp.solve(problem, checkpoint=file, resume=True, **given)
+        np.testing.assert_array_equal(again.x, whole.x)
+        np.testing.assert_array_equal(again.v, whole.v)
+        assert again.traffic == whole.traffic
+        assert str(again) == str(whole)
+        assert again.certificate.residual == whole.certificate.residual
+    finer = fpdfp.solve(problem, checkpoint=tmp_path / "600", resume=True, **{**given, "tol": 1e-9})
+    assert finer.status == "converged"
+    assert finer.certificate.relative_gap is not None
+    assert finer.certificate.relative_gap <= 1e-9
+
+
+def test_a_model_is_that_of_the_loss() -> None:
+    problem, features = draw_problem(), np.array([0, 3, 17, 39])
+    x = np.zeros(40)
+    x[features] = [0.3, -1.0, 0.5, 2.0]
+    everyone = np.arange(4)
+    question = LocalModels(features, x[features])
+    sums = question.add_up(question.gather(problem.model, problem.local(everyone)), everyone)
+    rows, columns = np.tril_indices(4)
+    hessian = problem.losses.hessian(x, problem.weights)
+    assert hessian is not None
+    np.testing.assert_allclose(sums.slope / 4, problem.gradient(x)[features], rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(sums.triangle / 4, hessian[np.ix_(features, features)][rows, columns], rtol=1e-5)
+
+
+def test_questions_that_make_no_sense_are_refused() -> None:
+    for features, x, what in (
+        (np.array([3, 1]), np.zeros(2), "ascending"),
+        (np.array([-1]), np.zeros(1), "ascending"),
+        (np.arange(0), np.zeros(0), "ascending"),
+        (np.arange(2), np.zeros(3), "finite numbers"),
+        (np.arange(2), np.array([0.0, np.nan]), "finite numbers"),
+    ):
+        with pytest.raises(ValueError, match=what):
+            LocalModels(features, x)
+    problem = draw_problem()
+    with pytest.raises(MessageError, match="no model in the features"):
+        LocalModels(np.array([40]), np.zeros(1)).gather(problem.model, problem.local(np.arange(4)))
+
+
+def test_where_it_costs_too_much_or_does_not_apply_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = Steps(monkeypatch)
+    problem = draw_problem()
+    given: dict[str, Any] = {"rounds": 600, "tol": 1e-6}
+    fused = fpdfp.Problem(problem.losses, penalties.L1(0.03), fpdfp.linops.Difference(40))
+    grouped = fpdfp.Problem(problem.losses, penalties.GroupL12(0.03, groups=np.arange(40) // 4))
+    for other in (fused, grouped):
+        assert fpdfp.solve(other, **given).status == "converged"
+    assert fpdfp.solve(problem, fpdfp.ShiftedPDFP(preconditioner="diagonal"), **given).status == "converged"
+    monkeypatch.setattr(finish, "PRICE", 0.0)
+    assert fpdfp.solve(problem, **given).status == "converged"
+    assert not steps.ended

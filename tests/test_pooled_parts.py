@@ -1,0 +1,107 @@
+"""What `fpdfp.minimize` is made of, beside dense textbook versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from benchmarks._dual_path import solve_dual_path
+
+import fpdfp
+from fpdfp._kernels.rows import look_at
+from fpdfp.penalties.base import Penalty
+from fpdfp.pooled import fit
+from fpdfp.pooled.data import Columns
+
+
+@pytest.mark.parametrize("kind", [fpdfp.losses.Logistic, fpdfp.losses.LeastSquares])
+def test_what_is_seen_of_rows(kind: Any) -> None:
+    forms = np.array([0.0, 1.5, -1.5, 40.0, -40.0, 800.0, -800.0])
+    y, weights = np.array([1.0, -1.0, 1.0, 1.0, 1.0, -1.0, -1.0]), np.linspace(0.1, 0.7, 7)
+    losses = kind(np.eye(7), y)
+    found = np.empty((3, 7))
+    look_at(kind.kind, forms, y, weights, *found)
+    expected = [losses._phi(forms, y), weights * losses._slopes(forms, y), weights * losses._second_derivative(forms)]
+    # φ'' of NumPy loses the last digits where probabilities are near 1.
+    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-16)
+
+
+def test_columns_of_sparse_rows_are_those_of_dense_ones() -> None:
+    rng = np.random.default_rng(0)
+    X = scipy.sparse.random_array((60, 12), density=0.4, format="csr", rng=rng)
+    columns, weights = np.array([7, 2, 11, 3]), rng.random(60)
+    some, dense = Columns(X).select(columns), X.toarray()[:, columns]
+    x, slopes = rng.standard_normal(4), rng.standard_normal(60)
+    np.testing.assert_allclose(some.times(x), dense @ x, atol=1e-14)
+    np.testing.assert_allclose(some.pick(some.back(slopes)), dense.T @ slopes, atol=1e-14)
+    np.testing.assert_allclose(some.gram(weights, 1), dense.T @ (weights[:, None] * dense), atol=1e-13)
+    np.testing.assert_allclose(Columns(X).extract(columns).X.toarray(), dense)
+
+
+@pytest.mark.parametrize(
+    "penalty",
+    [
+        fpdfp.penalties.L1(0.3),
+        fpdfp.penalties.L1([0.0, 1.0, 0.5, 0.2, 0.7, 0.1]),
+        fpdfp.penalties.GroupL12(0.4, groups=[0, 1, 0, 2, 2, 1]),
+        fpdfp.penalties.GroupL12([0.4, 0.0, 2.0], groups=[0, 1, 0, 2, 2, 1]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("size", [0.01, 1.0, 100.0])
+def test_scales_of_dual_points_are_those_of_bisection(penalty: Penalty, size: float) -> None:
+    rng = np.random.default_rng(1)
+    for v in (size * rng.standard_normal(6), np.zeros(6)):
+        scale = penalty.conjugate_scale(v)
+        assert scale == pytest.approx(Penalty.conjugate_scale(penalty, v), rel=1e-13, abs=1e-15)
+        assert penalty.conjugate(scale * v) == 0.0
+
+
+def test_a_hessian_that_has_learned_fits_the_step() -> None:
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((4000, 4))
+    losses = fpdfp.losses.Logistic(X, np.sign(X[:, 0] + rng.standard_normal(4000)))
+    whole = fit.Fit(fpdfp.Problem(losses, fpdfp.penalties.L1(0.01)))
+    curvature = fit.Curvature(whole, whole.data, slice(None))
+    first = whole.at(np.zeros(4))
+    assert curvature.move(first.curvatures)
+    step = np.array([0.3, -0.1, 0.2, 0.0])
+    second = whole.at(step)
+    change = whole.back(second, whole.data)[0] - whole.back(first, whole.data)[0]
+    assert not np.allclose(curvature.hessian @ step, change, rtol=1e-6)
+    assert curvature.learn(step, change)
+    np.testing.assert_allclose(curvature.hessian @ step, change, rtol=1e-10)
+    assert np.linalg.eigvalsh(curvature.hessian)[0] > 0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("linop", [None, fpdfp.linops.Difference(30)], ids=["l1", "differences"])
+def test_warm_starts_and_certificates(dtype: Any, linop: Any) -> None:
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((2000, 30)).astype(dtype)
+    y = np.sign(X[:, :3].sum(axis=1) + rng.standard_normal(2000))
+    losses = fpdfp.losses.Logistic(X, y, l2=1e-3)
+    tol = 1e-6 if dtype == np.float32 else 1e-9
+    near = fpdfp.minimize(fpdfp.Problem(losses, fpdfp.penalties.L1(0.011), linop), tol)
+    problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.01), linop)
+    cold, warm = fpdfp.minimize(problem, tol), fpdfp.minimize(problem, tol, x0=near.x)
+    assert warm.x.dtype == dtype
+    assert warm.converged
+    assert warm.newton_steps <= cold.newton_steps
+    # Linear forms that were added up over the steps claim no more than those of x itself.
+    again = problem.certificate(warm.x, warm.v)
+    assert again.objective == pytest.approx(warm.objective, rel=1e-6 if dtype == np.float32 else 1e-13)
+    assert again.gap is not None
+    assert again.gap <= 2 * tol * again.objective
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.1, 0.01])
+def test_the_dual_path_agrees(weight: float) -> None:
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((200, 30))
+    y = X @ np.repeat(rng.standard_normal(6), 5) + rng.standard_normal(200)
+    B = scipy.sparse.diags_array([-1.0, 1.0], offsets=[0, 1], shape=(29, 30)).tocsr()
+    problem = fpdfp.Problem(fpdfp.losses.LeastSquares(X, y, l2=1e-3), fpdfp.penalties.L1(weight), B)
+    np.testing.assert_allclose(solve_dual_path(X, y, B, weight, 1e-3), fpdfp.minimize(problem, tol=1e-12).x, atol=1e-9)
