@@ -1,13 +1,14 @@
 """Rounds per second of every engine on one problem: in-process, Ray, Flower's simulation, a Flower deployment.
 
-    python -m benchmarks.engines [--without flower]
+    python -m benchmarks.engines [--without flower] [--actors 1 2 4 8 20]
 
 The problem is of the size of a9a (26,053 rows of 123 features, 14 of them ones) among 20 clients, who all take part in
 every round: graph-guided logistic regression. In Ray they are in 2 actors; in Flower at 3 sites, in the deployment of
 real processes on this machine with TLS and node authentication. For each engine: rounds per second with FPDFP (20
 levels) and with the default method, and the time to a relative error of 1e-3 of each. Since all engines compute the
 same bits, the rounds to 1e-3 are the same; in-process and with Ray the time is that of a run, with Flower it is the
-rounds times the measured seconds a round. Compression and bytes: what a round of the deployment really sends.
+rounds times the measured seconds a round. With ``--actors``, the same rounds are also timed in other numbers of actors.
+Compression and bytes: what a round of the deployment really sends.
 """
 
 from __future__ import annotations
@@ -57,6 +58,17 @@ def rounds_to(problem: fpdfp.Problem, method: str, best: float, engine: Any = No
     if result.status != "stopped":
         raise RuntimeError(f"{method} did not come to {ERROR:g} in {result.rounds} rounds")
     return result.rounds, float(result.history.seconds[-1])
+
+
+def scaling(numbers: list[int]) -> dict[int, dict[str, float]]:
+    """Rounds per second in each number of actors, the median of several runs."""
+    found: dict[int, dict[str, float]] = {}
+    for actors in numbers:
+        say(f"Ray, {actors} actors")
+        with fpdfp.engines.Ray(trial.load, n_clients=trial.CLIENTS, actors=actors) as engine:
+            there = fpdfp.Problem(engine.losses(), trial.penalty(), trial.graph())
+            found[actors] = {method: rate(there, method, engine)[0] for method in METHODS}
+    return found
 
 
 def simulation(method: str, rounds: int) -> float:
@@ -147,6 +159,7 @@ def main() -> None:
         "--without", choices=["flower", "ray"], action="append", default=[], help="engines to leave out"
     )
     parser.add_argument("--rounds", type=int, default=12, help="rounds of each method in Flower")
+    parser.add_argument("--actors", type=int, nargs="*", default=[], help="numbers of Ray's actors to compare")
     arguments = parser.parse_args()
 
     problem = trial.problem()
@@ -155,6 +168,7 @@ def main() -> None:
     times: dict[str, dict[str, float]] = {}
     needed: dict[str, int] = {}
     bytes_: dict[str, Any] = {}
+    by_actors: dict[int, dict[str, float]] = {}
     missing: list[str] = []
 
     best_rates: dict[str, dict[str, float]] = {"in-process": {}}
@@ -174,6 +188,7 @@ def main() -> None:
                     rates["Ray"][method], best_rates["Ray"][method] = rate(there, method, engine)
                     rounds, times["Ray"][method] = rounds_to(there, method, best, engine)
                     assert rounds == needed[method], "engines must compute the same bits"
+            by_actors = scaling(arguments.actors)
         except ImportError as error:
             missing.append(str(error))
     if "flower" not in arguments.without:
@@ -207,6 +222,9 @@ def main() -> None:
             for m, one in bytes_.items()
         ]
         _tools.show("What a round sends", header, rows)
+    if by_actors:
+        rows = [[str(actors), *(f"{one[m]:.3g}" for m in METHODS)] for actors, one in by_actors.items()]
+        _tools.show("Ray: 20 clients in so many actors", ["actors", "rounds/s FPDFP", "rounds/s shifted"], rows)
     for line in missing:
         print(f"not measured: {line}")
     ratios = {
@@ -214,7 +232,7 @@ def main() -> None:
     }
     _tools.finish({
         "rounds_per_second": rates, "best": best_rates, "seconds_to_1e-3": times, "rounds_to_1e-3": needed,
-        "slower_than_in_process": ratios, "bytes": bytes_, "missing": missing,
+        "slower_than_in_process": ratios, "actors": by_actors, "bytes": bytes_, "missing": missing,
     })  # fmt: skip
 
 

@@ -6,17 +6,21 @@ l1-penalised logistic regression among 10 sites, certified to a relative gap of 
 of features: ``ar``, neighbours alike (an autoregression of 0.95); ``block``, groups of 50 that are alike (correlation
 0.8) and nothing between groups; ``words``, counts of words in texts of 80 words on 20 topics, as they are. 4,000 rows
 (1,000 where there are more than 10,000 features; of the dense kinds in single precision there), ridge 1e-3, and a tenth
-of the least l1 weight for which the solution is zero. "Without" is the same without a preconditioner.
+of the least l1 weight for which the solution is zero. "Without" is the same without a preconditioner, with all features
+throughout, for at most --without of them.
 
 Then cases in which a preconditioner was once not found: as many rows as features, the raw table of breast cancer data;
 and what setting up takes: time, and memory beyond the data. The page and the plot are written to --page, and --quick
-leaves out more than 2,500 features and writes nothing.
+leaves out more than 2,500 features and writes nothing. The command fails where rounds or bits jump between neighbouring
+numbers of features.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
+import sys
 import time
 import tracemalloc
 import warnings
@@ -34,7 +38,10 @@ from fpdfp._units import format_bits
 SITES, TOL, ROUNDS = 10, 1e-6, 1000
 KINDS = ("ar", "block", "words")
 FEATURES = (10, 30, 100, 300, 990, 1010, 2500, 10_000, 100_000)
-QUICK = 2500
+QUICK, WITHOUT = 2500, 1010
+#: Rounds may change by this factor from one number of features to the next, and bits by the second, up also by as much
+#: as there are more features.
+ROUNDS_JUMP, BITS_JUMP = 2.5, 3.0
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "many-features.md"
 
 
@@ -91,13 +98,32 @@ def solve(problem: fpdfp.Problem, *, without: bool = False) -> dict[str, Any]:
     quantizers = {"compressor": fpdfp.QSGD(5, norm="max"), "downlink": fpdfp.QSGD(31, norm="max")}
     method, options = (fpdfp.ShiftedPDFP(), quantizers) if without else (None, {})
     result = fpdfp.solve(problem, method, rounds=ROUNDS, tol=TOL, progress=False, **options)  # type: ignore[arg-type]
+    return taken(result, time.perf_counter() - started)
+
+
+def taken(result: fpdfp.Result, seconds: float) -> dict[str, Any]:
+    """Return what a run took: the bits of rounds, of what is sent once, and of certificates."""
     coordinates = getattr(result.algorithm, "coordinates", None)
+    counted = [result.traffic[kind] for kind in ("rounds", "preconditioner", "certificate")]
     return {
-        "status": result.status, "rounds": result.rounds, "up": int(result.bits_up + result.bits_once_up),
-        "once_up": int(result.bits_once_up), "down": int(result.bits_down + result.bits_once_down),
-        "seconds": time.perf_counter() - started,
+        "status": result.status, "rounds": result.rounds, "up": sum(one.up for one in counted),
+        "once_up": int(result.bits_once_up), "down": sum(one.down for one in counted), "seconds": seconds,
         "preconditioner": "none" if coordinates is None else type(coordinates).__name__,
     }  # fmt: skip
+
+
+def breaks(runs: dict[str, dict[int, dict[str, dict[str, Any]]]]) -> list[str]:
+    """Say where rounds or bits jump between neighbouring numbers of features."""
+    found = []
+    for kind, by_number in runs.items():
+        for (d, one), (next_d, other) in itertools.pairwise(by_number.items()):
+            rounds = other["default"]["rounds"] / one["default"]["rounds"]
+            before, after = (run["default"]["up"] + run["default"]["down"] for run in (one, other))
+            if not 1 / ROUNDS_JUMP <= rounds <= ROUNDS_JUMP:
+                found.append(f"{kind}: {rounds:.2f} times the rounds from {d} to {next_d} features")
+            if not 1 / BITS_JUMP <= after / before <= BITS_JUMP * next_d / d:
+                found.append(f"{kind}: {after / before:.2f} times the bits from {d} to {next_d} features")
+    return found
 
 
 def cells(found: dict[str, Any]) -> list[str]:
@@ -119,12 +145,7 @@ def edges() -> dict[str, dict[str, Any]]:
 
     started = time.perf_counter()
     result = fpdfp.FederatedLogisticRegression().fit(*load_breast_cancer(return_X_y=True)).result_
-    found["raw breast cancer data, the default estimator"] = {
-        "status": result.status, "rounds": result.rounds, "up": int(result.bits_up + result.bits_once_up),
-        "once_up": int(result.bits_once_up), "down": int(result.bits_down + result.bits_once_down),
-        "seconds": time.perf_counter() - started,
-        "preconditioner": type(getattr(result.algorithm, "coordinates", None)).__name__,
-    }  # fmt: skip
+    found["raw breast cancer data, the default estimator"] = taken(result, time.perf_counter() - started)
     return found
 
 
@@ -180,7 +201,7 @@ def draw(runs: dict[str, dict[int, dict[str, dict[str, Any]]]], file: Path) -> N
     left, right = figure.subplots(1, 2)
     for kind, colour in zip(KINDS, ("C0", "C1", "C2"), strict=True):
         for which, style in (("default", "-o"), ("without", ":")):
-            at = [d for d in runs[kind] if runs[kind][d][which]["status"] == "converged"]
+            at = [d for d in runs[kind] if runs[kind][d].get(which, {}).get("status") == "converged"]
             name = kind if which == "default" else None
             left.plot(at, [runs[kind][d][which]["rounds"] for d in at], style, color=colour, label=name, ms=3)
             bits = [runs[kind][d][which]["up"] + runs[kind][d][which]["down"] for d in at]
@@ -193,11 +214,13 @@ def draw(runs: dict[str, dict[int, dict[str, dict[str, Any]]]], file: Path) -> N
 
 INTRODUCTION = """# Many features
 
-Made by `python -m benchmarks.many_features --features {features}`, whose
+Made by `python -m benchmarks.many_features{given}`, whose
 help says what is run: l1 logistic regression among {sites} sites,
 certified to a relative gap of {tol:g}, everything automatic, the median by rounds over draws of the data, of which
-there were {seeds}. Bits up include what is sent before the first round, in brackets; dotted lines have no
-preconditioner. From 1,000 features on the default leaves out features by screening.
+there were {seeds}. Bits up are those of rounds and certificates and of what is sent once, which is in brackets; dotted
+lines have no preconditioner. From 512 features on the default begins with those that are likely to matter; the
+preconditioner is the one of the features that a run ends with. From one number of features to the next rounds change at
+most by a factor of {rounds_jump:g}, and bits by {bits_jump:g}, up also by as much as there are more features{jumps}.
 
 ![Rounds and bits against the number of features](many-features.svg)
 
@@ -211,6 +234,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--features", type=int, nargs="+", default=list(FEATURES))
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--without", type=int, default=WITHOUT, help="the most features that are run without one")
+    parser.add_argument("--skip-set-up", action="store_true", help="leave out what setting up takes")
     arguments = parser.parse_args()
     runs: dict[str, dict[int, dict[str, dict[str, Any]]]] = {kind: {} for kind in KINDS}
     lines = []
@@ -219,34 +244,47 @@ def main() -> None:
             drawn = []
             for seed in range(arguments.seeds):
                 problem = problem_of(*rows_of(kind, d, seed))
-                drawn.append({"default": solve(problem), "without": solve(problem, without=True)})
+                drawn.append({"default": solve(problem)})
+                if d <= arguments.without:
+                    drawn[-1]["without"] = solve(problem, without=True)
             runs[kind][d] = sorted(drawn, key=lambda one: one["default"]["rounds"])[len(drawn) // 2]
             both = runs[kind][d]
-            lines.append([kind, f"{d:,}", *cells(both["default"]), *cells(both["without"])[1:3]])
+            without = cells(both["without"])[1:3] if "without" in both else ["not run", ""]
+            lines.append([kind, f"{d:,}", *cells(both["default"]), *without])
             print(" | ".join(lines[-1]), flush=True)
     header = ["features", "number", "preconditioner", "rounds", "bits up (once)", "bits down", "time", "rounds without",
               "bits up without"]  # fmt: skip
     _tools.show("the default method", header, lines)
-    special, setting_up = edges(), set_ups()
+    special, setting_up = edges(), {} if arguments.skip_set_up else set_ups()
     special_lines = [[name, *cells(one)] for name, one in special.items()]
     set_up_lines = [
         [name, f"{one['seconds']:.1f} s", f"{one['bytes'] / 1e6:,.0f} MB"] for name, one in setting_up.items()
     ]
     _tools.show("cases", ["case", *header[2:7]], special_lines)
     _tools.show("setting up, and one round", ["case", "time", "memory beyond the data"], set_up_lines)
+    jumps = breaks(runs)
     if not arguments.quick:
         draw(runs, arguments.page.with_suffix(".svg"))
         page = INTRODUCTION.format(
-            features=" ".join(map(str, arguments.features)), sites=SITES, tol=TOL, seeds=arguments.seeds
+            given="".join(f" {one}" for one in sys.argv[1:]),
+            sites=SITES,
+            tol=TOL,
+            seeds=arguments.seeds,
+            rounds_jump=ROUNDS_JUMP,
+            bits_jump=BITS_JUMP,
+            jumps=f", but {', '.join(jumps)}" if jumps else "",
         ) + markdown(header, lines)
         page += "\n## Few rows, and features of very different sizes\n\n" + markdown(
             ["case", *header[2:7]], special_lines
         )
-        page += "\n## Setting up, and one round\n\n" + markdown(
-            ["case", "time", "memory beyond the data"], set_up_lines
-        )
+        if set_up_lines:
+            page += "\n## Setting up, and one round\n\n" + markdown(
+                ["case", "time", "memory beyond the data"], set_up_lines
+            )
         arguments.page.write_text(page + f"\nMeasured on {_tools.machine()}.\n")
-    _tools.finish({"benchmark": "many_features", "runs": runs, "cases": special, "set_up": setting_up})
+    _tools.finish({"benchmark": "many_features", "runs": runs, "cases": special, "set_up": setting_up, "jumps": jumps})
+    if jumps:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

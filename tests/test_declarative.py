@@ -226,6 +226,14 @@ class TestSettings:
         assert "run.accuracy must be a finite number of at least 0" in error_of(tmp_path, SMALL, ["run.accuracy=-1.0"])
         assert "a whole number of at least 1" in error_of(tmp_path, SMALL, ["run.checkpoint_every=0"])
 
+    def test_a_network_is_a_table(self, tmp_path: Path) -> None:
+        text = SMALL + '[run.prefer]\nkind = "Network"\nlatency = 0.08\nup = 1e7\ndown = 5e7\n'
+        case = the_case(tmp_path, text)
+        assert build.solve_options(case.settings)["prefer"] == fpdfp.Network(0.08, 1e7, 5e7)
+        assert the_case(tmp_path, toml.dumps(case.settings)).settings == case.settings
+        assert "up must be a finite number greater than 0" in error_of(tmp_path, text.replace("up = 1e7", "up = 0"))
+        assert "must have the key 'down'" in error_of(tmp_path, text.replace("down = 5e7", ""))
+
     def test_arrays_of_a_message_have_compressors_of_their_own(self, tmp_path: Path) -> None:
         text = SMALL + '[compressor.x]\nkind = "QSGD"\nlevels = 3\nblock = [0]\n[compressor.v]\nkind = "none"\n'
         case = the_case(tmp_path, text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -194,6 +195,38 @@ class TestChoice:
         up = [cost.once(self.given(), 123, *cost.choose(self.given(prefer=p), 123))[0] for p in cost.PREFERENCES]
         balanced, rounds, bits = up
         assert bits <= balanced <= rounds
+
+    def test_slow_lines_ask_for_less_than_slow_answers(self) -> None:
+        """With a latency alone the choice is that of rounds."""
+
+        def sent(prefer: Any) -> float:
+            return cost.once(self.given(), 123, *cost.choose(self.given(prefer=prefer), 123))[0]
+
+        slow, mixed, far = (fpdfp.Network(latency, up, 1e6) for latency, up in ((0, 1e3), (1, 1e6), (1e3, 1e9)))
+        assert sent(slow) <= sent(mixed) <= sent(far)
+        assert sent(slow) < sent(far)
+        assert sent(far) == sent("rounds")
+
+    def test_time_is_that_of_exchanges_and_lines(self) -> None:
+        given = self.given(prefer=fpdfp.Network(latency=2.0, up=100.0, down=1000.0))
+        price = given.price(3, once_up=5000.0, once_down=2e6, senders=5, exchanges=1)
+        # A round: 9e3/20 bits up and 7e4/20 down; once: 1000 bits from each of 5 clients, 2e4 to each of 100.
+        assert price.seconds == pytest.approx(3 * (2 + 4.5 + 3.5) + 2 + 10 + 20)
+        assert given.score(price) == price.seconds
+        assert "in 62 s" in given.show(price)
+
+    @pytest.mark.parametrize(
+        ("name", "value"), [("latency", -1.0), ("latency", math.nan), ("up", 0.0), ("down", "fast"), ("down", math.inf)]
+    )
+    def test_a_network_of_impossible_speed_is_refused(self, name: str, value: Any) -> None:
+        with pytest.raises((ValueError, TypeError), match=f"{name} must be a finite number"):
+            fpdfp.Network(**{"latency": 0.1, "up": 1e6, "down": 1e6, name: value})
+
+    def test_a_result_tells_the_time_that_was_predicted(self) -> None:
+        far = fpdfp.Network(latency=10.0, up=1e9, down=1e9)
+        result = fpdfp.solve(correlated(), rounds=1, clients_per_round=4, prefer=far)
+        assert isinstance(result.algorithm.coordinates, Whitening)  # type: ignore[union-attr]
+        assert " s with whitening" in str(result)
 
     def test_a_simulation_counts_rounds(self) -> None:
         slope = np.ones(50)

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         StatelessPDFP,
     )
     from fpdfp.pooled.solver import Minimum, minimize
+    from fpdfp.precondition.cost import Network
     from fpdfp.problem import Certificate, Problem, Residual
 
 __version__ = "0.1.0"
@@ -84,6 +85,7 @@ __all__ = [
     "History",
     "InnerSolve",
     "Minimum",
+    "Network",
     "NewtonPDFP",
     "Problem",
     "RandProx",
@@ -127,6 +129,7 @@ __getattr__ = attach(
         "Scaffold ShiftedPDFP StatelessPDFP",
         "problem": "Certificate Problem Residual",
         "pooled.solver": "Minimum minimize",
+        "precondition.cost": "Network",
     },
 )
 

@@ -1,14 +1,14 @@
-"""The dual step that primal-dual methods share, in one pass over the arrays where g∘B is a total variation."""
+"""The dual step that primal-dual methods share, in one pass for a total variation and for ‖Bx‖₁ with a sparse B."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fpdfp._array import namespace
 from fpdfp._typing import Array
-from fpdfp.linops import Gradient, LinOp, VStack
+from fpdfp.linops import Gradient, LinOp, Matrix, VStack
 from fpdfp.linops.difference import tv_kernels
 from fpdfp.penalties import L1, GroupL12, NonNegative, Penalty, Stacked
 
@@ -28,6 +28,8 @@ def dual_step(model: Model, half: Array, v: Array, gamma: float, sigma: float) -
     kind = _fused(model, half, v)
     if kind is not None:
         return _one_pass(kind, model, half, v, gamma, sigma, wants_x=False)[1]
+    if _is_sparse_l1(model, half, v):
+        return _sparse_pass(model, half, v, gamma, sigma, wants_x=False)[1]
     image = model.linop.apply(half - gamma * model.linop.adjoint(v))
     return model.penalty.conjugate_prox(sigma * image + v, sigma)
 
@@ -37,6 +39,8 @@ def primal_dual_step(model: Model, half: Array, v: Array, gamma: float, sigma: f
     kind = _fused(model, half, v)
     if kind is not None:
         return _one_pass(kind, model, half, v, gamma, sigma, wants_x=True)
+    if _is_sparse_l1(model, half, v):
+        return _sparse_pass(model, half, v, gamma, sigma, wants_x=True)
     new_v = dual_step(model, half, v, gamma, sigma)
     return half - gamma * model.linop.adjoint(new_v), new_v
 
@@ -72,6 +76,32 @@ def _fused(model: Model, half: Array, v: Array) -> TotalVariation | None:
     if v.ndim > len(model.dual_shape) and v.shape[:1] != half.shape[: half.ndim - 3]:
         return None
     return total_variation(model)
+
+
+def _is_sparse_l1(model: Model, half: Array, v: Array) -> bool:
+    """Whether g∘B is a multiple of ‖Bx‖₁ with a sparse matrix B, and these are arrays with a client axis."""
+    linop, penalty = model.linop, model.penalty
+    return (
+        type(linop) is Matrix and linop.sparse and type(penalty) is L1 and type(penalty.weight) is float
+        and penalty.weight > 0 and type(half) is np.ndarray and half.ndim == 2
+        and half.dtype.char in "fd" and half.dtype == v.dtype
+        and half.shape[1:] == linop.in_shape and v.shape[-1:] == linop.out_shape
+        and (v.ndim == 1 or v.shape[0] in (1, half.shape[0]))
+    )  # fmt: skip
+
+
+def _sparse_pass(
+    model: Model, half: Array, v: Array, gamma: float, sigma: float, *, wants_x: bool
+) -> tuple[Array, Array]:
+    linop: Any = model.linop
+    count = len(half)
+    new_v = np.empty((count, *linop.out_shape), dtype=half.dtype)
+    new_x = np.empty((count, linop.in_shape[0] if wants_x else 0), dtype=half.dtype)
+    constants = np.array([gamma, sigma, model.penalty.weight], dtype=half.dtype)  # type: ignore[attr-defined]
+    linop.dual_step(
+        np.ascontiguousarray(half), np.ascontiguousarray(v.reshape(-1, *linop.out_shape)), constants, new_x, new_v
+    )
+    return new_x, new_v
 
 
 def _one_pass(

@@ -121,7 +121,7 @@ def _tokens(code: int, streams: Sequence[Array], totals: IntArray, lowest: int, 
         work = np.zeros((measure.WORKSPACE, tokens.TOKENS), dtype=np.int64)
         work[measure.COUNTS] = row
         plan = np.zeros(measure.PLAN, dtype=np.int64)
-        length = int(measure.plan_counted(code, streams[i].size, shift, tables().costs, work, plan))
+        length = int(measure.plan_counted(code, streams[i].size, shift, tokens.CENTRE, tables().costs, work, plan))
         lengths[i] = min(lengths[i], length)
     return lengths
 

@@ -77,9 +77,19 @@ def side_by_side(function: F) -> F:
     """Compile a short loop over entries of arrays that do not overlap, so that processors do several at once.
 
     Without that promise the machine code checks for overlap before every loop, or does one entry after the other. It is
-    put into the kernel that calls it: to call it would take as long as the loop.
+    put into the kernel that calls it: to call it would take as long as the loop. A product that is added may be rounded
+    together with the sum.
     """
-    options: Any = {"fastmath": {"contract"}, "pipeline_class": _Disjoint, "forceinline": True}
+    return _disjoint(function, {"contract"})
+
+
+def strictly_side_by_side(function: F) -> F:
+    """Do the same, and round every product and every sum on its own."""
+    return _disjoint(function, set())
+
+
+def _disjoint(function: F, free: set[str]) -> F:
+    options: Any = {"fastmath": free, "pipeline_class": _Disjoint, "forceinline": True}
     return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function))
 
 

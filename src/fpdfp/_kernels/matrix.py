@@ -8,10 +8,10 @@ import numpy as np
 from numba import float64, int64, prange, uint64
 
 from fpdfp._kernels.glm import dot, sparse_dot
-from fpdfp._kernels.jit import serial, threaded
+from fpdfp._kernels.jit import serial, strictly_side_by_side, threaded
 
-#: Vectors that a sparse matrix is multiplied with at once.
-CHUNK = 8
+#: Vectors that a sparse matrix is multiplied with at once, and of how many they are a multiple, with zeros beside them.
+CHUNK, LANES = 16, 4
 
 
 def multiply(matrix: Any, vectors: Any, dtype: Any) -> Any:
@@ -50,20 +50,51 @@ def multiply_chunk(data: Any, indices: Any, indptr: Any, vectors: Any, out: Any)
             for row in range(out.shape[1]):
                 out[i, row] = sparse_dot(data, indices, indptr[row], indptr[row + 1], vectors[i])
         return
-    columns = np.zeros((vectors.shape[1], CHUNK), dtype=np.float64)
-    for i in range(count):
+    columns = np.zeros((vectors.shape[1], width_for(count)), dtype=np.float64)
+    turn(vectors, columns)
+    sums = np.empty((out.shape[1], columns.shape[1]), dtype=np.float64)
+    multiply_columns(data, indices, indptr, columns, sums)
+    turn_back(sums, out)
+
+
+@serial
+def width_for(count: Any) -> Any:
+    """Return how many columns are made of some vectors."""
+    return (count + LANES - 1) // LANES * LANES
+
+
+@serial
+def turn(vectors: Any, columns: Any) -> None:
+    """Write vectors as columns."""
+    for i in range(vectors.shape[0]):
         for j in range(vectors.shape[1]):
-            columns[j, i] = vectors[i, j]
-    sums = np.empty(CHUNK, dtype=np.float64)
-    for row in range(out.shape[1]):
-        sums[:] = 0.0
+            columns[uint64(j), uint64(i)] = vectors[i, j]
+
+
+@serial
+def turn_back(columns: Any, vectors: Any) -> None:
+    """Write columns as vectors."""
+    for i in range(vectors.shape[0]):
+        for j in range(vectors.shape[1]):
+            vectors[i, j] = columns[uint64(j), uint64(i)]
+
+
+@strictly_side_by_side
+def add_scaled(entry: Any, column: Any, sums: Any) -> None:
+    """Add a multiple of one row of columns to another."""
+    for i in range(sums.size):
+        sums[i] += entry * float64(column[i])
+
+
+@serial
+def multiply_columns(data: Any, indices: Any, indptr: Any, columns: Any, sums: Any) -> None:
+    """Multiply vectors that are columns, in float64."""
+    for row in range(sums.shape[0]):
+        target = sums[row]
+        for i in range(target.size):
+            target[i] = 0.0
         for p in range(indptr[row], indptr[row + 1]):
-            entry = float64(data[p])
-            column = columns[uint64(indices[p])]
-            for i in range(CHUNK):
-                sums[i] += entry * column[i]
-        for i in range(count):
-            out[i, row] = sums[i]
+            add_scaled(float64(data[p]), columns[uint64(indices[p])], target)
 
 
 @threaded
@@ -71,6 +102,66 @@ def multiply_csr(data: Any, indices: Any, indptr: Any, vectors: Any, out: Any) -
     for chunk in prange((vectors.shape[0] + CHUNK - 1) // CHUNK):
         start = int64(chunk) * CHUNK
         multiply_chunk(data, indices, indptr, vectors[start : start + CHUNK], out[start : start + CHUNK])
+
+
+@threaded
+def dual_step_csr(
+    data: Any, indices: Any, indptr: Any, turned_data: Any, turned_indices: Any, turned_indptr: Any, halves: Any,
+    duals: Any, constants: Any, new_x: Any, new_v: Any,
+) -> None:  # fmt: skip
+    """Write v⁺ = clip( v + σB(half − γBᵀv), ±w ) and x⁺ = half − γBᵀv⁺; there is one v for all, or one for each.
+
+    The constants are γ, σ and w > 0, in the dtype of the arrays; ``turned`` is Bᵀ. Numbers are rounded where NumPy
+    would round them if it did one step after the other, so that the bits are the same.
+    """
+    gamma, sigma, weight = constants[0], constants[1], constants[2]
+    shared = duals.shape[0] == 1
+    for chunk in prange((halves.shape[0] + CHUNK - 1) // CHUNK):
+        start = int64(chunk) * CHUNK
+        stop = min(start + CHUNK, halves.shape[0])
+        width = width_for(stop - start)
+        half = np.zeros((halves.shape[1], width), dtype=halves.dtype)
+        turn(halves[start:stop], half)
+        v = np.zeros((duals.shape[1], width), dtype=halves.dtype)
+        if shared:
+            for row in range(v.shape[0]):
+                v[row, :] = duals[0, row]
+        else:
+            turn(duals[start:stop], v)
+        x = np.empty_like(half)
+        sums, images = np.empty(half.shape, dtype=np.float64), np.empty(v.shape, dtype=np.float64)
+        multiply_columns(turned_data, turned_indices, turned_indptr, v, sums)
+        step_back(half, sums, gamma, x)
+        multiply_columns(data, indices, indptr, x, images)
+        clip_step(images, sigma, weight, v)
+        turn_back(v, new_v[start:stop])
+        if new_x.shape[1] > 0:
+            multiply_columns(turned_data, turned_indices, turned_indptr, v, sums)
+            step_back(half, sums, gamma, x)
+            turn_back(x, new_x[start:stop])
+
+
+@serial
+def step_back(half: Any, sums: Any, gamma: Any, x: Any) -> None:
+    """Write x = half − γ · sums, all rounded to the dtype of x."""
+    for j in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            x[j, i] = sums[j, i]
+            x[j, i] = half[j, i] - gamma * x[j, i]
+
+
+@serial
+def clip_step(images: Any, sigma: Any, weight: Any, v: Any) -> None:
+    """Write v ← σ · images + v, between ±weight, all rounded to the dtype of v."""
+    image = np.empty(v.shape[1], dtype=v.dtype)
+    for row in range(v.shape[0]):
+        for i in range(v.shape[1]):
+            image[i] = images[row, i]
+        for i in range(v.shape[1]):
+            y = sigma * image[i] + v[row, i]
+            # Written so that NaN, which fails every comparison, stays.
+            y = -weight if y < -weight else y
+            v[row, i] = weight if y > weight else y
 
 
 @threaded

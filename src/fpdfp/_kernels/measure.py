@@ -29,16 +29,18 @@ PLAN = 12
 #: Rows of the workspace: four tables of counts (the first becomes the counts), the frequencies, and a trial.
 COUNTS, FREQUENCIES, TRIAL = 0, 4, 5
 WORKSPACE = 6
+#: Among so many threads at most the clients of a batch are shared out.
+SHARES = 32
 
 
 @serial
-def _survey(levels: Any, work: Any) -> Any:
+def _survey(levels: Any, reach: Any, work: Any) -> Any:
     """Return the length of the Rice stream, the sum of its u, and the non-zero levels after a zero; count tokens.
 
     All in one go through the levels, a block at a time, which is then at hand: going through memory again would
     take longer than the counting.
     """
-    tokens.clear(work)
+    tokens.clear(work, reach)
     numbers = np.empty(rice.BLOCK, dtype=np.uint32)
     length = int64(0)
     total = int64(0)
@@ -53,7 +55,7 @@ def _survey(levels: Any, work: Any) -> Any:
             found = uint32(found + uint32(levels[uint64(j)] != 0 and levels[uint64(j) - uint64(1)] == 0))
         starts += int64(found)
         tokens.add_tokens(levels[start:stop], 0, work)
-    tokens.merge(work)
+    tokens.merge(work, reach)
     return length, total, starts
 
 
@@ -62,16 +64,16 @@ def _plan_tokens(
     code: Any, levels: Any, total: Any, lowest: Any, highest: Any, costs: Any, work: Any, plan: Any
 ) -> Any:
     """Fit the model, and return the length of the stream, rANS or ANS; tokens have been counted for h = 0."""
-    shift = tokens.shift_for(total, levels.size)
+    shift, reach = tokens.shift_for(total, levels.size), tokens.reach_of(lowest, highest)
     tried = 0 if shift == 0 or tokens.fits(lowest, highest) else shift
     best = int64(1) << 62
     # Where both can be, h = 0 comes first; then the other; and h = 0 again if it was better.
     for attempt in range(3):
         if attempt > 0 or tried > 0:
-            tokens.clear(work)
+            tokens.clear(work, reach)
             tokens.add_tokens(levels, tried, work)
-            tokens.merge(work)
-        length = plan_counted(code, levels.size, tried, costs, work, plan)
+            tokens.merge(work, reach)
+        length = plan_counted(code, levels.size, tried, reach, costs, work, plan)
         if tried == shift and length <= best:
             return length
         best, tried = length, shift - tried
@@ -79,20 +81,22 @@ def _plan_tokens(
 
 
 @serial
-def plan_counted(code: Any, size: Any, shift: Any, costs: Any, work: Any, plan: Any) -> Any:
-    """Fit the model to the counts, and return the length of the stream."""
+def plan_counted(code: Any, size: Any, shift: Any, reach: Any, costs: Any, work: Any, plan: Any) -> Any:
+    """Fit the model to the counts, all within a reach of the centre, and return the length of the stream."""
     counts = work[COUNTS]
-    first, last = tokens.TOKENS, -1
-    for t in range(tokens.ESCAPE):
-        if counts[t] > 0:
-            first = min(first, t)
-            last = t
-    model, reach, zeros, rate, model_bytes, cost = tokens.fit(
+    first, last = tokens.CENTRE - reach, tokens.CENTRE + reach
+    while first <= last and counts[first] == 0:
+        first += 1
+    while last >= first and counts[last] == 0:
+        last -= 1
+    if first > last:
+        first, last = tokens.TOKENS, -1
+    model, farthest, zeros, rate, model_bytes, cost = tokens.fit(
         counts, first, last, costs, work[FREQUENCIES], work[TRIAL]
     )
     words = _ans_bound(cost, size, counts, first, last, work[FREQUENCIES]) if code == ANS else rans.word_bound(cost)
     plan[SHIFT], plan[MODEL], plan[FIRST], plan[LAST] = shift, model, first, last
-    plan[REACH], plan[ZEROS], plan[RATE], plan[MODEL_BYTES], plan[WORDS] = reach, zeros, rate, model_bytes, words
+    plan[REACH], plan[ZEROS], plan[RATE], plan[MODEL_BYTES], plan[WORDS] = farthest, zeros, rate, model_bytes, words
     escapes = int64(counts[tokens.ESCAPE])
     streams = rans.STREAMS if size >= rans.MANY else 1
     head = 1 + (4 if escapes > 0 else 0) + model_bytes
@@ -153,14 +157,17 @@ def _plan_elias(code: Any, levels: Any, starts: Any, table: Any, best: Any, work
 def plan_stream(
     code: Any, levels: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any, work: Any, plan: Any
 ) -> None:
-    """Choose the code (the shortest, for AUTO), and write what its encoder needs to know."""
+    """Choose the code (the shortest, for AUTO), and write what its encoder needs to know.
+
+    ``work`` is full of zeros, or was used for levels between the same bounds.
+    """
     best = int64(1) << 62
     plan[CODE] = 0
     if code in (FIXED, AUTO):
         best = levels.size * bit_length(highest - lowest)
         plan[CODE] = FIXED
     if code != FIXED:
-        length, total, starts = _survey(levels, work)
+        length, total, starts = _survey(levels, tokens.reach_of(lowest, highest), work)
         if code in (RICE, AUTO) and length < best:
             best = length
             plan[CODE] = RICE
@@ -235,7 +242,7 @@ def _token_length(code: int, levels: Any, shift: int, costs: Any) -> int:
     found = np.where((quotients < 0) | (quotients >= tokens.ESCAPE), tokens.ESCAPE, quotients)
     work: list[Any] = [[0] * tokens.TOKENS for _ in range(WORKSPACE)]
     work[COUNTS] = np.bincount(found, minlength=tokens.TOKENS).tolist()
-    return int(_plan_counted(code, levels.size, shift, costs, work, [0] * PLAN))
+    return int(_plan_counted(code, levels.size, shift, tokens.CENTRE, costs, work, [0] * PLAN))
 
 
 _shift_for, _plan_counted = interpret(tokens.shift_for), interpret(plan_counted)
@@ -259,20 +266,22 @@ def _is_small(code: int, levels: Any, *_: Any) -> bool:
 
 
 @serial
-def count_row(
-    code: Any, levels: Any, scales: Any, block: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any
-) -> Any:
-    """The exact bits of the levels of one client's message."""
-    work = np.empty((WORKSPACE, tokens.TOKENS), dtype=np.int64)
+def count_rows(
+    code: Any, levels: Any, scales: Any, block: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any,
+    bits: Any,
+) -> None:  # fmt: skip
+    """The exact bits of the levels of each client's message."""
+    work = np.zeros((WORKSPACE, tokens.TOKENS), dtype=np.int64)
     plan = np.empty(PLAN, dtype=np.int64)
-    plan[BITS] = 0
-    row = levels
-    if not all_live(scales):
-        kept = np.empty_like(levels)
-        row = kept[: live_levels(levels, scales, block, kept)]
-    if row.size > 0:
-        plan_stream(code, row, lowest, highest, gamma, omega, costs, work, plan)
-    return plan[BITS]
+    for i in range(levels.shape[0]):
+        plan[BITS] = 0
+        row = levels[i]
+        if not all_live(scales[i]):
+            kept = np.empty_like(row)
+            row = kept[: live_levels(levels[i], scales[i], block, kept)]
+        if row.size > 0:
+            plan_stream(code, row, lowest, highest, gamma, omega, costs, work, plan)
+        bits[i] = plan[BITS]
 
 
 @until_compiled(_count_plainly, _is_small, PATIENCE)
@@ -281,6 +290,11 @@ def count_bits(
     code: Any, levels: Any, scales: Any, block: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any,
     bits: Any,
 ) -> None:  # fmt: skip
-    """The exact bits of the levels of each client's message."""
-    for i in prange(levels.shape[0]):
-        bits[i] = count_row(code, levels[i], scales[i], block, lowest, highest, gamma, omega, costs)
+    """The same, shared out among threads."""
+    n_rows = levels.shape[0]
+    shares = min(n_rows, SHARES)
+    for share in prange(shares):
+        start, stop = int64(share) * n_rows // shares, (int64(share) + 1) * n_rows // shares
+        count_rows(
+            code, levels[start:stop], scales[start:stop], block, lowest, highest, gamma, omega, costs, bits[start:stop]
+        )

@@ -73,15 +73,21 @@ def sample_subset(
     """
     mask = table.size - 1
     table[:] = -1
-    w0 = w1 = w2 = w3 = uint32(0)
+    # A block of four words makes two draws; processors do several blocks at once.
+    draws = np.empty(2 * min(LANES, (count + 1) // 2), dtype=np.float64)
+    at = draws.size
     for i in range(count):
-        if i % 2 == 0:  # a block of four words makes two draws
-            w0, w1, w2, w3 = philox(uint32(i // 2), uint32(tag), uint32(client), uint32(round_), uint32(k0), uint32(k1))
-        else:
-            w0, w1 = w2, w3
-        bits = (uint64(w0) << uint64(21)) ^ (uint64(w1) >> uint64(11))
+        if at == draws.size:
+            at = 0
+            for lane in range(draws.size // 2):
+                w0, w1, w2, w3 = philox(
+                    uint32(i // 2 + lane), uint32(tag), uint32(client), uint32(round_), uint32(k0), uint32(k1)
+                )
+                draws[2 * lane] = float64((uint64(w0) << uint64(21)) ^ (uint64(w1) >> uint64(11)))
+                draws[2 * lane + 1] = float64((uint64(w2) << uint64(21)) ^ (uint64(w3) >> uint64(11)))
         j = size - count + i
-        candidate = min(int64(float64(bits) * (1.0 / 9007199254740992.0) * (j + 1)), j)
+        candidate = min(int64(draws[at] * (1.0 / 9007199254740992.0) * (j + 1)), j)
+        at += 1
         slot = _find(table, mask, candidate)
         if table[slot] == candidate:
             candidate = j

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import float64, int64, prange, uint64
 
-from fpdfp._kernels import rounding
+from fpdfp._kernels import measure, rounding
 from fpdfp._kernels.jit import SMALL, serial, threaded, until_compiled
 from fpdfp._kernels.norms import LANES, block_scale
 from fpdfp._kernels.philox import GROUP, fill_group
@@ -146,3 +146,27 @@ def roundtrip(
     for i in prange(values.shape[0]):
         quantize_row(rounding, kind, values[i], block, s, k0, k1, tag, clients[i], round_, levels[i], scales[i])
         dequantize_row(rounding, levels[i], scales[i], block, s, out[i])
+
+
+def compress_in_steps(
+    rounding: int, kind: int, values: Any, block: int, s: int, k0: int, k1: int, tag: int, clients: Any, round_: int,
+    code: int, lowest: int, highest: int, gamma: Any, omega: Any, costs: Any, levels: Any, scales: Any, out: Any,
+    bits: Any,
+) -> None:  # fmt: skip
+    """Quantize and dequantize, with threads where that is sooner done, and count the bits of each message's levels."""
+    roundtrip(rounding, kind, values, block, s, k0, k1, tag, clients, round_, levels, scales, out)
+    measure.count_bits(code, levels, scales, block, lowest, highest, gamma, omega, costs, bits)
+
+
+@until_compiled(compress_in_steps, lambda *_: True, PATIENCE + measure.PATIENCE)
+@serial
+def compress_at_once(
+    rounding: Any, kind: Any, values: Any, block: Any, s: Any, k0: Any, k1: Any, tag: Any, clients: Any, round_: Any,
+    code: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any, levels: Any, scales: Any, out: Any,
+    bits: Any,
+) -> None:  # fmt: skip
+    """Do the same in one call, for small arrays: calls would take longer than what they do."""
+    for i in range(values.shape[0]):
+        quantize_row(rounding, kind, values[i], block, s, k0, k1, tag, clients[i], round_, levels[i], scales[i])
+        dequantize_row(rounding, levels[i], scales[i], block, s, out[i])
+    measure.count_rows(code, levels, scales, block, lowest, highest, gamma, omega, costs, bits)

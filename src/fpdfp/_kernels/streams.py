@@ -28,7 +28,7 @@ def encode_rows(
     count, size = levels.shape
     kept = np.empty((count, size), dtype=np.int32)
     live = np.empty(count, dtype=np.int64)
-    work = np.empty((count, measure.WORKSPACE, tokens.TOKENS), dtype=np.int64)
+    work = np.zeros((count, measure.WORKSPACE, tokens.TOKENS), dtype=np.int64)
     plan = np.zeros((count, measure.PLAN), dtype=np.int64)
     at = int64(0)
     for i in range(count):

@@ -56,11 +56,18 @@ def token_of(level: Any, shift: Any) -> Any:
 
 
 @serial
-def clear(tables: Any) -> None:
-    """Set all counts to zero."""
+def reach_of(lowest: Any, highest: Any) -> Any:
+    """Return how far from the centre tokens can be, whatever h is: others never occur, and stay zero in all tables."""
+    return min(CENTRE, max(-lowest, highest))
+
+
+@serial
+def clear(tables: Any, reach: Any) -> None:
+    """Set all counts to zero, of tables that are zero beyond the reach."""
     for row in range(tables.shape[0]):
-        for t in range(TOKENS):
+        for t in range(CENTRE - reach, CENTRE + reach + 1):
             tables[uint64(row), uint64(t)] = 0
+        tables[uint64(row), ESCAPE] = 0
 
 
 @serial
@@ -75,10 +82,11 @@ def add_tokens(levels: Any, shift: Any, tables: Any) -> None:
 
 
 @serial
-def merge(tables: Any) -> None:
+def merge(tables: Any, reach: Any) -> None:
     """Add the four tables up in the first."""
-    for t in range(TOKENS):
-        tables[0, t] += tables[1, t] + tables[2, t] + tables[3, t]
+    for t in range(CENTRE - reach, CENTRE + reach + 1):
+        tables[0, uint64(t)] += tables[1, uint64(t)] + tables[2, uint64(t)] + tables[3, uint64(t)]
+    tables[0, ESCAPE] += tables[1, ESCAPE] + tables[2, ESCAPE] + tables[3, ESCAPE]
 
 
 @serial
@@ -110,7 +118,7 @@ def fill_shape(model: Any, reach: Any, zeros: Any, rate: Any, escapes: Any, freq
     share = (free - max(1, min(16 * zeros, free - 1))) >> 1
     left = free
     for k in range(1, reach + 1):
-        part = share * frequencies[CENTRE + k] // total
+        part = int64(uint64(share * frequencies[CENTRE + k]) // uint64(total))  # unsigned, which is sooner done
         frequencies[CENTRE + k] = 1 + part
         frequencies[CENTRE - k] = 1 + part
         left -= 2 * part

@@ -13,7 +13,7 @@ import numpy as np
 
 from fpdfp import _checks, _cuda, _kernels
 from fpdfp._array import namespace, to_host
-from fpdfp._kernels.tables import Tables, tables
+from fpdfp._kernels.tables import tables
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import blocks, codecs
 from fpdfp.compress.base import (
@@ -29,20 +29,20 @@ from fpdfp.compress.base import (
 from fpdfp.compress.wire import frame_bits
 from fpdfp.rng import Draws, check_draws
 
+#: Arrays with at most so many entries in all are compressed in one call, by one thread.
+SMALL = 1 << 16
+
 
 class _Plan(NamedTuple):
     """What compressing arrays of one shape and type needs to know."""
 
     rounding: tuple[int, int]
     s: int
-    bounds: tuple[int, int]
     block: int
     n_blocks: int
-    code: int
-    tables: Tables
+    counting: tuple[Any, ...]
     added_bits: int
-    roundtrip: Callable[..., None]
-    count_bits: Callable[..., None]
+    compress: Callable[..., None]
 
 
 class LevelCompressor(Compressor):
@@ -108,7 +108,7 @@ class LevelCompressor(Compressor):
 
     def compress(self, arrays: Array, draws: Draws, purpose: int) -> Compressed:
         """Quantize and dequantize in one pass over each client's array, and count."""
-        if namespace(arrays) is not np:
+        if type(arrays) is not np.ndarray and namespace(arrays) is not np:
             return super().compress(arrays, draws, purpose)
         arrays = to_sendable(arrays)
         count = len(arrays)
@@ -120,13 +120,13 @@ class LevelCompressor(Compressor):
         levels = np.empty(rows.shape, dtype=np.int32)
         out = np.empty(rows.shape, dtype=dtype)
         bits = np.empty(count, dtype=np.int64)
-        k0, k1 = draws.key
-        plan.roundtrip(
-            *plan.rounding, rows, plan.block, plan.s, k0, k1, draws.tag(purpose), draws.clients, draws.round, levels,
-            scales, out,
+        seed, round_, clients, step = draws
+        compress: Callable[..., None] = plan.compress if rows.size <= SMALL else _kernels.quantize.compress_in_steps
+        compress(
+            *plan.rounding, rows, plan.block, plan.s, seed & 0xFFFFFFFF, seed >> 32, purpose | step << 8, clients,
+            round_, *plan.counting, levels, scales, out, bits,
         )  # fmt: skip
         refuse_nonfinite(scales)
-        plan.count_bits(plan.code, levels, scales, plan.block, *plan.bounds, *plan.tables, bits)
         bits += plan.added_bits
         return Compressed(blocks.put_back(self.block_spec, out, shape), bits)
 
@@ -142,9 +142,9 @@ class LevelCompressor(Compressor):
         block = blocks.length_in(self.block_spec, shape)
         n_blocks = -(-math.prod(shape) // block)
         plan = self._plans[shape, dtype] = _Plan(
-            (self.rounding, self.scale_kind), self.s, self.bounds, block, n_blocks, codecs.CODES[self.codec],
-            tables(), 32 * n_blocks + frame_bits(self, shape, dtype), _kernels.quantize.roundtrip,
-            _kernels.measure.count_bits,
+            (self.rounding, self.scale_kind), self.s, block, n_blocks,
+            (codecs.CODES[self.codec], *self.bounds, *tables()), 32 * n_blocks + frame_bits(self, shape, dtype),
+            _kernels.quantize.compress_at_once,
         )  # fmt: skip
         return plan
 

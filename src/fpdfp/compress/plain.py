@@ -118,6 +118,12 @@ def plain_bits(shape: Shape, dtype: np.dtype[Any]) -> int:
     return 8 * dtype.itemsize * math.prod(shape) + frame_bits(Full(), shape, dtype)
 
 
+def has_few_zeros(rows: Array, count: int = 1) -> bool:
+    """Whether it is certain that each of ``count`` rows has so few zeros that it is sent with them."""
+    size = rows.size // max(1, count)
+    return size < LEAST_SPARSE or int(namespace(rows).count_nonzero(rows)) > (count - 1) * size + size // SPARSE
+
+
 def exact_bits(arrays: Array) -> IntArray:
     """Return the bits of each client's array at full precision, with header and checksum."""
     shape = arrays.shape[1:]
@@ -128,11 +134,11 @@ def exact_bits(arrays: Array) -> IntArray:
 
 def number_bits(rows: Array) -> IntArray:
     """Return the bits of each row of numbers: of all of them, or of those that are not zero and their places."""
-    item, others, size = 8 * rows.dtype.itemsize, len(rows) - 1, rows.shape[1]
+    item, size = 8 * rows.dtype.itemsize, rows.shape[1]
     bits: IntArray = np.empty(len(rows), dtype=np.int64)
     bits.fill(item * size)
     # Most messages have few zeros: only where all rows together have enough can one of them leave them out.
-    if size < LEAST_SPARSE or int(namespace(rows).count_nonzero(rows)) > others * size + size // SPARSE:
+    if has_few_zeros(rows, len(rows)):
         return bits
     counts = to_host((_patterns(rows) != 0).sum(axis=1))
     sparse = SPARSE * counts <= size

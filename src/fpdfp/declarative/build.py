@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import importlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -112,6 +112,9 @@ def solve_options(settings: Settings) -> dict[str, Any]:
         name: None if option.default is None and run[name] in (DEFAULTS.get(name), 0) else run[name]
         for name, option in run_options().items()
     }
+    for name, option in run_options().items():
+        if isinstance(options[name], Mapping):
+            options[name] = made.remake(options[name], option.tables)
     return {
         "method": None if method["kind"] == "automatic" else made.remake(method, made.METHODS),
         "compressor": made.remake_messages(settings["compressor"]),

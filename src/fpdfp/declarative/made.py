@@ -14,6 +14,7 @@ from fpdfp import compress, methods, steps
 from fpdfp.compress import Compressor
 from fpdfp.declarative.table import REQUIRED, Table
 from fpdfp.methods import InnerSolve, Method
+from fpdfp.precondition.cost import Network
 
 
 def _of(module: ModuleType, base: type) -> dict[str, type]:
@@ -25,10 +26,11 @@ def _of(module: ModuleType, base: type) -> dict[str, type]:
 
 METHODS = _of(methods, Method)
 COMPRESSORS = _of(compress, Compressor)
-#: What a parameter may be that is a table: a schedule of steps, or how exactly something is solved.
+#: What a parameter may be that is a table: a schedule of steps, how exactly something is solved, a network.
 INNER: dict[str, type] = {
     **{name: one for name, one in _of(steps, steps.Schedule).items() if name != "Automatic"},
     "InnerSolve": InnerSolve,
+    "Network": Network,
 }
 
 

@@ -298,7 +298,11 @@ def run_options() -> dict[str, made.Parameter]:
 def _check_option(run: Table, name: str, option: made.Parameter) -> None:
     """Check an option of a run by its type; where it may be None, a word stands for that, or 0 for a number."""
     (first, *_), default = option.kinds, DEFAULTS.get(name, option.default)
-    if typing.get_origin(first) is typing.Literal:
+    if isinstance(run.values.get(name), dict) and option.tables and run.gives(name):
+        table = Table(run.document, (*run.path, name), run.values[name])
+        made.check(table, option.tables, ())
+        run.resolved[name] = table.resolved
+    elif typing.get_origin(first) is typing.Literal:
         run.text(name, default, typing.get_args(first))
     elif bool in option.kinds:
         run.flag(name, default)

@@ -69,8 +69,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         arrays |= {f"kept/{number:03d}": to_host(array) for number, array in enumerate(checkpoint.kept.message)}
         arrays |= {"seen": checkpoint.kept.seen, "sent": np.array(checkpoint.kept.sent)}
     if checkpoint.left is not None:
-        numbers, shape, since = checkpoint.left
-        arrays |= {"left/numbers": numbers, "left/shape": np.array(shape), "left/since": np.array(since)}
+        arrays |= {f"left/{name}": np.asarray(value) for name, value in checkpoint.left._asdict().items()}
     arrays |= {f"history/{name}": checkpoint.history[name] for name in checkpoint.history}
     try:
         files.write_sealed(path, lambda file: np.savez(file, **arrays))
@@ -141,8 +140,8 @@ def _read_kept(contents: Mapping[str, Array]) -> Kept | None:
 def _left(contents: Mapping[str, Array]) -> Left | None:
     if "left/numbers" not in contents:
         return None
-    numbers, shape, since = (contents[f"left/{name}"] for name in Left._fields)
-    return Left(numbers, tuple(map(int, shape)), int(since))
+    numbers, shape, since = (contents[f"left/{name}"] for name in ("numbers", "shape", "since"))
+    return Left(numbers, tuple(map(int, shape)), int(since), float(contents.get("left/until", 0.0)))
 
 
 def _under(prefix: str, contents: Mapping[str, Array]) -> dict[str, Array]:

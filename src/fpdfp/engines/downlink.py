@@ -10,7 +10,7 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress import Compressed, Compressor, Full
-from fpdfp.compress.plain import exact_bits
+from fpdfp.compress.plain import exact_bits, has_few_zeros, plain_bits
 from fpdfp.rng import Draws, Purpose
 from fpdfp.steps import shift_step
 
@@ -20,6 +20,9 @@ FULL = Full()
 
 def full_bits(array: Array) -> int:
     """The size of an array as an uncompressed message."""
+    # Most messages have few zeros, which is soon seen.
+    if has_few_zeros(array):
+        return plain_bits(array.shape, array.dtype)
     return int(exact_bits(array[None])[0])
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Left(NamedTuple):
-    """The features that are left.
+    """The features that a run is about; all others are zero.
 
     Attributes
     ----------
@@ -29,11 +29,24 @@ class Left(NamedTuple):
         The shape of x with all features.
     since
         The round after which all others were left out.
+    until
+        0 where all others are zero in every solution; elsewhere they are only likely to be, and are looked at when the
+        relative gap of the problem in these features is so small.
     """
 
     numbers: IntArray
     shape: Shape
     since: int
+    until: float = 0.0
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether all others are zero in every solution."""
+        return self.until == 0.0
+
+    def within(self, other: Left) -> Left:
+        """Return these features of those that are left in another, as features of the whole."""
+        return Left(other.numbers[self.numbers], other.shape, self.since, other.until)
 
     def lift(self, x: Array) -> Array:
         """Return x with all features: zero in those that were left out."""

@@ -59,7 +59,9 @@ class Finish:
         losses, penalty = problem.losses, problem.penalty
         self.weights: Array | None = None
         moments = isinstance(getattr(run.algorithm, "coordinates", None), Whitening | BlockDiagonal | LowRank)
-        known = moments and problem.model.xp is np and run.foresees
+        # Where other features are still to be looked at, a small gap is of no use.
+        loose = run.left is not None and not run.left.is_certain and tol > (run.options.tol or 0.0)
+        known = moments and problem.model.xp is np and run.foresees and not loose
         if known and isinstance(penalty, L1) and problem.linop.is_identity:
             fine_enough = losses.least_convexity > 0 or tol >= COARSE
             if losses.can_restrict and len(losses.shape) == 1 and fine_enough:

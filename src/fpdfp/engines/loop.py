@@ -23,6 +23,7 @@ from fpdfp.engines.result import Result
 from fpdfp.engines.run import DivergenceError, Run, StoppedError
 from fpdfp.engines.screening import Screening
 from fpdfp.engines.stopping import Ending, Stopping
+from fpdfp.engines.working_set import find_dual
 from fpdfp.errors import AbsentError, AccuracyWarning, ArgumentError, CheckpointError, DivergenceWarning
 from fpdfp.problem import Certificate, Problem, Residual
 
@@ -50,6 +51,9 @@ class Stages(Protocol):
     def is_screened(self, run: Run) -> bool:
         """Whether to look for features that can be left out."""
 
+    def look_at_others(self, run: Run, ending: Ending) -> Ending | Left:
+        """Say whether a run that has reached the tolerance of its features ends, or with which ones it goes on."""
+
 
 class Loop:
     """The rounds, and what happens between them."""
@@ -71,7 +75,8 @@ class Loop:
             self.limit = BLOW_UP * self.scale()
         if not run.is_fresh:
             run.meter.resume(run.x, run.known.split())
-        self.stopping = None if run.options.tol is None else Stopping(run, run.options.tol)
+        tol = run.options.tol if run.left is None or run.left.is_certain else run.left.until
+        self.stopping = None if tol is None else Stopping(run, tol)
         self.screening = Screening(run) if self.stages.is_screened(run) else None
 
     def scale(self) -> float:
@@ -129,7 +134,9 @@ class Loop:
         """Do the rounds that are left, as far as they are with the same features; return what ended them early."""
         run, options = self.run, self.options
         # A run that is resumed may have reached its tolerance before.
-        ended: Ending | Left | None = None if self.stopping is None else self.stopping.recall(run.ended)
+        ended: Ending | Left | None = None
+        if self.stopping is not None and options.tol is not None and self.stopping.tol <= options.tol:
+            ended = self.stopping.recall(run.ended)
         with run.meter.counting("certificate"):
             if self.missing_row():
                 self.evaluate_start()
@@ -206,13 +213,25 @@ class Loop:
             return None
         ending = self.stopping.look(last=run.round == self.options.rounds)
         if ending is not None:
-            run.ended = self.stopping.describe(ending)
-            return ending
+            return self.look_at_others(self.stopping, ending)
         return (
             None
             if self.screening is None or run.round == self.options.rounds
             else self.screening.look(self.stopping.found)
         )
+
+    def look_at_others(self, stopping: Stopping, ending: Ending) -> Ending | Left | None:
+        """Say whether the run ends, or goes on with other features; None where sites do not answer."""
+        run = self.run
+        try:
+            with run.evaluating(last=True):
+                found = self.stages.look_at_others(run, ending)
+        except AbsentError as error:
+            log.warning("round %d is not certified: %s", run.round, error)
+            return None
+        if isinstance(found, Ending):
+            run.ended = stopping.describe(found)
+        return found
 
     def try_to_evaluate(self) -> bool:
         """Evaluate between rounds; where sites do not answer the round has no row, and the run goes on."""
@@ -296,22 +315,28 @@ class Loop:
         x, v = run.algorithm.solution(run.state)
         if ending.certified is not None:
             x = ending.certified.x  # as it was sent to be certified
+        problem, left = run.problem, run.left
         try:
             if ending.certificate is not None:
                 certificate, v = ending.certificate, ending.certificate.v
+                left = left if left is None or left.is_certain else None  # then it is of all features
             else:
                 x = run.polish(x, v)
-                certificate = run.problem.certificate(x, v, thorough=False)
+                if left is not None and not left.is_certain:
+                    # That others are zero is not known otherwise.
+                    problem, x, left = self.stages.problem.metered(run.meter), left.lift(x), None
+                    v = find_dual(problem, x)
+                certificate = problem.certificate(x, v, thorough=False)
                 if ending.certified is not None:
                     certificate = ending.certified.refine(certificate)
         except AbsentError as error:
             log.warning("nothing is certified: %s", error)
-            unknown = run.problem.model.xp.zeros(run.problem.model.dual_shape, dtype=x.dtype) if v is None else v
+            unknown = problem.model.xp.zeros(problem.model.dual_shape, dtype=x.dtype) if v is None else v
             certificate = Certificate(math.nan, None, Residual(math.nan, math.nan), math.nan, unknown, math.nan)
         v = certificate.v if v is None else v
-        if run.left is not None:
-            x, v = run.left.lift(x), run.left.lift(v)
-            certificate = certificate._replace(v=run.left.lift(certificate.v))
+        if left is not None:
+            x, v = left.lift(x), left.lift(v)
+            certificate = certificate._replace(v=left.lift(certificate.v))
         return Result(
             x=x,
             v=v,

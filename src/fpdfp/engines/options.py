@@ -13,7 +13,7 @@ from fpdfp.compress import Compressor
 from fpdfp.engines.checkpoint import check_path
 from fpdfp.engines.history import RESERVED, History
 from fpdfp.errors import ArgumentError, ArgumentTypeError
-from fpdfp.precondition.cost import PREFERENCES, Prefer
+from fpdfp.precondition.cost import Prefer, check_preference
 
 #: What a run is for where neither ``accuracy`` nor ``tol`` says so.
 ACCURACY = 1e-6
@@ -72,7 +72,7 @@ class RunOptions:
             checked["evaluate_every"] = _check_evaluations(self.evaluate_every)
         if self.tol is not None:
             checked["tol"] = _checks.real("tol", self.tol, positive=True)
-        _checks.choice("prefer", self.prefer, PREFERENCES)
+        check_preference(self.prefer)
         if self.accuracy is not None:
             checked["accuracy"] = _below_one("accuracy", _checks.real("accuracy", self.accuracy, positive=True))
         if self.checkpoint_every is not None:

@@ -59,6 +59,12 @@ class Worker:
         """Return the number of this process."""
         return os.getpid()
 
+    def node(self) -> str:
+        """Return the name of the node that this process runs on."""
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id())
+
 
 class Ray(RemoteEngine):
     """Clients in Ray actors.

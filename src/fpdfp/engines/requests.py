@@ -20,7 +20,7 @@ from fpdfp.losses.base import Form
 from fpdfp.methods.newton import NewtonExchange
 from fpdfp.precondition import Preconditioner, QuantizedMoments
 from fpdfp.precondition.base import Announced
-from fpdfp.precondition.exchange import Exact, FeatureBounds
+from fpdfp.precondition.exchange import Exact, FeatureBounds, Slopes
 from fpdfp.precondition.structure import Structure
 from fpdfp.rng import MAX_ROUNDS
 
@@ -37,7 +37,7 @@ class FactsRequest:
 class GatherRequest:
     """What some clients send once, before the first round."""
 
-    exchange: Exact | QuantizedMoments | Structure | FeatureBounds | NewtonExchange | LocalModels
+    exchange: Exact | QuantizedMoments | Structure | FeatureBounds | NewtonExchange | LocalModels | Slopes
     place: Place
     clients: IntArray
 

@@ -49,8 +49,9 @@ class Result:
     certificate
         Duality gap where one is known, residual of Lemma 1, violation of constraints.
     left
-        The features that screening has left, None for all. The certificate is that of the problem in these features: it
-        holds for the whole problem, whose solutions are zero in all others, where v is zero as well.
+        The features that the run has ended with, None for all; x is zero in all others. Where these are certainly zero
+        (``left.is_certain``), the certificate is that of the problem in these features, which holds for the whole
+        problem, and v is zero in the others as well; elsewhere it is that of the whole problem.
     """
 
     x: Array

@@ -43,11 +43,11 @@ PATIENCE = 1.5
 MARGIN = 1.0 + 1e-6
 
 
-def applies(problem: Problem, method: Method | None, options: RunOptions) -> bool:
+def applies(problem: Problem, method: Method | None, options: RunOptions, least: int = LEAST) -> bool:
     """Whether a run is screened: an automatic one to a tolerance, with an l1 norm of many features."""
     if method is not None or options.tol is None or problem.n_clients > RARE * (options.clients_per_round or np.inf):
         return False
-    known = problem.losses.can_restrict and problem.losses.shape[-1] >= LEAST
+    known = problem.losses.can_restrict and problem.losses.shape[-1] >= least
     return known and isinstance(problem.penalty, L1) and problem.linop.is_identity
 
 

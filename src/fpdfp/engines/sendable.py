@@ -21,7 +21,7 @@ from fpdfp.methods.base import Algorithm, Method
 from fpdfp.methods.newton import NewtonExchange
 from fpdfp.penalties import Penalty
 from fpdfp.precondition.base import Announced
-from fpdfp.precondition.exchange import Exact, FeatureBounds
+from fpdfp.precondition.exchange import Exact, FeatureBounds, Slopes
 from fpdfp.precondition.fourier import Filter
 from fpdfp.precondition.structure import Structure
 from fpdfp.problem import Model
@@ -66,8 +66,8 @@ def registry() -> dict[type, Sendable]:
         steps.Constant, steps.Decreasing, steps.Theorem2, steps.Automatic,
         compress.Full, compress.Half, compress.QSGD, compress.NUQSGD, compress.Natural, compress.Sign, compress.RandK,
         compress.TopK,
-        methods.InnerSolve, *methods_and_algorithms(), precondition.QuantizedMoments, Exact, FeatureBounds, Structure,
-        NewtonExchange, LocalModels, Announced, Place, Job,
+        methods.InnerSolve, *methods_and_algorithms(), precondition.QuantizedMoments, Exact, FeatureBounds, Slopes,
+        Structure, NewtonExchange, LocalModels, Announced, Place, Job,
     )  # fmt: skip
     return {kind: by_fields(kind) for kind in fields} | {
         penalties.Zero: by_attributes(penalties.Zero),

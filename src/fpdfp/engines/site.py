@@ -114,7 +114,9 @@ class Site:
             self._restrict(read_mask(asked.mask, self.whole.shape[-1]))
         if not self._turn_to(asked.features):
             return requests.write(Reply(needs=["features", "job"] if asked.needs_job else ["features"]))
-        if asked.job is not None and (self.job is None or self.key != asked.key):
+        # A question about all features may bring a job along that is about some: that is told again where it is needed.
+        fits = asked.job is not None and (asked.needs_job or asked.job.algorithm.model.shape == self.losses.shape)
+        if asked.job is not None and fits and (self.job is None or self.key != asked.key):
             self.begin(asked.job, asked.key)
         if asked.needs_job and (self.job is None or self.key != asked.key):
             return requests.write(Reply(needs=["job"]))
@@ -344,6 +346,9 @@ class Site:
             self._restrict(saved["features"])
         if self.some is not None and job.algorithm.model.shape == self.some[2].shape:
             self.losses = self.some[2]
+        self.point = saved.get("point")
+        if job.algorithm.model.shape != self.losses.shape:
+            return  # a run that goes on with other features has another job, which is told where it is needed
         self.begin(job, saved["key"])
         for ledger, kept in zip(self.ledgers, saved["ledgers"], strict=True):
             ledger.restore(kept, self._here)

@@ -12,7 +12,7 @@ from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.compress import Compressor
 from fpdfp.engines import checkpoint as checkpoints
-from fpdfp.engines import screening
+from fpdfp.engines import screening, working_set
 from fpdfp.engines.features import Left
 from fpdfp.engines.history import RESERVED
 from fpdfp.engines.loop import Loop
@@ -23,6 +23,7 @@ from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.remote_run import RemoteRun
 from fpdfp.engines.result import Result
 from fpdfp.engines.run import Run, back
+from fpdfp.engines.stopping import Ending
 from fpdfp.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from fpdfp.methods.base import Method, Work
 from fpdfp.precondition.cost import Prefer
@@ -104,16 +105,18 @@ def solve(
         With methods that can (the shifted ones, where every f_i is strongly convex) clients certify the gap by two
         numbers each, as they would in a deployment, and those messages are counted; otherwise the gap is computed from
         sums over clients. When to ask does not depend on ``rounds``. Where no method is given, and g is an l1 norm of
-        at least 1,000 features of a linear model (B the identity), features that are certainly zero in every solution
-        are left out on the way (``result.left``).
+        at least 512 features of a linear model (B the identity), a run begins with those that are likely to matter, and
+        from 1,000 on features that are certainly zero in every solution are left out on the way (``result.left``). The
+        certificate is that of the problem with all features.
     accuracy
         The relative error of the objective that the run is for, from which the precision of what is sent once follows;
         by default ``tol``, or 1e-6 where there is none; that of its checkpoint for a run that goes on. It is a hint: it
         stops nothing.
     prefer
         What an automatic preconditioner is to save: ``"rounds"``, with second moments of all clients in float32 where
-        there are at most 1,000 features; ``"bits"``, up and down together, with what is sent once; or ``"balanced"``,
-        their product. :mod:`fpdfp.precondition.cost` says how both are predicted.
+        there are at most 1,000 features; ``"bits"``, up and down together, with what is sent once; ``"balanced"``,
+        their product; or time, on an :class:`fpdfp.Network` whose latency and bandwidth are known.
+        :mod:`fpdfp.precondition.cost` says how all three are predicted.
     checkpoint
         A file to write the state of the run to, every ``checkpoint_every`` rounds (by default about 20 times
         a run), on Ctrl-C and at the end.
@@ -191,18 +194,21 @@ class _Stages:
         """Return the run, and a description for its checkpoints."""
         if self.saved is None or self.source is None:
             left, sent = screening.screen_start(self.problem, self.method, self.options)
+            left, more = working_set.begin(self.problem, self.method, self.options, self.start, left)
             run, description = self._begin(self.start, left)
-            run.meter.traffic = sent + run.meter.traffic
+            run.meter.traffic = sent + more + run.meter.traffic
         else:
             run, description = self._begin(self.start, self.saved.left)
             _restore(run, self.saved, description, self.source)
         return run, description
 
     def restrict(self, run: Run, left: Left) -> tuple[Run, dict[str, str]]:
-        """Return a run that goes on with the features that are left."""
+        """Return a run that goes on with some features: of its own, or of all."""
         x = run.x
         if run.left is not None:
-            x, left = run.left.lift(x), Left(run.left.numbers[left.numbers], run.left.shape, left.since)
+            x = run.left.lift(x)
+            if left.shape != run.left.shape:
+                left = left.within(run.left)
         if self.engine is not None:
             self.engine.drop_early()
         sent, spent = run.traffic, run.server_work
@@ -210,6 +216,12 @@ class _Stages:
         new.meter.traffic = sent + new.meter.traffic
         new.round, new.work, new.spent, new.seconds, new.history = run.round, run.work, spent, run.seconds, run.history
         return new, description
+
+    def look_at_others(self, run: Run, ending: Ending) -> Ending | Left:
+        """Say whether a run that has reached the tolerance of its features ends, or with which ones it goes on."""
+        if run.left is None or run.left.is_certain or ending.status != "converged":
+            return ending
+        return working_set.look_at_others(self.problem, self.method, self.options, run, ending)
 
     def is_screened(self, run: Run) -> bool:
         """Whether to look for features that can be left out."""

@@ -26,6 +26,7 @@ from fpdfp.engines.solve import run as solve
 from fpdfp.engines.transport import Tree
 from fpdfp.errors import AbsentError, MessageError
 from fpdfp.flower.records import Envelope, from_record, open_envelope, seal, to_record
+from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 
 if TYPE_CHECKING:
@@ -212,6 +213,7 @@ def server_app(
     weights: Any = "samples",
     seed: int = 0,
     tol: float | None = None,
+    prefer: Prefer = "balanced",
     evaluate_every: int = 1,
     deadline: float = 60.0,
     min_clients: int | None = None,
@@ -233,7 +235,7 @@ def server_app(
         about them.
     sites
         The names of the sites, which are those of their registered keys.
-    rounds, method, clients_per_round, compressor, downlink, seed, tol, evaluate_every, callbacks
+    rounds, method, clients_per_round, compressor, downlink, seed, tol, prefer, evaluate_every, callbacks
         As for :func:`fpdfp.solve`.
     weights
         As for :class:`fpdfp.Problem`, but ``"samples"`` by default: the pooled loss.
@@ -267,7 +269,7 @@ def server_app(
         _checks.integer("min_clients", min_clients, at_least=1)
     options = RunOptions(
         rounds=rounds, clients_per_round=clients_per_round, compressor=compressor, downlink=downlink, seed=seed,
-        tol=tol, evaluate_every=evaluate_every, callbacks=callbacks, checkpoint_every=1, progress=False,
+        tol=tol, prefer=prefer, evaluate_every=evaluate_every, callbacks=callbacks, checkpoint_every=1, progress=False,
     )  # fmt: skip
     # What may be set for one run.
     given: dict[str, Any] = {

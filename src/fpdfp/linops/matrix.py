@@ -55,6 +55,14 @@ class Matrix(LinOp):
     def _transpose(self) -> Any:
         return self.matrix.T.tocsr() if self.sparse else np.ascontiguousarray(self.matrix.T)
 
+    def dual_step(self, halves: Array, duals: Array, constants: Array, new_x: Array, new_v: Array) -> None:
+        """Do what :func:`fpdfp._kernels.matrix.dual_step_csr` does, with this sparse matrix."""
+        there, back = self.matrix, self._transpose
+        _kernels().dual_step_csr(
+            there.data, there.indices, there.indptr, back.data, back.indices, back.indptr, halves, duals, constants,
+            new_x, new_v,
+        )  # fmt: skip
+
     def _squared_norm(self) -> float:
         from fpdfp.linops.norm import squared_norm_bound
 

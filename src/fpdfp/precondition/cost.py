@@ -1,4 +1,4 @@
-"""What a run is predicted to cost, so that a preconditioner is chosen by its price: rounds, and bits both ways.
+"""What a run is predicted to cost, so that a preconditioner is chosen by its price: rounds, bits both ways, and time.
 
 Before anyone is asked, only sizes are known: N clients, n of them a round, d features, the rows of a client, the bits
 of a round, and the accuracy ε that the run is for, k = log10(1/ε). Second moments from m clients with s levels then are
@@ -16,22 +16,29 @@ say what it is worth: accelerated gradient steps on the quadratic of the other h
 counted until ε, with it and without (:func:`simulated`), and √(N/n) k^1.4 is added to both. (What all clients have
 sent is judged by itself.) Where moments as fine as
 they should be cost much, a few clients send coarse ones first, and the others are asked if it is predicted to pay.
+
+Where a :class:`Network` is given, rounds and bits become seconds: clients send and receive at the same time, each over
+a line of its own, and every exchange, of a round or before the first, takes its latency as well.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
+from fpdfp import _checks
 from fpdfp._momentum import accelerate
 from fpdfp._typing import Array
+from fpdfp._units import format_bits
+from fpdfp.errors import ArgumentError
 
 #: What a user would rather save: rounds, bits, or the product of the two.
-Prefer = Literal["balanced", "rounds", "bits"]
-PREFERENCES: tuple[Prefer, ...] = get_args(Prefer)
+Word = Literal["balanced", "rounds", "bits"]
+PREFERENCES: tuple[Word, ...] = get_args(Word)
 #: The numbers of levels, and of clients beside all, that are considered.
 LEVELS = (15, 31, 63, 127, 255, 511)
 CLIENTS = (3, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -42,6 +49,61 @@ UPLINK = 4.0
 ENOUGH, CHEAPER, DEAR = 2.0, 2.5, 10.0
 #: Simulated rounds end here.
 MOST = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """How long messages take: with it as ``prefer=``, what is chosen automatically is to save time.
+
+    Clients work at the same time, each with a line of its own to the server. So an exchange in which a client sends u
+    bits and receives w takes ``latency + u/up + w/down`` seconds.
+
+    Parameters
+    ----------
+    latency
+        Seconds that an exchange takes however little is sent: the way there and back, and what clients compute.
+    up, down
+        Bits a second from a client to the server, and from the server to a client.
+
+    Examples
+    --------
+    Sites with 10 Mbit/s up and 50 Mbit/s down that answer within 80 ms:
+
+    >>> network = Network(latency=0.08, up=10e6, down=50e6)
+    >>> network.seconds(1e6, 5e6)
+    0.28
+
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.LeastSquares(np.eye(4), [4.0, 4.1, 0.0, 0.1], clients=[0, 1, 0, 1], l2=0.1)
+    >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1))
+    >>> fpdfp.solve(problem, rounds=100, tol=1e-6, prefer=network).status
+    'converged'
+    """
+
+    latency: float
+    up: float
+    down: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "latency", _checks.real("latency", self.latency, at_least=0.0))
+        for name in ("up", "down"):
+            object.__setattr__(self, name, _checks.real(name, getattr(self, name), positive=True))
+
+    def seconds(self, up: float, down: float, exchanges: float = 1.0) -> float:
+        """Return how long so many exchanges take in which a client sends and receives so many bits in all."""
+        return exchanges * self.latency + up / self.up + down / self.down
+
+
+#: What is to be saved: something in a word, or time.
+Prefer = Word | Network
+
+
+def check_preference(prefer: object) -> None:
+    """Refuse what is neither a word nor a network."""
+    if not isinstance(prefer, Network) and prefer not in PREFERENCES:
+        words = ", ".join(map(repr, PREFERENCES))
+        raise ArgumentError("prefer", f"must be one of {words}, or an fpdfp.Network, got {prefer!r}")
 
 
 class Circumstances(NamedTuple):
@@ -79,24 +141,40 @@ class Circumstances(NamedTuple):
         """The rounds that a perfectly conditioned problem takes."""
         return math.sqrt(self.n_clients / self.clients_per_round) * math.pow(self.digits, 1.4)
 
-    def price(self, rounds: float, once_up: float = 0.0, once_down: float = 0.0) -> Price:
-        """What so many rounds cost, with what is sent once."""
-        return Price(rounds, once_up + rounds * self.round_up, once_down + rounds * self.round_down)
+    def price(
+        self, rounds: float, once_up: float = 0.0, once_down: float = 0.0, senders: int = 0, exchanges: int = 0
+    ) -> Price:
+        """What so many rounds cost, with what is sent once, by so many clients in so many exchanges."""
+        seconds = 0.0
+        if isinstance(self.prefer, Network):
+            n, network = self.clients_per_round, self.prefer
+            seconds = rounds * network.seconds(self.round_up / n, self.round_down / n)
+            # What is announced goes to everyone.
+            seconds += network.seconds(once_up / max(senders, 1), once_down / self.n_clients, exchanges)
+        return Price(rounds, once_up + rounds * self.round_up, once_down + rounds * self.round_down, seconds)
 
     def score(self, price: Price) -> float:
         """What is to be as small as possible."""
+        if isinstance(self.prefer, Network):
+            return price.seconds
         if self.prefer == "rounds":
             return price.rounds
         bits = UPLINK * price.up + price.down
         return bits if self.prefer == "bits" else bits * price.rounds
 
+    def show(self, price: Price) -> str:
+        """Write a price, with the time where that counts."""
+        text = f"{price.rounds:.0f} rounds and {format_bits(price.up + price.down)}"
+        return f"{text} in {price.seconds:.3g} s" if isinstance(self.prefer, Network) else text
+
 
 class Price(NamedTuple):
-    """Rounds, and bits up and down."""
+    """Rounds, bits up and down, and seconds where a network is known."""
 
     rounds: float
     up: float
     down: float
+    seconds: float = 0.0
 
 
 def noise(d: int, clients: int, levels: int) -> float:
@@ -115,7 +193,7 @@ def of_moments(given: Circumstances, d: int, levels: int, clients: int) -> Price
     """What a run costs with second moments of so many levels and clients, as far as sizes tell."""
     rounds = given.floor * (1.0 + d / (clients * given.rows))
     rounds += 0.4 * noise(d, clients, levels) * math.pow(given.digits, 4.5)
-    return given.price(rounds, *once(given, d, levels, clients))
+    return given.price(rounds, *once(given, d, levels, clients), clients, 1)
 
 
 def choose(given: Circumstances, d: int) -> tuple[int, int]:

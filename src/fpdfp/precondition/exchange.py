@@ -11,13 +11,13 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.compress import Compressor, Natural
+from fpdfp.compress import QSGD, Compressor, Natural
 from fpdfp.losses.base import Losses
 from fpdfp.precondition import cost
-from fpdfp.precondition.base import Preconditioner
+from fpdfp.precondition.base import Announced, Preconditioner
 from fpdfp.precondition.fourier import Fourier
 from fpdfp.precondition.moments import filled
-from fpdfp.precondition.quantized import FEW, QuantizedMoments
+from fpdfp.precondition.quantized import FEW, SLOPE_LEVELS, QuantizedMoments
 from fpdfp.precondition.scaling import Scaling
 from fpdfp.precondition.structure import MISSED, Choice, Structure
 from fpdfp.precondition.triangles import full, lower
@@ -132,6 +132,38 @@ class FeatureBounds(FromEveryone):
         return Bounds(bounds.sum(axis=0))
 
 
+class Gradient(NamedTuple):
+    """What a client sends: its gradient at a point."""
+
+    slope: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Slopes(FromEveryone):
+    """Everyone sends its gradient at a point in few levels, so that the server can guess which features matter.
+
+    ``x`` is the point, None for zero.
+    """
+
+    x: Announced | None = None
+
+    def count_numbers(self, model: Model) -> int:
+        """How many numbers a client works with."""
+        return math.prod(model.shape)
+
+    def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
+        """Return how the field is sent, and its shape."""
+        return {"slope": (QSGD(SLOPE_LEVELS, block=None, norm="max"), model.shape)}
+
+    def gather(self, model: Model, local: LocalLosses) -> Gradient:
+        """Return what clients send."""
+        x = np.zeros(model.shape) if self.x is None else self.x.array
+        if x.shape != model.shape:
+            raise ValueError(f"x must have shape {model.shape}, got {x.shape}")
+        slope = to_host(local.gradients(model.xp.asarray(x, dtype=model.dtype)))
+        return Gradient(np.clip(slope, -1e17, 1e17).astype(np.float32))
+
+
 def divide(sums: Once, count: int) -> Once:
     """Return the mean over so many clients; what came from elsewhere is told by its fields."""
     kind = next(kind for kind in (Moments, Diagonal, Response) if kind._fields == sums._fields)
@@ -190,7 +222,10 @@ def consider_all(losses: Losses, given: cost.Circumstances, seen: Choice) -> Qua
     if seen.missed <= MISSED or d > LARGEST:
         return None
     levels, clients = cost.crudest(given, d)
-    if cost.once(given, d, levels, clients)[0] > AFFORDABLE * given.round_up:
+    if isinstance(given.prefer, cost.Network):
+        if given.score(cost.of_moments(given, d, levels, clients)) > given.score(seen.price):
+            return None
+    elif cost.once(given, d, levels, clients)[0] > AFFORDABLE * given.round_up:
         return None
     return QuantizedMoments(levels, clients, given.accuracy)
 

@@ -11,7 +11,6 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp._units import format_bits
 from fpdfp.compress import QSGD, Compressor, Full, Natural
 from fpdfp.precondition.base import Preconditioner
 from fpdfp.precondition.cost import Circumstances, choose, count_steps, once, simulated
@@ -232,24 +231,24 @@ class QuantizedMoments:
         if final and strained > STRAINED * given.floor:
             coarse = given.price(given.floor + strained, 0.0, n_clients * whitening.bits)
             numbers = 32.0 * n_clients * len(whole.triangle)
-            if given.score(given.price(2.0 * given.floor, numbers, numbers)) < given.score(coarse):
+            exact = given.price(2.0 * given.floor, numbers, numbers, n_clients, 1)
+            if given.score(exact) < given.score(coarse):
                 return Choice("moments", "")
         prices = {
             "none": given.price(given.floor + rounds["none"]),
             "diagonal": given.price(given.floor + rounds["diagonal"], 0.0, n_clients * scaling.bits),
         }
         scores = {name: UNSEEN * given.score(price) for name, price in prices.items()}
-        bits = (0.0, n_clients * whitening.bits) if final else once(given, model.shape[-1], levels, clients)
-        prices["whitening"] = given.price(given.floor + rounds[str(floor)], *bits)
+        sent = (0.0, n_clients * whitening.bits, 0, 0)
+        if not final:
+            sent = (*once(given, model.shape[-1], levels, clients), clients, 1)
+        prices["whitening"] = given.price(given.floor + rounds[str(floor)], *sent)
         scores["whitening"] = given.score(prices["whitening"])
         best = min(scores, key=scores.__getitem__)
         if best == "whitening" and not final:
             return Choice(QuantizedMoments(levels, clients, self.accuracy), "")
         candidates = {"none": None, "diagonal": scaling, "whitening": whitening}
-        told = ", ".join(
-            f"{price.rounds:.0f} rounds and {format_bits(price.up + price.down)} with {NAMES[name]}"
-            for name, price in prices.items()
-        )
+        told = ", ".join(f"{given.show(price)} with {NAMES[name]}" for name, price in prices.items())
         reason = f"{NAMES[best]}, from {who}, {self.levels} levels; predicted to {given.accuracy:g}: {told}"
         return Choice(candidates[best], reason)
 

@@ -12,7 +12,6 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp._units import format_bits
 from fpdfp.compress import QSGD, Compressor, Natural
 from fpdfp.losses.base import Losses
 from fpdfp.precondition import cost
@@ -202,10 +201,7 @@ class Structure:
         scores["none"] *= WORTHWHILE
         best = min(scores, key=scores.__getitem__)
         who = "all clients" if m == n_clients else f"{m} of {n_clients} clients"
-        told = ", ".join(
-            f"{price.rounds:.0f} rounds and {format_bits(price.up + price.down)} with {NAMES.get(name, name)}"
-            for name, price in prices.items()
-        )
+        told = ", ".join(f"{given.show(price)} with {NAMES.get(name, name)}" for name, price in prices.items())
         reason = f"{NAMES.get(best, best)}, from {who}; predicted to {given.accuracy:g}: {told}"
         return Choice(candidates[best], reason, prices[best], seen.missed)
 

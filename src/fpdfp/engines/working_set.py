@@ -1,0 +1,134 @@
+"""Few features first: a run begins with those that are likely to matter, and all others are looked at in between.
+
+Screening leaves out what is certainly zero, which takes a small gap; until then a run with many features sends all of
+them. Here the server guesses instead, from the clients' slopes, sent in few levels, which features are not zero, and
+the run begins with these alone. At moderate gaps clients send the slopes of all features at the point that was found,
+and the server guesses again. When the tolerance is reached, the certificate is that of the problem with all features:
+if it is not small enough, the features that it shows to matter are added.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fpdfp._array import to_host
+from fpdfp._typing import Array, IntArray
+from fpdfp.compress import QSGD
+from fpdfp.engines.features import Left
+from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import AskedClients, choose
+from fpdfp.engines.run import Certified, Run
+from fpdfp.engines.screening import WORTH, applies, count_told
+from fpdfp.engines.stopping import Ending
+from fpdfp.engines.traffic import Meter, Traffic
+from fpdfp.methods.base import Method
+from fpdfp.penalties.l1 import L1
+from fpdfp.precondition.base import Announced
+from fpdfp.precondition.exchange import Slopes
+from fpdfp.problem import Problem
+
+#: Runs with fewer features begin with all of them.
+FEWEST = 512
+#: The most features of a guess, but twice those that are not zero: of so many all second moments are affordable.
+MOST = 256
+#: The relative gaps at which the server guesses again, for the first time and for the last.
+FIRST, LOOSE = 1e-1, 1e-2
+#: Features are added whose slopes are so large a part of their weights.
+NEAR = 0.9
+#: Each time that the certificate of all features is not small enough, that of the chosen ones is to be so much smaller;
+#: a run whose tolerance would become less than this part goes on with all of them.
+TIGHTER, TIGHTEST = 0.5, 0.1
+#: The levels of the point that clients are told to send their slopes at.
+POINT_LEVELS = 1 << 14
+
+
+def begin(
+    problem: Problem, method: Method | None, options: RunOptions, start: Array, left: Left | None
+) -> tuple[Left | None, Traffic]:
+    """Return the features that a run begins with, given those that screening has left, and what was sent for it."""
+    meter = Meter(problem.losses)
+    if not applies(problem, method, options, FEWEST) or (left is not None and len(left.numbers) < FEWEST):
+        return left, meter.traffic
+    assert options.tol is not None
+    ratios, up, down = _ask(problem, method, options, start)
+    if left is not None:
+        ratios[np.setdiff1d(np.arange(len(ratios)), left.numbers)] = 0.0
+    numbers = np.union1d(_steepest(ratios, min(1.0, float(ratios.max())), MOST), _support(start))
+    meter.count("preconditioner", up, down)
+    if len(numbers) > WORTH * len(ratios):
+        return left, meter.traffic
+    if left is None:
+        meter.count_facts(problem.losses, problem.model)  # those of the smaller problem come on top
+    first = Left(numbers, problem.model.shape, 0, max(options.tol, FIRST))
+    count_told(meter, first)
+    return first, meter.traffic
+
+
+def look_at_others(
+    problem: Problem, method: Method | None, options: RunOptions, run: Run, ending: Ending
+) -> Ending | Left:
+    """Return how a run ends that has reached the tolerance of its features, or those that it goes on with."""
+    left, tol = run.left, options.tol
+    assert left is not None
+    assert tol is not None
+    # Where a Newton step has led to the tolerance, that is the point.
+    step = None if ending.certificate is None else ending.certified
+    x = left.lift(run.polish(run.x, run.v) if step is None else step.x)
+    support = _support(x)
+    if left.until > tol:
+        ratios, up, down = _ask(problem, method, options, x)
+        run.meter.count("preconditioner", up, down)
+        until = tol if left.until <= LOOSE else max(tol, LOOSE)
+        ratios[support] = np.inf
+        added = _steepest(ratios, NEAR, max(MOST, 2 * len(support)))
+    else:
+        whole = problem.metered(run.meter)
+        certificate = whole.certificate(x, find_dual(whole, x), thorough=False)
+        gap, scale = certificate.gap, certificate.scale
+        if gap is not None and gap <= tol * scale:
+            sentence = f"the relative duality gap is {gap / scale:.2g}, at most tol={tol:g}"
+            return Ending("converged", sentence, Certified(gap, certificate.objective, scale, x), certificate)
+        ratios, until = _ratios(problem, whole.gradient(x)), TIGHTER * left.until
+        added = np.union1d(left.numbers, np.flatnonzero(ratios >= NEAR))
+    numbers = np.union1d(support, added)
+    if len(numbers) > WORTH * len(ratios) or until < TIGHTEST * tol:
+        numbers, until = np.arange(len(ratios)), 0.0
+    chosen = Left(numbers, left.shape, run.round, until)
+    count_told(run.meter, chosen)
+    return chosen
+
+
+def _ask(problem: Problem, method: Method | None, options: RunOptions, x: Array) -> tuple[Array, int, int]:
+    """Return the slopes of all features at x beside their weights, and the bits up and down that this took."""
+    point = to_host(x).astype(np.float32)
+    told = Announced.rounded(QSGD(POINT_LEVELS, block=None, norm="max"), point) if point.any() else None
+    clients = AskedClients(problem, choose(problem, method, options), options)
+    sums, count = clients.add_up(Slopes(told))
+    return _ratios(problem, sums[0] / count), clients.bits, 0 if told is None else count * told.bits
+
+
+def find_dual(problem: Problem, x: Array) -> Array:
+    """Return the dual point nearest to −∇f(x)."""
+    assert isinstance(problem.penalty, L1)
+    v: Array = problem.model.xp.clip(-problem.gradient(x), -problem.penalty.weight, problem.penalty.weight)
+    return v
+
+
+def _ratios(problem: Problem, slopes: Array) -> Array:
+    """Return the slope of each feature beside its weight: a feature is zero in the solution where it is below 1."""
+    assert isinstance(problem.penalty, L1)
+    weight = np.maximum(to_host(problem.penalty.weight), 1e-300)
+    ratios: Array = (np.abs(to_host(slopes)) / weight).reshape(-1, problem.model.shape[-1]).max(axis=0)
+    return ratios
+
+
+def _steepest(ratios: Array, least: float, most: int) -> IntArray:
+    """Return the features with the largest ratios, of those that have at least so much."""
+    order = np.argsort(-ratios, kind="stable")[:most]
+    found: IntArray = order[ratios[order] >= least]
+    return found
+
+
+def _support(x: Array) -> IntArray:
+    """Return the features that are not zero."""
+    return np.flatnonzero(to_host(x).reshape(-1, x.shape[-1]).any(axis=0))

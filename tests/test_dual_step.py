@@ -1,0 +1,77 @@
+"""The dual step in one pass with a sparse B is that of NumPy and SciPy, step by step, to the last bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import fpdfp
+from fpdfp._kernels import measure, quantize
+from fpdfp._kernels.tables import tables
+
+
+def textbook(B: Any, weight: float, half: Any, v: Any, gamma: float, sigma: float) -> tuple[Any, Any]:
+    """One client after the other; entries of a row of B are added in their order, in float64."""
+
+    def times(matrix: Any, vector: Any) -> Any:
+        out = np.empty(matrix.shape[0], dtype=half.dtype)
+        for row in range(matrix.shape[0]):
+            total = 0.0
+            for p in range(matrix.indptr[row], matrix.indptr[row + 1]):
+                total += float(matrix.data[p]) * float(vector[matrix.indices[p]])
+            out[row] = total
+        return out
+
+    transpose = B.T.tocsr()
+    new_x, new_v = [], []
+    for i, one in enumerate(half):
+        dual = v if v.ndim == 1 else v[i]
+        image = times(B, one - gamma * times(transpose, dual))
+        new_v.append(np.clip(sigma * image + dual, -weight, weight).astype(half.dtype))
+        new_x.append(one - gamma * times(transpose, new_v[-1]))
+    return np.array(new_x), np.array(new_v)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("clients", [1, 3, 16, 21])
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_sparse_matrix_and_an_l1_norm(dtype: Any, clients: int, shared: bool) -> None:
+    rng = np.random.default_rng(clients)
+    B = scipy.sparse.random_array((19, 11), density=0.3, rng=rng, dtype=dtype).tocsr()
+    losses = fpdfp.losses.LeastSquares(np.eye(11, dtype=dtype), np.ones(11, dtype=dtype))
+    model = fpdfp.Problem(losses, fpdfp.penalties.L1(0.02), B).model
+    half = rng.standard_normal((clients, 11)).astype(dtype)
+    half[0, 0] = -0.0
+    v = (0.01 * rng.standard_normal((19,) if shared else (clients, 19))).astype(dtype)
+    x, dual = model.primal_dual_step(half, v, 0.013, 0.37)
+    expected_x, expected_v = textbook(B, 0.02, half, v, 0.013, 0.37)
+    assert x.tobytes() == expected_x.tobytes()
+    assert dual.tobytes() == expected_v.tobytes()
+    assert model.dual_step(half, v, 0.013, 0.37).tobytes() == expected_v.tobytes()
+    assert 0 < (abs(dual) == dtype(0.02)).sum() < dual.size
+
+
+def test_what_is_no_number_stays_so() -> None:
+    B = scipy.sparse.eye_array(3).tocsr()
+    model = fpdfp.Problem(fpdfp.losses.LeastSquares(np.eye(3), np.ones(3)), fpdfp.penalties.L1(0.1), B).model
+    x, v = model.primal_dual_step(np.array([[np.nan, 1.0, 2.0], [1.0, 1.0, 1.0]]), np.zeros(3), 0.1, 1.0)
+    assert np.isnan(x).tolist() == np.isnan(v).tolist() == [[True, False, False], [False] * 3]
+
+
+@pytest.mark.parametrize("codec", [measure.AUTO, measure.RANS, measure.OMEGA])
+def test_small_arrays_are_compressed_at_once(codec: int) -> None:
+    values = np.random.default_rng(0).standard_normal((5, 130)) * np.array([[1.0], [0.0], [1e-3], [5.0], [1.0]])
+    found = []
+    for compress in (quantize.compress_at_once.__wrapped__, quantize.compress_in_steps):  # type: ignore[attr-defined]
+        levels, scales = np.empty((5, 130), np.int32), np.empty((5, 2), np.float32)
+        out, bits = np.empty_like(values), np.empty(5, np.int64)
+        draws = (3, 4, 16, np.arange(5), 7)
+        compress(0, 0, values, 100, 20, *draws, codec, -20, 20, *tables(), levels, scales, out, bits)
+        found.append((levels, scales, out, bits))
+    for one, other in zip(*found, strict=True):
+        assert one.tobytes() == other.tobytes()
+    assert found[0][3][1] == 0
+    assert (found[0][3][[0, 2, 3, 4]] > 130).all()

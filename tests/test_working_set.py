@@ -1,0 +1,124 @@
+"""Few features first: a guess may be wrong, the result is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fpdfp
+from fpdfp import losses, penalties
+from fpdfp.engines import checkpoint, working_set
+from fpdfp.precondition.base import Announced
+from fpdfp.precondition.exchange import Slopes
+from fpdfp.rng import Draws
+from tests.loopback import Loopback
+
+
+def draw(rows: int = 240, d: int = 600, **given: Any) -> fpdfp.Problem:
+    """Least squares with features that are alike, of which few matter, at three clients; one has no weight."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((rows, d)) + np.repeat(rng.standard_normal((rows, d // 10)), 10, axis=1)
+    y = X[:, :80:10] @ np.array([3.0, -2, 2, -3, 1, 1, -1, 2]) + 0.1 * rng.standard_normal(rows)
+    smooth = losses.LeastSquares(X, y, clients=np.arange(rows) % 3, **{"l2": 0.01, **given})
+    return fpdfp.Problem(smooth, penalties.L1(np.where(np.arange(d) == 5, 0.0, 1.0)))
+
+
+@pytest.fixture(scope="module")
+def problem() -> fpdfp.Problem:
+    return draw()
+
+
+@pytest.fixture(scope="module")
+def best(problem: fpdfp.Problem) -> Any:
+    return fpdfp.minimize(problem, tol=1e-9)
+
+
+def check(result: fpdfp.Result, problem: fpdfp.Problem, best: Any, tol: float) -> None:
+    """What a result says of the whole problem is so."""
+    gap = result.certificate.gap
+    assert gap is not None
+    assert -1e-9 * best.objective <= result.objective - best.objective <= gap
+    assert gap <= tol * abs(result.objective)
+    assert np.isclose(problem.objective(result.x), result.objective, rtol=1e-12)
+    assert result.x.shape == result.v.shape == result.certificate.v.shape == problem.model.shape
+    assert problem.penalty.conjugate(result.v) == 0
+
+
+def test_few_features_are_enough(problem: fpdfp.Problem, best: Any) -> None:
+    result = fpdfp.solve(problem, rounds=600, tol=1e-6)
+    assert result.status == "converged"
+    assert result.left is not None
+    assert not result.left.is_certain
+    assert len(result.left.numbers) < 200
+    check(result, problem, best, 1e-6)
+    quantizers: Any = {"compressor": fpdfp.QSGD(5, norm="max"), "downlink": fpdfp.QSGD(31, norm="max")}
+    whole = fpdfp.solve(problem, fpdfp.ShiftedPDFP(preconditioner="auto"), rounds=600, tol=1e-6, **quantizers)
+    assert result.bits_up < whole.bits_up / 2
+
+
+@pytest.mark.parametrize("tightest", [0.1, 2.0])
+def test_a_wrong_guess_is_found_out(
+    problem: fpdfp.Problem, best: Any, tightest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one feature first and none added to it, the certificate of all features adds them, or takes all."""
+    monkeypatch.setattr(working_set, "_steepest", lambda ratios, least, most: np.array([int(np.argmax(ratios))]))
+    monkeypatch.setattr(working_set, "TIGHTEST", tightest)
+    result = fpdfp.solve(problem, rounds=2000, tol=1e-5)
+    assert result.status == "converged"
+    check(result, problem, best, 1e-5)
+    assert result.left is not None
+    assert (len(result.left.numbers) == 600) == (tightest > 1)
+
+
+def test_a_run_that_ends_early_is_certified_with_all_features(problem: fpdfp.Problem, best: Any) -> None:
+    result = fpdfp.solve(problem, rounds=2, tol=1e-6)
+    assert result.status == "finished"
+    check(result, problem, best, np.inf)
+
+
+def test_sites_begin_with_the_same_features(problem: fpdfp.Problem) -> None:
+    here = fpdfp.solve(problem, rounds=600, tol=1e-6, evaluate_every=50)
+    there = fpdfp.Problem(Loopback(problem).losses(), problem.penalty)
+    result = fpdfp.solve(there, rounds=600, tol=1e-6, evaluate_every=50)
+    np.testing.assert_array_equal(result.x, here.x)
+    assert result.traffic == here.traffic
+
+
+def test_a_run_goes_on_to_the_same_bits(problem: fpdfp.Problem, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"rounds": 600, "tol": 1e-6, "checkpoint_every": 1, "evaluate_every": 50}
+    whole = fpdfp.solve(problem, checkpoint=tmp_path / "whole", **given)
+    seen: dict[int, float] = {}
+    for cut in (2, whole.left.since if whole.left else 0, whole.rounds - 1):
+        file = tmp_path / str(cut)
+        fpdfp.solve(problem, checkpoint=file, callbacks=[lambda run, cut=cut: bool(run.round == cut)], **given)
+        saved = checkpoint.load(file).left
+        assert saved is not None
+        seen[cut] = saved.until
+        again = fpdfp.solve(problem, checkpoint=file, resume=True, **given)
+        np.testing.assert_array_equal(again.x, whole.x)
+        assert again.traffic == whole.traffic
+        assert str(again) == str(whole)
+    assert seen[2] == working_set.FIRST
+    finer = fpdfp.solve(problem, checkpoint=tmp_path / "whole", resume=True, rounds=2000, tol=1e-8)
+    assert finer.status == "converged"
+    assert finer.certificate.relative_gap is not None
+    assert finer.certificate.relative_gap <= 1e-8
+
+
+def test_slopes_are_those_at_a_point(problem: fpdfp.Problem) -> None:
+    everyone = np.arange(3)
+    x = np.zeros(600)
+    x[[3, 80]] = 1.0, -2.0
+    for point, told in ((np.zeros(600), None), (x, Announced.plain(x.astype(np.float32)))):
+        question = Slopes(told)
+        sent = question.gather(problem.model, problem.local(everyone))
+        [(compressor, shape)] = question.messages(problem.model).values()
+        assert sent.slope.shape[1:] == shape
+        decoded = compressor.compress(sent.slope, Draws(0, 0, everyone), 0).values
+        mean = question.add_up(type(sent)(decoded), everyone)[0] / 3
+        np.testing.assert_allclose(mean, problem.gradient(point), atol=np.abs(sent.slope).max() / 255)
+    with pytest.raises(ValueError, match=r"x must have shape \(600,\), got \(2,\)"):
+        Slopes(Announced.plain(np.ones(2, dtype=np.float32))).gather(problem.model, problem.local(everyone))
