@@ -17,7 +17,7 @@ from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.site import Site
 from fpdfp.errors import ArgumentError
-from fpdfp.estimators.choice import Network, choose_method
+from fpdfp.estimators.choice import choose_method
 from fpdfp.federation.cohort import Cohort, LocalCohort
 from fpdfp.federation.questions import (
     ModelSpec,
@@ -31,6 +31,7 @@ from fpdfp.federation.questions import (
 )
 from fpdfp.federation.table import SiteTable
 from fpdfp.losses import Losses
+from fpdfp.precondition.cost import Network
 
 PEERS = Path(__file__).parents[2] / "shared" / "peers"
 needs_peers = pytest.mark.skipif(not PEERS.is_dir(), reason="the peers' data are not here")
@@ -322,8 +323,8 @@ def test_the_method_is_chosen_by_time() -> None:
     assert choose_method(6, 3, 1e-6, "bits", **known) is None
     assert choose_method(6, 3, 1e-6, "balanced", has_hessians=False, everyone=True) is None
     # Far apart with a wide line, or near with a narrow one.
-    assert isinstance(choose_method(100, 20, 1e-6, Network(0.3, 1e9), **known), fpdfp.NewtonPDFP)
-    assert choose_method(100, 20, 1e-6, Network(0.001, 1e6), **known) is None
+    assert isinstance(choose_method(100, 20, 1e-6, Network(0.3, 1e9, 1e9), **known), fpdfp.NewtonPDFP)
+    assert choose_method(100, 20, 1e-6, Network(0.001, 1e6, 1e6), **known) is None
     assert isinstance(choose_method(400, 3, 1e-6, "rounds", **known), fpdfp.NewtonPDFP)
 
 
