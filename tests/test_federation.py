@@ -59,7 +59,7 @@ def test_same_bits_as_a_simulation(shared: Trial, whole: fpdfp.Problem, method: 
     assert (result.traffic.up, result.traffic.down) == (expected.traffic.up, expected.traffic.down)
     assert engine.totals.absent == engine.totals.refused == 0
     assert engine.link.measured.latency is not None
-    assert set(engine.link.usage.waited_for) == set(SITES)
+    assert set(engine.link.usage.sites) == set(SITES)
 
 
 def problem_at(engine: Any, whole: fpdfp.Problem) -> fpdfp.Problem:

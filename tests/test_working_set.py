@@ -93,7 +93,11 @@ def test_a_run_goes_on_to_the_same_bits(problem: fpdfp.Problem, tmp_path: Path) 
     seen: dict[int, float] = {}
     for cut in (2, whole.left.since if whole.left else 0, whole.rounds - 1):
         file = tmp_path / str(cut)
-        fpdfp.solve(problem, checkpoint=file, callbacks=[lambda run, cut=cut: bool(run.round == cut)], **given)
+
+        def stop(run: fpdfp.Run, cut: int = cut) -> bool:
+            return run.round == cut
+
+        fpdfp.solve(problem, checkpoint=file, callbacks=[stop], **given)
         saved = checkpoint.load(file).left
         assert saved is not None
         seen[cut] = saved.until

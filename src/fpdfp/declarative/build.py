@@ -113,8 +113,8 @@ def solve_options(settings: Settings) -> dict[str, Any]:
         for name, option in run_options().items()
     }
     for name, option in run_options().items():
-        if isinstance(options[name], Mapping):
-            options[name] = made.remake(options[name], option.tables)
+        if isinstance(table := options[name], Mapping):
+            options[name] = made.remake(table, option.tables)
     return {
         "method": None if method["kind"] == "automatic" else made.remake(method, made.METHODS),
         "compressor": made.remake_messages(settings["compressor"]),

@@ -117,7 +117,7 @@ def find_dual(problem: Problem, x: Array) -> Array:
 def _ratios(problem: Problem, slopes: Array) -> Array:
     """Return the slope of each feature beside its weight: a feature is zero in the solution where it is below 1."""
     assert isinstance(problem.penalty, L1)
-    weight = np.maximum(to_host(problem.penalty.weight), 1e-300)
+    weight = np.maximum(to_host(np.asarray(problem.penalty.weight)), 1e-300)
     ratios: Array = (np.abs(to_host(slopes)) / weight).reshape(-1, problem.model.shape[-1]).max(axis=0)
     return ratios
 

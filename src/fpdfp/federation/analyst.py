@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from fpdfp import _checks
 from fpdfp.errors import ArgumentError, MessageError
@@ -17,10 +17,10 @@ from fpdfp.federation.engine import Asking, FederationEngine, gather_answers
 from fpdfp.federation.identity import Identity
 from fpdfp.federation.link import Link, Usage
 from fpdfp.federation.questions import ModelSpec, Question, SchemaQuestion, dump, read_answer, write
-from fpdfp.federation.recorder import FederationRecorder
 from fpdfp.losses.base import Losses
 from fpdfp.problem import Problem
 from fpdfp.runs.model import linear_model
+from fpdfp.runs.recorder import Recorder
 
 if TYPE_CHECKING:
     from fpdfp.federation.schema import Schemas
@@ -81,7 +81,8 @@ class Federation:
     patience
         Seconds after which a run gives up that still has too few.
     norm_bound
-        The largest norm that a field of a reply may have; longer ones are shortened. None for no bound.
+        The largest norm that a field of a reply may have; longer ones are shortened. ``"auto"`` counts a reply as absent
+        that is far larger than all it can be compared with; None for no bound.
     run
         The name of the folder of the next run, under ``runs``; by default the time. Where a run of this name was
         interrupted, the same fit goes on with it, to the same bits.
@@ -95,7 +96,7 @@ class Federation:
         deadline: float = 60.0,
         min_sites: int | None = None,
         patience: float = 3600.0,
-        norm_bound: float | None = None,
+        norm_bound: float | Literal["auto"] | None = "auto",
         run: str | None = None,
     ) -> None:
         self.run = None if run is None else keys.site_name("run", run)
@@ -219,7 +220,7 @@ class Federation:
         self._engine.recorder = lambda problem: self.record(problem, model=model)
         return self._engine.losses()
 
-    def record(self, problem: Problem, **options: Any) -> FederationRecorder:
+    def record(self, problem: Problem, **options: Any) -> Recorder:
         """Return what writes the folder of a run, under ``runs`` in the study's folder; fits make one themselves.
 
         Parameters
@@ -231,4 +232,4 @@ class Federation:
         """
         name = self.run or datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S-%f")[:-3]
         keys.make_private_folder(self.folder / "runs")
-        return FederationRecorder(self.folder / "runs" / name, problem, link=self._link, **options)
+        return Recorder(self.folder / "runs" / name, problem, **options)

@@ -7,7 +7,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from fpdfp.engines.job import Job
 from fpdfp.engines.options import RunOptions
@@ -121,7 +121,7 @@ class FederationEngine(RemoteEngine):
         deadline: float | None = 60.0,
         min_clients: int | None = None,
         patience: float = 3600.0,
-        norm_bound: float | None = None,
+        norm_bound: float | Literal["auto"] | None = "auto",
     ) -> None:
         if not sites:
             raise ArgumentError("sites", "must be names, at least one")
@@ -171,12 +171,18 @@ class FederationEngine(RemoteEngine):
             self._sites[site]: {"kind": "request", "model": self._digest, "request": request}
             for site, request in asked.items()
         }
+        before = {name: dataclasses.astuple(self.link.usage.sites[name]) for name in trees}
         came = self._asking.ask(self.run_id, trees, until - time.monotonic(), self._longest)
         lacking = [name for name, reply in came.items() if isinstance(reply, dict) and reply.get("needs_model")]
         if lacking:
             told = {name: trees[name] | {"spec": self._model} for name in lacking}
             again = self._asking.ask(self.run_id, told, max(0.0, until - time.monotonic()), self._longest)
             came = {name: reply for name, reply in came.items() if name not in lacking} | again
+        for site, name in self._numbered(asked):
+            used, (waited, up, down) = self.link.usage.sites[name], before[name]
+            record = self.collector.records[site]
+            record.waited += used.waited - waited
+            record.bytes_up, record.bytes_down = record.bytes_up + used.up - up, record.bytes_down + used.down - down
         replies = {site: self._reply(came[name]) for site, name in self._numbered(asked) if name in came}
         self._heed_refusals(asked, replies)
         return replies

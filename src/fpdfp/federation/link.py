@@ -54,6 +54,15 @@ class Measured:
 
 
 @dataclasses.dataclass
+class SiteUsage:
+    """What the exchanges with one site have cost so far."""
+
+    waited: float = 0.0
+    up: int = 0
+    down: int = 0
+
+
+@dataclasses.dataclass
 class Usage:
     """What a federation has cost so far.
 
@@ -64,14 +73,16 @@ class Usage:
     up, down
         Bytes from the hub to this process, and from here to the hub: sites' replies, and requests.
     waited
-        Seconds for which this process has waited, in all, and for the replies of each site.
+        Seconds for which this process has waited, in all.
+    sites
+        The same for each site: seconds until its replies came, and the bytes of requests and replies.
     """
 
     exchanges: int = 0
     up: int = 0
     down: int = 0
     waited: float = 0.0
-    waited_for: dict[str, float] = dataclasses.field(default_factory=dict)
+    sites: dict[str, SiteUsage] = dataclasses.field(default_factory=lambda: collections.defaultdict(SiteUsage))
 
 
 class Link:
@@ -170,7 +181,10 @@ class Link:
                 length = len(waiting[site]) + len(message.body)
                 if isinstance(busy, int | float) and 0 <= busy <= elapsed:
                     self.measured.note(elapsed - busy, length)
-                self.usage.waited_for[site] = self.usage.waited_for.get(site, 0.0) + elapsed
+                used = self.usage.sites[site]
+                used.waited, used.up, used.down = (
+                    used.waited + elapsed, used.up + len(message.body), used.down + len(waiting[site])
+                )  # fmt: skip
                 found[site] = message.body
                 if message.dropped:
                     found[site] = MessageError(

@@ -239,7 +239,7 @@ class QuantizedMoments:
             "diagonal": given.price(given.floor + rounds["diagonal"], 0.0, n_clients * scaling.bits),
         }
         scores = {name: UNSEEN * given.score(price) for name, price in prices.items()}
-        sent = (0.0, n_clients * whitening.bits, 0, 0)
+        sent: tuple[float, float, int, int] = (0.0, n_clients * whitening.bits, 0, 0)
         if not final:
             sent = (*once(given, model.shape[-1], levels, clients), clients, 1)
         prices["whitening"] = given.price(given.floor + rounds[str(floor)], *sent)

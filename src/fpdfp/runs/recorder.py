@@ -263,7 +263,8 @@ class Recorder(Observer):
 
     @property
     def _kind(self) -> str:
-        if isinstance(self.problem.losses, LinearModel):
+        # Sites do not say more of their losses than is needed; who names the coefficients knows that it is linear.
+        if isinstance(self.problem.losses, LinearModel) or self.model is not None:
             return "linear"
         return "ct" if isinstance(self.problem.losses, ProjectionLosses) else "other"
 
