@@ -39,7 +39,7 @@ class FederationRecorder(Recorder):
             raise ArgumentTypeError("problem", f"must have losses of a federation, got {problem.losses!r}")
         super().__init__(folder, problem, **options)
         self._engine, self._link = engine, link
-        self._before = copy.deepcopy(link.usage)
+        self._usage_before = copy.deepcopy(link.usage)
 
     def solve(self, method: Any = None, **options: Any) -> Any:
         """Call ``fpdfp.solve`` with the federation's engine, and with the given options."""
@@ -64,7 +64,7 @@ class FederationRecorder(Recorder):
         return "other" if self.model is None else "linear"
 
     def _note(self) -> None:
-        now, before, totals = self._link.usage, self._before, self._engine.totals
+        now, before, totals = self._link.usage, self._usage_before, self._engine.totals
         sites = {
             name: {
                 "waited": now.waited_for.get(name, 0.0) - before.waited_for.get(name, 0.0),
