@@ -225,7 +225,7 @@ class Policy:
                 f"there is no file {path}; `fpdfp federation join` without --policy writes one with all defaults"
             )
         document = Document.read(Path(path))
-        made = {}
+        made: dict[str, Any] = {}
         for name, given in document.data.items():
             if name not in SECTIONS and name != "columns":
                 document.fail((name,), f"there is no section [{name}]{_nearest(name, [*SECTIONS, 'columns'])}")
