@@ -81,8 +81,8 @@ class Federation:
     patience
         Seconds after which a run gives up that still has too few.
     norm_bound
-        The largest norm that a field of a reply may have; longer ones are shortened. ``"auto"`` counts a reply as absent
-        that is far larger than all it can be compared with; None for no bound.
+        The largest norm that a field of a reply may have; longer ones are shortened. ``"auto"`` counts a reply as
+        absent that is far larger than all it can be compared with; None for no bound.
     run
         The name of the folder of the next run, under ``runs``; by default the time. Where a run of this name was
         interrupted, the same fit goes on with it, to the same bits.
