@@ -143,6 +143,7 @@ class Audit:
     def append(self, *, sync: bool = False, **fields: Any) -> Entry:
         """Write a line; with ``sync`` it is on the disk when this returns."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        fields = {name: clean(value) if isinstance(value, str) else value for name, value in fields.items()}
         number, before = (0, NOTHING) if self.last is None else (self.last.number, self.last.hash)
         entry = Entry(number=number + 1, time=now, before=before, **fields).sealed()
         self._file.write(json.dumps(dataclasses.asdict(entry), ensure_ascii=False).encode() + b"\n")
@@ -165,6 +166,15 @@ class Audit:
         if not self._file.closed:
             self.sync()
             self._file.close()
+
+
+def clean(text: str) -> str:
+    """Return a text with all that is not to be seen written out: no line, colour or half a letter of a stranger's.
+
+    >>> clean("age\\n2  answered")
+    'age\\\\n2  answered'
+    """
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def entries(folder: Path) -> Iterator[Entry]:

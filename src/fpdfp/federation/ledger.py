@@ -25,10 +25,14 @@ class Spent:
     requests: int = 0
     bits: int = 0
     refusals: int = 0
+    #: Questions and models that were refused, or failed.
+    misses: int = 0
     #: Each run that was begun, and the plan that it belongs to, if any.
     known: dict[str, str] = dataclasses.field(default_factory=dict)
     #: How many runs of each declared plan are left.
     plans: dict[str, int] = dataclasses.field(default_factory=dict)
+    #: What tells the models apart that were answered for.
+    models: list[str] = dataclasses.field(default_factory=list)
 
     def counts(self) -> dict[str, float]:
         """Return what the log shows."""
@@ -123,14 +127,28 @@ class Ledger:
         if self.spent.bits > self._bits:
             self.write()
 
+    def count_model(self, budget: Budget, digest: str) -> None:
+        """Count a model when it is first answered for; refuse it if there are too many."""
+        if digest in self.spent.models:
+            return
+        if len(self.spent.models) >= budget.models:
+            raise RefusedError("this site has answered for as many models as it allows")
+        self.spent.models.append(digest)
+        self.write()
+
+    def count_miss(self) -> None:
+        """Count a question or a model that was refused, or could not be answered."""
+        self.spent.misses += 1
+        self.write()
+
     def count_refusal(self) -> None:
         """Count a point that was refused: refusals tell something of the data as well."""
         self.spent.refusals += 1
         self.write()
 
     def forgive(self) -> None:
-        """Forget refused points: a person has looked at them."""
-        self.spent.refusals = 0
+        """Forget what was refused: a person has looked at it."""
+        self.spent.refusals = self.spent.misses = 0
         self.write()
 
     def write(self, *, ahead: bool = True) -> None:
