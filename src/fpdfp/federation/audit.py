@@ -42,7 +42,7 @@ class Entry:
     number, time
         Its number from 1, and the time by the site's clock.
     asker, role, fingerprint, study
-        Who asked, as the connection has proved.
+        Who asked, as the hub says: the connection proves the hub, and the hub has checked the asker's certificate.
     run, kind, asked
         Of which run it is, its kind, and what was asked, in words.
     left

@@ -219,7 +219,7 @@ class Desk:
             self._check_moments_question(question)
         answer = self.questions.write_answer(self.table.answer(question))
         if kind == "sums":
-            self._check_sums(answer)
+            self._check_sums(answer, question)
         return {"reply": self._hide(answer) if kind == "schema" else answer}
 
     def _declare(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -290,7 +290,7 @@ class Desk:
         rows = schema.get("rows")
         return schema | {"columns": columns, "rows": None if rows is None or rows < data.least_rows else rows}
 
-    def _check_sums(self, sums: dict[str, Any]) -> None:
+    def _check_sums(self, sums: dict[str, Any], question: Any) -> None:
         """Refuse sums over too few rows, and counts of levels with too few."""
         data = self.policy.data
         if sums["used"] < data.least_rows or any(0 < int(known) < data.least_rows for known in sums["known"]):
@@ -302,7 +302,8 @@ class Desk:
         bad = [place for place, count in enumerate(sums.get("invalid", ())) if count]
         if bad:
             often = [place for place in bad if sums["invalid"][place] >= data.least_rows]
-            which = "" if not often else ": the response" if often[0] == 0 else f": term {often[0]}"
+            terms = [f"the term {term.names[0]!a}" for term in question.design.terms]
+            which = f": {['the response', *terms][often[0]][:200]}" if often else ""
             raise RefusedError(
                 f"the model has terms that are no finite numbers in some rows of this site{which}",
                 f"the response and the terms in order: {list(map(int, sums['invalid']))} rows",
