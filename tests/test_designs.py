@@ -210,6 +210,13 @@ class TestAmounts:
             assert "as many models" in ask(made, model(design(AGE), ridge=np.full(2, 0.2)), model="b")["refused"]
             assert made.ledger.spent.runs == 0
 
+    def test_questions_that_may_differ_in_one_row_are_counted(self, table: SiteTable, tmp_path: Path) -> None:
+        with Desk("north", table, Policy(budget=Budget(models=2)), tmp_path) as made:
+            for cut in (60.0, 61.0, 60.0):
+                assert "reply" in ask(made, MomentsQuestion(design(Comparison(">", AGE, Number(cut))), NONE))
+            for kind in (MomentsQuestion(design(AGE), NONE), SumsQuestion(design(AGE))):
+                assert "as many models and questions" in ask(made, kind)["refused"]
+
     def test_refusals_and_failures_tell_whether_rows_exist_and_are_counted(
         self, table: SiteTable, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:

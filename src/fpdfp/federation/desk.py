@@ -173,7 +173,7 @@ class Desk:
         known = self._digests.get(str(asked.get("model")))
         if known is not None or "spec" not in asked:
             return known or ""
-        return hashlib.sha256(pack(asked["spec"])).hexdigest()[:32]
+        return digest_of(asked["spec"])
 
     @contextlib.contextmanager
     def _counting(self) -> Iterator[None]:
@@ -220,6 +220,9 @@ class Desk:
         answer = self.questions.write_answer(self.table.answer(question))
         if kind == "sums":
             self._check_sums(answer, question)
+        if kind != "schema":
+            # Two questions may differ in one row as two models may.
+            self.ledger.count_model(self.policy.budget, digest_of([kind, asked.get("question")]))
         return {"reply": self._hide(answer) if kind == "schema" else answer}
 
     def _declare(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -392,6 +395,11 @@ class Desk:
         sequence = asked.get("sequence")
         envelope = Envelope(str(asked.get("run", "")), sequence if type(sequence) is int else 0, self.name, reply)
         outbox.keep(seal(envelope), self.folder / OUTBOX, hold.seconds if waits else 0.0)
+
+
+def digest_of(tree: Any) -> str:
+    """Return a text that tells questions and models apart."""
+    return hashlib.sha256(pack(tree)).hexdigest()[:32]
 
 
 def tells_moments(exchange: Any) -> bool:

@@ -349,7 +349,9 @@ def check_columns(X: Any, least: int, names: Sequence[str] | None = None) -> Non
     if few.size:
         raise RefusedError(sentence, f"column {shown[few[0]]}: {sizes[few[0]]:g} rows are not at its most common value")
     if features > MANY:
-        raise RefusedError(f"this site answers for at most {MANY:,} columns, so that it can compare them", f"{features}")
+        raise RefusedError(
+            f"this site answers for at most {MANY:,} columns, so that it can compare them", f"{features}"
+        )
     few = np.flatnonzero(shares(X) < least - 1e-6)
     if few.size:
         raise RefusedError(sentence, f"column {shown[few[0]]}: fewer rows have nearly all of its deviations")

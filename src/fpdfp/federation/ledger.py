@@ -31,7 +31,7 @@ class Spent:
     known: dict[str, str] = dataclasses.field(default_factory=dict)
     #: How many runs of each declared plan are left.
     plans: dict[str, int] = dataclasses.field(default_factory=dict)
-    #: What tells the models apart that were answered for.
+    #: What tells the models and questions apart that were answered for.
     models: list[str] = dataclasses.field(default_factory=list)
 
     def counts(self) -> dict[str, float]:
@@ -128,11 +128,11 @@ class Ledger:
             self.write()
 
     def count_model(self, budget: Budget, digest: str) -> None:
-        """Count a model when it is first answered for; refuse it if there are too many."""
+        """Count a model, or a question about one, when it is first answered for; refuse it if there are too many."""
         if digest in self.spent.models:
             return
         if len(self.spent.models) >= budget.models:
-            raise RefusedError("this site has answered for as many models as it allows")
+            raise RefusedError("this site has answered for as many models and questions as it allows")
         self.spent.models.append(digest)
         self.write()
 

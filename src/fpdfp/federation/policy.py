@@ -117,7 +117,7 @@ class Budget:
     runs: int = 50
     requests: int = 20_000
     bits_per_value: float = 32.0
-    models: int = 250
+    models: int = 500
     refusals: int = 50
     runs_in_plan: int = 100
     price_in_plan: float = 0.2
