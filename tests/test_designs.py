@@ -1,4 +1,4 @@
-"""Questions and models that a hostile coordinator writes by hand: designs that single out rows, and ways around rules."""
+"""What a hostile coordinator writes by hand: designs that single out rows, and ways around rules."""
 
 from __future__ import annotations
 

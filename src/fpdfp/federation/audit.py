@@ -169,10 +169,10 @@ class Audit:
 
 
 def clean(text: str) -> str:
-    """Return a text with all that is not to be seen written out: no line, colour or half a letter of a stranger's.
+    r"""Return a text with all that is not to be seen written out: no line, colour or half a letter of a stranger's.
 
-    >>> clean("age\\n2  answered")
-    'age\\\\n2  answered'
+    >>> clean("age\n2  answered")
+    'age\\n2  answered'
     """
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 

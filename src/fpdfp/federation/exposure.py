@@ -389,7 +389,7 @@ def shares(X: Any) -> Array:
     >>> shares(np.array([[1.0, 0.0, 5.0], [1.0, 0.0, 5.0], [0.0, 1e-9, 5.0], [0.0, 1.0, 5.0], [0.0, 0.0, 5.0]]))
     array([ 2.,  1., inf])
     """
-    columns = X.tocsc() if hasattr(X, "tocsc") else np.asarray(X)
+    columns: Any = X.tocsc() if hasattr(X, "tocsc") else np.asarray(X)
     found = np.full(X.shape[1], np.inf)
     for j in range(X.shape[1]):
         column = columns[:, [j]].toarray().ravel() if hasattr(columns, "toarray") else columns[:, j]
