@@ -16,8 +16,10 @@ from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.requests import AtRequest, Request
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import audit, questions
-from fpdfp.federation.desk import STOPPED, Desk, columns_of
-from fpdfp.federation.exposure import TOO_FEW, Earlier, check_columns, leverages, watch
+from fpdfp.federation.asked import columns_of
+from fpdfp.federation.designs import check_columns, leverages
+from fpdfp.federation.desk import STOPPED, Desk
+from fpdfp.federation.exposure import TOO_FEW, Earlier, watch
 from fpdfp.federation.policy import Budget, Policy, RefusedError
 from fpdfp.federation.questions import ModelSpec, MomentsQuestion, SumsQuestion
 from fpdfp.federation.table import SiteTable

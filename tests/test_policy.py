@@ -20,8 +20,9 @@ from fpdfp.engines import outbox
 from fpdfp.engines.requests import AtRequest, MemoryRequest, Request
 from fpdfp.errors import ArgumentError
 from fpdfp.federation import audit
+from fpdfp.federation.designs import check_columns, check_design, effective, leverages, uncommon
 from fpdfp.federation.desk import OUTBOX, STOPPED
-from fpdfp.federation.exposure import TOO_FEW, check_columns, check_design, effective, leverages, uncommon, watch
+from fpdfp.federation.exposure import TOO_FEW, watch
 from fpdfp.federation.policy import (
     SECTIONS,
     Budget,

@@ -19,12 +19,14 @@ from typing import Any, Protocol, Self
 from fpdfp.engines import outbox, spec
 from fpdfp.engines.envelope import Envelope, seal
 from fpdfp.engines.parcel import pack, payload
-from fpdfp.engines.requests import PARTS, Request
+from fpdfp.engines.requests import Request
 from fpdfp.engines.site import Site
 from fpdfp.errors import MessageError
+from fpdfp.federation.asked import columns_of, describe
 from fpdfp.federation.asker import Asker
 from fpdfp.federation.audit import Audit
-from fpdfp.federation.exposure import Earlier, PointRefusedError, check_columns, check_design, watch
+from fpdfp.federation.designs import check_columns, check_design
+from fpdfp.federation.exposure import Earlier, PointRefusedError, watch
 from fpdfp.federation.ledger import Ledger
 from fpdfp.federation.policy import Policy, RefusedError, matches
 from fpdfp.losses.base import Losses
@@ -409,62 +411,3 @@ def tells_moments(exchange: Any) -> bool:
     if isinstance(exchange, QuantizedMoments):
         return exchange != QuantizedMoments(0)
     return not isinstance(exchange, FeatureBounds | Slopes)
-
-
-def columns_of(tree: Any) -> Iterator[str]:
-    """Yield the columns that a question or a model names, anywhere in its tree.
-
-    >>> list(columns_of({"terms": [{"column": "age"}, {"of": {"column": "pressure"}}]}))
-    ['age', 'pressure']
-    """
-    if isinstance(tree, dict):
-        yield from (tree[key] for key in ("column", "coded") if isinstance(tree.get(key), str))
-        if set(tree) == {"missing"} and isinstance(tree["missing"], str):  # where a column has no value
-            yield tree["missing"]
-        if isinstance(tree.get("filled"), list | tuple):
-            yield from (one for one in tree["filled"] if isinstance(one, str))
-        for one in tree.values():
-            yield from columns_of(one)
-    elif isinstance(tree, list | tuple):
-        for one in tree:
-            yield from columns_of(one)
-
-
-#: What is asked, in words, for the log.
-WORDS = {
-    "schema": "which columns there are",
-    "sums": "counts and sums for a design",
-    "moments": "means and variances of features",
-    "plan": "leave for a declared path or cross-validation",
-    "facts": "sizes and constants",
-    "gather": "what a preconditioner is made of",
-    "constants": "constants in other coordinates",
-    "at": "losses or gradients at a point",
-    "duals": "sums for an error bound",
-    "answers": "a certificate",
-    "memory": "all that clients remember",
-    "update": "a round's work",
-}
-
-
-def describe(asked: dict[str, Any]) -> str:
-    """Say in words what is asked.
-
-    >>> describe({"kind": "request", "request": {"update": {"round": 3}, "at": {"parts": ["gradients"]}}})
-    "losses or gradients at a point (gradients); a round's work (round 4)"
-    """
-    kind, request = asked.get("kind"), asked.get("request")
-    if kind != "request" or not isinstance(request, dict):
-        return WORDS.get(str(kind), "something unknown")
-    said = []
-    for part in (part for part in PARTS if request.get(part) is not None):
-        given = request[part] if isinstance(request[part], dict) else {}
-        detail = ""
-        if part == "update" and type(given.get("round")) is int:
-            detail = f" (round {given['round'] + 1})"
-        elif part == "at" and isinstance(given.get("parts"), list):
-            detail = f" ({', '.join(str(one)[:16] for one in given['parts'][:2])})"
-        elif part == "duals":
-            detail = f" ({str(given.get('part'))[:16]})"
-        said.append(WORDS[part] + detail)
-    return "; ".join(said) or "nothing"
