@@ -16,9 +16,9 @@ pytest.importorskip("grpc")
 pytest.importorskip("formulaic")
 
 import pandas
+from benchmarks import _federation_soak
 
 import fpdfp
-from benchmarks import _federation_soak
 from fpdfp.federation.engine import FederationEngine
 from fpdfp.federation.rehearse import Rehearsal, split
 
