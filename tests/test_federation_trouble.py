@@ -88,7 +88,7 @@ def problem_at(engine: Any, whole: fpdfp.Problem) -> fpdfp.Problem:
 
 
 class TestFullDisk:
-    def rows(self) -> Any:
+    def rows(self) -> tuple[Any, Any]:
         generator = np.random.default_rng(0)
         return generator.normal(size=(200, 4)), generator.integers(0, 2, 200).astype(float)
 
