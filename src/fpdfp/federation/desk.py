@@ -27,7 +27,7 @@ from fpdfp.federation.ledger import Ledger
 from fpdfp.federation.policy import Policy, RefusedError, matches
 from fpdfp.losses.base import Losses
 from fpdfp.precondition import QuantizedMoments
-from fpdfp.precondition.exchange import Exact, FeatureBounds
+from fpdfp.precondition.exchange import Exact, FeatureBounds, Slopes
 
 log = logging.getLogger("fpdfp.federation")
 #: How many models a site keeps ready.
@@ -321,6 +321,8 @@ class Desk:
             method = type(getattr(algorithm, "method", algorithm)).__name__
             if not matches(method, requests.methods):
                 raise RefusedError(f"this site does not take part in runs of {method}")
+            if "hessian" in algorithm.reply_shapes():
+                self._check_moments(rows, features)
 
     def _check_growth(self, run: str, norm: float) -> None:
         """Refuse to send a reply that is far larger than all before it in its run: something went wrong."""
@@ -355,7 +357,7 @@ def tells_moments(exchange: Any) -> bool:
         return exchange.kind not in ("diagonal", "fourier")
     if isinstance(exchange, QuantizedMoments):
         return exchange != QuantizedMoments(0)
-    return not isinstance(exchange, FeatureBounds)
+    return not isinstance(exchange, FeatureBounds | Slopes)
 
 
 def columns_of(tree: Any) -> Iterator[str]:
