@@ -29,7 +29,7 @@ class Rows(NamedTuple):
 
 
 def collect(X: Any, y: Any, clients: Any, n_clients: int | None, dtype: DTypeLike | None = None) -> Rows:
-    """Check the samples and sort them by client, in a dtype, else in that of X; what is kept, nobody else can change."""
+    """Check the samples and sort them by client, by default in the dtype of X; what is kept, nobody else can change."""
     given = X, y
     X = _matrix("X", X, None if dtype is None else check_dtype(dtype))
     with _within_range("y", X.dtype):
