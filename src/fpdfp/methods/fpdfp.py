@@ -9,7 +9,7 @@ from fpdfp import steps
 from fpdfp._typing import Array, Shape
 from fpdfp.methods._forms import PrimalDual
 from fpdfp.methods._parameters import choose_within, largest_local_step, local_schedule
-from fpdfp.methods.base import Algorithm, Facts, Method, Update
+from fpdfp.methods.base import Algorithm, Facts, Method, Update, WeightedMeans
 from fpdfp.methods.fpdfp_identity import IdentityAlgorithm
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses, Model
@@ -85,6 +85,7 @@ class FPDFP(Method):
         solves="f + g∘B",
         sends=("x", "v"),
         uplink="d + m",
+        unequal_sampling=True,
         local_steps=True,
         proved="for τ = 1 and f strongly convex: liminf E‖x_k − x*‖² = 0, and O(1/k) if B has full row rank; "
         "nothing for τ > 1",
@@ -146,6 +147,11 @@ class FPDFPAlgorithm(Algorithm):
 
     def server_update(self, state: PrimalDual, mean: FPDFPReply, k: int, count: int) -> PrimalDual:
         return PrimalDual(state.x + mean.x, mean.v)
+
+    def weighted_update(self, state: PrimalDual, means: WeightedMeans, k: int, count: int) -> PrimalDual:
+        # v_k+1 is right in expectation with or without the last term, which takes the noise of the weights from v_k.
+        mean = means.weighted
+        return PrimalDual(state.x + mean.x, mean.v + (1.0 - means.weight) * state.v)
 
     def solution(self, state: PrimalDual) -> tuple[Array, Array | None]:
         return state.x, state.v
