@@ -1,4 +1,4 @@
-"""Participants drawn with unequal probabilities: their distribution in closed form, the methods that take them, sites."""
+"""Participants drawn with unequal probabilities: their distribution in closed form, methods, and sites."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import fpdfp
+from fpdfp.engines.batches import Total
 from fpdfp.errors import ArgumentError, CheckpointError
+from fpdfp.methods.shifted import ShiftMemory
 from fpdfp.sampling import Sampling, importance, inclusion_probabilities
 from tests import helpers
 from tests.loopback import Loopback
@@ -188,6 +190,43 @@ def test_it_converges_to_the_reference_solution(method: Any, options: Any, round
     result = fpdfp.solve(problem, method, rounds=rounds, clients_per_round=4, evaluate_every=rounds, **options)
     assert result.certificate.objective <= best.objective * (1 + error)
     np.testing.assert_allclose(result.x, best.x, atol=10 * np.sqrt(error))
+
+
+@pytest.mark.parametrize("longer", [1.0, 20.0])
+def test_the_theorem_for_unequal_probabilities(longer: float) -> None:
+    """E[Ψ⁺] ≤ factor Ψ over all draws, with the code's own server step; with a far longer step it fails."""
+    generator = np.random.default_rng(3)
+    X, y, owner = generator.standard_normal((24, 3)), generator.standard_normal(24), np.repeat(np.arange(6), 4)
+    X[:4] *= 3.0
+    losses = fpdfp.losses.LeastSquares(X, y, clients=owner, l2=0.1)
+    problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.05))
+    best, everyone = fpdfp.minimize(problem, tol=1e-13).x, problem.local(np.arange(6))
+    p = np.array(SMALL[0][0])
+    noise, smooth = 2 * (1 - p) / (6 * p), problem.lipschitz
+    gamma = longer / (smooth.mean() + 6 * (noise * smooth).max())
+    method = fpdfp.ShiftedPDFP(gamma, momentum=False, shift_step=1.0)
+    algorithm = helpers.prepare(problem, method, clients_per_round=3, sampling=p)
+    weights, targets = Sampling(p).weights, everyone.gradients(best)
+
+    def lyapunov(x: Any, shifts: Any) -> float:
+        return float(((x - best) ** 2).sum() + 4 * gamma**2 * (noise / p @ ((shifts - targets) ** 2).sum(axis=1)) / 6)
+
+    factor, worst = max(1 - gamma * problem.strong_convexity, 1 - p.min() / 2), 0.0
+    for _ in range(10):
+        x, shifts = best + generator.standard_normal(3), targets + generator.standard_normal((6, 3))
+        state, after = algorithm.init(x)._replace(shift=shifts.mean(axis=0)), 0.0
+        for drawn, chance in law(SMALL[0][0]).items():
+            chosen = sorted(drawn)
+            reply = algorithm.client_update(problem.local(np.array(chosen), ShiftMemory(shifts[chosen])),
+                                            algorithm.broadcast(state), 0, None).reply  # fmt: skip
+            total = Total(algorithm.double, weights[chosen])
+            total.add(reply)
+            new, moved = total.update(algorithm, state, 0), shifts.copy()
+            moved[chosen] = algorithm.remember({"shift": shifts[chosen]}, reply, 0)["shift"]
+            np.testing.assert_allclose(new.shift, moved.mean(axis=0), atol=1e-12)
+            after += chance * lyapunov(new.x, moved)
+        worst = max(worst, after / (factor * lyapunov(x, shifts)))
+    assert (worst <= 1 + 1e-9) == (longer == 1.0)
 
 
 def test_the_servers_shift_stays_the_mean_of_the_clients() -> None:

@@ -459,13 +459,6 @@ class Run:
         return Certified(gap, value, max(abs(value), problem.least_scale, TINY), x)
 
 
-def mean_of(sent: Any, double: tuple[str, ...]) -> Any:
-    """Return the mean over the client axis of each field, summed in the order of clients; some in float64."""
-    total = Total(double)
-    total.add(sent)
-    return total.mean()
-
-
 def back(fresh: Any, saved: Mapping[str, Array]) -> Any:
     """Return saved arrays in a named tuple like a fresh one, each in the memory that the fresh one's is in."""
     return type(fresh)(**{name: namespace(getattr(fresh, name)).asarray(array) for name, array in saved.items()})
