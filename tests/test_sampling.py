@@ -158,7 +158,7 @@ def rounds_to(problem: fpdfp.Problem, method: Any, error: float, best: float, **
 
 @pytest.mark.parametrize(
     ("method", "error", "ratio"),
-    [(fpdfp.ShiftedPDFP(), 1e-6, 0.7), (fpdfp.FPDFP(), 1e-2, 0.5)],
+    [(fpdfp.ShiftedPDFP(), 1e-8, 0.7), (fpdfp.FPDFP(), 1e-2, 0.5)],
     ids=["shifted", "FPDFP"],
 )
 def test_importance_needs_fewer_rounds_where_clients_differ_much(method: Any, error: float, ratio: float) -> None:
