@@ -39,7 +39,8 @@ class FPDFP(Method):
                          v_k+1 = (1/n) Σ_S Q(v_i)
 
     where ∇̃f_i is the gradient over a random mini-batch, or over all samples. Where B is the identity and λ is 1 or not
-    given, ``prepare`` returns Algorithm 5 (see :class:`FPDFPIdentity`), and no dual is sent.
+    given, ``prepare`` returns Algorithm 5 (see :class:`FPDFPIdentity`), and no dual is sent. For clients drawn with
+    unequal probabilities p_i, the server takes x_k + (1/N) Σ_S Q(x_i − x_k)/p_i and v_k + (1/N) Σ_S (Q(v_i) − v_k)/p_i.
 
     What is proved, for τ = 1: for f strongly convex, an unbiased Q, bounded variances and bounded dual iterates,
     liminf E‖x_k − x*‖² = 0 for decreasing steps with infinite sum and finite sum of squares (Theorem 1), and
