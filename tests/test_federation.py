@@ -19,7 +19,7 @@ from fpdfp.engines.parcel import pack, unpack
 from fpdfp.errors import AbsentError, RefusalError
 from fpdfp.federation import keys
 from fpdfp.federation.agent import Seen, respond
-from fpdfp.federation.channel import Message
+from fpdfp.federation.channel import Message, clock_difference
 from fpdfp.federation.engine import Asking, gather_answers
 from fpdfp.federation.identity import About
 from tests.federation_trial import (
@@ -269,3 +269,9 @@ def test_a_site_that_came_back_and_refuses_ends_the_run(tmp_path: Path, whole: f
         engine.losses()
         with pytest.raises(RefusalError, match="told enough"):
             engine.carry({1: {"update": {"round": 1}}}, 5.0)
+
+
+def test_a_clock_is_compared_when_it_was_said_and_not_later() -> None:
+    said = {"time": time.time() - 3600.0}
+    assert clock_difference(said, said["time"] + 5.0) is None
+    assert clock_difference(said) == "1.0 hours behind this machine's"

@@ -22,7 +22,19 @@ from fpdfp.errors import ArgumentError
 from fpdfp.federation import audit
 from fpdfp.federation.desk import OUTBOX, STOPPED
 from fpdfp.federation.exposure import TOO_FEW, check_columns, check_design, effective, leverages, uncommon, watch
-from fpdfp.federation.policy import Budget, Data, Hold, Hours, Points, Policy, RefusedError, Replies, Requests, template
+from fpdfp.federation.policy import (
+    SECTIONS,
+    Budget,
+    Data,
+    Hold,
+    Hours,
+    Points,
+    Policy,
+    RefusedError,
+    Replies,
+    Requests,
+    template,
+)
 from tests.desks import ANALYST, Desks, ask, close_all, gradient, make_desk
 
 ZERO = Request(at=AtRequest(np.zeros(4), ["values"]))
@@ -48,9 +60,7 @@ class TestFile:
         path.write_text(template())
         assert Policy.read(path) == Policy()
         keys = [line.partition("=")[0].strip() for line in template().splitlines() if "=" in line and line[0] != "#"]
-        fields = [
-            field for one in dataclasses.fields(Policy()) for field in dataclasses.fields(getattr(Policy(), one.name))
-        ]
+        fields = [field for name in SECTIONS for field in dataclasses.fields(getattr(Policy(), name))]
         assert len(keys) == len(fields)
         path.write_text("[data]\nleast_rows = 25\n")
         assert Policy.read(path) == Policy(data=Data(least_rows=25))

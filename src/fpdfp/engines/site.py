@@ -106,6 +106,8 @@ class Site:
         self.seen: Seen | None = None
         #: The point that the server has asked about last, which questions about dual points refer to by its digest.
         self.point: Array | None = None
+        #: The largest norm of an array in the reply to the last round.
+        self.largest = 0.0
 
     def handle(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a request: a dictionary with a part for each thing that is asked, and so is the reply."""
@@ -319,6 +321,7 @@ class Site:
             return Lacking(("memory",) * (not agreed) + ("model",) * (message is None))
         draws = Draws(job.place.seed, k, job.place.numbers[own])
         update = job.algorithm.client_update(self._local(own, self._memory(own)), message, k, draws)
+        self.largest = 0.0
         frames, bits, decoded = {}, np.zeros((len(update.reply), len(own)), dtype=np.int64), []
         for field, (name, arrays) in enumerate(zip(update.reply._fields, update.reply, strict=True)):
             compressor = job.compressors[name]
@@ -327,7 +330,10 @@ class Site:
             except FloatingPointError as error:
                 return UpdateReply(diverged=str(error))
             frames[name], bits[field] = compressor.encode(quantized), compressor.nbits(quantized)
-            decoded.append(shorten(compressor.dequantize(quantized).reshape(arrays.shape), job.norm_bound))
+            found = compressor.dequantize(quantized).reshape(arrays.shape)
+            rows = to_host(found).reshape(len(own), -1)
+            self.largest = max(self.largest, *(float(np.linalg.norm(row)) for row in rows))
+            decoded.append(shorten(found, job.norm_bound))
         sent = type(update.reply)(*decoded)
         for row, i in enumerate(own):
             self.ledgers[i].hold(_row(update.memory, row), _row(sent, row), k)

@@ -28,7 +28,7 @@ from fpdfp.engines.run import Run, back
 from fpdfp.engines.stopping import Ending
 from fpdfp.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from fpdfp.methods.base import Method, Work
-from fpdfp.precondition.cost import Prefer
+from fpdfp.precondition.cost import TYPICAL, Prefer
 from fpdfp.problem import Problem
 
 
@@ -124,7 +124,8 @@ def solve(
     prefer
         What an automatic preconditioner is to save: ``"rounds"``, with second moments of all clients in float32 where
         there are at most 1,000 features; ``"bits"``, up and down together, with what is sent once; ``"balanced"``,
-        their product; or time, on an :class:`fpdfp.Network` whose latency and bandwidth are known.
+        their product; or time, on an :class:`fpdfp.Network` whose latency and bandwidth are known, or with ``"time"``
+        on the network of the engine as it was measured (a typical one in a simulation).
         :mod:`fpdfp.precondition.cost` says how all three are predicted.
     checkpoint
         A file to write the state of the run to, every ``checkpoint_every`` rounds (by default about 20 times
@@ -183,7 +184,15 @@ def run(problem: Problem, method: Method | None, options: RunOptions, engine: Re
         if engine is not None:
             problem = engine.attach(problem)
             options = engine.add_options(problem, options)
+        options = dataclasses.replace(options, prefer=name_network(options.prefer, engine))
         return Loop(_Stages(problem, method, options, engine)).go()
+
+
+def name_network(prefer: Prefer, engine: RemoteEngine | None) -> Prefer:
+    """Return what is to be saved, with a network in place of ``"time"``: the engine's, or a typical one."""
+    if prefer != "time":
+        return prefer
+    return (None if engine is None else engine.network) or TYPICAL
 
 
 class _Stages:

@@ -11,6 +11,7 @@ from fpdfp.engines import requests, spec
 from fpdfp.engines.job import Job
 from fpdfp.engines.parcel import pack
 from fpdfp.engines.requests import Request
+from fpdfp.precondition.cost import Network
 
 #: A request as it is carried: a dictionary of what is asked.
 Tree = dict[str, Any]
@@ -25,6 +26,11 @@ class Transport(abc.ABC):
     slow: bool = False
     #: Seconds before sites that did not answer are asked once more.
     pause: float = 0.2
+
+    @property
+    def network(self) -> Network | None:
+        """The latency and the bandwidth of the way to the sites, as measured; None where they are not."""
+        return None
 
     @property
     @abc.abstractmethod

@@ -10,6 +10,7 @@ from sklearn.base import is_classifier
 from fpdfp._typing import Array
 from fpdfp.compress.plain import plain_bits
 from fpdfp.datasets import Moments
+from fpdfp.engines.solve import name_network
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators.choice import choose_method
 from fpdfp.estimators.formulas import Asking, plan
@@ -56,8 +57,9 @@ class ByFormula:
         if method is None and self.compressor == "auto" and self.downlink == "auto":
             everyone = self.clients_per_round in (None, len(asking.names)) and self.drop_out == 0.0
             has_hessians = family != "Softmax"
+            prefer = name_network(self.prefer, getattr(problem.losses, "engine", None))
             method = choose_method(
-                columns.all, len(asking.names), self.tol, self.prefer, has_hessians=has_hessians, everyone=everyone
+                columns.all, len(asking.names), self.tol, prefer, has_hessians=has_hessians, everyone=everyone
             )
         down = asking.down + len(moments) * plain_bits((2 * d,), np.dtype(np.float64)) * int(bool(self.standardize))
         self._keep(self._solve(problem, method), problem, structure.ridge, asking.up, down)

@@ -6,8 +6,8 @@ With d columns and k = log10(1/tol) digits, a site sends
     the default        few bits in each of 1 + k^1.4 exchanges (:mod:`fpdfp.precondition.cost`), and moments of about
                        4 bits once
 
-The network is the same for all fits unless ``prefer`` is one, so that a fit on one machine takes the same steps as one
-across sites.
+The network is the same for all fits unless ``prefer`` is one, or ``"time"`` for that of a federation as it was
+measured. So by default a fit on one machine takes the same steps as one across sites.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import math
 
 from fpdfp.methods import NewtonPDFP
 from fpdfp.methods.base import Method
-from fpdfp.precondition.cost import Network, Prefer
+from fpdfp.precondition.cost import TYPICAL, Network, Prefer
 
 #: Exchanges of Newton's method before it converges quadratically, with what is sent once and the last.
 FAR = 6.0
 #: The most columns for which Hessians are formed, and the most sites that send them.
 MOST_COLUMNS, MOST_SITES = 500, 50
-#: Sites of one country, and a network on which only exchanges count.
-TYPICAL, EXCHANGES = Network(latency=0.05, up=20e6, down=50e6), Network(latency=1.0, up=1e18, down=1e18)
+#: A network on which only exchanges count.
+EXCHANGES = Network(latency=1.0, up=1e18, down=1e18)
 
 
 def seconds_of_newton(columns: int, digits: float, network: Network) -> float:

@@ -72,8 +72,8 @@ class Federation:
     study
         The folder of a study, or the one that ``fpdfp federation join`` has made of an analyst's invitation.
     sites
-        The names of the sites to ask, in the order in which their sums are added; by default all of the study, in the
-        order in which it names them.
+        The names of the sites to ask, in the order in which their sums are added; by default all of the study, sorted,
+        as ``groups=`` sorts them in one table.
     deadline
         Seconds after which a round goes on without the sites that have not answered, if there are ``min_sites`` others.
     min_sites
@@ -81,8 +81,8 @@ class Federation:
     patience
         Seconds after which a run gives up that still has too few.
     norm_bound
-        The largest norm that a field of a reply may have; longer ones are shortened. ``"auto"`` counts a reply as absent
-        that is far larger than all it can be compared with; None for no bound.
+        The largest norm that a field of a reply may have; longer ones are shortened. ``"auto"`` counts a reply as
+        absent that is far larger than all it can be compared with; None for no bound.
     run
         The name of the folder of the next run, under ``runs``; by default the time. Where a run of this name was
         interrupted, the same fit goes on with it, to the same bits.
@@ -138,7 +138,7 @@ class Federation:
             unknown = [name for name in self._chosen or () if name not in known]
             if unknown or (self._chosen is not None and len(set(self._chosen)) < len(self._chosen)):
                 raise ArgumentError("sites", f"must be different ones of {', '.join(known)}, got {self._chosen}")
-            self._names = known if self._chosen is None else self._chosen
+            self._names = sorted(known) if self._chosen is None else self._chosen
             self._asking.sites = tuple(self._names)
         return list(self._names)
 

@@ -204,13 +204,14 @@ the protocol, and the hub has release 0.9 and speaks versions 2 to 3
     raise RefusedError(f"upgrade fpdfp at {old}: it {sides[old]} of the protocol, and {new} {sides[new]}")
 
 
-def clock_difference(said: dict[str, Any]) -> str | None:
+def clock_difference(said: dict[str, Any], when: float | None = None) -> str | None:
     """Say by how much the other side's clock differs from this one's, if by more than a minute.
 
-    Nothing depends on clocks but the validity of certificates.
+    ``when`` is the time of this clock at which it was said, by default now. Nothing depends on clocks but the validity
+    of certificates.
     """
     theirs = said.get("time")
-    seconds = theirs - time.time() if isinstance(theirs, int | float) else 0.0
+    seconds = theirs - (time.time() if when is None else when) if isinstance(theirs, int | float) else 0.0
     if abs(seconds) < 60:
         return None
     hours = abs(seconds) / 3600

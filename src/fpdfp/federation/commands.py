@@ -158,7 +158,8 @@ def open_desk(identity: Identity, data: Path, policy: Path | None) -> Desk:
         if not policy.exists():
             policy.write_text(template())
             typer.echo(f"{policy} is the policy: read it, and change what does not fit", err=True)
-    return Desk(identity.about.name, SiteTable.read(data), Policy.read(policy), identity.folder)
+    rules = Policy.read(policy)
+    return Desk(identity.about.name, SiteTable.read(data, rules.columns), rules, identity.folder)
 
 
 @app.command()
@@ -276,42 +277,80 @@ def inspect_reply(
     with leaving():
         from fpdfp.engines import outbox
 
-        found = outbox.waiting(place / "outbox") if place.is_dir() else [place]
-        if not found:
-            typer.echo("nothing waits")
-        for path in found:
+        for path in _waiting(place):
             typer.echo(path)
             for line in outbox.lines(outbox.read(path)):
                 typer.echo(line)
 
 
-Kept = Annotated[Path, typer.Argument(help="A file in the outbox of the site, which inspect shows.")]
+Kept = Annotated[Path, typer.Argument(help="A site's folder, for all that waits, or a file in its outbox.")]
 
 
 @app.command()
-def release(file: Kept) -> None:
-    """Let a reply leave that waits.
+def release(place: Kept) -> None:
+    """Let replies leave that wait, and let a site answer again that has stopped after too many refused points.
 
-    Example: fpdfp federation release north/outbox/1763263000000000000.parcel
+    Example: fpdfp federation release north
+    """
+    with leaving():
+        from fpdfp.engines import outbox
+        from fpdfp.federation.desk import STOPPED
+
+        if (place / STOPPED).exists():
+            (place / STOPPED).unlink()
+            typer.echo("the site answers again")
+        for file in _waiting(place):
+            outbox.release(file)
+            typer.echo(f"{file} may leave")
+
+
+@app.command()
+def refuse(place: Kept) -> None:
+    """Keep replies from leaving that wait; the analyst learns only that they were not released.
+
+    Example: fpdfp federation refuse north
     """
     with leaving():
         from fpdfp.engines import outbox
 
-        outbox.release(file)
-    typer.echo(f"{file} may leave")
+        for file in _waiting(place):
+            outbox.refuse(file)
+            typer.echo(f"{file} stays here")
+
+
+def _waiting(place: Path) -> list[Path]:
+    """Return the replies that wait in a site's folder, or the one that is given."""
+    from fpdfp.engines import outbox
+
+    found = outbox.waiting(place / "outbox") if place.is_dir() else [place]
+    if not found:
+        typer.echo("nothing waits")
+    return found
 
 
 @app.command()
-def refuse(file: Kept) -> None:
-    """Keep a reply from leaving that waits; the analyst learns only that it was not released.
+def policy() -> None:
+    """Print a policy with comments and all defaults, to be changed and given to join.
 
-    Example: fpdfp federation refuse north/outbox/1763263000000000000.parcel
+    Example: fpdfp federation policy > policy.toml
+    """
+    from fpdfp.federation.policy import template
+
+    typer.echo(template(), nl=False)
+
+
+@app.command()
+def example(
+    file: Annotated[Path, typer.Argument(help="The CSV file to write; one that is there is not overwritten.")],
+) -> None:
+    """Write a table of made-up patients of three hospitals, to try a federation with.
+
+    Example: fpdfp federation example patients.csv
     """
     with leaving():
-        from fpdfp.engines import outbox
+        from fpdfp.federation.example import write_patients
 
-        outbox.refuse(file)
-    typer.echo(f"{file} stays here")
+        typer.echo(write_patients(file))
 
 
 @app.command()

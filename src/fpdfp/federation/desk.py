@@ -14,9 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-import numpy as np
-
-from fpdfp.compress import decode
 from fpdfp.engines import outbox, spec
 from fpdfp.engines.envelope import Envelope, seal
 from fpdfp.engines.parcel import pack, payload
@@ -30,7 +27,7 @@ from fpdfp.federation.ledger import Ledger
 from fpdfp.federation.policy import Policy, RefusedError, matches
 from fpdfp.losses.base import Losses
 from fpdfp.precondition import QuantizedMoments
-from fpdfp.precondition.exchange import Exact, FeatureBounds
+from fpdfp.precondition.exchange import Exact, FeatureBounds, Slopes
 
 log = logging.getLogger("fpdfp.federation")
 #: How many models a site keeps ready.
@@ -278,7 +275,8 @@ class Desk:
         request = Request.read(tree)
         self._check_request(site, request)
         reply = site.handle(tree)
-        self._check_growth(str(asked.get("run")), reply)
+        if (reply.get("update") or {}).get("frames"):
+            self._check_growth(str(asked.get("run")), site.largest)
         return {"reply": reply}
 
     def _make(self, tree: Any) -> Site:
@@ -306,14 +304,11 @@ class Desk:
             method = type(getattr(algorithm, "method", algorithm)).__name__
             if not matches(method, requests.methods):
                 raise RefusedError(f"this site does not take part in runs of {method}")
+            if "hessian" in algorithm.reply_shapes():
+                self._check_moments(rows, features)
 
-    def _check_growth(self, run: str, reply: dict[str, Any]) -> None:
+    def _check_growth(self, run: str, norm: float) -> None:
         """Refuse to send a reply that is far larger than all before it in its run: something went wrong."""
-        frames = (reply.get("update") or {}).get("frames", {})
-        if not frames:
-            return
-        norms = [float(np.linalg.norm(decode(frame).ravel())) for part in frames.values() for frame in part]
-        norm = max(norms)
         count, largest = self._norms.get(run, (0, 0.0))
         if count >= BEFORE_GROWTH and 0 < largest < norm / self.policy.replies.most_growth:
             raise RefusedError("this site does not send a reply so much larger than those before", f"norm {norm:.3g}")
@@ -345,7 +340,7 @@ def tells_moments(exchange: Any) -> bool:
         return exchange.kind not in ("diagonal", "fourier")
     if isinstance(exchange, QuantizedMoments):
         return exchange != QuantizedMoments(0)
-    return not isinstance(exchange, FeatureBounds)
+    return not isinstance(exchange, FeatureBounds | Slopes)
 
 
 def columns_of(tree: Any) -> Iterator[str]:

@@ -16,6 +16,7 @@ from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.transport import Tree
 from fpdfp.errors import AbsentError, ArgumentError, MessageError, RefusalError
 from fpdfp.federation.link import Link
+from fpdfp.precondition.cost import TYPICAL, Network
 from fpdfp.problem import Problem
 from fpdfp.runs.recorder import Recorder
 
@@ -142,6 +143,15 @@ class FederationEngine(RemoteEngine):
         """The way to the sites, which knows what was sent, and how long it took."""
         return self._asking.link
 
+    @property
+    def network(self) -> Network | None:
+        # To powers of two, so that a run that goes on later is likely to choose the same.
+        latency, bandwidth = self.link.measured.latency, self.link.measured.bandwidth
+        if latency is None:
+            return None
+        bits = TYPICAL.up if bandwidth is None else _round(8.0 * bandwidth)
+        return Network(_round(latency), bits, TYPICAL.down if bandwidth is None else bits)
+
     def key(self, job: Job, run_id: str) -> str:
         # A reply is as long as its arrays at full precision, at most, and what is around them; so are gradients. Of all
         # sites the largest counts.
@@ -229,6 +239,11 @@ def gather_answers(asking: Asking, run: str, trees: Mapping[str, Tree], timeout:
         kind = MessageError if all(isinstance(one, MessageError) for one in missing.values()) else AbsentError
         raise kind("; ".join(f"{name}: {why}" for name, why in missing.items()))
     return {name: came[name].get("reply") for name in trees}
+
+
+def _round(number: float) -> float:
+    """Return the nearest power of two."""
+    return float(2.0 ** round(math.log2(max(number, 1e-9))))
 
 
 def quote(text: Any) -> str:

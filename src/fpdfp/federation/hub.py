@@ -355,7 +355,7 @@ class Hub:
             if site is not None:
                 ends = member.certificates.get(site.fingerprint)
                 state |= {"since": site.since, "software": site.said.get("software"), "ends": ends}
-                state |= {"clock": clock_difference(site.said)}
+                state |= {"clock": clock_difference(site.said, site.since)}
             sites.append(state)
         about = {"id": message.about.get("id"), "software": fpdfp.__version__, "study": self.study.name}
         body = json.dumps({"sites": sites, "warnings": self.study.warnings()}).encode()

@@ -209,12 +209,13 @@ class Policy:
     hours: Hours = dataclasses.field(default_factory=Hours)
     hold: Hold = dataclasses.field(default_factory=Hold)
     replies: Replies = dataclasses.field(default_factory=Replies)
+    columns: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            section, given = SECTIONS[field.name], getattr(self, field.name)
+        for name, section in SECTIONS.items():
+            given = getattr(self, name)
             if not isinstance(given, section):
-                raise ArgumentTypeError(field.name, f"must be a {section.__name__}, got {_checks.kind(given)}")
+                raise ArgumentTypeError(name, f"must be a {section.__name__}, got {_checks.kind(given)}")
 
     @classmethod
     def read(cls, path: Path | str) -> Self:
@@ -224,13 +225,14 @@ class Policy:
                 f"there is no file {path}; `fpdfp federation join` without --policy writes one with all defaults"
             )
         document = Document.read(Path(path))
-        made = {}
+        made: dict[str, Any] = {}
         for name, given in document.data.items():
-            if name not in SECTIONS:
-                document.fail((name,), f"there is no section [{name}]{_nearest(name, SECTIONS)}")
+            if name not in SECTIONS and name != "columns":
+                document.fail((name,), f"there is no section [{name}]{_nearest(name, [*SECTIONS, 'columns'])}")
             if not isinstance(given, dict):
                 document.fail((name,), f"{name} must be a section [{name}] with keys")
-            made[name] = _read_section(document, name, given)
+            # What is said of columns is checked where the table is read.
+            made[name] = given if name == "columns" else _read_section(document, name, given)
         return cls(**made)
 
     @classmethod

@@ -36,8 +36,8 @@ from fpdfp._typing import Array
 from fpdfp._units import format_bits
 from fpdfp.errors import ArgumentError
 
-#: What a user would rather save: rounds, bits, or the product of the two.
-Word = Literal["balanced", "rounds", "bits"]
+#: What a user would rather save: rounds, bits, the product of the two, or time on the network as it was measured.
+Word = Literal["balanced", "rounds", "bits", "time"]
 PREFERENCES: tuple[Word, ...] = get_args(Word)
 #: The numbers of levels, and of clients beside all, that are considered.
 LEVELS = (15, 31, 63, 127, 255, 511)
@@ -97,6 +97,8 @@ class Network:
 
 #: What is to be saved: something in a word, or time.
 Prefer = Word | Network
+#: Sites of one country: taken for the network where none was measured.
+TYPICAL = Network(latency=0.05, up=20e6, down=50e6)
 
 
 def check_preference(prefer: object) -> None:
