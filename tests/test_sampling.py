@@ -108,9 +108,10 @@ def test_draws_have_the_law_they_should() -> None:
     sampling, laws, rounds = Sampling(np.array(probabilities)), law(probabilities), 4000
     counts: dict[frozenset[int], int] = {}
     for k in range(rounds):
-        drawn = sampling.draw(5, k)
-        assert (np.diff(drawn) > 0).all()
-        counts[frozenset(drawn.tolist())] = counts.get(frozenset(drawn.tolist()), 0) + 1
+        clients = sampling.draw(5, k)
+        assert (np.diff(clients) > 0).all()
+        chosen = frozenset(clients.tolist())
+        counts[chosen] = counts.get(chosen, 0) + 1
     assert set(counts) <= {drawn for drawn, q in laws.items() if q > 1e-12}
     for drawn, q in laws.items():
         assert abs(counts.get(drawn, 0) / rounds - q) <= 5 * np.sqrt(q * (1 - q) / rounds) + 1e-9
