@@ -43,7 +43,7 @@ class Entry:
     number, time
         Its number from 1, and the time by the site's clock.
     asker, role, fingerprint, study
-        Who asked, as the connection has proved.
+        Who asked, as the hub says: the connection proves the hub, and the hub has checked the asker's certificate.
     run, kind, asked
         Of which run it is, its kind, and what was asked, in words.
     left
@@ -148,6 +148,7 @@ class Audit:
         A line that is written and cannot be forced to the disk stays: the log may say that more left than did.
         """
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        fields = {name: clean(value) if isinstance(value, str) else value for name, value in fields.items()}
         number, before = (0, NOTHING) if self.last is None else (self.last.number, self.last.hash)
         entry = Entry(number=number + 1, time=now, before=before, **fields).sealed()
         self._write(json.dumps(dataclasses.asdict(entry), ensure_ascii=False).encode() + b"\n")
@@ -181,6 +182,15 @@ class Audit:
                 self.sync()
             finally:
                 self._file.close()
+
+
+def clean(text: str) -> str:
+    r"""Return a text with all that is not to be seen written out: no line, colour or half a letter of a stranger's.
+
+    >>> clean("age\n2  answered")
+    'age\\n2  answered'
+    """
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def entries(folder: Path) -> Iterator[Entry]:

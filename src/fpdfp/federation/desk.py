@@ -6,7 +6,9 @@ It knows nothing of how requests arrive. It holds the site's data, and the last 
 from __future__ import annotations
 
 import collections
+import contextlib
 import datetime
+import hashlib
 import importlib
 import logging
 import threading
@@ -22,7 +24,7 @@ from fpdfp.engines.site import Site
 from fpdfp.errors import MessageError
 from fpdfp.federation.asker import Asker
 from fpdfp.federation.audit import Audit
-from fpdfp.federation.exposure import PointRefusedError, check_columns, check_design, watch
+from fpdfp.federation.exposure import Earlier, PointRefusedError, check_columns, check_design, watch
 from fpdfp.federation.ledger import Ledger
 from fpdfp.federation.policy import Policy, RefusedError, matches
 from fpdfp.losses.base import Losses
@@ -93,6 +95,10 @@ class Desk:
             self.audit.close()
             raise
         self._models: collections.OrderedDict[str, Site] = collections.OrderedDict()
+        #: What tells these models apart: a coordinator may call any two by one name.
+        self._digests: dict[str, str] = {}
+        #: The points that were answered, whichever model they were of.
+        self._earlier = Earlier(policy.points.compared_points)
         #: Of each run, how many replies left, and the largest norm among them.
         self._norms: dict[str, tuple[int, float]] = {}
         self._lock = threading.Lock()
@@ -120,7 +126,8 @@ class Desk:
             why, outcome, new = "", "answered", False
             try:
                 new = self._admit(asked, kind, run)
-                reply = self._compute(asked, kind)
+                with self._counting():
+                    reply = self._compute(asked, kind)
                 self._spend(asked, kind, reply)
                 self._release(asked, kind, reply, new)
             except RefusedError as error:
@@ -168,14 +175,36 @@ class Desk:
         self.ledger.count_request(policy.budget)
         self.ledger.compare_data(run, self._data)
         # What a solver asks before its rounds has another run's name: requests and bits limit it.
-        rounds = asked.get("request")
-        if kind != "request" or not isinstance(rounds, dict) or rounds.get("update") is None:
+        rounds, digest = asked.get("request"), self._digest(asked)
+        if kind != "request" or not isinstance(rounds, dict) or rounds.get("update") is None or not digest:
             return False
-        return self.ledger.begin_run(policy.budget, run, str(asked.get("plan", ""))[:64], self._data)
+        # Another model under the name of a run is another run.
+        return self.ledger.begin_run(policy.budget, run, str(asked.get("plan", ""))[:64], self._data, digest)
+
+    def _digest(self, asked: dict[str, Any]) -> str:
+        """Return what tells the model of a request apart, empty if the site does not have it."""
+        known = self._digests.get(str(asked.get("model")))
+        if known is not None or "spec" not in asked:
+            return known or ""
+        return digest_of(asked["spec"])
+
+    @contextlib.contextmanager
+    def _counting(self) -> Iterator[None]:
+        """Count what is refused or fails within this: that it did may tell something of single rows."""
+        try:
+            yield
+        except (MessageError, PointRefusedError):
+            raise
+        except Exception:
+            self.ledger.count_miss()
+            if self.ledger.spent.misses >= self.policy.budget.refusals:
+                (self.folder / STOPPED).touch(mode=0o600)
+            raise
 
     def _check_stopped(self) -> None:
-        """Refuse everything after too many refused points, until a person has taken the mark away."""
-        if self.ledger.spent.refusals < self.policy.points.most_refusals:
+        """Refuse everything after too many refusals, until a person has taken the mark away."""
+        spent, policy = self.ledger.spent, self.policy
+        if spent.refusals < policy.points.most_refusals and spent.misses < policy.budget.refusals:
             return
         if (self.folder / STOPPED).exists():
             raise RefusedError(
@@ -202,11 +231,15 @@ class Desk:
         question = self.questions.read_question(asked)
         if kind != "schema":
             self._check_columns(asked.get("question"))
+            self._check_width(question)
         if kind == "moments":
             self._check_moments_question(question)
         answer = self.questions.write_answer(self.table.answer(question))
         if kind == "sums":
-            self._check_sums(answer)
+            self._check_sums(answer, question)
+        if kind != "schema":
+            # Two questions may differ in one row as two models may.
+            self.ledger.count_model(self.policy.budget, digest_of([kind, asked.get("question")]))
         return {"reply": self._hide(answer) if kind == "schema" else answer}
 
     def _declare(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -221,6 +254,16 @@ class Desk:
         for column in columns_of(tree):
             if not self.policy.data.allows(column):
                 raise RefusedError("this site does not answer for one of the columns of the model", f"{column!a}")
+
+    def _check_width(self, asked: Any) -> None:
+        """Refuse designs with more columns than a model may have, before any is computed."""
+        width, rows = getattr(getattr(asked, "design", None), "width", 0), getattr(self.table, "rows", 0)
+        most = self.policy.data.most_parameters
+        if width > most * rows:
+            raise RefusedError(
+                f"this site answers for at most {most:g} coefficients for each of its rows",
+                f"{width} columns, {rows} rows",
+            )
 
     def _check_moments_question(self, question: Any) -> None:
         """Refuse moments of too few rows, of columns that tell few rows apart, and those of pairs where these stay."""
@@ -267,7 +310,7 @@ class Desk:
         rows = schema.get("rows")
         return schema | {"columns": columns, "rows": None if rows is None or rows < data.least_rows else rows}
 
-    def _check_sums(self, sums: dict[str, Any]) -> None:
+    def _check_sums(self, sums: dict[str, Any], question: Any) -> None:
         """Refuse sums over too few rows, and counts of levels with too few."""
         data = self.policy.data
         if sums["used"] < data.least_rows or any(0 < int(known) < data.least_rows for known in sums["known"]):
@@ -275,6 +318,16 @@ class Desk:
         counts = [int(one) for part in (*sums["levels"], sums["classes"]) for one in part]
         if any(0 < count < data.least_rows_per_level for count in counts):
             raise RefusedError(f"this site answers for levels of at least {data.least_rows_per_level} rows only")
+        # A term may be written so that it is no number in any rows one likes: to count these would count anything.
+        bad = [place for place, count in enumerate(sums.get("invalid", ())) if count]
+        if bad:
+            often = [place for place in bad if sums["invalid"][place] >= data.least_rows]
+            terms = [f"the term {term.names[0]!a}" for term in question.design.terms]
+            which = f": {['the response', *terms][often[0]][:200]}" if often else ""
+            raise RefusedError(
+                f"the model has terms that are no finite numbers in some rows of this site{which}",
+                f"the response and the terms in order: {list(map(int, sums['invalid']))} rows",
+            )
 
     def _answer_request(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Answer a solver's request."""
@@ -284,9 +337,11 @@ class Desk:
         if model not in self._models:
             if "spec" not in asked:
                 return {"needs_model": True}
-            self._models[model] = self._make(asked["spec"])
+            digest = self._digest(asked)
+            self._models[model] = self._make(asked["spec"], digest)
+            self._digests[model] = digest
             if len(self._models) > MODELS:
-                self._models.popitem(last=False)
+                self._digests.pop(self._models.popitem(last=False)[0])
         self._models.move_to_end(model)
         site, tree = self._models[model], spec.load(asked.get("request"))
         request = Request.read(tree)
@@ -296,14 +351,17 @@ class Desk:
             self._check_growth(str(asked.get("run")), site.largest)
         return {"reply": reply}
 
-    def _make(self, tree: Any) -> Site:
+    def _make(self, tree: Any, digest: str) -> Site:
         """Return what answers for a model, if the policy allows it."""
         self._check_columns(tree)
-        losses = self.table.losses(self.questions.read_spec(tree))
+        described = self.questions.read_spec(tree)
+        self._check_width(described)
+        losses = self.table.losses(described)
         if not matches(losses.family, self.policy.requests.families):
             raise RefusedError(f"this site does not answer for models of the family {losses.family}")
         check_design(losses, self.policy)
-        return Site(watch(losses, self.policy))
+        self.ledger.count_model(self.policy.budget, digest)
+        return Site(watch(losses, self.policy, self._earlier))
 
     def _check_request(self, site: Site, request: Request) -> None:
         """Refuse parts, methods and exchanges that the policy does not allow."""
@@ -339,6 +397,11 @@ class Desk:
         if site is not None:
             values = int(site.whole.sizes.sum()) * (int(site.whole.shape[-1]) + 1)
             self.ledger.count_bits(self.policy.budget, payload(reply), values)
+        elif kind in ("sums", "moments"):
+            design = self.questions.read_question(asked)
+            width, rows = getattr(getattr(design, "design", None), "width", 0), getattr(self.table, "rows", 0)
+            if rows:
+                self.ledger.count_bits(self.policy.budget, payload(reply), rows * (width + 1))
 
     def _release(self, asked: dict[str, Any], kind: str, reply: dict[str, Any], new: bool) -> None:
         """Keep a copy of what is about to leave, and wait for a person where the policy says so."""
@@ -349,6 +412,11 @@ class Desk:
         sequence = asked.get("sequence")
         envelope = Envelope(str(asked.get("run", "")), sequence if type(sequence) is int else 0, self.name, reply)
         outbox.keep(seal(envelope), self.folder / OUTBOX, hold.seconds if waits else 0.0)
+
+
+def digest_of(tree: Any) -> str:
+    """Return a text that tells questions and models apart."""
+    return hashlib.sha256(pack(tree)).hexdigest()[:32]
 
 
 def tells_moments(exchange: Any) -> bool:
@@ -367,8 +435,11 @@ def columns_of(tree: Any) -> Iterator[str]:
     ['age', 'pressure']
     """
     if isinstance(tree, dict):
-        if isinstance(tree.get("column"), str):
-            yield tree["column"]
+        yield from (tree[key] for key in ("column", "coded") if isinstance(tree.get(key), str))
+        if set(tree) == {"missing"} and isinstance(tree["missing"], str):  # where a column has no value
+            yield tree["missing"]
+        if isinstance(tree.get("filled"), list | tuple):
+            yield from (one for one in tree["filled"] if isinstance(one, str))
         for one in tree.values():
             yield from columns_of(one)
     elif isinstance(tree, list | tuple):

@@ -48,13 +48,17 @@ from fpdfp.rng import Draws
 TOO_FEW = "this site does not answer at this point: too few of its rows would decide the reply"
 #: A row that a combination of features tells from all others, up to this share.
 MOST_LEVERAGE = 0.95
-#: Up to so many features leverages are computed, and pairs of columns compared.
+#: So many features at most: leverages are computed, and pairs of columns compared.
 MANY = 2000
 #: Of the rows in which a feature is not at its most common value, one in so many must be effective: in honest fits of
 #: a9a with weak penalties one in twelve is.
 IN_A_GROUP = 15.0
+#: Combinations of columns that are so much shorter than the longest are only rounding.
+ROUNDED = 1e-12
 #: Changes of a probability that are only rounding.
 ROUNDING = 1e-14
+#: Of how many different numbers of rows earlier points are kept.
+SIZES = 8
 #: A change that fewer effective rows share is one row's.
 ONE_ROW = 2.0
 
@@ -66,12 +70,36 @@ class PointRefusedError(RefusedError):
         super().__init__(TOO_FEW, detail)
 
 
+class Earlier:
+    """Probabilities at the points that were answered, for each number of rows.
+
+    A site has one of these for all models: else points could be compared by asking for each under another model's
+    name, or with another choice of features.
+
+    Parameters
+    ----------
+    most
+        How many points are kept, the newest.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._points: collections.OrderedDict[int, collections.deque[Array]] = collections.OrderedDict()
+
+    def of(self, size: int) -> collections.deque[Array]:
+        """Return what is known of points with so many probabilities, the newest last."""
+        found = self._points.setdefault(size, collections.deque(maxlen=self._most))
+        self._points.move_to_end(size)
+        if len(self._points) > SIZES:
+            self._points.popitem(last=False)
+        return found
+
+
 class Watched(LinearModel):
     """What the losses of a site have in addition: every point passes here before anything is computed of it."""
 
     policy: Policy
-    #: Probabilities at the points that were answered, the newest last.
-    _earlier: collections.deque[Array]
+    _earlier: Earlier
 
     @property
     def family(self) -> str:
@@ -80,7 +108,6 @@ class Watched(LinearModel):
     def _without_caches(self) -> Self:
         made = super()._without_caches()
         vars(made).pop("_groups", None)
-        made._earlier = collections.deque(maxlen=made._earlier.maxlen)
         return made
 
     def values(self, x: Array, clients: IntArray) -> Array:
@@ -143,14 +170,15 @@ class Watched(LinearModel):
             return
         for what, h in weights:
             self._count(h, client, what)
-        for old in self._earlier if self.n_clients == 1 else ():
+        earlier = self._earlier.of(p.size)
+        for old in earlier if self.n_clients == 1 else ():
             change = np.abs(p - old)
             if change.max() > ROUNDING and effective(change) < ONE_ROW:
                 raise PointRefusedError(
                     f"one row has {change.max() / change.sum():.0%} of the change since another point"
                 )
         if self.n_clients == 1:
-            self._earlier.append(p)
+            earlier.append(p)
 
     def _count(self, h: Array, client: int, what: str) -> None:
         """Refuse curvature that too few rows share."""
@@ -226,7 +254,7 @@ KINDS: dict[type, type[Watched]] = {
 }  # fmt: skip
 
 
-def watch(losses: Losses, policy: Policy) -> Losses:
+def watch(losses: Losses, policy: Policy, earlier: Earlier | None = None) -> Losses:
     """Return a site's losses such that every point is checked; refuse a family whose points cannot be."""
     kind = KINDS.get(type(losses))
     if kind is None:
@@ -237,7 +265,7 @@ def watch(losses: Losses, policy: Policy) -> Losses:
     made.__class__ = kind
     assert isinstance(made, Watched)
     made.policy = policy
-    made._earlier = collections.deque(maxlen=policy.points.compared_points)
+    made._earlier = Earlier(policy.points.compared_points) if earlier is None else earlier
     return made
 
 
@@ -321,7 +349,12 @@ def check_columns(X: Any, least: int, names: Sequence[str] | None = None) -> Non
     if few.size:
         raise RefusedError(sentence, f"column {shown[few[0]]}: {sizes[few[0]]:g} rows are not at its most common value")
     if features > MANY:
-        return
+        raise RefusedError(
+            f"this site answers for at most {MANY:,} columns, so that it can compare them", f"{features}"
+        )
+    few = np.flatnonzero(shares(X) < least - 1e-6)
+    if few.size:
+        raise RefusedError(sentence, f"column {shown[few[0]]}: fewer rows have nearly all of its deviations")
     # Measurements are left out: nearly every row has a value of its own there.
     coded = np.flatnonzero((sizes > 0) & (sizes <= count / 2))
     some = members[:, coded]
@@ -338,8 +371,29 @@ def check_columns(X: Any, least: int, names: Sequence[str] | None = None) -> Non
 def leverages(X: Any) -> Array:
     """Return how much of some combination of columns is each row's alone: 1 where one tells it from all others."""
     dense = X.toarray() if hasattr(X, "toarray") else np.asarray(X, dtype=np.float64)
-    scales = np.sqrt(np.square(dense).mean(axis=0))
-    columns = dense[:, scales > 0] / scales[scales > 0]
-    values, vectors = np.linalg.eigh(columns.T @ columns)
-    kept = values > 1e-10 * values.max(initial=0.0)
-    return np.asarray(np.square(columns @ (vectors[:, kept] / np.sqrt(values[kept]))).sum(axis=1))
+    largest = np.abs(dense).max(axis=0, initial=0.0)
+    if not largest.any():
+        return np.zeros(len(dense))
+    columns = dense[:, largest > 0] / largest[largest > 0]  # squares of small numbers would be zero
+    columns /= np.sqrt(np.square(columns).mean(axis=0))
+    # Not of products of columns: two that differ by a millionth in one row would be the same there.
+    basis, triangle = np.linalg.qr(columns)
+    vectors, values, _ = np.linalg.svd(triangle)
+    kept = values > ROUNDED * values.max(initial=0.0)
+    return np.asarray(np.square(basis @ vectors[:, : len(values)][:, kept]).sum(axis=1))
+
+
+def shares(X: Any) -> Array:
+    """Return for each column how many effective rows share its deviations from the middle; infinite for a constant.
+
+    >>> shares(np.array([[1.0, 0.0, 5.0], [1.0, 0.0, 5.0], [0.0, 1e-9, 5.0], [0.0, 1.0, 5.0], [0.0, 0.0, 5.0]]))
+    array([ 2.,  1., inf])
+    """
+    columns: Any = X.tocsc() if hasattr(X, "tocsc") else np.asarray(X)
+    found = np.full(X.shape[1], np.inf)
+    for j in range(X.shape[1]):
+        column = columns[:, [j]].toarray().ravel() if hasattr(columns, "toarray") else columns[:, j]
+        deviations = np.abs(column - np.median(column))
+        if deviations.max(initial=0.0) > 0:
+            found[j] = effective(deviations)
+    return found

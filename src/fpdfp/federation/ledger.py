@@ -25,12 +25,16 @@ class Spent:
     requests: int = 0
     bits: int = 0
     refusals: int = 0
+    #: Questions and models that were refused, or failed.
+    misses: int = 0
     #: Each run that was begun, and the plan that it belongs to, if any.
     known: dict[str, str] = dataclasses.field(default_factory=dict)
     #: How many runs of each declared plan are left.
     plans: dict[str, int] = dataclasses.field(default_factory=dict)
     #: What each run was begun with: the fingerprint of the site's data.
     data: dict[str, str] = dataclasses.field(default_factory=dict)
+    #: What tells the models and questions apart that were answered for.
+    models: list[str] = dataclasses.field(default_factory=list)
 
     def counts(self) -> dict[str, float]:
         """Return what the log shows."""
@@ -79,13 +83,14 @@ class Ledger:
         if self.spent.data.get(run, data) != data:
             raise RefusedError("the data of this site have changed since this run began: begin a new one")
 
-    def begin_run(self, budget: Budget, run: str, plan: str = "", data: str = "") -> bool:
+    def begin_run(self, budget: Budget, run: str, plan: str = "", data: str = "", model: str = "") -> bool:
         """Count a run when it is first heard of, and return whether it was; refuse it if there are too many.
 
-        ``data`` is the fingerprint of the site's data, which may not change during the run.
+        ``data`` is the fingerprint of the site's data, which may not change during the run. Another ``model`` under the
+        name of a run is another run.
         """
-        spent = self.spent
-        if run in spent.known:
+        spent, name = self.spent, f"{run} {model}".rstrip()
+        if name in spent.known:
             return False
         if plan:
             if spent.plans.get(plan, 0) < 1:
@@ -95,7 +100,8 @@ class Ledger:
             if spent.runs + 1 > budget.runs:
                 raise RefusedError("this site has answered as many runs as it allows", f"{spent.runs:g}")
             spent.runs += 1
-        spent.known[run], spent.data[run] = plan, data
+        spent.known[name] = plan
+        spent.data.setdefault(run, data)
         self.write()
         return True
 
@@ -134,14 +140,28 @@ class Ledger:
         if self.spent.bits > self._bits:
             self.write()
 
+    def count_model(self, budget: Budget, digest: str) -> None:
+        """Count a model, or a question about one, when it is first answered for; refuse it if there are too many."""
+        if digest in self.spent.models:
+            return
+        if len(self.spent.models) >= budget.models:
+            raise RefusedError("this site has answered for as many models and questions as it allows")
+        self.spent.models.append(digest)
+        self.write()
+
+    def count_miss(self) -> None:
+        """Count a question or a model that was refused, or could not be answered."""
+        self.spent.misses += 1
+        self.write()
+
     def count_refusal(self) -> None:
         """Count a point that was refused: refusals tell something of the data as well."""
         self.spent.refusals += 1
         self.write()
 
     def forgive(self) -> None:
-        """Forget refused points: a person has looked at them."""
-        self.spent.refusals = 0
+        """Forget what was refused: a person has looked at it."""
+        self.spent.refusals = self.spent.misses = 0
         self.write()
 
     def write(self, *, ahead: bool = True) -> None:

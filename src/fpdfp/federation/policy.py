@@ -117,12 +117,16 @@ class Budget:
     runs: int = 50
     requests: int = 20_000
     bits_per_value: float = 32.0
+    models: int = 500
+    refusals: int = 50
     runs_in_plan: int = 100
     price_in_plan: float = 0.2
 
     def __post_init__(self) -> None:
         _checks.integer("runs", self.runs, at_least=0)
         _checks.integer("requests", self.requests, at_least=0)
+        _checks.integer("models", self.models, at_least=0)
+        _checks.integer("refusals", self.refusals, at_least=1)
         _positive(self, "bits_per_value")
         _checks.integer("runs_in_plan", self.runs_in_plan, at_least=1)
         _positive(self, "price_in_plan", zero=True)
@@ -244,7 +248,7 @@ class Policy:
             Requests(KINDS, PARTS, ("*",), ("*",), 1, True, 1),
             SecondMoments(True, 0.0),
             Points(False, 1, 0, huge),
-            Budget(huge, huge, float(huge), huge, 0.0),
+            Budget(huge, huge, float(huge), huge, huge, huge, 0.0),
             replies=Replies(1e100),
         )
 

@@ -214,12 +214,19 @@ def read_answer(question: Question, tree: Any) -> Answer:
         d = len(question.design.names)
         if made.mean.shape != (d,) or made.scatter.shape != ((d,) if question.diagonal else (d, d)) or made.count < 1:
             raise MessageError(f"moments must be those of {d} features, got {made.mean.shape}, {made.scatter.shape}")
+        if (np.diagonal(made.scatter) if made.scatter.ndim == 2 else made.scatter).min(initial=0.0) < 0:
+            raise MessageError("moments must have sums of squares of at least 0")
     if isinstance(made, Sums) and isinstance(question, SumsQuestion):
         design = question.design
         lengths = [len(made.known), len(made.sums), len(made.levels), len(made.classes), len(made.invalid)]
         wanted = [len(design.filled)] * 2 + [len(design.coded), len(question.classes), 1 + len(design.terms)]
         if lengths != wanted or not 0 <= made.used <= made.rows:
             raise MessageError(f"sums must have {wanted} numbers for the design, got {lengths}")
+        if [one.shape for one in made.levels] != [(len(one.levels),) for one in design.coded]:
+            raise MessageError("sums must have a count for each level of the design")
+        counts = [made.known, *made.levels, made.classes, made.invalid]
+        if any(one.size and not 0 <= one.min() <= one.max() <= made.rows for one in counts):
+            raise MessageError(f"sums must have counts from 0 to the {made.rows} rows")
     return made
 
 

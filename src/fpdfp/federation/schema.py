@@ -251,7 +251,9 @@ def _values(found: list[ColumnSchema]) -> str:
     numbers = [one for one in found if one.least is not None and one.largest is not None]
     levels = list(dict.fromkeys(level for one in found for level in one.levels))
     if levels and (not numbers or len(levels) <= SHOWN):
-        return ", ".join(map(str, levels[:SHOWN])) + (", …" if len(levels) > SHOWN else "")
+        return ", ".join(shown if (shown := str(one)).isprintable() else ascii(one) for one in levels[:SHOWN]) + (
+            ", …" if len(levels) > SHOWN else ""
+        )
     if numbers:
         least, largest = min(one.least or 0.0 for one in numbers), max(one.largest or 0.0 for one in numbers)
         return f"{least:g} to {largest:g}"

@@ -75,6 +75,15 @@ class Design:
     filled: tuple[str, ...] = ()
     missing: Imputation = "drop"
 
+    def __post_init__(self) -> None:
+        if self.width > MOST_COLUMNS:
+            raise ArgumentError("formula", f"must have at most {MOST_COLUMNS:,} columns, got {self.width:,}")
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+        return sum(math.prod(_size(factor) for factor in term.factors) for term in self.terms)
+
     @property
     def columns(self) -> list[str]:
         """The columns of the table that are used, the response's first."""
@@ -177,9 +186,6 @@ def code(
         for name in (name for name in numeric if name in gaps):
             titles.append(f"missing({name})")
             coded.append(Term((Numeric(f"missing({name})", Missing(name)),), len(titles) - 1))
-    width = sum(math.prod(len(_names(factor)) for factor in term.factors) for term in coded)
-    if width > MOST_COLUMNS:
-        raise ArgumentError("formula", f"must have at most {MOST_COLUMNS:,} columns, got {width:,}")
     return Design(formula.response, tuple(coded), tuple(titles), filled, missing)
 
 
@@ -250,6 +256,13 @@ def _finish(factor: Factor, reduced: bool, known: Mapping[str, tuple[Level, ...]
     levels = known[factor.name]
     reference = levels.index(factor.ref) if factor.ref is not None else 0
     return Coded(factor.name, factor.column, levels, reference if reduced else None)
+
+
+def _size(factor: Numeric | Spline | Coded) -> int:
+    """Return how many columns a factor has."""
+    if isinstance(factor, Numeric):
+        return 1
+    return factor.size if isinstance(factor, Spline) else len(factor.shown)
 
 
 def _names(factor: Numeric | Spline | Coded) -> list[str]:

@@ -6,8 +6,11 @@ A node is told by the names of its fields, which no two kinds share, so that a t
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from typing import Any, Literal
+
+from fpdfp.errors import ArgumentError
 
 #: The functions of one number that formulas know, beside those of :mod:`fpdfp.formula.parsing`.
 Function = Literal["log", "log1p", "log2", "log10", "exp", "expm1", "sqrt", "abs", "negative", "not"]
@@ -118,6 +121,11 @@ class Spline:
     lower: float
     upper: float
     degree: int = 3
+
+    def __post_init__(self) -> None:
+        ends = (self.lower, *self.knots, self.upper)
+        if not 1 <= self.degree <= 5 or any(not a < b for a, b in itertools.pairwise(ends)):
+            raise ArgumentError("formula:", "a spline has a degree from 1 to 5, and bounds and knots that increase")
 
     @property
     def size(self) -> int:
