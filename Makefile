@@ -15,7 +15,7 @@ help:
 	@echo "make docs    the documentation as a site, into site/; warnings are errors"
 	@echo "make gallery run the examples and write docs/gallery anew"
 	@echo "make bench   the benchmarks, one after the other"
-	@echo "make soak    long runs on Ray and Flower in which processes are killed"
+	@echo "make soak    long runs in federations and on Ray in which processes are killed"
 	@echo "make fuzz    decode a million damaged messages, answer a million forged requests, read a million forged replies"
 	@echo "make reproduce  the paper's experiments (a9a, covtype, small CT) and theorems, into docs/results"
 

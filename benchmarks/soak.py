@@ -1,10 +1,14 @@
 """Long runs in which processes are killed: nothing is lost, and the error is that of runs in which none was.
 
-    python -m benchmarks.soak [--only ray|flower]
+    python -m benchmarks.soak [--only ray|flower|federation] [--rounds 1000]
 
 Ray: 1,000 rounds of the problem of :mod:`benchmarks.engines`, a random worker killed (SIGKILL) every 50 rounds. Flower:
 60 rounds in a deployment of real processes with TLS and node authentication, a node killed and restarted every 10. The
 error at the end is compared with that of runs in one process with other seeds and no deaths: their spread.
+
+Direct federation: 1,000 rounds with three sites as real processes over mutual TLS, everyone needed in every round; a
+site killed and started again every 20 rounds, the hub five times and the analyst's process twice. The coefficients are
+compared, bit by bit, with those of a run in one process.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import os
 import signal
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +28,11 @@ import numpy as np
 
 import fpdfp
 from benchmarks import _federation as trial
-from benchmarks import _tools
+from benchmarks import _federation_soak, _tools
 from benchmarks.engines import METHODS, ROOT, options
 
 SEEDS = 5
+ENGINES = ("federation", "ray", "flower")
 
 
 def spread(problem: fpdfp.Problem, method: str, rounds: int, best: float) -> tuple[float, float]:
@@ -107,14 +113,41 @@ def has_done(folder: Path, rounds: int) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--only", choices=["ray", "flower"], help="one engine alone")
+    parser.add_argument("--only", choices=ENGINES, help="one engine alone")
+    parser.add_argument("--rounds", type=int, default=1000, help="rounds of the direct federation")
     arguments = parser.parse_args()
+    engines = ENGINES if arguments.only is None else (arguments.only,)
+    results: dict[str, Any] = {}
+    if "federation" in engines:
+        results["federation"] = in_federation(arguments.rounds)
+    if engines != ("federation",):
+        results |= compare_errors(engines)
+    _tools.finish(results)
+
+
+def in_federation(rounds: int) -> dict[str, Any]:
+    """Run the direct federation, and show what was found."""
+    with tempfile.TemporaryDirectory() as name:
+        one = _federation_soak.run(Path(name), rounds, 20, hub=5, analyst=2)
+    header = ["rounds", "killed", "seconds until the next round", "absent / healed", "same bits", "logs", "seconds"]
+    row = [
+        str(one["rounds"]), ", ".join(f"{who} {count}" for who, count in one["killed"].items()),
+        ", ".join(f"{who} {seconds:.1f}" for who, seconds in one["seconds_to_go_on"].items()),
+        f"{one['absent']} / {one['healed']}", "yes" if one["same_bits"] else "NO",
+        "; ".join(one["damaged_logs"]) or "whole", f"{one['seconds']:.0f}",
+    ]  # fmt: skip
+    _tools.show("Processes of a federation killed in a long run", header, [row])
+    return one
+
+
+def compare_errors(engines: Sequence[str]) -> dict[str, Any]:
+    """Run on Ray and Flower, and show errors beside those of runs without deaths."""
     problem = trial.problem()
     best = fpdfp.minimize(problem, tol=1e-12).objective
     found: dict[str, Any] = {}
-    if arguments.only != "flower":
+    if "ray" in engines:
         found["Ray"] = with_ray(problem, best, 1000, 50)
-    if arguments.only != "ray":
+    if "flower" in engines:
         found["Flower"] = with_flower(problem, best, 60, 10)
     rows = [
         [
@@ -125,7 +158,7 @@ def main() -> None:
     ]  # fmt: skip
     header = ["engine", "method", "rounds", "killed", "absent / healed", "relative error", "without deaths", "seconds"]
     _tools.show("Processes killed in long runs", header, rows)
-    _tools.finish(found)
+    return found
 
 
 if __name__ == "__main__":

@@ -132,3 +132,12 @@ def _dense(rows: int, columns: int, seed: int) -> Any:
     from scipy.sparse.linalg import aslinearoperator
 
     return aslinearoperator(np.random.default_rng(seed).standard_normal((rows, columns)))
+
+
+def mean_of(sent: Any, double: tuple[str, ...]) -> Any:
+    """Return the mean over the client axis of each field, summed in the order of clients; some in float64."""
+    from fpdfp.engines.batches import Total
+
+    total = Total(double)
+    total.add(sent)
+    return total.mean()

@@ -226,6 +226,14 @@ class TestSettings:
         assert "run.accuracy must be a finite number of at least 0" in error_of(tmp_path, SMALL, ["run.accuracy=-1.0"])
         assert "a whole number of at least 1" in error_of(tmp_path, SMALL, ["run.checkpoint_every=0"])
 
+    def test_sampling_is_a_word_or_weights(self, tmp_path: Path) -> None:
+        for text, value in (("importance", "importance"), ("[1.0, 2, 3.5]", [1.0, 2, 3.5])):
+            case = the_case(tmp_path, SMALL, [f"run.sampling={text}"])
+            assert build.solve_options(case.settings)["sampling"] == value
+            assert the_case(tmp_path, toml.dumps(case.settings)).settings == case.settings
+        assert "'uniform', 'importance', got 'best'" in error_of(tmp_path, SMALL, ["run.sampling=best"])
+        assert "run.sampling must be a list of finite numbers" in error_of(tmp_path, SMALL, ["run.sampling=[1.0, 0.0]"])
+
     def test_a_network_is_a_table(self, tmp_path: Path) -> None:
         text = SMALL + '[run.prefer]\nkind = "Network"\nlatency = 0.08\nup = 1e7\ndown = 5e7\n'
         case = the_case(tmp_path, text)

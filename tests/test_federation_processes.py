@@ -16,6 +16,7 @@ pytest.importorskip("grpc")
 pytest.importorskip("formulaic")
 
 import pandas
+from benchmarks import _federation_soak
 
 import fpdfp
 from fpdfp.federation.engine import FederationEngine
@@ -134,6 +135,17 @@ with fpdfp.Federation({str(rehearsal.study.folder)!r}, run="killed") as federati
         found = model(**FPDFP).fit(federation, FORMULA)
     np.testing.assert_array_equal(found.coef_, expected.coef_)
     assert fpdfp.runs.load(rehearsal.study.folder / "runs" / "killed").info["rounds"] == 40
+
+
+@pytest.mark.slow
+def test_a_short_soak(tmp_path: Path) -> None:
+    """A site every 20 rounds, the hub and the analyst's process are killed in one run: ``make soak`` in small."""
+    found = _federation_soak.run(tmp_path, 60, 20, hub=1, analyst=1)
+    assert found["killed"] == {"site": 2, "hub": 1, "analyst": 1}
+    assert found["rounds"] == 60
+    assert found["same_bits"]
+    assert found["damaged_logs"] == []
+    assert found["healed"] >= 3
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ import pytest
 
 import fpdfp
 from fpdfp.engines.ledger import ClientLedger, Stamp, digest
-from fpdfp.engines.run import mean_of
 from fpdfp.rng import Draws
 from tests import helpers
 
@@ -87,7 +86,9 @@ class Network:
                 ledger.confirm()
         if arrived:
             replies = type(arrived[0])(np.concatenate([one[0] for one in arrived]))
-            self.state = self.method.server_update(self.state, mean_of(replies, self.method.double), k, len(arrived))
+            self.state = self.method.server_update(
+                self.state, helpers.mean_of(replies, self.method.double), k, len(arrived)
+            )
 
     def crash(self, k: int) -> None:
         """A client is restored from an old backup, or starts anew; the server goes back to its last checkpoint."""

@@ -9,7 +9,6 @@ import pytest
 
 import fpdfp
 from fpdfp import penalties
-from fpdfp.engines.run import mean_of
 from tests import helpers
 from tests.test_identities import iterates
 from tests.test_methods import gradient, lasso, same, smooth, soft
@@ -149,7 +148,7 @@ def test_the_solution_is_a_fixed_point_of_the_decoupled_prox(local_steps: int) -
     state = method.init(best)._replace(before=before)
     draws = fpdfp.rng.Draws(0, 1, clients)
     update = method.client_update(problem.local(clients, memory), method.broadcast(state), 1, draws)
-    after = method.server_update(state, mean_of(update.reply, ()), 1, N)
+    after = method.server_update(state, helpers.mean_of(update.reply, ()), 1, N)
     np.testing.assert_allclose(after.before, before, atol=1e-7)
     np.testing.assert_allclose(after.x, best, atol=1e-7)
 

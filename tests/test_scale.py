@@ -10,9 +10,9 @@ import pytest
 
 import fpdfp
 from fpdfp.engines import batches, memory
-from fpdfp.engines.run import mean_of
 from fpdfp.errors import ArgumentError
 from fpdfp.methods._forms import PrimalDual
+from tests import helpers
 from tests.test_remote import away
 
 N, D = 7, 40
@@ -80,13 +80,13 @@ def test_a_mean_of_batches_is_that_of_all(dtype: Any) -> None:
     total = batches.Total(("v",))
     for rows in (slice(0, 1), slice(1, 18), slice(18, 50)):
         total.add(PrimalDual(sent.x[rows], sent.v[rows]))
-    for part, whole in zip(total.mean(), mean_of(sent, ("v",)), strict=True):
+    for part, whole in zip(total.mean(), helpers.mean_of(sent, ("v",)), strict=True):
         assert part.tobytes() == whole.tobytes()
     # In the order of clients, one after the other.
     expected = np.zeros((64, 65))
     for row in sent.v:
         expected += row
-    assert (mean_of(sent, ("v",)).v == expected / 50).all()
+    assert (helpers.mean_of(sent, ("v",)).v == expected / 50).all()
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

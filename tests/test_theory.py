@@ -16,7 +16,6 @@ import pytest
 
 import fpdfp
 from fpdfp import compress, linops, penalties
-from fpdfp.engines.run import mean_of
 from fpdfp.methods import randprox, shifted
 from fpdfp.methods._forms import Primal
 from fpdfp.problem import LocalLosses
@@ -227,7 +226,7 @@ def shifted_growth(
         after = 0.0
         for chance, chosen, sent in rounds(tiny.local.gradients(x) - shifts, n, outcomes):
             reply = shifted.ShiftedReply(sent)
-            new = method.server_update(state, mean_of(reply, method.double), 0, len(sent))
+            new = method.server_update(state, helpers.mean_of(reply, method.double), 0, len(sent))
             moved = shifts.copy()
             moved[chosen] = method.remember({"shift": shifts[chosen]}, reply, 0)["shift"]
             np.testing.assert_allclose(new.shift, moved.mean(axis=0), atol=1e-12)

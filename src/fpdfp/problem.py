@@ -325,17 +325,17 @@ class Problem:
             self.meter.constant()
         return self._scaled(constants)
 
-    def batch_smoothness(self, batch_size: int | None, factor: linops.LinOp | None = None) -> float:
-        """What mini-batches add to the smoothness of a client's gradient in the mean square, at most.
+    def batch_smoothness(self, batch_size: int | None, factor: linops.LinOp | None = None) -> Array:
+        """What mini-batches add to the smoothness of each client's gradient in the mean square, at most.
 
         With a factor S, to that of u ↦ Sᵀ∇f_i(Su).
         """
         if batch_size is None:
-            return 0.0
+            return np.zeros(self.n_clients)
         constants = self.losses.batch_smoothness(batch_size, factor)
         if self.meter is not None:
             self.meter.constant()
-        return float(self._scaled(constants).max())
+        return self._scaled(constants)
 
     def _scaled(self, constants: Array) -> Array:
         return constants if self.scaling is None else self.scaling * constants

@@ -7,6 +7,8 @@ import dataclasses
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from fpdfp import _checks
+from fpdfp._rounding import round_up
+from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
 
 
@@ -106,6 +108,33 @@ class Automatic(Schedule):
 Step: TypeAlias = float | Schedule | Literal["auto"]
 
 
+class Drawn(NamedTuple):
+    """What clients that are drawn with unequal probabilities p_i mean for steps.
+
+    Attributes
+    ----------
+    excess
+        The largest L_i (2(1 − p_i) + ω)/(N p_i): what drawing and compression add to the smoothness in the mean square.
+    spread
+        Σ L_i²/(N p_i) / Σ L_i, which is the ``client_spread`` divided by n where clients are drawn uniformly.
+    wait
+        Σ (L_i/p_i) / Σ L_i: after how many rounds a client takes part again, in the mean by Lipschitz constants.
+    """
+
+    excess: float
+    spread: float
+    wait: float
+
+    @classmethod
+    def by(cls, probabilities: Array, lipschitz: Array, omega: float) -> Drawn:
+        """Return what follows from p_i, L_i and ω."""
+        share = 1.0 / (len(lipschitz) * probabilities)
+        excess = float((lipschitz * (2.0 * (1.0 - probabilities) + omega) * share).max())
+        total = float(lipschitz.sum()) or 1.0
+        spread, wait = float((lipschitz**2 * share).sum()) / total, float((lipschitz / probabilities).sum()) / total
+        return cls(round_up(excess), round_up(spread), round_up(wait))
+
+
 class Constants(NamedTuple):
     """What a step can be chosen from; clients send their part once.
 
@@ -135,6 +164,8 @@ class Constants(NamedTuple):
         What mini-batches add to the smoothness of a client's gradient in the mean square; 0 for full gradients.
     own_lipschitz_max
         Maximum of the clients' Lipschitz constants, each with the sum of all weights instead of N times its own.
+    drawn
+        What follows from unequal probabilities; None where clients are drawn uniformly.
     """
 
     lipschitz_mean: float
@@ -151,6 +182,7 @@ class Constants(NamedTuple):
     client_spread: float
     lipschitz_rms: float
     downlink_omega: float = 0.0
+    drawn: Drawn | None = None
 
     @property
     def largest_safe_step(self) -> float:
@@ -163,8 +195,12 @@ class Constants(NamedTuple):
 
         (N(n − 1) L + (N − n) L_max) / (n(N − 1)) is the expected smoothness of uniform sampling (R. M. Gower
         et al., "SGD: general analysis and improved rates", ICML 2019), mini-batches add their own part divided
-        by n, and compression adds ω/n times the largest of a client.
+        by n, and compression adds ω/n times the largest of a client. For unequal probabilities see
+        ``docs/theory.md``.
         """
+        if self.drawn is not None:
+            batches = (1.0 + self.omega) * self.batch_smoothness / self.clients_per_round
+            return self.lipschitz_mean + self.drawn.excess + batches
         count, n = self.n_clients, self.clients_per_round
         sampled = self.lipschitz_mean
         if n < count:

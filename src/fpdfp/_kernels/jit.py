@@ -18,10 +18,7 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_machinery import register_pass
 from numba.core.event import Listener, register
-from numba.core.lowering import Lower
-from numba.core.typed_passes import BaseNativeLowering, NativeLowering
 
 log = logging.getLogger("fpdfp.kernels")
 
@@ -59,42 +56,13 @@ def inline(function: F) -> F:
     return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", inline="always")(function))
 
 
-class _LowerApart(Lower):  # type: ignore[misc]
-    """Have the compiler call a function, and never put it into the one that calls it."""
-
-    def pre_lower(self) -> None:
-        super().pre_lower()
-        self.function.attributes.add("noinline")
-
-
-@register_pass(mutates_CFG=True, analysis_only=False)
-class _LoweringApart(BaseNativeLowering):  # type: ignore[misc]
-    _name = "fpdfp_lowering_apart"
-
-    @property
-    def lowering_class(self) -> type[Lower]:
-        return _LowerApart
-
-
-class _Apart(CompilerBase):  # type: ignore[misc]
-    """Compile a function that stays apart from those that call it."""
-
-    def define_pipelines(self) -> Any:
-        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        passes.passes = [(_LoweringApart if one is NativeLowering else one, text) for one, text in passes.passes]
-        passes.finalize()
-        return [passes]
-
-
 def reduction(function: F) -> F:
     """Compile a sum whose order the compiler may choose, so that processors can do several terms at once.
 
-    The order is fixed when the sum is compiled; it does not depend on data or threads. Nor does it on the kernel that
-    calls it, for the sum is never put into that: the order would be chosen anew there, and what the compiler puts where
-    depends on what the process has compiled before.
+    The order is fixed when the kernel is compiled; it does not depend on data or threads.
     """
-    options: Any = {"fastmath": {"reassoc", "contract"}, "pipeline_class": _Apart}
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function))
+    free = {"reassoc", "contract"}
+    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=free)(function))
 
 
 class _Disjoint(CompilerBase):  # type: ignore[misc]

@@ -61,10 +61,12 @@ def encode(compressor: Compressor, quantized: Quantized, clients: Iterable[Parts
     """Return each client's message."""
     agreed = _header_of(compressor, quantized.shape, np.dtype(quantized.dtype))
     messages = []
+    heads: dict[int, tuple[bytes, int]] = {}
     for code, pieces in clients:
-        head = bytearray(agreed)
-        head[CODE_AT] |= code
-        checksum = zlib.crc32(head)
+        if code not in heads:
+            made = agreed[:CODE_AT] + bytes([agreed[CODE_AT] | code]) + agreed[CODE_AT + 1 :]
+            heads[code] = made, zlib.crc32(made)
+        head, checksum = heads[code]
         for piece in pieces:
             checksum = zlib.crc32(piece, checksum)
         messages.append(b"".join((head, *pieces, struct.pack("<I", checksum))))

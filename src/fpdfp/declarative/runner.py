@@ -45,6 +45,7 @@ ABOUT: dict[str, tuple[str, ...]] = {
     "linop": ("operator",),
     "problem": ("method", "kind"),
     "clients_per_round": ("run", "clients_per_round"),
+    "sampling": ("run", "sampling"),
     "drop_out": ("run", "drop_out"),
     "batch_size": ("method", "batch_size"),
     "local_steps": ("method", "local_steps"),

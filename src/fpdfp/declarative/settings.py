@@ -302,6 +302,8 @@ def _check_option(run: Table, name: str, option: made.Parameter) -> None:
         table = Table(run.document, (*run.path, name), run.values[name])
         made.check(table, option.tables, ())
         run.resolved[name] = table.resolved
+    elif name == "sampling" and isinstance(run.values.get(name), list):
+        run.reals(name, above=0.0)
     elif typing.get_origin(first) is typing.Literal:
         run.text(name, default, typing.get_args(first))
     elif bool in option.kinds:

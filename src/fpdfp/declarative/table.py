@@ -127,6 +127,13 @@ class Table:
         self._check_range(key, values, at_least)
         return values
 
+    def reals(self, key: str, default: Any = REQUIRED, *, above: float) -> list[float]:
+        """Return a list of finite numbers above a bound."""
+        values: list[float] = self.take(key, default, list)
+        if not values or not all(type(one) in (int, float) and above < one < math.inf for one in values):
+            self.fail(key, f"must be a list of finite numbers greater than {above:g}, got {show(values)}")
+        return values
+
     def texts(self, key: str, default: Any) -> list[str]:
         """Return a list of texts."""
         values: list[str] = self.take(key, default, list)

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from fpdfp._array import beside
 from fpdfp._typing import Array, IntArray
+from fpdfp.methods.base import Algorithm, WeightedMeans
 
 #: A round is computed for about so many numbers of replies at a time, if a client sends at least so many.
 BATCH, LONG = 1 << 20, 1 << 12
@@ -31,15 +33,21 @@ def divide(clients: IntArray, numbers: int) -> list[IntArray]:
 
 
 class Total:
-    """The mean of replies that come in batches: to the last bit that of all of them, added in order."""
+    """The mean of replies that come in batches: to the last bit that of all of them, added in order.
 
-    def __init__(self, double: tuple[str, ...]) -> None:
-        self.double, self.count = double, 0
+    With ``weights``, one for each client in the order in which replies are added, there is also their weighted mean.
+    """
+
+    def __init__(self, double: tuple[str, ...], weights: Array | None = None) -> None:
+        self.double, self.count, self.weights = double, 0, weights
+        self._weighted = None if weights is None else Total(double)
         self._sums: list[Array] = []
         self._kind: Any = tuple
 
     def add(self, sent: Any) -> None:
         """Add the replies of some clients."""
+        if self.weights is not None and self._weighted is not None:
+            self._weighted.add(self._weigh(sent, self.weights[self.count : self.count + len(sent[0])]))
         if not self.count:
             self._kind = type(sent)
             self._sums = [self._first(name, replies) for name, replies in zip(sent._fields, sent, strict=True)]
@@ -49,6 +57,15 @@ class Total:
                     np.add(total, row, out=total)
         self.count += len(sent[0])
 
+    def _weigh(self, sent: Any, weights: Array) -> Any:
+        """Return each reply times its weight, in the precision of its mean."""
+        weighed = []
+        for name, replies in zip(sent._fields, sent, strict=True):
+            dtype = np.float64 if name in self.double else replies.dtype
+            factors = weights.astype(dtype).reshape(-1, *[1] * (replies.ndim - 1))
+            weighed.append(replies * beside(factors, replies))
+        return type(sent)(*weighed)
+
     def _first(self, name: str, replies: Array) -> Array:
         total: Array = replies.sum(axis=0, dtype=np.float64) if name in self.double else replies.sum(axis=0)
         return total
@@ -56,6 +73,13 @@ class Total:
     def mean(self) -> Any:
         """Return the mean of each field."""
         return self._kind(*(total / self.count for total in self._sums))
+
+    def update(self, algorithm: Algorithm, state: Any, k: int) -> Any:
+        """Return the server's state after round k with these replies."""
+        if self.weights is None or self._weighted is None:
+            return algorithm.server_update(state, self.mean(), k, self.count)
+        means = WeightedMeans(self._weighted.mean(), self.mean(), float(self.weights.mean()))
+        return algorithm.weighted_update(state, means, k, self.count)
 
 
 def work_through(batches: Iterable[IntArray], work: Callable[[IntArray], T], threads: int) -> Iterator[T]:

@@ -159,7 +159,7 @@ class Collector:
         count = sum(len(request.update.clients) for request in asked.values() if request.update is not None)
         needed = min(self.min_clients, count)
         good: dict[int, Decoded] = {}
-        started = time.monotonic()
+        started, wait = time.monotonic(), self.deadline
         # Who was asked along with something else, and did not answer, is absent already.
         replies = self.exchange(asked, session, self.deadline) if early is None else early
         while True:
@@ -188,7 +188,10 @@ class Collector:
             self._pause()
             again = {site: request for site, request in asked.items() if site not in good}
             self.waste_requests(list(again.values()))
-            replies = self.exchange(again, session, self.deadline)
+            # Without them the round cannot go on: a site that is slower than the deadline is given more time, or it
+            # would be asked anew for ever.
+            wait = None if wait is None else min(2.0 * wait, max(self.deadline or 0.0, self.patience))
+            replies = self.exchange(again, session, wait)
 
     def _pause(self) -> None:
         """Wait before sites are asked again, unless the user wants to stop."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from fpdfp import _checks, rng
 from fpdfp._typing import Array
@@ -19,6 +21,8 @@ from fpdfp.precondition.cost import Prefer, check_preference
 ACCURACY = 1e-6
 #: About how many evaluations and checkpoints a run has by default.
 EVALUATIONS, CHECKPOINTS = 200, 20
+#: How clients may be drawn, in words.
+SAMPLING = ("uniform", "importance")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,7 @@ class RunOptions:
     clients_per_round: int | None = None
     compressor: Compressor | Mapping[str, Compressor | None] | Literal["auto"] | None = "auto"
     downlink: Compressor | Literal["auto"] | None = "auto"
+    sampling: Literal["uniform", "importance"] | Sequence[float] = "uniform"
     drop_out: float = 0.0
     stateless: bool = False
     seed: int = 0
@@ -55,9 +60,10 @@ class RunOptions:
     scratch: str | Path | None = None
 
     def __post_init__(self) -> None:
-        checked = {
+        checked: dict[str, Any] = {
             "rounds": _checks.integer("rounds", self.rounds, at_least=1, at_most=rng.MAX_ROUNDS),
             "seed": rng.check_seed(self.seed),
+            "sampling": _check_sampling(self.sampling),
             "drop_out": _below_one("drop_out", _checks.real("drop_out", self.drop_out, at_least=0.0)),
             "stateless": _checks.flag("stateless", self.stateless),
             "metrics": _check_metrics(self.metrics),
@@ -124,6 +130,18 @@ def _check_folder(given: str | Path) -> Path:
     if Path(given).exists() and not Path(given).is_dir():
         raise ArgumentError("scratch", f"must be a folder, got the file {given}")
     return Path(given)
+
+
+def _check_sampling(given: Any) -> str | tuple[float, ...]:
+    if isinstance(given, str):
+        if given not in SAMPLING:
+            raise ArgumentError("sampling", f"must be 'uniform', 'importance' or weights of the clients, got {given!r}")
+        return given
+    weights = _checks.float_array("sampling", given, dtype=np.float64)
+    if weights.ndim != 1 or not (weights > 0).all():
+        wrong = f"of shape {weights.shape}" if weights.ndim != 1 else f"with {weights.min():g}"
+        raise ArgumentError("sampling", f"must be a positive weight for each client, got an array {wrong}")
+    return tuple(weights.tolist())
 
 
 def _below_one(name: str, value: float) -> float:

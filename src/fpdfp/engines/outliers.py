@@ -48,11 +48,14 @@ class Outliers:
             return found
         for field, name in enumerate(next(iter(replies.values())).fields):
             norms = {site: self._norms(reply, field) for site, reply in replies.items()}
-            known = np.maximum(self._largest.get(name, np.zeros(3)), self._memory_norms(memory))
+            known = self._largest.get(name, np.zeros(3))
             for site, own in norms.items():
+                # Mostly what was accepted before settles it, and nothing else has to be looked at.
+                if not (own.max(axis=1) > FACTOR * known).all():
+                    continue
                 others = [one for other, one in norms.items() if other != site]
                 beside = np.median(np.concatenate(others, axis=1), axis=1) if others else np.zeros(3)
-                scale = np.maximum(known, beside)
+                scale = np.maximum(np.maximum(known, self._memory_norms(memory)), beside)
                 if (scale > 0).all() and (own.max(axis=1) > FACTOR * scale).all():
                     found[site] = (
                         f"the norm of {name!r} is {own[0].max():.3g}, more than {FACTOR:g} times what others send and "
@@ -70,7 +73,7 @@ class Outliers:
     def _norms(self, reply: Decoded, field: int) -> Array:
         """Return the norm of a field for each unit and client of a site."""
         rows = to_host(reply.arrays[field]).reshape(len(reply.clients), -1)
-        norms: Array = np.linalg.norm(rows.astype(np.float64), axis=1)
+        norms: Array = np.linalg.norm(rows.astype(np.float64, copy=False), axis=1)
         return norms / self._units[:, reply.clients]
 
     def _memory_norms(self, memory: Any) -> Array:

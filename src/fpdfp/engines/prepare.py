@@ -23,11 +23,13 @@ from fpdfp.errors import ArgumentError, ArgumentTypeError, StepTooLargeWarning
 from fpdfp.methods.base import Agreeing, Algorithm, Facts, Method, Remembering
 from fpdfp.methods.shifted import ShiftedPDFP
 from fpdfp.methods.stateless import StatelessPDFP
+from fpdfp.methods.table import ORDER
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.agreement import Agreement, Exchange
 from fpdfp.precondition.cost import Circumstances
 from fpdfp.problem import Problem
 from fpdfp.rng import Draws, Purpose
+from fpdfp.sampling import Sampling, importance, inclusion_probabilities
 
 #: A short message is mostly header and norm, so that finer levels cost little.
 SHORT = 64
@@ -73,6 +75,8 @@ class Prepared(NamedTuple):
         What runs.
     meter
         Counts what is sent.
+    sampling
+        Who takes part in a round, where clients are drawn with unequal probabilities.
     """
 
     problem: Problem
@@ -80,6 +84,7 @@ class Prepared(NamedTuple):
     facts: Facts
     algorithm: Algorithm
     meter: Meter
+    sampling: Sampling | None
 
 
 def prepare(problem: Problem, method: Method | None, options: RunOptions) -> Prepared:
@@ -103,7 +108,7 @@ def prepare(problem: Problem, method: Method | None, options: RunOptions) -> Pre
         message = f"must be False for {name}, whose clients remember something; see StatelessPDFP"
         raise ArgumentError("stateless", message)
     warn_of_step(choices.method, algorithm.step, facts, options.rounds)
-    return Prepared(problem, choices, facts, algorithm, meter)
+    return Prepared(problem, choices, facts, algorithm, meter, clients.sampling)
 
 
 def choose(problem: Problem, method: Method | None, options: RunOptions) -> Choices:
@@ -146,6 +151,12 @@ def check_participation(problem: Problem, method: Method, options: RunOptions) -
         raise ArgumentError("clients_per_round", f"must be None for {name}, which needs every client")
     if options.drop_out > 0 and not method.traits.partial_participation:
         raise ArgumentError("drop_out", f"must be 0 for {name}, which needs every client")
+    if not isinstance(options.sampling, str) and len(options.sampling) != count:
+        given = len(options.sampling)
+        raise ArgumentError("sampling", f"must be a weight for each of the {count} clients, got {given}")
+    if not (isinstance(options.sampling, str) and options.sampling == "uniform") and not method.traits.unequal_sampling:
+        able = ", ".join(one.__name__ for one in ORDER if one.traits.unequal_sampling)
+        raise ArgumentError("sampling", f"must be 'uniform' for {name}; {able} take others")
     return n
 
 
@@ -255,6 +266,8 @@ class AskedClients:
     ----------
     bits
         What clients have sent for the agreement.
+    sampling
+        Who takes part in a round, by the constants that were asked for last; None for clients drawn uniformly.
     """
 
     def __init__(self, problem: Problem, choices: Choices, options: RunOptions) -> None:
@@ -263,6 +276,7 @@ class AskedClients:
         # Steps are chosen for those who are expected to answer.
         self.answering = max(1, int(choices.clients_per_round * (1.0 - options.drop_out)))
         self.bits = 0
+        self.sampling: Sampling | None = None
         self._constants: tuple[Preconditioner | None, steps.Constants] | None = None
 
     def describe(self) -> Circumstances:
@@ -328,14 +342,21 @@ class AskedClients:
         known = None if coordinates is None else coordinates.smoothness
         lipschitz = problem.lipschitz if factor is None else problem.lipschitz_in(factor)
         mean = float(lipschitz.mean())
+        omega = max((one.omega(shapes[name]) for name, one in compressors.items()), default=0.0)
+        batches = problem.batch_smoothness(method.batch_size, factor)
+        self.sampling, drawn = self._choose_sampling(lipschitz), None
+        if self.sampling is not None:
+            answers = self.sampling.probabilities * (self.answering / self.sampling.count)
+            batches = batches * self.answering / (problem.n_clients * answers)
+            drawn = steps.Drawn.by(answers, lipschitz, omega)
         return steps.Constants(
             lipschitz_mean=round_up(mean if known is None else min(mean, known)),
             lipschitz_max=round_up(float(lipschitz.max())),
             strong_convexity=round_down(problem.strong_convexity),
             n_clients=problem.n_clients,
             clients_per_round=self.answering,
-            omega=max((one.omega(shapes[name]) for name, one in compressors.items()), default=0.0),
-            batch_smoothness=round_up(problem.batch_smoothness(method.batch_size, factor)),
+            omega=omega,
+            batch_smoothness=round_up(float(batches.max())),
             own_lipschitz_max=round_up(problem.total_weight * float(problem.losses.lipschitz().max())),
             client_spread=round_up(float((lipschitz**2).mean()) / mean if 0 < mean < np.inf else mean),
             lipschitz_rms=round_up(float(np.sqrt((lipschitz**2).mean()))),
@@ -343,7 +364,18 @@ class AskedClients:
             least_convexity=round_down(problem.total_weight * problem.losses.least_convexity),
             typical_omega=max((one.typical_omega(shapes[name]) for name, one in compressors.items()), default=0.0),
             downlink_omega=0.0 if downlink is None else downlink.compressor.typical_omega(self.model.shape),
+            drawn=drawn,
         )
+
+    def _choose_sampling(self, lipschitz: Array) -> Sampling | None:
+        """Return who takes part in a round, given Lipschitz constants; None for clients drawn uniformly."""
+        given, n = self.options.sampling, self.choices.clients_per_round
+        if n == self.problem.n_clients or (isinstance(given, str) and given == "uniform"):
+            return None
+        if isinstance(given, str) and not np.isfinite(lipschitz).all():
+            raise ArgumentError("sampling", "must not be 'importance' where clients have no Lipschitz constants")
+        weights = importance(lipschitz) if isinstance(given, str) else np.asarray(given)
+        return Sampling(inclusion_probabilities(weights, n))
 
 
 def warn_of_step(method: Method, schedule: steps.Schedule, facts: Facts, rounds: int) -> None:

@@ -44,7 +44,11 @@ class Worker:
         import numba
         import ray
 
+        from fpdfp._kernels.jit import use
+
         numba.set_num_threads(max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))
+        # Kernels for several threads, with one, would start and wait for it.
+        use.one_thread = threads == 1
         # In a list, a reference is not looked up before the constructor is called, and again when it is called anew.
         # For good: to set the limit for each request would take longer than some of them.
         self.blas = one_thread()

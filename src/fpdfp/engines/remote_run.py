@@ -22,7 +22,7 @@ from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.replies import Arrived, Decoded, decode_update, join
 from fpdfp.engines.requests import AnswersRequest, MemoryRequest, Reply, Request
-from fpdfp.engines.run import DivergenceError, Run, mean_of
+from fpdfp.engines.run import DivergenceError, Run
 from fpdfp.engines.session import Ask, among
 from fpdfp.engines.traffic import NOTHING, Traffic
 from fpdfp.engines.tuples import tuple_kind
@@ -172,7 +172,9 @@ class RemoteRun(Run):
         algorithm = self.algorithm
         clients, sent, bits, cost = self._collect_round(self._ask(k, clients, message))
         try:
-            state = algorithm.server_update(self.state, mean_of(sent, algorithm.double), k, len(clients))
+            total = self._total(clients)
+            total.add(sent)
+            state = total.update(algorithm, self.state, k)
         except (ValueError, ArithmeticError) as error:
             # LAPACK and others refuse what is no longer finite.
             raise DivergenceError(f"the server's step failed: {error}") from error

@@ -82,6 +82,8 @@ class Run:
         What the method was prepared to: its step, λ and all else are chosen.
     compressors, clients_per_round, seed
         What replies go through, n, and the seed.
+    sampling
+        Who takes part, where clients are drawn with unequal probabilities: a :class:`fpdfp.sampling.Sampling`.
     round
         Rounds done.
     state
@@ -105,7 +107,7 @@ class Run:
     """
 
     def __init__(self, prepared: Prepared, options: RunOptions, start: Array) -> None:
-        self.problem, choices, _, self.algorithm, self.meter = prepared
+        self.problem, choices, _, self.algorithm, self.meter, self.sampling = prepared
         self.prepared, self.options = prepared, options
         self.method, self.compressors, self.downlink, self.clients_per_round = choices
         self.seed, self.drop_out = options.seed, options.drop_out
@@ -237,16 +239,26 @@ class Run:
 
     def _sent(self, k: int) -> tuple[IntArray, Any, Kept | None, int]:
         """Return who takes part in round k, the message as they get it, what is kept of it, and its bits."""
-        chosen = choose_clients(self.seed, k, self.problem.n_clients, self.clients_per_round)
+        chosen = self._choose(k)
         message = self.algorithm.broadcast(self.state)
         if self.downlink is None:
             return chosen, message, None, len(chosen) * sum(full_bits(array) for array in message if array.size)
         assert self.kept is not None
         return chosen, *self.downlink.send(self.kept, message, chosen, self.seed, k)
 
+    def _choose(self, k: int) -> IntArray:
+        """Return who is to take part in round k."""
+        if self.sampling is not None:
+            return self.sampling.draw(self.seed, k)
+        return choose_clients(self.seed, k, self.problem.n_clients, self.clients_per_round)
+
+    def _total(self, clients: IntArray) -> Total:
+        """Return what adds up the replies of some clients."""
+        return Total(self.algorithm.double, None if self.sampling is None else self.sampling.weights[clients])
+
     def _exchanged(self, k: int, clients: IntArray, message: Any) -> tuple[IntArray, Any, Any, Work, int]:
         """Return who has answered, the state after that, what they remember then, what it cost them, and its bits."""
-        algorithm, total, work, bits = self.algorithm, Total(self.algorithm.double), Work(), 0
+        algorithm, total, work, bits = self.algorithm, self._total(clients), Work(), 0
         batches = self._batches(clients)
         after: Any = None if len(batches) == 1 else self._room(len(clients))
 
@@ -265,8 +277,7 @@ class Run:
         for sent, memory, cost, sent_bits in work_through(batches, answer, self._threads(len(batches))):
             total.add(sent)
             after, work, bits = memory, work + cost, bits + sent_bits
-        state = algorithm.server_update(self.state, total.mean(), k, len(clients))
-        return clients, state, after, work, bits
+        return clients, total.update(algorithm, self.state, k), after, work, bits
 
     def _batches(self, clients: IntArray) -> list[IntArray]:
         """Return the clients of a round, all at once or some at a time, which changes nothing but time and memory."""
@@ -446,13 +457,6 @@ class Run:
             return None
         x = problem.model.xp.asarray(question.arrays.x, dtype=problem.model.dtype)
         return Certified(gap, value, max(abs(value), problem.least_scale, TINY), x)
-
-
-def mean_of(sent: Any, double: tuple[str, ...]) -> Any:
-    """Return the mean over the client axis of each field, summed in the order of clients; some in float64."""
-    total = Total(double)
-    total.add(sent)
-    return total.mean()
 
 
 def back(fresh: Any, saved: Mapping[str, Array]) -> Any:

@@ -64,6 +64,7 @@ class FederatedLinearModel(ByFormula, BaseEstimator):
         clients_per_round: int | None = None,
         compressor: Any = "auto",
         downlink: Any = "auto",
+        sampling: Any = "uniform",
         drop_out: float = 0.0,
         prefer: Prefer = "balanced",
         random_state: Any = 0,
@@ -86,6 +87,7 @@ class FederatedLinearModel(ByFormula, BaseEstimator):
         self.clients_per_round = clients_per_round
         self.compressor = compressor
         self.downlink = downlink
+        self.sampling = sampling
         self.drop_out = drop_out
         self.prefer = prefer
         self.random_state = random_state

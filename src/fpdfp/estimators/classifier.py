@@ -54,7 +54,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     standardize
         Whether features are scaled to unit variance (and, if dense, centred) by the moments of all sites together;
         coefficients are for the original features. In a pipeline, ``StandardScaler`` would need all rows in one place.
-    method, clients_per_round, compressor, downlink, drop_out, prefer
+    method, clients_per_round, compressor, downlink, sampling, drop_out, prefer
         As in :func:`fpdfp.solve`. By default all sites participate in every round, and everything is automatic.
     rounds, tol
         The largest number of rounds, and the relative duality gap at which to stop (the residual if no gap is known);

@@ -15,6 +15,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import datetime
+import errno
 import fcntl
 import hashlib
 import json
@@ -117,7 +118,8 @@ class Audit:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder = folder
         handle = os.open(folder / LOG, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-        self._file = os.fdopen(handle, "a+b")
+        # Without a buffer: a line that could not be written must not come later, in the place of another.
+        self._file = os.fdopen(handle, "a+b", buffering=0)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -141,17 +143,29 @@ class Audit:
             self._file.truncate(contents.rfind(b"\n") + 1)
 
     def append(self, *, sync: bool = False, **fields: Any) -> Entry:
-        """Write a line; with ``sync`` it is on the disk when this returns."""
+        """Write a line; with ``sync`` it is on the disk when this returns. Raise OSError where it cannot be written.
+
+        A line that is written and cannot be forced to the disk stays: the log may say that more left than did.
+        """
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         fields = {name: clean(value) if isinstance(value, str) else value for name, value in fields.items()}
         number, before = (0, NOTHING) if self.last is None else (self.last.number, self.last.hash)
         entry = Entry(number=number + 1, time=now, before=before, **fields).sealed()
-        self._file.write(json.dumps(dataclasses.asdict(entry), ensure_ascii=False).encode() + b"\n")
-        self._file.flush()
+        self._write(json.dumps(dataclasses.asdict(entry), ensure_ascii=False).encode() + b"\n")
         self.last = entry
         if sync or time.monotonic() - self._synced > EVERY:
             self.sync()
         return entry
+
+    def _write(self, line: bytes) -> None:
+        """Write a line, all of it or none."""
+        length = os.fstat(self._file.fileno()).st_size
+        try:
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            self._file.truncate(length)
+            raise
 
     def sync(self) -> None:
         """Force all lines to the disk, and write the head."""
@@ -164,8 +178,10 @@ class Audit:
     def close(self) -> None:
         """Force everything to the disk, and let another process write."""
         if not self._file.closed:
-            self.sync()
-            self._file.close()
+            try:
+                self.sync()
+            finally:
+                self._file.close()
 
 
 def clean(text: str) -> str:

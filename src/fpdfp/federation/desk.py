@@ -88,6 +88,8 @@ class Desk:
     ) -> None:
         self.name, self.table, self.policy, self.folder = name, table, policy, Path(folder)
         self.questions: Any = questions or importlib.import_module("fpdfp.federation.questions")
+        #: What tells the data from others, for runs that go on after a restart of the site.
+        self._data = str(getattr(table, "fingerprint", ""))
         self.audit = Audit(self.folder)
         try:
             self.ledger = Ledger(self.folder, None if self.audit.last is None else self.audit.last.spent)
@@ -114,8 +116,10 @@ class Desk:
     def close(self) -> None:
         """Write down what is not on the disk yet."""
         with self._lock:
-            self.ledger.write(ahead=False)
-            self.audit.close()
+            try:
+                self.ledger.write(ahead=False)
+            finally:
+                self.audit.close()
 
     def answer(self, asked: dict[str, Any], asker: Asker) -> dict[str, Any]:
         """Return the reply to a request: ``reply``, ``refused``, ``error`` or ``needs_model``."""
@@ -131,23 +135,31 @@ class Desk:
             except RefusedError as error:
                 reply, outcome = {"refused": error.sentence}, "refused"
                 why = f"{error.sentence} ({error.detail})" if error.detail else error.sentence
-                if isinstance(error, PointRefusedError):
-                    self._note_refused_point()
             except outbox.RefusedError:
                 reply, outcome, why = {"refused": NOT_RELEASED}, "not released", NOT_RELEASED
             except MessageError as error:
                 reply, outcome, why = {"error": str(error)}, "failed", str(error)
+            except OSError as error:
+                reply, outcome, why = self._fail_to_write(error), "failed", str(error)
             except Exception as error:
                 # The text of other errors might say something of the data.
                 log.exception("a request could not be answered")
                 reply = {"error": f"{type(error).__name__} at the site; its log says more"}
                 outcome, why = "failed", f"{type(error).__name__}: {error}"
-            self.audit.append(
-                sync=new or outcome != "answered", asker=asker.name, role=asker.role, fingerprint=asker.fingerprint,
-                study=asker.study, run=run, kind=kind, asked=words, left=len(pack(reply)), outcome=outcome, why=why,
-                spent=self.ledger.spent.counts(),
-            )  # fmt: skip
+            try:
+                self.audit.append(
+                    sync=new or outcome != "answered", asker=asker.name, role=asker.role, study=asker.study,
+                    fingerprint=asker.fingerprint, run=run, kind=kind, asked=words, left=len(pack(reply)),
+                    outcome=outcome, why=why, spent=self.ledger.spent.counts(),
+                )  # fmt: skip
+            except OSError as error:
+                return self._fail_to_write(error)
             return reply
+
+    def _fail_to_write(self, error: OSError) -> dict[str, Any]:
+        """Return what is said in place of a reply that cannot be written down: it is asked again, until it can."""
+        log.error("nothing leaves: %s", error)
+        return {"error": f"this site cannot write to its disk ({error.strerror}), and nothing leaves until it can"}
 
     def _admit(self, asked: dict[str, Any], kind: str, run: str) -> bool:
         """Refuse what the policy does not allow before anything is computed; return whether a run begins."""
@@ -163,12 +175,13 @@ class Desk:
         if not run:
             raise MessageError("a request must say which run it is of")
         self.ledger.count_request(policy.budget)
+        self.ledger.compare_data(run, self._data)
         # What a solver asks before its rounds has another run's name: requests and bits limit it.
         rounds, digest = asked.get("request"), self._digest(asked)
         if kind != "request" or not isinstance(rounds, dict) or rounds.get("update") is None or not digest:
             return False
         # Another model under the name of a run is another run.
-        return self.ledger.begin_run(policy.budget, f"{run} {digest}", str(asked.get("plan", ""))[:64])
+        return self.ledger.begin_run(policy.budget, run, str(asked.get("plan", ""))[:64], self._data, digest)
 
     def _digest(self, asked: dict[str, Any]) -> str:
         """Return what tells the model of a request apart, empty if the site does not have it."""
@@ -212,7 +225,11 @@ class Desk:
         if kind == "plan":
             return {"reply": self._declare(asked)}
         if kind == "request":
-            return self._answer_request(asked)
+            try:
+                return self._answer_request(asked)
+            except PointRefusedError:
+                self._note_refused_point()
+                raise
         question = self.questions.read_question(asked)
         if kind != "schema":
             self._check_columns(asked.get("question"))

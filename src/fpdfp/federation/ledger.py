@@ -31,6 +31,8 @@ class Spent:
     known: dict[str, str] = dataclasses.field(default_factory=dict)
     #: How many runs of each declared plan are left.
     plans: dict[str, int] = dataclasses.field(default_factory=dict)
+    #: What each run was begun with: the fingerprint of the site's data.
+    data: dict[str, str] = dataclasses.field(default_factory=dict)
     #: What tells the models and questions apart that were answered for.
     models: list[str] = dataclasses.field(default_factory=list)
 
@@ -72,13 +74,23 @@ class Ledger:
                 f"{self.path} has fewer {less[0]} than the log of this site: an older one was put in its place, or it "
                 "was removed; look into it, and move the log elsewhere if that was on purpose"
             )
-        # What is on the disk already.
+        # What is on the disk already, and whether something is not that must be.
         self._requests, self._bits = self.spent.requests, self.spent.bits
+        self._unwritten = False
 
-    def begin_run(self, budget: Budget, run: str, plan: str = "") -> bool:
-        """Count a run when it is first heard of, and return whether it was; refuse it if there are too many."""
-        spent = self.spent
-        if run in spent.known:
+    def compare_data(self, run: str, data: str) -> None:
+        """Refuse to go on with a run that was begun with other data."""
+        if self.spent.data.get(run, data) != data:
+            raise RefusedError("the data of this site have changed since this run began: begin a new one")
+
+    def begin_run(self, budget: Budget, run: str, plan: str = "", data: str = "", model: str = "") -> bool:
+        """Count a run when it is first heard of, and return whether it was; refuse it if there are too many.
+
+        ``data`` is the fingerprint of the site's data, which may not change during the run. Another ``model`` under the
+        name of a run is another run.
+        """
+        spent, name = self.spent, f"{run} {model}".rstrip()
+        if name in spent.known:
             return False
         if plan:
             if spent.plans.get(plan, 0) < 1:
@@ -88,7 +100,8 @@ class Ledger:
             if spent.runs + 1 > budget.runs:
                 raise RefusedError("this site has answered as many runs as it allows", f"{spent.runs:g}")
             spent.runs += 1
-        spent.known[run] = plan
+        spent.known[name] = plan
+        spent.data.setdefault(run, data)
         self.write()
         return True
 
@@ -112,7 +125,7 @@ class Ledger:
         if self.spent.requests >= budget.requests:
             raise RefusedError("this site has answered as many requests as it allows")
         self.spent.requests += 1
-        if self.spent.requests > self._requests:
+        if self._unwritten or self.spent.requests > self._requests:
             self.write()
 
     def count_bits(self, budget: Budget, bits: int, values: int) -> None:
@@ -153,9 +166,10 @@ class Ledger:
 
     def write(self, *, ahead: bool = True) -> None:
         """Write the ledger, with some requests and bits ahead unless this is the end."""
-        self._requests = self.spent.requests + ahead * AHEAD
-        self._bits = self.spent.bits + ahead * AHEAD_BITS
+        self._unwritten = True
+        requests, bits = self.spent.requests + ahead * AHEAD, self.spent.bits + ahead * AHEAD_BITS
         tree: dict[str, Any] = dataclasses.asdict(self.spent)
-        tree |= {"format": FORMAT, "requests": self._requests, "bits": self._bits}
+        tree |= {"format": FORMAT, "requests": requests, "bits": bits}
         text = json.dumps(tree).encode()
         files.write_sealed(self.path, lambda file: file.write(text))
+        self._requests, self._bits, self._unwritten = requests, bits, False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -90,6 +92,16 @@ class SiteTable:
             for place in kept
         }
         return cls(made, len(frame))
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A digest of all columns and values, which tells that a table has changed. It stays at the site."""
+        summary = hashlib.sha256()
+        for name, column in sorted(self.columns.items()):
+            summary.update(repr((name, column.kind, column.unit, column.levels, column.numbers.dtype.str)).encode())
+            summary.update(np.ascontiguousarray(np.where(column.missing, 0, column.numbers)).tobytes())
+            summary.update(np.ascontiguousarray(column.missing).tobytes())
+        return summary.hexdigest()
 
     def __len__(self) -> int:
         return self.rows

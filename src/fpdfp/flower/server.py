@@ -211,6 +211,7 @@ def server_app(
     clients_per_round: int | None = None,
     compressor: Compressor | Mapping[str, Compressor | None] | Literal["auto"] | None = "auto",
     downlink: Compressor | Literal["auto"] | None = "auto",
+    sampling: Literal["uniform", "importance"] | Sequence[float] = "uniform",
     weights: Any = "samples",
     seed: int = 0,
     tol: float | None = None,
@@ -236,7 +237,7 @@ def server_app(
         about them.
     sites
         The names of the sites, which are those of their registered keys.
-    rounds, method, clients_per_round, compressor, downlink, seed, tol, prefer, evaluate_every, callbacks
+    rounds, method, clients_per_round, compressor, downlink, sampling, seed, tol, prefer, evaluate_every, callbacks
         As for :func:`fpdfp.solve`.
     weights
         As for :class:`fpdfp.Problem`, but ``"samples"`` by default: the pooled loss.
@@ -271,8 +272,9 @@ def server_app(
     if min_clients is not None:
         _checks.integer("min_clients", min_clients, at_least=1)
     options = RunOptions(
-        rounds=rounds, clients_per_round=clients_per_round, compressor=compressor, downlink=downlink, seed=seed,
-        tol=tol, prefer=prefer, evaluate_every=evaluate_every, callbacks=callbacks, checkpoint_every=1, progress=False,
+        rounds=rounds, clients_per_round=clients_per_round, compressor=compressor, downlink=downlink,
+        sampling=sampling, seed=seed, tol=tol, prefer=prefer, evaluate_every=evaluate_every, callbacks=callbacks,
+        checkpoint_every=1, progress=False,
     )  # fmt: skip
     # What may be set for one run.
     given: dict[str, Any] = {

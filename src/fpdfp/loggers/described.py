@@ -22,6 +22,7 @@ def parameters(run: Run, rounds: int) -> dict[str, str | int | float]:
         "clients_per_round": run.clients_per_round,
         "messages_up": up,
         "messages_down": down,
+        "sampling": run.options.sampling if isinstance(run.options.sampling, str) else "weights",
         "drop_out": run.drop_out,
         "seed": run.seed,
         "rounds": rounds,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from fpdfp import _checks
 from fpdfp._naming import own_init
@@ -57,8 +58,9 @@ class LinearModel(Losses):
         n_clients: int | None = None,
         *,
         feature_names: Sequence[str] | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
-        self._rows = _rows.collect(X, self._targets(y), clients, n_clients)
+        self._rows = _rows.collect(X, self._targets(y), clients, n_clients, dtype)
         self.n_features = int(self._rows.X.shape[1])
         self.l2 = _check_ridge(l2, self.n_features)
         self._ridge = np.broadcast_to(np.float64(self.l2), (self.n_features,)).copy()

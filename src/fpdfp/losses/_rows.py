@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
@@ -26,11 +28,12 @@ class Rows(NamedTuple):
         return not isinstance(self.X, np.ndarray)
 
 
-def collect(X: Any, y: Any, clients: Any, n_clients: int | None) -> Rows:
-    """Check the samples and sort them by client; what is kept, nobody else can change."""
+def collect(X: Any, y: Any, clients: Any, n_clients: int | None, dtype: DTypeLike | None = None) -> Rows:
+    """Check the samples and sort them by client, by default in the dtype of X; what is kept, nobody else can change."""
     given = X, y
-    X = _matrix("X", X)
-    y = _checks.float_array("y", y, dtype=X.dtype)
+    X = _matrix("X", X, None if dtype is None else check_dtype(dtype))
+    with _within_range("y", X.dtype):
+        y = _checks.float_array("y", y, dtype=X.dtype)
     if y.ndim != 1:
         raise ArgumentError("y", f"must be one-dimensional, got shape {y.shape}")
     if len(y) != X.shape[0]:
@@ -88,10 +91,32 @@ def stack(parts: Sequence[Any], targets: Sequence[Any]) -> tuple[Any, Array, Int
     return scipy.sparse.vstack(matrices, format="csr"), np.concatenate(vectors), owner
 
 
-def _matrix(name: str, value: Any) -> Any:
+def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return a dtype that rows can have."""
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        raise ArgumentError("dtype", f"must be float32 or float64, got {dtype!r}") from None
+    if found not in (np.float32, np.float64):
+        raise ArgumentError("dtype", f"must be float32 or float64, got {found}")
+    return found
+
+
+@contextlib.contextmanager
+def _within_range(name: str, dtype: Any) -> Iterator[None]:
+    """Within this, numbers that a dtype cannot hold are refused instead of becoming infinite."""
+    try:
+        with np.errstate(over="raise"):
+            yield
+    except FloatingPointError:
+        raise ArgumentError(name, f"must hold numbers within the range of {dtype}") from None
+
+
+def _matrix(name: str, value: Any, dtype: np.dtype[Any] | None = None) -> Any:
     """Return a finite float matrix: a C-ordered array, or a CSR array with sorted indices."""
     if not hasattr(value, "tocsr"):
-        array = _checks.float_array(name, value)
+        with _within_range(name, dtype):
+            array = _checks.float_array(name, value, dtype=dtype)
         if array.ndim != 2:
             raise ArgumentError(name, f"must be two-dimensional (rows, features), got shape {array.shape}")
         _nonempty(name, array.shape)
@@ -99,8 +124,10 @@ def _matrix(name: str, value: Any) -> Any:
     import scipy.sparse
 
     _checks.sparse_matrix(name, value)
-    dtype = value.dtype if value.dtype in (np.float32, np.float64) else np.float64
-    matrix = scipy.sparse.csr_array(value, dtype=dtype)
+    if dtype is None:
+        dtype = value.dtype if value.dtype in (np.float32, np.float64) else np.dtype(np.float64)
+    with _within_range(name, dtype):
+        matrix = scipy.sparse.csr_array(value, dtype=dtype)
     _nonempty(name, matrix.shape)
     _checks.sparse_indices(name, matrix)
     if not matrix.has_canonical_format:

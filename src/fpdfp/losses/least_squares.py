@@ -33,6 +33,9 @@ class LeastSquares(SingleForm):
         If given, ``clients`` must be integers below it, and each must hold a row.
     feature_names
         The names of the columns; by default those of a table. Sites of one federation must agree on them.
+    dtype
+        float32 or float64: the precision of the rows, and with them of x, gradients and messages. By default that of X.
+        Sums that must not lose digits, objectives and certificates are float64 in any case.
 
     Examples
     --------

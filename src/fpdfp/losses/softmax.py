@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from fpdfp import _checks
 from fpdfp._typing import Array
@@ -37,6 +38,9 @@ class Softmax(LinearModel):
         If given, ``clients`` must be integers below it, and each must hold a row.
     feature_names
         The names of the columns; by default those of a table. Sites of one federation must agree on them.
+    dtype
+        float32 or float64: the precision of the rows, and with them of x, gradients and messages. By default that of X.
+        Sums that must not lose digits, objectives and certificates are float64 in any case.
     n_classes
         The number of classes; by default as many as ``y`` has. Needed where a class has no rows.
 
@@ -72,8 +76,9 @@ class Softmax(LinearModel):
         n_classes: int | None = None,
         *,
         feature_names: Sequence[str] | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
-        super().__init__(X, y, clients, l2, n_clients, feature_names=feature_names)
+        super().__init__(X, y, clients, l2, n_clients, feature_names=feature_names, dtype=dtype)
         self.n_classes = _count_classes(self._rows.y, n_classes)
         self.shape = (self.n_classes, self.n_features)
 

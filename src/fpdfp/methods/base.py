@@ -51,6 +51,24 @@ class Update(NamedTuple):
     work: Work = Work()
 
 
+class WeightedMeans(NamedTuple):
+    """What the server gets of a round whose clients were drawn with unequal probabilities p_i.
+
+    Attributes
+    ----------
+    weighted
+        The mean of n/(N p_i) times the replies of those who answered: in expectation the mean over all clients.
+    plain
+        The mean of the replies.
+    weight
+        The mean of n/(N p_i), which is 1 in expectation.
+    """
+
+    weighted: Any
+    plain: Any
+    weight: float
+
+
 class Facts(NamedTuple):
     """What an algorithm is prepared from.
 
@@ -181,6 +199,10 @@ class Algorithm(abc.ABC):
     @abc.abstractmethod
     def server_update(self, state: Any, mean: Any, k: int, count: int) -> Any:
         """Return the state after round k, from the mean of the replies of the ``count`` clients that answered."""
+
+    def weighted_update(self, state: Any, means: WeightedMeans, k: int, count: int) -> Any:
+        """Return the state after round k whose clients were drawn with unequal probabilities, where traits allow it."""
+        return self.server_update(state, means.weighted, k, count)
 
     @abc.abstractmethod
     def solution(self, state: Any) -> tuple[Array, Array | None]:

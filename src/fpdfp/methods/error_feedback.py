@@ -61,6 +61,7 @@ class ErrorFeedbackPDFP(ShiftedPDFP):
     traits: ClassVar[Traits] = dataclasses.replace(
         ShiftedPDFP.traits,
         title="PDFP on the server, biased messages with error feedback",
+        unequal_sampling=False,
         needs_unbiased=False,
         proved="without momentum, with the exact prox: linear for f strongly convex",
         reference="Richtárik, Sokolov and Fatkhullin 2021; Fatkhullin et al. 2021",

@@ -60,6 +60,7 @@ class FedSGD(SmoothMethod):
         title="gradient descent, one gradient a round",
         solves="f",
         sends=("gradient",),
+        unequal_sampling=True,
         proved="linear rate without noise, O(1/k) with noise, for f strongly convex",
         reference="Chen et al. 2016",
     )

@@ -9,7 +9,7 @@ from fpdfp import steps
 from fpdfp._typing import Array, Shape
 from fpdfp.methods._forms import PrimalDual
 from fpdfp.methods._parameters import choose_within, largest_local_step, local_schedule
-from fpdfp.methods.base import Algorithm, Facts, Method, Update
+from fpdfp.methods.base import Algorithm, Facts, Method, Update, WeightedMeans
 from fpdfp.methods.fpdfp_identity import IdentityAlgorithm
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses, Model
@@ -39,7 +39,8 @@ class FPDFP(Method):
                          v_k+1 = (1/n) Σ_S Q(v_i)
 
     where ∇̃f_i is the gradient over a random mini-batch, or over all samples. Where B is the identity and λ is 1 or not
-    given, ``prepare`` returns Algorithm 5 (see :class:`FPDFPIdentity`), and no dual is sent.
+    given, ``prepare`` returns Algorithm 5 (see :class:`FPDFPIdentity`), and no dual is sent. For clients drawn with
+    unequal probabilities p_i, the server takes x_k + (1/N) Σ_S Q(x_i − x_k)/p_i and v_k + (1/N) Σ_S (Q(v_i) − v_k)/p_i.
 
     What is proved, for τ = 1: for f strongly convex, an unbiased Q, bounded variances and bounded dual iterates,
     liminf E‖x_k − x*‖² = 0 for decreasing steps with infinite sum and finite sum of squares (Theorem 1), and
@@ -85,6 +86,7 @@ class FPDFP(Method):
         solves="f + g∘B",
         sends=("x", "v"),
         uplink="d + m",
+        unequal_sampling=True,
         local_steps=True,
         proved="for τ = 1 and f strongly convex: liminf E‖x_k − x*‖² = 0, and O(1/k) if B has full row rank; "
         "nothing for τ > 1",
@@ -146,6 +148,11 @@ class FPDFPAlgorithm(Algorithm):
 
     def server_update(self, state: PrimalDual, mean: FPDFPReply, k: int, count: int) -> PrimalDual:
         return PrimalDual(state.x + mean.x, mean.v)
+
+    def weighted_update(self, state: PrimalDual, means: WeightedMeans, k: int, count: int) -> PrimalDual:
+        # v_k+1 is right in expectation with or without the last term, which takes the noise of the weights from v_k.
+        mean = means.weighted
+        return PrimalDual(state.x + mean.x, mean.v + (1.0 - means.weight) * state.v)
 
     def solution(self, state: PrimalDual) -> tuple[Array, Array | None]:
         return state.x, state.v

@@ -59,6 +59,7 @@ class FPDFPIdentity(Method):
         title="FPDFP for B = I: proximal gradient steps at the clients",
         solves="f + g",
         sends=("x",),
+        unequal_sampling=True,
         local_steps=True,
         proved="for τ = 1 and f strongly convex: O(1/k); nothing for τ > 1",
         reference="Zhu, Liang and Zhang 2024; Algorithm 5",

@@ -17,7 +17,7 @@ from fpdfp.methods._preconditioned import PreconditionedMethod
 from fpdfp.methods._shift_certificate import ShiftCertificate
 from fpdfp.methods._variance import Anchors
 from fpdfp.methods._variance import gradients as variance_reduced
-from fpdfp.methods.base import Facts, Remembering, Update
+from fpdfp.methods.base import Facts, Remembering, Update, WeightedMeans
 from fpdfp.methods.traits import Traits
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.agreement import Wanted
@@ -106,7 +106,8 @@ class ShiftedPDFP(PreconditionedMethod):
 
     What is proved: without momentum, for γ ≤ 1/(L_max(1 + 6ζ + 6ω/n)), ζ = (N − n)/(n(N − 1)), α = 1/(1 + ω), an
     unbiased Q with E‖Q(x) − x‖² ≤ ω‖x‖², f_i convex and f strongly convex, linear convergence if BBᵀ is positive
-    definite (one dual step) or if the prox of g∘B is exact. The proof is in ``docs/theory.md``. ``"auto"`` takes
+    definite (one dual step) or if the prox of g∘B is exact. The proof is in ``docs/theory.md``, also for clients drawn
+    with unequal probabilities p_i, where ĝ = h̄ + (1/N) Σ_S m_i/p_i. ``"auto"`` takes
     γ = 1/(L + 2L̄ω'/N), ω' = (1 + ω)N/n − 1, with L of f, L̄ = ΣL_i²/ΣL_i of the clients, and the typical error of Q for
     ω, which for a quantizer is far below the bound. Nothing is proved with that, with momentum, with inexact proxes,
     with mini-batches, with a compressed downlink, or for other B.
@@ -164,6 +165,7 @@ class ShiftedPDFP(PreconditionedMethod):
         solves="f + g∘B",
         constant_step=True,
         sends=("difference",),
+        unequal_sampling=True,
         uplink="d",
         downlink=True,
         proved="without momentum: linear for f strongly convex if BBᵀ is positive definite or the prox of g∘B exact",
@@ -210,9 +212,12 @@ class ShiftedPDFP(PreconditionedMethod):
 
     def noisy_smoothness(self, constants: steps.Constants) -> float:
         """L + 2L̄ω'/N, and what mini-batches and the downlink add."""
-        omega = constants.typical_omega
+        omega, drawn = constants.typical_omega, constants.drawn
         spread = (1.0 + omega) * constants.n_clients / constants.clients_per_round - 1.0
-        smoothness = (constants.lipschitz_mean or 1.0) + 2.0 * constants.client_spread * spread / constants.n_clients
+        noise = constants.client_spread * spread / constants.n_clients
+        if drawn is not None:
+            noise = (1.0 + omega) * drawn.spread - constants.client_spread / constants.n_clients
+        smoothness = (constants.lipschitz_mean or 1.0) + 2.0 * noise
         smoothness += 2.0 * (1.0 + omega) * constants.batch_smoothness / constants.clients_per_round
         return smoothness * (1.0 + 2.0 * constants.downlink_omega)
 
@@ -223,6 +228,8 @@ class ShiftedPDFP(PreconditionedMethod):
     def rounds_to_learn(self, constants: steps.Constants) -> int:
         """How many rounds the shifts take to be of use: until then progress says nothing."""
         alpha = self.choose_shift_step(constants)
+        if constants.drawn is not None:
+            return math.ceil(2.0 * constants.drawn.wait / alpha)
         return math.ceil(2.0 * constants.n_clients / (alpha * constants.clients_per_round))
 
 
@@ -300,9 +307,15 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
         return {"shift": after}
 
     def server_update(self, state: ShiftedState, mean: ShiftedReply, k: int, count: int) -> ShiftedState:
+        return self._advance(state, k, *self.estimate_gradient(state, mean.difference, mean.difference, count))
+
+    def weighted_update(self, state: ShiftedState, means: WeightedMeans, k: int, count: int) -> ShiftedState:
+        weighted, plain = means.weighted.difference, means.plain.difference
+        return self._advance(state, k, *self.estimate_gradient(state, weighted, plain, count))
+
+    def _advance(self, state: ShiftedState, k: int, estimate: Array, shift: Array, drift: Array) -> ShiftedState:
         momentum, control = Momentum(*state.momentum.tolist()), StepControl(*state.control.tolist())
         budget = DualBudget(*state.work.tolist())
-        estimate, shift, drift = self.estimate_gradient(state, mean.difference, count)
         if self.adaptive and k > 0:
             control = control.grow(state.z - state.last, estimate - state.slope, self.step(0))
         gamma = self.step(0) * control.factor
@@ -316,11 +329,13 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
             pack(self.prox.allow(budget, work, k)), drift,
         )  # fmt: skip
 
-    def estimate_gradient(self, state: ShiftedState, mean: Array, count: int) -> tuple[Array, Array, Array]:
+    def estimate_gradient(
+        self, state: ShiftedState, weighted: Array, plain: Array, count: int
+    ) -> tuple[Array, Array, Array]:
         """Return ĝ, the mean shift after the round, and what rounding may have done to that."""
-        # ĝ = h̄ + mean of m_i over those who answered,   h̄ ← h̄ + (α/N) Σ m_i
-        shift = state.shift + self.shift_step * count / self.n_clients * mean
-        estimate = shift if self.method.feedback else state.shift + mean
+        # ĝ = h̄ + (weighted) mean of m_i over those who answered,   h̄ ← h̄ + (α/N) Σ m_i
+        shift = state.shift + self.shift_step * count / self.n_clients * plain
+        estimate = shift if self.method.feedback else state.shift + weighted
         rounding = EPS * float(np.linalg.norm(shift))
         return estimate.astype(self.model.dtype, copy=False), shift, state.drift + ROUNDINGS * rounding
 

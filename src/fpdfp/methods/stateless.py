@@ -77,6 +77,7 @@ class StatelessPDFP(PreconditionedMethod):
         title="PDFP on the server, compressed gradients, clients without memory",
         solves="f + g∘B",
         sends=("gradient",),
+        unequal_sampling=True,
         uplink="d",
         proved="without preconditioner and with the exact prox: O(1/k) for f strongly convex",
         reference="Rosasco, Villa and Vũ 2020; Salim et al. 2022",

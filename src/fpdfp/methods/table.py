@@ -41,6 +41,7 @@ HEADER = (
     "sends",
     "numbers up",
     "partial participation",
+    "unequal sampling",
     "compression",
     "downlink",
     "mini-batches",
@@ -57,7 +58,8 @@ the docstrings (`help(fpdfp.FedMiD)`).
 
 In the table, d is the size of x and m that of Bx. "sends" lists the fields of a client's reply;
 `solve(compressor={"x": …})` sets a compressor for each. "numbers up" is how many numbers a client sends in a round,
-before compression. "compression" is that of the clients' messages, "downlink" that of the server's.
+before compression. "unequal sampling" says whether `solve(sampling=…)` may be other than `"uniform"`. "compression" is
+that of the clients' messages, "downlink" that of the server's.
 """
 
 
@@ -84,6 +86,7 @@ def row(method: type[Method]) -> tuple[str, ...]:
     traits = method.traits
     abilities = (
         traits.partial_participation,
+        traits.unequal_sampling,
         traits.compression,
         traits.downlink,
         traits.mini_batches,

@@ -30,6 +30,8 @@ class Traits:
         Where it comes from.
     partial_participation
         Whether a round may go on with some of the clients.
+    unequal_sampling
+        Whether clients may be drawn with unequal probabilities, and replies weighted accordingly.
     compression
         Whether replies may be compressed.
     compressed_form
@@ -66,6 +68,7 @@ class Traits:
     proved: str
     reference: str
     partial_participation: bool = True
+    unequal_sampling: bool = False
     compression: bool = True
     compressed_form: str | None = None
     downlink: bool = False

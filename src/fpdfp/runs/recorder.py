@@ -277,7 +277,7 @@ class Recorder(Observer):
             "messages": list(run.compression),
             "run": {
                 "rounds": rounds, "clients_per_round": run.clients_per_round, "seed": run.seed,
-                "drop_out": run.drop_out,
+                "sampling": run.options.sampling, "drop_out": run.drop_out,
             },
         }  # fmt: skip
 
