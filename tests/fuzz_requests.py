@@ -70,6 +70,7 @@ def problems() -> dict[str, fpdfp.Problem]:
         [rng.standard_normal(9) for _ in range(2)], l2=0.1,
     )  # fmt: skip
     many = np.hstack([X, 0.01 * rng.standard_normal((30, 996))])
+    several = np.hstack([X, rng.standard_normal((30, 596))])
     p, m = penalties, linops
     tv = m.Gradient((2, 3, 4))
     both = p.Stacked([p.GroupL12(0.05, axis=0), p.NonNegative()], shapes=[(3, 2, 3, 4), (2, 3, 4)])
@@ -84,6 +85,7 @@ def problems() -> dict[str, fpdfp.Problem]:
         "wide": fpdfp.Problem(fpdfp.losses.Logistic(np.tile(X, 65), y, clients=owner, l2=0.1), p.L1(0.02)),
         "pooled": fpdfp.Problem(fpdfp.losses.Logistic(X, y, l2=0.1), p.L1(0.02), sparse),
         "many": fpdfp.Problem(fpdfp.losses.Logistic(many, y, clients=owner), p.L1(0.02)),
+        "several": fpdfp.Problem(fpdfp.losses.Logistic(several, y, clients=owner, l2=0.1), p.L1(0.1)),
         "rows": fpdfp.Problem(softmax, p.L1(0.03), m.EachRow(np.eye(4)[:3], rows=3)),
         "volume": fpdfp.Problem(volume, p.GroupL12(0.05, axis=0), tv),
         "volume, non-negative": fpdfp.Problem(volume, both, m.VStack([tv, m.Identity((2, 3, 4))])),
@@ -95,7 +97,9 @@ def runs() -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
     qsgd, inner = compress.QSGD(7, norm="max"), methods.InnerSolve()
     yield "graph", "automatic", None, {}
     yield "many", "screened", None, {"tol": 1e-3}
+    yield "several", "few features first", None, {"tol": 1e-3}
     yield "wide", "automatic", None, {}
+    yield "graph", "Newton", fpdfp.NewtonPDFP(), {}
     coordinates: dict[str, Any] = {
         "moments": "moments", "diagonal": "diagonal", "levels": precondition.QuantizedMoments(31),
         "sizes": precondition.QuantizedMoments(0, clients=1), "scaling": precondition.Scaling(np.arange(1.0, 5.0)),

@@ -222,7 +222,7 @@ class TestSettings:
             if name not in ("rounds", "clients_per_round"):
                 assert usual[name] == fields[name].default, name
         assert set(run_options()) | set(NOT_IN_RUN) == set(fields)
-        assert "'rounds', 'bits', got 'time'" in error_of(tmp_path, SMALL, ["run.prefer=time"])
+        assert "'bits', 'time', got 'soon'" in error_of(tmp_path, SMALL, ["run.prefer=soon"])
         assert "run.accuracy must be a finite number of at least 0" in error_of(tmp_path, SMALL, ["run.accuracy=-1.0"])
         assert "a whole number of at least 1" in error_of(tmp_path, SMALL, ["run.checkpoint_every=0"])
 

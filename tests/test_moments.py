@@ -192,7 +192,8 @@ class TestChoice:
         assert few > many
 
     def test_bits_ask_for_less_than_rounds(self) -> None:
-        up = [cost.once(self.given(), 123, *cost.choose(self.given(prefer=p), 123))[0] for p in cost.PREFERENCES]
+        words: tuple[cost.Word, ...] = ("balanced", "rounds", "bits")
+        up = [cost.once(self.given(), 123, *cost.choose(self.given(prefer=p), 123))[0] for p in words]
         balanced, rounds, bits = up
         assert bits <= balanced <= rounds
 

@@ -9,6 +9,7 @@ import pytest
 from scipy import linalg, sparse
 
 import fpdfp
+from fpdfp.engines import working_set
 from fpdfp.linops.base import adjoint_error
 from fpdfp.precondition import Blocks, LowRank, structure
 from fpdfp.precondition.blocks import count_numbers, groups
@@ -168,7 +169,9 @@ def test_what_is_between_far_features_is_missed() -> None:
 
 
 @pytest.mark.parametrize(("make", "kind"), [(neighbours, Blocks), (lambda: counts(d=990), LowRank)])
-def test_the_better_one_is_taken(make: Any, kind: type) -> None:
+def test_the_better_one_is_taken(make: Any, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of all features: of the few that a run begins with otherwise, all second moments are affordable.
+    monkeypatch.setattr(working_set, "FEWEST", 10**9)
     problem = make()
     result = fpdfp.solve(problem, rounds=300, tol=1e-6)
     assert isinstance(result.algorithm.coordinates, kind)  # type: ignore[union-attr]

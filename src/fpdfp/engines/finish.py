@@ -94,7 +94,10 @@ class Finish:
         clients = AskedClients(run.problem, run.prepared.choices, run.options)
         sums, count = clients.add_up(question)
         run.meter.count("certificate", clients.bits, count * question.bits)
-        slope, hessian = sums[0] / count, raise_noise(full(sums[1] / count))
+        slope, hessian = sums[0] / count, full(sums[1] / count)
+        if not (np.diag(hessian) > 0).all():
+            return None  # features of so different sizes that rounding has left nothing of some
+        hessian = raise_noise(hessian)
         blocks = Blocks(np.arange(len(x)), np.arange(len(x) + 1), self.weights[features].copy())
         u = Quadratic(hessian, blocks).minimise(x, slope)
         change = u - x
@@ -114,7 +117,7 @@ def raise_noise(matrix: Array) -> Array:
     """
     roots = np.sqrt(np.maximum(np.diag(matrix), np.finfo(np.float64).tiny))
     values, vectors = np.linalg.eigh(matrix / np.outer(roots, roots))
-    if values[0] > 0:
+    if values[0] > EPS:
         return matrix
     raised: Array = (vectors * np.maximum(values, max(-values[0], EPS))) @ vectors.T
     return raised * np.outer(roots, roots)

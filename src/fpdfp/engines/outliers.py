@@ -1,10 +1,11 @@
 """Replies that are far larger than all others: an adaptive bound where the replies of single sites are seen.
 
 One absurd reply in a mean is enough to end a run. A reply counts as absent if its norm is more than a thousand times
-everything there is to compare it with: the median of the other clients' in the round, the largest that was accepted in
-the run, and what the server knows of the clients' memory. Clients may differ for good reasons, by their weights and by
-the size of their features, so it must be that large in three units: as it is, for its client's weight, and for weight
-and Lipschitz constant. A run in which nothing is refused has the same bits as without.
+everything there is to compare it with: the median of the other clients' in the round, the largest of any field that was
+accepted in the run, and what the server knows of the clients' memory. Where there are no others in the round, three
+rounds must have been accepted. Clients may differ for good reasons, by their weights and by the size of their features,
+so it must be that large in three units: as it is, for its client's weight, and for weight and Lipschitz constant.
+A run in which nothing is refused has the same bits as without.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from fpdfp.engines.replies import Decoded
 
 #: So many times what there is to compare it with a reply may be.
 FACTOR = 1e3
+#: A reply is judged by earlier ones alone after so many rounds: at first, differences may be nothing but rounding.
+ROUNDS = 3
 
 
 class Outliers:
@@ -40,6 +43,7 @@ class Outliers:
         self._units = np.stack([ones, weights, weights * constants])
         #: The largest norm of each field in each unit.
         self._largest: dict[str, Array] = {}
+        self._rounds = 0
 
     def find(self, replies: Mapping[int, Decoded], memory: Any = ()) -> dict[int, str]:
         """Return which sites' replies are far too large, and what is wrong with each."""
@@ -48,12 +52,15 @@ class Outliers:
             return found
         for field, name in enumerate(next(iter(replies.values())).fields):
             norms = {site: self._norms(reply, field) for site, reply in replies.items()}
-            known = self._largest.get(name, np.zeros(3))
+            # Of any field: one that is nothing but rounding at first may grow a thousandfold.
+            known = np.max([*self._largest.values(), np.zeros(3)], axis=0)
             for site, own in norms.items():
                 # Mostly what was accepted before settles it, and nothing else has to be looked at.
                 if not (own.max(axis=1) > FACTOR * known).all():
                     continue
                 others = [one for other, one in norms.items() if other != site]
+                if not others and self._rounds < ROUNDS:
+                    continue
                 beside = np.median(np.concatenate(others, axis=1), axis=1) if others else np.zeros(3)
                 scale = np.maximum(np.maximum(known, self._memory_norms(memory)), beside)
                 if (scale > 0).all() and (own.max(axis=1) > FACTOR * scale).all():
@@ -65,6 +72,7 @@ class Outliers:
 
     def accept(self, replies: Sequence[Decoded]) -> None:
         """Take note of the replies of a round."""
+        self._rounds += 1
         for reply in replies:
             for field, name in enumerate(reply.fields):
                 largest = self._norms(reply, field).max(axis=1)
