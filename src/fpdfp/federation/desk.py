@@ -49,6 +49,9 @@ class Table(Protocol):
     def answer(self, question: Any) -> Any:
         """Return the answer to a question."""
 
+    def design_matrix(self, question: Any) -> Any:
+        """Return the rows that a question about moments is about."""
+
     def losses(self, spec: Any) -> Losses:
         """Return the losses of a model, one client."""
 
@@ -269,19 +272,12 @@ class Desk:
 
     def _check_moments_question(self, question: Any) -> None:
         """Refuse moments of too few rows, of columns that tell few rows apart, and those of pairs where these stay."""
-        X, data = self._design_matrix(question), self.policy.data
+        X, data = self.table.design_matrix(question), self.policy.data
         if X.shape[0] < data.least_rows:
             raise RefusedError(f"this site takes part with at least {data.least_rows} rows only", f"{X.shape[0]}")
         check_columns(X, data.least_rows_per_level)
         if not getattr(question, "diagonal", False):
             self._check_moments(*X.shape)
-
-    def _design_matrix(self, question: Any) -> Any:
-        """Return the rows that a question about moments is about."""
-        table: Any = self.table
-        if hasattr(table, "design_matrix"):
-            return table.design_matrix(question)
-        return table._complete(question.design)[1].matrix_of(question.design, question.means)
 
     def _check_moments(self, rows: int, features: int) -> None:
         moments = self.policy.moments

@@ -138,9 +138,12 @@ class SiteTable:
         if isinstance(question, SumsQuestion):
             return self._sums(question)
         if isinstance(question, MomentsQuestion):
-            X = self._complete(question.design)[1].matrix_of(question.design, question.means)
-            return Moments.of(X, diagonal=question.diagonal)
+            return Moments.of(self.design_matrix(question), diagonal=question.diagonal)
         raise ArgumentTypeError("question", f"must be one of fpdfp.federation.questions, got {type(question).__name__}")
+
+    def design_matrix(self, question: MomentsQuestion) -> Array:
+        """Return the features of the rows that a question about moments is about."""
+        return self._complete(question.design)[1].matrix_of(question.design, question.means)
 
     def losses(self, spec: ModelSpec) -> Losses:
         """Return the losses of a model on this table, one client."""
