@@ -171,6 +171,14 @@ class Losses(abc.ABC):
         """Return the Hessian of f_i at x for each of the given clients, as matrices; None if unknown."""
         return None
 
+    def informations(self, x: Array, clients: IntArray) -> Array | None:
+        """Return matrices near the Hessians of f_i at x that are never negative; the Hessians themselves by default."""
+        return self.hessians(x, clients)
+
+    def start_model(self, clients: IntArray) -> tuple[Array, Array] | None:
+        """Return quadratic models from which a fit may start, slopes at zero and matrices; None if there are none."""
+        return None
+
     def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
         """Return the mean-square amount that mini-batches add to each client's smoothness, for u ↦ Sᵀ∇f_i(Su).
 
@@ -193,6 +201,11 @@ class Losses(abc.ABC):
     def strong_convexity(self, weights: Array) -> float:
         """Return a constant with which Σ w_i f_i is strongly convex; 0 if unknown."""
         return self.least_convexity * float(weights.sum())
+
+    @property
+    def is_convex(self) -> bool:
+        """Whether every f_i is convex; bounds of F(x) − F* need that."""
+        return True
 
     @property
     def least_convexity(self) -> float:
