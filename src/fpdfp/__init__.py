@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         FPDFPIdentity,
         InnerSolve,
         NewtonPDFP,
+        ProximalNewton,
         RandProx,
         Scaffold,
         ShiftedPDFP,
@@ -90,6 +91,7 @@ __all__ = [
     "Minimum",
     "Network",
     "NewtonPDFP",
+    "ProximalNewton",
     "Problem",
     "RandProx",
     "Residual",
@@ -130,7 +132,7 @@ __getattr__ = attach(
         "estimators": "FederatedLinearRegression FederatedLogisticRegression",
         "federation": "Federation",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
-        "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP RandProx SPDFP SVRGPDFP "
+        "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx SPDFP SVRGPDFP "
         "Scaffold ShiftedPDFP StatelessPDFP",
         "problem": "Certificate Problem Residual",
         "pooled.solver": "Minimum minimize",

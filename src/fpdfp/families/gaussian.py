@@ -100,5 +100,3 @@ class Gaussian(Family):
             return None
         gaps: Array = 0.5 * np.square((scale - 1.0) * (z - y) - scale * change)
         return gaps
-
-

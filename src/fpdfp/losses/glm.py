@@ -61,7 +61,7 @@ class GLM(LinearModel):
     >>> losses
     GLM(Poisson(link='log'), dense 3 × 2, 1 clients, l2=0)
     >>> problem = fpdfp.Problem(losses, fpdfp.penalties.Zero())
-    >>> fpdfp.solve(problem, fpdfp.ProximalNewton(), tol=1e-10).x.round(4)
+    >>> fpdfp.solve(problem, fpdfp.ProximalNewton(), rounds=50, tol=1e-10).x.round(4)
     array([0.1226, 0.8449])
     """
 
@@ -141,10 +141,8 @@ class GLM(LinearModel):
         from fpdfp._kernels import glm
 
         functions, rows = self.distribution.functions, self._rows
-        form = glm.Form(
-            functions.value.compiled, functions.slope.compiled, *self.distribution.parameters, rows.weights, rows.shifts
-        )
-        return functools.partial(getattr(glm, name), form)
+        form = glm.Form(functions.value.compiled, functions.slope.compiled, *self.distribution.parameters)
+        return functools.partial(getattr(glm, name), form, rows.weights, rows.shifts)
 
     def hessians(self, x: Array, clients: IntArray) -> Array | None:
         return self._grams(clients, lambda own: self._curvature_at(x, own, self.distribution.functions.second))
