@@ -13,7 +13,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.linops.base import LinOp
 from fpdfp.losses import _rows
 from fpdfp.losses._linear import DENSE_HESSIAN, LinearModel, _names_of
-from fpdfp.losses.base import Form
+from fpdfp.losses.base import Form, InformationSums
 
 if TYPE_CHECKING:
     from fpdfp.families import Family
@@ -134,6 +134,24 @@ class GLM(LinearModel):
         assert matrices is not None
         return slopes, matrices
 
+    def sums_at(self, x: Array, clients: IntArray, *, robust: bool) -> InformationSums | None:
+        made = [self._sums_of(x, self._place(client), robust) for client in clients]
+        return InformationSums(*map(np.stack, zip(*made, strict=True)))
+
+    def _sums_of(self, x: Array, own: slice, robust: bool) -> tuple[Array, Array, Array, Array]:
+        family, y, weights = self.distribution, self._rows.y[own].astype(np.float64), self.weights_of_rows[own]
+        X, z = self._rows.X[own], self.forms(x, own)
+        pull = -weights * family.functions.slope(z, y, family.parameters)
+        bend = weights * family.functions.weight(z, y, family.parameters)
+        mu = family.mean(z)
+        numbers = np.array([
+            len(y), weights.sum(), np.nan_to_num(family.saturated(y, weights)),
+            2.0 * (weights * family.functions.value(z, y, family.parameters)).sum(),
+            (weights * (y - mu) ** 2 / family.variance(mu)).sum(),
+        ])  # fmt: skip
+        meat = _triangle(X, pull**2) if robust else np.zeros(0)
+        return numbers, np.asarray(X.T @ pull, dtype=np.float64), _triangle(X, bend), meat
+
     def _place(self, client: int) -> slice:
         return slice(int(self._rows.offsets[client]), int(self._rows.offsets[client + 1]))
 
@@ -216,3 +234,11 @@ class GLM(LinearModel):
         gaps = self.distribution.young_gaps(z, y, np.zeros_like(z) if change is None else change, scale)
         assert gaps is not None
         return gaps
+
+
+def _triangle(X: Any, scale: Array) -> Array:
+    """Return the lower triangle of Σ_j s_j a_j a_jᵀ."""
+    product = X.T @ (X.multiply(scale[:, None]).tocsr() if hasattr(X, "tocsr") else X * scale[:, None])
+    dense = product.toarray() if hasattr(product, "toarray") else product
+    triangle: Array = dense[np.tril_indices(len(dense))].astype(np.float64)
+    return triangle
