@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         errors,
         estimators,
         federation,
+        inference,
         linops,
         loggers,
         losses,
@@ -106,6 +107,7 @@ __all__ = [
     "errors",
     "estimators",
     "federation",
+    "inference",
     "linops",
     "loggers",
     "losses",
@@ -123,7 +125,7 @@ __all__ = [
 __getattr__ = attach(
     __name__,
     {
-        "": "compress ct datasets engines errors estimators federation linops loggers losses methods penalties "
+        "": "compress ct datasets engines errors estimators federation inference linops loggers losses methods penalties "
         "precondition problem report rng runs steps",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
