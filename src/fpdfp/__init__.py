@@ -125,8 +125,8 @@ __all__ = [
 __getattr__ = attach(
     __name__,
     {
-        "": "compress ct datasets engines errors estimators federation inference linops loggers losses methods penalties "
-        "precondition problem report rng runs steps",
+        "": "compress ct datasets engines errors estimators federation inference linops loggers losses methods "
+        "penalties precondition problem report rng runs steps",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
         "estimators": "FederatedLinearRegression FederatedLogisticRegression",
