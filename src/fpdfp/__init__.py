@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         errors,
         estimators,
         federation,
+        inference,
         linops,
         loggers,
         losses,
@@ -108,6 +109,7 @@ __all__ = [
     "errors",
     "estimators",
     "federation",
+    "inference",
     "linops",
     "loggers",
     "losses",
@@ -125,8 +127,8 @@ __all__ = [
 __getattr__ = attach(
     __name__,
     {
-        "": "compress ct datasets engines errors estimators federation linops loggers losses methods penalties "
-        "precondition problem report rng runs steps",
+        "": "compress ct datasets engines errors estimators federation inference linops loggers losses methods "
+        "penalties precondition problem report rng runs steps",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
         "estimators": "FederatedLinearRegression FederatedLogisticRegression",
