@@ -162,7 +162,7 @@ class SiteTable:
         return ModelRows(
             X,
             rows.response(spec.design.response, spec.classes),
-            None if weights is None else spec.weight_scale * weights,
+            weights,
             None if spec.design.offset is None else rows.number("the offset", spec.design.offset),
         )
 
@@ -269,7 +269,7 @@ def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
     options: dict[str, Any] = {"n_classes": len(spec.classes)} if spec.family == "Softmax" else {}
     X = np.concatenate([part.X for part in parts])
     if spec.distribution is not None:
-        options["family"] = spec.distribution.make()
+        options |= {"family": spec.distribution.make(), "weight_scale": spec.weight_scale}
         for name in ("weights", "offset"):
             given = [getattr(part, name) for part in parts]
             options[name] = None if given[0] is None else np.concatenate(given)
