@@ -28,6 +28,7 @@ from fpdfp.engines.features import read_mask
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.ledger import ClientLedger, Stamp, digest
 from fpdfp.engines.requests import (
+    OUTSIDE,
     AnswersReply,
     AnswersRequest,
     AtReply,
@@ -39,7 +40,6 @@ from fpdfp.engines.requests import (
     FactsReply,
     FactsRequest,
     GatherReply,
-    OUTSIDE,
     GatherRequest,
     MemoryReply,
     MemoryRequest,

@@ -180,8 +180,10 @@ class GLM(LinearModel):
         from fpdfp._kernels import glm
 
         functions, rows = self.distribution.functions, self._rows
-        form = glm.Form(functions.value.compiled, functions.slope.compiled, *self.distribution.parameters)
-        return functools.partial(getattr(glm, name), form, rows.weights, rows.shifts)
+        function = functions.value if name.startswith("values") else functions.slope
+        return functools.partial(
+            getattr(glm, name), function.address, *self.distribution.parameters, rows.weights, rows.shifts
+        )
 
     def hessians(self, x: Array, clients: IntArray) -> Array | None:
         return self._grams(clients, lambda own: self._curvature_at(x, own, self.distribution.functions.second))
