@@ -15,7 +15,6 @@ from fpdfp.inference.histograms import (
 )
 from fpdfp.inference.hypotheses import HypothesisTest, likelihood_ratio_test, variance_inflation, wald_test
 from fpdfp.inference.information import Information, add_up
-from fpdfp.inference.likelihood import information_criteria, log_likelihood
 from fpdfp.inference.roc import RocCurve, roc_curve
 from fpdfp.inference.summary import Summary
 from fpdfp.inference.table import PENALISED, Table, coefficient_table
@@ -45,9 +44,7 @@ __all__ = [
     "forest_plot",
     "forest_svg",
     "homogeneity_test",
-    "information_criteria",
     "likelihood_ratio_test",
-    "log_likelihood",
     "residual_histogram",
     "roc_curve",
     "score_histogram",

@@ -181,7 +181,7 @@ def _known(value: float | None) -> bool:
 
 
 def _title(summary: Summary) -> str:
-    return f"{summary.parameters - summary.has_dispersion} coefficients" if summary.formula is None else summary.formula
+    return f"{summary.parameters} parameters" if summary.formula is None else summary.formula
 
 
 def variance_inflation(
