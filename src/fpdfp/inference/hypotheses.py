@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -185,7 +185,11 @@ def _title(summary: Summary) -> str:
 
 
 def variance_inflation(
-    hessian: Array, names: Sequence[str], terms: dict[str, Sequence[str]] | None = None, *, intercept: str = "Intercept"
+    hessian: Array,
+    names: Sequence[str],
+    terms: Mapping[str, Sequence[str]] | None = None,
+    *,
+    intercept: str = "Intercept",
 ) -> dict[str, tuple[float, int, float]]:
     """Return how much each term's variance is inflated by the other terms.
 

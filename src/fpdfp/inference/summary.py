@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,7 @@ class Summary:
             table = str(self.table)
         else:
             table = self.frame().to_string(float_format=lambda value: f"{value:.6g}", index_names=False)
-        lines += ["", *table.split("\n"), *self._notes()]
+        lines += ["", *table.split("\n"), *(line for note in self._notes() for line in textwrap.wrap(note, 100))]
         width = max([4, *(len(site) for site in self.sites)])
         lines += ["", f"{'site':{width}}  {'rows used':>10}  {'left out':>10}"]
         lines += [f"{site:{width}}  {used:>10}  {out:>10}" for site, used, out in self._site_rows()]
