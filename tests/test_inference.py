@@ -201,6 +201,12 @@ def test_nested_models_without_dispersion_are_compared_by_chi_squared() -> None:
     assert found.statistic == pytest.approx(12.0)
 
 
+def test_what_is_no_likelihood_has_no_ratio() -> None:
+    small, large = (summary_of("poisson", columns, log_likelihood=math.nan) for columns in ([0, 1], [0, 1, 2]))
+    with pytest.raises(ArgumentError, match=r"must have a likelihood.*Wald"):
+        likelihood_ratio_test(small, large)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

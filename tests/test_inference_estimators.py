@@ -33,3 +33,17 @@ def test_debiased_intervals_of_a_lasso() -> None:
     assert "no standard errors" in str(model.summary())
     with pytest.raises(ArgumentError, match="inference must be True"):
         FederatedGLM(family="poisson", penalty="l1", alpha=0.08).fit(X, y, groups=owner).debiased_table()
+
+
+def test_quantiles_have_robust_errors() -> None:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(4000, 2))
+    y = X @ [1.0, 0.5] + rng.normal(size=4000)
+    model = FederatedGLM(family="quantile").fit(X, y, groups=np.arange(4000) % 4)
+    assert "robust (HC1)" in str(model.summary())
+    np.testing.assert_array_equal(model.table().covariance, model.table(errors="HC1").covariance)
+    # Of the median with normal errors: √(π/2) times those of least squares.
+    assert model.table().standard_errors[1:] == pytest.approx(np.sqrt(np.pi / 2 / 4000), rel=0.15)
+    assert model.heterogeneity("x0").test.p > 0.01
+    with pytest.raises(ArgumentError, match="Wald"):
+        model.compare(FederatedGLM(family="quantile").fit(np.c_[X, X[:, :1] ** 2], y, groups=np.arange(4000) % 4))

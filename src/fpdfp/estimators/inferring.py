@@ -122,14 +122,18 @@ class Inferring:
         ----------
         errors
             ``"model"``, ``"robust"`` (also ``"HC0"``, ``"HC1"``), ``"sites"`` or ``"jackknife"``: see
-            :func:`fpdfp.inference.covariance`.
+            :func:`fpdfp.inference.covariance`. For quantiles, which are no model of a distribution, ``"model"`` means
+            ``"robust"``.
         level
             Of the intervals.
         exponentiate
             Whether to show odds, rate or hazard ratios.
         """
+        family = self._family()
+        if errors == "model" and not family.is_likelihood:
+            errors = "robust"
         return coefficient_table(
-            *self._intercept_first(), has_dispersion=self._family().has_dispersion, errors=errors, level=level,
+            *self._intercept_first(), has_dispersion=family.has_dispersion, errors=errors, level=level,
             exponentiate=exponentiate, penalty=self._penalty_words(),
         )  # fmt: skip
 
@@ -217,7 +221,9 @@ class Inferring:
     def site_tables(self: Any) -> dict[str, Table | None]:
         """Return the coefficients that each site by itself would have, by one Newton step from the common ones."""
         names, values, sites = self._intercept_first()
-        found = site_tables(names, values, sites, has_dispersion=self._family().has_dispersion)
+        family = self._family()
+        errors: Literal["model", "HC0"] = "model" if family.is_likelihood else "HC0"
+        found = site_tables(names, values, sites, has_dispersion=family.has_dispersion, errors=errors)
         return dict(zip(self.rows_, found, strict=True))
 
     def heterogeneity(self: Any, name: str) -> Heterogeneity:

@@ -164,6 +164,8 @@ def likelihood_ratio_test(small: Summary, large: Summary) -> HypothesisTest:
         difference = small.deviance - large.deviance
     elif _known(small.log_likelihood) and _known(large.log_likelihood):
         difference = 2.0 * (float(large.log_likelihood or 0.0) - float(small.log_likelihood or 0.0))
+    elif small.log_likelihood is not None and large.log_likelihood is not None:
+        raise ArgumentError("large", f"must have a likelihood, and the family {large.family} has none: use a Wald test")
     else:
         difference = small.deviance - large.deviance
     if difference < -WORSE * max(abs(large.deviance), 1.0):
