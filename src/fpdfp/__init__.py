@@ -106,8 +106,8 @@ __all__ = [
     "Minimum",
     "Network",
     "NewtonPDFP",
-    "ProximalNewton",
     "Problem",
+    "ProximalNewton",
     "RandProx",
     "Residual",
     "Result",
@@ -142,8 +142,8 @@ __all__ = [
 __getattr__ = attach(
     __name__,
     {
-        "": "compress ct datasets engines errors estimators families federation inference linops loggers losses methods "
-        "penalties precondition problem report rng runs steps",
+        "": "compress ct datasets engines errors estimators families federation inference linops loggers losses "
+        "methods penalties precondition problem report rng runs steps",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
         "estimators": "FederatedGLM FederatedGammaRegressor FederatedLinearRegression FederatedLogisticRegression "

@@ -81,7 +81,7 @@ class ByFormula:
 
     def _classifies(self) -> bool | None:
         """Whether the response has classes; None if it may have two."""
-        return is_classifier(self)
+        return bool(is_classifier(self))
 
     def _distribution(self, found: Any) -> Any:
         """Return the family of a GLM; None for the losses of the classes that were found."""

@@ -211,7 +211,7 @@ class Inferring:
         """Return the variance inflation factor of each term, its columns, and the factor's root by columns."""
         sites, (names, _) = self._needed(), self._flat
         plan = getattr(self, "plan_", None)
-        terms: dict[str, list[str]] | None = None
+        terms: dict[str, Any] | None = None
         if plan is not None:
             terms = {}
             for name, term in zip(plan.design.names, plan.design.term_of_each, strict=True):

@@ -281,7 +281,7 @@ class LinearModel(Losses):
         return self._grams(clients, lambda rows: np.full(rows.stop - rows.start, self.curvature), DENSE_MOMENTS)
 
     def _grams(self, clients: IntArray, weights: Callable[[slice], Array], most: int = DENSE_HESSIAN) -> Array | None:
-        """Return X_iᵀ diag(weights of its rows) X_i/n_i plus the ridge for each client, for at most so many features."""
+        """Return X_iᵀ diag(weights) X_i/n_i plus the ridge for each client, for at most so many features."""
         d = self.n_features
         if d > most:
             return None

@@ -79,7 +79,7 @@ class ProximalNewton(Method):
 
     Generalised linear models start from the linear predictors of their family, row by row, as iteratively reweighted
     least squares do: without a penalty rounds are the iterations of R's ``glm``. Messages are exact:
-    1 + d(d + 3)/2 numbers of each client in a round. That suits some hundred coefficients.
+    2 + d(d + 3)/2 numbers of each client in a round. That suits some hundred coefficients.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class ProximalNewton(Method):
         title="proximal Newton steps on sums, with a line search",
         solves="f + g∘B",
         sends=("value", "slope", "hessian"),
-        uplink="1 + d(d + 3)/2",
+        uplink="2 + d(d + 3)/2",
         mini_batches=False,
         partial_participation=False,
         compression=False,
