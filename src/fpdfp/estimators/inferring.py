@@ -82,17 +82,21 @@ class Inferring:
         self._saturated = float(sums.numbers[:, 2].sum())
         self.information_ = found
         self.deviance_ = sum(site.deviance for site in found)
-        if columns.intercept and not self._penalised:
+        if not self._penalised:
             self._ask_null(problem, columns)
 
     def _ask_null(self: Any, problem: Problem, columns: Columns) -> None:
-        """Fit the intercept alone, by the same exchanges, and keep its deviance."""
+        """Fit the intercept alone, by the same exchanges, and keep its deviance; without one, that of zero."""
+        weight = sum(site.weight for site in self.information_)
+        if not columns.intercept:
+            # The objective is the weighted mean of half the unit deviances.
+            self.null_deviance_ = 2.0 * weight * problem.smooth_value(np.zeros(columns.all))
+            return
         place = np.array([columns.features])
         losses = problem.losses.restrict(place)
         null = Problem(losses, Zero(), weights=problem.weights, check=False)
         found = run(null, ProximalNewton(), RunOptions(rounds=self.rounds, tol=self.tol or 1e-8, progress=False))
-        # The objective is the weighted mean of half the unit deviances.
-        self.null_deviance_ = 2.0 * sum(site.weight for site in self.information_) * found.objective
+        self.null_deviance_ = 2.0 * weight * found.objective
         self.bits_up_, self.bits_down_ = self.bits_up_ + found.total_up, self.bits_down_ + found.total_down
         self.exchanges_["null deviance"] = found.rounds
 
@@ -168,7 +172,7 @@ class Inferring:
                 "dispersion": sum(sites[1:], sites[0]).dispersion() if family.has_dispersion else None,
                 "log_likelihood": likelihood,
                 "null_deviance": self.null_deviance_,
-                "df_residual": rows - p,
+                "df_residual": None if self._penalised else rows - p,
                 "df_null": rows - int(intercept),
                 "exchanges": self.exchanges_,
             }

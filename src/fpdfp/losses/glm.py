@@ -65,7 +65,7 @@ class GLM(LinearModel):
     GLM(Poisson(link='log'), dense 3 × 2, 1 clients, l2=0)
     >>> problem = fpdfp.Problem(losses, fpdfp.penalties.Zero())
     >>> fpdfp.solve(problem, fpdfp.ProximalNewton(), rounds=50, tol=1e-10).x.round(4)
-    array([0.1226, 0.8449])
+    array([0.1502, 0.8341])
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class GLM(LinearModel):
         z: Array = np.asarray(self._rows.X[rows] @ x, dtype=np.float64)
         return z if self._rows.shifts is None else z + self._rows.shifts[rows]
 
-    def start_model(self, clients: IntArray) -> tuple[Array, Array]:
+    def start_model(self, clients: IntArray, *, level: bool = False) -> tuple[Array, Array]:
         """Return for each client the quadratic model that a fit starts from: its slope at zero, and its matrix.
 
         Each row's loss is replaced by its second-order model with the expected weight, at the linear predictor that the
@@ -145,11 +145,17 @@ class GLM(LinearModel):
         rows, functions, y = self._rows, self.distribution.functions, self._rows.y
         given, z = self.weights_of_rows, np.empty(len(y))
         for own in map(self._place, clients):  # a client starts from its own rows, whoever else there is
-            z[own] = self.distribution.start(y[own].astype(np.float64), given[own])
+            outcomes = y[own].astype(np.float64)
+            if level:
+                outcomes = np.full(len(outcomes), np.average(outcomes, weights=given[own]))
+            z[own] = self.distribution.start(outcomes, given[own])
         weights = np.ones(len(y)) if rows.weights is None else rows.weights
-        bend = functions.weight(z, y, self.distribution.parameters) * weights
         away = z if rows.shifts is None else z - rows.shifts
-        pull = functions.slope(z, y, self.distribution.parameters) * weights - bend * away
+        bend, pull = weights, np.zeros(len(y))
+        if not level:
+            bend = functions.weight(z, y, self.distribution.parameters) * weights
+            pull = functions.slope(z, y, self.distribution.parameters) * weights
+        pull = pull - bend * away
         slopes = np.stack([(rows.X[own].T @ pull[own]) / (own.stop - own.start) for own in map(self._place, clients)])
         matrices = self._grams(clients, lambda own: bend[own])
         assert matrices is not None

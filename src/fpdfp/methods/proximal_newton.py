@@ -25,6 +25,8 @@ TOLERANCE = 1e-4
 ENOUGH = 1e-4
 #: What rounding can do to an objective, relative to it.
 ROUNDING = 1e-13
+#: What ``begins`` is where the server wants to start from predictions that are all near the mean of the outcomes.
+LEVEL = 2.0
 #: What clients send for a loss that is not finite, since messages are numbers.
 HUGE = 1e100
 
@@ -33,7 +35,7 @@ class ProximalNewtonState(NamedTuple):
     """The point that was accepted last, the next one to try, and the quadratic model of f at the first.
 
     ``numbers`` holds F at the accepted point, the share of the step that is tried, and what the model promises that F
-    decreases by; ``begins`` whether the model to start from is asked for.
+    decreases by; ``begins`` whether a model to start from is asked for, and which.
     """
 
     x: Array
@@ -104,7 +106,7 @@ class ProximalNewton(Method):
     >>> losses = fpdfp.losses.GLM(X, y, clients=np.arange(90) % 3, family="poisson")
     >>> result = fpdfp.solve(fpdfp.Problem(losses, fpdfp.penalties.Zero()), fpdfp.ProximalNewton(), rounds=50, tol=1e-8)
     >>> result.status, result.rounds
-    ('converged', 4)
+    ('converged', 5)
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -174,7 +176,7 @@ class ProximalNewtonAlgorithm(Algorithm, Knowing):
 
     def client_update(self, local: LocalLosses, message: ProximalNewtonMessage, k: int, draws: Draws) -> Update:
         dtype = self.model.dtype
-        started = local.start_model() if message.begins[0] else None
+        started = local.start_model(level=message.begins[0] == LEVEL) if message.begins[0] else None
         if started is not None:
             slopes, matrices = started
             values = np.stack([np.zeros(len(slopes)), np.ones(len(slopes))], axis=1)
@@ -209,6 +211,9 @@ class ProximalNewtonAlgorithm(Algorithm, Knowing):
         enough = (
             math.inf if objective == math.inf else objective - ENOUGH * share * promised + ROUNDING * abs(objective)
         )
+        if reached == objective == math.inf and k == 1:
+            # Outside the domain of the link: the start is tried that is nearest to a constant.
+            return state._replace(begins=np.array([LEVEL]), trial=np.zeros_like(state.x))
         if not reached <= enough or reached == math.inf:
             trial = state.x + 0.5 * (state.trial - state.x)
             return state._replace(trial=trial, numbers=np.array([objective, 0.5 * share, promised]), begins=np.zeros(1))
