@@ -45,7 +45,9 @@ def write(name: str, content: dict[str, Any]) -> None:
 def dump(value: Any) -> str:
     """Return JSON; the cases of a file, and the columns of a data set, one on a line."""
     if isinstance(value, dict):
-        inside = ",\n".join(f" {json.dumps(key)}: {json.dumps(one, separators=(',', ':'))}" for key, one in value.items())
+        inside = ",\n".join(
+            f" {json.dumps(key)}: {json.dumps(one, separators=(',', ':'))}" for key, one in value.items()
+        )
         return f"{{\n{inside}\n}}"
     return json.dumps(value)
 

@@ -95,7 +95,10 @@ def build_counting(subjects: Columns) -> Columns:
             stop = min(start + 5.0, time)
             last = stop == time
             row = {name: subjects[name][i] for name in ("site", "age", "treated")}
-            rows.append(row | {"id": i, "start": start, "stop": stop, "status": int(last and status), "marker": round(marker, 3)})
+            rows.append(
+                row
+                | {"id": i, "start": start, "stop": stop, "status": int(last and status), "marker": round(marker, 3)}
+            )
             marker = 0.7 * marker + 0.5 * rng.normal() + 0.1
     return {name: tidy(np.array([row[name] for row in rows])) for name in rows[0]}
 

@@ -45,6 +45,27 @@ compare <- function(small, large, test) {
   table <- anova(small, large, test = test)
   list(df = table$Df[2], statistic = if (test == "F") table$F[2] else table$Deviance[2], p = unname(table[2, ncol(table)]))
 }
+wald <- function(fit, part) {
+  b <- coef(fit)[part]; chi2 <- drop(b %*% solve(vcov(fit)[part, part], b))
+  list(chi2 = chi2, df = length(part), p = pchisq(chi2, length(part), lower.tail = FALSE))
+}
+# The generalised factors of Fox and Monette: determinants of the correlations of the estimates, without the intercept.
+inflation <- function(fit) {
+  R <- cov2cor(vcov(fit)[-1, -1]); terms <- attr(model.matrix(fit), "assign")[-1]
+  each <- sapply(unique(terms), function(k) det(R[terms == k, terms == k, drop = FALSE]) *
+    det(R[terms != k, terms != k, drop = FALSE]) / det(R))
+  list(terms = attr(terms(fit), "term.labels"), factors = each, df = as.integer(table(terms)))
+}
+# One fit at each site; Cochran's Q, I squared, and the variance between sites of DerSimonian and Laird, by coefficient.
+between_sites <- function(formula, family, data) {
+  fits <- lapply(split(data, data$site), function(part) glm(formula, family, part, control = tight))
+  b <- sapply(fits, coef); v <- sapply(fits, function(f) diag(vcov(f))); w <- 1 / v
+  fixed <- rowSums(w * b) / rowSums(w); Q <- rowSums(w * (b - fixed)^2); df <- ncol(b) - 1
+  tau2 <- pmax(0, (Q - df) / (rowSums(w) - rowSums(w^2) / rowSums(w))); w2 <- 1 / (v + tau2)
+  list(coefficients = t(unname(b)), errors = t(unname(sqrt(v))), fixed = unname(fixed), fixed_errors = unname(sqrt(1 / rowSums(w))),
+       Q = unname(Q), p = unname(pchisq(Q, df, lower.tail = FALSE)), I2 = unname(pmax(0, (Q - df) / Q)), tau2 = unname(tau2),
+       random = unname(rowSums(w2 * b) / rowSums(w2)), random_errors = unname(sqrt(1 / rowSums(w2))))
+}
 # glm.nb stops early: alternate until neither theta nor the coefficients move.
 fit_nb <- function(formula, data, weights = "one") {
   data$one <- 1; data$used_weight <- data[[weights]]
@@ -103,12 +124,21 @@ fit_multinom <- function(formula, data) {
        errors = t(matrix(sqrt(diag(found$covariance)), ncol(X))), log_likelihood = ll,
        deviance = -2 * ll, aic = -2 * ll + 2 * length(start), rows = nrow(X))
 }
+# glmmPQL stops early: go on with its own two steps, the working outcome and the mixed model of it.
 fit_pql <- function(formula, family, data) {
-  fit <- suppressWarnings(glmmPQL(formula, ~ 1 | site, family, data, verbose = FALSE, niter = 100,
-    control = nlme::lmeControl(tolerance = 1e-12, msTol = 1e-14, opt = "optim", reltol = 1e-15)))
+  fit <- glmmPQL(formula, ~ 1 | site, family, data, verbose = FALSE, niter = 100)
+  y <- model.response(model.frame(formula, data)); eta <- fitted(fit, type = "link")
+  for (k in 1:200) {
+    mu <- family$linkinv(eta); slope <- family$mu.eta(eta)
+    data$working <- eta + (y - mu) / slope; data$variance <- family$variance(mu) / slope^2
+    fit <- nlme::lme(working ~ x, data, ~ 1 | site, weights = nlme::varFixed(~variance), method = "ML",
+      control = nlme::lmeControl(tolerance = 1e-13, msTol = 1e-15, niterEM = 200))
+    moved <- max(abs(fitted(fit) - eta)); eta <- fitted(fit)
+    if (moved < 1e-10) break
+  }
   effects <- nlme::ranef(fit)
-  list(coefficients = unname(nlme::fixef(fit)), errors = unname(sqrt(diag(vcov(fit)))),
-       between = as.numeric(nlme::VarCorr(fit)[1, 2]), within = fit$sigma, effects = as.list(setNames(effects[, 1], rownames(effects))))
+  list(coefficients = unname(nlme::fixef(fit)), errors = unname(sqrt(diag(vcov(fit)))), moved = moved,
+       between = sqrt(as.numeric(nlme::getVarCov(fit))), within = fit$sigma, effects = as.list(setNames(effects[, 1], rownames(effects))))
 }
 """
 
@@ -171,16 +201,34 @@ def list_cases() -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
     cases["multinomial"] = f"fit_multinom(kind ~ {LINEAR}, study)"
     known["multinomial"] = {"data": "study", "formula": f"kind ~ {LINEAR}"}
     for outcome, family in (("disease", "binomial"), ("count", "poisson")):
-        cases[f"random intercept, {family}"] = f"fit_pql({outcome} ~ x, {family}, clusters)"
+        cases[f"random intercept, {family}"] = f"fit_pql({outcome} ~ x, {family}(), clusters)"
         known[f"random intercept, {family}"] = {"data": "clusters", "formula": f"{outcome} ~ x", "family": family}
-    tests = (("gaussian", "real", "F"), ("binomial", "disease", "Chisq"), ("poisson", "visits", "Chisq"), ("Gamma", "cost", "F"))
+    tests = (
+        ("gaussian", "real", "F"),
+        ("binomial", "disease", "Chisq"),
+        ("poisson", "visits", "Chisq"),
+        ("Gamma", "cost", "F"),
+    )
     for family, outcome, test in tests:
         made = 'Gamma("log")' if family == "Gamma" else f"{family}()"
         small, large = (f"glm({outcome} ~ {right}, {made}, complete, control = tight)" for right in ("x1", LINEAR))
         cases[f"test, {family}"] = f'local({{complete <- na.omit(study); compare({small}, {large}, "{test}")}})'
-        known[f"test, {family}"] = {"data": "study", "small": f"{outcome} ~ x1", "large": f"{outcome} ~ {LINEAR}", "family": family}
+        known[f"test, {family}"] = {
+            "data": "study",
+            "small": f"{outcome} ~ x1",
+            "large": f"{outcome} ~ {LINEAR}",
+            "family": family,
+        }
+    full = f"glm(disease ~ {LINEAR}, binomial(), study, control = tight)"
+    cases["wald, group"] = f"wald({full}, 4:6)"
+    cases["inflation"] = f"inflation({full})"
+    cases["between sites"] = "between_sites(disease ~ x1 + x2, binomial(), study)"
+    for name, right in (("wald, group", LINEAR), ("inflation", LINEAR), ("between sites", "x1 + x2")):
+        known[name] = {"data": "study", "formula": f"disease ~ {right}", "family": "binomial"}
     for name, (formula, family) in SEPARATED.items():
-        cases[f"separated, {name}"] = f"with(list(fit = glm({formula}, {family}, separated)), list(largest = max(abs(coef(fit)))))"
+        cases[f"separated, {name}"] = (
+            f"with(list(fit = glm({formula}, {family}, separated)), list(largest = max(abs(coef(fit)))))"
+        )
         known[f"separated, {name}"] = {"data": "separated", "formula": formula, "family": family[:-2]}
     return cases, known
 

@@ -7,6 +7,7 @@ from typing import Any
 # gaussian(), binomial() and poisson() as objects: with the name "gaussian" glmnet divides the outcome by its deviation,
 # and the quadratic part of the penalty is then no longer the one of its documentation.
 PRELUDE = r"""
+glmnet.control(epsnr = 1e-16, mxitnr = 500)
 X <- as.matrix(wide[paste0("z", 1:8)])
 y_cox <- stratifySurv(Surv(wide$time, wide$status), as.integer(wide$site))
 fit_net <- function(y, family, lambda, ...) {
@@ -38,8 +39,14 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
         "alpha = 1, standardize = FALSE, lower.limits = -0.05, upper.limits = 0.2",
         {"mixing": 1.0, "standardize": False, "lower": -0.05, "upper": 0.2},
     ),
-    "weights": ("alpha = 1, standardize = FALSE, weights = wide$weight", {"mixing": 1.0, "standardize": False, "weights": "weight"}),
-    "offset": ("alpha = 1, standardize = FALSE, offset = wide$lean", {"mixing": 1.0, "standardize": False, "offset": "lean"}),
+    "weights": (
+        "alpha = 1, standardize = FALSE, weights = wide$weight",
+        {"mixing": 1.0, "standardize": False, "weights": "weight"},
+    ),
+    "offset": (
+        "alpha = 1, standardize = FALSE, offset = wide$lean",
+        {"mixing": 1.0, "standardize": False, "offset": "lean"},
+    ),
 }
 
 

@@ -33,7 +33,11 @@ ask <- function(expression) {
 def ask(data: dict[str, dict[str, list[Any]]], prelude: str, cases: dict[str, str]) -> dict[str, Any]:
     """Evaluate each expression in R, with every data set as a data frame of its name, and return the answers by case."""
     with tempfile.TemporaryDirectory() as folder:
-        lines = [PRELUDE, 'case <- ""; options(error = quote({message("case: ", case); q(status = 1)}))', "suppressPackageStartupMessages({library(MASS); library(survival); library(glmnet)})"]
+        lines = [
+            PRELUDE,
+            'case <- ""; options(error = quote({message("case: ", case); q(status = 1)}))',
+            "suppressPackageStartupMessages({library(MASS); library(survival); library(glmnet)})",
+        ]
         for name, columns in data.items():
             path = Path(folder, f"{name}.csv")
             with path.open("w", newline="") as file:
