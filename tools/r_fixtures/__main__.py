@@ -1,9 +1,9 @@
 """Write tests/data/r/*.json anew: the data sets, and what R says of them.
 
-    python -m tools.r_fixtures            ask R (Debian: r-base-core r-cran-mass r-cran-survival r-cran-glmnet r-cran-nnet
-                                          r-cran-nlme) and write all files
+    python -m tools.r_fixtures            ask R and write all files
     python -m tools.r_fixtures glm        one of them: glm, survival, glmnet
 
+Debian's packages are r-base-core, r-cran-mass, r-cran-survival, r-cran-glmnet, r-cran-nnet and r-cran-nlme.
 The tests read the files and need no R.
 """
 

@@ -13,7 +13,7 @@ SITES = ("a", "b", "c")
 
 
 def build_study() -> Columns:
-    """Return 240 rows with an outcome for every family; the group "rare" is known at site c alone; values are missing."""
+    """Return 240 rows with an outcome for every family; site c alone knows the group "rare"; values are missing."""
     rng = np.random.default_rng(20)
     n = 240
     place = np.repeat([0, 1, 2], [60, 80, 100])

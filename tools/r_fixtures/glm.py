@@ -6,7 +6,7 @@ from typing import Any
 
 PRELUDE = r"""
 tight <- glm.control(epsilon = 1e-15, maxit = 200)
-# Robust errors by the sandwich formula, without a factor for small samples; by site, the scores of a site are added first.
+# Robust errors by the sandwich formula, without a factor for small samples; scores of a site may be added first.
 sandwich <- function(fit, site = NULL) {
   scores <- residuals(fit, "working") * weights(fit, "working") * model.matrix(fit)
   if (!is.null(site)) scores <- rowsum(scores, site)
@@ -16,17 +16,20 @@ sandwich <- function(fit, site = NULL) {
 describe <- function(fit, quick, data) {
   s <- summary(fit); table <- coef(s); limits <- confint.default(fit)
   used <- data[rownames(model.frame(fit)), , drop = FALSE]
-  list(names = names(coef(fit)), coefficients = unname(coef(fit)), errors = unname(table[, 2]), statistic = unname(table[, 3]),
-       p = unname(table[, 4]), lower = unname(limits[, 1]), upper = unname(limits[, 2]), covariance = vcov(fit),
+  list(names = names(coef(fit)), coefficients = unname(coef(fit)), errors = unname(table[, 2]),
+       statistic = unname(table[, 3]), p = unname(table[, 4]), lower = unname(limits[, 1]), upper = unname(limits[, 2]),
+       covariance = vcov(fit),
        robust = unname(sqrt(diag(sandwich(fit)))), by_site = unname(sqrt(diag(sandwich(fit, used$site)))),
-       deviance = fit$deviance, null_deviance = fit$null.deviance, aic = fit$aic, log_likelihood = as.numeric(logLik(fit)),
-       dispersion = s$dispersion, pearson = sum(residuals(fit, "pearson")^2), df_residual = fit$df.residual,
+       deviance = fit$deviance, null_deviance = fit$null.deviance, aic = fit$aic,
+       log_likelihood = as.numeric(logLik(fit)), dispersion = s$dispersion, pearson = sum(residuals(fit, "pearson")^2),
+       df_residual = fit$df.residual,
        df_null = fit$df.null, rows = nobs(fit), iterations = quick$iter)
 }
 fit_glm <- function(formula, family, data, weights = "one") {
   data$one <- 1; data$used_weight <- data[[weights]]
   start <- NULL
-  if (paste(family$family, family$link) %in% c("binomial log", "poisson identity", "inverse.gaussian 1/mu^2")) {  # R asks for a start: the mean
+  # Here R asks for a start: the mean.
+  if (paste(family$family, family$link) %in% c("binomial log", "poisson identity", "inverse.gaussian 1/mu^2")) {
     frame <- model.frame(formula, data)
     start <- c(family$linkfun(mean(model.response(frame))), rep(0, ncol(model.matrix(formula, frame)) - 1))
   }
@@ -43,7 +46,8 @@ tweedie <- function(power) {
 }
 compare <- function(small, large, test) {
   table <- anova(small, large, test = test)
-  list(df = table$Df[2], statistic = if (test == "F") table$F[2] else table$Deviance[2], p = unname(table[2, ncol(table)]))
+  statistic <- if (test == "F") table$F[2] else table$Deviance[2]
+  list(df = table$Df[2], statistic = statistic, p = unname(table[2, ncol(table)]))
 }
 wald <- function(fit, part) {
   b <- coef(fit)[part]; chi2 <- drop(b %*% solve(vcov(fit)[part, part], b))
@@ -62,9 +66,10 @@ between_sites <- function(formula, family, data) {
   b <- sapply(fits, coef); v <- sapply(fits, function(f) diag(vcov(f))); w <- 1 / v
   fixed <- rowSums(w * b) / rowSums(w); Q <- rowSums(w * (b - fixed)^2); df <- ncol(b) - 1
   tau2 <- pmax(0, (Q - df) / (rowSums(w) - rowSums(w^2) / rowSums(w))); w2 <- 1 / (v + tau2)
-  list(coefficients = t(unname(b)), errors = t(unname(sqrt(v))), fixed = unname(fixed), fixed_errors = unname(sqrt(1 / rowSums(w))),
-       Q = unname(Q), p = unname(pchisq(Q, df, lower.tail = FALSE)), I2 = unname(pmax(0, (Q - df) / Q)), tau2 = unname(tau2),
-       random = unname(rowSums(w2 * b) / rowSums(w2)), random_errors = unname(sqrt(1 / rowSums(w2))))
+  list(coefficients = t(unname(b)), errors = t(unname(sqrt(v))), fixed = unname(fixed),
+       fixed_errors = unname(sqrt(1 / rowSums(w))), Q = unname(Q), p = unname(pchisq(Q, df, lower.tail = FALSE)),
+       I2 = unname(pmax(0, (Q - df) / Q)), tau2 = unname(tau2), random = unname(rowSums(w2 * b) / rowSums(w2)),
+       random_errors = unname(sqrt(1 / rowSums(w2))))
 }
 # glm.nb stops early: alternate until neither theta nor the coefficients move.
 fit_nb <- function(formula, data, weights = "one") {
@@ -80,9 +85,10 @@ fit_nb <- function(formula, data, weights = "one") {
   }
   s <- summary(fit, dispersion = 1)
   ll <- sum(w * dnbinom(fit$y, size = as.numeric(theta), mu = fitted(fit), log = TRUE))
-  list(names = names(coef(fit)), coefficients = unname(coef(fit)), errors = unname(coef(s)[, 2]), p = unname(coef(s)[, 4]),
-       theta = as.numeric(theta), theta_error = as.numeric(attr(theta, "SE")), deviance = fit$deviance,
-       null_deviance = fit$null.deviance, log_likelihood = ll, aic = -2 * ll + 2 * (length(coef(fit)) + 1), rows = nobs(fit))
+  list(names = names(coef(fit)), coefficients = unname(coef(fit)), errors = unname(coef(s)[, 2]),
+       p = unname(coef(s)[, 4]), theta = as.numeric(theta), theta_error = as.numeric(attr(theta, "SE")),
+       deviance = fit$deviance, null_deviance = fit$null.deviance, log_likelihood = ll,
+       aic = -2 * ll + 2 * (length(coef(fit)) + 1), rows = nobs(fit))
 }
 # polr and multinom stop early: Newton steps on the gradient, with the Hessian from its central differences.
 polish <- function(par, gradient) {
@@ -138,7 +144,8 @@ fit_pql <- function(formula, family, data) {
   }
   effects <- nlme::ranef(fit)
   list(coefficients = unname(nlme::fixef(fit)), errors = unname(sqrt(diag(vcov(fit)))), moved = moved,
-       between = sqrt(as.numeric(nlme::getVarCov(fit))), within = fit$sigma, effects = as.list(setNames(effects[, 1], rownames(effects))))
+       between = sqrt(as.numeric(nlme::getVarCov(fit))), within = fit$sigma,
+       effects = as.list(setNames(effects[, 1], rownames(effects))))
 }
 """
 

@@ -11,13 +11,15 @@ from typing import Any
 
 # Writes nested lists as JSON. A named list or vector becomes an object, anything else an array or a number.
 PRELUDE = r"""
-number <- function(v) ifelse(is.na(v), "null", ifelse(is.infinite(v), ifelse(v > 0, "Infinity", "-Infinity"), sprintf("%.15g", v)))
+number <- function(v) {
+  ifelse(is.na(v), "null", ifelse(is.infinite(v), ifelse(v > 0, "Infinity", "-Infinity"), sprintf("%.15g", v)))
+}
 text <- function(s) paste0('"', gsub('"', '\\\\"', s), '"')
 json <- function(v) {
   if (is.null(v)) return("null")
   if (is.matrix(v)) return(paste0("[", paste(apply(unname(v), 1, function(r) json(unname(r))), collapse = ", "), "]"))
   if (is.factor(v)) v <- as.character(v)
-  parts <- if (is.list(v)) lapply(v, json) else if (is.character(v)) text(v) else if (is.logical(v)) tolower(v) else number(v)
+  parts <- if (is.list(v)) lapply(v, json) else if (is.character(v)) text(v) else number(v)
   if (!is.null(names(v))) return(paste0("{", paste0(text(names(v)), ": ", parts, collapse = ", "), "}"))
   if (is.list(v) || length(v) != 1) paste0("[", paste(parts, collapse = ", "), "]") else parts[[1]]
 }
@@ -31,7 +33,7 @@ ask <- function(expression) {
 
 
 def ask(data: dict[str, dict[str, list[Any]]], prelude: str, cases: dict[str, str]) -> dict[str, Any]:
-    """Evaluate each expression in R, with every data set as a data frame of its name, and return the answers by case."""
+    """Evaluate each expression in R, every data set being a data frame of its name, and return the answers by case."""
     with tempfile.TemporaryDirectory() as folder:
         lines = [
             PRELUDE,

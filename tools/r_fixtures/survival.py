@@ -22,14 +22,14 @@ fit_cox <- function(formula, data, ties, people = NULL, weights = NULL) {
   curves <- if (is.null(people)) NULL else lapply(seq_len(nrow(people)), function(i)
     curve(survfit(fit, people[i, ], stype = 2, ctype = if (ties == "efron") 2 else 1)))
   counts <- if (is.matrix(seen$count)) colSums(seen$count) else seen$count
-  list(names = names(coef(fit)), coefficients = unname(coef(fit)), errors = unname(sqrt(diag(s$cov.unscaled %||% vcov(fit)))),
-       covariance = if (is.null(fit$naive.var)) fit$var else fit$naive.var, statistic = unname(coef(s)[, "z"]),
+  list(names = names(coef(fit)), coefficients = unname(coef(fit)), errors = unname(sqrt(diag(vcov(fit)))),
+       covariance = vcov(fit), statistic = unname(coef(s)[, "z"]),
        p = unname(coef(s)[, ncol(coef(s))]), log_likelihood = fit$loglik[2], null_log_likelihood = fit$loglik[1],
-       score_test = fit$score, wald_test = unname(fit$wald.test), rows = fit$n, events = fit$nevent, iterations = fit$iter,
+       score_test = fit$score, wald_test = unname(fit$wald.test), rows = fit$n,
+       events = fit$nevent, iterations = fit$iter,
        hazard = lapply(split(base[c("time", "hazard")], sub(".*=", "", base$strata), drop = TRUE), as.list),
        concordance = unname(seen$concordance), pairs = as.list(counts), curves = curves)
 }
-`%||%` <- function(a, b) if (is.null(a)) b else a
 kaplan_meier <- function(formula, data, ...) {
   s <- survfit(formula, data, ...); q <- quantile(s, c(0.25, 0.5, 0.75), conf.int = FALSE)
   list(curves = curve(s), quartiles = if (is.matrix(q)) q else as.numeric(q))
@@ -49,8 +49,9 @@ expand <- function(data, width = 2, last = 6) {
 }
 discrete <- function(link) {
   long <- expand(survival)
-  fit <- glm(event ~ 0 + factor(at) + age + treated, binomial(link), long, control = glm.control(1e-15, 200)); s <- coef(summary(fit))
-  list(names = names(coef(fit)), coefficients = unname(coef(fit)), errors = unname(s[, 2]), deviance = fit$deviance, rows = nrow(long))
+  fit <- glm(event ~ 0 + factor(at) + age + treated, binomial(link), long, control = glm.control(1e-15, 200))
+  list(names = names(coef(fit)), coefficients = unname(coef(fit)), errors = unname(sqrt(diag(vcov(fit)))),
+       deviance = fit$deviance, rows = nrow(long))
 }
 """
 
