@@ -51,7 +51,7 @@ def build_study() -> Columns:
     # The largest of scores with Gumbel noise is a draw from a multinomial logit.
     scores = np.column_stack([np.zeros(n), 0.5 * x1 - 0.2, -0.6 * x1 + 0.5 * x2])
     columns["kind"] = np.array(["car", "foot", "train"])[np.argmax(scores + rng.gumbel(size=(n, 3)), axis=1)]
-    out = {name: tidy(values) for name, values in columns.items()}
+    out = {name: tidy(values, 17 if name == "share" else 6) for name, values in columns.items()}
     for name, many in (("x2", 7), ("group", 4), ("count", 3)):
         for row in rng.choice(n, many, replace=False):
             out[name][int(row)] = None
@@ -174,9 +174,9 @@ def build_all() -> dict[str, Columns]:
     }
 
 
-def tidy(values: Any) -> list[Any]:
-    """Return a column as plain values, reals with six significant digits (R reads the same decimals)."""
+def tidy(values: Any, digits: int = 6) -> list[Any]:
+    """Return a column as plain values, reals with few significant digits (R reads the same decimals)."""
     array = np.asarray(values)
     if array.dtype.kind == "f":
-        return [int(value) if value == int(value) else float(f"{value:.6g}") for value in array]
+        return [int(value) if value == int(value) else float(f"{value:.{digits}g}") for value in array]
     return [value if isinstance(value, str) else int(value) for value in array.tolist()]

@@ -17,11 +17,12 @@ number <- function(v) {
 text <- function(s) paste0('"', gsub('"', '\\\\"', s), '"')
 json <- function(v) {
   if (is.null(v)) return("null")
-  if (is.matrix(v)) return(paste0("[", paste(apply(unname(v), 1, function(r) json(unname(r))), collapse = ", "), "]"))
+  join <- function(parts) paste0("[", paste(parts, collapse = ", "), "]")
+  if (is.matrix(v)) return(join(apply(v, 1, function(r) join(number(r)))))
   if (is.factor(v)) v <- as.character(v)
   parts <- if (is.list(v)) lapply(v, json) else if (is.character(v)) text(v) else number(v)
   if (!is.null(names(v))) return(paste0("{", paste0(text(names(v)), ": ", parts, collapse = ", "), "}"))
-  if (is.list(v) || length(v) != 1) paste0("[", paste(parts, collapse = ", "), "]") else parts[[1]]
+  if (is.list(v) || length(v) != 1) join(parts) else parts[[1]]
 }
 ask <- function(expression) {
   said <- character(0)
