@@ -73,3 +73,42 @@ def rows(case: dict[str, Any], formula: str | None = None) -> Rows:
     y = table[text.split("~")[0].strip()]
     codes = y.to_numpy(float) if pd.api.types.is_numeric_dtype(y) else pd.Categorical(y).codes.astype(float)
     return Rows(matrix.to_numpy(dtype=float), codes, weights, shift, table["site"].to_numpy(), list(matrix.columns))
+
+
+@dataclass(frozen=True)
+class Times:
+    """The rows of a Cox model, coded by formulaic; clients are the sites where the model is stratified by them."""
+
+    X: NDArray[np.float64]
+    time: NDArray[np.float64]
+    event: NDArray[np.float64]
+    entry: NDArray[np.float64] | None
+    clients: NDArray[Any] | None
+    strata: NDArray[Any] | None
+    weights: NDArray[np.float64] | None
+    offset: NDArray[np.float64] | None
+
+
+def times(case: dict[str, Any]) -> Times:
+    """Return the rows of a case of coxph."""
+    from formulaic import model_matrix
+
+    table = frame(case["data"])
+    left, right = case["formula"].split(" ~ ")
+    columns = re.findall(r"\w+", left)[1:]
+    terms = re.sub(r" \+ (strata|offset)\([^)]*\)", "", right)
+    strata = re.search(r"strata\((.*?)\)", right)
+    by = strata.group(1).split(", ") if strata else []
+    offset = re.search(r"offset\((.*?)\)", right)
+    X = model_matrix(terms, table).drop(columns="Intercept").to_numpy(dtype=float)
+    *begin, end, event = (table[name].to_numpy(float) for name in columns)
+    return Times(
+        X,
+        end,
+        event,
+        begin[0] if begin else None,
+        table["site"].to_numpy() if "site" in by else None,
+        table["grade"].to_numpy() if "grade" in by else None,
+        table[case["weights"]].to_numpy(float) if case["weights"] else None,
+        table[offset.group(1)].to_numpy(float) if offset else None,
+    )
