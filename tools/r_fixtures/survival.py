@@ -18,6 +18,8 @@ fit_cox <- function(formula, data, ties, people = NULL, weights = NULL) {
   s <- summary(fit)
   base <- basehaz(fit, centered = FALSE)
   if (is.null(base$strata)) base$strata <- "all"
+  # Rows with the same covariates are ties, whatever rounding says.
+  fit$linear.predictors <- round(fit$linear.predictors, 10)
   seen <- concordance(fit)
   curves <- if (is.null(people)) NULL else lapply(seq_len(nrow(people)), function(i)
     curve(survfit(fit, people[i, ], stype = 2, ctype = if (ties == "efron") 2 else 1)))
@@ -28,7 +30,8 @@ fit_cox <- function(formula, data, ties, people = NULL, weights = NULL) {
        score_test = fit$score, wald_test = unname(fit$wald.test), rows = fit$n,
        events = fit$nevent, iterations = fit$iter,
        hazard = lapply(split(base[c("time", "hazard")], sub(".*=", "", base$strata), drop = TRUE), as.list),
-       concordance = unname(seen$concordance), pairs = as.list(counts), curves = curves)
+       concordance = unname(seen$concordance), concordance_error = sqrt(as.numeric(seen$var)),
+       pairs = as.list(counts), curves = curves)
 }
 kaplan_meier <- function(formula, data, ...) {
   s <- survfit(formula, data, ...); q <- quantile(s, c(0.25, 0.5, 0.75), conf.int = FALSE)
