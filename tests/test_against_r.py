@@ -20,7 +20,7 @@ NEGATIVE = {name: case for name, case in R.items() if name.startswith("negative"
 
 
 def close(found: Any, known: Any, rel: float = 1e-6) -> None:
-    """Compare relative to the size of each number, and to that of the largest where one is near zero by cancellation."""
+    """Compare relative to each number, and to the largest where one is near zero by cancellation."""
     known = numbers(known)
     np.testing.assert_allclose(numbers(found), known, rtol=rel, atol=1e-3 * rel * np.abs(known).max())
 

@@ -1,4 +1,4 @@
-"""The figures that the test suites of vantage6 and of DataSHIELD expect of their own data, through sites behind parcels.
+"""What the test suites of vantage6 and of DataSHIELD expect of their own data, through sites behind parcels.
 
 What their sites refuse is tested with the policy of a site (tests/test_policy.py).
 """

@@ -59,7 +59,7 @@ def test_baseline_hazards(name: str) -> None:
 
 @pytest.mark.parametrize("name", COX)
 def test_concordance(name: str) -> None:
-    case, r, data = COX[name], COX[name]["r"], times(COX[name])
+    r, data = COX[name]["r"], times(COX[name])
     score = data.X @ numbers(r["coefficients"]) + (0.0 if data.offset is None else data.offset)
     score = score.round(10)  # rows with the same covariates are ties, whatever rounding says
     sites = np.zeros(len(score)) if data.clients is None else data.clients
