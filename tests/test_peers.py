@@ -87,8 +87,8 @@ def test_relative_survival_of_vantage6() -> None:
     the row), so μ = d* + exp(η), dμ/dη = exp(η), the variance is μ, and the weights are exp(2η)/μ. It starts from
     μ = max(y, d*) + 0.1. The deviance is Poisson's; its null deviance is the one at the mean of the outcome.
 
-    Of y/d*, with weights d* and offsets −log d*, this is the Poisson family with the link log(μ − 1). Here d* is 0 or 1;
-    instead of 0 stands a number that is small beside exp(η).
+    Of y/d*, with weights d* and offsets −log d*, this is the Poisson family with the link log(μ − 1). Here d* is 0 or
+    1; instead of 0 stands a number that is small beside exp(η).
 
     With expected weights iterations converge linearly, and vantage6 stops at the ninth, when the deviance changes by
     less than 1e-8: its coefficients are four digits from the maximum, to which they are compared by :func:`climb` too.
