@@ -12,7 +12,9 @@ if TYPE_CHECKING:
         engines,
         errors,
         estimators,
+        families,
         federation,
+        inference,
         linops,
         loggers,
         losses,
@@ -27,7 +29,15 @@ if TYPE_CHECKING:
     from fpdfp.compress import QSGD
     from fpdfp.engines import History, Result, Run, RunOptions
     from fpdfp.engines.solve import solve
-    from fpdfp.estimators import FederatedLinearRegression, FederatedLogisticRegression
+    from fpdfp.estimators import (
+        FederatedGammaRegressor,
+        FederatedGLM,
+        FederatedLinearRegression,
+        FederatedLogisticRegression,
+        FederatedPoissonRegressor,
+        FederatedQuantileRegressor,
+        FederatedTweedieRegressor,
+    )
     from fpdfp.federation import Federation
     from fpdfp.methods import (
         FPDFP,
@@ -50,6 +60,7 @@ if TYPE_CHECKING:
         FPDFPIdentity,
         InnerSolve,
         NewtonPDFP,
+        ProximalNewton,
         RandProx,
         Scaffold,
         ShiftedPDFP,
@@ -82,8 +93,13 @@ __all__ = [
     "FedPAQ",
     "FedProx",
     "FedSGD",
+    "FederatedGLM",
+    "FederatedGammaRegressor",
     "FederatedLinearRegression",
     "FederatedLogisticRegression",
+    "FederatedPoissonRegressor",
+    "FederatedQuantileRegressor",
+    "FederatedTweedieRegressor",
     "Federation",
     "History",
     "InnerSolve",
@@ -91,6 +107,7 @@ __all__ = [
     "Network",
     "NewtonPDFP",
     "Problem",
+    "ProximalNewton",
     "RandProx",
     "Residual",
     "Result",
@@ -105,7 +122,9 @@ __all__ = [
     "engines",
     "errors",
     "estimators",
+    "families",
     "federation",
+    "inference",
     "linops",
     "loggers",
     "losses",
@@ -123,15 +142,16 @@ __all__ = [
 __getattr__ = attach(
     __name__,
     {
-        "": "compress ct datasets engines errors estimators federation linops loggers losses methods penalties "
-        "precondition problem report rng runs steps",
+        "": "compress ct datasets engines errors estimators families federation inference linops loggers losses "
+        "methods penalties precondition problem report rng runs steps",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
-        "estimators": "FederatedLinearRegression FederatedLogisticRegression",
+        "estimators": "FederatedGLM FederatedGammaRegressor FederatedLinearRegression FederatedLogisticRegression "
+        "FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor",
         "federation": "Federation",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
-        "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP RandProx SPDFP SVRGPDFP "
-        "Scaffold ShiftedPDFP StatelessPDFP",
+        "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx "
+        "SPDFP SVRGPDFP Scaffold ShiftedPDFP StatelessPDFP",
         "problem": "Certificate Problem Residual",
         "pooled.solver": "Minimum minimize",
         "precondition.cost": "Network",

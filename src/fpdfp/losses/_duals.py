@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -68,7 +68,7 @@ class RowDuals:
         self._weights = losses._row_weights(weights)
         self._client_weights = weights
         self.ridge = np.broadcast_to(float(weights.sum()) * losses._ridge, losses.shape)
-        self._forms = self._times(self._x) if forms is None else forms
+        self._forms = losses._shift(self._times(self._x)) if forms is None else forms
         self._slope = slope
         self.columns = losses._column_squares(weights)
 
@@ -100,15 +100,15 @@ class RowDuals:
             return self._slope
         slopes = self._losses._slopes(self._forms, self._y)
         if direction is not None:
-            slopes = slopes - self._losses._curve(self._forms, self._times(direction))
+            slopes = slopes - self._losses._curve(self._forms, self._y, self._times(direction))
         return self._back(self._weigh(slopes))
 
     def gap(self, direction: Array | None, scale: float) -> float:
         """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j)."""
-        rounding = form_rounding(self._losses.curvature, self.columns, self._travel)
+        rounding = form_rounding(self._losses._bend(self._forms, self._y), self.columns, self._travel)
         if direction is None and scale == 1.0:
             return rounding
-        change = None if direction is None else self._losses._curve(self._forms, self._times(direction))
+        change = None if direction is None else self._losses._curve(self._forms, self._y, self._times(direction))
         gaps = self._losses._young_gaps(self._forms, self._y, change, scale)
         total = float((self._weights * gaps).sum())
         return total + rounding if np.isfinite(total) else np.inf
@@ -124,7 +124,7 @@ class RowDuals:
 
     def curvature(self, direction: Array) -> Array:
         """Return the Hessian of h at x times a direction."""
-        return self._back(self._weigh(self._losses._curve(self._forms, self._times(direction))))
+        return self._back(self._weigh(self._losses._curve(self._forms, self._y, self._times(direction))))
 
     def hessian(self) -> Array | None:
         """Return the Hessian of h at x as a matrix, None where it would be too large."""
@@ -146,16 +146,3 @@ def form_rounding(curvature: float, columns: Array, x: Array) -> float:
     """Return what the rounding of the linear forms adds to a gap, since θ is computed from rounded ones."""
     error = ROUNDINGS * EPS * float((np.sqrt(columns) * np.abs(x)).sum())
     return 0.5 * curvature * error**2
-
-
-def kullback_leibler(change: Array, before: Array) -> Array:
-    """Return (p + δ) log((p + δ)/p) for probabilities p and changes δ, with 0 log 0 = 0; infinite where p + δ < 0.
-
-    >>> kullback_leibler(np.array([0.5, -0.5]), np.array([0.5, 0.5])).round(4)
-    array([0.6931, 0.    ])
-    """
-    after = before + change
-    ratio = np.where(before > 0, change / np.where(before > 0, before, 1.0), np.where(change > 0, np.inf, 0.0))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        terms: Any = after * np.log1p(np.maximum(ratio, -1.0))
-    return np.where(after > 0, terms, np.where(after < 0, np.inf, 0.0))

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from fpdfp import _checks
+from fpdfp._entropy import kullback_leibler
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
-from fpdfp.losses._duals import kullback_leibler
 from fpdfp.losses._linear import DENSE_HESSIAN, LinearModel
 
 
@@ -121,7 +121,7 @@ class Softmax(LinearModel):
         slopes[np.arange(len(z)), y.astype(np.int64)] -= 1.0
         return slopes
 
-    def _curve(self, z: Array, change: Array) -> Array:
+    def _curve(self, z: Array, y: Array, change: Array) -> Array:
         return _covariance(_softmax(z), change)
 
     def _young_gaps(self, z: Array, y: Array, change: Array | None, scale: float) -> Array:
