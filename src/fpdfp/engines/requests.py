@@ -12,6 +12,7 @@ import numpy as np
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress.wire import DEFAULT_LIMIT, DTYPES
 from fpdfp.engines.hints import fit
+from fpdfp.engines.informations import Informations
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.local_models import LocalModels
 from fpdfp.errors import MessageError
@@ -37,7 +38,9 @@ class FactsRequest:
 class GatherRequest:
     """What some clients send once, before the first round."""
 
-    exchange: Exact | QuantizedMoments | Structure | FeatureBounds | NewtonExchange | LocalModels | Slopes
+    exchange: (
+        Exact | QuantizedMoments | Structure | FeatureBounds | NewtonExchange | LocalModels | Slopes | Informations
+    )
     place: Place
     clients: IntArray
 
