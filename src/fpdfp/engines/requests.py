@@ -27,6 +27,8 @@ from fpdfp.rng import MAX_ROUNDS
 
 #: What a site may claim at most: the samples of a client, any number, and the steps of inner solves.
 LARGEST_SIZE, LARGEST_NUMBER, LARGEST_WORK = 1 << 40, 1e150, (1 << 31) - 1
+#: What is sent for the value of a loss outside its domain.
+OUTSIDE = 1e100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +41,7 @@ class GatherRequest:
     """What some clients send once, before the first round."""
 
     exchange: (
-        Exact | QuantizedMoments | Structure | FeatureBounds | NewtonExchange | LocalModels | Slopes | Informations
+        Exact | QuantizedMoments | Structure | FeatureBounds | NewtonExchange | LocalModels | Informations | Slopes
     )
     place: Place
     clients: IntArray
@@ -201,6 +203,8 @@ class FactsReply:
     batches: bool
     hessians: bool
     duals: bool
+    restricts: bool
+    convex: bool
     features: IntArray
     constants: list[Array]
     probe: Array
