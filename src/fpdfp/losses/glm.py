@@ -169,10 +169,11 @@ class GLM(LinearModel):
         pull = -weights * family.functions.slope(z, y, family.parameters)
         bend = weights * family.functions.weight(z, y, family.parameters)
         mu = family.mean(z)
+        spread = family.variance(mu)
         numbers = np.array([
             len(y), weights.sum(), np.nan_to_num(family.saturated(y, weights)),
             2.0 * (weights * family.functions.value(z, y, family.parameters)).sum(),
-            (weights * (y - mu) ** 2 / family.variance(mu)).sum(),
+            (weights * (y - mu) ** 2 / np.where(spread > 0, spread, np.inf)).sum(),
         ])  # fmt: skip
         meat = _triangle(X, pull**2) if robust else np.zeros(0)
         return numbers, np.asarray(X.T @ pull, dtype=np.float64), _triangle(X, bend), meat
