@@ -10,10 +10,11 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fpdfp._typing import Array
+from fpdfp._warn import warn
 from fpdfp.engines.ask import ask_informations
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
-from fpdfp.errors import ArgumentError
+from fpdfp.errors import ArgumentError, DataWarning
 from fpdfp.estimators.structure import Columns
 from fpdfp.inference import (
     PENALISED,
@@ -30,6 +31,8 @@ from fpdfp.inference import (
     wald_test,
 )
 from fpdfp.inference.covariances import Kind
+from fpdfp.inference.separation import find_separated
+from fpdfp.losses.base import InformationSums
 from fpdfp.methods import ProximalNewton
 from fpdfp.penalties.zero import Zero
 from fpdfp.precondition.triangles import full
@@ -37,6 +40,10 @@ from fpdfp.problem import Problem
 
 if TYPE_CHECKING:
     from fpdfp.families import Family
+
+
+#: Where a fit takes so many rounds separation is looked for, in one more exchange.
+LONG = 10
 
 
 class Inferring:
@@ -70,9 +77,7 @@ class Inferring:
         family, wanted = self._family(), self.inference
         if family is None or not (wanted is True or (wanted == "auto" and not self._penalised)):
             return
-        sums, up, down = ask_informations(problem, self.result_.x, robust=True)
-        self.bits_up_, self.bits_down_ = self.bits_up_ + up, self.bits_down_ + down
-        self.exchanges_ = {"information": 1}
+        sums = self._ask_sums(problem, self.result_.x, "information", robust=True)
         found = []
         for numbers, score, hessian, meat in zip(*sums, strict=True):
             rows, weight, saturated, deviance, pearson = map(float, numbers)
@@ -82,23 +87,60 @@ class Inferring:
         self._saturated = float(sums.numbers[:, 2].sum())
         self.information_ = found
         self.deviance_ = sum(site.deviance for site in found)
-        if not self._penalised:
-            self._ask_null(problem, columns)
-
-    def _ask_null(self: Any, problem: Problem, columns: Columns) -> None:
-        """Fit the intercept alone, by the same exchanges, and keep its deviance; without one, that of zero."""
-        weight = sum(site.weight for site in self.information_)
-        if not columns.intercept:
-            # The objective is the weighted mean of half the unit deviances.
-            self.null_deviance_ = 2.0 * weight * problem.smooth_value(np.zeros(columns.all))
+        if self._penalised:
             return
+        if not columns.intercept:
+            self._ask_zero(problem, family)
+        else:
+            null = self._ask_null(problem, columns)
+            if self.n_iter_ >= LONG and not family.has_dispersion:
+                hessian = full(sums.hessian.sum(axis=0))
+                self._look_for_separation(problem, hessian, null, columns)
+
+    def _ask_sums(self: Any, problem: Problem, x: Array, purpose: str, *, robust: bool) -> InformationSums:
+        """Return the sums of each site at a point, and count the exchange."""
+        sums, up, down = ask_informations(problem, x, robust=robust)
+        self.bits_up_, self.bits_down_ = self.bits_up_ + up, self.bits_down_ + down
+        self.exchanges_[purpose] = self.exchanges_.get(purpose, 0) + 1
+        return sums
+
+    def _look_for_separation(self: Any, problem: Problem, hessian: Array, null: Array, columns: Columns) -> None:
+        """Warn of coefficients without a finite estimate; ``null`` is the model of the intercept alone."""
+        before = full(self._ask_sums(problem, null, "separation", robust=False).hessian.sum(axis=0))
+        names = [*getattr(self, "feature_names_in_", [f"x{j}" for j in range(columns.features)]), "Intercept"]
+        names += [f"site[{name}]" for name in list(self.sites_)[1:]] if columns.effects else []
+        place = columns.features
+        found = find_separated(hessian, before, float(before[place, place]), names)
+        if found:
+            # The intercept has its share where all other levels are compared with one that is separated.
+            shown = [name for name in found if name != "Intercept"] or found
+            warn(
+                f"separation: outcomes can be told without error from {', '.join(shown)}, so the likelihood has no "
+                "maximum and grows with these coefficients without end; their estimates are where the fit ended. "
+                "Leave them out, put levels together, or use a penalty (l2=0.01, for instance)",
+                DataWarning,
+            )
+
+    def _ask_zero(self: Any, problem: Problem, family: Family) -> None:
+        """Keep the deviance at zero, or at the offsets, which is that of the null model without an intercept."""
+        mean = family.mean(np.zeros(1))
+        if np.isfinite(mean).all() and (family.variance(mean) > 0).all():
+            sums = self._ask_sums(problem, np.zeros(problem.losses.shape), "null deviance", robust=False)
+            self.null_deviance_ = float(sums.numbers[:, 3].sum())
+
+    def _ask_null(self: Any, problem: Problem, columns: Columns) -> Array:
+        """Fit the intercept alone, by the same exchanges; keep its deviance, and return the model."""
         place = np.array([columns.features])
         losses = problem.losses.restrict(place)
         null = Problem(losses, Zero(), weights=problem.weights, check=False)
         found = run(null, ProximalNewton(), RunOptions(rounds=self.rounds, tol=self.tol or 1e-8, progress=False))
-        self.null_deviance_ = 2.0 * weight * found.objective
+        # The objective is the weighted mean of half the unit deviances.
+        self.null_deviance_ = 2.0 * sum(site.weight for site in self.information_) * found.objective
         self.bits_up_, self.bits_down_ = self.bits_up_ + found.total_up, self.bits_down_ + found.total_down
         self.exchanges_["null deviance"] = found.rounds
+        model: Array = np.zeros(problem.losses.shape)
+        model[place] = found.x
+        return model
 
     def _needed(self: Any) -> list[Information]:
         check_is_fitted(self)

@@ -204,7 +204,7 @@ class Losses(abc.ABC):
     def start_model(self, clients: IntArray, *, level: bool = False) -> tuple[Array, Array] | None:
         """Return quadratic models from which a fit may start, slopes at zero and matrices; None if there are none.
 
-        With ``level`` each client's is least where all of its predictions are near the mean of its outcomes.
+        With ``level`` their minimum is near a constant prediction, which is in the domain of f.
         """
         return None
 
