@@ -78,10 +78,7 @@ class Table:
     def losses(self, spec: Any) -> Any:
         return self._losses
 
-    def answer(self, question: Any) -> Any:
-        raise ValueError("nothing but requests of runs is measured")
-
-    def design_matrix(self, question: Any) -> Any:
+    def answer(self, question: Any, check: Any = None) -> Any:
         raise ValueError("nothing but requests of runs is measured")
 
 
