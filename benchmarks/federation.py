@@ -97,9 +97,6 @@ class Questions:
 
 def attend(folder: Path, sites: int, first: int, last: int) -> None:
     """Run some of the sites in this process until it is ended."""
-    import numba
-
-    numba.set_num_threads(1)
     losses = losses_of(sites)
     parts = np.array_split(np.arange(clients_of(sites)), sites)
     for site in range(first, last):

@@ -80,7 +80,7 @@ class Entry:
 
     def digest(self) -> str:
         """Return the hash of all other fields."""
-        fields = {name: value for name, value in dataclasses.asdict(self).items() if name != "hash"}
+        fields = {name: value for name, value in vars(self).items() if name != "hash"}
         return hashlib.sha256(json.dumps(fields, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
     def __str__(self) -> str:
@@ -151,7 +151,7 @@ class Audit:
         fields = {name: clean(value) if isinstance(value, str) else value for name, value in fields.items()}
         number, before = (0, NOTHING) if self.last is None else (self.last.number, self.last.hash)
         entry = Entry(number=number + 1, time=now, before=before, **fields).sealed()
-        self._write(json.dumps(dataclasses.asdict(entry), ensure_ascii=False).encode() + b"\n")
+        self._write(json.dumps(vars(entry), ensure_ascii=False).encode() + b"\n")
         self.last = entry
         if sync or time.monotonic() - self._synced > EVERY:
             self.sync()
@@ -190,6 +190,8 @@ def clean(text: str) -> str:
     >>> clean("age\n2  answered")
     'age\\n2  answered'
     """
+    if text.isprintable():
+        return text
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
