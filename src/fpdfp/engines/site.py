@@ -113,9 +113,9 @@ class Site:
         self.largest = 0.0
         self._threads = _trial()
 
-    def handle(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def handle(self, request: Mapping[str, Any] | Request) -> dict[str, Any]:
         """Answer a request: a dictionary with a part for each thing that is asked, and so is the reply."""
-        asked = Request.read(request)
+        asked = request if isinstance(request, Request) else Request.read(request)
         if asked.mask is not None:
             self._restrict(read_mask(asked.mask, self.whole.shape[-1]))
         if not self._turn_to(asked.features):

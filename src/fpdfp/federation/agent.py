@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from fpdfp._blas import one_thread
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.errors import MessageError
 from fpdfp.federation import keys
@@ -106,7 +107,8 @@ class Agent:
     def run(self) -> None:
         """Answer until :meth:`stop`; raise RefusedError where the hub does not want this site."""
         try:
-            self._stay()
+            with one_thread():  # as all that answers needs it: to set it again for every request takes longer
+                self._stay()
         finally:
             self._seen.close()
 

@@ -274,10 +274,9 @@ class Desk:
             if len(self._models) > MODELS:
                 self._digests.pop(self._models.popitem(last=False)[0])
         self._models.move_to_end(model)
-        site, tree = self._models[model], spec.load(asked.get("request"))
-        request = Request.read(tree)
+        site, request = self._models[model], Request.read(spec.load(asked.get("request")))
         check_request(site, request, self.policy)
-        reply = site.handle(tree)
+        reply = site.handle(request)
         if (reply.get("update") or {}).get("frames"):
             self._check_growth(str(asked.get("run")), site.largest)
         return {"reply": reply}
