@@ -209,7 +209,7 @@ def forms_csr(data: Any, indices: Any, indptr: Any, own: Any, x: Any, z: Any) ->
     linear_forms_csr(data, indices, indptr, own, x, z)
 
 
-@inline
+@serial
 def forms(X: Any, data: Any, indices: Any, indptr: Any, own: Any, x: Any, z: Any) -> None:
     """Write the linear forms of some rows, dense or, where X is None, of a CSR matrix; Numba compiles one case alone."""
     if X is None:
@@ -230,7 +230,7 @@ def rows_csr(data: Any, indices: Any, indptr: Any, own: Any, weights: Any, gradi
     add_rows_csr(data, indices, indptr, own, weights, gradient)
 
 
-@inline
+@serial
 def add_rows(X: Any, data: Any, indices: Any, indptr: Any, own: Any, weights: Any, gradient: Any) -> None:
     """Add Σ_t w_t a_t over some rows to a gradient, dense or, where X is None, of a CSR matrix."""
     if X is None:
