@@ -211,11 +211,11 @@ def forms_csr(data: Any, indices: Any, indptr: Any, own: Any, x: Any, z: Any) ->
 
 @serial
 def forms(X: Any, data: Any, indices: Any, indptr: Any, own: Any, x: Any, z: Any) -> None:
-    """Write the linear forms of some rows, dense or, where X is None, of a CSR matrix; Numba compiles one case alone."""
-    if X is None:
-        forms_csr(data, indices, indptr, own, x, z)
-    else:
+    """Write the linear forms of some rows, dense (X) or CSR (data); Numba leaves out what is None."""
+    if X is not None:
         forms_dense(X, own, x, z)
+    if data is not None:
+        forms_csr(data, indices, indptr, own, x, z)
 
 
 @serial
@@ -232,11 +232,11 @@ def rows_csr(data: Any, indices: Any, indptr: Any, own: Any, weights: Any, gradi
 
 @serial
 def add_rows(X: Any, data: Any, indices: Any, indptr: Any, own: Any, weights: Any, gradient: Any) -> None:
-    """Add Σ_t w_t a_t over some rows to a gradient, dense or, where X is None, of a CSR matrix."""
-    if X is None:
-        rows_csr(data, indices, indptr, own, weights, gradient)
-    else:
+    """Add Σ_t w_t a_t over some rows to a gradient, dense (X) or CSR (data)."""
+    if X is not None:
         rows_dense(X, own, weights, gradient)
+    if data is not None:
+        rows_csr(data, indices, indptr, own, weights, gradient)
 
 
 @serial
