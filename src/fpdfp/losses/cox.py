@@ -334,7 +334,7 @@ class _Risk(NamedTuple):
         first, last, event = (np.empty(len(order), dtype=np.int64) for _ in range(3))
         moments, counts, masses, numbers = [], [], [], [0]
         for a, b in zip(starts, ends, strict=True):
-            own = order[a:b]
+            own = order[a:b].copy()
             found = np.unique(time[own[happened[own]]])
             begin, end = np.searchsorted(found, entry[own], "right"), np.searchsorted(found, time[own], "right")
             at = np.where(happened[own], end - 1, -1)
