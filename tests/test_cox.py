@@ -117,7 +117,9 @@ def test_scores_of_rows_are_derivatives_in_their_weights(ties: Any, wanted: dict
         np.testing.assert_allclose(-weights[row] * (ahead - behind) / (2 * h), scores[row], atol=1e-6)
 
 
-def score_loop(X: Any, x: Any, time: Any, event: Any, entry: Any = None, strata: Any = None, weights: Any = None) -> Any:
+def score_loop(
+    X: Any, x: Any, time: Any, event: Any, entry: Any = None, strata: Any = None, weights: Any = None
+) -> Any:
     """The score residuals of Efron's approximation, row by row, as residuals(type="score") of R defines them."""
     n = len(X)
     w = np.ones(n) if weights is None else weights
@@ -149,7 +151,8 @@ def test_extreme_points_neither_overflow_nor_lose_late_risk_sets() -> None:
     assert np.isfinite(far).all()
     np.testing.assert_allclose(far @ direction, slope[0], rtol=1e-9)
     curvature = losses.hessians(1e5 * direction, zero)
-    assert curvature is not None and np.isfinite(curvature).all()
+    assert curvature is not None
+    assert np.isfinite(curvature).all()
 
 
 def test_a_row_that_is_much_larger_leaves_no_rounding_behind() -> None:
@@ -202,7 +205,8 @@ def test_start_stop_rows_of_constant_covariates_are_one_row() -> None:
     zero = np.array([0])
     np.testing.assert_allclose(split.values(x, zero) * 2, whole.values(x, zero), rtol=1e-12)
     a, b = split.hessians(x, zero), whole.hessians(x, zero)
-    assert a is not None and b is not None
+    assert a is not None
+    assert b is not None
     np.testing.assert_allclose(a * 2, b, rtol=1e-10)
 
 

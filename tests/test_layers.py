@@ -33,7 +33,11 @@ LAYERS = {
     ],
     "running": ["declarative", "loggers", "runs", "engines"],
     "algorithms": ["methods", "precondition", "pooled", "steps"],
-    "mathematics": ["problem", "_dual_step _verify bounds ct datasets linops losses penalties semismooth", "formula"],
+    "mathematics": [
+        "problem",
+        "_dual_step _verify bounds ct datasets linops losses penalties semismooth survival",
+        "formula",
+    ],
     "messages": ["compress", "sampling", "rng"],
     "kernels": ["_cuda", "_kernels", "_array"],
     "basics": ["_blas _checks _lazy _momentum _progress _naming _rounding _typing _units _warn errors"],

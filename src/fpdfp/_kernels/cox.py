@@ -4,12 +4,12 @@ Rows are sorted by client, by stratum, and by ``last``; a stratum of one client 
 which events happen are numbered in order. A row is at risk, without an event, at the times from ``first`` on and before
 ``last``; if it has an event, that is at the time ``event`` (−1 if there is none), which is then ``last``.
 
-With r_j = w_j exp(z_j) let N be the sum over the rows that are at risk at a time without an event there, and D that over
+With r_j = w_j exp(z_j) let N be the sum over the rows that are at risk at a time without an event there, D that over
 the c rows with an event. Efron's approximation has c denominators N + (1 − l/c) D, l = 0, …, c − 1, each with the mean
 weight of the events; Breslow's has one, N + D, with the sum of their weights.
 
-Nothing is subtracted and no exponential overflows: a sum is a pair of the largest exponent and of what remains, and rows
-that enter late are added to the nodes of a binary tree over the times.
+Nothing is subtracted and no exponential overflows: a sum is a pair of the largest exponent and of what remains, and
+rows that enter late are added to the nodes of a binary tree over the times.
 """
 
 from __future__ import annotations
@@ -180,9 +180,7 @@ def expect(z: Any, first: Any, last: Any, event: Any, weights: Any, sets: Any, e
         for k in range(m):
             tops[k + m], totals[k + m] = -sets[TOP, k], sets[HAZARD, k]
         for node in range(m - 1, 0, -1):
-            tops[node], totals[node] = join(
-                tops[2 * node], totals[2 * node], tops[2 * node + 1], totals[2 * node + 1]
-            )
+            tops[node], totals[node] = join(tops[2 * node], totals[2 * node], tops[2 * node + 1], totals[2 * node + 1])
     top, total, k = 0.0, 0.0, 0
     for j in range(z.size):
         while k < last[j]:

@@ -40,22 +40,26 @@ class Times(NamedTuple):
         >>> Times.of([2.0, 3.0], [1, 0], entry=[0.0, 3.0])
         Traceback (most recent call last):
           ...
-        fpdfp.errors.ArgumentError: entry must be less than time in every row, but it is not in 1 of 2 rows; the first is
-        row 1, which enters at 3 and leaves at 3
+        fpdfp.errors.ArgumentError: entry must be less than time in every row, but it is not in 1 of 2 rows; the first
+        is row 1, which enters at 3 and leaves at 3
         """
         times = _checks.float_array("time", time, dtype=np.float64)
         if times.ndim != 1 or not times.size:
             raise ArgumentError("time", f"must be one-dimensional and not empty, got shape {times.shape}")
         happened = _checks.float_array("event", event, dtype=np.float64)
         if happened.shape != times.shape:
-            raise ArgumentError("event", f"must have one entry for each of the {len(times)} times, got {happened.shape}")
+            raise ArgumentError(
+                "event", f"must have one entry for each of the {len(times)} times, got {happened.shape}"
+            )
         if not np.isin(happened, (0.0, 1.0)).all():
             odd = happened[~np.isin(happened, (0.0, 1.0))][0]
             raise ArgumentError("event", f"must hold 1 or True for an event and 0 or False for none, got {odd:g}")
         entries = np.full(len(times), -np.inf)
         if entry is not None:
             given = _checks.host_array("entry", entry)
-            entries = np.where(given == -np.inf, -np.inf, _checks.float_array("entry", np.where(given == -np.inf, 0, given)))
+            entries = np.where(
+                given == -np.inf, -np.inf, _checks.float_array("entry", np.where(given == -np.inf, 0, given))
+            )
             if entries.shape != times.shape:
                 raise ArgumentError(
                     "entry", f"must have one entry for each of the {len(times)} times, got {entries.shape}"

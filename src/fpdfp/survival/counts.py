@@ -1,0 +1,208 @@
+"""How many are at risk at which times: the counts from which survival curves and log-rank tests are made."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._typing import Array, IntArray
+from fpdfp.errors import ArgumentError
+from fpdfp.survival.response import Times
+
+
+@dataclasses.dataclass(frozen=True)
+class RiskCounts:
+    """Who enters and who leaves at which times, in each of some groups; those of several sites add up.
+
+    Arrays have a row for each group and a column for each time.
+
+    Attributes
+    ----------
+    times
+        Increasing times.
+    start
+        How many rows each group has that are there from the start.
+    entered
+        How many rows are at risk at a time, but not at the one before.
+    left
+        How many rows leave at a time, with an event or without.
+    events
+        How many of these have an event.
+    """
+
+    times: Array
+    start: Array
+    entered: Array
+    left: Array
+    events: Array
+
+    def __post_init__(self) -> None:
+        shape = (len(self.start), len(self.times))
+        for name in ("entered", "left", "events"):
+            array = getattr(self, name)
+            if array.shape != shape:
+                raise ArgumentError(name, f"must have shape {shape}, got {array.shape}")
+        if (np.diff(self.times) <= 0).any() or not np.isfinite(self.times).all():
+            raise ArgumentError("times", "must be finite and increasing")
+        if not all((one >= 0).all() for one in (self.start, self.entered, self.left, self.events)):
+            raise ArgumentError("start, entered, left and events", "must be at least 0")
+        # Weights may be any numbers, so sums of them are rounded.
+        if (self.events > self.left * (1 + 1e-9)).any() or (self.at_risk < self.left * (1 - 1e-9)).any():
+            raise ArgumentError("events", "must be of rows that leave, and those that leave must be at risk")
+
+    @classmethod
+    def of(
+        cls, rows: Times, groups: Any = None, n_groups: int | None = None, *, weights: Any = None, times: Any = None
+    ) -> Self:
+        """Return the counts of some rows.
+
+        Parameters
+        ----------
+        rows
+            When they enter and leave.
+        groups
+            The number of each row's group; None for one group.
+        n_groups
+            How many groups there are.
+        weights
+            The weight of each row.
+        times
+            The times to count at; by default those at which rows leave. Rows that leave between two of them leave at
+            the later one, and those that enter between two are at risk from the later one on. Rows that leave after
+            the last one stay.
+
+        Examples
+        --------
+        >>> counts = RiskCounts.of(Times.of([2.0, 3.0, 3.0, 5.0], [1, 1, 0, 1]))
+        >>> counts.times, counts.at_risk
+        (array([2., 3., 5.]), array([[4., 3., 1.]]))
+        >>> RiskCounts.of(Times.of([2.0, 3.0, 3.0, 5.0], [1, 1, 0, 1]), times=[4.0, 8.0]).events
+        array([[2., 1.]])
+        """
+        count = len(rows.time)
+        number = np.zeros(count, dtype=np.int64) if groups is None else _checks.host_array("groups", groups)
+        if number.shape != (count,) or number.dtype.kind not in "iu":
+            raise ArgumentError("groups", f"must be the number of the group of each of the {count} rows")
+        total = int(number.max()) + 1 if n_groups is None else _checks.integer("n_groups", n_groups, at_least=1)
+        if number.min() < 0 or number.max() >= total:
+            raise ArgumentError("groups", f"must be numbers from 0 to {total - 1}")
+        weight = np.ones(count) if weights is None else _checks.float_array("weights", weights, dtype=np.float64)
+        if weight.shape != (count,) or (weight < 0).any():
+            raise ArgumentError("weights", f"must be at least 0, one for each of the {count} rows")
+        grid = np.unique(rows.time) if times is None else check_grid(times)
+
+        def table(columns: IntArray, some: Array) -> Array:
+            inside = some & (columns < len(grid))
+            cells = number[inside] * len(grid) + columns[inside]
+            return np.bincount(cells, weight[inside], minlength=total * len(grid)).reshape(total, len(grid))
+
+        leaves = np.searchsorted(grid, rows.time, "left")
+        enters = np.searchsorted(grid, rows.entry, "right")
+        late = enters > 0
+        return cls(
+            grid,
+            np.bincount(number[~late], weight[~late], minlength=total),
+            table(enters, late),
+            table(leaves, np.ones(count, dtype=bool)),
+            table(leaves, rows.event),
+        )
+
+    @property
+    def censored(self) -> Array:
+        """How many leave without an event."""
+        return self.left - self.events
+
+    @property
+    def at_risk(self) -> Array:
+        """How many are at risk at each time."""
+        entered = self.start[:, None] + np.cumsum(self.entered, axis=1)
+        before = np.cumsum(self.left, axis=1) - self.left
+        at_risk: Array = entered - before
+        return at_risk
+
+    def __add__(self, other: RiskCounts) -> RiskCounts:
+        """Return the counts of the rows of both, at the times of both."""
+        if len(self.start) != len(other.start):
+            raise ArgumentError("groups", f"must be the same, got {len(self.start)} and {len(other.start)}")
+        times = np.union1d(self.times, other.times)
+        parts = {}
+        for name in ("entered", "left", "events"):
+            parts[name] = np.zeros((len(self.start), len(times)))
+            for one in (self, other):
+                parts[name][:, np.searchsorted(times, one.times)] += getattr(one, name)
+        return RiskCounts(times, self.start + other.start, **parts)
+
+    @staticmethod
+    def total(parts: Iterable[RiskCounts]) -> RiskCounts:
+        """Return the sum of the counts of several sites."""
+        return functools.reduce(operator.add, parts)
+
+    def group(self, number: int) -> RiskCounts:
+        """Return the counts of one group."""
+        some = slice(number, number + 1)
+        return RiskCounts(self.times, self.start[some], self.entered[some], self.left[some], self.events[some])
+
+    def merge_groups(self) -> RiskCounts:
+        """Return the counts of all groups together."""
+        sums = {name: getattr(self, name).sum(axis=0, keepdims=True) for name in ("entered", "left", "events")}
+        return RiskCounts(self.times, self.start.sum(keepdims=True), **sums)
+
+    def coarsen(self, least: int) -> RiskCounts:
+        """Return counts at fewer times, such that no cell tells of fewer rows than so many.
+
+        Neighbouring times are put together, those at the earlier ones moved to the later one, until in every group each
+        of the numbers that enter, that have an event and that leave without one is 0 or at least ``least``. What cannot
+        be hidden so raises an error.
+
+        >>> counts = RiskCounts.of(Times.of([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1, 1, 1, 1, 1, 1]))
+        >>> counts.coarsen(3).times, counts.coarsen(3).events
+        (array([3., 6.]), array([[3., 3.]]))
+        """
+        least = _checks.integer("least", least, at_least=0)
+        cells = np.stack([self.entered, self.left - self.events, self.events])
+        ends: list[int] = []
+        sums: list[Array] = []
+        waiting = np.zeros(cells.shape[:2])
+        for k in range(len(self.times)):
+            waiting = waiting + cells[:, :, k]
+            if not waiting.any():
+                continue
+            if not _too_few(waiting, least):
+                ends.append(k)
+                sums.append(waiting)
+                waiting = np.zeros_like(waiting)
+        # What is left at the end goes to the times before, until it is enough.
+        while waiting.any() and _too_few(waiting, least) and sums:
+            waiting = waiting + sums.pop()
+            ends.pop()
+        if waiting.any():
+            sums.append(waiting)
+            ends.append(len(self.times) - 1)
+        kept = np.stack(sums, axis=2) if sums else np.zeros((*cells.shape[:2], 0))
+        made = RiskCounts(self.times[ends], self.start, kept[0], kept[1] + kept[2], kept[2])
+        stay = self.start + self.entered.sum(axis=1) - self.left.sum(axis=1)
+        if _too_few(np.stack([self.start, stay]), least) or any(_too_few(one, least) for one in sums):
+            raise ArgumentError(
+                "times",
+                f"must be such that each group has no cell of fewer than {least} rows: fewer times, up to the last one "
+                "at which a row leaves, or fewer groups",
+            )
+        return made
+
+
+def check_grid(times: Any) -> Array:
+    """Return increasing times."""
+    grid = _checks.float_array("times", times, dtype=np.float64)
+    if grid.ndim != 1 or not grid.size or (np.diff(grid) <= 0).any():
+        raise ArgumentError("times", "must be increasing numbers, at least one")
+    return grid
+
+
+def _too_few(counts: Array, least: int) -> bool:
+    return bool(((counts > 0) & (counts < least)).any())
