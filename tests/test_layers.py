@@ -36,7 +36,7 @@ LAYERS = {
     "mathematics": [
         "problem",
         "_dual_step _verify bounds ct datasets linops losses penalties semismooth survival",
-        "formula",
+        "formula inference",
     ],
     "messages": ["compress", "sampling", "rng"],
     "kernels": ["_cuda", "_kernels", "_array"],

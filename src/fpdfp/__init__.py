@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         errors,
         estimators,
         federation,
+        inference,
         linops,
         loggers,
         losses,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         FPDFPIdentity,
         InnerSolve,
         NewtonPDFP,
+        ProximalNewton,
         RandProx,
         Scaffold,
         ShiftedPDFP,
@@ -90,6 +92,7 @@ __all__ = [
     "Minimum",
     "Network",
     "NewtonPDFP",
+    "ProximalNewton",
     "Problem",
     "RandProx",
     "Residual",
@@ -106,6 +109,7 @@ __all__ = [
     "errors",
     "estimators",
     "federation",
+    "inference",
     "linops",
     "loggers",
     "losses",
@@ -123,14 +127,14 @@ __all__ = [
 __getattr__ = attach(
     __name__,
     {
-        "": "compress ct datasets engines errors estimators federation linops loggers losses methods penalties "
-        "precondition problem report rng runs steps",
+        "": "compress ct datasets engines errors estimators federation inference linops loggers losses methods "
+        "penalties precondition problem report rng runs steps",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
         "estimators": "FederatedLinearRegression FederatedLogisticRegression",
         "federation": "Federation",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
-        "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP RandProx SPDFP SVRGPDFP "
+        "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx SPDFP SVRGPDFP "
         "Scaffold ShiftedPDFP StatelessPDFP",
         "problem": "Certificate Problem Residual",
         "pooled.solver": "Minimum minimize",

@@ -74,7 +74,8 @@ class SmoothDuals:
         #: Without more convexity than a ridge gives, what is left of f has the lower bound of f.
         self._least = total * losses.lower_bound if convexity <= ridge else -np.inf
         self._gradient = gradient.astype(np.float64) - self.ridge * self._x
-        self._lipschitz = float((weights * losses.lipschitz()).sum())
+        lipschitz = float((weights * losses.lipschitz()).sum())
+        self._lipschitz = lipschitz if np.isfinite(lipschitz) else 0.0
         self._eps = float(np.finfo(losses.dtype).eps)
 
     def gradient(self, direction: Array | None = None) -> Array:
@@ -252,7 +253,12 @@ class Search:
         The Hessian, which is many numbers to send, is looked at only where nothing else gives a bound, or with
         ``thorough``.
         """
-        bounds = [Bound(np.inf, points[-1]), *self.bounds(points)]
+        bounds = [Bound(np.inf, points[-1])]
+        if self.free.any() and not thorough:
+            # Where the gradient is as small as its rounding nothing needs to be asked.
+            bounds += [self.bound(point) for point in points]
+        if not np.isfinite(min(map(_gap, bounds))):
+            bounds += self.bounds(points)
         if not self.free.any():
             bounds.append(self.improve(min(bounds, key=_gap).v, steps))
         if thorough or not np.isfinite(min(map(_gap, bounds))):
@@ -289,7 +295,11 @@ class Search:
             return None
         slope = self.slope + self.duals.ridge * self.x
         flat = kernel.reshape(len(kernel), -1)
-        curved = np.stack([(self.duals.curvature(one) + self.duals.ridge * one).ravel() for one in kernel])
+        hessian = self.duals.hessian() if len(kernel) > 1 else None
+        if hessian is None:
+            curved = np.stack([(self.duals.curvature(one) + self.duals.ridge * one).ravel() for one in kernel])
+        else:  # one question in place of one for each direction
+            curved = flat @ hessian + self.duals.ridge.ravel() * flat
         steps = np.linalg.pinv(flat @ curved.T, rcond=1e-13, hermitian=True) @ (flat @ slope.ravel())
         direction: Array = np.tensordot(steps, kernel, axes=1)
         return direction

@@ -131,6 +131,16 @@ class LocalLosses(NamedTuple):
         matrices = self.losses.hessians(x, self.clients)
         return None if matrices is None else self.weigh(matrices)
 
+    def informations(self, x: Array) -> Array | None:
+        """Return matrices near the Hessians of N w_i f_i that are never negative; None if unknown."""
+        matrices = self.losses.informations(x, self.clients)
+        return None if matrices is None else self.weigh(matrices)
+
+    def start_model(self) -> tuple[Array, Array] | None:
+        """Return quadratic models of N w_i f_i to start from: slopes at zero and matrices; None if there are none."""
+        found = self.losses.start_model(self.clients)
+        return None if found is None else (self.weigh(found[0]), self.weigh(found[1]))
+
     def lipschitz(self) -> Array:
         """Return upper bounds of the Lipschitz constants of N w_i ∇f_i for each client."""
         return self.weigh(self.losses.lipschitz()[self.clients])
@@ -400,9 +410,9 @@ class Problem:
 
     @property
     def default_step(self) -> float:
-        """1/L with L the mean of the clients' Lipschitz constants, at least that of ∇f."""
+        """1/L with L the mean of the clients' Lipschitz constants, at least that of ∇f; 1 where there are none."""
         mean = float(self.lipschitz.mean())
-        return 1.0 / mean if mean > 0 else 1.0
+        return 1.0 / mean if 0 < mean < math.inf else 1.0
 
     def residual(self, x: Array, v: Array, *, gradient: Array | None = None, step: float | None = None) -> Residual:
         """Return how far (x, v) is from the fixed point of Lemma 1; both parts vanish at a solution alone.
@@ -431,7 +441,7 @@ class Problem:
         """
         x = self._point("x", x, self.model.shape, self.model.dtype)
         v = to_host(self._point("v", v, self.model.dual_shape)).astype(np.float64)
-        if not self.penalty.has_conjugate:
+        if not (self.penalty.has_conjugate and self.losses.is_convex):
             return None
         search = self._search(x, self.linop.apply(x), self.gradient(x))
         gap = search.bound(v, direction=search.unseen_step() if search.free.any() else None).gap
@@ -468,7 +478,7 @@ class Problem:
         start = stepped if v is None else v
         residual = self._residual(start, self.dual_step(x, start, gradient), gradient)
         best = Bound(math.inf, stepped)
-        if self.penalty.has_conjugate and math.isfinite(objective):
+        if self.penalty.has_conjugate and self.losses.is_convex and math.isfinite(objective):
             points = [to_host(point).astype(np.float64) for point in (start, stepped)]
             if abs(objective) <= VANISHING * self.least_scale / EPS:
                 points.append(np.zeros_like(points[0]))  # where nearly nothing is left, rounding of v would hide it

@@ -1,8 +1,9 @@
 """Gradients and values of generalised linear losses, many clients in one call.
 
 A client's loss is the mean over its rows of φ(z_j, y_j) with z_j = a_jᵀx, plus the ridge ``½ Σ_j l2_j x_j²``.
-``kind`` chooses φ: logistic, ``log(1 + exp(−y z))``, or squared, ``(z − y)²/2``. Gradients take the vector ``l2``,
-values the ridge itself, which all clients share.
+``form`` has φ and its derivative as compiled functions; ``weights`` multiply the rows' losses, and ``shifts`` are added
+to their linear forms, both None where there are none. Gradients take the vector ``l2``, values the ridge itself, which
+all clients share.
 
 ``rows`` has the numbers of all rows, sorted by client: those of client i are ``rows[offsets[i]:offsets[i + 1]]``. Where
 ``draws`` is None, a client uses all of them. Otherwise it uses a random batch, and ``draws`` has what that is drawn
@@ -13,34 +14,49 @@ from: the two words of the key, tag, round, the size of a batch, and the clients
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import float64, prange, uint64
 
+from fpdfp._kernels.functions import Scalar
 from fpdfp._kernels.jit import inline, reduction, serial, threaded
 from fpdfp._kernels.philox import sample_subset
 
-LOGISTIC = 0
-SQUARED = 1
+
+@Scalar
+def logistic(z: Any, y: Any, p: Any, q: Any) -> Any:
+    """The logistic loss of a row."""
+    margin = y * z
+    return max(-margin, 0.0) + math.log1p(math.exp(-abs(margin)))
 
 
-@inline
-def slope(kind: Any, z: Any, y: Any) -> Any:
-    """The derivative of φ in z."""
-    if kind == LOGISTIC:
-        # exp may overflow to infinity for a confidently right row: the slope is then 0, as it should be.
-        return -y / (1.0 + math.exp(y * z))
+@Scalar
+def logistic_slope(z: Any, y: Any, p: Any, q: Any) -> Any:
+    """Its derivative."""
+    # exp may overflow to infinity for a confidently right row: the slope is then 0, as it should be.
+    return -y / (1.0 + math.exp(y * z))
+
+
+@Scalar
+def squared(z: Any, y: Any, p: Any, q: Any) -> Any:
+    """The squared loss of a row."""
+    return 0.5 * (z - y) ** 2
+
+
+@Scalar
+def squared_slope(z: Any, y: Any, p: Any, q: Any) -> Any:
+    """Its derivative."""
     return z - y
 
 
-@inline
-def phi(kind: Any, z: Any, y: Any) -> Any:
-    """The loss of one row."""
-    if kind == LOGISTIC:
-        margin = y * z
-        return max(-margin, 0.0) + math.log1p(math.exp(-abs(margin)))
-    return 0.5 * (z - y) ** 2
+class Form(NamedTuple):
+    """What the loss of a row is: φ and its derivative, compiled, and their parameters."""
+
+    phi: Any
+    slope: Any
+    p: float
+    q: float
 
 
 @reduction
@@ -120,10 +136,16 @@ def linear_forms_csr(data: Any, indices: Any, indptr: Any, rows: Any, x: Any, z:
 
 
 @inline
-def weigh(kind: Any, y: Any, rows: Any, z: Any) -> None:
+def weigh(form: Any, weights: Any, shifts: Any, y: Any, rows: Any, z: Any) -> None:
     """Turn linear forms into the weights of the rows in the gradient, in place."""
-    for t in range(rows.size):
-        z[t] = slope(kind, z[t], y[rows[t]]) / rows.size
+    slope = form.slope
+    if weights is None:
+        for t in range(rows.size):
+            z[t] = slope(z[t], y[rows[t]], form.p, form.q) / rows.size
+    else:
+        for t in range(rows.size):
+            j = rows[t]
+            z[t] = weights[j] * slope(z[t] + shifts[j], y[j], form.p, form.q) / rows.size
 
 
 @inline
@@ -161,58 +183,86 @@ def add_rows_csr(data: Any, indices: Any, indptr: Any, rows: Any, weights: Any, 
 
 @threaded
 def gradients_dense(
-    kind: Any, X: Any, y: Any, rows: Any, offsets: Any, clients: Any, draws: Any, x: Any, l2: Any, out: Any
+    form: Any,
+    weights: Any,
+    shifts: Any,
+    X: Any,
+    y: Any,
+    rows: Any,
+    offsets: Any,
+    clients: Any,
+    draws: Any,
+    x: Any,
+    l2: Any,
+    out: Any,
 ) -> None:
     shared = x.shape[0] == 1
     for i in prange(clients.size):
         own = choose_rows(rows, offsets, clients[i], draws, i)
         point = x[0] if shared else x[i]
-        weights = np.empty(own.size, dtype=np.float64)
-        linear_forms_dense(X, own, point, weights)
-        weigh(kind, y, own, weights)
+        z = np.empty(own.size, dtype=np.float64)
+        linear_forms_dense(X, own, point, z)
+        weigh(form, weights, shifts, y, own, z)
         start_with_ridge(l2, point, out[i])
-        add_rows_dense(X, own, weights, out[i])
+        add_rows_dense(X, own, z, out[i])
 
 
 @threaded
 def gradients_csr(
-    kind: Any, data: Any, indices: Any, indptr: Any, y: Any, rows: Any, offsets: Any, clients: Any, draws: Any, x: Any,
+    form: Any, weights: Any, shifts: Any, data: Any, indices: Any, indptr: Any, y: Any, rows: Any, offsets: Any, clients: Any, draws: Any, x: Any,
     l2: Any, out: Any,
 ) -> None:  # fmt: skip
     shared = x.shape[0] == 1
     for i in prange(clients.size):
         own = choose_rows(rows, offsets, clients[i], draws, i)
         point = x[0] if shared else x[i]
-        weights = np.empty(own.size, dtype=np.float64)
-        linear_forms_csr(data, indices, indptr, own, point, weights)
-        weigh(kind, y, own, weights)
+        z = np.empty(own.size, dtype=np.float64)
+        linear_forms_csr(data, indices, indptr, own, point, z)
+        weigh(form, weights, shifts, y, own, z)
         start_with_ridge(l2, point, out[i])
-        add_rows_csr(data, indices, indptr, own, weights, out[i])
+        add_rows_csr(data, indices, indptr, own, z, out[i])
 
 
 @inline
-def mean_loss(kind: Any, y: Any, rows: Any, z: Any) -> Any:
+def mean_loss(form: Any, weights: Any, shifts: Any, y: Any, rows: Any, z: Any) -> Any:
     """The mean of φ over the given rows, given their linear forms."""
-    total = 0.0
-    for t in range(z.size):
-        total += phi(kind, z[t], y[rows[t]])
+    phi, total = form.phi, 0.0
+    if weights is None:
+        for t in range(z.size):
+            total += phi(z[t], y[rows[t]], form.p, form.q)
+    else:
+        for t in range(z.size):
+            j = rows[t]
+            total += weights[j] * phi(z[t] + shifts[j], y[j], form.p, form.q)
     return total / z.size
 
 
 @threaded
 def values_dense(
-    kind: Any, X: Any, y: Any, rows: Any, offsets: Any, clients: Any, x: Any, ridge: Any, out: Any
+    form: Any,
+    weights: Any,
+    shifts: Any,
+    X: Any,
+    y: Any,
+    rows: Any,
+    offsets: Any,
+    clients: Any,
+    x: Any,
+    ridge: Any,
+    out: Any,
 ) -> None:
     for i in prange(clients.size):
         own = rows[offsets[clients[i]] : offsets[clients[i] + 1]]
         z = np.empty(own.size, dtype=np.float64)
         linear_forms_dense(X, own, x, z)
-        out[i] = mean_loss(kind, y, own, z) + ridge
+        out[i] = mean_loss(form, weights, shifts, y, own, z) + ridge
 
 
 @threaded
 def values_csr(
-    kind: Any,
+    form: Any,
+    weights: Any,
+    shifts: Any,
     data: Any,
     indices: Any,
     indptr: Any,
@@ -228,4 +278,4 @@ def values_csr(
         own = rows[offsets[clients[i]] : offsets[clients[i] + 1]]
         z = np.empty(own.size, dtype=np.float64)
         linear_forms_csr(data, indices, indptr, own, x, z)
-        out[i] = mean_loss(kind, y, own, z) + ridge
+        out[i] = mean_loss(form, weights, shifts, y, own, z) + ridge

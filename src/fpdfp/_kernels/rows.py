@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fpdfp._kernels.glm import LOGISTIC
 from fpdfp._kernels.jit import serial
+
+LOGISTIC = 0
+SQUARED = 1
 
 
 @serial

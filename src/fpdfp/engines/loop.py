@@ -25,6 +25,7 @@ from fpdfp.engines.screening import Screening
 from fpdfp.engines.stopping import Ending, Stopping
 from fpdfp.engines.working_set import find_dual
 from fpdfp.errors import AbsentError, AccuracyWarning, ArgumentError, CheckpointError, DivergenceWarning
+from fpdfp.methods.base import Knowing
 from fpdfp.problem import Certificate, Problem, Residual
 
 log = logging.getLogger("fpdfp.engines")
@@ -81,6 +82,8 @@ class Loop:
 
     def scale(self) -> float:
         """Return a size that the objective should not exceed by far."""
+        if isinstance(self.run.algorithm, Knowing):
+            return math.inf  # it accepts no point that is worse
         problem, x = self.run.problem, self.run.x
         zero = problem.model.xp.zeros(problem.model.shape, dtype=problem.model.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -247,8 +250,13 @@ class Loop:
         """Record a row of the history; raise DivergenceError if the iterate is no good any more."""
         run = self.run
         with run.meter.counting("evaluation"):
-            objective, violation = run.problem.evaluate(run.x)
-        if not math.isfinite(objective) or objective > self.limit:
+            objective, violation = run.evaluate()
+        if objective == math.inf and isinstance(run.algorithm, Knowing):
+            if run.round:
+                return  # it will be known after the next round
+            with np.errstate(all="ignore"):
+                objective, violation = run.problem.evaluate(run.x)
+        elif not math.isfinite(objective) or objective > self.limit:
             raise DivergenceError(f"the objective grew to {objective:.3g}")
         sent = run.traffic.before_the_end.totals
         row: dict[str, float] = {

@@ -20,7 +20,7 @@ from fpdfp.engines.downlink import Kept, full_bits
 from fpdfp.engines.features import Left
 from fpdfp.engines.history import History
 from fpdfp.engines.traffic import Bits, Traffic
-from fpdfp.methods.base import Certifying, Question, Remembering, Work
+from fpdfp.methods.base import Certifying, Knowing, Question, Remembering, Work
 from fpdfp.penalties.wrapped import Wrapped
 from fpdfp.problem import TINY, Certificate
 from fpdfp.rng import Draws, Purpose, choose_clients
@@ -415,9 +415,23 @@ class Run:
         """What a gap is compared with, from the objective that was evaluated last."""
         return max(abs(self.history.last()["objective"]), self.problem.least_scale, TINY)
 
+    def evaluate(self) -> tuple[float, float]:
+        """Return the objective, g at the nearest point of its domain, and how far away that is.
+
+        Where the replies of a round have told the objective, it is that of the point which was accepted last.
+        """
+        algorithm, problem = self.algorithm, self.problem
+        if not isinstance(algorithm, Knowing):
+            return problem.evaluate(self.x)
+        image = problem.linop.apply(self.x)
+        violation = 0.0 if problem.penalty.finite else float(np.abs(problem.penalty.project(image) - image).max())
+        return algorithm.known_objective(self.state), violation
+
     @property
     def foresees(self) -> bool:
         """Whether the server itself can tell when a look at the gap is not worth while."""
+        if isinstance(self.algorithm, Knowing):
+            return True
         return isinstance(self.algorithm, Certifying) and self.problem.can_expect
 
     @property
@@ -433,6 +447,8 @@ class Run:
     def outlook(self) -> float:
         """What the server expects of the gap, from what it knows itself; 0 where it knows nothing."""
         algorithm = self.algorithm
+        if isinstance(algorithm, Knowing):
+            return algorithm.expected_gap(self.state)
         if not (isinstance(algorithm, Certifying) and self.problem.can_expect):
             return 0.0
         x, v = algorithm.solution(self.state)

@@ -14,6 +14,7 @@ from fpdfp import compress, linops, methods, penalties, precondition, steps
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.engines.hints import constructor_hints
 from fpdfp.engines.job import Job, Place
+from fpdfp.engines.informations import Informations
 from fpdfp.engines.local_models import LocalModels
 from fpdfp.errors import ArgumentError
 from fpdfp.linops import LinOp
@@ -67,7 +68,7 @@ def registry() -> dict[type, Sendable]:
         compress.Full, compress.Half, compress.QSGD, compress.NUQSGD, compress.Natural, compress.Sign, compress.RandK,
         compress.TopK,
         methods.InnerSolve, *methods_and_algorithms(), precondition.QuantizedMoments, Exact, FeatureBounds, Slopes,
-        Structure, NewtonExchange, LocalModels, Announced, Place, Job,
+        Structure, NewtonExchange, LocalModels, Informations, Announced, Place, Job,
     )  # fmt: skip
     return {kind: by_fields(kind) for kind in fields} | {
         penalties.Zero: by_attributes(penalties.Zero),

@@ -15,7 +15,7 @@ from fpdfp.engines.finish import Finish
 from fpdfp.engines.run import Certified, Run
 from fpdfp.errors import AbsentError, CheckpointError
 from fpdfp.losses._duals import EPS
-from fpdfp.methods.base import Certifying
+from fpdfp.methods.base import Certifying, Knowing
 from fpdfp.problem import TINY, VANISHING, Certificate, Residual
 
 log = logging.getLogger("fpdfp.engines")
@@ -207,6 +207,8 @@ class Stopping:
     def _judge(self, certificate: Certificate) -> Ending | None:
         gap, size = certificate.relative_gap, self._image_size()
         if gap is None:
+            if isinstance(self.run.algorithm, Knowing):
+                return self._judge_step(certificate)
             if not self._is_stationary(certificate, size):
                 return None
             return Ending(
@@ -217,6 +219,17 @@ class Stopping:
         if gap <= self.tol and certificate.violation <= self.tol * size:
             return Ending("converged", self._sentence(gap))
         return self._rests(certificate.objective, gap)
+
+    def _judge_step(self, certificate: Certificate) -> Ending | None:
+        """End where the server's own model of F promises no more than the tolerance."""
+        promised = self.run.outlook() / certificate.scale
+        if not promised <= self.tol:
+            return None
+        return Ending(
+            "stationary",
+            f"a Newton step promises {promised:.2g} of the objective, at most tol={self.tol:g}; no bound of F(x) − F* is "
+            "known for this problem",
+        )
 
     def _sentence(self, gap: float) -> str:
         return f"the relative duality gap is {gap:.2g}, at most tol={self.tol:g}"

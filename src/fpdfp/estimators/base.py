@@ -25,7 +25,7 @@ from fpdfp.estimators import tables
 from fpdfp.estimators.by_formula import ByFormula
 from fpdfp.estimators.routing import warn_of_groups
 from fpdfp.estimators.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
-from fpdfp.estimators.summary import Summary
+from fpdfp.inference.summary import Summary
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 

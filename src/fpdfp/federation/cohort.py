@@ -98,8 +98,9 @@ class LocalCohort:
 
     def losses(self, spec: ModelSpec) -> Losses:
         """Return the losses of a model, a client for each site, in order."""
-        parts = [table.features(spec) for table in self.tables]
-        return make_losses(spec, [X for X, _ in parts], [y for _, y in parts])
+        return make_losses(
+            spec, [table.features(spec, name) for name, table in zip(self.names, self.tables, strict=True)]
+        )
 
 
 def _sites(table: SiteTable, by: Any) -> tuple[list[str], Any, str | None]:

@@ -11,7 +11,8 @@ from fpdfp._typing import Array
 from fpdfp.federation.policy import Policy, RefusedError
 from fpdfp.losses._linear import LinearModel
 from fpdfp.losses.base import Losses
-from fpdfp.losses.least_squares import LeastSquares
+from fpdfp.losses.glm import GLM
+from fpdfp.losses.logistic import Logistic
 from fpdfp.losses.softmax import Softmax
 
 #: A row that a combination of features tells from all others, up to this share.
@@ -58,7 +59,7 @@ def uncommon(X: Any) -> Any:
 
 def check_design(losses: Losses, policy: Policy) -> None:
     """Refuse a model that tells single rows whatever the point: by its rows, coefficients and columns."""
-    data, family = policy.data, losses.family
+    data = policy.data
     rows = int(losses.sizes.min())
     if rows < data.least_rows:
         raise RefusedError(f"this site takes part with at least {data.least_rows} rows only", f"there are {rows}")
@@ -73,13 +74,13 @@ def check_design(losses: Losses, policy: Policy) -> None:
     if not isinstance(losses, LinearModel):
         return
     moments = policy.moments
-    if isinstance(losses, LeastSquares) and not (
+    if losses.form == "quadratic" and not (
         moments.allowed and rows >= moments.least_rows_per_feature * losses.n_features
     ):
         raise RefusedError("this site does not answer for least squares, which tell second moments of its rows")
     for client in range(losses.n_clients):
         check_columns(losses._rows_of(client), data.least_rows_per_level, losses.feature_names)
-    if family != "LeastSquares":
+    if isinstance(losses, Logistic | Softmax) or (isinstance(losses, GLM) and losses.distribution.name == "binomial"):
         for client in range(losses.n_clients):
             counts = np.unique(losses.targets_of(client), return_counts=True)[1]
             if int(counts.min()) < data.least_rows_per_level:

@@ -354,8 +354,8 @@ class Desk:
         self._check_columns(tree)
         described = self.questions.read_spec(tree)
         self._check_width(described)
-        losses = self.table.losses(described)
-        if not matches(losses.family, self.policy.requests.families):
+        losses = self.table.losses(described, self.name)
+        if not matches(losses.family.split("(")[0], self.policy.requests.families):
             raise RefusedError(f"this site does not answer for models of the family {losses.family}")
         check_design(losses, self.policy)
         self.ledger.count_model(self.policy.budget, digest)

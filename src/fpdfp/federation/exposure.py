@@ -38,8 +38,9 @@ from fpdfp.linops.base import LinOp
 from fpdfp.losses._duals import RowDuals
 from fpdfp.losses._linear import LinearModel
 from fpdfp.losses._pooled import PooledRows
-from fpdfp.losses.base import Losses
+from fpdfp.losses.base import InformationSums, Losses
 from fpdfp.losses.least_squares import LeastSquares
+from fpdfp.losses.glm import GLM
 from fpdfp.losses.logistic import Logistic
 from fpdfp.losses.softmax import Softmax
 from fpdfp.rng import Draws
@@ -125,6 +126,14 @@ class Watched(LinearModel):
         self.look(x, clients)
         return super().hessians(x, clients)
 
+    def informations(self, x: Array, clients: IntArray) -> Array | None:
+        self.look(x, clients)
+        return super().informations(x, clients)
+
+    def sums_at(self, x: Array, clients: IntArray, *, robust: bool) -> InformationSums | None:
+        self.look(x, clients)
+        return super().sums_at(x, clients, robust=robust)
+
     def hessian(self, x: Array, weights: Array) -> Array | None:
         self.look(x, np.arange(self.n_clients))
         return super().hessian(x, weights)
@@ -133,7 +142,7 @@ class Watched(LinearModel):
         self.look(x, np.arange(self.n_clients))
         return super().hessian_product(x, direction, weights)
 
-    def dual_points(self, x: Array, weights: Array) -> RowDuals:
+    def dual_points(self, x: Array, weights: Array) -> RowDuals | None:
         self.look(x, np.arange(self.n_clients))
         return super().dual_points(x, weights)
 
@@ -159,7 +168,7 @@ class Watched(LinearModel):
         """Refuse a point of one client."""
         if not np.isfinite(x).all():
             raise PointRefusedError("the point is not finite")
-        p, weights = self._respond(self._rows_of(client) @ x.T)
+        p, weights = self._respond(self._forms_of(client, x), client)
         if not weights:
             return
         for what, h in weights:
@@ -209,7 +218,12 @@ class Watched(LinearModel):
             found.append((members[:, some], sizes[some]))
         return found
 
-    def _respond(self, z: Array) -> tuple[Array, list[tuple[str, Array]]]:
+    def _forms_of(self, client: int, x: Array) -> Array:
+        """Return the linear forms of a client's rows."""
+        forms: Array = self._rows_of(client) @ x.T
+        return forms
+
+    def _respond(self, z: Array, client: int) -> tuple[Array, list[tuple[str, Array]]]:
         """Return probabilities at each row, and weights with which rows respond to changes, each with a name."""
         raise NotImplementedError
 
@@ -217,7 +231,7 @@ class Watched(LinearModel):
 class WatchedLogistic(Watched, Logistic):
     """Logistic losses of a site."""
 
-    def _respond(self, z: Array) -> tuple[Array, list[tuple[str, Array]]]:
+    def _respond(self, z: Array, client: int) -> tuple[Array, list[tuple[str, Array]]]:
         from scipy.special import expit
 
         p = expit(z)
@@ -227,7 +241,7 @@ class WatchedLogistic(Watched, Logistic):
 class WatchedSoftmax(Watched, Softmax):
     """Softmax losses of a site: every pair of classes is a plane of its own."""
 
-    def _respond(self, z: Array) -> tuple[Array, list[tuple[str, Array]]]:
+    def _respond(self, z: Array, client: int) -> tuple[Array, list[tuple[str, Array]]]:
         from scipy.special import softmax
 
         p = softmax(z, axis=1)
@@ -239,12 +253,33 @@ class WatchedSoftmax(Watched, Softmax):
 class WatchedLeastSquares(Watched, LeastSquares):
     """Least squares of a site: the curvature is the same at all points."""
 
-    def _respond(self, z: Array) -> tuple[Array, list[tuple[str, Array]]]:
+    def _respond(self, z: Array, client: int) -> tuple[Array, list[tuple[str, Array]]]:
         return z, []
 
 
+class WatchedGLM(Watched, GLM):
+    """Losses of a generalised linear model of a site: rows respond by their expected weights."""
+
+    @property
+    def family(self) -> str:
+        return f"GLM({self.distribution!r})"
+
+    def _forms_of(self, client: int, x: Array) -> Array:
+        return self.forms(x, self._place(client))
+
+    def _respond(self, z: Array, client: int) -> tuple[Array, list[tuple[str, Array]]]:
+        own, family = self._place(client), self.distribution
+        if self.form == "quadratic" and self._rows.weights is None:
+            return z, []
+        with np.errstate(all="ignore"):
+            weights = family.functions.weight(z, self._rows.y[own], family.parameters) * self.weights_of_rows[own]
+        if not np.isfinite(weights).all():
+            return z, []  # outside the domain, where the answer has no numbers
+        return np.asarray(family.mean(z)), [("", weights)]
+
+
 KINDS: dict[type, type[Watched]] = {
-    Logistic: WatchedLogistic, Softmax: WatchedSoftmax, LeastSquares: WatchedLeastSquares,
+    Logistic: WatchedLogistic, Softmax: WatchedSoftmax, LeastSquares: WatchedLeastSquares, GLM: WatchedGLM,
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +23,7 @@ from fpdfp.formula.tree import Level
 
 #: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates.
 Kind = Literal["number", "integer", "truth", "category", "empty", "other"]
-Family = Literal["Logistic", "Softmax", "LeastSquares"]
+Family = Literal["Logistic", "Softmax", "LeastSquares", "GLM"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +95,8 @@ class Sums:
         The rows of each class, of those used.
     invalid
         In how many of the rows used the response, and then each term, is no finite number.
+    weight
+        The sum of the weights of the rows used.
     """
 
     rows: int
@@ -103,6 +106,33 @@ class Sums:
     levels: list[IntArray]
     classes: IntArray
     invalid: IntArray
+    weight: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Distribution:
+    """A family of outcomes, its link and its parameters, by name."""
+
+    name: str
+    link: str
+    parameters: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, family: Any) -> Distribution:
+        """Return what tells a family."""
+        return cls(family.name, family.link, tuple(float(getattr(family, one)) for one in family.parameter_names))
+
+    def make(self) -> Any:
+        """Return the family; raise MessageError for what is none."""
+        from fpdfp.families.named import NAMED
+
+        kind = NAMED.get(self.name)
+        if kind is None or self.link not in kind.links or len(self.parameters) != len(kind.parameter_names):
+            raise MessageError(f"a family must be one of {', '.join(NAMED)} with its link and parameters")
+        try:
+            return kind(self.link, *self.parameters)
+        except ValueError as error:
+            raise MessageError(f"a family cannot be used: {error}") from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,6 +162,13 @@ class ModelSpec:
         The classes of the response, none for numbers.
     ridge
         The ridge of each column.
+    distribution
+        The family of outcomes, for ``"GLM"``.
+    weight_scale
+        What weights of rows are multiplied with, so that their mean over all sites is 1.
+    effects
+        The sites that have an intercept of their own, each a column after all others: those whose difference to the
+        other sites is estimated.
     """
 
     design: Design
@@ -142,16 +179,40 @@ class ModelSpec:
     family: Family
     classes: tuple[Level, ...]
     ridge: Array
+    distribution: Distribution | None = None
+    weight_scale: float = 1.0
+    effects: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> int:
+        """The number of columns of the model."""
+        return len(self.design.names) + int(self.intercept) + len(self.effects)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        constant = ["Intercept"] if self.intercept else []
+        return [*self.design.names, *constant, *(f"site[{name}]" for name in self.effects)]
 
     def __post_init__(self) -> None:
         d = len(self.design.names)
-        wanted = {"means": len(self.design.filled), "centre": d, "scale": d, "ridge": d + int(self.intercept)}
+        wanted = {"means": len(self.design.filled), "centre": d, "scale": d, "ridge": self.columns}
+        if (self.distribution is not None) != (self.family == "GLM"):
+            raise MessageError(f"{self.family} must have a distribution if it is a GLM, and none otherwise")
+        if self.distribution is not None:
+            self.distribution.make()
+        if not 0 < self.weight_scale < math.inf:
+            raise MessageError("weight_scale must be positive")
         for name, length in wanted.items():
             array = getattr(self, name)
             if array.shape != (length,) or array.dtype != np.float64:
                 raise MessageError(f"{name} must be {length} numbers in float64, got {array.dtype} of {array.shape}")
         if (self.scale < 0).any() or (self.ridge < 0).any():
             raise MessageError("scale and ridge must be at least 0")
+        if self.family == "GLM":
+            if len(self.classes) not in (0, 2):
+                raise MessageError(f"a GLM must have no classes or two, got {len(self.classes)}")
+            return
         least = {"Logistic": 2, "Softmax": 3, "LeastSquares": 0}[self.family]
         if len(self.classes) < least or (len(self.classes) != least and self.family != "Softmax"):
             raise MessageError(f"{self.family} must have its classes, got {len(self.classes)}")

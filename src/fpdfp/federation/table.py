@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -145,21 +145,42 @@ class SiteTable:
         """Return the features of the rows that a question about moments is about."""
         return self._complete(question.design)[1].matrix_of(question.design, question.means)
 
-    def losses(self, spec: ModelSpec) -> Losses:
-        """Return the losses of a model on this table, one client."""
-        X, y = self.features(spec)
-        return make_losses(spec, [X], [y])
+    def losses(self, spec: ModelSpec, site: str = "") -> Losses:
+        """Return the losses of a model on this table, one client; ``site`` is the name of the site that has it."""
+        return make_losses(spec, [self.features(spec, site)])
 
-    def features(self, spec: ModelSpec) -> tuple[Array, Array]:
-        """Return the features of the rows that are used, scaled, with the intercept's ones; and the response."""
+    def features(self, spec: ModelSpec, site: str = "") -> ModelRows:
+        """Return the rows that are used as a model has them; ``site`` is the name of the site that has them."""
         used, rows = self._complete(spec.design)
         if not used.any():
             raise ArgumentError("table", "must have rows without missing values in the columns of the model, got none")
         X = rows.matrix_of(spec.design, spec.means)
         X = standardize(X, spec.centre, spec.scale)
-        if spec.intercept:
-            X = np.concatenate([X, np.ones((len(X), 1))], axis=1)
-        return X, rows.response(spec.design.response, spec.classes)
+        effects = [float(site == name) for name in spec.effects]
+        X = np.concatenate([X, np.tile([*([1.0] if spec.intercept else []), *effects], (len(X), 1))], axis=1)
+        weights = rows.weigh(spec.design.weights)
+        return ModelRows(
+            X,
+            rows.response(spec.design.response, spec.classes),
+            None if weights is None else spec.weight_scale * weights,
+            None if spec.design.offset is None else rows.number("the offset", spec.design.offset),
+        )
+
+    def number(self, name: str, node: Expression) -> Array:
+        """Return a number for each row, which must be finite."""
+        found = np.ascontiguousarray(np.broadcast_to(evaluate(node, self, {}), len(self)), dtype=np.float64)
+        if not np.isfinite(found).all():
+            raise ArgumentError(name, f"is no finite number in {int((~np.isfinite(found)).sum())} rows")
+        return found
+
+    def weigh(self, node: Expression | None) -> Array | None:
+        """Return the weight of each row, None where there are none."""
+        if node is None:
+            return None
+        weights = self.number("the weight", node)
+        if not ((weights >= 0).all() and weights.any()):
+            raise ArgumentError("weights", "must be at least 0 in all rows, and positive in some")
+        return weights
 
     def matrix_of(self, design: Design, means: Sequence[float] | Array) -> Array:
         """Return the features of all rows, which must be finite."""
@@ -221,6 +242,7 @@ class SiteTable:
             [count.astype(np.int64) for count in counts],
             classes.astype(np.int64),
             np.array(invalid, dtype=np.int64),
+            float(used.sum() if design.weights is None else rows.number("the weight", design.weights).sum()),
         )
 
 
@@ -229,15 +251,28 @@ def standardize(X: Array, centre: Array, scale: Array) -> Array:
     return np.where(scale > 0, (X - centre) / np.where(scale > 0, scale, 1.0), 0.0)
 
 
-def make_losses(spec: ModelSpec, parts: Sequence[Array], targets: Sequence[Array]) -> Losses:
+class ModelRows(NamedTuple):
+    """Rows of a site as a model has them: features with the intercept, the response, weights and offset."""
+
+    X: Array
+    y: Array
+    weights: Array | None = None
+    offset: Array | None = None
+
+
+def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
     """Return the losses of a model on the rows of some sites, a client for each."""
-    owner: IntArray = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    names = [*spec.design.names, *(["Intercept"] if spec.intercept else [])]
-    family = getattr(families, spec.family)
-    y = np.concatenate(targets)
+    owner: IntArray = np.repeat(np.arange(len(parts)), [len(part.y) for part in parts])
+    family, names = getattr(families, spec.family), spec.names
+    y = np.concatenate([part.y for part in parts])
     y = y.astype(np.int64) if spec.classes else y
     options: dict[str, Any] = {"n_classes": len(spec.classes)} if spec.family == "Softmax" else {}
-    X = np.concatenate(parts)
+    X = np.concatenate([part.X for part in parts])
+    if spec.distribution is not None:
+        options["family"] = spec.distribution.make()
+        for name in ("weights", "offset"):
+            given = [getattr(part, name) for part in parts]
+            options[name] = None if given[0] is None else np.concatenate(given)
     if spec.family != "Logistic" or len(np.unique(y)) > 1:
         made: Losses = family(X, y, clients=owner, l2=spec.ridge, n_clients=len(parts), feature_names=names, **options)
         return made

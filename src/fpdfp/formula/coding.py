@@ -67,6 +67,8 @@ class Design:
         The columns in which missing values are filled in.
     missing
         What is done with missing values.
+    offset, weights
+        What is added to the linear predictor, and the weight of each row; None where there is none.
     """
 
     response: Expression
@@ -74,6 +76,8 @@ class Design:
     titles: tuple[str, ...]
     filled: tuple[str, ...] = ()
     missing: Imputation = "drop"
+    offset: Expression | None = None
+    weights: Expression | None = None
 
     def __post_init__(self) -> None:
         if self.width > MOST_COLUMNS:
@@ -87,7 +91,7 @@ class Design:
     @property
     def columns(self) -> list[str]:
         """The columns of the table that are used, the response's first."""
-        return list(dict.fromkeys(columns_of([self.response, self.terms])))
+        return list(dict.fromkeys(columns_of([self.response, self.terms, self.offset, self.weights])))
 
     @property
     def names(self) -> list[str]:
@@ -107,7 +111,7 @@ class Design:
 
     def complete(self, rows: Rows, *, response: bool = True) -> Array:
         """Return where nothing is missing that is not filled in."""
-        own = set(columns_of(self.response)) if response else set()
+        own = set(columns_of([self.response, self.offset, self.weights])) if response else set()
         levels = {factor.coded: factor.levels for factor in self.coded}
         good = np.ones(len(rows), dtype=bool)
         for name in self.columns if response else dict.fromkeys(columns_of(self.terms)):
@@ -186,7 +190,7 @@ def code(
         for name in (name for name in numeric if name in gaps):
             titles.append(f"missing({name})")
             coded.append(Term((Numeric(f"missing({name})", Missing(name)),), len(titles) - 1))
-    return Design(formula.response, tuple(coded), tuple(titles), filled, missing)
+    return Design(formula.response, tuple(coded), tuple(titles), filled, missing, formula.offset, formula.weights)
 
 
 def _typed(factor: Factor, kinds: Mapping[str, str]) -> Factor:

@@ -28,6 +28,7 @@ from fpdfp.formula.tree import (
     Spline,
     Standard,
     Text,
+    rebuild,
 )
 
 #: The longest text, the most terms, and the deepest expression that are accepted.
@@ -48,7 +49,8 @@ def parse(text: str) -> Formula:
     The grammar of terms is that of ``formulaic`` (and of patsy and R): ``+``, ``-``, ``:``, ``*``, ``/``, ``%in%``,
     ``(a + b)**2``, ``- 1`` or ``+ 0`` for no intercept, and backticks around names that are not Python's. A factor is a
     column, ``C(column, ref=…, levels=[…])``, ``I(…)`` or ``{…}`` of arithmetic, comparisons and functions, one of the
-    functions by itself, or a spline ``bs(x, knots=[…], lower_bound=…, upper_bound=…)``.
+    functions by itself, or a spline ``bs(x, knots=[…], lower_bound=…, upper_bound=…)``. ``offset(…)`` is added to the
+    linear predictor as it is, with no coefficient.
 
     >>> formula = parse("died ~ age + C(stage, ref='I') + I(log(dose) > 2)")
     >>> formula.columns
@@ -71,10 +73,14 @@ def parse(text: str) -> Formula:
         response = Numeric(response.name, Column(response.column))
     if not isinstance(response, Numeric):
         raise ArgumentError("formula", f"must have a response of one column, got {response.name!r}")
-    terms, intercept = [], False
+    terms, intercept, offset = [], False, None
     for factors in sorted(right, key=lambda term: 0 if _is_one(term) else len(term)):
         if _is_one(factors):
             intercept = True
+            continue
+        if len(factors) == 1 and factors[0][0].startswith("offset("):
+            added = _Reader(factors[0][0]).read_offset()
+            offset = added if offset is None else Arithmetic("+", offset, added)
             continue
         made = tuple(_factor(*factor) for factor in factors)
         if made == (response,):
@@ -82,7 +88,18 @@ def parse(text: str) -> Formula:
         terms.append(made)
     if not terms and not intercept:
         raise ArgumentError("formula", f"must have a term or an intercept after '~', got {text!r}")
-    return Formula(text, response.value, tuple(terms), intercept)
+    return Formula(text, response.value, tuple(terms), intercept, offset)
+
+
+def parse_weights(text: str) -> Expression:
+    """Return the tree of what weighs rows: a column, or an expression of columns.
+
+    >>> parse_weights("1 / variance")
+    Arithmetic(operator='/', left=Number(number=1.0), right=Column(column='variance'))
+    """
+    if not isinstance(text, str):
+        raise ArgumentTypeError("weights", f"must name a column, got {type(text).__name__}")
+    return _Reader(text).read_plain()
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -169,12 +186,7 @@ class _Reader:
 
     def read(self) -> Factor:
         """Return the factor."""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                node = ast.parse(QUOTED.sub(self._unquote, self.text), mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            raise self.refuse("there is something that cannot be read") from None
+        node = self._parse()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             if node.func.id == "C":
                 return self._categorical(node)
@@ -183,6 +195,34 @@ class _Reader:
             if node.func.id == "I":
                 return Numeric(self.text, self._expression(self._one(node), 0))
         return Numeric(self.text, self._expression(node, 0))
+
+    def read_offset(self) -> Expression:
+        """Return what is inside of ``offset(…)``."""
+        node = self._parse()
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "offset"):
+            raise self.refuse("offset(…) must stand by itself")
+        return self._without_standard(self._expression(self._one(node), 0))
+
+    def read_plain(self) -> Expression:
+        """Return an expression."""
+        return self._without_standard(self._expression(self._parse(), 0))
+
+    def _without_standard(self, found: Expression) -> Expression:
+        def refuse(node: Any) -> Any:
+            if isinstance(node, Standard):
+                raise self.refuse("center(…) and scale(…) are for terms only; they are not known")
+            return node
+
+        rebuild(found, refuse)
+        return found
+
+    def _parse(self) -> ast.expr:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return ast.parse(QUOTED.sub(self._unquote, self.text), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            raise self.refuse("there is something that cannot be read") from None
 
     def _unquote(self, found: re.Match[str]) -> str:
         name = f"quoted_{len(self.quoted)}_"

@@ -165,17 +165,21 @@ class Formula:
         The factors of each term, without the intercept.
     intercept
         Whether there is one.
+    offset, weights
+        What is added to the linear predictor, and the weight of each row; None where there is none.
     """
 
     text: str
     response: Expression
     terms: tuple[tuple[Factor, ...], ...]
     intercept: bool
+    offset: Expression | None = None
+    weights: Expression | None = None
 
     @property
     def columns(self) -> list[str]:
         """The columns that are used, the response's first."""
-        return list(dict.fromkeys(columns_of([self.response, self.terms])))
+        return list(dict.fromkeys(columns_of([self.response, self.terms, self.offset, self.weights])))
 
 
 def columns_of(node: Any) -> Iterator[str]:

@@ -68,7 +68,7 @@ class RowDuals:
         self._weights = losses._row_weights(weights)
         self._client_weights = weights
         self.ridge = np.broadcast_to(float(weights.sum()) * losses._ridge, losses.shape)
-        self._forms = self._times(self._x) if forms is None else forms
+        self._forms = losses._shift(self._times(self._x)) if forms is None else forms
         self._slope = slope
         self.columns = losses._column_squares(weights)
 
@@ -100,15 +100,15 @@ class RowDuals:
             return self._slope
         slopes = self._losses._slopes(self._forms, self._y)
         if direction is not None:
-            slopes = slopes - self._losses._curve(self._forms, self._times(direction))
+            slopes = slopes - self._losses._curve(self._forms, self._y, self._times(direction))
         return self._back(self._weigh(slopes))
 
     def gap(self, direction: Array | None, scale: float) -> float:
         """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j)."""
-        rounding = form_rounding(self._losses.curvature, self.columns, self._travel)
+        rounding = form_rounding(self._losses._bend(self._forms, self._y), self.columns, self._travel)
         if direction is None and scale == 1.0:
             return rounding
-        change = None if direction is None else self._losses._curve(self._forms, self._times(direction))
+        change = None if direction is None else self._losses._curve(self._forms, self._y, self._times(direction))
         gaps = self._losses._young_gaps(self._forms, self._y, change, scale)
         total = float((self._weights * gaps).sum())
         return total + rounding if np.isfinite(total) else np.inf
@@ -124,7 +124,7 @@ class RowDuals:
 
     def curvature(self, direction: Array) -> Array:
         """Return the Hessian of h at x times a direction."""
-        return self._back(self._weigh(self._losses._curve(self._forms, self._times(direction))))
+        return self._back(self._weigh(self._losses._curve(self._forms, self._y, self._times(direction))))
 
     def hessian(self) -> Array | None:
         """Return the Hessian of h at x as a matrix, None where it would be too large."""

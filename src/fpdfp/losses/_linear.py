@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike
 from fpdfp import _checks
 from fpdfp._naming import own_init
 from fpdfp._typing import Array, IntArray
+from fpdfp.errors import ArgumentTypeError
 from fpdfp.linops.base import LinOp
 from fpdfp.linops.diagonal import Diagonal
 from fpdfp.losses import _rows
@@ -43,9 +44,9 @@ class LinearModel(Losses):
     """
 
     #: A bound of the Hessian of the loss of one row in its linear forms: at most this times the identity.
-    curvature: ClassVar[float]
+    curvature: float
     #: A bound of the derivative of the loss of one row in each of its linear forms; infinite where there is none.
-    steepest: ClassVar[float] = np.inf
+    steepest: float = np.inf
     lower_bound = 0.0
     concurrent = True
 
@@ -60,7 +61,11 @@ class LinearModel(Losses):
         feature_names: Sequence[str] | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
-        self._rows = _rows.collect(X, self._targets(y), clients, n_clients, dtype)
+        self._hold(_rows.collect(X, self._targets(y), clients, n_clients, dtype), l2, _names_of(X, feature_names))
+
+    def _hold(self, rows: _rows.Rows, l2: Any, names: tuple[str, ...] | None) -> None:
+        """Keep rows, a ridge and the names of features."""
+        self._rows = rows
         self.n_features = int(self._rows.X.shape[1])
         self.l2 = _check_ridge(l2, self.n_features)
         self._ridge = np.broadcast_to(np.float64(self.l2), (self.n_features,)).copy()
@@ -68,7 +73,11 @@ class LinearModel(Losses):
         self.dtype = self._rows.X.dtype
         self.sizes = np.diff(self._rows.offsets)
         self._squares: tuple[bytes, Array] | None = None
-        self.feature_names = _names(feature_names, X, self.n_features)
+        if names is not None and len(names) != self.n_features:
+            raise ValueError(
+                f"feature_names must be one name for each of the {self.n_features} features, got {len(names)}"
+            )
+        self.feature_names = names
 
     def __repr__(self) -> str:
         least, most = float(self._ridge.min()), float(self._ridge.max())
@@ -84,12 +93,8 @@ class LinearModel(Losses):
         return "linear"
 
     def part(self, clients: IntArray) -> Self:
-        X, y, offsets, names = self._rows
-        some = np.concatenate([np.arange(offsets[i], offsets[i + 1]) for i in clients])
         made = self._without_caches()
-        made.sizes = self.sizes[clients]
-        ends = np.concatenate([[0], np.cumsum(made.sizes)]).astype(np.int64)
-        made._rows = _rows.Rows(X[some], y[some], ends, names[clients])
+        made.sizes, made._rows = self.sizes[clients], self._rows.take(clients)
         return made
 
     @property
@@ -186,7 +191,7 @@ class LinearModel(Losses):
     @functools.cached_property
     def _kernels(self) -> dict[str, Callable[..., None]]:
         """The kernels in their form for dense or for CSR rows, given the rows; looked up once, as rounds are short."""
-        X, y, offsets, _ = self._rows
+        X, y, offsets = self._rows[:3]
         form, rows = ("csr", (X.data, X.indices, X.indptr)) if self._rows.sparse else ("dense", (X,))
         given = *rows, y, np.arange(len(y)), offsets
         return {name: functools.partial(self._kernel(f"{name}_{form}"), *given) for name in ("values", "gradients")}
@@ -273,18 +278,18 @@ class LinearModel(Losses):
         return one.apply(np.eye(self.n_features))
 
     def curvatures(self, clients: IntArray) -> Array | None:
-        return self._grams(clients, lambda X: np.full(X.shape[0], self.curvature), DENSE_MOMENTS)
+        return self._grams(clients, lambda rows: np.full(rows.stop - rows.start, self.curvature), DENSE_MOMENTS)
 
-    def _grams(self, clients: IntArray, weights: Callable[[Any], Array], most: int = DENSE_HESSIAN) -> Array | None:
-        """Return X_iᵀ diag(weights) X_i/n_i plus the ridge for each client, for at most so many features."""
+    def _grams(self, clients: IntArray, weights: Callable[[slice], Array], most: int = DENSE_HESSIAN) -> Array | None:
+        """Return X_iᵀ diag(weights of its rows) X_i/n_i plus the ridge for each client, for at most so many features."""
         d = self.n_features
         if d > most:
             return None
         out = np.empty((len(clients), d, d))
         for row, client in enumerate(clients):
             first, last = self._rows.offsets[client], self._rows.offsets[client + 1]
-            X = self._rows.X[first:last]
-            scaled = X.multiply(weights(X)[:, None]).tocsr() if self._rows.sparse else X * weights(X)[:, None]
+            X, scale = self._rows.X[first:last], weights(slice(first, last))[:, None]
+            scaled = X.multiply(scale).tocsr() if self._rows.sparse else X * scale
             gram = X.T @ scaled
             out[row] = gram.toarray() if self._rows.sparse else gram
             out[row] /= self.sizes[client]
@@ -412,14 +417,27 @@ class LinearModel(Losses):
         kept: Array = self._squares[1]
         return kept
 
-    def dual_points(self, x: Array, weights: Array) -> RowDuals:
-        return RowDuals(self, x, weights)
+    @property
+    def has_duals(self) -> bool:
+        """Whether the conjugate of the loss of a row is known."""
+        return True
+
+    def dual_points(self, x: Array, weights: Array) -> RowDuals | None:
+        return RowDuals(self, x, weights) if self.has_duals else None
+
+    def _shift(self, z: Array) -> Array:
+        """Return linear forms with the offsets of rows."""
+        return z
+
+    def _bend(self, z: Array, y: Array) -> float:
+        """A bound of the second derivative of the loss of a row near its linear form."""
+        return self.curvature
 
     def _slopes(self, z: Array, y: Array) -> Array:
         """The derivative of the loss of each row in its linear forms."""
         raise NotImplementedError
 
-    def _curve(self, z: Array, change: Array) -> Array:
+    def _curve(self, z: Array, y: Array, change: Array) -> Array:
         """The second derivative of the loss of each row, times a change of its linear forms."""
         raise NotImplementedError
 
@@ -428,15 +446,12 @@ class LinearModel(Losses):
         raise NotImplementedError
 
 
-def _names(given: Any, X: Any, n_features: int) -> tuple[str, ...] | None:
+def _names_of(X: Any, given: Any) -> tuple[str, ...] | None:
     """Return the names of the features: those given, or else those of a table's columns."""
     found = getattr(X, "columns", None) if given is None else given
-    if found is None:
-        return None
-    names = tuple(map(str, found))
-    if isinstance(found, str) or len(names) != n_features:
-        raise ValueError(f"feature_names must be one name for each of the {n_features} features, got {len(names)}")
-    return names
+    if isinstance(found, str):
+        raise ArgumentTypeError("feature_names", f"must be a sequence of names, got the text {found!r}")
+    return None if found is None else tuple(map(str, found))
 
 
 def _check_ridge(l2: Any, n_features: int) -> float | Array:

@@ -15,12 +15,25 @@ from fpdfp.errors import ArgumentError
 
 
 class Rows(NamedTuple):
-    """Samples sorted by client: client i holds rows ``offsets[i]:offsets[i + 1]`` of X and y."""
+    """Samples sorted by client: client i holds rows ``offsets[i]:offsets[i + 1]`` of X and y.
+
+    ``weights`` and ``shifts`` are the weight of each row and what is added to its linear form; None where all weights
+    are 1 and nothing is added.
+    """
 
     X: Any
     y: Array
     offsets: IntArray
     names: Array
+    weights: Array | None = None
+    shifts: Array | None = None
+
+    def take(self, clients: IntArray) -> Rows:
+        """Return the rows of some clients."""
+        some = np.concatenate([np.arange(self.offsets[i], self.offsets[i + 1]) for i in clients])
+        ends = np.concatenate([[0], np.cumsum(np.diff(self.offsets)[clients])]).astype(np.int64)
+        weights, shifts = (None if one is None else one[some] for one in (self.weights, self.shifts))
+        return Rows(self.X[some], self.y[some], ends, self.names[clients], weights, shifts)
 
     @property
     def sparse(self) -> bool:
@@ -28,7 +41,15 @@ class Rows(NamedTuple):
         return not isinstance(self.X, np.ndarray)
 
 
-def collect(X: Any, y: Any, clients: Any, n_clients: int | None, dtype: DTypeLike | None = None) -> Rows:
+def collect(
+    X: Any,
+    y: Any,
+    clients: Any,
+    n_clients: int | None,
+    dtype: DTypeLike | None = None,
+    weights: Any = None,
+    shifts: Any = None,
+) -> Rows:
     """Check the samples and sort them by client, by default in the dtype of X; what is kept, nobody else can change."""
     given = X, y
     X = _matrix("X", X, None if dtype is None else check_dtype(dtype))
@@ -44,13 +65,29 @@ def collect(X: Any, y: Any, clients: Any, n_clients: int | None, dtype: DTypeLik
     if empty.size:
         shown = ", ".join(map(str, names[empty[:5]])) + (", …" if empty.size > 5 else "")
         raise ValueError(f"clients: {empty.size} of {len(names)} clients hold no rows ({shown}); leave them out")
+    if weights is not None or shifts is not None:
+        weights = np.ones(len(y)) if weights is None else _numbers("weights", weights, len(y))
+        shifts = np.zeros(len(y)) if shifts is None else _numbers("offset", shifts, len(y))
+        if (weights < 0).any():
+            raise ArgumentError("weights", f"must be at least 0, got {weights.min():g}")
+        if not np.add.reduceat(weights[np.argsort(codes, kind="stable")], np.cumsum(counts) - counts).all():
+            raise ArgumentError("weights", "must be positive for some row of every client")
     if (np.diff(codes) < 0).any():
         order = np.argsort(codes, kind="stable")
         X, y = X[order], y[order]
+        weights, shifts = (None if one is None else one[order] for one in (weights, shifts))
     else:
         X, y = _own(X, given[0]), _own(y, given[1])
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return Rows(X, np.ascontiguousarray(y), offsets, names)
+    return Rows(X, np.ascontiguousarray(y), offsets, names, weights, shifts)
+
+
+def _numbers(name: str, value: Any, count: int) -> Array:
+    """Return a number for each row, as an array of its own."""
+    found = _checks.float_array(name, value, dtype=np.float64)
+    if found.shape != (count,):
+        raise ArgumentError(name, f"must be a number for each of the {count} rows, got shape {found.shape}")
+    return found.copy()
 
 
 def _own(array: Any, given: Any) -> Any:

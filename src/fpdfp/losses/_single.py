@@ -22,10 +22,12 @@ class SingleForm(LinearModel):
     def _kernel(self, name: str) -> Callable[..., None]:
         from fpdfp._kernels import glm
 
-        return functools.partial(getattr(glm, name), self.kind)
+        name_of_phi = ("logistic", "squared")[self.kind]
+        phi, slope = (getattr(glm, one).compiled for one in (name_of_phi, f"{name_of_phi}_slope"))
+        return functools.partial(getattr(glm, name), glm.Form(phi, slope, 0.0, 0.0), None, None)
 
     def hessians(self, x: Array, clients: IntArray) -> Array | None:
-        return self._grams(clients, lambda X: self._second_derivative(X @ x))
+        return self._grams(clients, lambda rows: self._second_derivative(self._rows.X[rows] @ x))
 
     def hessian(self, x: Array, weights: Array) -> Array | None:
         if not self.has_dense_hessian:
@@ -54,7 +56,7 @@ class SingleForm(LinearModel):
         """φ at each row."""
         raise NotImplementedError
 
-    def _curve(self, z: Array, change: Array) -> Array:
+    def _curve(self, z: Array, y: Array, change: Array) -> Array:
         return self._second_derivative(z) * change
 
     def _second_derivative(self, z: Array) -> Array:

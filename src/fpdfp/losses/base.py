@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import hashlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,28 @@ if TYPE_CHECKING:
 Form = Literal["linear", "quadratic", "convolution", "other"]
 #: Gradients of many clients are summed in pieces of at most this many numbers.
 CHUNK = 1 << 22
+
+
+class InformationSums(NamedTuple):
+    """Sums over the rows of each client, with a leading client axis; of a likelihood and its dispersion φ.
+
+    Attributes
+    ----------
+    numbers
+        The number of rows, the sum of weights, what the log-likelihood needs beside the deviance, the deviance, and
+        Pearson's sum Σ w (y − μ)²/V(μ).
+    score
+        The gradient of the log-likelihood times φ.
+    hessian
+        The expected information times φ, without a ridge, as its lower triangle.
+    meat
+        Σ_j s_j s_jᵀ with the scores s_j of rows, as its lower triangle; empty where it is not asked for.
+    """
+
+    numbers: Array
+    score: Array
+    hessian: Array
+    meat: Array
 
 
 class Losses(abc.ABC):
@@ -171,6 +193,18 @@ class Losses(abc.ABC):
         """Return the Hessian of f_i at x for each of the given clients, as matrices; None if unknown."""
         return None
 
+    def informations(self, x: Array, clients: IntArray) -> Array | None:
+        """Return matrices near the Hessians of f_i at x that are never negative; the Hessians themselves by default."""
+        return self.hessians(x, clients)
+
+    def sums_at(self, x: Array, clients: IntArray, *, robust: bool) -> InformationSums | None:
+        """Return what standard errors and tests at x need of each of the given clients; None if unknown."""
+        return None
+
+    def start_model(self, clients: IntArray) -> tuple[Array, Array] | None:
+        """Return quadratic models from which a fit may start, slopes at zero and matrices; None if there are none."""
+        return None
+
     def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
         """Return the mean-square amount that mini-batches add to each client's smoothness, for u ↦ Sᵀ∇f_i(Su).
 
@@ -193,6 +227,11 @@ class Losses(abc.ABC):
     def strong_convexity(self, weights: Array) -> float:
         """Return a constant with which Σ w_i f_i is strongly convex; 0 if unknown."""
         return self.least_convexity * float(weights.sum())
+
+    @property
+    def is_convex(self) -> bool:
+        """Whether every f_i is convex; bounds of F(x) − F* need that."""
+        return True
 
     @property
     def least_convexity(self) -> float:

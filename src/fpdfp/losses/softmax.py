@@ -121,7 +121,7 @@ class Softmax(LinearModel):
         slopes[np.arange(len(z)), y.astype(np.int64)] -= 1.0
         return slopes
 
-    def _curve(self, z: Array, change: Array) -> Array:
+    def _curve(self, z: Array, y: Array, change: Array) -> Array:
         return _covariance(_softmax(z), change)
 
     def _young_gaps(self, z: Array, y: Array, change: Array | None, scale: float) -> Array:

@@ -19,6 +19,7 @@ from fpdfp.methods.fpdfp_identity import FPDFPIdentity
 from fpdfp.methods.inner import InnerSolve
 from fpdfp.methods.newton import NewtonPDFP
 from fpdfp.methods.pdfp import PDFP
+from fpdfp.methods.proximal_newton import ProximalNewton
 from fpdfp.methods.randprox import RandProx
 from fpdfp.methods.scaffold import Scaffold
 from fpdfp.methods.shifted import ShiftedPDFP
@@ -49,6 +50,7 @@ __all__ = [
     "InnerSolve",
     "Method",
     "NewtonPDFP",
+    "ProximalNewton",
     "RandProx",
     "Scaffold",
     "ShiftedPDFP",

@@ -271,6 +271,18 @@ class Remembering(abc.ABC):
         return memory._replace(**self.remember(shared, sent, k))
 
 
+class Knowing(abc.ABC):
+    """An algorithm whose server learns the objective from the replies of a round, and about how far it is from F*."""
+
+    @abc.abstractmethod
+    def known_objective(self, state: Any) -> float:
+        """Return F at the point that was accepted last; infinite before the first."""
+
+    @abc.abstractmethod
+    def expected_gap(self, state: Any) -> float:
+        """Return about what F is above its minimum there; infinite if the server cannot tell."""
+
+
 class Question(NamedTuple):
     """What the server asks to have a gap certified: a named tuple of arrays, x first, and their messages."""
 

@@ -17,6 +17,7 @@ ORDER: tuple[type[Method], ...] = (
     methods.StatelessPDFP,
     methods.RandProx,
     methods.NewtonPDFP,
+    methods.ProximalNewton,
     methods.FedSGD,
     methods.FedAvg,
     methods.FedPAQ,

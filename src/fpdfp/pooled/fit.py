@@ -80,7 +80,7 @@ class Fit:
     def __init__(self, problem: Problem, stride: int = 1) -> None:
         assert isinstance(problem.losses, SingleForm)
         self.problem, self.losses = problem, problem.losses
-        X, y, _, _ = self.losses._rows
+        X, y = self.losses._rows[:2]
         self.rough = stride > 1
         self.data = Columns(X[::stride])
         self.y = y[::stride].astype(np.float64, copy=False)

@@ -10,6 +10,7 @@ superlinearly.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -50,10 +51,22 @@ class AugmentedLagrangian:
         linop = problem.linop
         #: If f may be flat, a decreasing term keeps x near the last x: the proximal method of multipliers. For
         #: features on very different scales, L does not show the relevant curvature, so the term is very small.
-        self.proximity = 0.0 if self.mu > 0 else 1e-8 * float(problem.lipschitz.mean())
+        self.proximity = 0.0 if self.mu > 0 else 1e-8 * self._smoothness
         self.matrix: Array | None = None
         if linop.size_in <= DENSE_COLUMNS and linop.size_in * linop.size_out <= DENSE_ENTRIES:
             self.matrix = as_matrix(linop, problem.model.dtype)
+
+    @functools.cached_property
+    def _smoothness(self) -> float:
+        """About the largest curvature of f: where there is no Lipschitz constant, that of its Hessian at zero."""
+        problem = self.problem
+        known = float(problem.lipschitz.mean())
+        if np.isfinite(known):
+            return known
+        zero = np.zeros(problem.model.shape, dtype=problem.model.dtype)
+        hessian = problem.losses.hessian(zero, problem.weights)
+        found = 1.0 if hessian is None else float(np.linalg.norm(hessian, 2))
+        return found if np.isfinite(found) else 1.0
 
     def solve(self, x: Array) -> Found:
         """Return the best point found."""
@@ -83,7 +96,7 @@ class AugmentedLagrangian:
         norm of weight μ it is about μ, and σ about μ/|Bx| makes the kinks of ψ as wide as Bx is long.
         """
         linop = self.problem.linop
-        smoothness = float(self.problem.lipschitz.mean())
+        smoothness = self._smoothness
         balanced = smoothness / linop.squared_norm if smoothness > 0 and linop.squared_norm > 0 else 1.0
         zero = np.zeros(self.problem.model.dual_shape, dtype=x.dtype)
         x, _ = self.minimise(x, zero, 1e-9 * balanced, self.proximity, 0.1 * scale)

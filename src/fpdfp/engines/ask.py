@@ -1,0 +1,26 @@
+"""Questions to all clients outside of a run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fpdfp._typing import Array
+from fpdfp.compress.plain import plain_bits
+from fpdfp.engines import spec
+from fpdfp.engines.informations import Informations
+from fpdfp.engines.parcel import payload
+from fpdfp.engines.remote_losses import RemoteLosses
+from fpdfp.losses.base import InformationSums
+from fpdfp.problem import Problem
+
+
+def ask_informations(problem: Problem, x: Array, *, robust: bool) -> tuple[InformationSums, int, int]:
+    """Return the sums of each client at x, and all bits up and down."""
+    question = Informations(np.asarray(x, dtype=np.float64), robust)
+    everyone = np.arange(problem.n_clients)
+    down = problem.n_clients * payload([spec.dump(question)])
+    if isinstance(problem.losses, RemoteLosses):
+        sent, up = problem.losses.engine.gather(problem, question, everyone, 0)
+        return InformationSums(*sent), up, down
+    sent = question.gather(problem.model, problem.local(everyone))
+    return sent, sum(len(array) * plain_bits(array.shape[1:], array.dtype) for array in sent), down

@@ -1,0 +1,112 @@
+"""The negative binomial distribution."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln, xlogy
+
+from fpdfp import _checks
+from fpdfp._kernels.functions import Scalar
+from fpdfp._kernels.jit import serial
+from fpdfp._typing import Array
+from fpdfp.families.base import Family, Functions
+from fpdfp.families.means import link_of, mean_of
+from fpdfp.losses._duals import kullback_leibler
+
+
+@serial
+def log_sum(z: Any, theta: Any) -> Any:
+    """The logarithm of exp(z) + θ."""
+    level = math.log(theta)
+    return max(z, level) + math.log1p(math.exp(-abs(z - level)))
+
+
+@serial
+def share(z: Any, theta: Any) -> Any:
+    """exp(z)/(exp(z) + θ)."""
+    return 1.0 / (1.0 + theta * math.exp(-z)) if z > 0.0 else math.exp(z) / (math.exp(z) + theta)
+
+
+@Scalar
+def log_value(z: Any, y: Any, theta: Any, q: Any) -> Any:
+    known = (y * math.log(y) if y > 0.0 else 0.0) - (y + theta) * math.log(y + theta)
+    return known + (y + theta) * log_sum(z, theta) - y * z
+
+
+@Scalar
+def log_slope(z: Any, y: Any, theta: Any, q: Any) -> Any:
+    return theta * share(z, theta) - y * (1.0 - share(z, theta))
+
+
+@Scalar
+def log_weight(z: Any, y: Any, theta: Any, q: Any) -> Any:
+    return theta * share(z, theta)
+
+
+@Scalar
+def log_second(z: Any, y: Any, theta: Any, q: Any) -> Any:
+    p = share(z, theta)
+    return (y + theta) * p * (1.0 - p)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class NegativeBinomial(Family):
+    r"""Counts with more variance than Poisson's: :math:`V(\mu) = \mu + \mu^2/\theta`, link log.
+
+    Parameters
+    ----------
+    link
+        "log".
+    theta
+        θ. :class:`fpdfp.FederatedGLM` estimates it for ``family="negative binomial"``.
+
+    >>> import fpdfp
+    >>> fpdfp.families.NegativeBinomial(theta=2.0)
+    NegativeBinomial(link='log', theta=2.0)
+    """
+
+    theta: float = 1.0
+
+    name = "negative binomial"
+    links = ("log",)
+    convex_links = links
+    parameter_names = ("theta",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _checks.real("theta", self.theta, positive=True)
+
+    @property
+    def functions(self) -> Functions:
+        return Functions(log_value, log_slope, log_weight, log_second)
+
+    def mean(self, eta: Array) -> Array:
+        return mean_of(self.link, eta)
+
+    def variance(self, mu: Array) -> Array:
+        return mu + mu**2 / self.theta
+
+    def check(self, y: Array) -> None:
+        self._refuse(y < 0, y, "at least 0")
+
+    def start(self, y: Array, weights: Array) -> Array:
+        return link_of(self.link, y + np.where(y == 0, 1.0 / 6.0, 0.0))
+
+    def saturated(self, y: Array, weights: Array) -> float:
+        theta = self.theta
+        known = gammaln(y + theta) - gammaln(theta) - gammaln(y + 1.0) + theta * np.log(theta) + xlogy(y, y)
+        return float((weights * (known - (y + theta) * np.log(y + theta))).sum())
+
+    def log_likelihood(self, deviance: float, saturated: float, weight: float, rows: int) -> float:
+        return saturated - 0.5 * deviance
+
+    def young_gaps(self, z: Array, y: Array, change: Array, scale: float) -> Array | None:
+        # (y + θ) times the loss of a binomial outcome y/(y + θ), with the share as probability.
+        count = y + self.theta
+        p = 1.0 / (1.0 + self.theta * np.exp(-z))
+        moved = (scale - 1.0) * (p - y / count) - scale * change / count
+        return count * (kullback_leibler(moved, p) + kullback_leibler(-moved, 1.0 - p))

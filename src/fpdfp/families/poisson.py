@@ -1,0 +1,106 @@
+"""The Poisson distribution."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln, xlogy
+
+from fpdfp._kernels.functions import Scalar
+from fpdfp._kernels.jit import serial
+from fpdfp._typing import Array
+from fpdfp.families.base import Family, Functions
+from fpdfp.families.compose import compose
+from fpdfp.families.means import link_of, mean_of
+
+
+@serial
+def half_deviance(mu: Any, y: Any) -> Any:
+    if y == 0.0:
+        return mu
+    return y * math.log(y / mu) - (y - mu) if mu > 0.0 else math.inf
+
+
+@serial
+def variance(mu: Any) -> Any:
+    return mu
+
+
+@serial
+def variance_slope(mu: Any) -> Any:
+    return 1.0
+
+
+@Scalar
+def log_value(z: Any, y: Any, p: Any, q: Any) -> Any:
+    return (y * (math.log(y) - 1.0 - z) if y > 0.0 else 0.0) + math.exp(z)
+
+
+@Scalar
+def log_slope(z: Any, y: Any, p: Any, q: Any) -> Any:
+    return math.exp(z) - y
+
+
+@Scalar
+def log_weight(z: Any, y: Any, p: Any, q: Any) -> Any:
+    return math.exp(z)
+
+
+def relative_entropy(after: Array, before: Array) -> Array:
+    """Return b − a + a log(a/b) for a ≥ 0 and b > 0; infinite where a < 0.
+
+    >>> relative_entropy(np.array([0.0, 1.0]), np.array([2.0, 1.0]))
+    array([2., 0.])
+    """
+    with np.errstate(all="ignore"):
+        ratio = (after - before) / before
+        found: Array = np.where(after > 0, after * np.log1p(ratio) - (after - before), before)
+    return np.where(after >= 0, np.maximum(found, 0.0), np.inf)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Poisson(Family):
+    r"""Counts: :math:`V(\mu) = \mu`, links log, identity and sqrt.
+
+    >>> import fpdfp
+    >>> fpdfp.families.Poisson()
+    Poisson(link='log')
+    """
+
+    name = "poisson"
+    links = ("log", "identity", "sqrt")
+    convex_links = links
+    canonical = "log"
+
+    @property
+    def functions(self) -> Functions:
+        if self.link == "log":
+            return Functions(log_value, log_slope, log_weight, log_weight)
+        return compose(self.name, self.link, half_deviance, variance, variance_slope)
+
+    def mean(self, eta: Array) -> Array:
+        return mean_of(self.link, eta)
+
+    def variance(self, mu: Array) -> Array:
+        return mu
+
+    def check(self, y: Array) -> None:
+        self._refuse(y < 0, y, "at least 0")
+
+    def start(self, y: Array, weights: Array) -> Array:
+        return link_of(self.link, y + 0.1)
+
+    def saturated(self, y: Array, weights: Array) -> float:
+        return float((weights * (xlogy(y, y) - y - gammaln(y + 1.0))).sum())
+
+    def log_likelihood(self, deviance: float, saturated: float, weight: float, rows: int) -> float:
+        return saturated - 0.5 * deviance
+
+    def young_gaps(self, z: Array, y: Array, change: Array, scale: float) -> Array | None:
+        if self.link != "log":
+            return None
+        mu = np.exp(z)
+        return relative_entropy(scale * (mu - change) + (1.0 - scale) * y, mu)

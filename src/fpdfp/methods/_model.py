@@ -1,0 +1,52 @@
+"""Minimising a quadratic model of f plus g∘B, on the server."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fpdfp._typing import Array
+from fpdfp.linops import Compose, Matrix
+from fpdfp.methods.base import Work
+from fpdfp.methods.inner import InnerSolve, dense, needs_inner, prox
+from fpdfp.penalties.zero import Zero
+from fpdfp.problem import Model
+
+#: Eigenvalues below this, in coordinates with a diagonal of ones, are taken for 0: the model is flat there.
+FLAT = 1e-13
+
+
+class Minimised(NamedTuple):
+    """Where a model plus g∘B is least, its dual, and what that took."""
+
+    x: Array
+    v: Array
+    work: Work
+
+
+def minimise(model: Model, hessian: Array, linear: Array, x: Array, v: Array, inner: InnerSolve) -> Minimised:
+    """Minimise ½uᵀHu + ⟨q, u⟩ + g(Bu) from x and its dual v.
+
+    Along directions in which H is flat u stays where x is.
+    """
+    scale = 1.0 / np.sqrt(np.where(np.diag(hessian) > 0, np.diag(hessian), 1.0))
+    values, vectors = np.linalg.eigh(hessian * np.outer(scale, scale))
+    curved = values > FLAT * max(float(values[-1]), 1.0)
+    # In coordinates u = x + R w with H = I the model is ½‖w + Rᵀ(Hx + q)‖².
+    R = scale[:, None] * vectors[:, curved] / np.sqrt(values[curved])
+    y = -(R.T @ (hessian @ x + linear))
+    if isinstance(model.penalty, Zero) or not curved.any():
+        return Minimised(x + R @ y, v, Work())
+    centre = np.linalg.pinv(R) @ x
+    if not curved.all():
+        # What is flat is fixed: g sees it as a constant, so that steps are taken in all directions, some very steep.
+        values = np.where(curved, values, max(float(values[-1]), 1.0))
+        R = scale[:, None] * vectors / np.sqrt(values)
+        y, centre = -(R.T @ (hessian @ x + linear)), np.linalg.solve(R, x)
+    space = model._replace(linop=Compose(model.linop, Matrix(R)), shape=(R.shape[1],), dtype=np.dtype(np.float64))
+    found = prox(
+        space, (centre + y)[None], 1.0, v[None], inner if needs_inner(space) else None, origin=centre[None],
+        matrix=dense(space),
+    )  # fmt: skip
+    return Minimised(R @ found.u[0], found.v[0], found.work)
