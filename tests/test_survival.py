@@ -37,12 +37,14 @@ def test_counts_are_those_of_a_loop_and_add_up(seed: int, late: bool) -> None:
             assert counts.censored[group, k] == (own & ~rows.event & (rows.time == t)).sum()
     site = rng.integers(0, 2, len(groups))
     parts = [
-        RiskCounts.of(Times(*(one[site == i] for one in rows)), groups[site == i], 3, times=counts.times)
+        RiskCounts.of(Times(*(one[site == i] for one in rows)), groups[site == i], 3, times=times)
         for i in (0, 1)
+        for times in (counts.times, None)
     ]
-    total = RiskCounts.total(parts)
-    np.testing.assert_array_equal(total.at_risk, counts.at_risk)
-    np.testing.assert_array_equal(total.events, counts.events)
+    for total in (RiskCounts.total(parts[::2]), parts[1] + parts[3]):  # at the same times, and at the times of each
+        np.testing.assert_array_equal(total.times, counts.times)
+        np.testing.assert_array_equal(total.at_risk, counts.at_risk)
+        np.testing.assert_array_equal(total.events, counts.events)
 
 
 @given(seed=st.integers(0, 10**6), late=st.booleans(), least=st.integers(0, 6))

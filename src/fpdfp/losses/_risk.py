@@ -135,7 +135,9 @@ class Look:
         self.first, self.last, self.event = table.first[a:b], table.last[a:b], table.event[a:b]
         self.weights = table.weights[a:b]
         self.sets = np.empty((cox.SETS, e - s))
-        cox.examine_group(table, group, self.z, self.sets)
+        self.weight = float(self.weights.sum())
+        #: Minus twice the log-likelihood.
+        self.deviance = 2.0 * float(cox.examine_group(table, group, self.z, self.sets))
         self.expected = np.empty(b - a)
         own = self.first, self.last, self.event, self.weights
         cox.expect(self.z, *own, self.sets, self.expected)

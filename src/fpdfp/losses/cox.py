@@ -16,7 +16,7 @@ from fpdfp.linops.diagonal import Diagonal
 from fpdfp.losses._linear import DENSE_HESSIAN, LinearModel
 from fpdfp.losses._risk import Hazards, Look, Risk, dense
 from fpdfp.losses._rows import stack
-from fpdfp.losses.base import Form, Losses
+from fpdfp.losses.base import Form, InformationSums, Losses
 from fpdfp.rng import Draws
 from fpdfp.survival.response import Times
 
@@ -201,6 +201,24 @@ class Cox(LinearModel):
         product: Array = hessian @ direction
         return product
 
+    def sums_at(self, x: Array, clients: IntArray, *, robust: bool) -> InformationSums | None:
+        """Return what standard errors need; the deviance is minus twice the partial log-likelihood."""
+        if self.n_features > DENSE_HESSIAN:
+            return None
+        x = np.array(x, dtype=np.float64)
+        self.check(x, clients, shared=True)
+        some = np.tril_indices(self.n_features)
+        numbers, scores, hessians, meats = [], [], [], []
+        for client in map(int, clients):
+            looks = [self._look(group, x) for group in self._risk.groups_of(client)]
+            parts = np.concatenate([look.scores() for look in looks])
+            weight, deviance = (sum(getattr(look, name) for look in looks) for name in ("weight", "deviance"))
+            numbers.append([float(self.sizes[client]), weight, 0.0, deviance, 0.0])
+            scores.append(parts.sum(axis=0))
+            hessians.append(np.sum([look.information() for look in looks], axis=0)[some])
+            meats.append((parts.T @ parts)[some] if robust else np.zeros(0))
+        return InformationSums(*map(np.array, (numbers, scores, hessians, meats)))
+
     def scores(self, x: Array, client: int) -> Array:
         """Return the score residual of each row of a client, times its weight, in the order of its rows.
 
@@ -264,9 +282,9 @@ class Cox(LinearModel):
     def slope_bounds(self, clients: IntArray) -> None:
         """Return None: none are known."""
 
-    def dual_points(self, x: Array, weights: Array) -> Any:
-        """Return None: the loss is no sum over rows."""
-        return None
+    @property
+    def has_duals(self) -> bool:
+        return False  # the loss is no sum over rows
 
     def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
         return np.zeros(self.n_clients)

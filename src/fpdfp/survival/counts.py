@@ -29,7 +29,7 @@ class RiskCounts:
     start
         How many rows each group has that are there from the start.
     entered
-        How many rows are at risk at a time, but not at the one before.
+        How many rows are at risk at a time, but not at the one before; none at the first.
     left
         How many rows leave at a time, with an event or without.
     events
@@ -48,6 +48,10 @@ class RiskCounts:
             array = getattr(self, name)
             if array.shape != shape:
                 raise ArgumentError(name, f"must have shape {shape}, got {array.shape}")
+        if self.entered[:, :1].any():
+            raise ArgumentError(
+                "entered", "must be 0 at the first time: rows that are at risk then are there from the start"
+            )
         if (np.diff(self.times) <= 0).any() or not np.isfinite(self.times).all():
             raise ArgumentError("times", "must be finite and increasing")
         if not all((one >= 0).all() for one in (self.start, self.entered, self.left, self.events)):
@@ -73,9 +77,9 @@ class RiskCounts:
         weights
             The weight of each row.
         times
-            The times to count at; by default those at which rows leave. Rows that leave between two of them leave at
-            the later one, and those that enter between two are at risk from the later one on. Rows that leave after
-            the last one stay.
+            The times to count at; by default all at which rows enter or leave. Rows that leave between two of them
+            leave at the later one, and those that enter between two are at risk after the earlier one. Rows that leave
+            after the last one stay.
 
         Examples
         --------
@@ -95,7 +99,8 @@ class RiskCounts:
         weight = np.ones(count) if weights is None else _checks.float_array("weights", weights, dtype=np.float64)
         if weight.shape != (count,) or (weight < 0).any():
             raise ArgumentError("weights", f"must be at least 0, one for each of the {count} rows")
-        grid = np.unique(rows.time) if times is None else check_grid(times)
+        enter = rows.entry[np.isfinite(rows.entry)]
+        grid = np.unique(np.concatenate([rows.time, enter])) if times is None else check_grid(times)
 
         def table(columns: IntArray, some: Array) -> Array:
             inside = some & (columns < len(grid))
@@ -135,7 +140,10 @@ class RiskCounts:
         for name in ("entered", "left", "events"):
             parts[name] = np.zeros((len(self.start), len(times)))
             for one in (self, other):
-                parts[name][:, np.searchsorted(times, one.times)] += getattr(one, name)
+                place = np.searchsorted(times, one.times)
+                if name == "entered":  # after the time before
+                    place = np.append(0, place[:-1] + 1)[: len(place)]
+                parts[name][:, place] += getattr(one, name)
         return RiskCounts(times, self.start + other.start, **parts)
 
     @staticmethod
@@ -185,9 +193,11 @@ class RiskCounts:
             sums.append(waiting)
             ends.append(len(self.times) - 1)
         kept = np.stack(sums, axis=2) if sums else np.zeros((*cells.shape[:2], 0))
-        made = RiskCounts(self.times[ends], self.start, kept[0], kept[1] + kept[2], kept[2])
+        start = self.start + (kept[0][:, 0] if sums else 0.0)  # those that enter before the first time that is kept
+        kept[0][:, :1] = 0.0
+        made = RiskCounts(self.times[ends], start, kept[0], kept[1] + kept[2], kept[2])
         stay = self.start + self.entered.sum(axis=1) - self.left.sum(axis=1)
-        if _too_few(np.stack([self.start, stay]), least) or any(_too_few(one, least) for one in sums):
+        if _too_few(np.stack([start, stay]), least) or any(_too_few(one, least) for one in sums):
             raise ArgumentError(
                 "times",
                 f"must be such that each group has no cell of fewer than {least} rows: fewer times, up to the last one "
