@@ -222,6 +222,33 @@ def test_whole_weights_are_repeated_rows_with_ties_of_breslow() -> None:
     )
 
 
+def test_the_scale_of_weights_multiplies_losses_alone() -> None:
+    X, given, owner = study(6, weights=True)
+    plain, scaled = (Cox(X, clients=owner, weight_scale=scale, **given) for scale in (1.0, 0.5))
+    x = np.array([0.2, -0.1, 0.3])
+    for name in ("values", "gradients", "hessians"):
+        np.testing.assert_allclose(getattr(scaled, name)(x, ALL), 0.5 * getattr(plain, name)(x, ALL), rtol=1e-13)
+    for one, other in zip(scaled.sums_at(x, ALL, robust=True), plain.sums_at(x, ALL, robust=True), strict=True):  # type: ignore[arg-type]
+        np.testing.assert_array_equal(one, other)
+
+
+def test_sums_for_standard_errors() -> None:
+    X, given, owner = study(7, entry=True, strata=True)
+    losses, x = Cox(X, clients=owner, l2=0.1, **given), np.array([0.2, -0.1, 0.3])
+    sums = losses.sums_at(x, ALL, robust=True)
+    assert sums is not None
+    lower = np.tril_indices(3)
+    for client in ALL:
+        own = owner == client
+        value, gradient, hessian = textbook(X[own], x, **{name: one[own] for name, one in given.items()})
+        np.testing.assert_allclose(sums.numbers[client], [own.sum(), own.sum(), 0.0, 2 * value, 0.0], rtol=1e-12)
+        np.testing.assert_allclose(sums.score[client], -gradient, atol=1e-10)
+        np.testing.assert_allclose(sums.hessian[client], hessian[lower], atol=1e-10)
+        scores = losses.scores(x, client)
+        np.testing.assert_allclose(sums.meat[client], (scores.T @ scores)[lower], atol=1e-10)
+    assert losses.sums_at(x, ALL, robust=False).meat.shape == (2, 0)  # type: ignore[union-attr]
+
+
 def test_hazards_of_no_features_are_those_of_nelson_and_aalen() -> None:
     X, given, _ = study(4, entry=True)
     for ties in ("breslow", "efron"):

@@ -147,7 +147,7 @@ def test_the_log_rank_test_is_the_score_test_of_cox() -> None:
     score = losses.gradient(np.zeros(1), shares)[0] ** 2 / hessian[0, 0]
     parts = [RiskCounts.of(Times(*(one[site == i] for one in rows)), groups[site == i], 2) for i in range(3)]
     assert log_rank(parts).statistic == pytest.approx(score, rel=1e-10)
-    assert log_rank(parts).freedom == 1
+    assert log_rank(parts).df == 1
     with pytest.raises(ArgumentError, match="two or more"):
         LogRank.of(RiskCounts.of(rows))
 
@@ -216,7 +216,10 @@ def test_curves_of_new_rows_and_their_errors() -> None:
     (found,) = losses.hazards(x, 0)
     whole = Baseline.of(*found[1:])
     new = np.array([[0.0, 0.0], [1.0, -1.0]])
-    curves, lower, upper = whole.at([0.5, 1.0]).intervals(new, x, V)
+    found_curves = whole.at([0.5, 1.0]).curves(new, x, V)
+    curves, lower, upper = found_curves.survival, found_curves.lower, found_curves.upper
+    assert lower is not None
+    assert upper is not None
     truth = np.exp(-np.exp(new @ [0.5, -0.3])[:, None] * [0.5, 1.0])
     assert ((lower < truth) & (truth < upper)).all()
     np.testing.assert_allclose(curves, whole.at([0.5, 1.0]).survival(new @ x))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         engines,
         errors,
         estimators,
+        families,
         federation,
         inference,
         linops,
@@ -24,11 +25,21 @@ if TYPE_CHECKING:
         rng,
         runs,
         steps,
+        survival,
     )
     from fpdfp.compress import QSGD
     from fpdfp.engines import History, Result, Run, RunOptions
     from fpdfp.engines.solve import solve
-    from fpdfp.estimators import FederatedLinearRegression, FederatedLogisticRegression
+    from fpdfp.estimators import (
+        FederatedGammaRegressor,
+        FederatedCoxRegression,
+        FederatedGLM,
+        FederatedLinearRegression,
+        FederatedLogisticRegression,
+        FederatedPoissonRegressor,
+        FederatedQuantileRegressor,
+        FederatedTweedieRegressor,
+    )
     from fpdfp.federation import Federation
     from fpdfp.methods import (
         FPDFP,
@@ -84,8 +95,14 @@ __all__ = [
     "FedPAQ",
     "FedProx",
     "FedSGD",
+    "FederatedCoxRegression",
+    "FederatedGLM",
+    "FederatedGammaRegressor",
     "FederatedLinearRegression",
     "FederatedLogisticRegression",
+    "FederatedPoissonRegressor",
+    "FederatedQuantileRegressor",
+    "FederatedTweedieRegressor",
     "Federation",
     "History",
     "InnerSolve",
@@ -108,6 +125,7 @@ __all__ = [
     "engines",
     "errors",
     "estimators",
+    "families",
     "federation",
     "inference",
     "linops",
@@ -122,20 +140,23 @@ __all__ = [
     "runs",
     "solve",
     "steps",
+    "survival",
 ]
 
 __getattr__ = attach(
     __name__,
     {
-        "": "compress ct datasets engines errors estimators federation inference linops loggers losses methods "
-        "penalties precondition problem report rng runs steps",
+        "": "compress ct datasets engines errors estimators families federation inference linops loggers losses methods "
+        "penalties precondition problem report rng runs steps survival",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
-        "estimators": "FederatedLinearRegression FederatedLogisticRegression",
+        "estimators": "FederatedCoxRegression FederatedGLM FederatedGammaRegressor FederatedLinearRegression "
+        "FederatedLogisticRegression "
+        "FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor",
         "federation": "Federation",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
-        "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx SPDFP SVRGPDFP "
-        "Scaffold ShiftedPDFP StatelessPDFP",
+        "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx "
+        "SPDFP SVRGPDFP Scaffold ShiftedPDFP StatelessPDFP",
         "problem": "Certificate Problem Residual",
         "pooled.solver": "Minimum minimize",
         "precondition.cost": "Network",

@@ -47,6 +47,8 @@ class Table(NamedTuple):
         Where each client's groups start, and the last one's end.
     efron
         Whether ties are Efron's.
+    scale
+        What losses are multiplied with.
     """
 
     first: Any
@@ -60,6 +62,7 @@ class Table(NamedTuple):
     times: Any
     groups: Any
     efron: bool
+    scale: float
 
 
 @inline
@@ -277,7 +280,7 @@ def values(
             sets = np.empty((SETS, table.times[group + 1] - table.times[group]))
             total += examine_group(table, group, z, sets)
         count = table.rows[table.groups[client + 1]] - table.rows[table.groups[client]]
-        out[i] = total / count + ridge
+        out[i] = total * table.scale / count + ridge
 
 
 @threaded
@@ -298,7 +301,7 @@ def gradients(
             z += table.offset[own[0] : own[0] + own.size]
             slopes = np.empty(own.size, dtype=np.float64)
             residuals(table, group, z, slopes)
-            slopes /= count
+            slopes *= table.scale / count
             add_rows(X, data, indices, indptr, own, slopes, out[i])
 
 

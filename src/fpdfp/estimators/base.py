@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -23,9 +23,9 @@ from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.estimators import tables
 from fpdfp.estimators.by_formula import ByFormula
+from fpdfp.estimators.inferring import Inferring
 from fpdfp.estimators.routing import warn_of_groups
 from fpdfp.estimators.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
-from fpdfp.inference.summary import Summary
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 
@@ -41,7 +41,7 @@ class Prepared(NamedTuple):
     scale: Array
 
 
-class FederatedLinearModel(ByFormula, BaseEstimator):
+class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
     """What :class:`FederatedLogisticRegression` and :class:`FederatedLinearRegression` share; see there."""
 
     def __init__(
@@ -69,6 +69,7 @@ class FederatedLinearModel(ByFormula, BaseEstimator):
         prefer: Prefer = "balanced",
         random_state: Any = 0,
         progress: bool | None = False,
+        inference: bool | Literal["auto"] = "auto",
     ) -> None:
         self.penalty = penalty
         self.alpha = alpha
@@ -92,10 +93,14 @@ class FederatedLinearModel(ByFormula, BaseEstimator):
         self.prefer = prefer
         self.random_state = random_state
         self.progress = progress
+        self.inference = inference
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
         own_init(cls)
+
+    #: Further statuses in which a fit is as good as was asked for.
+    _fine: tuple[str, ...] = ()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -117,16 +122,24 @@ class FederatedLinearModel(ByFormula, BaseEstimator):
         _checks.real("graph_alpha", self.graph_alpha, positive=True)
         for name in ("fit_intercept", "standardize"):
             _checks.flag(name, getattr(self, name))
+        if self.inference != "auto":
+            _checks.flag("inference", self.inference)
 
-    def _fit(self, X: Any, groups: Any, classes: int | None, losses: Any) -> Array:
-        """Fit and return the model, intercept last; ``losses(X, owner, ridge)`` makes the clients' losses."""
+    def _fit(self, X: Any, groups: Any, classes: int | None, losses: Any, *, effects: bool = False) -> Array:
+        """Fit and return the model, intercept last; ``losses(X, owner, ridge)`` makes the clients' losses.
+
+        With ``effects`` sites have intercepts of their own.
+        """
         if hasattr(self, "plan_"):
             del self.plan_  # of an earlier fit with a formula
         self.formula_ = None
         owner = self._owners(X.shape[0], groups)
         moments = self._moments(X, owner)
         prepared = self._prepare(X, moments)
-        columns = Columns(X.shape[1], bool(self.fit_intercept), classes)
+        columns = Columns(X.shape[1], bool(self.fit_intercept), classes, len(self.sites_) - 1 if effects else 0)
+        if columns.effects:
+            indicators = (owner[:, None] == np.arange(1, len(self.sites_))).astype(np.float64)
+            prepared = prepared._replace(X=append_columns(prepared.X, indicators))
         structure = self._structure(columns, moments, prepared.scale, self.feature_groups)
         problem = Problem(
             losses(prepared.X, owner, structure.ridge), structure.penalty, structure.linop, weights="samples"
@@ -134,10 +147,25 @@ class FederatedLinearModel(ByFormula, BaseEstimator):
         double = np.dtype(np.float64)
         up = sum(plain_bits((part.numbers,), double) for part in moments)
         down = len(moments) * plain_bits((2 * self.n_features_in_,), double) if self.standardize else 0
-        self._keep(self._solve(problem, self.method), problem, structure.ridge, up, down)
+        method = self._choose_method(columns, problem)
+        self._keep(self._solve(problem, method), problem, structure.ridge, up, down)
         self.rows_ = {str(site): int(count) for site, count in zip(self.sites_, np.bincount(owner), strict=True)}
         self.left_out_ = dict.fromkeys(self.rows_, 0)
-        return self._undo_scaling(self.result_.x, prepared.centre, prepared.scale, bool(self.fit_intercept))
+        return self._conclude(problem, columns, prepared.centre, prepared.scale)
+
+    def _conclude(self, problem: Problem, columns: Columns, centre: Array, scale: Array) -> Array:
+        """Ask for what standard errors need, and return the model for features as they were given."""
+        self._effects: Array = np.zeros(0)
+        if columns.classes is None:
+            self._ask(problem, unscale(columns, centre, scale), columns)
+            self._effects = self.result_.x[len(self.result_.x) - columns.effects :].astype(np.float64)
+        else:
+            self.information_, self.exchanges_ = None, {}
+        return self._undo_scaling(self.result_.x, centre, scale, columns.intercept)
+
+    def _choose_method(self, columns: Columns, problem: Problem) -> Any:
+        """Return the method of a fit to rows; None for the default of ``solve``."""
+        return self.method
 
     def _owners(self, rows: int, groups: Any) -> IntArray:
         """Return the number of each row's site."""
@@ -183,13 +211,7 @@ class FederatedLinearModel(ByFormula, BaseEstimator):
                 centre = mean
                 X = np.where(varies, (X - centre) / scale, 0.0)
         if self.fit_intercept:
-            ones = np.ones((X.shape[0], 1))
-            if sparse:
-                import scipy.sparse
-
-                X = scipy.sparse.hstack([X, ones], format="csr")
-            else:
-                X = np.concatenate([X, ones], axis=1)
+            X = append_columns(X, np.ones((X.shape[0], 1)))
         return Prepared(X, centre, scale)
 
     def _structure(self, columns: Columns, moments: list[Moments], scale: Array, feature_groups: Any) -> Structure:
@@ -229,7 +251,7 @@ class FederatedLinearModel(ByFormula, BaseEstimator):
         # Parameters of the estimator that have the name of an option are that option.
         options = {field.name: getattr(self, field.name) for field in fields(RunOptions) if hasattr(self, field.name)}
         result = run(problem, method, RunOptions(**options, seed=int(seed)))
-        if self.tol is not None and result.status not in ("converged", "diverged"):
+        if self.tol is not None and result.status not in ("converged", "diverged", *self._fine):
             warn(self._shortfall(result), ConvergenceWarning)
         return result
 
@@ -259,7 +281,7 @@ class FederatedLinearModel(ByFormula, BaseEstimator):
     def _undo_scaling(self, x: Array, centre: Array, scale: Array, intercept: bool) -> Array:
         """Return the model for features as they were given."""
         model = np.atleast_2d(x)
-        constant = model[:, -1:] if intercept else np.zeros((len(model), 1))
+        constant = model[:, len(scale) : len(scale) + 1] if intercept else np.zeros((len(model), 1))
         coefficients = model[:, : len(scale)] / scale
         shift = coefficients @ centre
         return np.concatenate([coefficients, constant - shift[:, None]], axis=1)
@@ -277,27 +299,10 @@ class FederatedLinearModel(ByFormula, BaseEstimator):
             for constant, row in zip(constants, coefficients, strict=True)
         ]
         if len(rows) == 1:
-            return rows[0]
+            effects = getattr(self, "_effects", np.zeros(0))
+            others = [f"site[{name}]" for name in list(self.sites_)[1:]] if len(effects) else []
+            return rows[0] | dict(zip(others, map(float, effects), strict=True))
         return {str(label): row for label, row in zip(self.classes_, rows, strict=True)}
-
-    def summary(self) -> Summary:
-        """Return coefficients by name, rows, deviance, and what the run took; ``print`` shows it."""
-        words = f"{self.penalty}, alpha={self.alpha:g}" if self.alpha else "none"
-        words += f", l2={self.l2:g}" if self.l2 else ""
-        return Summary(
-            title=type(self).__name__,
-            formula=self.formula_,
-            coefficients=self.coefficients_,
-            sites=list(self.rows_),
-            rows=list(self.rows_.values()),
-            left_out=list(self.left_out_.values()),
-            deviance=self.deviance_,
-            penalty=words,
-            status=self.result_.status,
-            rounds=self.n_iter_,
-            bits_up=self.bits_up_,
-            bits_down=self.bits_down_,
-        )
 
     def _scores(self, X: Any) -> Array:
         """Return Xw + b, a column for each row of ``coef_``."""
@@ -309,3 +314,22 @@ class FederatedLinearModel(ByFormula, BaseEstimator):
         rows = validate_data(self, tables.rows(X), accept_sparse="csr", dtype=np.float64, reset=False)
         scores: Array = rows @ np.atleast_2d(self.coef_).T + self.intercept_
         return scores
+
+
+def append_columns(X: Any, columns: Array) -> Any:
+    """Return rows with further columns, dense or sparse as they were."""
+    if not hasattr(X, "tocsr"):
+        return np.concatenate([X, columns], axis=1)
+    import scipy.sparse
+
+    return scipy.sparse.hstack([X, columns], format="csr")
+
+
+def unscale(columns: Columns, centre: Array, scale: Array) -> Array:
+    """Return the matrix that takes the coefficients of scaled features to those of features as they were given."""
+    matrix = np.eye(columns.all)
+    features = np.arange(columns.features)
+    matrix[features, features] = 1.0 / scale
+    if columns.intercept:
+        matrix[columns.features, : columns.features] = -centre / scale
+    return matrix

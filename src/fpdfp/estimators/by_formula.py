@@ -16,7 +16,7 @@ from fpdfp.estimators.choice import choose_method
 from fpdfp.estimators.formulas import Asking, plan
 from fpdfp.estimators.structure import Columns
 from fpdfp.federation.cohort import Cohort, LocalCohort
-from fpdfp.federation.questions import Family, ModelSpec, MomentsQuestion
+from fpdfp.federation.questions import Distribution, Family, ModelSpec, MomentsQuestion
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.tree import Level
 from fpdfp.problem import Problem
@@ -28,7 +28,10 @@ class ByFormula:
     #: The formula that was fitted, None for a matrix.
     formula_: str | None
 
-    def _fit_formula(self: Any, source: Any, formula: Any, groups: Any, missing: Any, levels: Any) -> Array:
+    def _fit_formula(
+        self: Any, source: Any, formula: Any, groups: Any, missing: Any, levels: Any, *, weights: Any = None,
+        effects: bool = False,
+    ) -> Array:  # fmt: skip
         """Fit a formula to a table, or to the sites of a cohort, and return the model, intercept last.
 
         Both go the same way: sites answer questions, and sums are formed in the order of sites.
@@ -37,23 +40,32 @@ class ByFormula:
             source = LocalCohort(source, groups)
         elif groups is not None:
             raise ArgumentError("groups", "must be None for a federation, whose sites are known")
-        asking, classify = Asking(source), is_classifier(self)
+        asking, classify = Asking(source), self._classifies()
         options: dict[str, Any] = {"missing": missing, "levels": levels, "intercept": bool(self.fit_intercept)}
-        found = self.plan_ = plan(asking, formula, classify=classify, **options)
+        options["weights"] = weights
+        found = self.plan_ = plan(asking, formula, classify=classify, survival=self._survives, **options)
         design, d = found.design, len(found.design.names)
         self.formula_, self.sites_ = str(formula), np.array(asking.names)
         self.feature_names_in_, self.n_features_in_ = np.array(design.names, dtype=object), d
-        family, classes = family_of(found.classes)
+        distribution = self._distribution(found)
+        family, classes = family_of(found.classes) if distribution is None else ("GLM", None)
+        if self._survives:
+            family, classes = "Cox", None
         diagonal = self._wanted_moments(d)
         moments: list[Moments] = []
         if diagonal is not None and d:
             moments = asking.ask(MomentsQuestion(design, found.means, diagonal))
         centre, scale = self._scaling(d, moments)
-        columns = Columns(d, found.intercept, classes)
+        others = tuple(asking.names[1:]) if effects else ()
+        columns = Columns(d, found.intercept, classes, len(others))
         structure = self._structure(columns, moments, np.where(scale > 0, scale, 1.0), self._formula_groups())
-        spec = ModelSpec(design, found.means, centre, scale, found.intercept, family, found.classes, structure.ridge)
+        spec = ModelSpec(
+            design, found.means, centre, scale, found.intercept, family, found.classes, structure.ridge,
+            None if distribution is None else Distribution.of(distribution), found.weight_scale, others,
+            **self._spec_options(),
+        )  # fmt: skip
         problem = Problem(source.losses(spec), structure.penalty, structure.linop, weights="samples")
-        method = self.method
+        method = self._choose_method(columns, problem)
         if method is None and self.compressor == "auto" and self.downlink == "auto":
             everyone = self.clients_per_round in (None, len(asking.names)) and self.drop_out == 0.0
             has_hessians = family != "Softmax"
@@ -67,8 +79,27 @@ class ByFormula:
         self.left_out_ = {
             name: rows - used for name, rows, used in zip(asking.names, found.rows, found.used, strict=True)
         }
-        model: Array = self._undo_scaling(self.result_.x, centre, np.where(scale > 0, scale, 1.0), found.intercept)
+        model: Array = self._conclude(problem, columns, centre, np.where(scale > 0, scale, 1.0))
+        self._ask_more(asking, spec)
         return model
+
+    #: Whether the response is the time of an event.
+    _survives = False
+
+    def _spec_options(self) -> dict[str, Any]:
+        """Return what else tells sites their losses."""
+        return {}
+
+    def _ask_more(self, asking: Asking, spec: ModelSpec) -> None:
+        """Ask sites for what a model has beside its coefficients."""
+
+    def _classifies(self) -> bool | None:
+        """Whether the response has classes; None if it may have two."""
+        return is_classifier(self)
+
+    def _distribution(self, found: Any) -> Any:
+        """Return the family of a GLM; None for the losses of the classes that were found."""
+        return None
 
     def _formula_groups(self: Any) -> Any:
         """Return the group of each feature: that of its term, or what ``feature_groups`` says of features and terms."""

@@ -25,8 +25,8 @@ from fpdfp.federation.questions import (
 from fpdfp.federation.schema import Agreed, Levels, Schemas
 from fpdfp.formula.coding import Design, Imputation, Term, code
 from fpdfp.formula.evaluation import NO_VALUE
-from fpdfp.formula.parsing import parse
-from fpdfp.formula.tree import Arithmetic, Column, Formula, Level, Number, Numeric, Standard, rebuild
+from fpdfp.formula.parsing import parse, parse_weights
+from fpdfp.formula.tree import Arithmetic, Column, Formula, Level, Number, Numeric, Standard, Survival, rebuild
 
 IMPUTATIONS: tuple[Imputation, ...] = ("drop", "mean", "indicator")
 
@@ -44,6 +44,8 @@ class Plan(NamedTuple):
         Whether there is one.
     rows, used
         The rows of each site, and those that are used.
+    weight_scale
+        What weights of rows are multiplied with, so that their mean is 1.
     """
 
     design: Design
@@ -52,6 +54,7 @@ class Plan(NamedTuple):
     intercept: bool
     rows: list[int]
     used: list[int]
+    weight_scale: float = 1.0
 
 
 class Asking:
@@ -76,13 +79,23 @@ class Asking:
         return answers
 
 
-def plan(asking: Asking, text: str, *, classify: bool, intercept: bool, missing: Imputation, levels: Levels) -> Plan:
-    """Return the design of a formula; what sites do not agree on is refused by column and site."""
+def plan(
+    asking: Asking, text: str, *, classify: bool | None, intercept: bool, missing: Imputation, levels: Levels,
+    weights: str | None = None, survival: bool = False,
+) -> Plan:  # fmt: skip
+    """Return the design of a formula; what sites do not agree on is refused by column and site.
+
+    ``classify`` says whether the response has classes; with None it has two, or is a number. ``weights`` names the
+    column that weighs rows. With ``survival`` the response is the time of an event, and the hazard is the intercept.
+    """
     _checks.choice("missing", missing, IMPUTATIONS)
     formula = parse(text)
-    if not intercept:
-        formula = dataclasses.replace(formula, intercept=False)
-    agreed = _agree(asking, formula, levels)
+    check_response(formula, survival=survival)
+    if survival or not intercept:
+        formula = dataclasses.replace(formula, intercept=survival)
+    if weights is not None:
+        formula = dataclasses.replace(formula, weights=parse_weights(weights))
+    agreed = _agree(asking, formula, levels, classify)
     classes = _classes(formula, agreed, classify=classify)
     plain = rebuild(formula, lambda node: node.inner if isinstance(node, Standard) else node)
 
@@ -103,21 +116,32 @@ def plan(asking: Asking, text: str, *, classify: bool, intercept: bool, missing:
             formula, dict(zip(standard, zip(total.mean, total.variance, strict=False), strict=False)), total.count
         )
     rows, used = [one.rows for one in sums], [one.used for one in sums]
-    return Plan(design_of(formula), means, classes, formula.intercept, rows, used)
+    scale = 1.0 if weights is None else sum(used) / sum(one.weight for one in sums)
+    return Plan(design_of(formula), means, classes, formula.intercept and not survival, rows, used, scale)
 
 
-def _agree(asking: Asking, formula: Formula, levels: Levels) -> Agreed:
+def check_response(formula: Formula, *, survival: bool) -> None:
+    """Refuse times of events as the response of other models, and other responses for models of times."""
+    if survival and not isinstance(formula.response, Survival):
+        raise ArgumentError("formula:", "the response must be Surv(time, event) or Surv(start, stop, event)")
+    if not survival and isinstance(formula.response, Survival):
+        raise ArgumentError("formula:", "the response Surv(…) is for FederatedCoxRegression and survival curves")
+
+
+def _agree(asking: Asking, formula: Formula, levels: Levels, classify: bool | None) -> Agreed:
     """Compare what sites say of the columns; where one is missing, all names are needed to say which is near."""
     schemas = Schemas(asking.names, asking.ask(SchemaQuestion(tuple(formula.columns))))
     if any(len(schemas.of(name)) < len(asking.names) for name in formula.columns):
         schemas = Schemas(asking.names, asking.ask(SchemaQuestion()))
-    return schemas.agree(formula, levels)
+    return schemas.agree(formula, levels, classify=classify)
 
 
-def _classes(formula: Formula, agreed: Agreed, *, classify: bool) -> tuple[Level, ...]:
+def _classes(formula: Formula, agreed: Agreed, *, classify: bool | None) -> tuple[Level, ...]:
     """Return the classes of the response, none for a regression."""
     response = formula.response
     kind = agreed.kinds[response.column] if isinstance(response, Column) else "number"
+    if classify is None:
+        classify = kind in ("truth", "category")
     if not classify:
         if kind == "category":
             raise ArgumentError(
@@ -151,6 +175,12 @@ def _check_sums(names: list[str], design: Design, formula: Formula, sums: list[S
                 'what is missing (missing="mean" or "indicator")',
             )
         for place in np.flatnonzero(one.invalid):
+            if place == 0 and isinstance(design.response, Survival):
+                raise ArgumentError(
+                    "formula:",
+                    f"the response is no time of an event in {one.invalid[0]} of {one.used} rows at {name}: times must be "
+                    "numbers, events 0 or 1, and rows must enter before they leave",
+                )
             if int(place) not in skipped:
                 raise ArgumentError(
                     "formula:",

@@ -10,8 +10,8 @@ from fpdfp import _checks, linops, penalties
 from fpdfp._typing import Array
 from fpdfp.datasets import FeatureGraph
 
-Name = Literal["graph", "fused", "group", "l1", "elasticnet"]
-NAMES: tuple[Name, ...] = ("graph", "fused", "group", "l1", "elasticnet")
+Name = Literal["graph", "fused", "group", "l1", "elasticnet", "ridge", "none"]
+NAMES: tuple[Name, ...] = ("graph", "fused", "group", "l1", "elasticnet", "ridge", "none")
 
 
 class Structure(NamedTuple):
@@ -23,19 +23,20 @@ class Structure(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The columns of the model: features, perhaps an intercept after them, and the classes that have coefficients each.
+    """The columns of the model: features, perhaps an intercept after them and intercepts of sites.
 
-    Nothing of the intercept is penalised.
+    ``classes`` is the number of classes that have coefficients each. Nothing of intercepts is penalised.
     """
 
     features: int
     intercept: bool
     classes: int | None = None
+    effects: int = 0
 
     @property
     def all(self) -> int:
         """The number of columns."""
-        return self.features + int(self.intercept)
+        return self.features + int(self.intercept) + self.effects
 
     def spread(self, of_features: Any) -> Array:
         """Weights of the features, with 0 for the intercept, for every class."""
@@ -67,7 +68,9 @@ def build(
 ) -> Structure:
     """Return g, B and the ridge of a penalty; ``structure`` is the matrix of a graph or of differences."""
     ridge = np.zeros(columns.all)
-    ridge[: columns.features] = l2 + (alpha * (1.0 - l1_ratio) if name == "elasticnet" else 0.0)
+    ridge[: columns.features] = l2 + {"elasticnet": alpha * (1.0 - l1_ratio), "ridge": alpha}.get(name, 0.0)
+    if name in ("ridge", "none"):
+        return Structure(penalties.Zero(), None, ridge)
     if name in ("l1", "elasticnet"):
         weight = alpha * (l1_ratio if name == "elasticnet" else 1.0)
         return Structure(penalties.L1(columns.spread(weight)), None, ridge)
@@ -109,6 +112,7 @@ def _groups(columns: Columns, alpha: float, feature_groups: Any) -> penalties.Pe
         )
     names, codes = _checks.labels("feature_groups", labels)
     weights = alpha * np.sqrt(np.bincount(codes) * (columns.classes or 1))
-    if columns.intercept:
-        codes, weights = np.append(codes, len(names)), np.append(weights, 0.0)
+    free = columns.all - columns.features
+    if free:
+        codes, weights = np.append(codes, np.full(free, len(names))), np.append(weights, 0.0)
     return penalties.GroupL12(weights, groups=columns.repeat(codes))

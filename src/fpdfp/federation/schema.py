@@ -104,7 +104,7 @@ class Schemas:
 
     __repr__ = __str__
 
-    def agree(self, formula: Formula, levels: Levels = "shared") -> Agreed:
+    def agree(self, formula: Formula, levels: Levels = "shared", *, classify: bool | None = True) -> Agreed:
         """Return what a formula needs to know, or refuse a difference by column and site.
 
         Parameters
@@ -114,6 +114,8 @@ class Schemas:
         levels
             ``"shared"`` refuses a level that only one of several sites has, ``"any"`` accepts it, and lists by column
             say which levels there are, in order.
+        classify
+            Whether the response has classes; with None only one of texts or truth values.
         """
         given = _check_levels(levels)
         kinds = {name: self._kind(name) for name in formula.columns}
@@ -125,7 +127,10 @@ class Schemas:
         for name in (*plain, *categorical):
             self._check_identifier(name, kinds[name])
         response = formula.response
-        wanted = [*categorical, *([response.column] if isinstance(response, Column) else [])]
+        with_classes = isinstance(response, Column) and (
+            kinds[response.column] in ("truth", "category") if classify is None else classify
+        )
+        wanted = [*categorical, *([response.column] if with_classes and isinstance(response, Column) else [])]
         found = {name: self._levels(name, given, any_level=levels == "any") for name in wanted}
         declared = {one.column for one in _factors(formula) if isinstance(one, Categorical) and one.levels is not None}
         for name in categorical - declared:

@@ -174,7 +174,7 @@ class SiteTable:
         return ModelRows(
             X,
             times.event.astype(np.float64) if times is not None else rows.response(response, spec.classes),
-            None if weights is None else spec.weight_scale * weights,
+            weights,
             None if spec.design.offset is None else rows.number("the offset", spec.design.offset),
             times,
             read_strata(spec.design.strata, rows) if survives else None,
@@ -298,6 +298,7 @@ def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
         options |= {"event": times.event, "entry": times.entry, "ties": spec.ties}
         options["strata"] = np.concatenate([part.strata for part in parts if part.strata is not None])
     if spec.family in ("GLM", "Cox"):
+        options["weight_scale"] = spec.weight_scale
         for name in ("weights", "offset"):
             given = [getattr(part, name) for part in parts]
             options[name] = None if given[0] is None else np.concatenate(given)

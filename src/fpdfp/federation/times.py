@@ -18,6 +18,7 @@ from fpdfp.federation.questions import (
 from fpdfp.formula.evaluation import Rows, codes, evaluate, level_of
 from fpdfp.formula.tree import Expression, Survival, columns_of
 from fpdfp.losses import Cox
+from fpdfp.losses.cox import Ties
 from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts, Times
 
 
@@ -84,14 +85,24 @@ def answer_times(table: Any, question: RiskQuestion | LogRankQuestion) -> RiskCo
 def answer_model(rows: Any, question: BaselineQuestion | ConcordanceQuestion) -> Baselines | Concordance:
     """Return baseline hazards or the concordance of a model; rows are those of the model (``ModelRows``)."""
     if isinstance(question, ConcordanceQuestion):
-        risk = rows.X @ question.x + (0.0 if rows.offset is None else rows.offset)
-        return Concordance.of(rows.times, risk, strata=rows.strata, weights=rows.weights)
+        return find_concordance(rows, question.x)
+    return find_baselines(rows, question.x, question.spec.ties, question.times)
+
+
+def find_concordance(rows: Any, x: Array) -> Concordance:
+    """Return the concordance of the risks of rows with their times."""
+    risk = rows.X @ x + (0.0 if rows.offset is None else rows.offset)
+    return Concordance.of(rows.times, risk, strata=rows.strata, weights=rows.weights)
+
+
+def find_baselines(rows: Any, x: Array, ties: Ties, times: Array | None = None) -> Baselines:
+    """Return the baseline hazard of each stratum of rows."""
     losses = Cox(
         rows.X, rows.times.time, rows.times.event, entry=rows.times.entry, strata=rows.strata, weights=rows.weights,
-        offset=rows.offset, ties=question.spec.ties,
+        offset=rows.offset, ties=ties,
     )  # fmt: skip
-    found = losses.hazards(question.x, 0)
+    found = losses.hazards(x, 0)
     hazards = [Baseline.of(*one[1:5], one.events.astype(np.float64)) for one in found]
-    if question.times is not None:
-        hazards = [one.at(question.times) for one in hazards]
+    if times is not None:
+        hazards = [one.at(times) for one in hazards]
     return Baselines(tuple(str(one.stratum) for one in found), hazards)

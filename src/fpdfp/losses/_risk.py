@@ -59,8 +59,9 @@ class Risk(NamedTuple):
 
     @classmethod
     def of(
-        cls, times: Times, codes: IntArray, labels: Array, weights: Array, offset: Array, rows: Any, ties: str
-    ) -> tuple[Risk, IntArray]:
+        cls, times: Times, codes: IntArray, labels: Array, weights: Array, offset: Array, rows: Any, *, efron: bool,
+        scale: float,
+    ) -> tuple[Risk, IntArray]:  # fmt: skip
         """Return the risk sets of rows that are sorted by client, and the order in which they are to be sorted."""
         from fpdfp._kernels.cox import Table
 
@@ -92,7 +93,7 @@ class Risk(NamedTuple):
         table = Table(
             first, last, event, weights[order], offset[order], np.concatenate(counts).astype(np.int64),
             np.concatenate(masses).astype(np.float64), np.append(starts, len(order)).astype(np.int64),
-            np.array(numbers, dtype=np.int64), groups, ties == "efron",
+            np.array(numbers, dtype=np.int64), groups, efron, scale,
         )  # fmt: skip
         places = order - rows.offsets[client[order]]
         return cls(table, np.concatenate(moments), labels[stratum[order[starts]]], places), order

@@ -57,6 +57,9 @@ class Cox(LinearModel):
         Labels of strata, each with a baseline hazard of its own, in addition to the clients.
     weights
         The weight of each row, at least 0.
+    weight_scale
+        What the log-likelihood is multiplied with, so that the balance with a penalty does not depend on the size of
+        weights.
     offset
         What is added to the linear form of each row.
     l2
@@ -94,6 +97,7 @@ class Cox(LinearModel):
         ties: Ties = "efron",
         strata: Any = None,
         weights: Any = None,
+        weight_scale: float = 1.0,
         offset: Any = None,
         l2: Any = 0.0,
         n_clients: int | None = None,
@@ -115,8 +119,10 @@ class Cox(LinearModel):
             raise ArgumentError("weights", f"must be at least 0, got {w.min():g}")
         if weights is None:
             self.lower_bound = 0.0
+        self.weight_scale = _checks.real("weight_scale", weight_scale, positive=True)
+        shifts = _vector("offset", offset, rows, 0.0)
         self._risk, order = Risk.of(
-            times, codes, labels, w, _vector("offset", offset, rows, 0.0), self._rows, self.ties
+            times, codes, labels, w, shifts, self._rows, efron=self.ties == "efron", scale=self.weight_scale
         )
         # Rows sorted by client, as they come, are sorted within clients as well.
         self._rows = self._rows._replace(X=self._rows.X[order], y=(self._risk.table.event >= 0).astype(np.float64))
@@ -186,7 +192,7 @@ class Cox(LinearModel):
         for row, client in enumerate(clients):
             for group in self._risk.groups_of(int(client)):
                 out[row] += self._look(group, x).information()
-            out[row] /= self.sizes[client]
+            out[row] *= self.weight_scale / self.sizes[client]
             out[row][np.diag_indices(d)] += self._ridge
         return out
 
@@ -222,7 +228,7 @@ class Cox(LinearModel):
     def scores(self, x: Array, client: int) -> Array:
         """Return the score residual of each row of a client, times its weight, in the order of its rows.
 
-        They add up to minus the gradient of n_i f_i without the ridge. Sums of their products, over rows or over
+        They add up to minus the gradient of n_i f_i, without the ridge and ``weight_scale``. Sums of their products, over rows or over
         subjects with several rows, are the middle of a robust covariance.
         """
         x = np.array(x, dtype=np.float64)
@@ -259,7 +265,7 @@ class Cox(LinearModel):
                 middle = (X.max(axis=0) + X.min(axis=0)) / 2.0
                 mass = table.masses[table.times[group] : table.times[group + 1]].sum()
                 out[client] += mass * np.square(X - middle).sum(axis=1).max()
-        return out / self.sizes
+        return out * self.weight_scale / self.sizes
 
     def lipschitz_in(self, factor: LinOp) -> Array:
         if isinstance(factor, Diagonal):

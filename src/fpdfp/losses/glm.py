@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.linops.base import LinOp
 from fpdfp.losses import _rows
@@ -45,6 +46,8 @@ class GLM(LinearModel):
         If given, ``clients`` must be integers below it, and each must hold a row.
     weights
         The weight of each row, 1 by default.
+    weight_scale
+        What weights are multiplied with in the losses, and not in deviances and likelihoods: so that their mean is 1.
     offset
         What is added to the linear form of each row, such as the logarithm of an exposure.
     feature_names
@@ -76,6 +79,7 @@ class GLM(LinearModel):
         n_clients: int | None = None,
         *,
         weights: Any = None,
+        weight_scale: float = 1.0,
         offset: Any = None,
         feature_names: Sequence[str] | None = None,
         dtype: DTypeLike | None = None,
@@ -83,7 +87,10 @@ class GLM(LinearModel):
         from fpdfp import families
 
         self.distribution: Family = families.make(family, link)
+        self.weight_scale = _checks.real("weight_scale", weight_scale, positive=True)
         rows = _rows.collect(X, y, clients, n_clients, dtype, weights, offset)
+        if rows.weights is not None:
+            rows = rows._replace(weights=self.weight_scale * rows.weights)
         self.distribution.check(rows.y)
         self._hold(rows, l2, _names_of(X, feature_names))
         self.curvature = self.distribution.curvature * float(1.0 if rows.weights is None else rows.weights.max())
@@ -109,8 +116,9 @@ class GLM(LinearModel):
 
     @property
     def weights_of_rows(self) -> Array:
-        """The weight of each row."""
-        return np.ones(len(self._rows.y)) if self._rows.weights is None else self._rows.weights
+        """The weight of each row, as it was given."""
+        weights = self._rows.weights
+        return np.ones(len(self._rows.y)) if weights is None else weights / self.weight_scale
 
     def forms(self, x: Array, rows: slice = slice(None)) -> Array:
         """Return the linear predictors of rows, offsets included."""
@@ -124,8 +132,8 @@ class GLM(LinearModel):
         family starts from, as iteratively reweighted least squares do.
         """
         rows, functions, y = self._rows, self.distribution.functions, self._rows.y
-        weights = self.weights_of_rows
-        z = self.distribution.start(y.astype(np.float64), weights)
+        z = self.distribution.start(y.astype(np.float64), self.weights_of_rows)
+        weights = np.ones(len(y)) if rows.weights is None else rows.weights
         bend = functions.weight(z, y, self.distribution.parameters) * weights
         away = z if rows.shifts is None else z - rows.shifts
         pull = functions.slope(z, y, self.distribution.parameters) * weights - bend * away

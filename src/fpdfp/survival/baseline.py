@@ -97,28 +97,55 @@ class Baseline:
         curves: Array = np.exp(-np.exp(z)[..., None] * self.hazard)
         return curves
 
-    def intervals(
+    def curves(
         self,
         X: Any,
         coefficients: Any,
-        covariance: Any,
+        covariance: Any = None,
         *,
         offset: Any = 0.0,
         level: float = 0.95,
         scale: Scale = "log",
-    ) -> tuple[Array, Array, Array]:
-        """Return the curves of rows X, and the ends of their confidence intervals.
+    ) -> SurvivalCurves:
+        """Return the curves of rows X, with confidence intervals if the covariance of the coefficients is given.
 
         The variance of the logarithm of a curve is that of the hazard plus qᵀVq, with V the covariance of the
         coefficients and q the derivative of the logarithm in them.
         """
         rows = _checks.float_array("X", X, dtype=np.float64)
         x = _checks.float_array("coefficients", coefficients, dtype=np.float64, shape=(rows.shape[1],))
-        V = _checks.float_array("covariance", covariance, dtype=np.float64, shape=(rows.shape[1],) * 2)
         z = rows @ x + offset
         curves = self.survival(z)
+        if covariance is None:
+            return SurvivalCurves(self.times, curves)
+        V = _checks.float_array("covariance", covariance, dtype=np.float64, shape=(rows.shape[1],) * 2)
         q = rows[:, None, :] * self.hazard[:, None] - self.means
         variance = self.variance + np.einsum("rti,ij,rtj->rt", q, V, q)
         errors = np.exp(z)[:, None] * np.sqrt(np.maximum(variance, 0.0))
-        lower, upper = confidence(curves, errors, level, scale)
-        return curves, lower, upper
+        return SurvivalCurves(self.times, curves, *confidence(curves, errors, level, scale))
+
+    def unscale(self, x: Array, centre: Array, scale: Array) -> Baseline:
+        """Return the hazard for features as they were before the centre was subtracted and they were scaled."""
+        factor = float(np.exp(-(centre / scale) @ x))
+        means = self.means * scale + self.hazard[:, None] * centre
+        return Baseline(self.times, factor * self.hazard, factor**2 * self.variance, factor * means, self.events)
+
+
+@dataclasses.dataclass(frozen=True)
+class SurvivalCurves:
+    """Curves of several rows.
+
+    Attributes
+    ----------
+    times
+        Times.
+    survival
+        The probability of no event up to each, a row of the array for each row.
+    lower, upper
+        The ends of confidence intervals; None where there are none.
+    """
+
+    times: Array
+    survival: Array
+    lower: Array | None = None
+    upper: Array | None = None

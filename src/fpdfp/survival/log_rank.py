@@ -10,6 +10,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
+from fpdfp.inference.hypotheses import HypothesisTest, judge
 from fpdfp.survival.counts import RiskCounts
 
 
@@ -68,7 +69,7 @@ class LogRank:
         >>> sums.observed, sums.expected.round(3)
         (array([2., 1.]), array([0.833, 2.167]))
         >>> print(sums.test())
-        χ² = 2.88 with 1 degree of freedom, p = 0.0896
+        log-rank test: χ² = 2.882 on 1 degrees of freedom, p = 0.0896
         """
         power = _checks.real("rho", rho)
         if len(counts.start) < 2:
@@ -90,34 +91,17 @@ class LogRank:
             counts.start + counts.entered.sum(axis=1),
         )
 
-    def test(self) -> LogRankTest:
+    def test(self) -> HypothesisTest:
         """Return the test that all groups have the same hazard."""
-        from scipy.stats import chi2
-
         used = np.flatnonzero(self.expected > 0)
         if len(used) < 2:
             raise ArgumentError("groups", "must have rows at risk in two or more of them when events happen")
         difference = (self.observed - self.expected)[used[:-1]]
         inverse = np.linalg.pinv(self.variance[np.ix_(used[:-1], used[:-1])], hermitian=True)
-        statistic = float(difference @ inverse @ difference)
-        freedom = len(used) - 1
-        return LogRankTest(statistic, freedom, float(chi2.sf(statistic, freedom)))
+        return judge("log-rank test", float(difference @ inverse @ difference), len(used) - 1, None)
 
 
-@dataclasses.dataclass(frozen=True)
-class LogRankTest:
-    """The statistic of a log-rank test, its degrees of freedom, and the p-value from χ²."""
-
-    statistic: float
-    freedom: int
-    p: float
-
-    def __str__(self) -> str:
-        plural = "" if self.freedom == 1 else "s"
-        return f"χ² = {self.statistic:.3g} with {self.freedom} degree{plural} of freedom, p = {self.p:.3g}"
-
-
-def log_rank(parts: Any, rho: float = 0.0) -> LogRankTest:
+def log_rank(parts: Any, rho: float = 0.0) -> HypothesisTest:
     """Return the test stratified by site, given the counts of each site.
 
     >>> from fpdfp.survival import RiskCounts, Times

@@ -1,0 +1,325 @@
+"""Federated generalised linear models."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fpdfp import _checks, families
+from fpdfp._naming import own_init
+from fpdfp._typing import Array, IntArray
+from fpdfp.datasets.graph import Form
+from fpdfp.errors import ArgumentError
+from fpdfp.estimators import tables
+from fpdfp.estimators.base import FederatedLinearModel
+from fpdfp.estimators.structure import Columns, Name
+from fpdfp.families import Family
+from fpdfp.federation.table import SiteTable
+from fpdfp.formula.coding import Imputation
+from fpdfp.losses import GLM, Losses
+from fpdfp.methods import ProximalNewton
+from fpdfp.precondition.cost import Prefer
+from fpdfp.problem import Problem
+
+#: Up to this many columns Hessians are sent.
+MOST_COLUMNS = 1000
+
+
+class FederatedGLM(RegressorMixin, FederatedLinearModel):
+    r"""A generalised linear model; rows stay at their sites.
+
+    Minimises the mean of half the unit deviances over all rows (weighted, if rows have weights), plus one of the
+    penalties of :class:`FederatedLogisticRegression`, none by default. Without a penalty it is the maximum likelihood
+    estimate of R's ``glm``, in about its iterations, each one exchange with all sites; :meth:`summary` then shows
+    standard errors, tests and intervals.
+
+    Parameters
+    ----------
+    family
+        ``"gaussian"``, ``"binomial"``, ``"poisson"``, ``"gamma"``, ``"inverse gaussian"``, ``"negative binomial"``
+        (whose θ is estimated), ``"tweedie"``, ``"quantile"``, or one of :mod:`fpdfp.families` with its parameters.
+    link
+        The link, by default the usual one: :attr:`fpdfp.families.Family.links`.
+    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups
+        As in :class:`FederatedLogisticRegression`; by default ``"none"``.
+    site_effects
+        ``"none"``, or ``"fixed"`` for an intercept of each site: differences to the first site, not penalised.
+    fit_intercept, standardize
+        As there.
+    method
+        By default :class:`fpdfp.ProximalNewton` for up to 1,000 columns.
+    rounds, tol
+        The largest number of rounds, and the relative accuracy of the objective at which to stop.
+    clients_per_round, compressor, downlink, sampling, drop_out, prefer, random_state, progress
+        As there.
+    inference
+        Whether sites are asked for the sums that standard errors need: ``"auto"`` asks where there is no penalty.
+
+    Attributes
+    ----------
+    coef_, intercept_
+        The coefficients of the features, and the intercept.
+    family_
+        The family, with its parameters.
+    coefficients_
+        All coefficients by name.
+    deviance_, null_deviance_
+        The deviance, and that of the intercept alone; None where it was not asked for.
+    sites_, rows_, left_out_
+        The sites, the rows of each that were used, and those left out.
+    n_iter_, bits_up_, bits_down_, history_, result_
+        Rounds, all bits sent, and the run.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((300, 2))
+    >>> visits = rng.poisson(np.exp(0.3 + X @ [0.5, 0.0]))
+    >>> model = fpdfp.FederatedGLM("poisson").fit(X, visits, groups=np.arange(300) % 3)
+    >>> print(model.table())
+               coefficient  standard error     z        p     2.5 %   97.5 %
+    Intercept       0.3253         0.05134  6.34  < 0.001    0.2247   0.4259
+    x0              0.4703         0.04692 10.02  < 0.001    0.3783   0.5622
+    x1             0.02103         0.04868  0.43    0.666  -0.07438   0.1164
+    """
+
+    _fine = ("stationary",)
+
+    def __init__(
+        self,
+        family: Any = "gaussian",
+        link: str | None = None,
+        *,
+        penalty: Name = "none",
+        alpha: float = 0.0,
+        l1_ratio: float = 0.5,
+        l1_weight: float = 1.0,
+        l2: float = 0.0,
+        graph: Any = None,
+        graph_alpha: float = 0.1,
+        graph_form: Form = "weights",
+        feature_groups: Any = None,
+        site_effects: Literal["none", "fixed"] = "none",
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        method: Any = None,
+        rounds: int = 100,
+        tol: float | None = 1e-8,
+        clients_per_round: int | None = None,
+        compressor: Any = "auto",
+        downlink: Any = "auto",
+        sampling: Any = "uniform",
+        drop_out: float = 0.0,
+        prefer: Prefer = "balanced",
+        random_state: Any = 0,
+        progress: bool | None = False,
+        inference: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(
+            penalty=penalty, alpha=alpha, l1_ratio=l1_ratio, l1_weight=l1_weight, l2=l2, graph=graph,
+            graph_alpha=graph_alpha, graph_form=graph_form, feature_groups=feature_groups,
+            fit_intercept=fit_intercept, standardize=standardize, method=method, rounds=rounds, tol=tol,
+            clients_per_round=clients_per_round, compressor=compressor, downlink=downlink, sampling=sampling,
+            drop_out=drop_out, prefer=prefer, random_state=random_state, progress=progress, inference=inference,
+        )  # fmt: skip
+        self.family = family
+        self.link = link
+        self.site_effects = site_effects
+
+    def __init_subclass__(cls, family: str | None = None, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        own_init(cls)
+        if family is not None:
+            cls.__init__.__defaults__ = (family, None)  # type: ignore[misc]
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        *,
+        sample_weight: Any = None,
+        offset: Any = None,
+        exposure: Any = None,
+        weights: str | None = None,
+        missing: Imputation = "drop",
+        levels: Any = "shared",
+    ) -> FederatedGLM:
+        """Fit the model to rows X with outcomes y, or a formula y to a table or a federation X.
+
+        Parameters
+        ----------
+        X, y
+            Rows and outcomes; or a table or a federation, and a formula such as
+            ``"visits ~ age + C(stage) + offset(log(months))"``.
+        groups
+            The site of each row, or the name of the column that says so.
+        sample_weight
+            The weight of each row; for the binomial family with shares as outcomes, the trials.
+        offset
+            What is added to the linear predictor of each row.
+        exposure
+            The same by its exponential, for links that are logarithms: the time at risk, for instance.
+        weights
+            With a formula: the column that weighs rows, or an expression of columns.
+        missing, levels
+            With a formula: as in :meth:`FederatedLogisticRegression.fit`.
+        """
+        self._check_parameters()
+        self.family_ = self._given_family()
+        effects = _checks.choice("site_effects", self.site_effects, ("none", "fixed")) == "fixed"
+        if isinstance(y, str):
+            for name, value in (("sample_weight", sample_weight), ("offset", offset), ("exposure", exposure)):
+                if value is not None:
+                    instead = "weights='column'" if name == "sample_weight" else "offset(…) in the formula"
+                    raise ArgumentError(name, f"must be None with a formula; give {instead}")
+            (model,) = self._fit_formula(X, y, groups, missing, levels, weights=weights, effects=effects)
+        else:
+            if weights is not None:
+                raise ArgumentError("weights", "must be None without a formula; give sample_weight")
+            X, y = validate_data(
+                self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64, y_numeric=True
+            )
+            targets = y.astype(np.float64)
+            shifts = self._shifts(offset, exposure, len(targets))
+            row_weights, scale = _weights(sample_weight, len(targets))
+            self.family_.check(targets)
+
+            def losses(rows: Any, owner: IntArray, ridge: Array) -> Losses:
+                return GLM(
+                    rows, targets, clients=owner, family=self.family_, l2=ridge, weights=row_weights, weight_scale=scale,
+                    offset=shifts,
+                )  # fmt: skip
+
+            (model,) = self._fit(X, groups, None, losses, effects=effects)
+        self.coef_, self.intercept_ = model[:-1], float(model[-1])
+        return self
+
+    def _given_family(self) -> Family:
+        return families.make(self.family, self.link)
+
+    def _family(self) -> Family | None:
+        return self.family_
+
+    def _distribution(self, found: Any) -> Any:
+        return self.family_
+
+    def _classifies(self) -> bool | None:
+        return None if self.family_.name == "binomial" else False
+
+    def _choose_method(self, columns: Columns, problem: Problem) -> Any:
+        if self.method is not None:
+            return self.method
+        if columns.all <= MOST_COLUMNS:
+            return ProximalNewton()
+        if np.isfinite(self.family_.curvature):
+            return None
+        raise ArgumentError(
+            "X",
+            f"must have at most {MOST_COLUMNS:,} columns for the family {self.family_.name}, which has no Lipschitz "
+            f"constant, got {columns.all:,}; give method=fpdfp.ProximalNewton() to send larger Hessians",
+        )
+
+    def _shifts(self, offset: Any, exposure: Any, rows: int) -> Array | None:
+        """Return the offset of each row, None where there is none."""
+        if exposure is None:
+            return None if offset is None else _column("offset", offset, rows)
+        if self.family_.link != "log":
+            raise ArgumentError("exposure", f"must be None for the link {self.family_.link}; give offset")
+        times = _column("exposure", exposure, rows)
+        if (times <= 0).any():
+            raise ArgumentError("exposure", f"must be positive, got {times.min():g}")
+        shifts: Array = np.log(times)
+        return shifts if offset is None else shifts + _column("offset", offset, rows)
+
+    def decision_function(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
+        """Return the linear predictor of each row; see :meth:`predict`."""
+        check_is_fitted(self)
+        scores = self._scores(X)[:, 0]
+        plan = getattr(self, "plan_", None)
+        if plan is not None and plan.design.offset is not None:
+            table = X if isinstance(X, SiteTable) else SiteTable.read(X)
+            scores = scores + table.number("the offset", plan.design.offset)
+        if offset is not None:
+            scores = scores + _column("offset", offset, len(scores))
+        return scores if self.site_effects == "none" else scores + self._effects_of(site, len(scores))
+
+    def _effects_of(self, site: Any, rows: int) -> Array:
+        """Return the intercepts of the sites of rows."""
+        if site is None:
+            raise ArgumentError("site", f"must say where rows are from, with site effects: one of {list(self.sites_)}")
+        known = dict(zip(map(str, self.sites_), [0.0, *self._effects], strict=True))
+        names = [str(site)] * rows if isinstance(site, str) or np.ndim(site) == 0 else [str(one) for one in site]
+        strange = [name for name in names if name not in known]
+        if strange or len(names) != rows:
+            raise ArgumentError("site", f"must be one of {', '.join(known)} for each of the {rows} rows")
+        return np.array([known[name] for name in names])
+
+    def predict(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
+        """Return the expected outcome of each row.
+
+        Parameters
+        ----------
+        X
+            Rows, or a table with the columns of the formula.
+        offset
+            What is added to the linear predictor; with a formula that has an offset, in addition to that.
+        site
+            With site effects: the site of the rows, or of each.
+        """
+        return self.family_.mean(self.decision_function(X, offset=offset, site=site))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None, site: Any = None) -> float:
+        """Return the share of the deviance that is explained: 1 less the deviance by that of the weighted mean."""
+        targets = _column("y", tables.targets(y), len(np.atleast_1d(y)))
+        family = self.family_
+        z = self.decision_function(X, offset=offset, site=site)
+        weights, _ = _weights(sample_weight, len(targets))
+        w = np.ones(len(targets)) if weights is None else weights
+        from fpdfp.families.means import link_of
+
+        mean = np.full(len(targets), float(np.average(targets, weights=w)))
+        null = link_of(family.link, mean)
+        left, whole = (float((w * family.functions.value(at, targets, family.parameters)).sum()) for at in (z, null))
+        return 1.0 - left / whole if whole > 0 else float(left <= 0)
+
+
+class FederatedPoissonRegressor(FederatedGLM, family="poisson"):
+    """Poisson regression of counts: :class:`FederatedGLM` with ``family="poisson"``."""
+
+
+class FederatedGammaRegressor(FederatedGLM, family="gamma"):
+    """Gamma regression of positive outcomes: :class:`FederatedGLM` with ``family="gamma"``."""
+
+
+class FederatedTweedieRegressor(FederatedGLM, family="tweedie"):
+    """Regression of outcomes with many zeros: :class:`FederatedGLM` with ``family="tweedie"``."""
+
+
+class FederatedQuantileRegressor(FederatedGLM, family="quantile"):
+    """Smoothed quantile regression: :class:`FederatedGLM` with ``family="quantile"``."""
+
+
+def _column(name: str, value: Any, rows: int) -> Array:
+    found = _checks.float_array(name, value, dtype=np.float64)
+    if found.ndim == 0:
+        return np.full(rows, float(found))
+    if found.shape != (rows,):
+        raise ArgumentError(name, f"must be a number for each of the {rows} rows, got shape {found.shape}")
+    return found
+
+
+def _weights(sample_weight: Any, rows: int) -> tuple[Array | None, float]:
+    """Return weights, None where there are none, and what makes their mean 1."""
+    if sample_weight is None:
+        return None, 1.0
+    weights = _column("sample_weight", sample_weight, rows)
+    if (weights < 0).any() or not weights.any():
+        raise ArgumentError("sample_weight", "must be at least 0 for all rows, and positive for some")
+    scale = rows / float(weights.sum())
+    return weights, scale

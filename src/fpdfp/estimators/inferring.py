@@ -1,0 +1,222 @@
+"""What estimators say of their coefficients: standard errors, tests, differences between sites."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from fpdfp._typing import Array
+from fpdfp.engines.ask import ask_informations
+from fpdfp.engines.options import RunOptions
+from fpdfp.engines.solve import run
+from fpdfp.errors import ArgumentError
+from fpdfp.inference import (
+    PENALISED,
+    Heterogeneity,
+    HypothesisTest,
+    Information,
+    Summary,
+    Table,
+    coefficient_table,
+    likelihood_ratio_test,
+    site_tables,
+    variance_inflation,
+    wald_test,
+)
+from fpdfp.estimators.structure import Columns
+from fpdfp.inference.covariances import Kind
+from fpdfp.methods import ProximalNewton
+from fpdfp.penalties.zero import Zero
+from fpdfp.precondition.triangles import full
+from fpdfp.problem import Problem
+
+if TYPE_CHECKING:
+    from fpdfp.families import Family
+
+
+class Inferring:
+    """The part of an estimator that knows standard errors.
+
+    Attributes
+    ----------
+    information_
+        The sums of each site at the coefficients, in the order of ``sites_`` (:class:`fpdfp.inference.Information`);
+        None where they were not asked for.
+    """
+
+    information_: list[Information] | None
+    null_deviance_: float | None
+
+    def _family(self: Any) -> Family | None:
+        """Return the family of outcomes; None where there is no inference."""
+        return None
+
+    @property
+    def _penalised(self: Any) -> bool:
+        return self.penalty != "none" and bool(self.alpha) or bool(self.l2)
+
+    def _ask(self: Any, problem: Problem, back: Array, columns: Columns) -> None:
+        """Ask all sites for their sums at the solution, in an exchange that is counted.
+
+        ``back`` takes coefficients of the model to those of the features as they were given.
+        """
+        self.information_ = self.null_deviance_ = None
+        self.exchanges_ = {}
+        family, wanted = self._family(), self.inference
+        if family is None or not (wanted is True or (wanted == "auto" and not self._penalised)):
+            return
+        sums, up, down = ask_informations(problem, self.result_.x, robust=True)
+        self.bits_up_, self.bits_down_ = self.bits_up_ + up, self.bits_down_ + down
+        self.exchanges_ = {"information": 1}
+        found = []
+        for numbers, score, hessian, meat in zip(*sums, strict=True):
+            rows, weight, saturated, deviance, pearson = map(float, numbers)
+            known = saturated - 0.5 * deviance if not family.has_dispersion else math.nan
+            site = Information(int(rows), weight, known, deviance, pearson, score, full(hessian), full(meat))
+            found.append(site.change(back))
+        self._saturated = float(sums.numbers[:, 2].sum())
+        self.information_ = found
+        self.deviance_ = sum(site.deviance for site in found)
+        if columns.intercept and not self._penalised:
+            self._ask_null(problem, columns)
+
+    def _ask_null(self: Any, problem: Problem, columns: Columns) -> None:
+        """Fit the intercept alone, by the same exchanges, and keep its deviance."""
+        place = np.array([columns.features])
+        losses = problem.losses.restrict(place)
+        null = Problem(losses, Zero(), weights=problem.weights, check=False)
+        found = run(null, ProximalNewton(), RunOptions(rounds=self.rounds, tol=self.tol or 1e-8, progress=False))
+        # The objective is the weighted mean of half the unit deviances.
+        self.null_deviance_ = 2.0 * sum(site.weight for site in self.information_) * found.objective
+        self.bits_up_, self.bits_down_ = self.bits_up_ + found.total_up, self.bits_down_ + found.total_down
+        self.exchanges_["null deviance"] = found.rounds
+
+    def _needed(self: Any) -> list[Information]:
+        check_is_fitted(self)
+        if self.information_ is None:
+            raise ArgumentError(
+                "inference",
+                "must be True when the model is fitted, so that sites are asked for the sums that standard errors need",
+            )
+        found: list[Information] = self.information_
+        return found
+
+    @property
+    def _flat(self: Any) -> tuple[list[str], Array]:
+        """The names of all coefficients and their values, in the order of the sums: the intercept last."""
+        coefficients = dict(self.coefficients_)
+        constant = {name: coefficients.pop(name) for name in ("Intercept",) if name in coefficients}
+        effects = {name: value for name, value in coefficients.items() if name.startswith("site[")}
+        ordered = {name: value for name, value in coefficients.items() if name not in effects} | constant | effects
+        return list(ordered), np.array(list(ordered.values()))
+
+    def table(self: Any, *, errors: Kind = "model", level: float = 0.95, exponentiate: bool = False) -> Table:
+        """Return the coefficients with standard errors, tests and confidence intervals.
+
+        Parameters
+        ----------
+        errors
+            ``"model"``, ``"robust"`` (also ``"HC0"``, ``"HC1"``), ``"sites"`` or ``"jackknife"``: see
+            :func:`fpdfp.inference.covariance`.
+        level
+            Of the intervals.
+        exponentiate
+            Whether to show odds, rate or hazard ratios.
+        """
+        sites, family = self._needed(), self._family()
+        names, values = self._flat
+        first = [j for j, name in enumerate(names) if name == "Intercept"]
+        order = [*first, *(j for j in range(len(names)) if j not in first)]
+        return coefficient_table(
+            [names[j] for j in order], values[order], [site.take(order) for site in sites],
+            has_dispersion=family.has_dispersion, errors=errors, level=level, exponentiate=exponentiate,
+            penalty=self._penalty_words(),
+        )  # fmt: skip
+
+    def _penalty_words(self: Any) -> str:
+        words = f"{self.penalty}, alpha={self.alpha:g}" if self.alpha and self.penalty != "none" else "none"
+        if self.l2:
+            words = f"l2={self.l2:g}" if words == "none" else f"{words}, l2={self.l2:g}"
+        return words
+
+    def summary(self: Any, *, errors: Kind = "model", level: float = 0.95, exponentiate: bool = False) -> Summary:
+        """Return coefficients by name, with standard errors, tests and intervals; ``print`` shows it.
+
+        With a penalty there are no standard errors, and a sentence says why. The arguments are those of :meth:`table`.
+        """
+        check_is_fitted(self)
+        family, sites = self._family(), self.information_
+        more: dict[str, Any] = {}
+        if sites is not None and family is not None:
+            p, rows = len(self._flat[0]), sum(self.rows_.values())
+            intercept = "Intercept" in self._flat[0]
+            weight = sum(site.weight for site in sites)
+            likelihood = family.log_likelihood(self.deviance_, self._saturated, weight, rows)
+            more = {
+                "family": f"{family.name}, link {family.link}",
+                "has_dispersion": family.has_dispersion,
+                "dispersion": sum(sites[1:], sites[0]).dispersion() if family.has_dispersion else None,
+                "log_likelihood": likelihood,
+                "null_deviance": self.null_deviance_,
+                "df_residual": rows - p,
+                "df_null": rows - int(intercept),
+                "exchanges": self.exchanges_,
+            }
+            if self._penalised:
+                more["refused"] = PENALISED
+            else:
+                more["table"] = self.table(errors=errors, level=level, exponentiate=exponentiate)
+        elif self._penalised:
+            more["refused"] = PENALISED
+        return Summary(
+            title=type(self).__name__,
+            formula=self.formula_,
+            coefficients=self.coefficients_,
+            sites=list(self.rows_),
+            rows=list(self.rows_.values()),
+            left_out=list(self.left_out_.values()),
+            deviance=self.deviance_,
+            penalty=self._penalty_words(),
+            status=self.result_.status,
+            rounds=self.n_iter_,
+            bits_up=self.bits_up_,
+            bits_down=self.bits_down_,
+            more=self._more(),
+            **more,
+        )
+
+    def _more(self) -> dict[str, Any]:
+        """Return further lines of the summary."""
+        return {}
+
+    def wald_test(self: Any, hypothesis: Any, values: Any = 0.0, *, errors: Kind = "model") -> HypothesisTest:
+        """Test that some coefficients, by name, or linear combinations of all are 0 (:func:`inference.wald_test`)."""
+        return wald_test(self.table(errors=errors), hypothesis, values)
+
+    def compare(self, other: Any) -> HypothesisTest:
+        """Test this model against a larger one of the same rows, of which it is a special case."""
+        return likelihood_ratio_test(self.summary(), other.summary())
+
+    def variance_inflation(self: Any) -> dict[str, tuple[float, int, float]]:
+        """Return the variance inflation factor of each term, its columns, and the factor's root by columns."""
+        sites, (names, _) = self._needed(), self._flat
+        plan = getattr(self, "plan_", None)
+        terms: dict[str, list[str]] | None = None
+        if plan is not None:
+            terms = {}
+            for name, term in zip(plan.design.names, plan.design.term_of_each, strict=True):
+                terms.setdefault(term, []).append(name)
+        return variance_inflation(sum(sites[1:], sites[0]).hessian, names, terms)
+
+    def site_tables(self: Any) -> dict[str, Table | None]:
+        """Return the coefficients that each site by itself would have, by one Newton step from the common ones."""
+        sites, family = self._needed(), self._family()
+        found = site_tables(*self._flat, sites, has_dispersion=family.has_dispersion)
+        return dict(zip(self.rows_, found, strict=True))
+
+    def heterogeneity(self: Any, name: str) -> Heterogeneity:
+        """Return how much a coefficient differs between sites: Cochran's Q, I², pooled estimates, a forest plot."""
+        return Heterogeneity.of_tables(name, self.site_tables())
