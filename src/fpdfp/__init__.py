@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from fpdfp.engines import History, Result, Run, RunOptions
     from fpdfp.engines.solve import solve
     from fpdfp.estimators import (
-        FederatedGammaRegressor,
         FederatedCoxRegression,
+        FederatedGammaRegressor,
         FederatedGLM,
         FederatedLinearRegression,
         FederatedLogisticRegression,
@@ -109,8 +109,8 @@ __all__ = [
     "Minimum",
     "Network",
     "NewtonPDFP",
-    "ProximalNewton",
     "Problem",
+    "ProximalNewton",
     "RandProx",
     "Residual",
     "Result",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ from fpdfp.federation.table import ModelRows, SiteTable
 from fpdfp.federation.times import find_baselines, find_concordance, read_strata, read_times
 from fpdfp.formula.coding import Imputation
 from fpdfp.formula.tree import Survival
+from fpdfp.inference import Summary
 from fpdfp.inference.hypotheses import judge
 from fpdfp.losses import Cox, Losses
 from fpdfp.losses.cox import TIES, Ties
@@ -55,8 +57,8 @@ class FederatedCoxRegression(FederatedLinearModel):
 
     The hazard of a row a of site i is :math:`h_i(t) \exp(a^T w)`: every site, and every stratum within it, has a
     baseline hazard of its own, and no row is compared with one of another site. Minimises minus the partial
-    log-likelihood divided by the number of rows, plus one of the penalties of :class:`FederatedLogisticRegression`, none
-    by default. Without a penalty it is R's ``coxph(Surv(time, event) ~ … + strata(site))``, in about its iterations.
+    log-likelihood divided by the number of rows, plus one of the penalties of :class:`FederatedLogisticRegression`,
+    none by default. Without a penalty it is R's ``coxph(Surv(time, event) ~ … + strata(site))``, in about its iterations.
 
     Parameters
     ----------
@@ -107,15 +109,19 @@ class FederatedCoxRegression(FederatedLinearModel):
     >>> y = np.column_stack([np.minimum(time, censored), time <= censored])
     >>> model = fpdfp.FederatedCoxRegression().fit(X, y, groups=np.arange(300) % 3)
     >>> print(model.table(exponentiate=True))
-        hazard ratio  standard error      z        p   2.5 %  97.5 %
-    x0         2.186           0.171  10.00  < 0.001   1.875   2.548
-    x1        0.9981           0.071  -0.03    0.979  0.8679   1.148
+        exp(coefficient)      z        p   2.5 %  97.5 %
+    x0             2.244   9.03  < 0.001   1.883   2.675
+    x1            0.9462  -0.73    0.462  0.8166   1.096
     >>> print(model.concordance_)
-    concordance 0.7026 (standard error 0.0214, 8563 pairs)
+    concordance 0.6881 (standard error 0.0209, 10203 pairs)
     >>> model.predict_survival([[0.0, 0.0]], times=[0.5, 1.0], site=0).survival.round(2)
     array([[0.6 , 0.39]])
     """
 
+    baselines_: dict[str, dict[str, Baseline]] | None
+    concordance_: Concordance | None
+    events_: dict[str, int] | None
+    score_statistic_: float | None
     _fine = ("stationary",)
     _survives = True
     #: The hazard has the constant.
@@ -246,7 +252,8 @@ class FederatedCoxRegression(FederatedLinearModel):
             x = self.result_.x.astype(np.float64)
             found = [find_baselines(part, x, self.ties) for part in parts]
             sums = [find_concordance(part, x) for part in parts]
-            self.bits_up_ += sum(8 * len(pack(write_answer(one))) for one in (*found, *sums))
+            self.bits_up_ += 8 * sum(len(pack(write_answer(one))) for one in found)
+            self.bits_up_ += 8 * sum(len(pack(write_answer(one))) for one in sums)
             self.bits_down_ += 2 * len(parts) * plain_bits(x.shape, x.dtype)
             self._finish(found, sums)
         return self
@@ -291,9 +298,9 @@ class FederatedCoxRegression(FederatedLinearModel):
             names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(columns.features)])
             shown = ", ".join(str(names[j]) for j in endless[:5])
             warn(
-                f"the likelihood grows for ever with the coefficients of {shown}: at every event the row that has it has "
-                "the largest value of those at risk, or the least. They are infinite, and their errors have no meaning; "
-                "use a penalty, or leave them out",
+                f"the likelihood grows for ever with the coefficients of {shown}: at every event the row that has it "
+                "has the largest value of those at risk, or the least. They are infinite, and their errors have no "
+                "meaning; use a penalty, or leave them out",
                 DataWarning,
             )
 
@@ -307,7 +314,10 @@ class FederatedCoxRegression(FederatedLinearModel):
         except RefusalError as error:
             warn(f"there are no baseline hazards and no concordance: {error}", DataWarning)
             return
-        self.bits_up_, self.bits_down_ = self.bits_up_ + asking.up - before[0], self.bits_down_ + asking.down - before[1]
+        self.bits_up_, self.bits_down_ = (
+            self.bits_up_ + asking.up - before[0],
+            self.bits_down_ + asking.down - before[1],
+        )
         self._finish(found, parts)
 
     def _finish(self, found: list[Baselines], parts: list[Concordance]) -> None:
@@ -317,8 +327,7 @@ class FederatedCoxRegression(FederatedLinearModel):
         x = self.result_.x.astype(np.float64)
         self.baselines_ = {
             str(name): {
-                stratum: one.unscale(x, *self._standard)
-                for stratum, one in zip(site.strata, site.hazards, strict=True)
+                stratum: one.unscale(x, *self._standard) for stratum, one in zip(site.strata, site.hazards, strict=True)
             }
             for name, site in zip(self.sites_, found, strict=True)
         }
@@ -329,15 +338,22 @@ class FederatedCoxRegression(FederatedLinearModel):
     def _more(self) -> dict[str, Any]:
         lines: dict[str, Any] = {}
         if self.events_ is not None:
-            lines |= {"events": f"{sum(self.events_.values()):,}", "concordance": str(self.concordance_)}
+            lines |= {"events": f"{sum(self.events_.values()):,}", "": str(self.concordance_)}
         if self.null_deviance_ is not None and not self._penalised:
             count = len(self.coef_)
             lines["likelihood ratio"] = judge("", self.null_deviance_ - self.deviance_, count, None)
             lines["score"] = judge("", float(self.score_statistic_ or 0.0), count, None)
         return {name: str(value).removeprefix(": ") for name, value in lines.items()}
 
+    def summary(self, **options: Any) -> Summary:
+        """Return coefficients by name, with standard errors, tests and intervals; the arguments are those of ``table``.
+
+        The deviance is minus twice the partial log-likelihood, which has no degrees of freedom of residuals.
+        """
+        return dataclasses.replace(super().summary(**options), df_residual=None, df_null=None)
+
     def predict(self, X: Any) -> Array:
-        """Return the logarithm of each row's hazard ratio to a row of zeros, its risk; offsets of a formula included."""
+        """Return the risk of each row, the logarithm of its hazard ratio to a row of zeros, with a formula's offset."""
         scores = self._scores(X)[:, 0]
         design = getattr(getattr(self, "plan_", None), "design", None)
         if design is not None and design.offset is not None:
@@ -366,7 +382,9 @@ class FederatedCoxRegression(FederatedLinearModel):
         hazard = hazard if times is None else hazard.at(times)
         formula = getattr(self, "formula_", None) is not None
         rows = (
-            self._code(X) if formula else validate_data(self, tables.rows(X), accept_sparse="csr", dtype=np.float64, reset=False)
+            self._code(X)
+            if formula
+            else validate_data(self, tables.rows(X), accept_sparse="csr", dtype=np.float64, reset=False)
         )
         dense = rows.toarray() if hasattr(rows, "toarray") else rows
         known = self.information_ is not None and not self._penalised
@@ -426,7 +444,9 @@ def read_response(y: Any, rows: int) -> Times:
 def _read_rows(X: Any, y: Any, strata: Any, weights: Any, offset: Any) -> ModelRows:
     """Return rows with their times, as a site has them."""
     times, count = read_response(y, X.shape[0]), X.shape[0]
-    weight = None if weights is None else _checks.float_array("sample_weight", weights, dtype=np.float64, shape=(count,))
+    weight = (
+        None if weights is None else _checks.float_array("sample_weight", weights, dtype=np.float64, shape=(count,))
+    )
     if weight is not None and ((weight < 0).any() or not (weight[times.event] > 0).any()):
         raise ArgumentError("sample_weight", "must be at least 0 for all rows, and positive for some with an event")
     shifts = None if offset is None else _checks.float_array("offset", offset, dtype=np.float64, shape=(count,))

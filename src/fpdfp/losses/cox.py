@@ -228,8 +228,8 @@ class Cox(LinearModel):
     def scores(self, x: Array, client: int) -> Array:
         """Return the score residual of each row of a client, times its weight, in the order of its rows.
 
-        They add up to minus the gradient of n_i f_i, without the ridge and ``weight_scale``. Sums of their products, over rows or over
-        subjects with several rows, are the middle of a robust covariance.
+        They add up to minus the gradient of n_i f_i, without the ridge and ``weight_scale``. Sums of their products,
+        over rows or over subjects with several rows, are the middle of a robust covariance.
         """
         x = np.array(x, dtype=np.float64)
         self.check(x, np.array([client]), shared=True)

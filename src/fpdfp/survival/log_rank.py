@@ -69,7 +69,7 @@ class LogRank:
         >>> sums.observed, sums.expected.round(3)
         (array([2., 1.]), array([0.833, 2.167]))
         >>> print(sums.test())
-        log-rank test: χ² = 2.882 on 1 degrees of freedom, p = 0.0896
+        log-rank test: χ² = 2.882 on 1 degrees of freedom, p = 0.090
         """
         power = _checks.real("rho", rho)
         if len(counts.start) < 2:
