@@ -115,7 +115,7 @@ class FederatedCoxRegression(FederatedLinearModel):
     >>> print(model.concordance_)
     concordance 0.6881 (standard error 0.0209, 10203 pairs)
     >>> model.predict_survival([[0.0, 0.0]], times=[0.5, 1.0], site=0).survival.round(2)
-    array([[0.6 , 0.39]])
+    array([[0.49, 0.31]])
     """
 
     baselines_: dict[str, dict[str, Baseline]] | None
