@@ -272,6 +272,20 @@ def test_hazards_do_not_depend_on_what_is_added_to_features() -> None:
         np.testing.assert_allclose(b.means / b.hazard[:, None], a.means / a.hazard[:, None] + shift, rtol=1e-10)
 
 
+@pytest.mark.parametrize("ties", ["efron", "breslow"])
+def test_responses_are_derivatives_in_linear_forms(ties: Any) -> None:
+    X, given, _ = study(10, rows=25, entry=True, weights=True)
+    x, h = np.array([0.2, 0.1, -0.4]), 1e-4
+    losses = Cox(X, ties=ties, **given)
+    expected, spread = losses.responses(x, 0)
+    order = np.argsort(losses._risk.given)
+    for row in range(25):
+        values = [textbook(X, x, ties=ties, offset=s * h * (np.arange(25) == row), **given)[0] for s in (-1, 0, 1)]
+        happened = (given["event"] & (given["weights"] > 0))[row] * given["weights"][row]
+        assert expected[order][row] - happened == pytest.approx((values[2] - values[0]) / (2 * h), abs=1e-6)
+        assert spread[order][row] == pytest.approx((values[2] - 2 * values[1] + values[0]) / h**2, abs=1e-5)
+
+
 def test_a_client_without_events_has_a_ridge_alone() -> None:
     losses = Cox(np.eye(3), [1.0, 2.0, 3.0], [0, 0, 1], clients=[0, 0, 1], l2=2.0)
     x = np.ones(3)

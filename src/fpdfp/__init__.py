@@ -39,6 +39,8 @@ if TYPE_CHECKING:
         FederatedPoissonRegressor,
         FederatedQuantileRegressor,
         FederatedTweedieRegressor,
+        log_rank_test,
+        survival_curves,
     )
     from fpdfp.federation import Federation
     from fpdfp.methods import (
@@ -129,6 +131,7 @@ __all__ = [
     "federation",
     "inference",
     "linops",
+    "log_rank_test",
     "loggers",
     "losses",
     "methods",
@@ -141,6 +144,7 @@ __all__ = [
     "solve",
     "steps",
     "survival",
+    "survival_curves",
 ]
 
 __getattr__ = attach(
@@ -152,7 +156,7 @@ __getattr__ = attach(
         "engines": "History Result Run RunOptions solve",
         "estimators": "FederatedCoxRegression FederatedGLM FederatedGammaRegressor FederatedLinearRegression "
         "FederatedLogisticRegression "
-        "FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor",
+        "FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor log_rank_test survival_curves",
         "federation": "Federation",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx "

@@ -2,6 +2,7 @@
 
 from fpdfp.estimators.classifier import FederatedLogisticRegression
 from fpdfp.estimators.cox import FederatedCoxRegression
+from fpdfp.estimators.curves import GroupCurves, log_rank_test, survival_curves
 from fpdfp.estimators.glm import (
     FederatedGammaRegressor,
     FederatedGLM,
@@ -20,4 +21,7 @@ __all__ = [
     "FederatedPoissonRegressor",
     "FederatedQuantileRegressor",
     "FederatedTweedieRegressor",
+    "GroupCurves",
+    "log_rank_test",
+    "survival_curves",
 ]

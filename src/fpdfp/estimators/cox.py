@@ -22,7 +22,7 @@ from fpdfp.estimators.formulas import Asking
 from fpdfp.estimators.structure import Columns, Name
 from fpdfp.federation.questions import BaselineQuestion, Baselines, ConcordanceQuestion, ModelSpec, write_answer
 from fpdfp.federation.table import ModelRows, SiteTable
-from fpdfp.federation.times import find_baselines, find_concordance, read_strata, read_times
+from fpdfp.federation.times import DIGITS, find_baselines, find_concordance, read_strata, read_times
 from fpdfp.formula.coding import Imputation
 from fpdfp.formula.tree import Survival
 from fpdfp.inference import Summary
@@ -419,7 +419,7 @@ class FederatedCoxRegression(FederatedLinearModel):
             times, strata = read_times(design.response, table), read_strata(design.strata, table)
         else:
             times = read_response(y, len(risk))
-        return Concordance.of(times, risk, strata=strata, weights=sample_weight)
+        return Concordance.of(times, np.round(risk, DIGITS), strata=strata, weights=sample_weight)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the concordance index: 0.5 for no relation of risks and times, 1 for the order of times."""

@@ -22,6 +22,7 @@ from fpdfp.engines.parcel import pack, payload
 from fpdfp.engines.requests import Request
 from fpdfp.engines.site import Site
 from fpdfp.errors import MessageError
+from fpdfp.federation import time_rules
 from fpdfp.federation.asked import columns_of, describe
 from fpdfp.federation.asker import Asker
 from fpdfp.federation.audit import Audit
@@ -52,8 +53,8 @@ class Table(Protocol):
     def design_matrix(self, question: Any) -> Any:
         """Return the rows that a question about moments is about."""
 
-    def losses(self, spec: Any) -> Losses:
-        """Return the losses of a model, one client."""
+    def losses(self, spec: Any, site: str = "") -> Losses:
+        """Return the losses of a model, one client; ``site`` is the name of the site that has it."""
 
 
 class Questions(Protocol):
@@ -237,6 +238,8 @@ class Desk:
         if kind != "schema":
             self._check_columns(asked.get("question"))
             self._check_width(question)
+        if kind in time_rules.KINDS:
+            return {"reply": self._answer_times(asked, question)}
         if kind == "moments":
             self._check_moments_question(question)
         answer = self.questions.write_answer(self.table.answer(question))
@@ -246,6 +249,22 @@ class Desk:
             # Two questions may differ in one row as two models may.
             self.ledger.count_model(self.policy.budget, digest_of([kind, asked.get("question")]))
         return {"reply": self._hide(answer) if kind == "schema" else answer}
+
+    def _answer_times(self, asked: dict[str, Any], question: Any) -> dict[str, Any]:
+        """Answer a question about times of events."""
+        time_rules.check_question(question)
+        if hasattr(question, "spec"):
+            self._check_width(question.spec)
+            try:
+                losses = self.table.losses(question.spec, self.name)
+                time_rules.check_model(losses, question, self.policy, self._earlier)
+            except PointRefusedError:
+                self._note_refused_point()
+                raise
+        answer = time_rules.protect(self.table.answer(question), self.policy)
+        self.ledger.count_model(self.policy.budget, digest_of([asked.get("kind"), asked.get("question")]))
+        tree: dict[str, Any] = self.questions.write_answer(answer)
+        return tree
 
     def _declare(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Take note of a path or a cross-validation before it begins."""
@@ -395,7 +414,7 @@ class Desk:
         if site is not None:
             values = int(site.whole.sizes.sum()) * (int(site.whole.shape[-1]) + 1)
             self.ledger.count_bits(self.policy.budget, payload(reply), values)
-        elif kind in ("sums", "moments"):
+        elif kind in ("sums", "moments", *time_rules.KINDS):
             design = self.questions.read_question(asked)
             width, rows = getattr(getattr(design, "design", None), "width", 0), getattr(self.table, "rows", 0)
             if rows:

@@ -21,6 +21,9 @@ from fpdfp.losses import Cox
 from fpdfp.losses.cox import Ties
 from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts, Times
 
+#: Risks that agree in so many digits after the point are the same, whatever rounding says.
+DIGITS = 10
+
 
 def evaluate_response(node: Expression | Survival, rows: Rows) -> Array:
     """Return the response of each row, NaN where it is none; of times the time."""
@@ -92,7 +95,7 @@ def answer_model(rows: Any, question: BaselineQuestion | ConcordanceQuestion) ->
 def find_concordance(rows: Any, x: Array) -> Concordance:
     """Return the concordance of the risks of rows with their times."""
     risk = rows.X @ x + (0.0 if rows.offset is None else rows.offset)
-    return Concordance.of(rows.times, risk, strata=rows.strata, weights=rows.weights)
+    return Concordance.of(rows.times, np.round(risk, DIGITS), strata=rows.strata, weights=rows.weights)
 
 
 def find_baselines(rows: Any, x: Array, ties: Ties, times: Array | None = None) -> Baselines:

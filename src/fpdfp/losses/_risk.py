@@ -177,6 +177,21 @@ class Look:
             out += happened[:, None] * tied
         return out
 
+    def spread(self) -> Array:
+        """The second derivative of minus the log-likelihood in each linear form: Σ c p(1 − p) over risk sets."""
+        from fpdfp._kernels import cox
+
+        s, at = self.sets, np.maximum(self.event, 0)
+        if not len(self.times):
+            return np.zeros(len(self.z))
+        with np.errstate(all="ignore"):  # far away, curvature is 0 or not known
+            base = s[cox.TOP].min()
+            fall, rise = np.exp(2.0 * (base - s[cox.TOP])), np.square(self.weights * np.exp(self.z - base))
+            sums = np.append(0.0, np.cumsum(fall * s[cox.VARIANCE]))
+            own = np.where(self.event >= 0, (fall * s[cox.BOTH_WITH] / s[cox.WITH] ** 2)[at], 0.0)
+            found: Array = self.expected - rise * (sums[self.last] - sums[self.first] + own)
+        return np.maximum(found, 0.0)
+
     def _mix(self, without: Array, own: Array) -> Array:
         mixed: Array = without[:, None] * self.without + own[:, None] * self.own
         return mixed

@@ -239,6 +239,19 @@ class Cox(LinearModel):
         out[self._risk.given[first:last]] = np.concatenate(parts)
         return out
 
+    def responses(self, x: Array, client: int) -> tuple[Array, Array]:
+        """Return how many events are expected of each row of a client, and how much that responds to its linear form.
+
+        The rows are in the order in which they are kept.
+        """
+        looks = [self._look(group, x) for group in self._risk.groups_of(client)]
+        return np.concatenate([look.expected for look in looks]), np.concatenate([look.spread() for look in looks])
+
+    def strata_sizes(self, client: int) -> IntArray:
+        """Return how many rows each stratum of a client has."""
+        sizes: IntArray = np.diff(self._risk.table.rows)[self._risk.groups_of(client)]
+        return sizes
+
     def hazards(self, x: Array, client: int) -> list[Hazards]:
         """Return the baseline hazard of each stratum of a client, given the coefficients."""
         x = np.array(x, dtype=np.float64)

@@ -24,19 +24,20 @@ class LogRank:
         Of each group, weighted where ``rho`` is not 0.
     variance
         The covariance of observed less expected.
-    rows
-        How many rows each group has.
+    rows, events
+        How many rows and how many events each group has.
     """
 
     observed: Array
     expected: Array
     variance: Array
     rows: Array
+    events: Array
 
     def __post_init__(self) -> None:
         count = len(self.observed)
-        shapes = [self.expected.shape, self.rows.shape, self.variance.shape]
-        if shapes != [(count,), (count,), (count, count)]:
+        shapes = [self.expected.shape, self.rows.shape, self.events.shape, self.variance.shape]
+        if shapes != [(count,), (count,), (count,), (count, count)]:
             raise ArgumentError("expected", f"must be those of {count} groups, got shapes {shapes}")
 
     def __add__(self, other: LogRank) -> LogRank:
@@ -46,6 +47,7 @@ class LogRank:
             self.expected + other.expected,
             self.variance + other.variance,
             self.rows + other.rows,
+            self.events + other.events,
         )
 
     @staticmethod
@@ -89,6 +91,7 @@ class LogRank:
             (weight * d * share).sum(axis=1),
             variance,
             counts.start + counts.entered.sum(axis=1),
+            counts.events.sum(axis=1),
         )
 
     def test(self) -> HypothesisTest:
