@@ -358,3 +358,45 @@ def risk_means(X: Any, z: Any, first: Any, last: Any, event: Any, weights: Any, 
     for j in range(z.size):
         if event[j] >= 0:
             add_to(own_tops, own_totals, own, event[j], z[j], weights[j], X[j])
+
+
+@serial
+def hazard_means(first: Any, last: Any, sets: Any, means: Any, sums: Any, out: Any) -> None:
+    """Write the mean of some vectors of times over the times at which each row is at risk without an event.
+
+    Weights are the hazards; ``sums`` gets the pairs of their sums.
+    """
+    m, d = means.shape
+    late = False
+    for j in range(first.size):
+        late = late or (first[j] > 0 and first[j] < last[j])
+    size = 2 * m if late else 0
+    tops, totals, nodes = np.zeros(size), np.zeros(size), np.zeros((size, d))
+    if late:
+        for k in range(m):
+            add_to(tops, totals, nodes, k + m, -sets[TOP, k], sets[HAZARD, k], means[k])
+        for node in range(m - 1, 0, -1):
+            for child in (2 * node, 2 * node + 1):
+                add_to(tops, totals, nodes, node, tops[child], totals[child], nodes[child])
+    top, total, mean = np.zeros(1), np.zeros(1), np.zeros((1, d))
+    out[:] = 0.0
+    sums[:] = 0.0
+    k = 0
+    for j in range(first.size):
+        while k < last[j]:
+            add_to(top, total, mean, 0, -sets[TOP, k], sets[HAZARD, k], means[k])
+            k += 1
+        if first[j] == 0:
+            sums[0, j], sums[1, j] = top[0], total[0]
+            out[j] = mean[0]
+            continue
+        a, b = first[j] + m, last[j] + m
+        while a < b:
+            if a & 1:
+                add_to(sums[0], sums[1], out, j, tops[a], totals[a], nodes[a])
+                a += 1
+            if b & 1:
+                b -= 1
+                add_to(sums[0], sums[1], out, j, tops[b], totals[b], nodes[b])
+            a >>= 1
+            b >>= 1

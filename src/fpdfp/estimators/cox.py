@@ -34,6 +34,7 @@ from fpdfp.precondition.cost import Prefer
 from fpdfp.precondition.triangles import full
 from fpdfp.problem import Problem
 from fpdfp.survival import Baseline, Concordance, SurvivalCurves, Times
+from fpdfp.survival.counts import check_grid
 
 #: Up to this many columns Hessians are sent.
 MOST_COLUMNS = 1000
@@ -58,7 +59,8 @@ class FederatedCoxRegression(FederatedLinearModel):
     The hazard of a row a of site i is :math:`h_i(t) \exp(a^T w)`: every site, and every stratum within it, has a
     baseline hazard of its own, and no row is compared with one of another site. Minimises minus the partial
     log-likelihood divided by the number of rows, plus one of the penalties of :class:`FederatedLogisticRegression`,
-    none by default. Without a penalty it is R's ``coxph(Surv(time, event) ~ … + strata(site))``, in about its iterations.
+    none by default. Without a penalty it is R's ``coxph(Surv(time, event) ~ … + strata(site))``, in about its
+    iterations.
 
     Parameters
     ----------
@@ -67,8 +69,9 @@ class FederatedCoxRegression(FederatedLinearModel):
     ties
         How events at the same time are treated: ``"efron"`` or ``"breslow"``.
     baseline
-        Whether sites are asked, after the fit, for baseline hazards and the concordance of risks and times. A site may
-        tell its hazard at fewer times, so that enough events are between them.
+        The times at which sites are asked for their baseline hazards after the fit; True for all times of events, False
+        for no baseline. Sites of a federation answer at given times, unless their policy allows more, and at fewer
+        where too few events are between two of them.
     standardize
         As there.
     method
@@ -91,11 +94,12 @@ class FederatedCoxRegression(FederatedLinearModel):
     score_statistic_
         The statistic of the score test that all coefficients are 0, the log-rank test for groups; None likewise.
     events_
-        The number of events of each site; None where baselines were not asked for.
+        The number of events of each site; None where there are no baselines.
     baselines_
-        By site and by stratum, the baseline hazard (:class:`fpdfp.survival.Baseline`); None if sites refuse.
+        By site and by stratum, the baseline hazard (:class:`fpdfp.survival.Baseline`); None if a site refuses.
     concordance_
-        The concordance of risks and times within sites and strata (:class:`fpdfp.survival.Concordance`), or None.
+        The concordance of risks and times within sites and strata (:class:`fpdfp.survival.Concordance`); None if a site
+        refuses.
     sites_, rows_, left_out_, n_iter_, bits_up_, bits_down_, history_, result_
         The sites, rows used and left out at each, rounds, all bits sent, and the run.
 
@@ -140,7 +144,7 @@ class FederatedCoxRegression(FederatedLinearModel):
         graph_alpha: float = 0.1,
         graph_form: Form = "weights",
         feature_groups: Any = None,
-        baseline: bool = True,
+        baseline: Any = True,
         standardize: bool = False,
         method: Any = None,
         rounds: int = 100,
@@ -221,8 +225,9 @@ class FederatedCoxRegression(FederatedLinearModel):
         """
         self._check_parameters()
         _checks.choice("ties", self.ties, TIES)
-        _checks.flag("baseline", self.baseline)
+        grid = self._baseline_times()
         self.baselines_ = self.concordance_ = self.events_ = None
+        self._refused = "it was not asked for when the model was fitted (baseline=False)"
         if isinstance(y, str):
             for name, value in (("strata", strata), ("sample_weight", sample_weight), ("offset", offset)):
                 if value is not None:
@@ -248,15 +253,21 @@ class FederatedCoxRegression(FederatedLinearModel):
 
         (model,) = self._fit(X, groups, None, losses)
         self.coef_ = model[:-1]
-        if self.baseline:
-            x = self.result_.x.astype(np.float64)
-            found = [find_baselines(part, x, self.ties) for part in parts]
-            sums = [find_concordance(part, x) for part in parts]
-            self.bits_up_ += 8 * sum(len(pack(write_answer(one))) for one in found)
-            self.bits_up_ += 8 * sum(len(pack(write_answer(one))) for one in sums)
-            self.bits_down_ += 2 * len(parts) * plain_bits(x.shape, x.dtype)
-            self._finish(found, sums)
+        x = self.result_.x.astype(np.float64)
+        sums = [find_concordance(part, x) for part in parts]
+        self._keep_concordance(sums)
+        found = [] if self.baseline is False else [find_baselines(part, x, self.ties, grid) for part in parts]
+        self._keep_baselines(found)
+        self.bits_up_ += 8 * sum(len(pack(write_answer(one))) for one in sums)
+        self.bits_up_ += 8 * sum(len(pack(write_answer(one))) for one in found)
+        self.bits_down_ += (len(sums) + len(found)) * plain_bits(x.shape, x.dtype)
         return self
+
+    def _baseline_times(self) -> Array | None:
+        """Return the times at which baselines are asked for, None for all."""
+        if isinstance(self.baseline, bool | np.bool_):
+            return None
+        return check_grid(self.baseline)
 
     def _spec_options(self) -> dict[str, Any]:
         return {"ties": self.ties}
@@ -305,25 +316,27 @@ class FederatedCoxRegression(FederatedLinearModel):
             )
 
     def _ask_more(self, asking: Asking, spec: ModelSpec) -> None:
-        if not self.baseline:
-            return
         x, before = self.result_.x.astype(np.float64), (asking.up, asking.down)
         try:
-            found = asking.ask(BaselineQuestion(spec, x))
-            parts = asking.ask(ConcordanceQuestion(spec, x))
+            self._keep_concordance(asking.ask(ConcordanceQuestion(spec, x)))
+            if self.baseline is not False:
+                self._keep_baselines(asking.ask(BaselineQuestion(spec, x, self._baseline_times())))
         except RefusalError as error:
-            warn(f"there are no baseline hazards and no concordance: {error}", DataWarning)
-            return
+            self._refused = f"{error} (give baseline=[…], the times at which sites tell their hazards)"
         self.bits_up_, self.bits_down_ = (
             self.bits_up_ + asking.up - before[0],
             self.bits_down_ + asking.down - before[1],
         )
-        self._finish(found, parts)
 
-    def _finish(self, found: list[Baselines], parts: list[Concordance]) -> None:
-        """Keep baseline hazards, for features as they were given, and the concordance."""
-        self.exchanges_ |= {"baseline hazards": 1, "concordance": 1}
+    def _keep_concordance(self, parts: list[Concordance]) -> None:
+        self.exchanges_ |= {"concordance": 1}
         self.concordance_ = sum(parts[1:], start=parts[0])
+
+    def _keep_baselines(self, found: list[Baselines]) -> None:
+        """Keep baseline hazards, for features as they were given."""
+        if not found:
+            return
+        self.exchanges_ |= {"baseline hazards": 1}
         x = self.result_.x.astype(np.float64)
         self.baselines_ = {
             str(name): {
@@ -338,7 +351,9 @@ class FederatedCoxRegression(FederatedLinearModel):
     def _more(self) -> dict[str, Any]:
         lines: dict[str, Any] = {}
         if self.events_ is not None:
-            lines |= {"events": f"{sum(self.events_.values()):,}", "": str(self.concordance_)}
+            lines["events"] = f"{sum(self.events_.values()):,}"
+        if self.concordance_ is not None:
+            lines[""] = str(self.concordance_)
         if self.null_deviance_ is not None and not self._penalised:
             count = len(self.coef_)
             lines["likelihood ratio"] = judge("", self.null_deviance_ - self.deviance_, count, None)
@@ -394,7 +409,7 @@ class FederatedCoxRegression(FederatedLinearModel):
     def _baseline_of(self, site: Any, stratum: str | None) -> Baseline:
         """Return the baseline hazard of a site and a stratum."""
         if self.baselines_ is None:
-            raise ArgumentError("baseline", "must be True when the model is fitted, for survival curves")
+            raise ArgumentError("baseline", f"is not known: {self._refused}")
         if site is None and len(self.baselines_) > 1:
             raise ArgumentError("site", f"must say whose baseline hazard to use: one of {', '.join(self.baselines_)}")
         strata = self.baselines_.get(str(site) if site is not None else next(iter(self.baselines_)))
@@ -448,7 +463,7 @@ def _read_rows(X: Any, y: Any, strata: Any, weights: Any, offset: Any) -> ModelR
         None if weights is None else _checks.float_array("sample_weight", weights, dtype=np.float64, shape=(count,))
     )
     if weight is not None and ((weight < 0).any() or not (weight[times.event] > 0).any()):
-        raise ArgumentError("sample_weight", "must be at least 0 for all rows, and positive for some with an event")
+        raise ArgumentError("sample_weight", "must be at least zero for all rows, and not zero for some with an event")
     shifts = None if offset is None else _checks.float_array("offset", offset, dtype=np.float64, shape=(count,))
     labels = np.full(count, "")
     if strata is not None:

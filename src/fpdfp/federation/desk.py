@@ -252,7 +252,7 @@ class Desk:
 
     def _answer_times(self, asked: dict[str, Any], question: Any) -> dict[str, Any]:
         """Answer a question about times of events."""
-        time_rules.check_question(question)
+        time_rules.check_question(question, self.policy)
         if hasattr(question, "spec"):
             self._check_width(question.spec)
             try:
@@ -263,8 +263,7 @@ class Desk:
                 raise
         answer = time_rules.protect(self.table.answer(question), self.policy)
         self.ledger.count_model(self.policy.budget, digest_of([asked.get("kind"), asked.get("question")]))
-        tree: dict[str, Any] = self.questions.write_answer(answer)
-        return tree
+        return time_rules.shorten(self.questions.write_answer(answer))
 
     def _declare(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Take note of a path or a cross-validation before it begins."""
@@ -414,7 +413,10 @@ class Desk:
         if site is not None:
             values = int(site.whole.sizes.sum()) * (int(site.whole.shape[-1]) + 1)
             self.ledger.count_bits(self.policy.budget, payload(reply), values)
-        elif kind in ("sums", "moments", *time_rules.KINDS):
+        elif kind in time_rules.KINDS:
+            values = time_rules.count_values(self.questions.read_question(asked), getattr(self.table, "rows", 0))
+            self.ledger.count_bits(self.policy.budget, payload(reply), values)
+        elif kind in ("sums", "moments"):
             design = self.questions.read_question(asked)
             width, rows = getattr(getattr(design, "design", None), "width", 0), getattr(self.table, "rows", 0)
             if rows:

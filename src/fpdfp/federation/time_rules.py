@@ -12,7 +12,7 @@ from fpdfp.federation.designs import check_design
 from fpdfp.federation.exposure import Earlier, Watched, watch
 from fpdfp.federation.policy import Policy, RefusedError, matches
 from fpdfp.federation.questions import BaselineQuestion, Baselines, ConcordanceQuestion
-from fpdfp.formula.tree import Arithmetic, Column, Comparison, Expression, Number, Survival, Text
+from fpdfp.formula.tree import Arithmetic, Column, Comparison, Expression, Number, Survival, Text, columns_of
 from fpdfp.losses.base import Losses
 from fpdfp.survival import Concordance, LogRank, RiskCounts
 
@@ -20,8 +20,10 @@ from fpdfp.survival import Concordance, LogRank, RiskCounts
 KINDS = ("risk", "log_rank", "baseline", "concordance")
 
 
-def check_question(question: Any) -> None:
-    """Refuse counts of rows that are chosen by an expression: two of them may differ in one row."""
+def check_question(question: Any, policy: Policy) -> None:
+    """Refuse counts of rows that are chosen by an expression, of which two may differ in one row, and own times."""
+    if getattr(question, "times", ()) is None and not policy.data.ranges:
+        raise RefusedError("this site tells of times only at those that are given: its own are times of single rows")
     response = getattr(question, "response", None)
     if isinstance(response, Survival) and not (
         _is_time(response.leaves)
@@ -71,6 +73,24 @@ def protect(answer: Any, policy: Policy) -> Any:
     ):
         raise RefusedError(sentence, f"groups of {answer.rows} rows with {answer.events} events")
     return answer
+
+
+def shorten(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer with whole numbers as integers of few bits."""
+    short = dict(tree)
+    for name, value in tree.items():
+        if name != "times" and isinstance(value, np.ndarray) and value.size and (value == np.floor(value)).all():
+            short[name] = value.astype(np.min_scalar_type(int(value.max())))
+    return short
+
+
+def count_values(question: Any, rows: int) -> int:
+    """Return how many numbers of the data a question is about."""
+    spec = getattr(question, "spec", None)
+    if spec is not None:
+        return int(rows * (spec.design.width + len(list(columns_of(spec.design.response)))))
+    named = [*columns_of([question.response, question.group]), *getattr(question, "strata", ())]
+    return rows * len(set(named))
 
 
 def _is_time(node: Expression) -> bool:

@@ -166,15 +166,16 @@ class Look:
         mass = s[cox.WITHOUT] * s[cox.HAZARD] + s[cox.WITH] * s[cox.OWN]
         middle = self._mix(s[cox.WITHOUT] * s[cox.HAZARD] / mass, s[cox.WITH] * s[cox.OWN] / mass)
         own = self._mix(s[cox.MIXED] / s[cox.WITH], s[cox.BOTH_WITH] / s[cox.WITH])
-        others = self._hazard_means()
-        base = s[cox.TOP].min(initial=np.inf)
-        fall, rise = np.exp(base - s[cox.TOP])[:, None], self.weights * np.exp(self.z - base)
-        sums = np.concatenate([np.zeros((1, self.X.shape[1])), np.cumsum(fall * others, axis=0)])
-        out: Array = (self.weights * happened - self.expected)[:, None] * self.X
-        out += rise[:, None] * (sums[self.last] - sums[self.first])
+        means = self._hazard_means() / s[cox.HAZARD][:, None]
+        sums, past = np.empty((2, len(self.z))), np.empty(self.X.shape)
+        cox.hazard_means(self.first, self.last, s, means, sums, past)
+        before = np.where(
+            sums[1] > 0, self.weights * sums[1] * np.exp(np.where(sums[1] > 0, self.z + sums[0], 0.0)), 0.0
+        )
+        out: Array = (self.weights * happened - self.expected)[:, None] * self.X + before[:, None] * past
         if len(self.times):
-            tied = rise[:, None] * (fall * own)[at] - self.weights[:, None] * middle[at]
-            out += happened[:, None] * tied
+            now = self.weights * np.exp(np.where(happened, self.z - s[cox.TOP][at], 0.0))
+            out += happened[:, None] * (now[:, None] * own[at] - self.weights[:, None] * middle[at])
         return out
 
     def spread(self) -> Array:

@@ -43,6 +43,8 @@ class RiskCounts:
     events: Array
 
     def __post_init__(self) -> None:
+        for name in ("times", "start", "entered", "left", "events"):  # sites may send small integers
+            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.float64))
         shape = (len(self.start), len(self.times))
         for name in ("entered", "left", "events"):
             array = getattr(self, name)
@@ -105,14 +107,14 @@ class RiskCounts:
         def table(columns: IntArray, some: Array) -> Array:
             inside = some & (columns < len(grid))
             cells = number[inside] * len(grid) + columns[inside]
-            return np.bincount(cells, weight[inside], minlength=total * len(grid)).reshape(total, len(grid))
+            return np.bincount(cells, weight[inside], minlength=total * len(grid)).astype(np.float64).reshape(total, -1)
 
         leaves = np.searchsorted(grid, rows.time, "left")
         enters = np.searchsorted(grid, rows.entry, "right")
         late = enters > 0
         return cls(
             grid,
-            np.bincount(number[~late], weight[~late], minlength=total),
+            np.bincount(number[~late], weight[~late], minlength=total).astype(np.float64),
             table(enters, late),
             table(leaves, np.ones(count, dtype=bool)),
             table(leaves, rows.event),
@@ -162,48 +164,56 @@ class RiskCounts:
         return RiskCounts(self.times, self.start.sum(keepdims=True), **sums)
 
     def coarsen(self, least: int) -> RiskCounts:
-        """Return counts at fewer times, such that no cell tells of fewer rows than so many.
+        """Return counts at the same times, such that no cell tells of fewer rows than so many.
 
-        Neighbouring times are put together, those at the earlier ones moved to the later one, until in every group each
-        of the numbers that enter, that have an event and that leave without one is 0 or at least ``least``. What cannot
-        be hidden so raises an error.
+        In every group, rows with events are moved to later times until each number is 0 or at least ``least``, and so
+        are those that leave without an event; rows that enter are moved to earlier times. Nobody leaves before he
+        enters, and those at risk are at most more than they were. What cannot be hidden so raises an error.
 
         >>> counts = RiskCounts.of(Times.of([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1, 1, 1, 1, 1, 1]))
         >>> counts.coarsen(3).times, counts.coarsen(3).events
         (array([3., 6.]), array([[3., 3.]]))
         """
         least = _checks.integer("least", least, at_least=0)
-        cells = np.stack([self.entered, self.left - self.events, self.events])
-        ends: list[int] = []
-        sums: list[Array] = []
-        waiting = np.zeros(cells.shape[:2])
-        for k in range(len(self.times)):
-            waiting = waiting + cells[:, :, k]
-            if not waiting.any():
-                continue
-            if not _too_few(waiting, least):
-                ends.append(k)
-                sums.append(waiting)
-                waiting = np.zeros_like(waiting)
-        # What is left at the end goes to the times before, until it is enough.
-        while waiting.any() and _too_few(waiting, least) and sums:
-            waiting = waiting + sums.pop()
-            ends.pop()
-        if waiting.any():
-            sums.append(waiting)
-            ends.append(len(self.times) - 1)
-        kept = np.stack(sums, axis=2) if sums else np.zeros((*cells.shape[:2], 0))
-        start = self.start + (kept[0][:, 0] if sums else 0.0)  # those that enter before the first time that is kept
-        kept[0][:, :1] = 0.0
-        made = RiskCounts(self.times[ends], start, kept[0], kept[1] + kept[2], kept[2])
-        stay = self.start + self.entered.sum(axis=1) - self.left.sum(axis=1)
-        if _too_few(np.stack([start, stay]), least) or any(_too_few(one, least) for one in sums):
-            raise ArgumentError(
-                "times",
-                f"must be such that each group has no cell of fewer than {least} rows: fewer times, up to the last one "
-                "at which a row leaves, or fewer groups",
-            )
-        return made
+        start, entered = self.start.copy(), np.zeros_like(self.entered)
+        events, censored = np.zeros_like(self.events), np.zeros_like(self.events)
+        for group in range(len(start)):
+            events[group], rest = _delay(self.events[group], least)
+            censored[group], other = _delay(self.censored[group], least)
+            turned, early = _delay(self.entered[group][::-1], least)
+            entered[group] = turned[::-1]
+            start[group] += early  # as if there from the start
+            stay = start[group] + entered[group].sum() - events[group].sum() - censored[group].sum() - rest - other
+            for k in np.flatnonzero(censored[group])[::-1]:  # as if they left after the last time
+                if not 0 < stay < least:
+                    break
+                stay, censored[group, k] = stay + censored[group, k], 0.0
+            if rest or other or 0 < stay < least or 0 < start[group] < least:
+                raise ArgumentError(
+                    "times",
+                    f"must be such that no group has cells of fewer than {least} rows: end them when all have left, or "
+                    "when more stay, or compare fewer groups",
+                )
+        some = (events + censored + entered).any(axis=0)
+        late = np.flatnonzero(some)[:1]
+        start += entered[:, late].sum(axis=1)  # the first time that is kept
+        entered[:, late] = 0.0
+        return RiskCounts(self.times[some], start, entered[:, some], (events + censored)[:, some], events[:, some])
+
+
+def _delay(counts: Array, least: int) -> tuple[Array, float]:
+    """Move counts to later places until each is 0 or at least so many; return them, and what cannot be hidden."""
+    out, waiting, ends = np.zeros_like(counts), 0.0, list[int]()
+    for k, count in enumerate(counts.tolist()):
+        waiting += count
+        if waiting and waiting >= least:
+            out[k], waiting = waiting, 0.0
+            ends.append(k)
+    if waiting and ends:  # the last ones wait for those at the end
+        last = int(np.flatnonzero(counts)[-1])
+        out[last], out[ends[-1]] = waiting + out[ends[-1]], 0.0
+        waiting = 0.0
+    return out, waiting
 
 
 def check_grid(times: Any) -> Array:
@@ -212,7 +222,3 @@ def check_grid(times: Any) -> Array:
     if grid.ndim != 1 or not grid.size or (np.diff(grid) <= 0).any():
         raise ArgumentError("times", "must be increasing numbers, at least one")
     return grid
-
-
-def _too_few(counts: Array, least: int) -> bool:
-    return bool(((counts > 0) & (counts < least)).any())
