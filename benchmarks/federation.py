@@ -75,7 +75,7 @@ class Table:
     def __init__(self, losses: Any) -> None:
         self._losses = losses
 
-    def losses(self, spec: Any) -> Any:
+    def losses(self, spec: Any, site: str = "") -> Any:
         return self._losses
 
     def answer(self, question: Any) -> Any:

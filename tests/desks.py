@@ -34,7 +34,7 @@ class Rows:
     def __init__(self, X: Any, y: Any) -> None:
         self.X, self.y = X, y
 
-    def losses(self, given: dict[str, Any]) -> fpdfp.losses.base.Losses:
+    def losses(self, given: dict[str, Any], site: str = "") -> fpdfp.losses.base.Losses:
         """Return the losses of the family that is asked for."""
         family: Any = getattr(fpdfp.losses, given.get("family", "Logistic"))
         made: fpdfp.losses.base.Losses = family(self.X, self.y, l2=given.get("l2", 0.0))

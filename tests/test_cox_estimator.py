@@ -214,7 +214,13 @@ def test_a_likelihood_without_a_maximum_is_named(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:the likelihood grows for ever")
 def test_estimator_checks() -> None:
-    check_estimator(FederatedCoxRegression())
+    tied = "Efron's ties of weighted rows are not those of repeated rows"
+    names = ("dense", "sparse")
+    check_estimator(
+        FederatedCoxRegression(),
+        expected_failed_checks={f"check_sample_weight_equivalence_on_{name}_data": tied for name in names},
+    )
+    check_estimator(FederatedCoxRegression(ties="breslow", l2=0.1))
     model = clone(FederatedCoxRegression("l1", 0.1, ties="breslow"))
     assert model.ties == "breslow"
     with pytest.raises(NotFittedError):
@@ -359,8 +365,8 @@ def test_curves_and_tests_at_sites(cohort: DeskCohort) -> None:
     grid = np.arange(2.0, 302.0, 2.0)
     exact = fpdfp.survival_curves(TABLE, "Surv(time, died) ~ stage", groups="hospital", times=grid)
     for level, curve in fpdfp.survival_curves(cohort, "Surv(time, died) ~ stage", times=grid).items():
-        early = grid[exact[level].at(grid) > 0.3]
-        assert np.abs(curve.at(early) - exact[level].at(early)).max() < 0.08  # small cells are moved to later times
+        early = grid[exact[level].at(grid) > 0.5]
+        assert np.abs(curve.at(early) - exact[level].at(early)).max() < 0.05  # small cells are moved to later times
         assert np.isin(curve.times, grid).all()
     stratified = fpdfp.log_rank_test(cohort, "Surv(time, died) ~ stage + strata(sex)")
     known = fpdfp.log_rank_test(TABLE, "Surv(time, died) ~ stage + strata(sex)", groups="hospital")

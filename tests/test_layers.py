@@ -36,11 +36,11 @@ LAYERS = {
     "mathematics": [
         "problem",
         "_dual_step _verify bounds ct datasets linops losses penalties semismooth survival",
-        "formula inference",
+        "families formula inference",
     ],
     "messages": ["compress", "sampling", "rng"],
     "kernels": ["_cuda", "_kernels", "_array"],
-    "basics": ["_blas _checks _lazy _momentum _progress _naming _rounding _typing _units _warn errors"],
+    "basics": ["_blas _checks _entropy _lazy _momentum _progress _naming _rounding _typing _units _warn errors"],
 }
 RANKS = {name: rank for rank, row in enumerate(itertools.chain(*LAYERS.values())) for name in row.split()}
 

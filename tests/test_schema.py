@@ -201,7 +201,7 @@ def test_questions_and_answers_survive_the_wire() -> None:
     spec = ModelSpec(plain, np.array([45.0]), np.zeros(5), np.ones(5), True, "Logistic", (0, 1), np.zeros(6))
     arrived = read_spec(unpack(pack(questions.dump(spec))))
     assert arrived.digest == spec.digest
-    X, y = table.features(arrived)
+    X, y = table.features(arrived)[:2]
     assert X.shape == (30, 6)
     assert set(y) == {0.0, 1.0}
 

@@ -57,7 +57,16 @@ def test_numbers_up_are_those_declared(kind: Any) -> None:
     shapes = make(kind).reply_shapes(problem.model)
     assert tuple(shapes) == kind.traits.sends
     sizes = [int(np.prod(shape)) for shape in shapes.values()]
-    assert sum(sizes) == {"d": d, "2d": 2 * d, "d + m": d + m, "d(d + 3)/2": d * (d + 3) // 2}[kind.traits.uplink]
+    assert (
+        sum(sizes)
+        == {
+            "d": d,
+            "2d": 2 * d,
+            "d + m": d + m,
+            "d(d + 3)/2": d * (d + 3) // 2,
+            "2 + d(d + 3)/2": 2 + d * (d + 3) // 2,
+        }[kind.traits.uplink]
+    )
     result = fpdfp.solve(problem, make(kind), rounds=2)
     assert result.bits_up == 2 * problem.n_clients * (64 * sum(sizes) + 80 * len(sizes))
 

@@ -150,13 +150,13 @@ __all__ = [
 __getattr__ = attach(
     __name__,
     {
-        "": "compress ct datasets engines errors estimators families federation inference linops loggers losses methods "
-        "penalties precondition problem report rng runs steps survival",
+        "": "compress ct datasets engines errors estimators families federation inference linops loggers losses "
+        "methods penalties precondition problem report rng runs steps survival",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
         "estimators": "FederatedCoxRegression FederatedGLM FederatedGammaRegressor FederatedLinearRegression "
-        "FederatedLogisticRegression "
-        "FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor log_rank_test survival_curves",
+        "FederatedLogisticRegression FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor "
+        "log_rank_test survival_curves",
         "federation": "Federation",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx "

@@ -39,6 +39,8 @@ DENSE_COLUMNS, DENSE_ENTRIES = 1000, 1 << 22
 LSMR_STEPS, LSMR_ENTRIES = 2000, 10**6
 #: Singular values below this part of the largest are taken for 0.
 RANK = 1e-10
+#: Products with more directions than this are taken from the Hessian, in one question, and are less exact.
+MANY = 12
 #: What is left of q + Bᵀv may be so many times the rounding of a sum.
 LEFT = 32
 
@@ -295,7 +297,7 @@ class Search:
             return None
         slope = self.slope + self.duals.ridge * self.x
         flat = kernel.reshape(len(kernel), -1)
-        hessian = self.duals.hessian() if len(kernel) > 1 else None
+        hessian = self.duals.hessian() if len(kernel) > MANY else None
         if hessian is None:
             curved = np.stack([(self.duals.curvature(one) + self.duals.ridge * one).ravel() for one in kernel])
         else:  # one question in place of one for each direction

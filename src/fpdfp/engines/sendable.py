@@ -13,8 +13,8 @@ import numpy as np
 from fpdfp import compress, linops, methods, penalties, precondition, steps
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.engines.hints import constructor_hints
-from fpdfp.engines.job import Job, Place
 from fpdfp.engines.informations import Informations
+from fpdfp.engines.job import Job, Place
 from fpdfp.engines.local_models import LocalModels
 from fpdfp.errors import ArgumentError
 from fpdfp.linops import LinOp

@@ -227,8 +227,8 @@ class Stopping:
             return None
         return Ending(
             "stationary",
-            f"a Newton step promises {promised:.2g} of the objective, at most tol={self.tol:g}; no bound of F(x) − F* is "
-            "known for this problem",
+            f"a Newton step promises {promised:.2g} of the objective, at most tol={self.tol:g}; no bound of F(x) − F* "
+            "is known for this problem",
         )
 
     def _sentence(self, gap: float) -> str:

@@ -45,6 +45,8 @@ class ByFormula:
         options["weights"] = weights
         found = self.plan_ = plan(asking, formula, classify=classify, survival=self._survives, **options)
         design, d = found.design, len(found.design.names)
+        if classify:
+            self.classes_ = np.array(found.classes)
         self.formula_, self.sites_ = str(formula), np.array(asking.names)
         self.feature_names_in_, self.n_features_in_ = np.array(design.names, dtype=object), d
         distribution = self._distribution(found)
@@ -95,7 +97,7 @@ class ByFormula:
 
     def _classifies(self) -> bool | None:
         """Whether the response has classes; None if it may have two."""
-        return is_classifier(self)
+        return bool(is_classifier(self))
 
     def _distribution(self, found: Any) -> Any:
         """Return the family of a GLM; None for the losses of the classes that were found."""

@@ -135,7 +135,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         super().__init_subclass__(**given)
         own_init(cls)
         if family is not None:
-            cls.__init__.__defaults__ = (family, None)  # type: ignore[misc]
+            cls.__init__.__defaults__ = (family, None)
 
     def fit(
         self,
@@ -192,8 +192,8 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
 
             def losses(rows: Any, owner: IntArray, ridge: Array) -> Losses:
                 return GLM(
-                    rows, targets, clients=owner, family=self.family_, l2=ridge, weights=row_weights, weight_scale=scale,
-                    offset=shifts,
+                    rows, targets, clients=owner, family=self.family_, l2=ridge, weights=row_weights,
+                    weight_scale=scale, offset=shifts,
                 )  # fmt: skip
 
             (model,) = self._fit(X, groups, None, losses, effects=effects)

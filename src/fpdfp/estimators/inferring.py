@@ -13,6 +13,7 @@ from fpdfp.engines.ask import ask_informations
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.errors import ArgumentError
+from fpdfp.estimators.structure import Columns
 from fpdfp.inference import (
     PENALISED,
     Heterogeneity,
@@ -26,7 +27,6 @@ from fpdfp.inference import (
     variance_inflation,
     wald_test,
 )
-from fpdfp.estimators.structure import Columns
 from fpdfp.inference.covariances import Kind
 from fpdfp.methods import ProximalNewton
 from fpdfp.penalties.zero import Zero
@@ -56,7 +56,7 @@ class Inferring:
 
     @property
     def _penalised(self: Any) -> bool:
-        return self.penalty != "none" and bool(self.alpha) or bool(self.l2)
+        return (self.penalty != "none" and bool(self.alpha)) or bool(self.l2)
 
     def _ask(self: Any, problem: Problem, back: Array, columns: Columns) -> None:
         """Ask all sites for their sums at the solution, in an exchange that is counted.
@@ -204,7 +204,7 @@ class Inferring:
         """Return the variance inflation factor of each term, its columns, and the factor's root by columns."""
         sites, (names, _) = self._needed(), self._flat
         plan = getattr(self, "plan_", None)
-        terms: dict[str, list[str]] | None = None
+        terms: dict[str, Any] | None = None
         if plan is not None:
             terms = {}
             for name, term in zip(plan.design.names, plan.design.term_of_each, strict=True):
@@ -214,7 +214,8 @@ class Inferring:
     def site_tables(self: Any) -> dict[str, Table | None]:
         """Return the coefficients that each site by itself would have, by one Newton step from the common ones."""
         sites, family = self._needed(), self._family()
-        found = site_tables(*self._flat, sites, has_dispersion=family.has_dispersion)
+        names, values = self._flat
+        found = site_tables(names, values, sites, has_dispersion=family.has_dispersion)
         return dict(zip(self.rows_, found, strict=True))
 
     def heterogeneity(self: Any, name: str) -> Heterogeneity:

@@ -10,12 +10,12 @@ import numpy as np
 from scipy.special import gammaln, xlogy
 
 from fpdfp import _checks
+from fpdfp._entropy import kullback_leibler
 from fpdfp._kernels.functions import Scalar
 from fpdfp._kernels.jit import serial
 from fpdfp._typing import Array
 from fpdfp.families.base import Family, Functions
 from fpdfp.families.means import link_of, mean_of
-from fpdfp.losses._duals import kullback_leibler
 
 
 @serial
@@ -109,4 +109,5 @@ class NegativeBinomial(Family):
         count = y + self.theta
         p = 1.0 / (1.0 + self.theta * np.exp(-z))
         moved = (scale - 1.0) * (p - y / count) - scale * change / count
-        return count * (kullback_leibler(moved, p) + kullback_leibler(-moved, 1.0 - p))
+        gaps: Array = count * (kullback_leibler(moved, p) + kullback_leibler(-moved, 1.0 - p))
+        return gaps

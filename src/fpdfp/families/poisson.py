@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, xlogy
 
+from fpdfp._entropy import relative_entropy
 from fpdfp._kernels.functions import Scalar
 from fpdfp._kernels.jit import serial
 from fpdfp._typing import Array
@@ -47,18 +48,6 @@ def log_slope(z: Any, y: Any, p: Any, q: Any) -> Any:
 @Scalar
 def log_weight(z: Any, y: Any, p: Any, q: Any) -> Any:
     return math.exp(z)
-
-
-def relative_entropy(after: Array, before: Array) -> Array:
-    """Return b − a + a log(a/b) for a ≥ 0 and b > 0; infinite where a < 0.
-
-    >>> relative_entropy(np.array([0.0, 1.0]), np.array([2.0, 1.0]))
-    array([2., 0.])
-    """
-    with np.errstate(all="ignore"):
-        ratio = (after - before) / before
-        found: Array = np.where(after > 0, after * np.log1p(ratio) - (after - before), before)
-    return np.where(after >= 0, np.maximum(found, 0.0), np.inf)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

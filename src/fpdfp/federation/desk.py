@@ -53,8 +53,8 @@ class Table(Protocol):
     def design_matrix(self, question: Any) -> Any:
         """Return the rows that a question about moments is about."""
 
-    def losses(self, spec: Any, site: str = "") -> Losses:
-        """Return the losses of a model, one client; ``site`` is the name of the site that has it."""
+    def losses(self, spec: Any, site: str) -> Losses:
+        """Return the losses of a model, one client; ``site`` is the name of this site."""
 
 
 class Questions(Protocol):

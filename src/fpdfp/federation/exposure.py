@@ -40,8 +40,8 @@ from fpdfp.losses._linear import LinearModel
 from fpdfp.losses._pooled import PooledRows
 from fpdfp.losses.base import InformationSums, Losses
 from fpdfp.losses.cox import Cox
-from fpdfp.losses.least_squares import LeastSquares
 from fpdfp.losses.glm import GLM
+from fpdfp.losses.least_squares import LeastSquares
 from fpdfp.losses.logistic import Logistic
 from fpdfp.losses.softmax import Softmax
 from fpdfp.rng import Draws

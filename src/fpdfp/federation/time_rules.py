@@ -76,11 +76,13 @@ def protect(answer: Any, policy: Policy) -> Any:
 
 
 def shorten(tree: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer with whole numbers as integers of few bits."""
+    """Return counts as integers of few bits."""
     short = dict(tree)
-    for name, value in tree.items():
-        if name != "times" and isinstance(value, np.ndarray) and value.size and (value == np.floor(value)).all():
-            short[name] = value.astype(np.min_scalar_type(int(value.max())))
+    for name in ("start", "entered", "left"):
+        if name in tree:  # what is told of risk sets; events are among those that leave
+            short[name] = tree[name].astype(np.uint8 if tree[name].max(initial=0.0) < 256 else np.int32)
+    if "left" in short:
+        short["events"] = tree["events"].astype(short["left"].dtype)
     return short
 
 

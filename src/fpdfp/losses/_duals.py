@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -146,16 +146,3 @@ def form_rounding(curvature: float, columns: Array, x: Array) -> float:
     """Return what the rounding of the linear forms adds to a gap, since θ is computed from rounded ones."""
     error = ROUNDINGS * EPS * float((np.sqrt(columns) * np.abs(x)).sum())
     return 0.5 * curvature * error**2
-
-
-def kullback_leibler(change: Array, before: Array) -> Array:
-    """Return (p + δ) log((p + δ)/p) for probabilities p and changes δ, with 0 log 0 = 0; infinite where p + δ < 0.
-
-    >>> kullback_leibler(np.array([0.5, -0.5]), np.array([0.5, 0.5])).round(4)
-    array([0.6931, 0.    ])
-    """
-    after = before + change
-    ratio = np.where(before > 0, change / np.where(before > 0, before, 1.0), np.where(change > 0, np.inf, 0.0))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        terms: Any = after * np.log1p(np.maximum(ratio, -1.0))
-    return np.where(after > 0, terms, np.where(after < 0, np.inf, 0.0))

@@ -115,7 +115,7 @@ class LinearModel(Losses):
     def _without_caches(self) -> Self:
         """Return a copy for other rows or columns."""
         made = copy.copy(self)
-        for kept in ("_kernels", "_lipschitz", "_whole", "_most_rows"):
+        for kept in ("_kernels", "_lipschitz", "_whole", "_most_rows", "_as_glm"):
             vars(made).pop(kept, None)
         made._squares = None
         return made
@@ -281,7 +281,7 @@ class LinearModel(Losses):
         return self._grams(clients, lambda rows: np.full(rows.stop - rows.start, self.curvature), DENSE_MOMENTS)
 
     def _grams(self, clients: IntArray, weights: Callable[[slice], Array], most: int = DENSE_HESSIAN) -> Array | None:
-        """Return X_iᵀ diag(weights of its rows) X_i/n_i plus the ridge for each client, for at most so many features."""
+        """Return X_iᵀ diag(weights) X_i/n_i plus the ridge for each client, for at most so many features."""
         d = self.n_features
         if d > most:
             return None

@@ -95,6 +95,17 @@ class GLM(LinearModel):
         self._hold(rows, l2, _names_of(X, feature_names))
         self.curvature = self.distribution.curvature * float(1.0 if rows.weights is None else rows.weights.max())
 
+    @classmethod
+    def of_rows(cls, rows: _rows.Rows, family: Any, l2: Any, names: tuple[str, ...] | None) -> GLM:
+        """Return the losses of rows that were checked before."""
+        from fpdfp import families
+
+        made = cls.__new__(cls)
+        made.distribution, made.weight_scale = families.make(family), 1.0
+        made._hold(rows, l2, names)
+        made.curvature = made.distribution.curvature
+        return made
+
     def __repr__(self) -> str:
         return super().__repr__().replace("GLM(", f"GLM({self.distribution!r}, ", 1)
 
@@ -132,7 +143,9 @@ class GLM(LinearModel):
         family starts from, as iteratively reweighted least squares do.
         """
         rows, functions, y = self._rows, self.distribution.functions, self._rows.y
-        z = self.distribution.start(y.astype(np.float64), self.weights_of_rows)
+        given, z = self.weights_of_rows, np.empty(len(y))
+        for own in map(self._place, clients):  # a client starts from its own rows, whoever else there is
+            z[own] = self.distribution.start(y[own].astype(np.float64), given[own])
         weights = np.ones(len(y)) if rows.weights is None else rows.weights
         bend = functions.weight(z, y, self.distribution.parameters) * weights
         away = z if rows.shifts is None else z - rows.shifts

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from fpdfp import _checks
+from fpdfp._entropy import kullback_leibler
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
-from fpdfp.losses._duals import kullback_leibler
 from fpdfp.losses._linear import DENSE_HESSIAN, LinearModel
 
 

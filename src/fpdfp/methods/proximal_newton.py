@@ -74,12 +74,12 @@ class ProximalNewton(Method):
 
     No Lipschitz constant is needed, so f may be a Poisson, gamma or Cox loss: where f is convex and smooth on its
     domain and has a minimum, F decreases to its least value from any start in the domain, and near the minimum the
-    error is squared by each round (with Hessians; with expected ones of other than canonical links it shrinks by a
-    constant factor). Clients keep nothing, so that any of them can be replaced at any time.
+    error is squared by each round (where f is not convex, and Hessians are expected ones, it shrinks by a constant
+    factor). Clients keep nothing, so that any of them can be replaced at any time.
 
     Generalised linear models start from the linear predictors of their family, row by row, as iteratively reweighted
     least squares do: without a penalty rounds are the iterations of R's ``glm``. Messages are exact:
-    1 + d(d + 3)/2 numbers of each client in a round. That suits some hundred coefficients.
+    2 + d(d + 3)/2 numbers of each client in a round. That suits some hundred coefficients.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class ProximalNewton(Method):
         title="proximal Newton steps on sums, with a line search",
         solves="f + g∘B",
         sends=("value", "slope", "hessian"),
-        uplink="1 + d(d + 3)/2",
+        uplink="2 + d(d + 3)/2",
         mini_batches=False,
         partial_participation=False,
         compression=False,
@@ -180,11 +180,8 @@ class ProximalNewtonAlgorithm(Algorithm, Knowing):
             values = np.stack([np.zeros(len(slopes)), np.ones(len(slopes))], axis=1)
         else:
             with np.errstate(all="ignore"):
-                found, slopes, known = (
-                    local.values(message.x),
-                    local.gradients(message.x),
-                    local.informations(message.x),
-                )
+                found, slopes = local.values(message.x), local.gradients(message.x)
+                known = local.hessians(message.x) if local.losses.is_convex else local.informations(message.x)
             if known is None:
                 raise ArgumentError("losses", "must have known Hessians for ProximalNewton")
             bad = ~(np.isfinite(found) & np.isfinite(slopes).all(axis=1) & np.isfinite(known).all(axis=(1, 2)))

@@ -64,7 +64,7 @@ class Traits:
     title: str
     solves: Solves
     sends: tuple[str, ...]
-    uplink: Literal["d", "2d", "d + m", "d(d + 3)/2", "1 + d(d + 3)/2"] = "d"
+    uplink: Literal["d", "2d", "d + m", "d(d + 3)/2", "2 + d(d + 3)/2"] = "d"
     proved: str
     reference: str
     partial_participation: bool = True
