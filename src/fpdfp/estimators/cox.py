@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, Literal
 
 import numpy as np
+from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fpdfp import _checks
@@ -446,6 +447,8 @@ def read_response(y: Any, rows: int) -> Times:
     given = tables.targets(y)
     array = _checks.host_array("y", given)
     if array.dtype.names is None and array.ndim == 1:
+        if array.dtype.kind == "O":
+            type_of_target(array, input_name="y", raise_unknown=True)
         times = Times.of(_checks.float_array("y", array), np.ones(len(array)))
     else:
         times = Times.read(array)
