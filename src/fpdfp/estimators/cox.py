@@ -444,6 +444,8 @@ class FederatedCoxRegression(FederatedLinearModel):
 
 def read_response(y: Any, rows: int) -> Times:
     """Return the times of rows; numbers alone are times of events."""
+    if y is None:
+        raise ArgumentError("y", "must be the times of rows: the model requires y to be passed, but the target y is None")
     given = tables.targets(y)
     array = _checks.host_array("y", given)
     if array.dtype.names is None and array.ndim == 1:
