@@ -23,6 +23,7 @@ from fpdfp.engines.parcel import pack, payload
 from fpdfp.engines.requests import Request
 from fpdfp.engines.site import Site
 from fpdfp.errors import MessageError
+from fpdfp.federation import time_rules
 from fpdfp.federation.asked import describe
 from fpdfp.federation.asker import Asker
 from fpdfp.federation.audit import Audit
@@ -245,6 +246,8 @@ class Desk:
             return hide(write(self.table.answer(question)), policy)
         check_names(asked.get("question"), policy)
         check_width(question, self._rows, policy)
+        if kind in time_rules.KINDS:
+            return self._answer_times(asked, question)
         diagonal = bool(getattr(question, "diagonal", False))
         answer: dict[str, Any] = write(self.table.answer(question, lambda X: check_rows(X, policy, diagonal=diagonal)))
         if kind == "sums":
@@ -252,6 +255,21 @@ class Desk:
         # Two questions may differ in one row as two models may.
         self.ledger.count_model(policy.budget, digest_of([kind, asked.get("question")]))
         return answer
+
+    def _answer_times(self, asked: dict[str, Any], question: Any) -> dict[str, Any]:
+        """Answer a question about times of events."""
+        time_rules.check_question(question, self.policy)
+        if hasattr(question, "spec"):
+            check_width(question.spec, self._rows, self.policy)
+            try:
+                losses = self.table.losses(question.spec, self.name)
+                time_rules.check_model(losses, question, self.policy, self._earlier)
+            except PointRefusedError:
+                self._note_refused_point()
+                raise
+        answer = time_rules.protect(self.table.answer(question), self.policy)
+        self.ledger.count_model(self.policy.budget, digest_of([asked.get("kind"), asked.get("question")]))
+        return time_rules.shorten(self.questions.write_answer(answer))
 
     def _declare(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Take note of a path or a cross-validation before it begins."""
@@ -307,6 +325,9 @@ class Desk:
         site = self._models.get(str(asked.get("model"))) if kind == "request" else None
         if site is not None:
             values = int(site.whole.sizes.sum()) * (int(site.whole.shape[-1]) + 1)
+            self.ledger.count_bits(self.policy.budget, payload(reply), values)
+        elif kind in time_rules.KINDS:
+            values = time_rules.count_values(self.questions.read_question(asked), self._rows)
             self.ledger.count_bits(self.policy.budget, payload(reply), values)
         elif kind in ("sums", "moments") and self._rows:
             width = width_of(self.questions.read_question(asked))

@@ -39,6 +39,7 @@ from fpdfp.losses._duals import RowDuals
 from fpdfp.losses._linear import LinearModel
 from fpdfp.losses._pooled import PooledRows
 from fpdfp.losses.base import InformationSums, Losses
+from fpdfp.losses.cox import Cox
 from fpdfp.losses.glm import GLM
 from fpdfp.losses.least_squares import LeastSquares
 from fpdfp.losses.logistic import Logistic
@@ -141,7 +142,10 @@ class Watched(LinearModel):
         """Refuse a point of one client."""
         if not np.isfinite(x).all():
             raise PointRefusedError("the point is not finite")
-        p, weights = self._respond(self._forms_of(client, x), client)
+        self._compare(*self._respond(self._forms_of(client, x), client), client)
+
+    def _compare(self, p: Array, weights: list[tuple[str, Array]], client: int) -> None:
+        """Refuse a point by how rows respond there, and by how that has changed since other points."""
         if not weights:
             return
         for what, h in weights:
@@ -251,8 +255,19 @@ class WatchedGLM(Watched, GLM):
         return np.asarray(family.mean(z)), [("", weights)]
 
 
+class WatchedCox(Watched, Cox):
+    """Cox losses of a site: a row responds by the events that are expected of it."""
+
+    def _look_at(self, x: Array, client: int) -> None:
+        if not np.isfinite(x).all():
+            raise PointRefusedError("the point is not finite")
+        expected, spread = self.responses(x, client)
+        self._compare(expected, [("", spread)], client)
+
+
 KINDS: dict[type, type[Watched]] = {
     Logistic: WatchedLogistic, Softmax: WatchedSoftmax, LeastSquares: WatchedLeastSquares, GLM: WatchedGLM,
+    Cox: WatchedCox,
 }  # fmt: skip
 
 

@@ -16,21 +16,27 @@ from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.federation.columns import DECLARED, FEW, Column, find_type, read_frame, show
 from fpdfp.federation.questions import (
     Answer,
+    BaselineQuestion,
     ColumnSchema,
+    ConcordanceQuestion,
+    LogRankQuestion,
     ModelSpec,
     MomentsQuestion,
     Question,
+    RiskQuestion,
     Schema,
     SchemaQuestion,
     Sums,
     SumsQuestion,
 )
+from fpdfp.federation.times import answer_model, answer_times, evaluate_response, read_strata, read_times
 from fpdfp.formula.coding import Design
 from fpdfp.formula.evaluation import Values, codes, evaluate, level_of
 from fpdfp.formula.parsing import nearest
 from fpdfp.formula.tree import Column as ColumnNode
-from fpdfp.formula.tree import Expression, Level
+from fpdfp.formula.tree import Expression, Level, Survival
 from fpdfp.losses import Losses
+from fpdfp.survival import Times
 
 #: Texts of at most so many different values have levels.
 MANY = 1000
@@ -142,6 +148,10 @@ class SiteTable:
             if check is not None:
                 check(X)
             return Moments.of(X, diagonal=question.diagonal)
+        if isinstance(question, RiskQuestion | LogRankQuestion):
+            return answer_times(self, question)
+        if isinstance(question, BaselineQuestion | ConcordanceQuestion):
+            return answer_model(self.features(question.spec), question)
         raise ArgumentTypeError("question", f"must be one of fpdfp.federation.questions, got {type(question).__name__}")
 
     def losses(self, spec: ModelSpec, site: str = "") -> Losses:
@@ -157,12 +167,16 @@ class SiteTable:
         X = standardize(X, spec.centre, spec.scale)
         effects = [float(site == name) for name in spec.effects]
         X = np.concatenate([X, np.tile([*([1.0] if spec.intercept else []), *effects], (len(X), 1))], axis=1)
-        weights = rows.weigh(spec.design.weights)
+        weights, response = rows.weigh(spec.design.weights), spec.design.response
+        survives = isinstance(response, Survival)
+        times = read_times(response, rows) if isinstance(response, Survival) else None
         return ModelRows(
             X,
-            rows.response(spec.design.response, spec.classes),
+            times.event.astype(np.float64) if times is not None else rows.response(response, spec.classes),
             weights,
             None if spec.design.offset is None else rows.number("the offset", spec.design.offset),
+            times,
+            read_strata(spec.design.strata, rows) if survives else None,
         )
 
     def number(self, name: str, node: Expression) -> Array:
@@ -192,10 +206,12 @@ class SiteTable:
             )
         return X
 
-    def response(self, node: Expression, classes: tuple[Level, ...]) -> Array:
+    def response(self, node: Expression | Survival, classes: tuple[Level, ...]) -> Array:
         """Return the response of all rows: numbers, or those of classes."""
         if classes and isinstance(node, ColumnNode):
             return codes(node.column, classes, self).astype(np.float64)
+        if isinstance(node, Survival):
+            raise ArgumentError("the response", "Surv(…) is for models of times")
         y = evaluate(node, self, {})
         if not np.isfinite(y).all():
             raise ArgumentError("the response", f"is no finite number in {int((~np.isfinite(y)).sum())} rows")
@@ -229,7 +245,8 @@ class SiteTable:
             y = rows.response(design.response, question.classes).astype(np.int64)
             classes = np.bincount(y, minlength=len(question.classes))
         else:
-            invalid = [int((~np.isfinite(evaluate(design.response, rows, {}))).sum())]
+            bad = ~np.isfinite(evaluate_response(design.response, rows))
+            invalid = [int(bad.sum())]
         bad = ~np.isfinite(design.matrix(rows, guess))
         ends = np.cumsum([0, *(len(term.names) for term in design.terms)])
         invalid += [int(bad[:, ends[i] : ends[i + 1]].any(axis=1).sum()) for i in range(len(design.terms))]
@@ -251,12 +268,17 @@ def standardize(X: Array, centre: Array, scale: Array) -> Array:
 
 
 class ModelRows(NamedTuple):
-    """Rows of a site as a model has them: features with the intercept, the response, weights and offset."""
+    """Rows of a site as a model has them: features with the intercept, the response, weights and offset.
+
+    Models of times have these and the strata too, and y says whether there is an event.
+    """
 
     X: Array
     y: Array
     weights: Array | None = None
     offset: Array | None = None
+    times: Times | None = None
+    strata: Array | None = None
 
 
 def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
@@ -268,7 +290,14 @@ def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
     options: dict[str, Any] = {"n_classes": len(spec.classes)} if spec.family == "Softmax" else {}
     X = np.concatenate([part.X for part in parts])
     if spec.distribution is not None:
-        options |= {"family": spec.distribution.make(), "weight_scale": spec.weight_scale}
+        options["family"] = spec.distribution.make()
+    if spec.family == "Cox":
+        times = Times(*(np.concatenate(one) for one in zip(*(part.times or () for part in parts), strict=True)))
+        y = times.time
+        options |= {"event": times.event, "entry": times.entry, "ties": spec.ties}
+        options["strata"] = np.concatenate([part.strata for part in parts if part.strata is not None])
+    if spec.family in ("GLM", "Cox"):
+        options["weight_scale"] = spec.weight_scale
         for name in ("weights", "offset"):
             given = [getattr(part, name) for part in parts]
             options[name] = None if given[0] is None else np.concatenate(given)
