@@ -14,7 +14,6 @@ from fpdfp._typing import Array, IntArray
 from fpdfp._warn import warn
 from fpdfp.compress.plain import plain_bits
 from fpdfp.datasets.graph import Form
-from fpdfp.engines.ask import ask_informations
 from fpdfp.engines.parcel import pack
 from fpdfp.errors import ArgumentError, DataWarning, RefusalError
 from fpdfp.estimators import tables
@@ -285,13 +284,11 @@ class FederatedCoxRegression(FederatedLinearModel):
         return 0.0
 
     def _ask(self, problem: Problem, back: Array, columns: Columns) -> None:
-        super()._ask(problem, back, columns)
         self.score_statistic_ = None
-        if self.information_ is None:
-            return
-        null, up, down = ask_informations(problem, np.zeros(columns.all), robust=False)
-        self.bits_up_, self.bits_down_ = self.bits_up_ + up, self.bits_down_ + down
-        self.exchanges_["null deviance"] = 1
+        super()._ask(problem, back, columns)
+
+    def _ask_zero(self, problem: Problem, columns: Columns) -> None:
+        null = self._ask_sums(problem, np.zeros(columns.all), "null deviance", robust=False)
         self.null_deviance_ = float(null.numbers[:, 3].sum())
         score, information = null.score.sum(axis=0), sum(map(full, null.hessian))
         inverse = np.linalg.pinv(information, hermitian=True)

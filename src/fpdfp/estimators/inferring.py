@@ -90,7 +90,7 @@ class Inferring:
         if self._penalised:
             return
         if not columns.intercept:
-            self._ask_zero(problem, family)
+            self._ask_zero(problem, columns)
         else:
             null = self._ask_null(problem, columns)
             if self.n_iter_ >= LONG and not family.has_dispersion:
@@ -121,8 +121,9 @@ class Inferring:
                 DataWarning,
             )
 
-    def _ask_zero(self: Any, problem: Problem, family: Family) -> None:
+    def _ask_zero(self: Any, problem: Problem, columns: Columns) -> None:
         """Keep the deviance at zero, or at the offsets, which is that of the null model without an intercept."""
+        family = self._family()
         mean = family.mean(np.zeros(1))
         if np.isfinite(mean).all() and (family.variance(mean) > 0).all():
             sums = self._ask_sums(problem, np.zeros(problem.losses.shape), "null deviance", robust=False)
