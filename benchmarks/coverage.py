@@ -17,6 +17,7 @@ Ctrl-C keeps what was done: results are written to --file after each family, and
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import warnings
 from collections.abc import Callable
@@ -128,7 +129,7 @@ def some(name: str, sites: int, seeds: range) -> list[list[bool] | None]:
 def measure(name: str, sites: int, studies: int, pool: ProcessPoolExecutor, parts: int) -> dict[str, Any]:
     """Return what was covered over all studies."""
     cuts = np.linspace(0, studies, parts + 1).astype(int)
-    ranges = [range(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    ranges = [range(a, b) for a, b in itertools.pairwise(cuts)]
     results = pool.map(some, [name] * len(ranges), [sites] * len(ranges), ranges)
     outcomes = [one for part in results for one in part]
     covered = np.array([one for one in outcomes if one is not None], dtype=float)
@@ -169,9 +170,8 @@ def main() -> None:
             if group in one:
                 mean, low, high = one[group]
                 title = key if group == "all" else f"{key}, {group}"
-                rows.append(
-                    [title, f"{one['studies']:,}", f"{mean:.3f}", f"{low:.3f} to {high:.3f}", f"{one['without']}"]
-                )
+                shares = [f"{mean:.3f}", f"{low:.3f} to {high:.3f}"]
+                rows.append([title, f"{one['studies']:,}", *shares, f"{one['without']}"])
     _tools.show("95 % intervals", ["family", "studies", "covered", "a coefficient", "without an interval"], rows)
     within = all(one["all"][1] >= LEAST and one["all"][2] <= LARGEST for one in found.values() if "all" in one)
     _tools.finish({"benchmark": "coverage", "within": within, "cases": found})
