@@ -45,7 +45,7 @@ NOTHING = 1e-3
 class PartialLikelihood:
     """What a summary says of the likelihood of Cox."""
 
-    name, link, has_dispersion = "Cox", "log", False
+    name, link, has_dispersion, is_likelihood = "Cox", "log", False, True
 
     @staticmethod
     def log_likelihood(deviance: float, saturated: float, weight: float, rows: int) -> float:
