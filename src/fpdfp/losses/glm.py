@@ -125,22 +125,34 @@ class GLM(LinearModel):
         z: Array = np.asarray(self._rows.X[rows] @ x, dtype=np.float64)
         return z if self._rows.shifts is None else z + self._rows.shifts[rows]
 
-    def start_model(self, clients: IntArray) -> tuple[Array, Array]:
+    def start_model(self, clients: IntArray, *, level: bool = False) -> tuple[Array, Array]:
         """Return for each client the quadratic model that a fit starts from: its slope at zero, and its matrix.
 
         Each row's loss is replaced by its second-order model with the expected weight, at the linear predictor that the
-        family starts from, as iteratively reweighted least squares do.
+        family starts from, as iteratively reweighted least squares do. The minimum of these may be outside the domain
+        of a link. With ``level`` the model is the squared distance from the linear predictor of the client's mean
+        outcome, which an intercept reaches.
         """
-        rows, functions, y = self._rows, self.distribution.functions, self._rows.y
-        z = self.distribution.start(y.astype(np.float64), self.weights_of_rows)
+        rows, functions, y = self._rows, self.distribution.functions, self._rows.y.astype(np.float64)
         weights = np.ones(len(y)) if rows.weights is None else rows.weights
-        bend = functions.weight(z, y, self.distribution.parameters) * weights
+        if level:
+            y = np.concatenate([self._level(self._place(client)) for client in range(self.n_clients)])
+        z = self.distribution.start(y, self.weights_of_rows)
         away = z if rows.shifts is None else z - rows.shifts
-        pull = functions.slope(z, y, self.distribution.parameters) * weights - bend * away
+        bend = weights if level else functions.weight(z, y, self.distribution.parameters) * weights
+        pull = -bend * away
+        if not level:
+            pull += functions.slope(z, y, self.distribution.parameters) * weights
         slopes = np.stack([(rows.X[own].T @ pull[own]) / (own.stop - own.start) for own in map(self._place, clients)])
         matrices = self._grams(clients, lambda own: bend[own])
         assert matrices is not None
         return slopes, matrices
+
+    def _level(self, own: slice) -> Array:
+        """Return the mean outcome of a client, once for each of its rows."""
+        y, weights = self._rows.y[own], self.weights_of_rows[own]
+        total = float(weights.sum())
+        return np.full(len(y), float(weights @ y) / total if total > 0 else float(y.mean()))
 
     def sums_at(self, x: Array, clients: IntArray, *, robust: bool) -> InformationSums | None:
         made = [self._sums_of(x, self._place(client), robust) for client in clients]
@@ -174,8 +186,10 @@ class GLM(LinearModel):
         return self._grams(clients, lambda own: self._curvature_at(x, own, self.distribution.functions.second))
 
     def informations(self, x: Array, clients: IntArray) -> Array | None:
-        """Return the expected Hessian at x of each of the given clients, which is never negative."""
-        return self._grams(clients, lambda own: self._curvature_at(x, own, self.distribution.functions.weight))
+        """Return the Hessian at x of each of the given clients, the expected one where it could be negative."""
+        functions = self.distribution.functions
+        curvature = functions.second if self.is_convex else functions.weight
+        return self._grams(clients, lambda own: self._curvature_at(x, own, curvature))
 
     def _curvature_at(self, x: Array, rows: slice, function: Any) -> Array:
         y, weights = self._rows.y[rows], self._rows.weights

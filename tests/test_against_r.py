@@ -1,0 +1,158 @@
+"""Estimators against R (glm, MASS, nnet) at 1e-6 relative, on three sites.
+
+The sites have different covariates, missing values, and a level that one of them alone has.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import fpdfp
+from tests.r_cases import FAMILIES, cases, frame, numbers, rows
+
+R = cases("glm")
+GLM = {name: case for name, case in R.items() if "link" in case}
+NEGATIVE = {name: case for name, case in R.items() if name.startswith("negative")}
+
+
+def close(found: Any, known: Any, rel: float = 1e-6) -> None:
+    """Compare relative to each number, and to the largest where one is near zero by cancellation."""
+    known = numbers(known)
+    np.testing.assert_allclose(numbers(found), known, rtol=rel, atol=1e-3 * rel * np.abs(known).max())
+
+
+def build(case: dict[str, Any], **options: Any) -> fpdfp.FederatedGLM:
+    return fpdfp.FederatedGLM(FAMILIES.get(case["family"], case["family"]), link=case.get("link"), tol=1e-12, **options)
+
+
+def fit(case: dict[str, Any], formula: str | None = None, table: Any = None) -> fpdfp.FederatedGLM:
+    """Fit the rows of three sites by a formula."""
+    text = formula or case["formula"]
+    # The column of sites stays where it is: their intercepts are an option.
+    model = build(case, site_effects="fixed" if text.endswith(" + site") else "none")
+    return model.fit(
+        frame(case["data"]) if table is None else table,
+        text.removesuffix(" + site"),
+        groups="site",
+        weights=case.get("weights"),
+        levels="any",
+    )
+
+
+@pytest.mark.parametrize("name", GLM)
+def test_glm(name: str) -> None:
+    case, r = GLM[name], GLM[name]["r"]
+    model = fit(case)
+    summary = model.summary()
+    table = summary.table
+    close(table.coefficients, r["coefficients"])
+    close(table.standard_errors, r["errors"])
+    close(table.covariance, r["covariance"])
+    close(table.statistics, r["statistic"])
+    np.testing.assert_allclose(table.p_values, r["p"], rtol=1e-5, atol=1e-300)
+    close(summary.deviance, r["deviance"])
+    assert (1.0 if summary.dispersion is None else summary.dispersion) == pytest.approx(r["dispersion"], rel=1e-6)
+    close(summary.null_deviance, r["null_deviance"])
+    assert (summary.df_residual, summary.df_null) == (r["df_residual"], r["df_null"])
+    assert sum(summary.rows) == r["rows"]
+    assert sum(summary.left_out) == len(frame(case["data"])) - r["rows"]
+    if r["aic"] is None:
+        assert summary.aic is None  # a Tweedie likelihood has no closed form
+    elif name != "binomial, weights":
+        # (R rounds the weights of a binomial model to whole trials when it computes the likelihood, and warns of it.)
+        close(summary.log_likelihood, r["log_likelihood"])
+        close(summary.aic, r["aic"])
+    # R's confint.default takes the normal distribution in any case. Limits near zero have lost digits.
+    spread = stats.t(r["df_residual"]) if summary.has_dispersion else stats.norm
+    middle, width = numbers(r["coefficients"]), spread.isf(0.025) * numbers(r["errors"])
+    known = {"lower": numbers(r["lower"]), "upper": numbers(r["upper"])}
+    if summary.has_dispersion:
+        known = {"lower": middle - width, "upper": middle + width}
+    for found, limit in zip(table.intervals().T, known.values(), strict=True):
+        assert (np.abs(found - limit) < 1e-6 * (np.abs(middle) + width)).all()
+
+
+@pytest.mark.parametrize("name", GLM)
+def test_robust_errors(name: str) -> None:
+    case, r = GLM[name], GLM[name]["r"]
+    model = fit(case)
+    close(model.table(errors="HC0").standard_errors, r["robust"])
+    p, n, m = len(numbers(r["coefficients"])), r["rows"], 3
+    with pytest.warns(fpdfp.errors.DataWarning, match="3 sites"):
+        by_site = model.table(errors="sites").standard_errors
+    # The scores of sites add up to zero, so that errors may vanish: those are compared with the others.
+    known = numbers(r["by_site"]) * np.sqrt(m / (m - 1) * (n - 1) / (n - p))
+    np.testing.assert_allclose(by_site, known, rtol=1e-5, atol=1e-5 * known.max())
+
+
+@pytest.mark.parametrize("name", ["gaussian, weights", "binomial, shares", "poisson, offset and weights", "gamma, log"])
+def test_matrices_and_formulas_give_the_same(name: str) -> None:
+    case, data = GLM[name], rows(GLM[name])
+    model = build(case).fit(data.X[:, 1:], data.y, groups=data.sites, sample_weight=data.weights, offset=data.offset)
+    close([model.intercept_, *model.coef_], case["r"]["coefficients"])
+    close(model.summary().table.standard_errors, case["r"]["errors"])
+    close(model.summary().null_deviance, case["r"]["null_deviance"])
+
+
+@pytest.mark.parametrize("name", NEGATIVE)
+def test_negative_binomial(name: str) -> None:
+    case, r = NEGATIVE[name] | {"family": "negative binomial"}, NEGATIVE[name]["r"]
+    model = fit(case)
+    summary = model.summary()
+    close(model.family_.theta, r["theta"])
+    close(summary.table.coefficients, r["coefficients"])
+    close(summary.table.standard_errors, r["errors"])
+    close(summary.deviance, r["deviance"])
+    close(summary.log_likelihood, r["log_likelihood"])
+    close(summary.aic, r["aic"])
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson", "Gamma"])
+def test_nested_models(family: str) -> None:
+    case, r = R[f"test, {family}"], R[f"test, {family}"]["r"]
+    case = case | ({"link": "log"} if family == "Gamma" else {})
+    complete = frame("study").dropna()
+    small, large = (fit(case, case[size], complete) for size in ("small", "large"))
+    test = small.compare(large)
+    assert test.df == r["df"]
+    assert test.statistic == pytest.approx(r["statistic"], rel=1e-6)
+    assert test.p == pytest.approx(r["p"], rel=1e-5)
+
+
+def test_several_coefficients() -> None:
+    case, r = R["wald, group"], R["wald, group"]["r"]
+    model = fit(case)
+    test = model.wald_test([name for name in model.coefficients_ if name.startswith("group")])
+    assert (test.df, test.df_residual) == (r["df"], None)
+    assert test.statistic == pytest.approx(r["chi2"], rel=1e-6)
+    assert test.p == pytest.approx(r["p"], rel=1e-5)
+
+
+def test_variance_inflation() -> None:
+    r = R["inflation"]["r"]
+    found = fit(R["inflation"]).variance_inflation()
+    assert list(found) == r["terms"]
+    close([factor for factor, _, _ in found.values()], r["factors"])
+    assert [columns for _, columns, _ in found.values()] == r["df"]
+
+
+def test_differences_between_sites() -> None:
+    """Fits of each site by itself, and what they say together."""
+    case, r = R["between sites"], R["between sites"]["r"]
+    tables = {site: fit(case, table=part).summary().table for site, part in frame("study").groupby("site")}
+    for table, coefficients, errors in zip(tables.values(), r["coefficients"], r["errors"], strict=True):
+        close(table.coefficients, coefficients)
+        close(table.standard_errors, errors)
+    for j, name in enumerate(["Intercept", "x1", "x2"]):
+        found = fpdfp.inference.Heterogeneity.of_tables(name, tables)
+        assert found.test.statistic == pytest.approx(r["Q"][j], rel=1e-6)
+        assert found.test.p == pytest.approx(r["p"][j], rel=1e-6)
+        assert found.i_squared == pytest.approx(r["I2"][j], rel=1e-6)
+        assert found.tau_squared == pytest.approx(r["tau2"][j], rel=1e-6)
+        for pooled, kind in ((found.fixed, "fixed"), (found.random, "random")):
+            assert pooled.estimate == pytest.approx(r[kind][j], rel=1e-6)
+            assert pooled.standard_error == pytest.approx(r[f"{kind}_errors"][j], rel=1e-6)
