@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         FederatedGLM,
         FederatedLinearRegression,
         FederatedLogisticRegression,
+        FederatedMultinomialRegression,
+        FederatedOrdinalRegression,
         FederatedPoissonRegressor,
         FederatedQuantileRegressor,
         FederatedTweedieRegressor,
@@ -97,6 +99,8 @@ __all__ = [
     "FederatedGammaRegressor",
     "FederatedLinearRegression",
     "FederatedLogisticRegression",
+    "FederatedMultinomialRegression",
+    "FederatedOrdinalRegression",
     "FederatedPoissonRegressor",
     "FederatedQuantileRegressor",
     "FederatedTweedieRegressor",
@@ -147,7 +151,8 @@ __getattr__ = attach(
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
         "estimators": "FederatedGLM FederatedGammaRegressor FederatedLinearRegression FederatedLogisticRegression "
-        "FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor",
+        "FederatedMultinomialRegression FederatedOrdinalRegression FederatedPoissonRegressor "
+        "FederatedQuantileRegressor FederatedTweedieRegressor",
         "federation": "Federation",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx "

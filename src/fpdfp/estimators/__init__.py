@@ -8,6 +8,8 @@ from fpdfp.estimators.glm import (
     FederatedQuantileRegressor,
     FederatedTweedieRegressor,
 )
+from fpdfp.estimators.multinomial import FederatedMultinomialRegression
+from fpdfp.estimators.ordinal import FederatedOrdinalRegression
 from fpdfp.estimators.regressor import FederatedLinearRegression
 
 __all__ = [
@@ -15,6 +17,8 @@ __all__ = [
     "FederatedGammaRegressor",
     "FederatedLinearRegression",
     "FederatedLogisticRegression",
+    "FederatedMultinomialRegression",
+    "FederatedOrdinalRegression",
     "FederatedPoissonRegressor",
     "FederatedQuantileRegressor",
     "FederatedTweedieRegressor",

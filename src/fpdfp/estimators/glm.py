@@ -187,7 +187,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
             )
             targets = y.astype(np.float64)
             shifts = self._shifts(offset, exposure, len(targets))
-            row_weights, scale = _weights(sample_weight, len(targets))
+            row_weights, scale = tables.row_weights(sample_weight, len(targets))
             self.family_.check(targets)
 
             def losses(rows: Any, owner: IntArray, ridge: Array) -> Losses:
@@ -228,14 +228,14 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
     def _shifts(self, offset: Any, exposure: Any, rows: int) -> Array | None:
         """Return the offset of each row, None where there is none."""
         if exposure is None:
-            return None if offset is None else _column("offset", offset, rows)
+            return None if offset is None else tables.column("offset", offset, rows)
         if self.family_.link != "log":
             raise ArgumentError("exposure", f"must be None for the link {self.family_.link}; give offset")
-        times = _column("exposure", exposure, rows)
+        times = tables.column("exposure", exposure, rows)
         if (times <= 0).any():
             raise ArgumentError("exposure", f"must be positive, got {times.min():g}")
         shifts: Array = np.log(times)
-        return shifts if offset is None else shifts + _column("offset", offset, rows)
+        return shifts if offset is None else shifts + tables.column("offset", offset, rows)
 
     def decision_function(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
         """Return the linear predictor of each row; see :meth:`predict`."""
@@ -246,7 +246,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
             table = X if isinstance(X, SiteTable) else SiteTable.read(X)
             scores = scores + table.number("the offset", plan.design.offset)
         if offset is not None:
-            scores = scores + _column("offset", offset, len(scores))
+            scores = scores + tables.column("offset", offset, len(scores))
         return scores if self.site_effects == "none" else scores + self._effects_of(site, len(scores))
 
     def _effects_of(self, site: Any, rows: int) -> Array:
@@ -276,10 +276,10 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None, site: Any = None) -> float:
         """Return the share of the deviance that is explained: 1 less the deviance by that of the weighted mean."""
-        targets = _column("y", tables.targets(y), len(np.atleast_1d(y)))
+        targets = tables.column("y", tables.targets(y), len(np.atleast_1d(y)))
         family = self.family_
         z = self.decision_function(X, offset=offset, site=site)
-        weights, _ = _weights(sample_weight, len(targets))
+        weights, _ = tables.row_weights(sample_weight, len(targets))
         w = np.ones(len(targets)) if weights is None else weights
         from fpdfp.families.means import link_of
 
@@ -303,23 +303,3 @@ class FederatedTweedieRegressor(FederatedGLM, family="tweedie"):
 
 class FederatedQuantileRegressor(FederatedGLM, family="quantile"):
     """Smoothed quantile regression: :class:`FederatedGLM` with ``family="quantile"``."""
-
-
-def _column(name: str, value: Any, rows: int) -> Array:
-    found = _checks.float_array(name, value, dtype=np.float64)
-    if found.ndim == 0:
-        return np.full(rows, float(found))
-    if found.shape != (rows,):
-        raise ArgumentError(name, f"must be a number for each of the {rows} rows, got shape {found.shape}")
-    return found
-
-
-def _weights(sample_weight: Any, rows: int) -> tuple[Array | None, float]:
-    """Return weights, None where there are none, and what makes their mean 1."""
-    if sample_weight is None:
-        return None, 1.0
-    weights = _column("sample_weight", sample_weight, rows)
-    if (weights < 0).any() or not weights.any():
-        raise ArgumentError("sample_weight", "must be at least 0 for all rows, and positive for some")
-    scale = rows / float(weights.sum())
-    return weights, scale

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from fpdfp._typing import Array
+from fpdfp._typing import Array, IntArray
 from fpdfp.engines.ask import ask_informations
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
@@ -80,13 +80,17 @@ class Inferring:
         self._saturated = float(sums.numbers[:, 2].sum())
         self.information_ = found
         self.deviance_ = sum(site.deviance for site in found)
-        if columns.intercept and not self._penalised:
+        self._null_parameters = len(self._null_places(columns))
+        if self._null_parameters and not self._penalised:
             self._ask_null(problem, columns)
+
+    def _null_places(self: Any, columns: Columns) -> IntArray:
+        """Return which coefficients the model without features has."""
+        return np.array([columns.features] if columns.intercept else [], dtype=np.int64)
 
     def _ask_null(self: Any, problem: Problem, columns: Columns) -> None:
         """Fit the intercept alone, by the same exchanges, and keep its deviance."""
-        place = np.array([columns.features])
-        losses = problem.losses.restrict(place)
+        losses = problem.losses.restrict(self._null_places(columns))
         null = Problem(losses, Zero(), weights=problem.weights, check=False)
         found = run(null, ProximalNewton(), RunOptions(rounds=self.rounds, tol=self.tol or 1e-8, progress=False))
         # The objective is the weighted mean of half the unit deviances.
@@ -128,13 +132,16 @@ class Inferring:
         """
         sites, family = self._needed(), self._family()
         names, values = self._flat
-        first = [j for j, name in enumerate(names) if name == "Intercept"]
-        order = [*first, *(j for j in range(len(names)) if j not in first)]
+        order = self._order(names)
         return coefficient_table(
             [names[j] for j in order], values[order], [site.take(order) for site in sites],
             has_dispersion=family.has_dispersion, errors=errors, level=level, exponentiate=exponentiate,
             penalty=self._penalty_words(),
         )  # fmt: skip
+
+    def _order(self, names: list[str]) -> list[int]:
+        """Return the order in which coefficients are shown: the intercept first."""
+        return sorted(range(len(names)), key=lambda j: names[j] != "Intercept")
 
     def _penalty_words(self: Any) -> str:
         words = f"{self.penalty}, alpha={self.alpha:g}" if self.alpha and self.penalty != "none" else "none"
@@ -152,7 +159,6 @@ class Inferring:
         more: dict[str, Any] = {}
         if sites is not None and family is not None:
             p, rows = len(self._flat[0]), sum(self.rows_.values())
-            intercept = "Intercept" in self._flat[0]
             weight = sum(site.weight for site in sites)
             likelihood = family.log_likelihood(self.deviance_, self._saturated, weight, rows)
             more = {
@@ -162,7 +168,7 @@ class Inferring:
                 "log_likelihood": likelihood,
                 "null_deviance": self.null_deviance_,
                 "df_residual": rows - p,
-                "df_null": rows - int(intercept),
+                "df_null": rows - self._null_parameters,
                 "exchanges": self.exchanges_,
             }
             if self._penalised:
@@ -203,13 +209,17 @@ class Inferring:
     def variance_inflation(self: Any) -> dict[str, tuple[float, int, float]]:
         """Return the variance inflation factor of each term, its columns, and the factor's root by columns."""
         sites, (names, _) = self._needed(), self._flat
+        return variance_inflation(sum(sites[1:], sites[0]).hessian, names, self._terms())
+
+    def _terms(self: Any) -> dict[str, Any] | None:
+        """Return the names of the columns of each term of the formula; None for a matrix."""
         plan = getattr(self, "plan_", None)
-        terms: dict[str, Any] | None = None
-        if plan is not None:
-            terms = {}
-            for name, term in zip(plan.design.names, plan.design.term_of_each, strict=True):
-                terms.setdefault(term, []).append(name)
-        return variance_inflation(sum(sites[1:], sites[0]).hessian, names, terms)
+        if plan is None:
+            return None
+        terms: dict[str, Any] = {}
+        for name, term in zip(plan.design.names, plan.design.term_of_each, strict=True):
+            terms.setdefault(term, []).append(name)
+        return terms
 
     def site_tables(self: Any) -> dict[str, Table | None]:
         """Return the coefficients that each site by itself would have, by one Newton step from the common ones."""

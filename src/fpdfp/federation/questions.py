@@ -23,7 +23,7 @@ from fpdfp.formula.tree import Level
 
 #: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates.
 Kind = Literal["number", "integer", "truth", "category", "empty", "other"]
-Family = Literal["Logistic", "Softmax", "LeastSquares", "GLM"]
+Family = Literal["Logistic", "Softmax", "LeastSquares", "GLM", "Multinomial", "Ordinal"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,6 +169,8 @@ class ModelSpec:
     effects
         The sites that have an intercept of their own, each a column after all others: those whose difference to the
         other sites is estimated.
+    link
+        The link of ``"Ordinal"``.
     """
 
     design: Design
@@ -182,6 +184,7 @@ class ModelSpec:
     distribution: Distribution | None = None
     weight_scale: float = 1.0
     effects: tuple[str, ...] = ()
+    link: Literal["logit", "probit"] = "logit"
 
     @property
     def columns(self) -> int:
@@ -213,8 +216,10 @@ class ModelSpec:
             if len(self.classes) not in (0, 2):
                 raise MessageError(f"a GLM must have no classes or two, got {len(self.classes)}")
             return
-        least = {"Logistic": 2, "Softmax": 3, "LeastSquares": 0}[self.family]
-        if len(self.classes) < least or (len(self.classes) != least and self.family != "Softmax"):
+        if self.family == "Ordinal" and self.intercept:
+            raise MessageError("Ordinal must have no intercept: thresholds take its place")
+        least = {"Softmax": 3, "LeastSquares": 0}.get(self.family, 2)
+        if len(self.classes) < least or (len(self.classes) != least and self.family in ("Logistic", "LeastSquares")):
             raise MessageError(f"{self.family} must have its classes, got {len(self.classes)}")
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -28,6 +28,9 @@ class ClassModel(LinearModel):
     the loss of a row.
     """
 
+    #: That losses are never negative says little of how far a point is from the minimum, and would be taken for a bound.
+    lower_bound = -np.inf
+
     def _begin(
         self, X: Any, y: Any, clients: Any, l2: Any, n_clients: int | None, n_classes: int | None, weights: Any,
         weight_scale: float, offset: Any, feature_names: Sequence[str] | None,
@@ -39,6 +42,28 @@ class ClassModel(LinearModel):
         self._hold(rows, l2, _names_of(X, feature_names))
         self.n_classes = count_classes(rows.y, n_classes)
         self.shape = (self._length(self.n_features),)
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:  # type: ignore[override]
+        """The names of the entries of x; None if columns have no names."""
+        return None if self.column_names is None else tuple(self._entry_names(self.column_names))
+
+    @feature_names.setter
+    def feature_names(self, names: tuple[str, ...] | None) -> None:
+        #: The names of the columns.
+        self.column_names = names
+
+    @abc.abstractmethod
+    def _entry_names(self, columns: Sequence[str]) -> list[str]:
+        """Return the names of the entries of x, given those of columns."""
+
+    def _restrict_columns(self, columns: IntArray) -> Self:
+        """Return the losses as functions of some columns."""
+        made = LinearModel.restrict(self, columns)
+        names = self.column_names
+        made.column_names = None if names is None else tuple(names[j] for j in columns)
+        made.shape = (made._length(len(columns)),)
+        return made
 
     @property
     def _size(self) -> str:

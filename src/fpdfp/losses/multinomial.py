@@ -99,9 +99,10 @@ class Multinomial(ClassModel):
         whole = (np.arange(self.n_classes - 1)[:, None] * self.n_features + columns).ravel()
         if not np.array_equal(whole, features):
             raise ArgumentError("features", "must be the same for all classes")
-        made = super().restrict(columns)
-        made.shape = (made._length(len(columns)),)
-        return made
+        return self._restrict_columns(columns)
+
+    def _entry_names(self, columns: Sequence[str]) -> list[str]:
+        return [f"{k}: {name}" for k in range(1, self.n_classes) for name in columns]
 
     def _ridge_of(self) -> Array:
         return np.tile(self._ridge, self.n_classes - 1)

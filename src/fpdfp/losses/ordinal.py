@@ -209,10 +209,10 @@ class Ordinal(ClassModel):
         kept, count = np.asarray(features), self.n_classes - 1
         if not np.array_equal(kept[kept >= self.n_features], np.arange(self.n_features, self.n_features + count)):
             raise ArgumentError("features", "must have all thresholds among them")
-        columns = kept[kept < self.n_features]
-        made = super().restrict(columns)
-        made.shape = (made._length(len(columns)),)
-        return made
+        return self._restrict_columns(kept[kept < self.n_features])
+
+    def _entry_names(self, columns: Sequence[str]) -> list[str]:
+        return [*columns, *(f"{k}|{k + 1}" for k in range(self.n_classes - 1))]
 
     def lipschitz(self) -> Array:
         return np.full(self.n_clients, np.inf)
