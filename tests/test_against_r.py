@@ -48,7 +48,7 @@ def test_glm(name: str) -> None:
     case, r = GLM[name], GLM[name]["r"]
     model = fit(case)
     summary = model.summary()
-    table = summary.table
+    table = model.table()
     close(table.coefficients, r["coefficients"])
     close(table.standard_errors, r["errors"])
     close(table.covariance, r["covariance"])
@@ -94,7 +94,7 @@ def test_matrices_and_formulas_give_the_same(name: str) -> None:
     case, data = GLM[name], rows(GLM[name])
     model = build(case).fit(data.X[:, 1:], data.y, groups=data.sites, sample_weight=data.weights, offset=data.offset)
     close([model.intercept_, *model.coef_], case["r"]["coefficients"])
-    close(model.summary().table.standard_errors, case["r"]["errors"])
+    close(model.table().standard_errors, case["r"]["errors"])
     close(model.summary().null_deviance, case["r"]["null_deviance"])
 
 
@@ -104,8 +104,8 @@ def test_negative_binomial(name: str) -> None:
     model = fit(case)
     summary = model.summary()
     close(model.family_.theta, r["theta"])
-    close(summary.table.coefficients, r["coefficients"])
-    close(summary.table.standard_errors, r["errors"])
+    close(model.table().coefficients, r["coefficients"])
+    close(model.table().standard_errors, r["errors"])
     close(summary.deviance, r["deviance"])
     close(summary.log_likelihood, r["log_likelihood"])
     close(summary.aic, r["aic"])
@@ -143,7 +143,7 @@ def test_variance_inflation() -> None:
 def test_differences_between_sites() -> None:
     """Fits of each site by itself, and what they say together."""
     case, r = R["between sites"], R["between sites"]["r"]
-    tables = {site: fit(case, table=part).summary().table for site, part in frame("study").groupby("site")}
+    tables = {site: fit(case, table=part).table() for site, part in frame("study").groupby("site")}
     for table, coefficients, errors in zip(tables.values(), r["coefficients"], r["errors"], strict=True):
         close(table.coefficients, coefficients)
         close(table.standard_errors, errors)

@@ -44,7 +44,9 @@ class SitesEngine(RemoteEngine):
         super().__init__(patience=1.0)
         self._names = list(names)
         sent = pack(dump(spec))
-        self.losses_there = [table.losses(read_spec(unpack(sent))) for table in tables]
+        self.losses_there = [
+            table.losses(read_spec(unpack(sent)), name) for name, table in zip(names, tables, strict=True)
+        ]
         self.sites = [Site(losses) for losses in self.losses_there]
         self.restart_at: int | None = None
 

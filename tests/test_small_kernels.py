@@ -103,9 +103,9 @@ def gradients(rows: int, features: int) -> Any:
     offsets = np.linspace(0, rows, 6).astype(np.int64)
     out = np.empty((5, features))
     points = rng.standard_normal((1, features))
-    form = glm.Form(glm.logistic.compiled, glm.logistic_slope.compiled, 0.0, 0.0)
+    slope = glm.logistic_slope.address
     glm.gradients_dense(
-        form, None, None, X, y, np.arange(rows), offsets, np.arange(5), None, points, np.ones(features), out
+        slope, 0.0, 0.0, None, None, X, y, np.arange(rows), offsets, np.arange(5), None, points, np.ones(features), out
     )
     return out
 

@@ -28,6 +28,7 @@ from fpdfp.engines.features import read_mask
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.ledger import ClientLedger, Stamp, digest
 from fpdfp.engines.requests import (
+    OUTSIDE,
     AnswersReply,
     AnswersRequest,
     AtReply,
@@ -219,11 +220,13 @@ class Site:
             form=losses.form,
             batches=losses.supports_batches,
             hessians=losses.hessians(zero, np.arange(0)) is not None,
-            duals=isinstance(losses, LinearModel),
+            duals=isinstance(losses, LinearModel) and losses.has_duals,
+            restricts=losses.can_restrict,
+            convex=losses.is_convex,
             features=losses.feature_digests,
             constants=[np.asarray(one, dtype=np.float64) for one in losses.constants()],
-            probe=losses.values(self._here(probe(losses.shape, losses.dtype)), self._all),
-            values=losses.values(zero, self._all),
+            probe=_bounded(losses.values(self._here(probe(losses.shape, losses.dtype)), self._all)),
+            values=_bounded(losses.values(zero, self._all)),
         )
 
     def gather(self, ask: GatherRequest) -> GatherReply:
@@ -260,7 +263,11 @@ class Site:
         """f_i(x), ∇f_i(x) or both, as losses give them."""
         self.point = self._check_point(ask.x)
         x, given = self._here(ask.x), {"values": self.losses.values, "gradients": self.losses.gradients}
-        return AtReply(**{part: to_host(given[part](x, self._all)) for part in ask.parts})
+        with np.errstate(all="ignore"):
+            found = {part: to_host(given[part](x, self._all)) for part in ask.parts}
+        if "values" in found:
+            found["values"] = _bounded(found["values"])
+        return AtReply(**found)
 
     def _check_point(self, x: Array) -> Array:
         """Return x if it is a point of the losses."""
@@ -455,6 +462,11 @@ class Site:
             compressor.decode([frame], shape, dtype, self.losses.device)[0]
             for frame, (shape, dtype) in zip(frames, self.layout.values(), strict=True)
         )
+
+
+def _bounded(values: Array) -> Array:
+    """Return values as they can be sent: a large number stands for those of points outside the domain of a loss."""
+    return np.nan_to_num(values, nan=OUTSIDE, posinf=OUTSIDE).clip(max=OUTSIDE)
 
 
 @contextlib.contextmanager

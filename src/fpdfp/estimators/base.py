@@ -23,9 +23,11 @@ from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.estimators import tables
 from fpdfp.estimators.by_formula import ByFormula
+from fpdfp.estimators.choice import MOST_COLUMNS, MOST_SITES
 from fpdfp.estimators.inferring import Inferring
 from fpdfp.estimators.routing import warn_of_groups
 from fpdfp.estimators.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
+from fpdfp.methods import ProximalNewton
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 
@@ -170,7 +172,15 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
         return Columns(features, intercept, classes, effects)
 
     def _choose_method(self, columns: Columns, problem: Problem) -> Any:
-        """Return the method of a fit to rows; None for the default of ``solve``."""
+        """Return the method of a fit; None for the default.
+
+        Standard errors are those of the exact estimate, to which Newton's method comes closest.
+        """
+        automatic = self.method is None and self.compressor == "auto" and self.downlink == "auto"
+        everyone = self.clients_per_round is None and self.drop_out == 0.0
+        small = columns.classes is None and columns.all <= MOST_COLUMNS and problem.n_clients <= MOST_SITES
+        if automatic and everyone and small and not self._penalised and self.inference is not False:
+            return ProximalNewton()
         return self.method
 
     def _owners(self, rows: int, groups: Any) -> IntArray:

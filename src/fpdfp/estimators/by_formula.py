@@ -44,6 +44,8 @@ class ByFormula:
         options["weights"] = weights
         found = self.plan_ = self._arrange(plan(asking, formula, classify=classify, **options))
         design, d = found.design, len(found.design.names)
+        if classify:
+            self.classes_ = np.array(found.classes)
         self.formula_, self.sites_ = str(formula), np.array(asking.names)
         self.feature_names_in_, self.n_features_in_ = np.array(design.names, dtype=object), d
         distribution = self._distribution(found)

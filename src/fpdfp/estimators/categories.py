@@ -31,6 +31,7 @@ class ClassLikelihood:
     name: str
     link: str
     has_dispersion: bool = False
+    is_likelihood: bool = True
 
     def log_likelihood(self, deviance: float, saturated: float, weight: float, rows: int) -> float:
         """Return the log-likelihood."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -15,6 +15,9 @@ from fpdfp.estimators import tables
 from fpdfp.estimators.base import FederatedLinearModel
 from fpdfp.formula.coding import Imputation
 from fpdfp.losses import Logistic, Losses, Softmax
+
+if TYPE_CHECKING:
+    from fpdfp.families import Family
 
 
 class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
@@ -102,6 +105,11 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     (3, True, True)
     """
 
+    def _family(self) -> Family | None:
+        from fpdfp.families import Binomial
+
+        return Binomial() if len(self.classes_) == 2 else None
+
     def fit(
         self, X: Any, y: Any, groups: Any = None, *, missing: Imputation = "drop", levels: Any = "shared"
     ) -> FederatedLogisticRegression:
@@ -127,7 +135,6 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         self._check_parameters()
         if isinstance(y, str):
             model = self._fit_formula(X, y, groups, missing, levels)
-            self.classes_ = np.array(self.plan_.classes)
             self.coef_, self.intercept_ = model[:, :-1], model[:, -1]
             return self
         X, y = validate_data(self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -22,6 +23,7 @@ from fpdfp.inference import (
     Summary,
     Table,
     coefficient_table,
+    debias,
     likelihood_ratio_test,
     site_tables,
     variance_inflation,
@@ -124,24 +126,30 @@ class Inferring:
         ----------
         errors
             ``"model"``, ``"robust"`` (also ``"HC0"``, ``"HC1"``), ``"sites"`` or ``"jackknife"``: see
-            :func:`fpdfp.inference.covariance`.
+            :func:`fpdfp.inference.covariance`. For quantiles, which are no model of a distribution, ``"model"`` means
+            ``"robust"``.
         level
             Of the intervals.
         exponentiate
             Whether to show odds, rate or hazard ratios.
         """
-        sites, family = self._needed(), self._family()
-        names, values = self._flat
-        order = self._order(names)
+        family = self._family()
+        if errors == "model" and not family.is_likelihood:
+            errors = "robust"
         return coefficient_table(
-            [names[j] for j in order], values[order], [site.take(order) for site in sites],
-            has_dispersion=family.has_dispersion, errors=errors, level=level, exponentiate=exponentiate,
-            penalty=self._penalty_words(),
+            *self._intercept_first(), has_dispersion=family.has_dispersion, errors=errors, level=level,
+            exponentiate=exponentiate, penalty=self._penalty_words(),
         )  # fmt: skip
 
     def _order(self, names: list[str]) -> list[int]:
         """Return the order in which coefficients are shown: the intercept first."""
         return sorted(range(len(names)), key=lambda j: names[j] != "Intercept")
+
+    def _intercept_first(self: Any) -> tuple[list[str], Array, list[Information]]:
+        """Return names, coefficients and sums in the order of tables."""
+        sites, (names, values) = self._needed(), self._flat
+        order = self._order(names)
+        return [names[j] for j in order], values[order], [site.take(order) for site in sites]
 
     def _penalty_words(self: Any) -> str:
         words = f"{self.penalty}, alpha={self.alpha:g}" if self.alpha and self.penalty != "none" else "none"
@@ -223,11 +231,40 @@ class Inferring:
 
     def site_tables(self: Any) -> dict[str, Table | None]:
         """Return the coefficients that each site by itself would have, by one Newton step from the common ones."""
-        sites, family = self._needed(), self._family()
-        names, values = self._flat
-        found = site_tables(names, values, sites, has_dispersion=family.has_dispersion)
+        names, values, sites = self._intercept_first()
+        family = self._family()
+        errors: Literal["model", "HC0"] = "model" if family.is_likelihood else "HC0"
+        found = site_tables(names, values, sites, has_dispersion=family.has_dispersion, errors=errors)
         return dict(zip(self.rows_, found, strict=True))
 
     def heterogeneity(self: Any, name: str) -> Heterogeneity:
         """Return how much a coefficient differs between sites: Cochran's Q, I², pooled estimates, a forest plot."""
         return Heterogeneity.of_tables(name, self.site_tables())
+
+    def debiased_table(
+        self: Any,
+        *,
+        unpenalised: Sequence[str] = (),
+        node_alpha: float | None = None,
+        errors: Literal["model", "HC0"] = "model",
+        level: float = 0.95,
+        exponentiate: bool = False,
+    ) -> Table:
+        """Return corrected coefficients of a fit with a penalty, with intervals: the debiased lasso.
+
+        The model must have been made with ``inference=True``. The assumptions, and the arguments, are those of
+        :func:`fpdfp.inference.debias`.
+
+        Parameters
+        ----------
+        unpenalised
+            Names of coefficients that have no penalty, beside intercepts.
+        node_alpha, errors, level, exponentiate
+            As there.
+        """
+        names, values, sites = self._intercept_first()
+        free = [name for name in names if name == "Intercept" or name.startswith("site[")]
+        return debias(
+            names, values, sites, has_dispersion=self._family().has_dispersion, unpenalised=[*free, *unpenalised],
+            node_alpha=node_alpha, errors=errors, level=level, exponentiate=exponentiate,
+        )  # fmt: skip

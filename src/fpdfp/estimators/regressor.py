@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -13,6 +13,9 @@ from fpdfp.estimators import tables
 from fpdfp.estimators.base import FederatedLinearModel
 from fpdfp.formula.coding import Imputation
 from fpdfp.losses import LeastSquares, Losses
+
+if TYPE_CHECKING:
+    from fpdfp.families import Family
 
 
 class FederatedLinearRegression(RegressorMixin, FederatedLinearModel):
@@ -34,6 +37,11 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinearModel):
     >>> bool(abs(model.coef_ - Lasso(0.5, tol=1e-10).fit(X, y).coef_).max() < 1e-3)
     True
     """
+
+    def _family(self) -> Family | None:
+        from fpdfp.families import Gaussian
+
+        return Gaussian()
 
     def fit(
         self, X: Any, y: Any, groups: Any = None, *, missing: Imputation = "drop", levels: Any = "shared"

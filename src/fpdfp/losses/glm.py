@@ -95,6 +95,17 @@ class GLM(LinearModel):
         self._hold(rows, l2, _names_of(X, feature_names))
         self.curvature = self.distribution.curvature * float(1.0 if rows.weights is None else rows.weights.max())
 
+    @classmethod
+    def of_rows(cls, rows: _rows.Rows, family: Any, l2: Any, names: tuple[str, ...] | None) -> GLM:
+        """Return the losses of rows that were checked before."""
+        from fpdfp import families
+
+        made = cls.__new__(cls)
+        made.distribution, made.weight_scale = families.make(family), 1.0
+        made._hold(rows, l2, names)
+        made.curvature = made.distribution.curvature
+        return made
+
     def __repr__(self) -> str:
         return super().__repr__().replace("GLM(", f"GLM({self.distribution!r}, ", 1)
 
@@ -134,10 +145,10 @@ class GLM(LinearModel):
         outcome, which an intercept reaches.
         """
         rows, functions, y = self._rows, self.distribution.functions, self._rows.y.astype(np.float64)
+        given, z = self.weights_of_rows, np.zeros(len(y))
+        for own in map(self._place, clients):  # a client starts from its own rows, whoever else there is
+            z[own] = self.distribution.start(_level(y[own], given[own]) if level else y[own], given[own])
         weights = np.ones(len(y)) if rows.weights is None else rows.weights
-        if level:
-            y = np.concatenate([self._level(self._place(client)) for client in range(self.n_clients)])
-        z = self.distribution.start(y, self.weights_of_rows)
         away = z if rows.shifts is None else z - rows.shifts
         bend = weights if level else functions.weight(z, y, self.distribution.parameters) * weights
         pull = -bend * away
@@ -147,12 +158,6 @@ class GLM(LinearModel):
         matrices = self._grams(clients, lambda own: bend[own])
         assert matrices is not None
         return slopes, matrices
-
-    def _level(self, own: slice) -> Array:
-        """Return the mean outcome of a client, once for each of its rows."""
-        y, weights = self._rows.y[own], self.weights_of_rows[own]
-        total = float(weights.sum())
-        return np.full(len(y), float(weights @ y) / total if total > 0 else float(y.mean()))
 
     def sums_at(self, x: Array, clients: IntArray, *, robust: bool) -> InformationSums | None:
         made = [self._sums_of(x, self._place(client), robust) for client in clients]
@@ -179,8 +184,10 @@ class GLM(LinearModel):
         from fpdfp._kernels import glm
 
         functions, rows = self.distribution.functions, self._rows
-        form = glm.Form(functions.value.compiled, functions.slope.compiled, *self.distribution.parameters)
-        return functools.partial(getattr(glm, name), form, rows.weights, rows.shifts)
+        function = functions.value if name.startswith("values") else functions.slope
+        return functools.partial(
+            getattr(glm, name), function.address, *self.distribution.parameters, rows.weights, rows.shifts
+        )
 
     def hessians(self, x: Array, clients: IntArray) -> Array | None:
         return self._grams(clients, lambda own: self._curvature_at(x, own, self.distribution.functions.second))
@@ -264,3 +271,9 @@ def _triangle(X: Any, scale: Array) -> Array:
     dense = product.toarray() if hasattr(product, "toarray") else product
     triangle: Array = dense[np.tril_indices(len(dense))].astype(np.float64)
     return triangle
+
+
+def _level(y: Array, weights: Array) -> Array:
+    """Return the mean outcome, once for each row."""
+    total = float(weights.sum())
+    return np.full(len(y), float(weights @ y) / total if total > 0 else float(y.mean()))
