@@ -33,11 +33,11 @@ def test_ordinal_is_that_of_polr(link: Any) -> None:
     case, r = ORDINAL[link], ORDINAL[link]["r"]
     model = FederatedOrdinalRegression(link, tol=1e-12)
     model.fit(frame("study"), case["formula"], groups="site", levels="any")
-    summary = model.summary()
+    summary, table = model.summary(), model.table()
     known = [*r["coefficients"].values(), *r["cuts"]]
-    np.testing.assert_allclose(summary.table.coefficients, known, rtol=1e-6)
-    np.testing.assert_allclose(summary.table.standard_errors, r["errors"], rtol=1e-6)
-    assert summary.table.names[-3:] == r["names"][-3:]
+    np.testing.assert_allclose(table.coefficients, known, rtol=1e-6)
+    np.testing.assert_allclose(table.standard_errors, r["errors"], rtol=1e-6)
+    assert table.names[-3:] == r["names"][-3:]
     assert summary.log_likelihood == pytest.approx(r["log_likelihood"], rel=1e-10)
     assert summary.aic == pytest.approx(r["aic"], rel=1e-10)
     assert "observed information" in str(summary)
@@ -52,9 +52,9 @@ def test_multinomial_is_that_of_nnet() -> None:
     case, r = R["multinomial"], R["multinomial"]["r"]
     model = FederatedMultinomialRegression(tol=1e-12)
     model.fit(frame("study"), case["formula"], groups="site", levels="any")
-    summary = model.summary()
-    np.testing.assert_allclose(summary.table.coefficients, np.ravel(r["coefficients"]), rtol=1e-6)
-    np.testing.assert_allclose(summary.table.standard_errors, np.ravel(r["errors"]), rtol=1e-6)
+    summary, table = model.summary(), model.table()
+    np.testing.assert_allclose(table.coefficients, np.ravel(r["coefficients"]), rtol=1e-6)
+    np.testing.assert_allclose(table.standard_errors, np.ravel(r["errors"]), rtol=1e-6)
     assert summary.deviance == pytest.approx(r["deviance"], rel=1e-10)
     assert summary.aic == pytest.approx(r["aic"], rel=1e-10)
     assert list(model.others_) == r["levels"][1:]
@@ -79,7 +79,7 @@ def test_multinomial_standardised_with_a_null_deviance() -> None:
 
 def toy(seed: int = 0) -> tuple[Any, Any, Any, Any]:
     rng = np.random.default_rng(seed)
-    X = rng.standard_normal((150, 4)) + [0.0, 1.0, 0.0, -2.0]
+    X = rng.standard_normal((150, 4)) + np.array([0.0, 1.0, 0.0, -2.0])
     y = np.digitize(X @ [1.0, -0.5, 0.0, 0.3] + rng.logistic(size=150), [-1.5, 0.5])
     return X, y, np.arange(150) % 3, rng.uniform(0.5, 2.0, 150)
 
@@ -115,7 +115,9 @@ def test_an_offset_is_a_coefficient_of_one() -> None:
     table = pd.DataFrame(X, columns=list("abcd")).assign(y=y, site=site)
     by_formula = FederatedOrdinalRegression(tol=1e-12).fit(table, "y ~ b + c + d + offset(a)", groups="site")
     np.testing.assert_allclose(by_formula.coef_, model.coef_, rtol=1e-8)
-    np.testing.assert_allclose(by_formula.predict_proba(table), model.predict_proba(X[:, 1:], offset=X[:, 0]), rtol=1e-8)
+    np.testing.assert_allclose(
+        by_formula.predict_proba(table), model.predict_proba(X[:, 1:], offset=X[:, 0]), rtol=1e-8
+    )
 
 
 @pytest.mark.parametrize("penalty", ["l1", "elasticnet", "group", "fused", "graph", "ridge"])
@@ -127,7 +129,9 @@ def test_penalties(kind: Any, penalty: Any) -> None:
     model = kind(penalty=penalty, alpha=0.05, feature_groups=list("aabb"), graph=edges, tol=1e-10)
     model.fit(X, y, groups=site)
     ordinal = kind is FederatedOrdinalRegression
-    losses = (fpdfp.losses.Ordinal if ordinal else fpdfp.losses.Multinomial)(np.c_[X] if ordinal else np.c_[X, np.ones(150)], y)
+    losses = (fpdfp.losses.Ordinal if ordinal else fpdfp.losses.Multinomial)(
+        np.c_[X] if ordinal else np.c_[X, np.ones(150)], y
+    )
     G = fpdfp.datasets.as_graph(edges, 4).structure("weights").toarray()
 
     def objective(x: Any) -> float:

@@ -12,7 +12,7 @@ from scipy import optimize, stats
 import fpdfp
 from fpdfp.losses import Multinomial, Ordinal
 
-KINDS = {
+KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "multinomial": (Multinomial, {}),
     "logit": (Ordinal, {"link": "logit"}),
     "probit": (Ordinal, {"link": "probit"}),

@@ -138,9 +138,7 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
         owner = self._owners(X.shape[0], groups)
         moments = self._moments(X, owner)
         prepared = self._prepare(X, moments)
-        columns = self._columns(
-            X.shape[1], bool(self.fit_intercept), classes, len(self.sites_) - 1 if effects else 0
-        )
+        columns = self._columns(X.shape[1], bool(self.fit_intercept), classes, len(self.sites_) - 1 if effects else 0)
         if columns.effects:
             indicators = (owner[:, None] == np.arange(1, len(self.sites_))).astype(np.float64)
             prepared = prepared._replace(X=append_columns(prepared.X, indicators))

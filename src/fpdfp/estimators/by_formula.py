@@ -44,11 +44,10 @@ class ByFormula:
         options["weights"] = weights
         found = self.plan_ = self._arrange(plan(asking, formula, classify=classify, **options))
         design, d = found.design, len(found.design.names)
-        if classify:
-            self.classes_ = np.array(found.classes)
         self.formula_, self.sites_ = str(formula), np.array(asking.names)
         self.feature_names_in_, self.n_features_in_ = np.array(design.names, dtype=object), d
         distribution = self._distribution(found)
+        family: Family
         family, classes = self._losses_of(found) if distribution is None else ("GLM", None)
         diagonal = self._wanted_moments(d)
         moments: list[Moments] = []
@@ -85,8 +84,10 @@ class ByFormula:
         """Whether categories are coded as beside an intercept."""
         return bool(self.fit_intercept)
 
-    def _arrange(self, found: Plan) -> Plan:
-        """Return a plan with its classes in the order of the model."""
+    def _arrange(self: Any, found: Plan) -> Plan:
+        """Keep the classes, and return a plan that has them in the order of the model."""
+        if self._classifies():
+            self.classes_ = np.array(found.classes)
         return found
 
     def _losses_of(self, found: Plan) -> tuple[Family, int | None]:

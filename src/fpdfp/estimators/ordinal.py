@@ -69,9 +69,9 @@ class FederatedOrdinalRegression(CategoryModel):
     >>> model = fpdfp.FederatedOrdinalRegression().fit(x, pain, groups=np.arange(300) % 3)
     >>> print(model.table())
          coefficient  standard error      z        p   2.5 %   97.5 %
-    x0        0.9969          0.1257   7.93  < 0.001  0.7505    1.243
-    0|1      -0.9757          0.1340  -7.28  < 0.001  -1.238  -0.7130
-    1|2        1.078          0.1374   7.85  < 0.001  0.8091    1.348
+    x0         1.156          0.1336   8.65  < 0.001  0.8939    1.417
+    0|1       -1.218          0.1481  -8.22  < 0.001  -1.508  -0.9272
+    1|2       0.9909          0.1421   6.97  < 0.001  0.7124    1.269
     """
 
     _kind = "Ordinal"
@@ -171,6 +171,8 @@ class FederatedOrdinalRegression(CategoryModel):
     def _arrange(self, found: Plan) -> Plan:
         if not found.intercept:
             raise ArgumentError("formula:", "the intercept must not be left out: thresholds take its place")
+        if not found.design.names:
+            raise ArgumentError("formula:", "must have a term; thresholds alone are the model of the null deviance")
         return super()._arrange(found)._replace(intercept=False)
 
     def _spec_options(self) -> dict[str, Any]:

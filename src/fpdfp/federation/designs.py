@@ -82,7 +82,9 @@ def check_design(losses: Losses, policy: Policy) -> None:
     names = losses.column_names if isinstance(losses, ClassModel) else losses.feature_names
     for client in range(losses.n_clients):
         check_columns(losses._rows_of(client), data.least_rows_per_level, names)
-    if isinstance(losses, Logistic | Softmax | ClassModel) or (isinstance(losses, GLM) and losses.distribution.name == "binomial"):
+    if isinstance(losses, Logistic | Softmax | ClassModel) or (
+        isinstance(losses, GLM) and losses.distribution.name == "binomial"
+    ):
         for client in range(losses.n_clients):
             counts = np.unique(losses.targets_of(client), return_counts=True)[1]
             if int(counts.min()) < data.least_rows_per_level:

@@ -28,7 +28,7 @@ class ClassModel(LinearModel):
     the loss of a row.
     """
 
-    #: That losses are never negative says little of how far a point is from the minimum, and would be taken for a bound.
+    #: That losses are never negative says little of how far a point is from the minimum.
     lower_bound = -np.inf
 
     def _begin(
@@ -44,7 +44,7 @@ class ClassModel(LinearModel):
         self.shape = (self._length(self.n_features),)
 
     @property
-    def feature_names(self) -> tuple[str, ...] | None:  # type: ignore[override]
+    def feature_names(self) -> tuple[str, ...] | None:
         """The names of the entries of x; None if columns have no names."""
         return None if self.column_names is None else tuple(self._entry_names(self.column_names))
 

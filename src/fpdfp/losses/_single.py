@@ -52,8 +52,8 @@ class SingleForm(LinearModel):
     def sums_at(self, x: Array, clients: IntArray, *, robust: bool) -> InformationSums | None:
         return self._as_glm.sums_at(x, clients, robust=robust)
 
-    def start_model(self, clients: IntArray) -> tuple[Array, Array] | None:
-        return self._as_glm.start_model(clients)
+    def start_model(self, clients: IntArray, *, level: bool = False) -> tuple[Array, Array] | None:
+        return self._as_glm.start_model(clients, level=level)
 
     @functools.cached_property
     def _as_glm(self) -> GLM:

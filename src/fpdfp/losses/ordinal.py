@@ -149,9 +149,9 @@ class Ordinal(ClassModel):
     --------
     >>> import numpy as np
     >>> import fpdfp
-    >>> losses = fpdfp.losses.Ordinal(np.zeros((4, 0)), [0, 1, 1, 2])
+    >>> losses = fpdfp.losses.Ordinal(np.array([[1.0], [-1.0], [1.0], [1.0]]), [0, 1, 1, 2], l2=1e9)
     >>> losses
-    Ordinal(logit, dense 4 × 0, 3 classes, 1 clients, l2=0)
+    Ordinal(logit, dense 4 × 1, 3 classes, 1 clients, l2=1e+09)
     >>> problem = fpdfp.Problem(losses, fpdfp.penalties.Zero())
     >>> x = fpdfp.solve(problem, fpdfp.ProximalNewton(), rounds=50, tol=1e-10).x
     >>> losses.thresholds(x).round(4)  # a quarter is below the first, and three quarters below the second
@@ -173,7 +173,8 @@ class Ordinal(ClassModel):
         offset: Any = None,
         feature_names: Sequence[str] | None = None,
     ) -> None:
-        self.link: Link = _checks.choice("link", link, tuple(LINKS))
+        _checks.choice("link", link, tuple(LINKS))
+        self.link = link
         self._begin(X, y, clients, l2, n_clients, n_classes, weights, weight_scale, offset, feature_names)
         #: The thresholds at x = 0: those of classes with the same chance.
         self.base = base_of(self.link, self.n_classes)
