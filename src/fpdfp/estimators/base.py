@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, Literal, NamedTuple
 
@@ -143,14 +144,18 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
             indicators = (owner[:, None] == np.arange(1, len(self.sites_))).astype(np.float64)
             prepared = prepared._replace(X=append_columns(prepared.X, indicators))
         structure = self._structure(columns, moments, prepared.scale, self.feature_groups)
-        problem = Problem(
-            losses(prepared.X, owner, structure.ridge), structure.penalty, structure.linop, weights="samples"
-        )
+
+        def build() -> Problem:
+            made = losses(prepared.X, owner, structure.ridge)
+            return Problem(made, structure.penalty, structure.linop, weights="samples")
+
+        problem = build()
         double = np.dtype(np.float64)
         up = sum(plain_bits((part.numbers,), double) for part in moments)
         down = len(moments) * plain_bits((2 * self.n_features_in_,), double) if self.standardize else 0
         method = self._choose_method(columns, problem)
-        self._keep(self._solve(problem, method), problem, columns, structure.ridge, up, down)
+        result, problem = self._run(problem, method, build)
+        self._keep(result, problem, columns, structure.ridge, up, down)
         self.rows_ = {str(site): int(count) for site, count in zip(self.sites_, np.bincount(owner), strict=True)}
         self.left_out_ = dict.fromkeys(self.rows_, 0)
         return self._conclude(problem, columns, prepared.centre, prepared.scale)
@@ -258,13 +263,17 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
             return no_edges(features)
         return feature_graph(scaled, self.graph_alpha, progress=self.progress)
 
-    def _solve(self, problem: Problem, method: Any) -> Result:
+    def _run(self, problem: Problem, method: Any, build: Callable[[], Problem]) -> tuple[Result, Problem]:
+        """Return the fit and its problem; ``build`` makes the problem anew, of what is known of outcomes by then."""
+        return self._solve(problem, method), problem
+
+    def _solve(self, problem: Problem, method: Any, x0: Any = None) -> Result:
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
         # Parameters of the estimator that have the name of an option are that option.
         options = {field.name: getattr(self, field.name) for field in fields(RunOptions) if hasattr(self, field.name)}
-        result = run(problem, method, RunOptions(**options, seed=int(seed)))
+        result = run(problem, method, RunOptions(**options, seed=int(seed), x0=x0))
         if self.tol is not None and result.status not in ("converged", "diverged", *self._fine):
             warn(self._shortfall(result), ConvergenceWarning)
         return result

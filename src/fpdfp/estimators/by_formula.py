@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,13 @@ class ByFormula:
             None if distribution is None else Distribution.of(distribution), found.weight_scale, others,
             **self._spec_options(),
         )  # fmt: skip
-        problem = Problem(source.losses(spec), structure.penalty, structure.linop, weights="samples")
+
+        def build() -> Problem:
+            now = self._distribution(found)
+            made = spec if now is None else dataclasses.replace(spec, distribution=Distribution.of(now))
+            return Problem(source.losses(made), structure.penalty, structure.linop, weights="samples")
+
+        problem = build()
         method = self._choose_method(columns, problem)
         if method is None and self.compressor == "auto" and self.downlink == "auto":
             everyone = self.clients_per_round in (None, len(asking.names)) and self.drop_out == 0.0
@@ -72,7 +79,8 @@ class ByFormula:
                 columns.all, len(asking.names), self.tol, prefer, has_hessians=has_hessians, everyone=everyone
             )
         down = asking.down + len(moments) * plain_bits((2 * d,), np.dtype(np.float64)) * int(bool(self.standardize))
-        self._keep(self._solve(problem, method), problem, columns, structure.ridge, asking.up, down)
+        result, problem = self._run(problem, method, build)
+        self._keep(result, problem, columns, structure.ridge, asking.up, down)
         self.rows_ = dict(zip(asking.names, found.used, strict=True))
         self.left_out_ = {
             name: rows - used for name, rows, used in zip(asking.names, found.rows, found.used, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -12,9 +13,11 @@ from fpdfp import _checks, families
 from fpdfp._naming import own_init
 from fpdfp._typing import Array, IntArray
 from fpdfp.datasets.graph import Form
+from fpdfp.engines import Result
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators import tables
 from fpdfp.estimators.base import FederatedLinearModel
+from fpdfp.estimators.overdispersion import Theta
 from fpdfp.estimators.structure import Columns, Name
 from fpdfp.families import Family
 from fpdfp.federation.table import SiteTable
@@ -66,6 +69,9 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         The family, with its parameters.
     coefficients_
         All coefficients by name.
+    theta_, theta_standard_error_
+        Of ``family="negative binomial"``: θ as R's ``glm.nb`` estimates it, with Poisson's family in place of an
+        infinite one; coefficients and θ are found in turn, and all exchanges are counted.
     deviance_, null_deviance_
         The deviance, and that of the intercept alone; None where it was not asked for.
     sites_, rows_, left_out_
@@ -172,6 +178,9 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         """
         self._check_parameters()
         self.family_ = self._given_family()
+        self._theta: Theta | None = None
+        if isinstance(self.family, str) and self.family_.name == "negative binomial":
+            self._theta, self.family_ = Theta(), families.Poisson()
         effects = _checks.choice("site_effects", self.site_effects, ("none", "fixed")) == "fixed"
         if isinstance(y, str):
             for name, value in (("sample_weight", sample_weight), ("offset", offset), ("exposure", exposure)):
@@ -198,7 +207,31 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
 
             (model,) = self._fit(X, groups, None, losses, effects=effects)
         self.coef_, self.intercept_ = model[:-1], float(model[-1])
+        if self._theta is not None:
+            self.theta_, self.theta_standard_error_ = self._theta.value, self._theta.standard_error
         return self
+
+    def _run(self, problem: Problem, method: Any, build: Callable[[], Problem]) -> tuple[Result, Problem]:
+        if self._theta is None:
+            return super()._run(problem, method, build)
+        return self._theta.alternate(self, problem, method, build)
+
+    def _conclude(self, problem: Problem, columns: Columns, centre: Array, scale: Array) -> Array:
+        model = super()._conclude(problem, columns, centre, scale)
+        if self._theta is not None:
+            self.exchanges_["theta"] = self._theta.exchanges
+            self.n_iter_ += self._theta.rounds
+            self.bits_up_, self.bits_down_ = self.bits_up_ + self._theta.up, self.bits_down_ + self._theta.down
+        return model
+
+    @property
+    def _further_parameters(self) -> int:
+        return int(self._theta is not None and np.isfinite(self._theta.value))
+
+    def _more(self) -> dict[str, Any]:
+        if self._theta is None:
+            return {}
+        return {"theta": self._theta.value, "its standard error": self._theta.standard_error}
 
     def _given_family(self) -> Family:
         return families.make(self.family, self.link)

@@ -178,6 +178,7 @@ class Inferring:
                 "df_residual": rows - p,
                 "df_null": rows - self._null_parameters,
                 "exchanges": self.exchanges_,
+                "further_parameters": self._further_parameters,
             }
             if self._penalised:
                 more["refused"] = PENALISED
@@ -201,6 +202,11 @@ class Inferring:
             more=self._more(),
             **more,
         )
+
+    @property
+    def _further_parameters(self) -> int:
+        """How many parameters are estimated beside coefficients and a dispersion."""
+        return 0
 
     def _more(self) -> dict[str, Any]:
         """Return further lines of the summary."""

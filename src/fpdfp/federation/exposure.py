@@ -136,6 +136,10 @@ class Watched(LinearModel):
         self.look(x, clients)
         return super().sums_at(x, clients, robust=robust)
 
+    def overdispersion_at(self, x: Array, clients: IntArray, theta: float) -> Array | None:
+        self.look(x, clients)
+        return super().overdispersion_at(x, clients, theta)
+
     def hessian(self, x: Array, weights: Array) -> Array | None:
         self.look(x, np.arange(self.n_clients))
         return super().hessian(x, weights)

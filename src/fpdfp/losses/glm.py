@@ -177,6 +177,17 @@ class GLM(LinearModel):
         meat = _triangle(X, pull**2) if robust else np.zeros(0)
         return numbers, np.asarray(X.T @ pull, dtype=np.float64), _triangle(X, bend), meat
 
+    def overdispersion_at(self, x: Array, clients: IntArray, theta: float) -> Array | None:
+        if self.distribution.name not in ("poisson", "negative binomial") or self.distribution.link != "log":
+            return None
+        from fpdfp.families.negative_binomial import theta_sums
+
+        weights = self.weights_of_rows
+        return np.stack([
+            theta_sums(self._rows.y[own].astype(np.float64), np.exp(self.forms(x, own)), weights[own], theta)
+            for own in map(self._place, clients)
+        ])  # fmt: skip
+
     def _place(self, client: int) -> slice:
         return slice(int(self._rows.offsets[client]), int(self._rows.offsets[client + 1]))
 
