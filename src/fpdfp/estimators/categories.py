@@ -123,6 +123,9 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
         self._ask(problem, back, columns)
         return model
 
+    def _names_of_x(self, columns: Columns) -> list[str]:
+        return list(self._flat[0])
+
     def predict_proba(self, X: Any) -> Array:
         """Return the classes' probabilities, in the order of ``classes_``."""
         raise NotImplementedError

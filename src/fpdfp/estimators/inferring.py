@@ -14,6 +14,7 @@ from fpdfp.engines.ask import ask_informations
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.errors import ArgumentError
+from fpdfp.estimators.separating import FAMILIES, check_separation
 from fpdfp.estimators.structure import Columns
 from fpdfp.inference import (
     PENALISED,
@@ -67,12 +68,20 @@ class Inferring:
         """
         self.information_ = self.null_deviance_ = None
         self.exchanges_ = {}
-        family, wanted = self._family(), self.inference
-        if family is None or not (wanted is True or (wanted == "auto" and not self._penalised)):
+        family = self._family()
+        if family is None:
             return
-        sums, up, down = ask_informations(problem, self.result_.x, robust=True)
+        wanted = self.inference is True or (self.inference == "auto" and not self._penalised)
+        may_separate = not self._penalised and family.name in FAMILIES
+        if not (wanted or may_separate):
+            return
+        sums, up, down = ask_informations(problem, self.result_.x, robust=wanted)
         self.bits_up_, self.bits_down_ = self.bits_up_ + up, self.bits_down_ + down
-        self.exchanges_ = {"information": 1}
+        self.exchanges_ = {"information" if wanted else "separation": 1}
+        if may_separate:
+            check_separation(self, problem, self.result_.x.astype(np.float64), sums, self._names_of_x(columns))
+        if not wanted:
+            return
         found = []
         for numbers, score, hessian, meat in zip(*sums, strict=True):
             rows, weight, saturated, deviance, pearson = map(float, numbers)
@@ -85,6 +94,12 @@ class Inferring:
         self._null_parameters = len(self._null_places(columns))
         if self._null_parameters and not self._penalised:
             self._ask_null(problem, columns)
+
+    def _names_of_x(self: Any, columns: Columns) -> list[str]:
+        """Return the names of the coefficients of the model, in its order."""
+        names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(columns.features)])
+        effects = [f"site[{name}]" for name in list(self.sites_)[1:]] if columns.effects else []
+        return [*map(str, names), *(["Intercept"] if columns.intercept else []), *effects]
 
     def _null_places(self: Any, columns: Columns) -> IntArray:
         """Return which coefficients the model without features has."""

@@ -169,10 +169,13 @@ class GLM(LinearModel):
         pull = -weights * family.functions.slope(z, y, family.parameters)
         bend = weights * family.functions.weight(z, y, family.parameters)
         mu = family.mean(z)
+        variance = family.variance(mu)
+        # Rows that are fitted to the last digit have no variance, and nothing left.
+        left = np.divide((y - mu) ** 2, variance, out=np.zeros(len(y)), where=variance > 0)
         numbers = np.array([
             len(y), weights.sum(), np.nan_to_num(family.saturated(y, weights)),
             2.0 * (weights * family.functions.value(z, y, family.parameters)).sum(),
-            (weights * (y - mu) ** 2 / family.variance(mu)).sum(),
+            (weights * left).sum(),
         ])  # fmt: skip
         meat = _triangle(X, pull**2) if robust else np.zeros(0)
         return numbers, np.asarray(X.T @ pull, dtype=np.float64), _triangle(X, bend), meat
