@@ -290,7 +290,14 @@ def test_summary_shows_what_happened() -> None:
     frame = patients()
     model = FederatedLogisticRegression(alpha=0).fit(frame, "died ~ age + stage", groups="hospital")
     text, table = str(model.summary()), model.summary().frame()
-    for part in ("died ~ age + stage", "penalty        none", "converged after", "left out", "stage[T.III]", "deviance"):
+    for part in (
+        "died ~ age + stage",
+        "penalty        none",
+        "converged after",
+        "left out",
+        "stage[T.III]",
+        "deviance",
+    ):
         assert part in text
     assert list(table.index) == ["Intercept", "age", "stage[T.II]", "stage[T.III]"]
     left = model.summary()

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         FederatedGLM,
         FederatedLinearRegression,
         FederatedLogisticRegression,
+        FederatedMultinomialRegression,
+        FederatedOrdinalRegression,
         FederatedPoissonRegressor,
         FederatedQuantileRegressor,
         FederatedTweedieRegressor,
@@ -102,6 +104,8 @@ __all__ = [
     "FederatedGammaRegressor",
     "FederatedLinearRegression",
     "FederatedLogisticRegression",
+    "FederatedMultinomialRegression",
+    "FederatedOrdinalRegression",
     "FederatedPoissonRegressor",
     "FederatedQuantileRegressor",
     "FederatedTweedieRegressor",
@@ -155,8 +159,8 @@ __getattr__ = attach(
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
         "estimators": "FederatedCoxRegression FederatedGLM FederatedGammaRegressor FederatedLinearRegression "
-        "FederatedLogisticRegression FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor "
-        "log_rank_test survival_curves",
+        "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
+        "FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor log_rank_test survival_curves",
         "federation": "Federation",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx "

@@ -36,6 +36,32 @@ class ArgumentTypeError(ArgumentError, TypeError):
     """An argument has a type that is not accepted."""
 
 
+class SeparationError(RuntimeError):
+    """A likelihood has no maximum: a combination of columns separates outcomes, and their coefficients are infinite.
+
+    >>> print(SeparationError(["dose", "stage[T.IV]"]))
+    the likelihood has no maximum: outcomes are separated by dose, stage[T.IV], whose coefficients grow without end. \
+Leave columns out, put levels together that have the same outcome in all rows, or use a penalty (l2=0.01, for instance)
+
+    Attributes
+    ----------
+    columns
+        The names of the coefficients that grow without end.
+    """
+
+    def __init__(self, columns: list[str]) -> None:
+        super().__init__(columns)
+        self.columns = list(columns)
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.columns[:10]) + (", …" if len(self.columns) > 10 else "")
+        return (
+            f"the likelihood has no maximum: outcomes are separated by {shown}, whose coefficients grow without end. "
+            "Leave columns out, put levels together that have the same outcome in all rows, or use a penalty "
+            "(l2=0.01, for instance)"
+        )
+
+
 class StepTooLargeWarning(UserWarning):
     """A step size or λ exceeds the largest value for which convergence is known."""
 

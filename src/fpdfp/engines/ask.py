@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.compress.plain import plain_bits
 from fpdfp.engines import spec
 from fpdfp.engines.informations import Informations
+from fpdfp.engines.overdispersions import Overdispersions
 from fpdfp.engines.parcel import payload
 from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.losses.base import InformationSums
@@ -16,11 +19,22 @@ from fpdfp.problem import Problem
 
 def ask_informations(problem: Problem, x: Array, *, robust: bool) -> tuple[InformationSums, int, int]:
     """Return the sums of each client at x, and all bits up and down."""
-    question = Informations(np.asarray(x, dtype=np.float64), robust)
+    sent, up, down = _ask(problem, Informations(np.asarray(x, dtype=np.float64), robust))
+    return InformationSums(*sent), up, down
+
+
+def ask_overdispersions(problem: Problem, x: Array, theta: float) -> tuple[Array, int, int]:
+    """Return the sums over clients from which θ is found, and all bits up and down."""
+    (numbers,), up, down = _ask(problem, Overdispersions(np.asarray(x, dtype=np.float64), float(theta)))
+    return np.asarray(numbers.sum(axis=0)), up, down
+
+
+def _ask(problem: Problem, question: Any) -> tuple[Any, int, int]:
+    """Return what clients answer, and all bits up and down."""
     everyone = np.arange(problem.n_clients)
     down = problem.n_clients * payload([spec.dump(question)])
     if isinstance(problem.losses, RemoteLosses):
         sent, up = problem.losses.engine.gather(problem, question, everyone, 0)
-        return InformationSums(*sent), up, down
+        return sent, up, down
     sent = question.gather(problem.model, problem.local(everyone))
     return sent, sum(len(array) * plain_bits(array.shape[1:], array.dtype) for array in sent), down

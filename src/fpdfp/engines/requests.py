@@ -15,6 +15,7 @@ from fpdfp.engines.hints import fit
 from fpdfp.engines.informations import Informations
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.local_models import LocalModels
+from fpdfp.engines.overdispersions import Overdispersions
 from fpdfp.errors import MessageError
 from fpdfp.linops import LinOp
 from fpdfp.losses.base import Form
@@ -41,7 +42,15 @@ class GatherRequest:
     """What some clients send once, before the first round."""
 
     exchange: (
-        Exact | QuantizedMoments | Structure | FeatureBounds | NewtonExchange | LocalModels | Informations | Slopes
+        Exact
+        | QuantizedMoments
+        | Structure
+        | FeatureBounds
+        | NewtonExchange
+        | LocalModels
+        | Informations
+        | Overdispersions
+        | Slopes
     )
     place: Place
     clients: IntArray

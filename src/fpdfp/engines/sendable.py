@@ -16,6 +16,7 @@ from fpdfp.engines.hints import constructor_hints
 from fpdfp.engines.informations import Informations
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.local_models import LocalModels
+from fpdfp.engines.overdispersions import Overdispersions
 from fpdfp.errors import ArgumentError
 from fpdfp.linops import LinOp
 from fpdfp.methods.base import Algorithm, Method
@@ -68,7 +69,7 @@ def registry() -> dict[type, Sendable]:
         compress.Full, compress.Half, compress.QSGD, compress.NUQSGD, compress.Natural, compress.Sign, compress.RandK,
         compress.TopK,
         methods.InnerSolve, *methods_and_algorithms(), precondition.QuantizedMoments, Exact, FeatureBounds, Slopes,
-        Structure, NewtonExchange, LocalModels, Informations, Announced, Place, Job,
+        Structure, NewtonExchange, LocalModels, Informations, Overdispersions, Announced, Place, Job,
     )  # fmt: skip
     return {kind: by_fields(kind) for kind in fields} | {
         penalties.Zero: by_attributes(penalties.Zero),

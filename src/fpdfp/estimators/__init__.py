@@ -10,6 +10,8 @@ from fpdfp.estimators.glm import (
     FederatedQuantileRegressor,
     FederatedTweedieRegressor,
 )
+from fpdfp.estimators.multinomial import FederatedMultinomialRegression
+from fpdfp.estimators.ordinal import FederatedOrdinalRegression
 from fpdfp.estimators.regressor import FederatedLinearRegression
 
 __all__ = [
@@ -18,6 +20,8 @@ __all__ = [
     "FederatedGammaRegressor",
     "FederatedLinearRegression",
     "FederatedLogisticRegression",
+    "FederatedMultinomialRegression",
+    "FederatedOrdinalRegression",
     "FederatedPoissonRegressor",
     "FederatedQuantileRegressor",
     "FederatedTweedieRegressor",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, Literal, NamedTuple
 
@@ -138,19 +139,23 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
         owner = self._owners(X.shape[0], groups)
         moments = self._moments(X, owner)
         prepared = self._prepare(X, moments)
-        columns = Columns(X.shape[1], bool(self.fit_intercept), classes, len(self.sites_) - 1 if effects else 0)
+        columns = self._columns(X.shape[1], bool(self.fit_intercept), classes, len(self.sites_) - 1 if effects else 0)
         if columns.effects:
             indicators = (owner[:, None] == np.arange(1, len(self.sites_))).astype(np.float64)
             prepared = prepared._replace(X=append_columns(prepared.X, indicators))
         structure = self._structure(columns, moments, prepared.scale, self.feature_groups)
-        problem = Problem(
-            losses(prepared.X, owner, structure.ridge), structure.penalty, structure.linop, weights="samples"
-        )
+
+        def build() -> Problem:
+            made = losses(prepared.X, owner, structure.ridge)
+            return Problem(made, structure.penalty, structure.linop, weights="samples")
+
+        problem = build()
         double = np.dtype(np.float64)
         up = sum(plain_bits((part.numbers,), double) for part in moments)
         down = len(moments) * plain_bits((2 * self.n_features_in_,), double) if self.standardize else 0
         method = self._choose_method(columns, problem)
-        self._keep(self._solve(problem, method), problem, structure.ridge, up, down)
+        result, problem = self._run(problem, method, build)
+        self._keep(result, problem, columns, structure.ridge, up, down)
         self.rows_ = {str(site): int(count) for site, count in zip(self.sites_, np.bincount(owner), strict=True)}
         self.left_out_ = dict.fromkeys(self.rows_, 0)
         return self._conclude(problem, columns, prepared.centre, prepared.scale)
@@ -164,6 +169,10 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
         else:
             self.information_, self.exchanges_ = None, {}
         return self._undo_scaling(self.result_.x, centre, scale, columns.intercept)
+
+    def _columns(self, features: int, intercept: bool, classes: int | None, effects: int) -> Columns:
+        """Return the columns of the model."""
+        return Columns(features, intercept, classes, effects)
 
     def _choose_method(self, columns: Columns, problem: Problem) -> Any:
         """Return the method of a fit; None for the default.
@@ -254,13 +263,17 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
             return no_edges(features)
         return feature_graph(scaled, self.graph_alpha, progress=self.progress)
 
-    def _solve(self, problem: Problem, method: Any) -> Result:
+    def _run(self, problem: Problem, method: Any, build: Callable[[], Problem]) -> tuple[Result, Problem]:
+        """Return the fit and its problem; ``build`` makes the problem anew, of what is known of outcomes by then."""
+        return self._solve(problem, method), problem
+
+    def _solve(self, problem: Problem, method: Any, x0: Any = None) -> Result:
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
         # Parameters of the estimator that have the name of an option are that option.
         options = {field.name: getattr(self, field.name) for field in fields(RunOptions) if hasattr(self, field.name)}
-        result = run(problem, method, RunOptions(**options, seed=int(seed)))
+        result = run(problem, method, RunOptions(**options, seed=int(seed), x0=x0))
         if self.tol is not None and result.status not in ("converged", "diverged", *self._fine):
             warn(self._shortfall(result), ConvergenceWarning)
         return result
@@ -277,7 +290,7 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
             f"({result.status}; {reached}){hint}"
         )
 
-    def _keep(self, result: Result, problem: Problem, ridge: Array, up: int, down: int) -> None:
+    def _keep(self, result: Result, problem: Problem, columns: Columns, ridge: Array, up: int, down: int) -> None:
         """Store the result, count what was sent before the run as well, and take the penalties off the objective."""
         self.result_ = result
         self.history_ = result.history
@@ -285,7 +298,7 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
         self.bits_up_ = result.total_up + up
         self.bits_down_ = result.total_down + down
         rows = int(problem.losses.sizes.sum())
-        penalised = problem.penalty.value(problem.linop.apply(result.x)) + float((ridge * result.x**2).sum()) / 2.0
+        penalised = problem.penalty.value(problem.linop.apply(result.x)) + columns.square(ridge, result.x) / 2.0
         self.deviance_ = 2.0 * rows * (result.objective - penalised)
 
     def _undo_scaling(self, x: Array, centre: Array, scale: Array, intercept: bool) -> Array:
@@ -299,20 +312,24 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
     @property
     def coefficients_(self) -> dict[str, Any]:
         """The coefficients by name, the intercept first; for more than two classes by class."""
-        check_is_fitted(self)
-        coefficients, constants = np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
-        names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(coefficients.shape[1])])
-        plan = getattr(self, "plan_", None)
-        first = ["Intercept"] if (self.fit_intercept if plan is None else plan.intercept) else []
-        rows = [
-            dict(zip([*first, *map(str, names)], map(float, [*([constant] if first else []), *row]), strict=True))
-            for constant, row in zip(constants, coefficients, strict=True)
-        ]
+        rows = self._by_name()
         if len(rows) == 1:
             effects = getattr(self, "_effects", np.zeros(0))
             others = [f"site[{name}]" for name in list(self.sites_)[1:]] if len(effects) else []
             return rows[0] | dict(zip(others, map(float, effects), strict=True))
         return {str(label): row for label, row in zip(self.classes_, rows, strict=True)}
+
+    def _by_name(self) -> list[dict[str, float]]:
+        """Return each row of coefficients by name, the intercept first."""
+        check_is_fitted(self)
+        coefficients, constants = np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
+        names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(coefficients.shape[1])])
+        plan = getattr(self, "plan_", None)
+        first = ["Intercept"] if (self.fit_intercept if plan is None else plan.intercept) else []
+        return [
+            dict(zip([*first, *map(str, names)], map(float, [*([constant] if first else []), *row]), strict=True))
+            for constant, row in zip(constants, coefficients, strict=True)
+        ]
 
     def _scores(self, X: Any) -> Array:
         """Return Xw + b, a column for each row of ``coef_``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,7 @@ from fpdfp.datasets import Moments
 from fpdfp.engines.solve import name_network
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators.choice import choose_method
-from fpdfp.estimators.formulas import Asking, plan
-from fpdfp.estimators.structure import Columns
+from fpdfp.estimators.formulas import Asking, Plan, plan
 from fpdfp.federation.cohort import Cohort, LocalCohort
 from fpdfp.federation.questions import Distribution, Family, ModelSpec, MomentsQuestion
 from fpdfp.federation.table import SiteTable
@@ -41,16 +41,15 @@ class ByFormula:
         elif groups is not None:
             raise ArgumentError("groups", "must be None for a federation, whose sites are known")
         asking, classify = Asking(source), self._classifies()
-        options: dict[str, Any] = {"missing": missing, "levels": levels, "intercept": bool(self.fit_intercept)}
+        options: dict[str, Any] = {"missing": missing, "levels": levels, "intercept": self._codes_intercept()}
         options["weights"] = weights
-        found = self.plan_ = plan(asking, formula, classify=classify, survival=self._survives, **options)
+        found = self.plan_ = self._arrange(plan(asking, formula, classify=classify, survival=self._survives, **options))
         design, d = found.design, len(found.design.names)
-        if classify:
-            self.classes_ = np.array(found.classes)
         self.formula_, self.sites_ = str(formula), np.array(asking.names)
         self.feature_names_in_, self.n_features_in_ = np.array(design.names, dtype=object), d
         distribution = self._distribution(found)
-        family, classes = family_of(found.classes) if distribution is None else ("GLM", None)
+        family: Family
+        family, classes = self._losses_of(found) if distribution is None else ("GLM", None)
         if self._survives:
             family, classes = "Cox", None
         diagonal = self._wanted_moments(d)
@@ -59,14 +58,20 @@ class ByFormula:
             moments = asking.ask(MomentsQuestion(design, found.means, diagonal))
         centre, scale = self._scaling(d, moments)
         others = tuple(asking.names[1:]) if effects else ()
-        columns = Columns(d, found.intercept, classes, len(others))
+        columns = self._columns(d, found.intercept, classes, len(others))
         structure = self._structure(columns, moments, np.where(scale > 0, scale, 1.0), self._formula_groups())
         spec = ModelSpec(
             design, found.means, centre, scale, found.intercept, family, found.classes, structure.ridge,
             None if distribution is None else Distribution.of(distribution), found.weight_scale, others,
             **self._spec_options(),
         )  # fmt: skip
-        problem = Problem(source.losses(spec), structure.penalty, structure.linop, weights="samples")
+
+        def build() -> Problem:
+            now = self._distribution(found)
+            made = spec if now is None else dataclasses.replace(spec, distribution=Distribution.of(now))
+            return Problem(source.losses(made), structure.penalty, structure.linop, weights="samples")
+
+        problem = build()
         method = self._choose_method(columns, problem)
         if method is None and self.compressor == "auto" and self.downlink == "auto":
             everyone = self.clients_per_round in (None, len(asking.names)) and self.drop_out == 0.0
@@ -76,7 +81,8 @@ class ByFormula:
                 columns.all, len(asking.names), self.tol, prefer, has_hessians=has_hessians, everyone=everyone
             )
         down = asking.down + len(moments) * plain_bits((2 * d,), np.dtype(np.float64)) * int(bool(self.standardize))
-        self._keep(self._solve(problem, method), problem, structure.ridge, asking.up, down)
+        result, problem = self._run(problem, method, build)
+        self._keep(result, problem, columns, structure.ridge, asking.up, down)
         self.rows_ = dict(zip(asking.names, found.used, strict=True))
         self.left_out_ = {
             name: rows - used for name, rows, used in zip(asking.names, found.rows, found.used, strict=True)
@@ -87,6 +93,20 @@ class ByFormula:
 
     #: Whether the response is the time of an event.
     _survives = False
+
+    def _codes_intercept(self: Any) -> bool:
+        """Whether categories are coded as beside an intercept."""
+        return bool(self.fit_intercept)
+
+    def _arrange(self: Any, found: Plan) -> Plan:
+        """Keep the classes, and return a plan that has them in the order of the model."""
+        if self._classifies():
+            self.classes_ = np.array(found.classes)
+        return found
+
+    def _losses_of(self, found: Plan) -> tuple[Family, int | None]:
+        """Return the losses of a plan, and the number of classes that have coefficients each."""
+        return family_of(found.classes)
 
     def _spec_options(self) -> dict[str, Any]:
         """Return what else tells sites their losses."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -12,9 +13,11 @@ from fpdfp import _checks, families
 from fpdfp._naming import own_init
 from fpdfp._typing import Array, IntArray
 from fpdfp.datasets.graph import Form
+from fpdfp.engines import Result
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators import tables
 from fpdfp.estimators.base import FederatedLinearModel
+from fpdfp.estimators.overdispersion import Theta
 from fpdfp.estimators.structure import Columns, Name
 from fpdfp.families import Family
 from fpdfp.federation.table import SiteTable
@@ -66,6 +69,9 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         The family, with its parameters.
     coefficients_
         All coefficients by name.
+    theta_, theta_standard_error_
+        Of ``family="negative binomial"``: θ as R's ``glm.nb`` estimates it, with Poisson's family in place of an
+        infinite one; coefficients and θ are found in turn, and all exchanges are counted.
     deviance_, null_deviance_
         The deviance, and that of the intercept alone; None where it was not asked for.
     sites_, rows_, left_out_
@@ -172,6 +178,9 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         """
         self._check_parameters()
         self.family_ = self._given_family()
+        self._theta: Theta | None = None
+        if isinstance(self.family, str) and self.family_.name == "negative binomial":
+            self._theta, self.family_ = Theta(), families.Poisson()
         effects = _checks.choice("site_effects", self.site_effects, ("none", "fixed")) == "fixed"
         if isinstance(y, str):
             for name, value in (("sample_weight", sample_weight), ("offset", offset), ("exposure", exposure)):
@@ -187,7 +196,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
             )
             targets = y.astype(np.float64)
             shifts = self._shifts(offset, exposure, len(targets))
-            row_weights, scale = _weights(sample_weight, len(targets))
+            row_weights, scale = tables.row_weights(sample_weight, len(targets))
             self.family_.check(targets)
 
             def losses(rows: Any, owner: IntArray, ridge: Array) -> Losses:
@@ -198,7 +207,31 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
 
             (model,) = self._fit(X, groups, None, losses, effects=effects)
         self.coef_, self.intercept_ = model[:-1], float(model[-1])
+        if self._theta is not None:
+            self.theta_, self.theta_standard_error_ = self._theta.value, self._theta.standard_error
         return self
+
+    def _run(self, problem: Problem, method: Any, build: Callable[[], Problem]) -> tuple[Result, Problem]:
+        if self._theta is None:
+            return super()._run(problem, method, build)
+        return self._theta.alternate(self, problem, method, build)
+
+    def _conclude(self, problem: Problem, columns: Columns, centre: Array, scale: Array) -> Array:
+        model = super()._conclude(problem, columns, centre, scale)
+        if self._theta is not None:
+            self.exchanges_["theta"] = self._theta.exchanges
+            self.n_iter_ += self._theta.rounds
+            self.bits_up_, self.bits_down_ = self.bits_up_ + self._theta.up, self.bits_down_ + self._theta.down
+        return model
+
+    @property
+    def _further_parameters(self) -> int:
+        return int(self._theta is not None and np.isfinite(self._theta.value))
+
+    def _more(self) -> dict[str, Any]:
+        if self._theta is None:
+            return {}
+        return {"theta": self._theta.value, "its standard error": self._theta.standard_error}
 
     def _given_family(self) -> Family:
         return families.make(self.family, self.link)
@@ -228,14 +261,14 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
     def _shifts(self, offset: Any, exposure: Any, rows: int) -> Array | None:
         """Return the offset of each row, None where there is none."""
         if exposure is None:
-            return None if offset is None else _column("offset", offset, rows)
+            return None if offset is None else tables.column("offset", offset, rows)
         if self.family_.link != "log":
             raise ArgumentError("exposure", f"must be None for the link {self.family_.link}; give offset")
-        times = _column("exposure", exposure, rows)
+        times = tables.column("exposure", exposure, rows)
         if (times <= 0).any():
             raise ArgumentError("exposure", f"must be positive, got {times.min():g}")
         shifts: Array = np.log(times)
-        return shifts if offset is None else shifts + _column("offset", offset, rows)
+        return shifts if offset is None else shifts + tables.column("offset", offset, rows)
 
     def decision_function(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
         """Return the linear predictor of each row; see :meth:`predict`."""
@@ -246,7 +279,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
             table = X if isinstance(X, SiteTable) else SiteTable.read(X)
             scores = scores + table.number("the offset", plan.design.offset)
         if offset is not None:
-            scores = scores + _column("offset", offset, len(scores))
+            scores = scores + tables.column("offset", offset, len(scores))
         return scores if self.site_effects == "none" else scores + self._effects_of(site, len(scores))
 
     def _effects_of(self, site: Any, rows: int) -> Array:
@@ -276,10 +309,10 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None, site: Any = None) -> float:
         """Return the share of the deviance that is explained: 1 less the deviance by that of the weighted mean."""
-        targets = _column("y", tables.targets(y), len(np.atleast_1d(y)))
+        targets = tables.column("y", tables.targets(y), len(np.atleast_1d(y)))
         family = self.family_
         z = self.decision_function(X, offset=offset, site=site)
-        weights, _ = _weights(sample_weight, len(targets))
+        weights, _ = tables.row_weights(sample_weight, len(targets))
         w = np.ones(len(targets)) if weights is None else weights
         from fpdfp.families.means import link_of
 
@@ -303,23 +336,3 @@ class FederatedTweedieRegressor(FederatedGLM, family="tweedie"):
 
 class FederatedQuantileRegressor(FederatedGLM, family="quantile"):
     """Smoothed quantile regression: :class:`FederatedGLM` with ``family="quantile"``."""
-
-
-def _column(name: str, value: Any, rows: int) -> Array:
-    found = _checks.float_array(name, value, dtype=np.float64)
-    if found.ndim == 0:
-        return np.full(rows, float(found))
-    if found.shape != (rows,):
-        raise ArgumentError(name, f"must be a number for each of the {rows} rows, got shape {found.shape}")
-    return found
-
-
-def _weights(sample_weight: Any, rows: int) -> tuple[Array | None, float]:
-    """Return weights, None where there are none, and what makes their mean 1."""
-    if sample_weight is None:
-        return None, 1.0
-    weights = _column("sample_weight", sample_weight, rows)
-    if (weights < 0).any() or not weights.any():
-        raise ArgumentError("sample_weight", "must be at least 0 for all rows, and positive for some")
-    scale = rows / float(weights.sum())
-    return weights, scale

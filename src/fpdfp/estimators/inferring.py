@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from fpdfp._typing import Array
-from fpdfp._warn import warn
+from fpdfp._typing import Array, IntArray
 from fpdfp.engines.ask import ask_informations
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
-from fpdfp.errors import ArgumentError, DataWarning
+from fpdfp.errors import ArgumentError
+from fpdfp.estimators.separating import FAMILIES, check_separation
 from fpdfp.estimators.structure import Columns
 from fpdfp.inference import (
     PENALISED,
@@ -31,7 +31,6 @@ from fpdfp.inference import (
     wald_test,
 )
 from fpdfp.inference.covariances import Kind
-from fpdfp.inference.separation import find_separated
 from fpdfp.losses.base import InformationSums
 from fpdfp.methods import ProximalNewton
 from fpdfp.penalties.zero import Zero
@@ -74,10 +73,19 @@ class Inferring:
         """
         self.information_ = self.null_deviance_ = None
         self.exchanges_: dict[str, int] = {}
-        family, wanted = self._family(), self.inference
-        if family is None or not (wanted is True or (wanted == "auto" and not self._penalised)):
+        family = self._family()
+        if family is None:
             return
-        sums = self._ask_sums(problem, self.result_.x, "information", robust=True)
+        wanted = self.inference is True or (self.inference == "auto" and not self._penalised)
+        may_separate = not self._penalised and family.name in FAMILIES
+        if not (wanted or may_separate):
+            return
+        purpose = "information" if wanted else "separation"
+        sums = self._ask_sums(problem, self.result_.x, purpose, robust=wanted)
+        if may_separate:
+            check_separation(self, problem, self.result_.x.astype(np.float64), sums, self._names_of_x(columns))
+        if not wanted:
+            return
         found = []
         for numbers, score, hessian, meat in zip(*sums, strict=True):
             rows, weight, saturated, deviance, pearson = map(float, numbers)
@@ -87,15 +95,13 @@ class Inferring:
         self._saturated = float(sums.numbers[:, 2].sum())
         self.information_ = found
         self.deviance_ = sum(site.deviance for site in found)
+        self._null_parameters = len(self._null_places(columns))
         if self._penalised:
             return
-        if not columns.intercept:
-            self._ask_zero(problem, columns)
+        if self._null_parameters:
+            self._ask_null(problem, columns)
         else:
-            null = self._ask_null(problem, columns)
-            if self.n_iter_ >= LONG and not family.has_dispersion:
-                hessian = full(sums.hessian.sum(axis=0))
-                self._look_for_separation(problem, hessian, null, columns)
+            self._ask_zero(problem, columns)
 
     def _ask_sums(self: Any, problem: Problem, x: Array, purpose: str, *, robust: bool) -> InformationSums:
         """Return the sums of each site at a point, and count the exchange."""
@@ -103,23 +109,6 @@ class Inferring:
         self.bits_up_, self.bits_down_ = self.bits_up_ + up, self.bits_down_ + down
         self.exchanges_[purpose] = self.exchanges_.get(purpose, 0) + 1
         return sums
-
-    def _look_for_separation(self: Any, problem: Problem, hessian: Array, null: Array, columns: Columns) -> None:
-        """Warn of coefficients without a finite estimate; ``null`` is the model of the intercept alone."""
-        before = full(self._ask_sums(problem, null, "separation", robust=False).hessian.sum(axis=0))
-        names = [*getattr(self, "feature_names_in_", [f"x{j}" for j in range(columns.features)]), "Intercept"]
-        names += [f"site[{name}]" for name in list(self.sites_)[1:]] if columns.effects else []
-        place = columns.features
-        found = find_separated(hessian, before, float(before[place, place]), names)
-        if found:
-            # The intercept has its share where all other levels are compared with one that is separated.
-            shown = [name for name in found if name != "Intercept"] or found
-            warn(
-                f"separation: outcomes can be told without error from {', '.join(shown)}, so the likelihood has no "
-                "maximum and grows with these coefficients without end; their estimates are where the fit ended. "
-                "Leave them out, put levels together, or use a penalty (l2=0.01, for instance)",
-                DataWarning,
-            )
 
     def _ask_zero(self: Any, problem: Problem, columns: Columns) -> None:
         """Keep the deviance at zero, or at the offsets, which is that of the null model without an intercept."""
@@ -129,19 +118,25 @@ class Inferring:
             sums = self._ask_sums(problem, np.zeros(problem.losses.shape), "null deviance", robust=False)
             self.null_deviance_ = float(sums.numbers[:, 3].sum())
 
-    def _ask_null(self: Any, problem: Problem, columns: Columns) -> Array:
-        """Fit the intercept alone, by the same exchanges; keep its deviance, and return the model."""
-        place = np.array([columns.features])
-        losses = problem.losses.restrict(place)
+    def _names_of_x(self: Any, columns: Columns) -> list[str]:
+        """Return the names of the coefficients of the model, in its order."""
+        names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(columns.features)])
+        effects = [f"site[{name}]" for name in list(self.sites_)[1:]] if columns.effects else []
+        return [*map(str, names), *(["Intercept"] if columns.intercept else []), *effects]
+
+    def _null_places(self: Any, columns: Columns) -> IntArray:
+        """Return which coefficients the model without features has."""
+        return np.array([columns.features] if columns.intercept else [], dtype=np.int64)
+
+    def _ask_null(self: Any, problem: Problem, columns: Columns) -> None:
+        """Fit the intercept alone, by the same exchanges, and keep its deviance."""
+        losses = problem.losses.restrict(self._null_places(columns))
         null = Problem(losses, Zero(), weights=problem.weights, check=False)
         found = run(null, ProximalNewton(), RunOptions(rounds=self.rounds, tol=self.tol or 1e-8, progress=False))
         # The objective is the weighted mean of half the unit deviances.
         self.null_deviance_ = 2.0 * sum(site.weight for site in self.information_) * found.objective
         self.bits_up_, self.bits_down_ = self.bits_up_ + found.total_up, self.bits_down_ + found.total_down
         self.exchanges_["null deviance"] = found.rounds
-        model: Array = np.zeros(problem.losses.shape)
-        model[place] = found.x
-        return model
 
     def _needed(self: Any) -> list[Information]:
         check_is_fitted(self)
@@ -184,10 +179,14 @@ class Inferring:
             exponentiate=exponentiate, penalty=self._penalty_words(),
         )  # fmt: skip
 
+    def _order(self, names: list[str]) -> list[int]:
+        """Return the order in which coefficients are shown: the intercept first."""
+        return sorted(range(len(names)), key=lambda j: names[j] != "Intercept")
+
     def _intercept_first(self: Any) -> tuple[list[str], Array, list[Information]]:
         """Return names, coefficients and sums in the order of tables."""
         sites, (names, values) = self._needed(), self._flat
-        order = sorted(range(len(names)), key=lambda j: names[j] != "Intercept")
+        order = self._order(names)
         return [names[j] for j in order], values[order], [site.take(order) for site in sites]
 
     def _penalty_words(self: Any) -> str:
@@ -206,7 +205,6 @@ class Inferring:
         more: dict[str, Any] = {}
         if sites is not None and family is not None:
             p, rows = len(self._flat[0]), sum(self.rows_.values())
-            intercept = "Intercept" in self._flat[0]
             weight = sum(site.weight for site in sites)
             likelihood = family.log_likelihood(self.deviance_, self._saturated, weight, rows)
             more = {
@@ -216,8 +214,9 @@ class Inferring:
                 "log_likelihood": likelihood,
                 "null_deviance": self.null_deviance_,
                 "df_residual": None if self._penalised else rows - p,
-                "df_null": rows - int(intercept),
+                "df_null": rows - self._null_parameters,
                 "exchanges": self.exchanges_,
+                "further_parameters": self._further_parameters,
             }
             if self._penalised:
                 more["refused"] = PENALISED
@@ -242,6 +241,11 @@ class Inferring:
             **more,
         )
 
+    @property
+    def _further_parameters(self) -> int:
+        """How many parameters are estimated beside coefficients and a dispersion."""
+        return 0
+
     def _more(self) -> dict[str, Any]:
         """Return further lines of the summary."""
         return {}
@@ -257,13 +261,17 @@ class Inferring:
     def variance_inflation(self: Any) -> dict[str, tuple[float, int, float]]:
         """Return the variance inflation factor of each term, its columns, and the factor's root by columns."""
         sites, (names, _) = self._needed(), self._flat
+        return variance_inflation(sum(sites[1:], sites[0]).hessian, names, self._terms())
+
+    def _terms(self: Any) -> dict[str, Any] | None:
+        """Return the names of the columns of each term of the formula; None for a matrix."""
         plan = getattr(self, "plan_", None)
-        terms: dict[str, Any] | None = None
-        if plan is not None:
-            terms = {}
-            for name, term in zip(plan.design.names, plan.design.term_of_each, strict=True):
-                terms.setdefault(term, []).append(name)
-        return variance_inflation(sum(sites[1:], sites[0]).hessian, names, terms)
+        if plan is None:
+            return None
+        terms: dict[str, Any] = {}
+        for name, term in zip(plan.design.names, plan.design.term_of_each, strict=True):
+            terms.setdefault(term, []).append(name)
+        return terms
 
     def site_tables(self: Any) -> dict[str, Table | None]:
         """Return the coefficients that each site by itself would have, by one Newton step from the common ones."""

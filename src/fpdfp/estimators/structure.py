@@ -23,20 +23,32 @@ class Structure(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The columns of the model: features, perhaps an intercept after them and intercepts of sites.
+    """The columns of the model: features, perhaps an intercept after them, intercepts of sites, and thresholds.
 
-    ``classes`` is the number of classes that have coefficients each. Nothing of intercepts is penalised.
+    ``classes`` is the number of classes that have coefficients each: x has a row for each, or is all of these one after
+    the other if it is ``flat``. Thresholds have no column of rows. Nothing of them and of intercepts is penalised.
     """
 
     features: int
     intercept: bool
     classes: int | None = None
     effects: int = 0
+    thresholds: int = 0
+    flat: bool = False
+
+    @property
+    def of_rows(self) -> int:
+        """The number of columns that rows have."""
+        return self.features + int(self.intercept) + self.effects
 
     @property
     def all(self) -> int:
-        """The number of columns."""
-        return self.features + int(self.intercept) + self.effects
+        """The number of coefficients, of one class if classes have their own."""
+        return self.of_rows + self.thresholds
+
+    def square(self, ridge: Array, x: Array) -> float:
+        """Return Σ r_j x_j² over the columns of rows, and over classes."""
+        return float((ridge * x.reshape(-1, self.all)[:, : self.of_rows] ** 2).sum())
 
     def spread(self, of_features: Any) -> Array:
         """Weights of the features, with 0 for the intercept, for every class."""
@@ -46,12 +58,18 @@ class Columns(NamedTuple):
 
     def repeat(self, values: Array) -> Array:
         """The same for every class."""
-        return values if self.classes is None else np.tile(values, (self.classes, 1))
+        if self.classes is None:
+            return values
+        return np.tile(values, self.classes if self.flat else (self.classes, 1))
 
     def map(self, matrix: Any) -> linops.LinOp:
         """A sparse matrix over the features as a map of the model, class by class."""
         wide = matrix.tocsr(copy=True)
         wide.resize(matrix.shape[0], self.all)
+        if self.flat and self.classes is not None:
+            import scipy.sparse
+
+            return linops.Matrix(scipy.sparse.kron(scipy.sparse.eye_array(self.classes), wide, format="csr"))
         return linops.Matrix(wide) if self.classes is None else linops.EachRow(wide, self.classes)
 
 
@@ -67,7 +85,7 @@ def build(
     structure: Any,
 ) -> Structure:
     """Return g, B and the ridge of a penalty; ``structure`` is the matrix of a graph or of differences."""
-    ridge = np.zeros(columns.all)
+    ridge = np.zeros(columns.of_rows)
     ridge[: columns.features] = l2 + {"elasticnet": alpha * (1.0 - l1_ratio), "ridge": alpha}.get(name, 0.0)
     if name in ("ridge", "none"):
         return Structure(penalties.Zero(), None, ridge)

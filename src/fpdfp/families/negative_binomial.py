@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln, xlogy
+from scipy.special import digamma, gammaln, polygamma, xlogy
 
 from fpdfp import _checks
 from fpdfp._entropy import kullback_leibler
@@ -111,3 +111,21 @@ class NegativeBinomial(Family):
         moved = (scale - 1.0) * (p - y / count) - scale * change / count
         gaps: Array = count * (kullback_leibler(moved, p) + kullback_leibler(-moved, 1.0 - p))
         return gaps
+
+
+def theta_sums(y: Array, mu: Array, weights: Array, theta: float) -> Array:
+    """Return the sums over rows from which θ is found, given means: of a client, or of all.
+
+    These are the sum of weights; how much more variance there is than Poisson's, Σ w ((y − μ)² − y); the squared
+    relative residuals Σ w (y/μ − 1)², from which a first θ is guessed; and at θ the derivative of the log-likelihood in
+    θ, and minus its second derivative.
+
+    >>> weight, excess, spread, score, information = theta_sums(np.array([0.0, 4.0]), np.full(2, 2.0), np.ones(2), 1.0)
+    >>> float(weight), float(excess), float(spread), round(float(score), 4)
+    (2.0, 4.0, 2.0, -0.1139)
+    """
+    away = theta + mu
+    score = digamma(theta + y) - digamma(theta) + np.log(theta) + 1.0 - np.log(away) - (y + theta) / away
+    information = polygamma(1, theta) - polygamma(1, theta + y) - 1.0 / theta + 2.0 / away - (y + theta) / away**2
+    each = (np.ones_like(y), (y - mu) ** 2 - y, (y / mu - 1.0) ** 2, score, information)
+    return np.array([float((weights * one).sum()) for one in each])

@@ -9,6 +9,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.federation.policy import Policy, RefusedError
+from fpdfp.losses._classes import ClassModel
 from fpdfp.losses._linear import LinearModel
 from fpdfp.losses.base import Losses
 from fpdfp.losses.cox import Cox
@@ -79,9 +80,10 @@ def check_design(losses: Losses, policy: Policy) -> None:
         moments.allowed and rows >= moments.least_rows_per_feature * losses.n_features
     ):
         raise RefusedError("this site does not answer for least squares, which tell second moments of its rows")
+    names = losses.column_names if isinstance(losses, ClassModel) else losses.feature_names
     for client in range(losses.n_clients):
-        check_columns(losses._rows_of(client), data.least_rows_per_level, losses.feature_names)
-    if isinstance(losses, Logistic | Softmax | Cox) or (
+        check_columns(losses._rows_of(client), data.least_rows_per_level, names)
+    if isinstance(losses, Logistic | Softmax | ClassModel | Cox) or (
         isinstance(losses, GLM) and losses.distribution.name == "binomial"
     ):
         for client in range(losses.n_clients):

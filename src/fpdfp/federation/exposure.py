@@ -43,6 +43,8 @@ from fpdfp.losses.cox import Cox
 from fpdfp.losses.glm import GLM
 from fpdfp.losses.least_squares import LeastSquares
 from fpdfp.losses.logistic import Logistic
+from fpdfp.losses.multinomial import Multinomial
+from fpdfp.losses.ordinal import LINKS, Ordinal
 from fpdfp.losses.softmax import Softmax
 from fpdfp.rng import Draws
 
@@ -107,6 +109,10 @@ class Watched(LinearModel):
     def sums_at(self, x: Array, clients: IntArray, *, robust: bool) -> InformationSums | None:
         self.look(x, clients)
         return super().sums_at(x, clients, robust=robust)
+
+    def overdispersion_at(self, x: Array, clients: IntArray, theta: float) -> Array | None:
+        self.look(x, clients)
+        return super().overdispersion_at(x, clients, theta)
 
     def hessian(self, x: Array, weights: Array) -> Array | None:
         self.look(x, np.arange(self.n_clients))
@@ -221,10 +227,35 @@ class WatchedSoftmax(Watched, Softmax):
     def _respond(self, z: Array, client: int) -> tuple[Array, list[tuple[str, Array]]]:
         from scipy.special import softmax
 
-        p = softmax(z, axis=1)
-        present = np.flatnonzero(np.bincount(self._rows.y.astype(np.int64), minlength=self.n_classes))
-        pairs = [(int(a), int(b)) for i, a in enumerate(present) for b in present[:i]]
-        return p.ravel(), [(f" between classes {b} and {a}", p[:, a] * p[:, b]) for a, b in pairs]
+        return between_classes(softmax(z, axis=1), self._rows.y)
+
+
+class WatchedMultinomial(Watched, Multinomial):
+    """Multinomial losses of a site, watched as those of softmax are."""
+
+    def _forms_of(self, client: int, x: Array) -> Array:
+        return self.predictors(x, self._place(client))
+
+    def _respond(self, z: Array, client: int) -> tuple[Array, list[tuple[str, Array]]]:
+        return between_classes(self.probabilities(z), self._rows.y)
+
+
+class WatchedOrdinal(Watched, Ordinal):
+    """Losses of ordered classes of a site: every threshold is a plane of its own."""
+
+    @property
+    def family(self) -> str:
+        return f"Ordinal({self.link})"
+
+    def _forms_of(self, client: int, x: Array) -> Array:
+        return self.predictors(x, self._place(client))
+
+    def _respond(self, z: Array, client: int) -> tuple[Array, list[tuple[str, Array]]]:
+        if not (np.diff(z[0]) > 0).all():
+            return z, []  # outside the domain, where the answer has no numbers
+        link = LINKS[self.link]
+        below, above = link.chances(z), link.chances(-z)
+        return below.ravel(), [(f" at threshold {k + 1}", below[:, k] * above[:, k]) for k in range(z.shape[1])]
 
 
 class WatchedLeastSquares(Watched, LeastSquares):
@@ -265,9 +296,17 @@ class WatchedCox(Watched, Cox):
         self._compare(expected, [("", spread)], client)
 
 
+def between_classes(p: Array, y: Array) -> tuple[Array, list[tuple[str, Array]]]:
+    """Return probabilities of classes, and how rows respond to each pair of classes that are there."""
+    present = np.flatnonzero(np.bincount(y.astype(np.int64), minlength=p.shape[1]))
+    pairs = [(int(a), int(b)) for i, a in enumerate(present) for b in present[:i]]
+    return p.ravel(), [(f" between classes {b} and {a}", p[:, a] * p[:, b]) for a, b in pairs]
+
+
 KINDS: dict[type, type[Watched]] = {
     Logistic: WatchedLogistic, Softmax: WatchedSoftmax, LeastSquares: WatchedLeastSquares, GLM: WatchedGLM,
     Cox: WatchedCox,
+    Multinomial: WatchedMultinomial, Ordinal: WatchedOrdinal,
 }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts
 
 #: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates.
 Kind = Literal["number", "integer", "truth", "category", "empty", "other"]
-Family = Literal["Logistic", "Softmax", "LeastSquares", "GLM", "Cox"]
+Family = Literal["Logistic", "Softmax", "LeastSquares", "GLM", "Multinomial", "Ordinal", "Cox"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,6 +172,8 @@ class ModelSpec:
         other sites is estimated.
     ties
         How events at the same time are treated, for ``"Cox"``.
+    link
+        The link of ``"Ordinal"``.
     """
 
     design: Design
@@ -186,6 +188,7 @@ class ModelSpec:
     weight_scale: float = 1.0
     effects: tuple[str, ...] = ()
     ties: Literal["efron", "breslow"] = "efron"
+    link: Literal["logit", "probit"] = "logit"
 
     @property
     def columns(self) -> int:
@@ -223,8 +226,10 @@ class ModelSpec:
             if len(self.classes) not in (0, 2):
                 raise MessageError(f"a GLM must have no classes or two, got {len(self.classes)}")
             return
-        least = {"Logistic": 2, "Softmax": 3, "LeastSquares": 0}[self.family]
-        if len(self.classes) < least or (len(self.classes) != least and self.family != "Softmax"):
+        if self.family == "Ordinal" and self.intercept:
+            raise MessageError("Ordinal must have no intercept: thresholds take its place")
+        least = {"Softmax": 3, "LeastSquares": 0}.get(self.family, 2)
+        if len(self.classes) < least or (len(self.classes) != least and self.family in ("Logistic", "LeastSquares")):
             raise MessageError(f"{self.family} must have its classes, got {len(self.classes)}")
 
     @property

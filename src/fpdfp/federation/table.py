@@ -287,7 +287,8 @@ def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
     family, names = getattr(families, spec.family), spec.names
     y = np.concatenate([part.y for part in parts])
     y = y.astype(np.int64) if spec.classes else y
-    options: dict[str, Any] = {"n_classes": len(spec.classes)} if spec.family == "Softmax" else {}
+    several = spec.family in ("Softmax", "Multinomial", "Ordinal")
+    options: dict[str, Any] = {"n_classes": len(spec.classes)} if several else {}
     X = np.concatenate([part.X for part in parts])
     if spec.distribution is not None:
         options["family"] = spec.distribution.make()
@@ -296,9 +297,11 @@ def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
         y = times.time
         options |= {"event": times.event, "entry": times.entry, "ties": spec.ties}
         options["strata"] = np.concatenate([part.strata for part in parts if part.strata is not None])
-    if spec.family in ("GLM", "Cox"):
+    if spec.family == "Ordinal":
+        options["link"] = spec.link
+    if spec.family in ("GLM", "Multinomial", "Ordinal", "Cox"):
         options["weight_scale"] = spec.weight_scale
-        for name in ("weights", "offset"):
+        for name in ("weights",) if spec.family == "Multinomial" else ("weights", "offset"):
             given = [getattr(part, name) for part in parts]
             options[name] = None if given[0] is None else np.concatenate(given)
     if spec.family != "Logistic" or len(np.unique(y)) > 1:

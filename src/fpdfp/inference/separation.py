@@ -1,48 +1,59 @@
-"""Separation: coefficients that a likelihood drives to infinity."""
+r"""Likelihoods without a maximum: outcomes that some combination of columns separates.
+
+Along such a combination the log-likelihood grows for ever, like :math:`-a e^{-t}`, and with it the coefficients. Newton's
+method makes a step of the same length in each round there, though what is left to gain, a, comes down by e each time,
+until it is below any tolerance. Where there is a maximum, steps become short as well. So a fit is suspect where a
+further Newton step still promises a gain of about the tolerance; and it is separated if ten such steps at once gain
+something. At a maximum, where the likelihood is nearly quadratic, they would lose forty times the promise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from fpdfp._typing import Array
 
-#: Directions in which less than this part of the information of the null model is left …
-KEPT = 1e-4
-#: … and less than that of so many events are separated.
-EVENTS = 1e-2
-#: A coefficient is named if it has this part of the largest share in a direction.
-SHARE = 0.1
+#: How many Newton steps are taken at once.
+FAR = 10.0
+#: The part of the tolerance that a step must promise to be suspect.
+SUSPECT = 1e-3
+#: Eigenvalues of the information below this, in coordinates with a diagonal of ones, are taken for 0.
+FLAT = 1e-13
+#: A coefficient that changes by this part of itself in a step is one that grows.
+GROWS = 1e-4
+#: Rows of less information, on average, have been fitted exactly.
+NOTHING = 1e-10
 
 
-def find_separated(fitted: Array, null: Array, events: float, names: Sequence[str]) -> list[str]:
-    """Return the names of the coefficients that have no finite estimate, in models without a dispersion.
+class Step(NamedTuple):
+    """A Newton step, and twice what it promises that the log-likelihood grows by."""
 
-    Where a level of a column, or a combination of columns, has outcomes of one kind alone, the likelihood grows as long
-    as coefficients do. A fit then ends somewhere on the way, at a point where next to nothing is known of them: along
-    some direction the information vanishes, beside that of the model of the intercept alone.
+    step: Array
+    promise: float
 
-    Parameters
-    ----------
-    fitted, null
-        The summed information at the fit, and at the model with the intercept alone.
-    events
-        The information on the intercept of the latter, which is the number of events for counts.
-    names
-        Of the coefficients.
+    def is_suspect(self, likelihood: float, weight: float, tol: float) -> bool:
+        """Whether the step promises too much for a fit to a tolerance, given minus the log-likelihood at its start."""
+        return self.promise > SUSPECT * tol * max(likelihood, NOTHING * weight)
 
-    Examples
-    --------
-    >>> null = np.array([[20.0, 5.0], [5.0, 5.0]])  # the intercept, and a group with a quarter of the rows …
-    >>> find_separated(np.array([[15.0, 1e-7], [1e-7, 1e-7]]), null, 20.0, ["Intercept", "group"])  # … all of one kind
-    ['group']
+    def separates(self, here: float, far: float) -> bool:
+        """Whether FAR steps at once gain, or lose too little for a maximum; given deviances."""
+        return bool(np.isfinite(far)) and far - here < FAR * self.promise
+
+    def growing(self, x: Array) -> list[int]:
+        """Return which coefficients grow."""
+        return np.flatnonzero(np.abs(self.step) > GROWS * np.abs(x)).tolist()
+
+
+def newton_step(score: Array, hessian: Array) -> Step:
+    """Return the Newton step from the sums of all sites, leaving out directions without information.
+
+    >>> newton_step(np.array([0.5]), np.array([[0.25]]))
+    Step(step=array([2.]), promise=1.0)
     """
-    scale = 1.0 / np.sqrt(np.diag(null))
-    values, vectors = np.linalg.eigh(null * np.outer(scale, scale))
-    varies = values > np.finfo(float).eps * len(values) * values[-1]
-    whiten = vectors[:, varies] / np.sqrt(values[varies])
-    left, directions = np.linalg.eigh(whiten.T @ (fitted * np.outer(scale, scale)) @ whiten)
-    gone = (left < KEPT) & (left * events < EVENTS)
-    shares = np.abs(whiten @ directions[:, gone]).max(axis=1, initial=0.0)
-    return [name for name, share in zip(names, shares, strict=True) if share > SHARE * max(shares.max(), 1e-300)]
+    scale = 1.0 / np.sqrt(np.where(np.diag(hessian) > 0, np.diag(hessian), 1.0))
+    values, vectors = np.linalg.eigh(hessian * np.outer(scale, scale))
+    curved = values > FLAT * max(float(values[-1]), 0.0)
+    step = scale * (vectors[:, curved] @ ((vectors[:, curved].T @ (scale * score)) / values[curved]))
+    return Step(step, float(score @ step))

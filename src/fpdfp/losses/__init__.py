@@ -6,7 +6,20 @@ from fpdfp.losses.custom import Custom
 from fpdfp.losses.glm import GLM
 from fpdfp.losses.least_squares import LeastSquares
 from fpdfp.losses.logistic import Logistic
+from fpdfp.losses.multinomial import Multinomial
 from fpdfp.losses.operators import OperatorLeastSquares
+from fpdfp.losses.ordinal import Ordinal
 from fpdfp.losses.softmax import Softmax
 
-__all__ = ["GLM", "Cox", "Custom", "LeastSquares", "Logistic", "Losses", "OperatorLeastSquares", "Softmax"]
+__all__ = [
+    "GLM",
+    "Cox",
+    "Custom",
+    "LeastSquares",
+    "Logistic",
+    "Losses",
+    "Multinomial",
+    "OperatorLeastSquares",
+    "Ordinal",
+    "Softmax",
+]

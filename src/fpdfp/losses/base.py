@@ -201,6 +201,10 @@ class Losses(abc.ABC):
         """Return what standard errors and tests at x need of each of the given clients; None if unknown."""
         return None
 
+    def overdispersion_at(self, x: Array, clients: IntArray, theta: float) -> Array | None:
+        """Return what the θ of negative binomial counts is found from, of each client; None if there are no counts."""
+        return None
+
     def start_model(self, clients: IntArray, *, level: bool = False) -> tuple[Array, Array] | None:
         """Return quadratic models from which a fit may start, slopes at zero and matrices; None if there are none.
 

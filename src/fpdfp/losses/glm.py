@@ -169,14 +169,27 @@ class GLM(LinearModel):
         pull = -weights * family.functions.slope(z, y, family.parameters)
         bend = weights * family.functions.weight(z, y, family.parameters)
         mu = family.mean(z)
-        spread = family.variance(mu)
+        variance = family.variance(mu)
+        # Rows that are fitted to the last digit have no variance, and nothing left.
+        left = np.divide((y - mu) ** 2, variance, out=np.zeros(len(y)), where=variance > 0)
         numbers = np.array([
             len(y), weights.sum(), np.nan_to_num(family.saturated(y, weights)),
             2.0 * (weights * family.functions.value(z, y, family.parameters)).sum(),
-            (weights * (y - mu) ** 2 / np.where(spread > 0, spread, np.inf)).sum(),
+            (weights * left).sum(),
         ])  # fmt: skip
         meat = _triangle(X, pull**2) if robust else np.zeros(0)
         return numbers, np.asarray(X.T @ pull, dtype=np.float64), _triangle(X, bend), meat
+
+    def overdispersion_at(self, x: Array, clients: IntArray, theta: float) -> Array | None:
+        if self.distribution.name not in ("poisson", "negative binomial") or self.distribution.link != "log":
+            return None
+        from fpdfp.families.negative_binomial import theta_sums
+
+        weights = self.weights_of_rows
+        return np.stack([
+            theta_sums(self._rows.y[own].astype(np.float64), np.exp(self.forms(x, own)), weights[own], theta)
+            for own in map(self._place, clients)
+        ])  # fmt: skip
 
     def _place(self, client: int) -> slice:
         return slice(int(self._rows.offsets[client]), int(self._rows.offsets[client + 1]))

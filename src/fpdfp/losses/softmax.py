@@ -79,7 +79,7 @@ class Softmax(LinearModel):
         dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__(X, y, clients, l2, n_clients, feature_names=feature_names, dtype=dtype)
-        self.n_classes = _count_classes(self._rows.y, n_classes)
+        self.n_classes = count_classes(self._rows.y, n_classes)
         self.shape = (self.n_classes, self.n_features)
 
     @property
@@ -146,7 +146,7 @@ def _covariance(probabilities: Array, change: Array) -> Array:
     return product
 
 
-def _count_classes(labels: Array, n_classes: int | None) -> int:
+def count_classes(labels: Array, n_classes: int | None) -> int:
     """Return the number of classes, if the labels are classes."""
     found = np.unique(labels)
     odd = found[(found < 0) | (found != np.floor(found))]

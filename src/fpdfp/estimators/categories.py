@@ -1,0 +1,143 @@
+"""What models of several classes with standard errors share."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fpdfp._typing import Array, IntArray
+from fpdfp.errors import ArgumentError
+from fpdfp.estimators import tables
+from fpdfp.estimators.base import FederatedLinearModel
+from fpdfp.estimators.formulas import Plan
+from fpdfp.estimators.glm import MOST_COLUMNS
+from fpdfp.estimators.structure import Columns
+from fpdfp.federation.questions import Family
+from fpdfp.losses import Losses
+from fpdfp.methods import ProximalNewton
+from fpdfp.problem import Problem
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassLikelihood:
+    """What inference asks of a family of outcomes, for classes: the deviance is −2 log-likelihood."""
+
+    name: str
+    link: str
+    has_dispersion: bool = False
+    is_likelihood: bool = True
+
+    def log_likelihood(self, deviance: float, saturated: float, weight: float, rows: int) -> float:
+        """Return the log-likelihood."""
+        return -0.5 * deviance
+
+
+class CategoryModel(ClassifierMixin, FederatedLinearModel):
+    """Models of classes whose coefficients are one vector, fitted by Newton steps."""
+
+    _fine = ("stationary",)
+    _kind: Family
+
+    @abc.abstractmethod
+    def _arrange_classes(self, classes: list[Any]) -> list[Any]:
+        """Return the classes in the order of the model, given in their own order; refuse what does not fit."""
+
+    @abc.abstractmethod
+    def _make_losses(self, X: Any, y: Array, **options: Any) -> Losses:
+        """Return the losses of rows."""
+
+    @abc.abstractmethod
+    def _take(self, columns: Columns, centre: Array, scale: Array) -> tuple[Array, Array]:
+        """Keep the coefficients of the result, and return what takes x back to features as they were given."""
+
+    def _fit_classes(
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, offset: Any, weights: Any, missing: Any, levels: Any
+    ) -> None:
+        self._check_parameters()
+        if isinstance(y, str):
+            for name, value in (("sample_weight", sample_weight), ("offset", offset)):
+                if value is not None:
+                    instead = "weights='column'" if name == "sample_weight" else "offset(…) in the formula"
+                    raise ArgumentError(name, f"must be None with a formula; give {instead}")
+            self._fit_formula(X, y, groups, missing, levels, weights=weights)
+            return
+        if weights is not None:
+            raise ArgumentError("weights", "must be None without a formula; give sample_weight")
+        X, y = validate_data(self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64)
+        check_classification_targets(y)
+        found = np.unique(y)
+        if len(found) < 2:
+            raise ArgumentError("y", f"must hold at least two classes, got one class: {found[0]}")
+        arranged = self._arrange_classes(list(found))
+        self.classes_ = self._show_classes(list(found), arranged)
+        place = {label: code for code, label in enumerate(arranged)}
+        codes = np.array([place[label] for label in y])
+        row_weights, scale = tables.row_weights(sample_weight, len(codes))
+        if row_weights is not None:
+            empty = [label for label in arranged if not row_weights[codes == place[label]].any()]
+            if empty:
+                raise ArgumentError("sample_weight", f"must not be zero for all rows of the class {empty[0]!r}")
+        options: dict[str, Any] = {"weights": row_weights, "weight_scale": scale}
+        if offset is not None:
+            options["offset"] = tables.column("offset", offset, len(codes))
+
+        def losses(rows: Any, owner: IntArray, ridge: Array) -> Losses:
+            return self._make_losses(rows, codes, clients=owner, l2=ridge, **options)
+
+        self._fit(X, groups, len(arranged) - 1, losses)
+
+    def _show_classes(self, found: list[Any], arranged: list[Any]) -> Array:
+        """Return ``classes_``: the classes in their own order, or in that of the model."""
+        return np.array(found)
+
+    def _arrange(self, found: Plan) -> Plan:
+        classes = list(found.classes)
+        arranged = self._arrange_classes(classes)
+        self.classes_ = self._show_classes(classes, arranged)
+        return found._replace(classes=tuple(arranged))
+
+    def _losses_of(self, found: Plan) -> tuple[Family, int | None]:
+        return self._kind, len(found.classes) - 1
+
+    def _choose_method(self, columns: Columns, problem: Problem) -> Any:
+        if self.method is not None:
+            return self.method
+        count = int(np.prod(problem.losses.shape))
+        if count > MOST_COLUMNS:
+            raise ArgumentError(
+                "X",
+                f"must have at most {MOST_COLUMNS:,} coefficients, got {count:,}; give method=fpdfp.ProximalNewton() "
+                "to send larger Hessians",
+            )
+        return ProximalNewton()
+
+    def _conclude(self, problem: Problem, columns: Columns, centre: Array, scale: Array) -> Array:
+        self._effects = np.zeros(0)
+        back, model = self._take(columns, centre, scale)
+        self._ask(problem, back, columns)
+        return model
+
+    def _names_of_x(self, columns: Columns) -> list[str]:
+        return list(self._flat[0])
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return the classes' probabilities, in the order of ``classes_``."""
+        raise NotImplementedError
+
+    def predict(self, X: Any) -> Array:
+        """Return the most probable class of each row."""
+        check_is_fitted(self)
+        chosen: Array = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return chosen
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Return the logarithms of the classes' probabilities."""
+        with np.errstate(divide="ignore"):
+            logarithms: Array = np.log(self.predict_proba(X))
+        return logarithms

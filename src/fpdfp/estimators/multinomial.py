@@ -1,0 +1,202 @@
+"""Federated multinomial regression, with standard errors."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from fpdfp._typing import Array, IntArray
+from fpdfp.datasets.graph import Form
+from fpdfp.errors import ArgumentError
+from fpdfp.estimators.base import unscale
+from fpdfp.estimators.categories import CategoryModel, ClassLikelihood
+from fpdfp.estimators.formulas import Plan
+from fpdfp.estimators.structure import Columns, Name
+from fpdfp.formula.coding import Imputation
+from fpdfp.losses import Losses, Multinomial
+from fpdfp.precondition.cost import Prefer
+
+
+class FederatedMultinomialRegression(CategoryModel):
+    r"""Multinomial logistic regression against a reference class, with standard errors; rows stay at their sites.
+
+    Each class but the reference has coefficients: :math:`\log(P(y = k)/P(y = \text{reference})) = x^T w_k + b_k`.
+    Without a penalty it is the maximum likelihood estimate of R's ``multinom``, by Newton steps that are one exchange
+    with all sites each, and :meth:`summary` shows standard errors for each class.
+
+    Parameters
+    ----------
+    reference
+        The class that others are compared with; by default the first.
+    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups
+        As in :class:`FederatedLogisticRegression`; by default ``"none"``. Differences to the reference are penalised,
+        so a penalised model depends on it. Groups of ``"group"`` have the coefficients of all classes.
+    fit_intercept, standardize, method, rounds, tol, clients_per_round, compressor, downlink, sampling, drop_out, prefer
+        As in :class:`FederatedGLM`.
+    random_state, progress, inference
+        As there.
+
+    Attributes
+    ----------
+    classes_, reference_, others_
+        The classes, the reference, and the others, which are the rows of ``coef_``.
+    coef_, intercept_
+        Of shape (classes − 1, features) and (classes − 1,).
+    coefficients_
+        By class and name.
+    deviance_, null_deviance_
+        Minus twice the log-likelihood, and that of the intercepts alone.
+    sites_, rows_, left_out_, n_iter_, bits_up_, bits_down_, history_, result_
+        As in :class:`FederatedGLM`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> import fpdfp
+    >>> X, y = load_iris(return_X_y=True)
+    >>> sepals = X[:, :2] - X[:, :2].mean(axis=0)
+    >>> model = fpdfp.FederatedMultinomialRegression(reference=1, l2=0.01).fit(sepals, y, groups=y + X[:, 1] > 3)
+    >>> model.others_, model.coef_.shape
+    (array([0, 2]), (2, 2))
+    """
+
+    _kind = "Multinomial"
+
+    def __init__(
+        self,
+        reference: Any = None,
+        *,
+        penalty: Name = "none",
+        alpha: float = 0.0,
+        l1_ratio: float = 0.5,
+        l1_weight: float = 1.0,
+        l2: float = 0.0,
+        graph: Any = None,
+        graph_alpha: float = 0.1,
+        graph_form: Form = "weights",
+        feature_groups: Any = None,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        method: Any = None,
+        rounds: int = 100,
+        tol: float | None = 1e-8,
+        clients_per_round: int | None = None,
+        compressor: Any = "auto",
+        downlink: Any = "auto",
+        sampling: Any = "uniform",
+        drop_out: float = 0.0,
+        prefer: Prefer = "balanced",
+        random_state: Any = 0,
+        progress: bool | None = False,
+        inference: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(
+            penalty=penalty, alpha=alpha, l1_ratio=l1_ratio, l1_weight=l1_weight, l2=l2, graph=graph,
+            graph_alpha=graph_alpha, graph_form=graph_form, feature_groups=feature_groups,
+            fit_intercept=fit_intercept, standardize=standardize, method=method, rounds=rounds, tol=tol,
+            clients_per_round=clients_per_round, compressor=compressor, downlink=downlink, sampling=sampling,
+            drop_out=drop_out, prefer=prefer, random_state=random_state, progress=progress, inference=inference,
+        )  # fmt: skip
+        self.reference = reference
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        *,
+        sample_weight: Any = None,
+        weights: str | None = None,
+        missing: Imputation = "drop",
+        levels: Any = "shared",
+    ) -> FederatedMultinomialRegression:
+        """Fit the model to rows X with classes y, or a formula y to a table or a federation X.
+
+        Parameters
+        ----------
+        X, y, groups
+            As in :meth:`FederatedGLM.fit`; the response of a formula is a column of classes.
+        sample_weight
+            The weight of each row.
+        weights
+            With a formula: the column that weighs rows, or an expression of columns.
+        missing, levels
+            With a formula: as in :meth:`FederatedLogisticRegression.fit`.
+        """
+        self._fit_classes(X, y, groups, sample_weight, None, weights, missing, levels)
+        return self
+
+    def _arrange_classes(self, classes: list[Any]) -> list[Any]:
+        reference = classes[0] if self.reference is None else self.reference
+        if reference not in classes:
+            shown = ", ".join(map(repr, classes))
+            raise ArgumentError("reference", f"must be one of the classes {shown}, got {reference!r}")
+        first = classes[classes.index(reference)]
+        others = [one for one in classes if one != first]
+        self.reference_, self.others_ = first, np.array(others)
+        return [first, *others]
+
+    def _arrange(self, found: Plan) -> Plan:
+        if found.design.offset is not None:
+            raise ArgumentError("formula:", "offset(…) has no meaning for classes that have a linear predictor each")
+        return super()._arrange(found)
+
+    def _make_losses(self, X: Any, y: Array, **options: Any) -> Losses:
+        return Multinomial(X, y, n_classes=len(self.others_) + 1, **options)
+
+    def _columns(self, features: int, intercept: bool, classes: int | None, effects: int) -> Columns:
+        return Columns(features, intercept, classes, effects, flat=True)
+
+    def _take(self, columns: Columns, centre: Array, scale: Array) -> tuple[Array, Array]:
+        count = len(self.others_)
+        model = self._undo_scaling(self.result_.x.reshape(count, columns.all), centre, scale, columns.intercept)
+        self.coef_, self.intercept_ = model[:, :-1], model[:, -1]
+        return np.kron(np.eye(count), unscale(columns, centre, scale)), model
+
+    def _null_places(self, columns: Columns) -> IntArray:
+        if not columns.intercept:
+            return np.zeros(0, dtype=np.int64)
+        return np.arange(len(self.others_)) * columns.all + columns.features
+
+    def _family(self) -> Any:
+        return ClassLikelihood("multinomial", "logit")
+
+    @property
+    def coefficients_(self) -> dict[str, Any]:
+        """The coefficients by class and name, the intercept first."""
+        return {str(label): row for label, row in zip(self.others_, self._by_name(), strict=True)}
+
+    @property
+    def _flat(self) -> tuple[list[str], Array]:
+        found = [
+            (f"{label}: {name}", row[name])
+            for label, row in zip(self.others_, self._by_name(), strict=True)
+            for name in sorted(row, key=lambda one: one == "Intercept")
+        ]
+        return [name for name, _ in found], np.array([value for _, value in found])
+
+    def _order(self, names: list[str]) -> list[int]:
+        each = len(names) // len(self.others_)
+        return sorted(range(len(names)), key=lambda j: (j // each, not names[j].endswith(": Intercept")))
+
+    def variance_inflation(self) -> dict[str, tuple[float, int, float]]:
+        """Refuse: variance inflation is that of one linear predictor."""
+        raise ArgumentError("model", "must have one linear predictor for variance inflation; this one has several")
+
+    def decision_function(self, X: Any) -> Array:
+        """Return the linear predictor of each class, 0 for the reference; with two classes that of the second."""
+        scores = self._scores(X)
+        whole = np.zeros((len(scores), len(self.classes_)))
+        whole[:, self.classes_ != self.reference_] = scores
+        return whole[:, 1] - whole[:, 0] if len(self.classes_) == 2 else whole
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return the classes' probabilities, in the order of ``classes_``."""
+        from scipy.special import softmax
+
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            scores = np.stack([np.zeros_like(scores), scores], axis=1)
+        chances: Array = softmax(scores, axis=1)
+        return chances

@@ -1,0 +1,246 @@
+"""Federated regression of ordered classes, with standard errors."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from fpdfp import _checks
+from fpdfp._typing import Array, IntArray
+from fpdfp.datasets.graph import Form
+from fpdfp.errors import ArgumentError
+from fpdfp.estimators import tables
+from fpdfp.estimators.categories import CategoryModel, ClassLikelihood
+from fpdfp.estimators.formulas import Plan
+from fpdfp.estimators.structure import Columns, Name
+from fpdfp.federation.table import SiteTable
+from fpdfp.formula.coding import Imputation
+from fpdfp.inference import Table
+from fpdfp.inference.covariances import Kind
+from fpdfp.losses import Losses, Ordinal
+from fpdfp.losses.ordinal import LINKS, Link, base_of
+from fpdfp.precondition.cost import Prefer
+
+
+class FederatedOrdinalRegression(CategoryModel):
+    r"""Regression of ordered classes with proportional odds, with standard errors; rows stay at their sites.
+
+    A row is in one of the classes up to k with the chance :math:`F(\theta_k - x^T w)`, F the logistic or the normal
+    distribution function: positive coefficients make higher classes more probable. Without a penalty it is the maximum
+    likelihood estimate of ``polr`` of R's MASS, by Newton steps that are one exchange with all sites each, and
+    :meth:`summary` shows standard errors of coefficients and thresholds.
+
+    Parameters
+    ----------
+    link
+        ``"logit"`` or ``"probit"``.
+    order
+        The classes from the lowest to the highest; by default sorted, or as sites declare the levels of a column.
+    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups
+        As in :class:`FederatedLogisticRegression`; by default ``"none"``. Thresholds are not penalised.
+    standardize, method, rounds, tol, clients_per_round, compressor, downlink, sampling, drop_out, prefer
+        As in :class:`FederatedGLM`.
+    random_state, progress, inference
+        As there.
+
+    Attributes
+    ----------
+    classes_
+        The classes, from the lowest to the highest.
+    coef_, thresholds_
+        The coefficients of the features, and the thresholds between neighbouring classes.
+    coefficients_
+        Both by name; thresholds are named ``"low|high"`` by the classes at their sides.
+    deviance_, null_deviance_
+        Minus twice the log-likelihood, and that of the thresholds alone.
+    sites_, rows_, left_out_, n_iter_, bits_up_, bits_down_, history_, result_
+        As in :class:`FederatedGLM`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.standard_normal((300, 1))
+    >>> pain = np.digitize(x[:, 0] + rng.logistic(size=300), [-1.0, 1.0])
+    >>> model = fpdfp.FederatedOrdinalRegression().fit(x, pain, groups=np.arange(300) % 3)
+    >>> print(model.table())
+         coefficient  standard error      z        p   2.5 %   97.5 %
+    x0         1.156          0.1336   8.65  < 0.001  0.8939    1.417
+    0|1       -1.218          0.1481  -8.22  < 0.001  -1.508  -0.9272
+    1|2       0.9909          0.1421   6.97  < 0.001  0.7124    1.269
+    """
+
+    _kind = "Ordinal"
+
+    def __init__(
+        self,
+        link: Link = "logit",
+        *,
+        order: Any = None,
+        penalty: Name = "none",
+        alpha: float = 0.0,
+        l1_ratio: float = 0.5,
+        l1_weight: float = 1.0,
+        l2: float = 0.0,
+        graph: Any = None,
+        graph_alpha: float = 0.1,
+        graph_form: Form = "weights",
+        feature_groups: Any = None,
+        standardize: bool = False,
+        method: Any = None,
+        rounds: int = 100,
+        tol: float | None = 1e-8,
+        clients_per_round: int | None = None,
+        compressor: Any = "auto",
+        downlink: Any = "auto",
+        sampling: Any = "uniform",
+        drop_out: float = 0.0,
+        prefer: Prefer = "balanced",
+        random_state: Any = 0,
+        progress: bool | None = False,
+        inference: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(
+            penalty=penalty, alpha=alpha, l1_ratio=l1_ratio, l1_weight=l1_weight, l2=l2, graph=graph,
+            graph_alpha=graph_alpha, graph_form=graph_form, feature_groups=feature_groups, fit_intercept=False,
+            standardize=standardize, method=method, rounds=rounds, tol=tol,
+            clients_per_round=clients_per_round, compressor=compressor, downlink=downlink, sampling=sampling,
+            drop_out=drop_out, prefer=prefer, random_state=random_state, progress=progress, inference=inference,
+        )  # fmt: skip
+        self.link = link
+        self.order = order
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True  # of classes that have no order
+        return tags
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        _checks.choice("link", self.link, tuple(LINKS))
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        *,
+        sample_weight: Any = None,
+        offset: Any = None,
+        weights: str | None = None,
+        missing: Imputation = "drop",
+        levels: Any = "shared",
+    ) -> FederatedOrdinalRegression:
+        """Fit the model to rows X with classes y, or a formula y to a table or a federation X.
+
+        Parameters
+        ----------
+        X, y, groups
+            As in :meth:`FederatedGLM.fit`; the response of a formula is a column of classes.
+        sample_weight
+            The weight of each row.
+        offset
+            What is added to the linear predictor of each row.
+        weights
+            With a formula: the column that weighs rows, or an expression of columns.
+        missing, levels
+            With a formula: as in :meth:`FederatedLogisticRegression.fit`.
+        """
+        self._fit_classes(X, y, groups, sample_weight, offset, weights, missing, levels)
+        return self
+
+    def _arrange_classes(self, classes: list[Any]) -> list[Any]:
+        if self.order is None:
+            return classes
+        order = list(self.order)
+        if len(set(order)) != len(order) or set(order) != set(classes):
+            shown = ", ".join(map(repr, classes))
+            raise ArgumentError("order", f"must have each of the classes {shown} once, got {order!r}")
+        return [classes[classes.index(one)] for one in order]
+
+    def _show_classes(self, found: list[Any], arranged: list[Any]) -> Array:
+        return np.array(arranged)
+
+    def _codes_intercept(self) -> bool:
+        return True
+
+    def _arrange(self, found: Plan) -> Plan:
+        if not found.intercept:
+            raise ArgumentError("formula:", "the intercept must not be left out: thresholds take its place")
+        if not found.design.names:
+            raise ArgumentError("formula:", "must have a term; thresholds alone are the model of the null deviance")
+        return super()._arrange(found)._replace(intercept=False)
+
+    def _spec_options(self) -> dict[str, Any]:
+        return {"link": self.link}
+
+    def _make_losses(self, X: Any, y: Array, **options: Any) -> Losses:
+        return Ordinal(X, y, n_classes=len(self.classes_), link=self.link, **options)
+
+    def _columns(self, features: int, intercept: bool, classes: int | None, effects: int) -> Columns:
+        return Columns(features, intercept, None, effects, thresholds=classes or 0)
+
+    def _take(self, columns: Columns, centre: Array, scale: Array) -> tuple[Array, Array]:
+        features = np.arange(columns.features)
+        back = np.eye(columns.all)
+        back[features, features] = 1.0 / scale
+        back[columns.features :, : columns.features] = centre / scale
+        x = self.result_.x.astype(np.float64)
+        x[columns.features :] += base_of(self.link, len(self.classes_))
+        model = back @ x
+        self.coef_, self.thresholds_ = model[: columns.features], model[columns.features :]
+        return back, model
+
+    def _null_places(self, columns: Columns) -> IntArray:
+        return np.arange(columns.features, columns.all)
+
+    def _family(self) -> Any:
+        return ClassLikelihood("ordinal", str(self.link))
+
+    @property
+    def intercept_(self) -> float:
+        """Zero: thresholds take its place."""
+        return 0.0
+
+    @property
+    def coefficients_(self) -> dict[str, Any]:
+        """The coefficients by name, and then the thresholds."""
+        check_is_fitted(self)
+        (features,) = self._by_name()
+        names = [f"{low}|{high}" for low, high in zip(self.classes_, self.classes_[1:], strict=False)]
+        return features | dict(zip(names, map(float, self.thresholds_), strict=True))
+
+    def table(self, *, errors: Kind = "model", level: float = 0.95, exponentiate: bool = False) -> Table:
+        """Return coefficients and thresholds with standard errors; see :meth:`FederatedGLM.table`."""
+        found = super().table(errors=errors, level=level, exponentiate=exponentiate)
+        return dataclasses.replace(found, errors="of the model (observed information)") if errors == "model" else found
+
+    def variance_inflation(self) -> dict[str, tuple[float, int, float]]:
+        """Return the variance inflation factor of each term, as of models with an intercept."""
+        from fpdfp.inference import variance_inflation
+
+        sites, (names, _), count = self._needed(), self._flat, len(self.coef_)
+        hessian = sum(sites[1:], sites[0]).hessian
+        cross, inner = hessian[:count, count:], hessian[count:, count:]
+        left = hessian[:count, :count] - cross @ np.linalg.solve(inner, cross.T)
+        return variance_inflation(left, names[:count], self._terms())
+
+    def linear_predictor(self, X: Any, *, offset: Any = None) -> Array:
+        """Return x^T w of each row: where it is on the scale of the thresholds."""
+        scores = self._scores(X)[:, 0]
+        plan = getattr(self, "plan_", None)
+        if plan is not None and plan.design.offset is not None:
+            table = X if isinstance(X, SiteTable) else SiteTable.read(X)
+            scores = scores + table.number("the offset", plan.design.offset)
+        return scores if offset is None else scores + tables.column("offset", offset, len(scores))
+
+    def predict_proba(self, X: Any, *, offset: Any = None) -> Array:
+        """Return the classes' probabilities, in their order."""
+        scores = self.linear_predictor(X, offset=offset)
+        below = LINKS[self.link].chances(self.thresholds_ - scores[:, None])
+        chances: Array = np.diff(below, axis=1, prepend=0.0, append=1.0)
+        return chances

@@ -1,0 +1,46 @@
+"""Fits without a maximum are refused, by the names of the columns that separate outcomes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fpdfp._typing import Array
+from fpdfp.engines.ask import ask_informations
+from fpdfp.errors import RefusalError, SeparationError
+from fpdfp.inference.separation import FAR, NOTHING, newton_step
+from fpdfp.losses.base import InformationSums
+from fpdfp.precondition.triangles import full
+from fpdfp.problem import Problem
+
+#: Families whose likelihood may grow for ever.
+FAMILIES = ("binomial", "poisson", "negative binomial", "multinomial", "ordinal")
+
+
+def check_separation(estimator: Any, problem: Problem, x: Array, sums: InformationSums, names: list[str]) -> None:
+    """Raise SeparationError if the likelihood of an unpenalised fit has no maximum.
+
+    It costs nothing where a further Newton step promises nothing; otherwise one exchange, which is counted.
+    """
+    weight, _, deviance, _ = sums.numbers[:, 1:].sum(axis=0).tolist()
+    hessian = full(sums.hessian.sum(axis=0))
+    found = newton_step(sums.score.sum(axis=0), hessian)
+    if not found.is_suspect(0.5 * deviance, weight, estimator.tol or 1e-8):
+        if estimator._family().name not in ("poisson", "negative binomial") and deviance < NOTHING * weight:
+            _refuse(names, list(range(len(names))) if np.abs(hessian).max() < NOTHING * weight else [])
+        return
+    try:
+        far, up, down = ask_informations(problem, x + FAR * found.step, robust=False)
+    except RefusalError:  # a site does not answer where all but a few rows are certain, as they are there
+        _refuse(names, found.growing(x))
+        return
+    estimator.bits_up_, estimator.bits_down_ = estimator.bits_up_ + up, estimator.bits_down_ + down
+    estimator.exchanges_["separation"] = estimator.exchanges_.get("separation", 0) + 1
+    if found.separates(deviance, float(far.numbers[:, 3].sum())):
+        _refuse(names, found.growing(x))
+
+
+def _refuse(names: list[str], columns: list[int]) -> None:
+    if columns:
+        raise SeparationError([names[j] for j in columns])

@@ -1,0 +1,138 @@
+"""Likelihoods without a maximum are named by the columns that separate outcomes, and rare events are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fpdfp
+from fpdfp.errors import SeparationError
+from tests.r_cases import cases, frame
+from tests.test_cohort import SitesCohort
+
+R = cases("glm")
+COLUMNS = {
+    "complete": {"x", "other", "Intercept"},
+    "quasi": {"group[T.q]"},
+    "empty group": {"group[T.q]"},
+}
+
+
+@pytest.mark.parametrize("tol", [1e-4, 1e-8, 1e-12])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_what_r_does_not_find(name: str, tol: float) -> None:
+    case = R[f"separated, {name}"]
+    assert case["r"]["largest"] > 15  # R returns a number, with or without a warning
+    with pytest.raises(SeparationError, match="no maximum") as raised:
+        fpdfp.FederatedGLM(case["family"], tol=tol).fit(
+            frame("separated"), case["formula"], groups="site", levels="any"
+        )
+    assert set(raised.value.columns) == COLUMNS[name]
+    model = fpdfp.FederatedGLM(case["family"], l2=0.01)
+    model.fit(frame("separated"), case["formula"], groups="site", levels="any")
+    assert np.abs(model.coef_).max() < 20
+
+
+def rows(seed: int = 0, count: int = 300) -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(seed)
+    return rng, rng.standard_normal((count, 2)), np.arange(count) % 3
+
+
+@pytest.mark.parametrize("link", ["logit", "probit", "cloglog"])
+def test_links(link: str) -> None:
+    rng, X, site = rows()
+    level = rng.random(300) < 0.1
+    y = np.where(level, 1, rng.random(300) < 0.4).astype(float)
+    with pytest.raises(SeparationError) as raised:
+        fpdfp.FederatedGLM("binomial", link).fit(np.c_[X, level], y, groups=site)
+    assert raised.value.columns == ["x2"]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_other_estimators() -> None:
+    rng, X, site = rows()
+    level = (rng.random(300) < 0.1).astype(float)
+    Z = np.c_[X, level]
+    binary = np.where(level > 0, 1, rng.random(300) < 0.4).astype(int)
+    for options in ({"inference": True}, {"inference": False, "method": fpdfp.ProximalNewton()}, {}):
+        with pytest.raises(SeparationError) as raised:
+            fpdfp.FederatedLogisticRegression(alpha=0, **options).fit(Z, binary, groups=site)
+        assert raised.value.columns == ["x2"]
+    three = np.digitize(X[:, 0] + rng.logistic(size=300), [-1.0, 1.0])
+    with pytest.raises(SeparationError) as raised:
+        fpdfp.FederatedOrdinalRegression().fit(Z, np.where(level > 0, 2, three), groups=site)
+    assert raised.value.columns == ["x2"]
+    with pytest.raises(SeparationError) as raised:
+        fpdfp.FederatedMultinomialRegression().fit(Z, np.where(level > 0, 2, three), groups=site)
+    assert raised.value.columns == ["2: x2"]
+    with pytest.raises(SeparationError) as raised:
+        fpdfp.FederatedMultinomialRegression(reference=2).fit(Z, np.where(level > 0, 2, three), groups=site)
+    assert raised.value.columns == ["0: x2", "1: x2"]
+    counts = np.where(level > 0, 0, rng.negative_binomial(2.0, 0.4, 300)).astype(float)
+    with pytest.raises(SeparationError) as raised:
+        fpdfp.FederatedGLM("negative binomial").fit(Z, counts, groups=site)
+    assert raised.value.columns == ["x2"]
+    with pytest.raises(SeparationError) as raised:
+        fpdfp.FederatedGLM("poisson", site_effects="fixed").fit(X, np.where(site == 2, 0.0, counts), groups=site)
+    assert raised.value.columns == ["site[2]"]
+
+
+@pytest.mark.parametrize("where", ["here", "at sites"])
+def test_a_level_that_one_site_has(where: str) -> None:
+    rng, X, site = rows()
+    level = np.where((site == 2) & (rng.random(300) < 0.3), "rare", "usual")
+    y = np.where(level == "rare", 1, rng.random(300) < 0.4).astype(int)
+    table = pd.DataFrame({"a": X[:, 0], "level": level, "y": y, "site": site.astype(str)})
+    source: Any = table
+    if where == "at sites":
+        source = SitesCohort({str(name): part.drop(columns="site") for name, part in table.groupby("site")})
+    with pytest.raises(SeparationError) as raised:
+        fpdfp.FederatedGLM("binomial").fit(
+            source, "y ~ a + C(level, ref='usual')", groups="site" if where == "here" else None, levels="any"
+        )
+    (name,) = raised.value.columns
+    assert "rare" in name
+
+
+@pytest.mark.parametrize("family", ["binomial", "poisson"])
+@pytest.mark.parametrize("seed", range(5))
+def test_rare_events_are_no_separation(family: str, seed: int) -> None:
+    """A dozen events in 4,000 rows, with one among the rows of a level."""
+    rng, X, site = rows(seed, 4000)
+    level = np.zeros(4000)
+    level[rng.choice(4000, 40, replace=False)] = 1
+    y = np.zeros(4000)
+    y[rng.choice(np.flatnonzero(level == 0), 12, replace=False)] = 1
+    y[np.flatnonzero(level)[0]] = 1
+    model = fpdfp.FederatedGLM(family).fit(np.c_[X, level], y, groups=site)
+    assert "separation" not in model.exchanges_
+    assert np.abs(model.coef_).max() < 6
+
+
+def test_nearly_separated() -> None:
+    """One row against a thousand: large coefficients, but a maximum."""
+    x = np.r_[np.linspace(-2, -0.1, 500), np.linspace(0.1, 2, 500), -0.3]
+    y = (x > 0).astype(float)
+    y[-1] = 1
+    model = fpdfp.FederatedGLM("binomial").fit(x[:, None], y, groups=np.arange(1001) % 3)
+    assert 5 < model.coef_[0] < 200
+    assert "separation" not in model.exchanges_
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_what_fits_exactly_is_no_separation() -> None:
+    X = np.c_[np.array([0.0, 1.0, 0.0, 1.0])]
+    model = fpdfp.FederatedGLM("binomial").fit(X, [0.2, 0.6, 0.2, 0.6], sample_weight=[5, 5, 10, 10])
+    np.testing.assert_allclose(model.predict(X), [0.2, 0.6, 0.2, 0.6], rtol=1e-8)
+    counts = fpdfp.FederatedGLM("poisson").fit(X, [2.0, 5.0, 2.0, 5.0])
+    np.testing.assert_allclose(counts.predict(X), [2.0, 5.0, 2.0, 5.0], rtol=1e-8)
+
+
+def test_collinear_columns_are_no_separation() -> None:
+    rng, X, site = rows()
+    y = (rng.random(300) < 0.4).astype(float)
+    model = fpdfp.FederatedGLM("binomial").fit(np.c_[X, X.sum(axis=1)], y, groups=site)
+    assert "separation" not in model.exchanges_
