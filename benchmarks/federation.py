@@ -41,19 +41,10 @@ from fpdfp.federation.policy import Policy
 from fpdfp.federation.rehearse import free_port
 from fpdfp.federation.study import Study
 
-#: Relative errors; FPDFP with its fixed quantizer needs too many rounds for the smaller one.
-ERRORS = {"FPDFP": (1e-3,), "shifted": (1e-3, 1e-6)}
 RUNS = 3
-METHODS = ("FPDFP", "shifted")
 #: Sites, and processes that they are in.
 SIZES = {3: 3, 20: 4, 200: 4}
 MODEL = {"benchmark": 1}
-
-
-def options(method: str) -> dict[str, Any]:
-    if method == "FPDFP":
-        return {"method": fpdfp.FPDFP(), "compressor": trial.QUANTIZER}
-    return {}
 
 
 def clients_of(sites: int) -> int:
@@ -149,12 +140,17 @@ def run_hub(folder: str) -> None:
     serve(Study(folder), "127.0.0.1")
 
 
+def at_sites(link: Link, names: list[str]) -> tuple[FederationEngine, fpdfp.Problem]:
+    """Return an engine, and the problem whose losses are at its sites."""
+    engine = FederationEngine(Asking(link), names, MODEL)
+    return engine, fpdfp.Problem(engine.losses(), trial.penalty(), trial.graph())
+
+
 def measure(link: Link, names: list[str], rounds: int) -> dict[str, Any]:
     """Rounds per second of each method, and bytes a round."""
     found: dict[str, Any] = {}
-    for method in METHODS:
-        engine = FederationEngine(Asking(link), names, MODEL)
-        there = fpdfp.Problem(engine.losses(), trial.penalty(), trial.graph())
+    for method in trial.METHODS:
+        engine, there = at_sites(link, names)
         seconds: list[float] = []
         wire: list[float] = []
         counted: list[float] = []
@@ -165,7 +161,9 @@ def measure(link: Link, names: list[str], rounds: int) -> dict[str, Any]:
             def mark(run: fpdfp.Run, marks: list[Any] = marks) -> None:
                 marks.append((time.perf_counter(), link.usage.up + link.usage.down, run.traffic.up + run.traffic.down))
 
-            fpdfp.solve(there, rounds=count, evaluate_every=count, engine=engine, callbacks=[mark], **options(method))
+            fpdfp.solve(
+                there, rounds=count, evaluate_every=count, engine=engine, callbacks=[mark], **trial.options(method)
+            )
             # From the end of the first round to the end of the last but one: nothing but rounds.
             (t0, w0, c0), (t1, w1, c1) = marks[0], marks[-2]
             seconds.append((t1 - t0) / (len(marks) - 2))
@@ -180,22 +178,6 @@ def measure(link: Link, names: list[str], rounds: int) -> dict[str, Any]:
             "absent": engine.totals.absent,
         }
     found["latency"] = link.measured.latency
-    return found
-
-
-def times_to(problem: fpdfp.Problem, method: str, best: float, engine: Any = None) -> dict[str, Any]:
-    """The rounds and the seconds by the clock to each error, evaluations included."""
-    found: dict[str, Any] = {}
-    started = time.perf_counter()
-
-    def near(run: fpdfp.Run) -> bool:
-        error = float(run.history.last()["objective"]) / best - 1.0
-        for one in ERRORS[method]:
-            if error <= one and str(one) not in found:
-                found[str(one)] = {"rounds": run.round, "seconds": time.perf_counter() - started}
-        return len(found) == len(ERRORS[method])
-
-    fpdfp.solve(problem, rounds=20_000, evaluate_every=1, callbacks=[near], engine=engine, **options(method))
     return found
 
 
@@ -233,13 +215,12 @@ def main() -> None:
             if sites == 3:
                 here = trial.problem()
                 best = fpdfp.minimize(here, tol=1e-10).objective
-                for method in METHODS:
+                for method in trial.METHODS:
                     say(f"time to an error, {method}")
-                    engine = FederationEngine(Asking(link), names, MODEL)
-                    there = fpdfp.Problem(engine.losses(), trial.penalty(), trial.graph())
+                    engine, there = at_sites(link, names)
                     times[method] = {
-                        "in-process": times_to(here, method, best),
-                        "federation": times_to(there, method, best, engine),
+                        "in-process": trial.times_to(here, method, best),
+                        "federation": trial.times_to(there, method, best, engine),
                     }
     header = ["sites", "method", "ms a round", "rounds/s", "bytes a round on the wire", "counted bytes", "ratio"]
     rows = [
@@ -247,7 +228,7 @@ def main() -> None:
             sites, method, f"{1e3 * one['seconds']:.2f}", f"{one['rounds_per_second']:.1f}", f"{one['wire_bytes']:.0f}",
             f"{one['counted_bytes']:.0f}", f"{one['wire_bytes'] / one['counted_bytes']:.2f}",
         ]
-        for sites, each in found.items() for method, one in each.items() if method in METHODS
+        for sites, each in found.items() for method, one in each.items() if method in trial.METHODS
     ]  # fmt: skip
     if isinstance(flower, dict):
         wire, counted = (

@@ -29,7 +29,7 @@ import numpy as np
 import fpdfp
 from benchmarks import _federation as trial
 from benchmarks import _federation_soak, _tools
-from benchmarks.engines import METHODS, ROOT, options
+from benchmarks.engines import ROOT
 
 SEEDS = 5
 ENGINES = ("federation", "ray", "flower")
@@ -38,7 +38,8 @@ ENGINES = ("federation", "ray", "flower")
 def spread(problem: fpdfp.Problem, method: str, rounds: int, best: float) -> tuple[float, float]:
     """The least and the largest relative error of runs in which nobody dies."""
     errors = [
-        fpdfp.solve(problem, rounds=rounds, seed=seed, evaluate_every=rounds, **options(method)).objective / best - 1
+        fpdfp.solve(problem, rounds=rounds, seed=seed, evaluate_every=rounds, **trial.options(method)).objective / best
+        - 1
         for seed in range(SEEDS)
     ]
     return min(errors), max(errors)
@@ -50,7 +51,7 @@ def with_ray(problem: fpdfp.Problem, best: float, rounds: int, every: int) -> di
 
     found = {}
     chance = np.random.default_rng(0)
-    for method in METHODS:
+    for method in trial.METHODS:
         with fpdfp.engines.Ray(trial.load, n_clients=trial.CLIENTS, actors=2, min_clients=5) as engine:
             there = fpdfp.Problem(engine.losses(), trial.penalty(), trial.graph())
             deaths: list[int] = []
@@ -64,7 +65,7 @@ def with_ray(problem: fpdfp.Problem, best: float, rounds: int, every: int) -> di
 
             started = time.perf_counter()
             result = fpdfp.solve(
-                there, rounds=rounds, evaluate_every=rounds, callbacks=[murder], engine=engine, **options(method)
+                there, rounds=rounds, evaluate_every=rounds, callbacks=[murder], engine=engine, **trial.options(method)
             )
             found[method] = {
                 "rounds": result.rounds, "deaths": len(deaths), "absent": engine.totals.absent,

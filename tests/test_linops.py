@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.sparse.linalg import aslinearoperator
 
 from fpdfp import linops
+from fpdfp.linops import norm
 from fpdfp.linops.norm import squared_norm_bound
 
 
@@ -185,3 +187,20 @@ def test_a_map_that_gives_nan_is_refused() -> None:
     broken = scipy.sparse.linalg.LinearOperator((3, 3), matvec=lambda x: x * np.nan, rmatvec=lambda x: x, dtype=float)
     with pytest.raises(ValueError, match="linop gives NaN"):
         _ = linops.Wrapped(broken).squared_norm
+
+
+def test_norm_of_a_long_matrix_in_single_precision_takes_no_copy_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some rows at a time, the bound is that of all at once, up to rounding."""
+    rng = np.random.default_rng(0)
+    matrix = rng.standard_normal((3000, 40), dtype=np.float32)
+    u = rng.standard_normal(40)
+    monkeypatch.setattr(norm, "DENSE", 0)  # by Lanczos
+    at_once, bound = norm.sum_parts(matrix, u), norm.squared_norm_bound(matrix)
+    monkeypatch.setattr(norm, "AT_A_TIME", 1000)
+    np.testing.assert_allclose(norm.sum_parts(matrix, u), at_once, rtol=1e-12)
+    np.testing.assert_allclose(norm.squared_norm_bound(matrix), bound, rtol=1e-9)
+    assert bound >= np.linalg.norm(matrix.astype(float), 2) ** 2
+    tracemalloc.start()
+    norm.sum_parts(matrix, u)
+    assert tracemalloc.get_traced_memory()[1] < matrix.nbytes / 4
+    tracemalloc.stop()

@@ -13,7 +13,7 @@ from fpdfp.engines import working_set
 from fpdfp.linops.base import adjoint_error
 from fpdfp.precondition import Blocks, LowRank, structure
 from fpdfp.precondition.blocks import count_numbers, groups
-from fpdfp.precondition.structure import Seen, Structure, directions
+from fpdfp.precondition.structure import Seen, Structure, columns_of, directions
 from fpdfp.rng import Draws, Purpose
 from tests.loopback import Loopback
 
@@ -218,3 +218,15 @@ def test_sums_are_the_same_a_few_clients_at_a_time(monkeypatch: pytest.MonkeyPat
     whole = fpdfp.solve(problem, rounds=3, prefer="rounds").x
     monkeypatch.setattr("fpdfp.engines.prepare.ASKED", 3 * 40**2)
     np.testing.assert_allclose(fpdfp.solve(problem, rounds=3, prefer="rounds").x, whole, rtol=1e-9)
+
+
+def test_coordinates_of_unit_vectors_a_few_at_a_time() -> None:
+    """The same bits as all at once, and as those of the first of several rows."""
+    rng = np.random.default_rng(0)
+    features = np.sort(rng.choice(90, 70, replace=False))
+    for rows in (None, 3):
+        made = LowRank(rng.standard_normal((90, 2)), [4.0, 2.0], None)
+        several = LowRank.from_messages(made.announced, rows)
+        x = np.zeros((70, *several.shape))
+        x.reshape(70, -1, 90)[np.arange(70), 0, features] = 1.0
+        np.testing.assert_array_equal(columns_of(made, features), several.coordinates(x).reshape(70, -1, 90)[:, 0])

@@ -17,7 +17,7 @@ Three ways, the cheapest that applies:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,8 @@ BUDGET = 10**10
 MIN_STEPS, MAX_STEPS = 40, 200
 #: Lanczos vectors are kept for reorthogonalisation, at most this many numbers in all where steps allow.
 MEMORY = 1 << 27
+#: Dense matrices are read some rows at a time, of so many entries.
+AT_A_TIME = 1 << 20
 #: The smallest entry of a vector of power steps relative to its largest.
 FLOOR = 1e-6
 
@@ -57,10 +59,33 @@ def squared_norm_bound(operator: Any, at_most: int = MAX_STEPS) -> float:
         return _dense_bound(matrix)
     steps = min(max(BUDGET // (4 * max(entries, 1)), MIN_STEPS), at_most)
     if columns <= rows:
-        bound = largest_eigenvalue_bound(lambda u: matrix.T @ (matrix @ u), (columns,), steps)
+        bound = largest_eigenvalue_bound(lambda u: sum_parts(matrix, u), (columns,), steps)
     else:
         bound = largest_eigenvalue_bound(lambda u: matrix @ (matrix.T @ u), (rows,), steps)
     return min(bound, _entry_bound(matrix))
+
+
+def sum_parts(matrix: Any, u: Array) -> Array:
+    """Return AᵀAu, where A is long and in single precision some rows at a time.
+
+    NumPy makes a copy in double precision for a product with u: of all rows it would be twice as large as A, for every
+    product, also where A is a map of a file.
+    """
+    if not isinstance(matrix, np.ndarray) or matrix.dtype == u.dtype or matrix.size <= AT_A_TIME:
+        image: Array = matrix.T @ (matrix @ u)
+        return image
+    total = np.zeros(matrix.shape[1])
+    for part in _parts(matrix):
+        rows = part.astype(u.dtype)
+        total += rows.T @ (rows @ u)
+    return total
+
+
+def _parts(matrix: Array) -> Iterator[Array]:
+    """Yield some rows after the other."""
+    step = max(1, AT_A_TIME // matrix.shape[1])
+    for first in range(0, len(matrix), step):
+        yield matrix[first : first + step]
 
 
 def _dense_bound(matrix: Any) -> float:
@@ -74,10 +99,14 @@ def _dense_bound(matrix: Any) -> float:
 
 
 def _entry_bound(matrix: Any) -> float:
-    size = abs(matrix)
-    columns, rows = size.sum(axis=0, dtype=np.float64).max(), size.sum(axis=1, dtype=np.float64).max()
+    columns: Any = 0.0
+    rows = 0.0
+    for part in _parts(matrix) if isinstance(matrix, np.ndarray) and matrix.size else (matrix,):
+        size = abs(part)
+        columns += size.sum(axis=0, dtype=np.float64)
+        rows = max(rows, float(size.sum(axis=1, dtype=np.float64).max()))
     rounding = 4 * int(sum(matrix.shape)) * float(np.finfo(np.float64).eps)
-    return float(columns) * float(rows) * (1.0 + rounding)
+    return float(np.max(columns)) * rows * (1.0 + rounding)
 
 
 def positive_norm_bound(gram: Callable[[Array], Array], start: Array, steps: int, near: float = 1.0) -> float:

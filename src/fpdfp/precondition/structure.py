@@ -39,6 +39,8 @@ ROOT_STEP = 0.5
 STEEPEST = (1, 3, 8)
 #: What a preconditioner is worth is predicted on so many features: those with the largest slopes.
 ACTIVE = 400
+#: Of so many of them coordinates are computed at a time.
+AT_A_TIME = 32
 #: Curvatures are raised to this part of what most of these features have: to stretch features that hardly occur helps
 #: little, and the few clients that have them would then need short steps.
 LEAST, MOST_OF_THEM = 0.25, 0.1
@@ -192,7 +194,8 @@ class Structure:
             if m in (1, n_clients)
             else (Seen(self._mean(sums, m, (half,)), self.block, model) for half in (0, 1))
         )
-        rounds = second.predict(first.candidates(rows), self.accuracy)
+        # What is done to each row of x is the same: one tells all.
+        rounds = second.predict(first.candidates(None), self.accuracy)
         prices = {
             name: given.price(given.floor + rounds[name], 0.0, 0.0 if one is None else n_clients * one.bits)
             for name, one in candidates.items()
@@ -303,13 +306,11 @@ class Seen:
         """
         active = self.active
         hessian, b = self.hessian(), -np.atleast_2d(self.means.slope)[:, active]
-        places = np.zeros((len(active), len(self.diagonal)))
-        places[np.arange(len(active)), active] = 1.0
         rounds = {}
         for name, one in candidates.items():
             root = np.eye(len(active))
             if one is not None:
-                images = _one_row(one, places)
+                images = columns_of(one, active)
                 root = np.linalg.cholesky(images @ images.T)
             inverse = np.linalg.inv(root)
             steps = cost.simulated(inverse @ hessian @ inverse.T, b @ inverse.T, accuracy)
@@ -385,9 +386,10 @@ def weights(sizes: Array, size: int) -> Array:
     return np.concatenate(parts)
 
 
-def _one_row(one: Preconditioner, places: Array) -> Array:
-    """Return the coordinates of vectors, where x has several rows those of its first row."""
-    shape = one.shape
-    x = np.zeros((len(places), *shape))
-    x.reshape(len(places), -1, shape[-1])[:, 0] = places
-    return one.coordinates(x).reshape(len(places), -1, shape[-1])[:, 0]
+def columns_of(one: Preconditioner, features: IntArray) -> Array:
+    """Return the coordinates of some unit vectors, as rows; a few at a time, since they are as long as x."""
+    found = np.zeros((len(features), *one.shape))
+    found[np.arange(len(features)), features] = 1.0
+    for first in range(0, len(features), AT_A_TIME):
+        found[first : first + AT_A_TIME] = one.coordinates(found[first : first + AT_A_TIME])
+    return found
