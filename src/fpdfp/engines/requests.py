@@ -12,8 +12,8 @@ import numpy as np
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress.wire import DEFAULT_LIMIT, DTYPES
 from fpdfp.engines.hints import fit
-from fpdfp.engines.job import Job, Place
 from fpdfp.engines.informations import Informations
+from fpdfp.engines.job import Job, Place
 from fpdfp.engines.local_models import LocalModels
 from fpdfp.errors import MessageError
 from fpdfp.linops import LinOp

@@ -14,12 +14,12 @@ from fpdfp._typing import Array, IntArray
 from fpdfp._warn import warn
 from fpdfp.compress.plain import plain_bits
 from fpdfp.datasets.graph import Form
-from fpdfp.engines.ask import ask_informations
 from fpdfp.engines.parcel import pack
 from fpdfp.errors import ArgumentError, DataWarning, RefusalError
 from fpdfp.estimators import tables
 from fpdfp.estimators.base import FederatedLinearModel
 from fpdfp.estimators.formulas import Asking
+from fpdfp.estimators.inferring import LONG
 from fpdfp.estimators.structure import Columns, Name
 from fpdfp.federation.questions import BaselineQuestion, Baselines, ConcordanceQuestion, ModelSpec, write_answer
 from fpdfp.federation.table import ModelRows, SiteTable
@@ -28,6 +28,7 @@ from fpdfp.formula.coding import Imputation
 from fpdfp.formula.tree import Survival
 from fpdfp.inference import Summary
 from fpdfp.inference.hypotheses import judge
+from fpdfp.inference.separation import find_separated
 from fpdfp.losses import Cox, Losses
 from fpdfp.losses.cox import TIES, Ties
 from fpdfp.methods import ProximalNewton
@@ -39,8 +40,6 @@ from fpdfp.survival.counts import check_grid
 
 #: Up to this many columns Hessians are sent.
 MOST_COLUMNS = 1000
-#: Where less than this is left of the information on a coefficient at zero, the likelihood has no maximum.
-NOTHING = 1e-3
 
 
 class PartialLikelihood:
@@ -284,35 +283,28 @@ class FederatedCoxRegression(FederatedLinearModel):
         """Zero: baseline hazards have the constant."""
         return 0.0
 
-    def _ask(self, problem: Problem, back: Array, columns: Columns) -> None:
-        super()._ask(problem, back, columns)
-        self.score_statistic_ = None
-        if self.information_ is None:
-            return
-        null, up, down = ask_informations(problem, np.zeros(columns.all), robust=False)
-        self.bits_up_, self.bits_down_ = self.bits_up_ + up, self.bits_down_ + down
-        self.exchanges_["null deviance"] = 1
-        self.null_deviance_ = float(null.numbers[:, 3].sum())
-        score, information = null.score.sum(axis=0), sum(map(full, null.hessian))
-        inverse = np.linalg.pinv(information, hermitian=True)
-        self.score_statistic_ = float(score @ inverse @ score)
-        self._check_monotone(columns, np.diag(information))
-
     def _conclude(self, problem: Problem, columns: Columns, centre: Array, scale: Array) -> Array:
-        self._standard = centre, scale
+        self._standard, self.score_statistic_ = (centre, scale), None
         return super()._conclude(problem, columns, centre, scale)
 
-    def _check_monotone(self, columns: Columns, before: Array) -> None:
-        """Warn of coefficients that have no end: the likelihood grows with them for ever."""
-        after = np.sum([np.diag(site.hessian) for site in self.information_ or ()], axis=0) / self._standard[1] ** 2
-        endless = np.flatnonzero(after < NOTHING * before)
-        if endless.size:
-            names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(columns.features)])
-            shown = ", ".join(str(names[j]) for j in endless[:5])
+    def _ask_zero(self, problem: Problem, family: Any) -> None:
+        null = self._ask_sums(problem, np.zeros(problem.losses.shape), "null deviance", robust=False)
+        self.null_deviance_ = float(null.numbers[:, 3].sum())
+        score, before = null.score.sum(axis=0), full(null.hessian.sum(axis=0))
+        self.score_statistic_ = float(score @ np.linalg.pinv(before, hermitian=True) @ score)
+        if self.n_iter_ < LONG:
+            return
+        scale = self._standard[1]
+        fitted = np.sum([site.hessian for site in self.information_ or ()], axis=0) / np.outer(scale, scale)
+        some = np.flatnonzero(np.diag(before) > 0)
+        names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(len(scale))])
+        square = np.ix_(some, some)
+        endless = find_separated(fitted[square], before[square], sum(self.rows_.values()), [names[j] for j in some])
+        if endless:
             warn(
-                f"the likelihood grows for ever with the coefficients of {shown}: at every event the row that has it "
-                "has the largest value of those at risk, or the least. They are infinite, and their errors have no "
-                "meaning; use a penalty, or leave them out",
+                f"separation: the likelihood grows without end with the coefficients of {', '.join(endless[:5])}; at "
+                "every event the row that has it has the largest value of those at risk, or the least. Their estimates "
+                "are where the fit ended; leave them out, put levels together, or use a penalty (l2=0.01, for instance)",
                 DataWarning,
             )
 
@@ -445,7 +437,9 @@ class FederatedCoxRegression(FederatedLinearModel):
 def read_response(y: Any, rows: int) -> Times:
     """Return the times of rows; numbers alone are times of events."""
     if y is None:
-        raise ArgumentError("y", "must be the times of rows: the model requires y to be passed, but the target y is None")
+        raise ArgumentError(
+            "y", "must be the times of rows: the model requires y to be passed, but the target y is None"
+        )
     given = tables.targets(y)
     array = _checks.host_array("y", given)
     if array.dtype.names is None and array.ndim == 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -137,23 +137,22 @@ class SiteTable:
         count = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
         return SiteTable({name: self.column(name).take(rows) for name in names}, count)
 
-    def answer(self, question: Question) -> Answer:
-        """Answer a question about the table."""
+    def answer(self, question: Question, check: Callable[[Array], None] | None = None) -> Answer:
+        """Answer a question about the table; ``check`` is given the rows that moments are of, and may refuse them."""
         if isinstance(question, SchemaQuestion):
             return self._schema(question)
         if isinstance(question, SumsQuestion):
             return self._sums(question)
         if isinstance(question, MomentsQuestion):
-            return Moments.of(self.design_matrix(question), diagonal=question.diagonal)
+            X = self._complete(question.design)[1].matrix_of(question.design, question.means)
+            if check is not None:
+                check(X)
+            return Moments.of(X, diagonal=question.diagonal)
         if isinstance(question, RiskQuestion | LogRankQuestion):
             return answer_times(self, question)
         if isinstance(question, BaselineQuestion | ConcordanceQuestion):
             return answer_model(self.features(question.spec), question)
         raise ArgumentTypeError("question", f"must be one of fpdfp.federation.questions, got {type(question).__name__}")
-
-    def design_matrix(self, question: MomentsQuestion) -> Array:
-        """Return the features of the rows that a question about moments is about."""
-        return self._complete(question.design)[1].matrix_of(question.design, question.means)
 
     def losses(self, spec: ModelSpec, site: str = "") -> Losses:
         """Return the losses of a model on this table, one client; ``site`` is the name of the site that has it."""

@@ -9,7 +9,8 @@ import numpy as np
 
 from fpdfp.errors import ArgumentError
 from fpdfp.federation.designs import check_design
-from fpdfp.federation.exposure import Earlier, Watched, watch
+from fpdfp.federation.exposure import Watched, watch
+from fpdfp.federation.points import Earlier
 from fpdfp.federation.policy import Policy, RefusedError, matches
 from fpdfp.federation.questions import BaselineQuestion, Baselines, ConcordanceQuestion
 from fpdfp.formula.tree import Arithmetic, Column, Comparison, Expression, Number, Survival, Text, columns_of

@@ -29,8 +29,8 @@ class SingleForm(LinearModel):
         from fpdfp._kernels import glm
 
         name_of_phi = ("logistic", "squared")[self.kind]
-        phi, slope = (getattr(glm, one).compiled for one in (name_of_phi, f"{name_of_phi}_slope"))
-        return functools.partial(getattr(glm, name), glm.Form(phi, slope, 0.0, 0.0), None, None)
+        function = getattr(glm, name_of_phi if name.startswith("values") else f"{name_of_phi}_slope")
+        return functools.partial(getattr(glm, name), function.address, 0.0, 0.0, None, None)
 
     def hessians(self, x: Array, clients: IntArray) -> Array | None:
         return self._grams(clients, lambda rows: self._second_derivative(self._rows.X[rows] @ x))
@@ -52,8 +52,8 @@ class SingleForm(LinearModel):
     def sums_at(self, x: Array, clients: IntArray, *, robust: bool) -> InformationSums | None:
         return self._as_glm.sums_at(x, clients, robust=robust)
 
-    def start_model(self, clients: IntArray) -> tuple[Array, Array] | None:
-        return self._as_glm.start_model(clients)
+    def start_model(self, clients: IntArray, *, level: bool = False) -> tuple[Array, Array] | None:
+        return self._as_glm.start_model(clients, level=level)
 
     @functools.cached_property
     def _as_glm(self) -> GLM:
