@@ -45,7 +45,7 @@ MOST_COLUMNS = 1000
 class PartialLikelihood:
     """What a summary says of the likelihood of Cox."""
 
-    name, link, has_dispersion = "Cox", "log", False
+    name, link, has_dispersion, is_likelihood = "Cox", "log", False, True
 
     @staticmethod
     def log_likelihood(deviance: float, saturated: float, weight: float, rows: int) -> float:
@@ -303,8 +303,9 @@ class FederatedCoxRegression(FederatedLinearModel):
         if endless:
             warn(
                 f"separation: the likelihood grows without end with the coefficients of {', '.join(endless[:5])}; at "
-                "every event the row that has it has the largest value of those at risk, or the least. Their estimates "
-                "are where the fit ended; leave them out, put levels together, or use a penalty (l2=0.01, for instance)",
+                "every event the row that has it has the largest value of those at risk, or the least. Their "
+                "estimates are where the fit ended; leave them out, put levels together, or use a penalty (l2=0.01, "
+                "for instance)",
                 DataWarning,
             )
 
