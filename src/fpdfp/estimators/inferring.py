@@ -73,7 +73,7 @@ class Inferring:
         ``back`` takes coefficients of the model to those of the features as they were given.
         """
         self.information_ = self.null_deviance_ = None
-        self.exchanges_ = {}
+        self.exchanges_: dict[str, int] = {}
         family, wanted = self._family(), self.inference
         if family is None or not (wanted is True or (wanted == "auto" and not self._penalised)):
             return
