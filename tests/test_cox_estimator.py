@@ -26,7 +26,7 @@ from fpdfp.federation.questions import BaselineQuestion, ConcordanceQuestion, Ri
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula import parse
 from fpdfp.losses import Cox
-from fpdfp.survival import Concordance, RiskCounts, Times, kaplan_meier
+from fpdfp.survival import Concordance, RiskCounts, Times, kaplan_meier, split_periods
 from tests.desks import ANALYST, Desks
 from tests.test_cox import textbook
 
@@ -445,3 +445,30 @@ def test_forged_questions_and_answers_are_refused() -> None:
         with pytest.raises(MessageError):
             questions.read_answer(question, tree | {name: wrong})
     assert isinstance(SiteTable.read(TABLE).answer(question), RiskCounts)
+
+
+def test_hazards_of_periods_are_shared_by_sites(cohort: DeskCohort) -> None:
+    """A binomial regression of rows by periods, split here, at a table's sites, and behind desks."""
+    edges, used = [0.0, 6.0, 12.0, 24.0, 48.0], TABLE.dropna()
+    rows = split_periods(Times.of(used["time"], used["died"]), edges)
+    X = np.hstack([dense(used)[rows.row], (rows.period[:, None] == np.arange(4)).astype(float)])
+    by_hand = fpdfp.FederatedGLM("binomial", "cloglog", fit_intercept=False, tol=1e-12).fit(X, rows.event)
+    fitted = [
+        fpdfp.FederatedGLM("binomial", "cloglog", tol=1e-12).fit(
+            source, "Surv(time, died) ~ age + C(stage)", groups, periods=edges
+        )
+        for source, groups in ((TABLE, "hospital"), (cohort, None))
+    ]
+    for model in fitted:
+        names = list(model.coefficients_)
+        assert names[3:] == ["period (0, 6]", "period (6, 12]", "period (12, 24]", "period (24, 48]"]
+        np.testing.assert_allclose(list(model.coefficients_.values()), by_hand.coef_, rtol=1e-7)
+        np.testing.assert_allclose(model.table().covariance, by_hand.table().covariance, rtol=1e-6)
+    assert fitted[0].coefficients_ == fitted[1].coefficients_
+    hazards = fitted[0].predict_hazards(used.iloc[:3])
+    z = dense(used)[:3] @ by_hand.coef_[:3]
+    np.testing.assert_allclose(hazards, 1 - np.exp(-np.exp(z[:, None] + by_hand.coef_[3:])), rtol=1e-6)
+    with pytest.raises(ArgumentError, match="must be given when the model is fitted"):
+        by_hand.predict_hazards(X)
+    with pytest.raises(ArgumentError, match="periods must be None without a formula"):
+        fpdfp.FederatedGLM("poisson").fit(TABLE, "Surv(time, died) ~ age", "hospital", periods=edges)

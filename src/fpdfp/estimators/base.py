@@ -310,9 +310,12 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
         ]
         if len(rows) == 1:
             effects = getattr(self, "_effects", np.zeros(0))
-            others = [f"site[{name}]" for name in list(self.sites_)[1:]] if len(effects) else []
-            return rows[0] | dict(zip(others, map(float, effects), strict=True))
+            return rows[0] | dict(zip(self._effect_names(len(effects)), map(float, effects), strict=True))
         return {str(label): row for label, row in zip(self.classes_, rows, strict=True)}
+
+    def _effect_names(self, count: int) -> list[str]:
+        """Return the names of the columns after the intercept, which are not penalised."""
+        return [f"site[{name}]" for name in list(self.sites_)[1:]] if count else []
 
     def _scores(self, X: Any) -> Array:
         """Return Xw + b, a column for each row of ``coef_``."""

@@ -20,6 +20,7 @@ from fpdfp.federation.questions import Distribution, Family, ModelSpec, MomentsQ
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.tree import Level
 from fpdfp.problem import Problem
+from fpdfp.survival.periods import name_periods
 
 
 class ByFormula:
@@ -51,7 +52,7 @@ class ByFormula:
         self.feature_names_in_, self.n_features_in_ = np.array(design.names, dtype=object), d
         distribution = self._distribution(found)
         family, classes = family_of(found.classes) if distribution is None else ("GLM", None)
-        if self._survives:
+        if self._survives and distribution is None:
             family, classes = "Cox", None
         diagonal = self._wanted_moments(d)
         moments: list[Moments] = []
@@ -59,12 +60,13 @@ class ByFormula:
             moments = asking.ask(MomentsQuestion(design, found.means, diagonal))
         centre, scale = self._scaling(d, moments)
         others = tuple(asking.names[1:]) if effects else ()
-        columns = Columns(d, found.intercept, classes, len(others))
+        options = self._spec_options()
+        columns = Columns(d, found.intercept, classes, len(others) + len(name_periods(options.get("periods", ()))))
         structure = self._structure(columns, moments, np.where(scale > 0, scale, 1.0), self._formula_groups())
         spec = ModelSpec(
             design, found.means, centre, scale, found.intercept, family, found.classes, structure.ridge,
             None if distribution is None else Distribution.of(distribution), found.weight_scale, others,
-            **self._spec_options(),
+            **options,
         )  # fmt: skip
         problem = Problem(source.losses(spec), structure.penalty, structure.linop, weights="samples")
         method = self._choose_method(columns, problem)

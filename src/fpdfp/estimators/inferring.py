@@ -108,7 +108,7 @@ class Inferring:
         """Warn of coefficients without a finite estimate; ``null`` is the model of the intercept alone."""
         before = full(self._ask_sums(problem, null, "separation", robust=False).hessian.sum(axis=0))
         names = [*getattr(self, "feature_names_in_", [f"x{j}" for j in range(columns.features)]), "Intercept"]
-        names += [f"site[{name}]" for name in list(self.sites_)[1:]] if columns.effects else []
+        names += self._effect_names(columns.effects)
         place = columns.features
         found = find_separated(hessian, before, float(before[place, place]), names)
         if found:
@@ -157,7 +157,8 @@ class Inferring:
         """The names of all coefficients and their values, in the order of the sums: the intercept last."""
         coefficients = dict(self.coefficients_)
         constant = {name: coefficients.pop(name) for name in ("Intercept",) if name in coefficients}
-        effects = {name: value for name, value in coefficients.items() if name.startswith("site[")}
+        last = self._effect_names(len(self._effects))
+        effects = {name: value for name, value in coefficients.items() if name in last}
         ordered = {name: value for name, value in coefficients.items() if name not in effects} | constant | effects
         return list(ordered), np.array(list(ordered.values()))
 
