@@ -28,6 +28,7 @@ from fpdfp.formula import parse
 from fpdfp.losses import Cox
 from fpdfp.survival import Concordance, RiskCounts, Times, kaplan_meier, split_periods
 from tests.desks import ANALYST, Desks
+from tests.r_cases import cases, numbers, times
 from tests.test_cox import textbook
 
 FORMULA = "Surv(time, died) ~ age + C(stage) + strata(sex)"
@@ -472,3 +473,18 @@ def test_hazards_of_periods_are_shared_by_sites(cohort: DeskCohort) -> None:
         by_hand.predict_hazards(X)
     with pytest.raises(ArgumentError, match="periods must be None without a formula"):
         fpdfp.FederatedGLM("poisson").fit(TABLE, "Surv(time, died) ~ age", "hospital", periods=edges)
+
+
+@pytest.mark.parametrize("name", [name for name in cases("survival") if name.startswith("cox")])
+def test_estimates_tests_and_rounds_of_r(name: str) -> None:
+    case = cases("survival")[name]
+    rows, r = times(case), case["r"]
+    columns = [rows.time, rows.event] if rows.entry is None else [rows.entry, rows.time, rows.event]
+    model = FederatedCoxRegression(ties=case["ties"], baseline=False).fit(
+        rows.X, np.column_stack(columns), rows.clients, strata=rows.strata, sample_weight=rows.weights,
+        offset=rows.offset,
+    )  # fmt: skip
+    np.testing.assert_allclose(model.coef_, numbers(r["coefficients"]), rtol=1e-6)
+    np.testing.assert_allclose(model.table().covariance, r["covariance"], rtol=1e-6, atol=1e-12)
+    assert model.score_statistic_ == pytest.approx(float(np.ravel(r["score_test"])[0]), rel=1e-6)
+    assert model.n_iter_ <= r["iterations"]
