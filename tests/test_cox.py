@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -329,6 +330,13 @@ def test_what_is_refused(change: dict[str, Any], says: str) -> None:
     given: dict[str, Any] = {"X": np.eye(3), "time": [1.0, 2.0, 3.0], "event": [1, 0, 1]} | change
     with pytest.raises(ArgumentError, match=says):
         Cox(**given)
+
+
+def test_losses_travel_after_they_were_used() -> None:
+    X, given, owner = study(12, entry=True, strata=True)
+    losses, x = Cox(X, clients=owner, **given), np.array([0.1, 0.2, 0.3])
+    gradients = losses.gradients(x, ALL)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(losses)).gradients(x, ALL), gradients)
 
 
 def test_batches_are_refused() -> None:

@@ -26,8 +26,9 @@ from fpdfp.federation.questions import BaselineQuestion, ConcordanceQuestion, Ri
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula import parse
 from fpdfp.losses import Cox
-from fpdfp.survival import Concordance, RiskCounts, Times, kaplan_meier
+from fpdfp.survival import Concordance, RiskCounts, Times, kaplan_meier, split_periods
 from tests.desks import ANALYST, Desks
+from tests.r_cases import cases, numbers, times
 from tests.test_cox import textbook
 
 FORMULA = "Surv(time, died) ~ age + C(stage) + strata(sex)"
@@ -208,11 +209,13 @@ def test_a_likelihood_without_a_maximum_is_named(name: str) -> None:
     X = rng.standard_normal((60, 2))
     X[:, 1] = np.arange(60) % 5 == 0
     time, event = (10.0 - X[:, 0], np.ones(60)) if name == "x0" else (rng.exponential(1.0, 60), X[:, 1] == 0)
-    with pytest.warns(DataWarning, match=f"grows for ever with the coefficients of {name}"):
+    with pytest.warns(
+        DataWarning, match=f"separation: the likelihood grows without end with the coefficients of {name}"
+    ):
         FederatedCoxRegression(baseline=False).fit(X, np.column_stack([time, event]), groups=np.arange(60) % 2)
 
 
-@pytest.mark.filterwarnings("ignore:the likelihood grows for ever")
+@pytest.mark.filterwarnings("ignore:separation")
 def test_estimator_checks() -> None:
     tied = "Efron's ties of weighted rows are not those of repeated rows"
     failing = {f"check_sample_weight_equivalence_on_{name}_data": tied for name in ("dense", "sparse")}
@@ -443,3 +446,45 @@ def test_forged_questions_and_answers_are_refused() -> None:
         with pytest.raises(MessageError):
             questions.read_answer(question, tree | {name: wrong})
     assert isinstance(SiteTable.read(TABLE).answer(question), RiskCounts)
+
+
+def test_hazards_of_periods_are_shared_by_sites(cohort: DeskCohort) -> None:
+    """A binomial regression of rows by periods, split here, at a table's sites, and behind desks."""
+    edges, used = [0.0, 6.0, 12.0, 24.0, 48.0], TABLE.dropna()
+    rows = split_periods(Times.of(used["time"], used["died"]), edges)
+    X = np.hstack([dense(used)[rows.row], (rows.period[:, None] == np.arange(4)).astype(float)])
+    by_hand = fpdfp.FederatedGLM("binomial", "cloglog", fit_intercept=False, tol=1e-12).fit(X, rows.event)
+    fitted = [
+        fpdfp.FederatedGLM("binomial", "cloglog", tol=1e-12).fit(
+            source, "Surv(time, died) ~ age + C(stage)", groups, periods=edges
+        )
+        for source, groups in ((TABLE, "hospital"), (cohort, None))
+    ]
+    for model in fitted:
+        names = list(model.coefficients_)
+        assert names[3:] == ["period (0, 6]", "period (6, 12]", "period (12, 24]", "period (24, 48]"]
+        np.testing.assert_allclose(list(model.coefficients_.values()), by_hand.coef_, rtol=1e-7)
+        np.testing.assert_allclose(model.table().covariance, by_hand.table().covariance, rtol=1e-6)
+    assert fitted[0].coefficients_ == fitted[1].coefficients_
+    hazards = fitted[0].predict_hazards(used.iloc[:3])
+    z = dense(used)[:3] @ by_hand.coef_[:3]
+    np.testing.assert_allclose(hazards, 1 - np.exp(-np.exp(z[:, None] + by_hand.coef_[3:])), rtol=1e-6)
+    with pytest.raises(ArgumentError, match="must be given when the model is fitted"):
+        by_hand.predict_hazards(X)
+    with pytest.raises(ArgumentError, match="periods must be None without a formula"):
+        fpdfp.FederatedGLM("poisson").fit(TABLE, "Surv(time, died) ~ age", "hospital", periods=edges)
+
+
+@pytest.mark.parametrize("name", [name for name in cases("survival") if name.startswith("cox")])
+def test_estimates_tests_and_rounds_of_r(name: str) -> None:
+    case = cases("survival")[name]
+    rows, r = times(case), case["r"]
+    columns = [rows.time, rows.event] if rows.entry is None else [rows.entry, rows.time, rows.event]
+    model = FederatedCoxRegression(ties=case["ties"], baseline=False).fit(
+        rows.X, np.column_stack(columns), rows.clients, strata=rows.strata, sample_weight=rows.weights,
+        offset=rows.offset,
+    )  # fmt: skip
+    np.testing.assert_allclose(model.coef_, numbers(r["coefficients"]), rtol=1e-6)
+    np.testing.assert_allclose(model.table().covariance, r["covariance"], rtol=1e-6, atol=1e-12)
+    assert model.score_statistic_ == pytest.approx(float(np.ravel(r["score_test"])[0]), rel=1e-6)
+    assert model.n_iter_ <= r["iterations"]

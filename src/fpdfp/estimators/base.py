@@ -315,8 +315,7 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
         rows = self._by_name()
         if len(rows) == 1:
             effects = getattr(self, "_effects", np.zeros(0))
-            others = [f"site[{name}]" for name in list(self.sites_)[1:]] if len(effects) else []
-            return rows[0] | dict(zip(others, map(float, effects), strict=True))
+            return rows[0] | dict(zip(self._effect_names(len(effects)), map(float, effects), strict=True))
         return {str(label): row for label, row in zip(self.classes_, rows, strict=True)}
 
     def _by_name(self) -> list[dict[str, float]]:
@@ -330,6 +329,10 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
             dict(zip([*first, *map(str, names)], map(float, [*([constant] if first else []), *row]), strict=True))
             for constant, row in zip(constants, coefficients, strict=True)
         ]
+
+    def _effect_names(self, count: int) -> list[str]:
+        """Return the names of the columns after the intercept, which are not penalised."""
+        return [f"site[{name}]" for name in list(self.sites_)[1:]] if count else []
 
     def _scores(self, X: Any) -> Array:
         """Return Xw + b, a column for each row of ``coef_``."""

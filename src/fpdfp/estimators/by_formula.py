@@ -20,6 +20,7 @@ from fpdfp.federation.questions import Distribution, Family, ModelSpec, MomentsQ
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.tree import Level
 from fpdfp.problem import Problem
+from fpdfp.survival.periods import name_periods
 
 
 class ByFormula:
@@ -50,7 +51,7 @@ class ByFormula:
         distribution = self._distribution(found)
         family: Family
         family, classes = self._losses_of(found) if distribution is None else ("GLM", None)
-        if self._survives:
+        if self._survives and distribution is None:
             family, classes = "Cox", None
         diagonal = self._wanted_moments(d)
         moments: list[Moments] = []
@@ -58,12 +59,14 @@ class ByFormula:
             moments = asking.ask(MomentsQuestion(design, found.means, diagonal))
         centre, scale = self._scaling(d, moments)
         others = tuple(asking.names[1:]) if effects else ()
-        columns = self._columns(d, found.intercept, classes, len(others))
+        options = self._spec_options()
+        more = len(name_periods(options.get("periods", ())))
+        columns = self._columns(d, found.intercept, classes, len(others) + more)
         structure = self._structure(columns, moments, np.where(scale > 0, scale, 1.0), self._formula_groups())
         spec = ModelSpec(
             design, found.means, centre, scale, found.intercept, family, found.classes, structure.ridge,
             None if distribution is None else Distribution.of(distribution), found.weight_scale, others,
-            **self._spec_options(),
+            **options,
         )  # fmt: skip
 
         def build() -> Problem:

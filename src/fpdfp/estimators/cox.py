@@ -11,11 +11,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
-from fpdfp._warn import warn
 from fpdfp.compress.plain import plain_bits
 from fpdfp.datasets.graph import Form
 from fpdfp.engines.parcel import pack
-from fpdfp.errors import ArgumentError, DataWarning, RefusalError
+from fpdfp.errors import ArgumentError, RefusalError
 from fpdfp.estimators import tables
 from fpdfp.estimators.base import FederatedLinearModel
 from fpdfp.estimators.formulas import Asking
@@ -38,8 +37,6 @@ from fpdfp.survival.counts import check_grid
 
 #: Up to this many columns Hessians are sent.
 MOST_COLUMNS = 1000
-#: Where less than this is left of the information on a coefficient at zero, the likelihood has no maximum.
-NOTHING = 1e-3
 
 
 class PartialLikelihood:
@@ -283,35 +280,15 @@ class FederatedCoxRegression(FederatedLinearModel):
         """Zero: baseline hazards have the constant."""
         return 0.0
 
-    def _ask(self, problem: Problem, back: Array, columns: Columns) -> None:
-        self.score_statistic_ = None
-        super()._ask(problem, back, columns)
-
-    def _ask_zero(self, problem: Problem, columns: Columns) -> None:
-        null = self._ask_sums(problem, np.zeros(columns.all), "null deviance", robust=False)
-        self.null_deviance_ = float(null.numbers[:, 3].sum())
-        score, information = null.score.sum(axis=0), sum(map(full, null.hessian))
-        inverse = np.linalg.pinv(information, hermitian=True)
-        self.score_statistic_ = float(score @ inverse @ score)
-        self._check_monotone(columns, np.diag(information))
-
     def _conclude(self, problem: Problem, columns: Columns, centre: Array, scale: Array) -> Array:
-        self._standard = centre, scale
+        self._standard, self.score_statistic_ = (centre, scale), None
         return super()._conclude(problem, columns, centre, scale)
 
-    def _check_monotone(self, columns: Columns, before: Array) -> None:
-        """Warn of coefficients that have no end: the likelihood grows with them for ever."""
-        after = np.sum([np.diag(site.hessian) for site in self.information_ or ()], axis=0) / self._standard[1] ** 2
-        endless = np.flatnonzero(after < NOTHING * before)
-        if endless.size:
-            names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(columns.features)])
-            shown = ", ".join(str(names[j]) for j in endless[:5])
-            warn(
-                f"the likelihood grows for ever with the coefficients of {shown}: at every event the row that has it "
-                "has the largest value of those at risk, or the least. They are infinite, and their errors have no "
-                "meaning; use a penalty, or leave them out",
-                DataWarning,
-            )
+    def _ask_zero(self, problem: Problem, columns: Columns) -> None:
+        null = self._ask_sums(problem, np.zeros(problem.losses.shape), "null deviance", robust=False)
+        self.null_deviance_ = float(null.numbers[:, 3].sum())
+        score, before = null.score.sum(axis=0), full(null.hessian.sum(axis=0))
+        self.score_statistic_ = float(score @ np.linalg.pinv(before, hermitian=True) @ score)
 
     def _ask_more(self, asking: Asking, spec: ModelSpec) -> None:
         x, before = self.result_.x.astype(np.float64), (asking.up, asking.down)

@@ -52,7 +52,8 @@ class GroupCurves(Mapping[Level, SurvivalCurve]):
         return pd.concat({level: curve.frame() for level, curve in self.items()}, names=["group"]).reset_index(level=0)
 
     def __str__(self) -> str:
-        lines = [f"{'group':12}  {'rows':>8}  {'events':>8}  {'median':>10}  95 % interval"]
+        percent = 100 * next(iter(self.values())).level
+        lines = [f"{'group':12}  {'rows':>8}  {'events':>8}  {'median':>10}  {percent:g} % interval"]
         for i, (level, curve) in enumerate(self.items()):
             rows = float(self.counts.start[i] + self.counts.entered[i].sum())
             middle, lower, upper = curve.quantile(0.5)

@@ -26,6 +26,8 @@ from fpdfp.losses import GLM, Losses
 from fpdfp.methods import ProximalNewton
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
+from fpdfp.survival.counts import check_grid
+from fpdfp.survival.periods import name_periods
 
 #: Up to this many columns Hessians are sent.
 MOST_COLUMNS = 1000
@@ -153,6 +155,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         offset: Any = None,
         exposure: Any = None,
         weights: str | None = None,
+        periods: Any = None,
         missing: Imputation = "drop",
         levels: Any = "shared",
     ) -> FederatedGLM:
@@ -173,6 +176,10 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
             The same by its exponential, for links that are logarithms: the time at risk, for instance.
         weights
             With a formula: the column that weighs rows, or an expression of columns.
+        periods
+            With a formula whose response is ``Surv(time, event)``, and the binomial family: the edges of periods. Sites
+            make a row for each period in which a row was at risk (:func:`fpdfp.survival.split_periods`), and all share
+            the hazards of periods.
         missing, levels
             With a formula: as in :meth:`FederatedLogisticRegression.fit`.
         """
@@ -181,6 +188,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         self._theta: Theta | None = None
         if isinstance(self.family, str) and self.family_.name == "negative binomial":
             self._theta, self.family_ = Theta(), families.Poisson()
+        self._take_periods(periods, y)
         effects = _checks.choice("site_effects", self.site_effects, ("none", "fixed")) == "fixed"
         if isinstance(y, str):
             for name, value in (("sample_weight", sample_weight), ("offset", offset), ("exposure", exposure)):
@@ -232,6 +240,29 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         if self._theta is None:
             return {}
         return {"theta": self._theta.value, "its standard error": self._theta.standard_error}
+
+    def _take_periods(self, periods: Any, formula: Any) -> None:
+        """Keep the edges of periods, if there are any."""
+        self._periods: tuple[float, ...] = () if periods is None else tuple(check_grid(periods).tolist())
+        self._survives = periods is not None
+        if not self._survives:
+            return
+        if not isinstance(formula, str) or self.family_.name != "binomial" or self.site_effects != "none":
+            raise ArgumentError("periods", "must be None without a formula, the binomial family, and no site effects")
+        if len(self._periods) < 2:
+            raise ArgumentError("periods", "must be two or more edges, between which periods are")
+
+    def _spec_options(self) -> dict[str, Any]:
+        return {"periods": self._periods} if self._periods else {}
+
+    def _effect_names(self, count: int) -> list[str]:
+        return name_periods(self._periods) or super()._effect_names(count)
+
+    def predict_hazards(self, X: Any, *, offset: Any = None) -> Array:
+        """Return the probability of an event in each period, if there was none before; a row for each row."""
+        if not self._periods:
+            raise ArgumentError("periods", "must be given when the model is fitted, for hazards")
+        return self.family_.mean(self.decision_function(X, offset=offset)[:, None] + self._effects)
 
     def _given_family(self) -> Family:
         return families.make(self.family, self.link)

@@ -121,8 +121,7 @@ class Inferring:
     def _names_of_x(self: Any, columns: Columns) -> list[str]:
         """Return the names of the coefficients of the model, in its order."""
         names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(columns.features)])
-        effects = [f"site[{name}]" for name in list(self.sites_)[1:]] if columns.effects else []
-        return [*map(str, names), *(["Intercept"] if columns.intercept else []), *effects]
+        return [*map(str, names), *(["Intercept"] if columns.intercept else []), *self._effect_names(columns.effects)]
 
     def _null_places(self: Any, columns: Columns) -> IntArray:
         """Return which coefficients the model without features has."""
@@ -153,7 +152,8 @@ class Inferring:
         """The names of all coefficients and their values, in the order of the sums: the intercept last."""
         coefficients = dict(self.coefficients_)
         constant = {name: coefficients.pop(name) for name in ("Intercept",) if name in coefficients}
-        effects = {name: value for name, value in coefficients.items() if name.startswith("site[")}
+        last = self._effect_names(len(self._effects))
+        effects = {name: value for name, value in coefficients.items() if name in last}
         ordered = {name: value for name, value in coefficients.items() if name not in effects} | constant | effects
         return list(ordered), np.array(list(ordered.values()))
 

@@ -15,7 +15,7 @@ from fpdfp.precondition.triangles import full
 from fpdfp.problem import Problem
 
 #: Families whose likelihood may grow for ever.
-FAMILIES = ("binomial", "poisson", "negative binomial", "multinomial", "ordinal")
+FAMILIES = ("binomial", "poisson", "negative binomial", "multinomial", "ordinal", "Cox")
 
 
 def check_separation(estimator: Any, problem: Problem, x: Array, sums: InformationSums, names: list[str]) -> None:

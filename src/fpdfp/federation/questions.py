@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import math
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Coded, Level, Survival
 from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts
+from fpdfp.survival.periods import name_periods
 
 #: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates.
 Kind = Literal["number", "integer", "truth", "category", "empty", "other"]
@@ -174,6 +176,9 @@ class ModelSpec:
         How events at the same time are treated, for ``"Cox"``.
     link
         The link of ``"Ordinal"``.
+    periods
+        The edges of periods, for hazards in discrete time: a GLM has a row for each period in which a row was at risk,
+        and an indicator of each period after all other columns.
     """
 
     design: Design
@@ -189,17 +194,19 @@ class ModelSpec:
     effects: tuple[str, ...] = ()
     ties: Literal["efron", "breslow"] = "efron"
     link: Literal["logit", "probit"] = "logit"
+    periods: tuple[float, ...] = ()
 
     @property
     def columns(self) -> int:
         """The number of columns of the model."""
-        return len(self.design.names) + int(self.intercept) + len(self.effects)
+        return len(self.design.names) + int(self.intercept) + len(self.effects) + max(len(self.periods) - 1, 0)
 
     @property
     def names(self) -> list[str]:
         """The names of the columns."""
         constant = ["Intercept"] if self.intercept else []
-        return [*self.design.names, *constant, *(f"site[{name}]" for name in self.effects)]
+        effects = [f"site[{name}]" for name in self.effects]
+        return [*self.design.names, *constant, *effects, *name_periods(self.periods)]
 
     def __post_init__(self) -> None:
         d = len(self.design.names)
@@ -216,8 +223,14 @@ class ModelSpec:
                 raise MessageError(f"{name} must be {length} numbers in float64, got {array.dtype} of {array.shape}")
         if (self.scale < 0).any() or (self.ridge < 0).any():
             raise MessageError("scale and ridge must be at least 0")
-        if isinstance(self.design.response, Survival) != (self.family == "Cox"):
-            raise MessageError("times of events are the response of Cox, and of no other family")
+        if isinstance(self.design.response, Survival) != (self.family == "Cox" or bool(self.periods)):
+            raise MessageError("times of events are the response of Cox and of periods, and of no other model")
+        if self.periods and (
+            self.family != "GLM" or self.intercept or self.effects or len(self.periods) < 2 or any(
+                b <= a for a, b in itertools.pairwise(self.periods)
+            )
+        ):  # fmt: skip
+            raise MessageError("periods must be of a GLM without other intercepts, with increasing edges")
         if self.family == "Cox":
             if self.intercept or self.effects or self.classes:
                 raise MessageError("Cox must have neither an intercept nor classes: each site has its own hazard")

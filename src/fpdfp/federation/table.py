@@ -36,7 +36,7 @@ from fpdfp.formula.parsing import nearest
 from fpdfp.formula.tree import Column as ColumnNode
 from fpdfp.formula.tree import Expression, Level, Survival
 from fpdfp.losses import Losses
-from fpdfp.survival import Times
+from fpdfp.survival import Times, split_periods
 
 #: Texts of at most so many different values have levels.
 MANY = 1000
@@ -170,7 +170,7 @@ class SiteTable:
         weights, response = rows.weigh(spec.design.weights), spec.design.response
         survives = isinstance(response, Survival)
         times = read_times(response, rows) if isinstance(response, Survival) else None
-        return ModelRows(
+        made = ModelRows(
             X,
             times.event.astype(np.float64) if times is not None else rows.response(response, spec.classes),
             weights,
@@ -178,6 +178,7 @@ class SiteTable:
             times,
             read_strata(spec.design.strata, rows) if survives else None,
         )
+        return split_rows(made, spec.periods) if spec.periods else made
 
     def number(self, name: str, node: Expression) -> Array:
         """Return a number for each row, which must be finite."""
@@ -279,6 +280,17 @@ class ModelRows(NamedTuple):
     offset: Array | None = None
     times: Times | None = None
     strata: Array | None = None
+
+
+def split_rows(rows: ModelRows, edges: Sequence[float]) -> ModelRows:
+    """Return a row for each period in which a row was at risk, with indicators of periods after its features."""
+    assert rows.times is not None
+    found = split_periods(rows.times, edges)
+    if not len(found.row):
+        raise ArgumentError("periods", "must be such that some row is at risk in one of them, got none")
+    indicators = (found.period[:, None] == np.arange(len(edges) - 1)).astype(np.float64)
+    weights, offset = (None if one is None else one[found.row] for one in (rows.weights, rows.offset))
+    return ModelRows(np.concatenate([rows.X[found.row], indicators], axis=1), found.event, weights, offset)
 
 
 def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:

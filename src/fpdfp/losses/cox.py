@@ -169,10 +169,9 @@ class Cox(LinearModel):
         X = self._rows.X
         matrix = (None, X.data, X.indices, X.indptr) if self._rows.sparse else (X, None, None, None)
         given = (*matrix, np.arange(X.shape[0]), self._risk.table)
-        gradients: Callable[..., None] = functools.partial(cox.gradients, *given)
         return {
             "values": functools.partial(cox.values, *given),
-            "gradients": lambda clients, drawn, x, l2, out: gradients(clients, x, l2, out),
+            "gradients": functools.partial(_write_gradients, given),
         }
 
     def gradients(
@@ -314,3 +313,11 @@ def _vector(name: str, value: Any, rows: int, default: float) -> Array:
     if value is None:
         return np.full(rows, default)
     return _checks.float_array(name, value, dtype=np.float64, shape=(rows,))
+
+
+def _write_gradients(given: Any, clients: IntArray, drawn: None, x: Array, l2: Array, out: Array) -> None:
+    """Call the kernel as that of other linear models is called; there are no mini-batches."""
+    from fpdfp._kernels import cox
+
+    kernel: Callable[..., None] = cox.gradients
+    kernel(*given, clients, x, l2, out)

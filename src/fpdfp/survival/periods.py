@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,3 +63,12 @@ def split_periods(rows: Times, edges: Any) -> PersonPeriods:
     inside = rows.event & (rows.time > grid[0]) & (rows.time <= grid[-1])
     event = inside[row] & (period == last[row] - 1)
     return PersonPeriods(row.astype(np.int64), period.astype(np.int64), event.astype(np.float64))
+
+
+def name_periods(edges: Sequence[float]) -> list[str]:
+    """Return the names of periods.
+
+    >>> name_periods([0, 12, 24])
+    ['period (0, 12]', 'period (12, 24]']
+    """
+    return [f"period ({a:g}, {b:g}]" for a, b in itertools.pairwise(edges)]
