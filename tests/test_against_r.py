@@ -104,7 +104,7 @@ def test_negative_binomial(name: str) -> None:
     case, r = NEGATIVE[name] | {"family": "negative binomial"}, NEGATIVE[name]["r"]
     model = fit(case)
     summary = model.summary()
-    close(model.family_.theta, r["theta"])
+    close(model.family_.parameters[0], r["theta"])
     close(model.table().coefficients, r["coefficients"])
     close(model.table().standard_errors, r["errors"])
     close(summary.deviance, r["deviance"])
@@ -160,16 +160,16 @@ def test_differences_between_sites() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "columns"), [("complete", "x, other"), ("quasi", r"group\[T.q\]"), ("empty group", r"group\[T.q\]")]
+    ("name", "columns"), [("complete", ["x"]), ("quasi", ["group[T.q]"]), ("empty group", ["group[T.q]"])]
 )
-def test_separation_is_named(name: str, columns: str) -> None:
+def test_separation_is_named(name: str, columns: list[str]) -> None:
     """R warns of the first, if not by name, and says nothing of the others: coefficients of 20 with errors of 3000."""
     case = R[f"separated, {name}"]
     assert case["r"]["largest"] > 19
     model = fpdfp.FederatedGLM(case["family"])
-    with pytest.warns(fpdfp.errors.DataWarning, match=f"told without error from {columns}, so"):
+    with pytest.raises(fpdfp.errors.SeparationError) as refused:
         model.fit(frame("separated"), case["formula"], groups="site")
-    assert model.summary().exchanges["separation"] == 1
+    assert set(columns) <= set(refused.value.columns)
     # With a ridge everything is finite, and nothing is to be said.
     penalised = fpdfp.FederatedGLM(case["family"], l2=0.01).fit(frame("separated"), case["formula"], groups="site")
     assert max(map(abs, penalised.coefficients_.values())) < 10

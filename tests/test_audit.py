@@ -97,7 +97,7 @@ def test_lines_are_forced_to_the_disk_by_a_thread(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(*given, **options)
 
-    monkeypatch.setattr(audit.files, "write_whole", write)
+    monkeypatch.setattr("fpdfp.federation.audit.files.write_whole", write)
     site = Audit(tmp_path)
     for full[0] in (False, True):
         written.clear()

@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import fpdfp
 from fpdfp import FederatedCoxRegression
 from fpdfp.engines.parcel import pack, unpack
-from fpdfp.errors import ArgumentError, DataWarning, MessageError, RefusalError
+from fpdfp.errors import ArgumentError, MessageError, RefusalError, SeparationError
 from fpdfp.federation import questions
 from fpdfp.federation.cohort import LocalCohort
 from fpdfp.federation.desk import Desk
@@ -209,9 +209,7 @@ def test_a_likelihood_without_a_maximum_is_named(name: str) -> None:
     X = rng.standard_normal((60, 2))
     X[:, 1] = np.arange(60) % 5 == 0
     time, event = (10.0 - X[:, 0], np.ones(60)) if name == "x0" else (rng.exponential(1.0, 60), X[:, 1] == 0)
-    with pytest.warns(
-        DataWarning, match=f"separation: the likelihood grows without end with the coefficients of {name}"
-    ):
+    with pytest.raises(SeparationError, match=f"outcomes are separated by {name}, whose coefficients grow"):
         FederatedCoxRegression(baseline=False).fit(X, np.column_stack([time, event]), groups=np.arange(60) % 2)
 
 

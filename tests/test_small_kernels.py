@@ -148,7 +148,7 @@ def test_threads_are_chosen_by_the_work_itself(
 ) -> None:
     """Nothing is done twice; the first of each, which compiles, does not count; short work is one thread's."""
     clock, slow = [0.0], {True: 1.0, False: 1.0}
-    monkeypatch.setattr(threads.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr("fpdfp._kernels.threads.time.perf_counter", lambda: clock[0])
     monkeypatch.setattr(jit.use, "one_thread", False)
     trial, done = threads.Trial(), list[bool]()
     for _ in range(12):
