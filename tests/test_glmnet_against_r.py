@@ -59,4 +59,5 @@ def test_glmnet(name: str) -> None:
         if case["family"] != "cox":
             assert result.x[-1] == pytest.approx(r["intercept"][row], rel=1e-6, abs=1e-8)
         np.testing.assert_allclose(result.x[:8] / scale, known, rtol=1e-6, atol=1e-8)
-        assert result.status == "converged"
+        # A partial likelihood is no sum over rows: there are no duals, and a bound with a ridge alone.
+        assert result.status in ("converged", *(["stationary"] if case["family"] == "cox" else []))

@@ -130,3 +130,68 @@ def test_log_rank() -> None:
         np.testing.assert_allclose(found.variance, r["variance"], rtol=1e-6, atol=1e-9)
         assert found.test().statistic == pytest.approx(r["chi2"], rel=1e-6)
     assert survival.log_rank(by_grade).statistic == pytest.approx(R["log-rank, sites"]["r"]["chi2"], rel=1e-6)
+
+
+def fit(case: dict[str, Any], **options: Any) -> fpdfp.FederatedCoxRegression:
+    """Fit a case by its formula; sites are strata in any case."""
+    formula = case["formula"].replace(" + strata(site)", "").replace("strata(site, ", "strata(")
+    groups = "site" if "strata(site" in case["formula"] else None
+    model = fpdfp.FederatedCoxRegression(ties=case["ties"], **({"tol": 1e-12} | options))
+    return model.fit(frame(case["data"]), formula, groups=groups, weights=case["weights"])
+
+
+@pytest.mark.parametrize("name", COX)
+def test_cox_regression(name: str) -> None:
+    case, r = COX[name], COX[name]["r"]
+    model = fit(case)
+    table, summary = model.table(), model.summary()
+    np.testing.assert_allclose(table.coefficients, r["coefficients"], rtol=1e-6)
+    np.testing.assert_allclose(table.covariance, r["covariance"], rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(table.statistics, r["statistic"], rtol=1e-6)
+    np.testing.assert_allclose(table.p_values, r["p"], rtol=1e-5)
+    assert summary.log_likelihood == pytest.approx(r["log_likelihood"], rel=1e-9)
+    assert model.null_deviance_ == pytest.approx(-2.0 * r["null_log_likelihood"], rel=1e-9)
+    assert model.score_statistic_ == pytest.approx(r["score_test"], rel=1e-6)
+    wald = model.wald_test(list(table.names))
+    assert wald.statistic == pytest.approx(r["wald_test"], rel=1e-6)
+    assert sum(summary.rows) == r["rows"]
+    assert model.concordance_ is not None
+    assert model.concordance_.index == pytest.approx(r["concordance"], rel=1e-4)
+    assert fit(case, tol=1e-8, baseline=False).n_iter_ <= r["iterations"] + 1
+
+
+@pytest.mark.parametrize("ties", ["efron", "breslow"])
+def test_survival_of_new_rows(ties: str) -> None:
+    """Curves, with intervals that allow for the errors of the coefficients."""
+    case = COX[f"cox, sites, {ties}"]
+    model, table = fit(case), frame("survival")
+    for row, known in zip((0, 99), case["r"]["curves"], strict=True):
+        (r,) = known.values()
+        person = table.iloc[[row]]
+        found = model.predict_survival(person, numbers(r["time"]), site=str(person["site"].iloc[0]))
+        np.testing.assert_allclose(found.survival[0], r["survival"], rtol=1e-6)
+        assert found.lower is not None
+        assert found.upper is not None
+        np.testing.assert_allclose(found.lower[0], r["lower"], rtol=1e-6)
+        np.testing.assert_allclose(found.upper[0], r["upper"], rtol=1e-6)
+
+
+def test_a_likelihood_without_a_maximum_is_named() -> None:
+    r = R["separated"]["r"]
+    assert "coefficient may be infinite" in r["warnings"][0]
+    with pytest.warns(fpdfp.errors.DataWarning, match=r"group\[T.q\]"):
+        fpdfp.FederatedCoxRegression().fit(frame("separated"), "Surv(time, status) ~ other + group", groups="site")
+
+
+@pytest.mark.parametrize("link", ["logit", "cloglog"])
+def test_hazards_in_discrete_time(link: str) -> None:
+    """A baseline that sites share: a binomial model of rows by periods."""
+    table, r = frame("survival"), R[f"discrete, {link}"]["r"]
+    periods = survival.split_periods(survival.Times.of(table["time"], table["status"]), 2.0 * np.arange(7))
+    long = table.iloc[periods.row].assign(at=periods.period, event=periods.event).reset_index(drop=True)
+    assert len(long) == r["rows"]
+    model = fpdfp.FederatedGLM("binomial", link=link, tol=1e-12)
+    model.fit(long, "event ~ 0 + C(at) + age + treated", groups="site", levels="any")
+    np.testing.assert_allclose(model.table().coefficients, r["coefficients"], rtol=1e-6)
+    np.testing.assert_allclose(model.table().standard_errors, r["errors"], rtol=1e-6)
+    assert model.deviance_ == pytest.approx(r["deviance"], rel=1e-9)

@@ -42,12 +42,13 @@ log_rank <- function(formula, data) {
   add <- function(m) if (is.matrix(m)) rowSums(m) else m
   list(observed = as.numeric(add(d$obs)), expected = as.numeric(add(d$exp)), variance = d$var, chi2 = d$chisq)
 }
-# A row for each period that a subject enters; periods are of two months, and all later ones are the sixth.
+# A row for each of six periods of two months that a subject ends, or has an event in; later times are left out.
 expand <- function(data, width = 2, last = 6) {
-  data$period <- pmin(ceiling(data$time / width), last)
+  data$ends <- ifelse(data$status == 1, ceiling(data$time / width), floor(data$time / width))
+  data$period <- pmin(data$ends, last)
   long <- data[rep(seq_len(nrow(data)), data$period), ]
   long$at <- sequence(data$period)
-  long$event <- as.integer(long$at == long$period & long$status == 1)
+  long$event <- as.integer(long$at == long$ends & long$status == 1)
   long
 }
 discrete <- function(link) {
