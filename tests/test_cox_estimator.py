@@ -209,7 +209,7 @@ def test_a_likelihood_without_a_maximum_is_named(name: str) -> None:
     X = rng.standard_normal((60, 2))
     X[:, 1] = np.arange(60) % 5 == 0
     time, event = (10.0 - X[:, 0], np.ones(60)) if name == "x0" else (rng.exponential(1.0, 60), X[:, 1] == 0)
-    with pytest.raises(SeparationError, match=f"outcomes are separated by {name}, whose coefficients grow"):
+    with pytest.raises(SeparationError, match=f"outcomes are separated by .*{name}.* whose coefficients grow"):
         FederatedCoxRegression(baseline=False).fit(X, np.column_stack([time, event]), groups=np.arange(60) % 2)
 
 
