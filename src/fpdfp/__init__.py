@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         FederatedPoissonRegressor,
         FederatedQuantileRegressor,
         FederatedTweedieRegressor,
+        load_model,
     )
     from fpdfp.federation import Federation
     from fpdfp.methods import (
@@ -130,6 +131,7 @@ __all__ = [
     "federation",
     "inference",
     "linops",
+    "load_model",
     "loggers",
     "losses",
     "methods",
@@ -152,7 +154,7 @@ __getattr__ = attach(
         "engines": "History Result Run RunOptions solve",
         "estimators": "FederatedGLM FederatedGammaRegressor FederatedLinearRegression FederatedLogisticRegression "
         "FederatedMultinomialRegression FederatedOrdinalRegression FederatedPoissonRegressor "
-        "FederatedQuantileRegressor FederatedTweedieRegressor",
+        "FederatedQuantileRegressor FederatedTweedieRegressor load_model",
         "federation": "Federation",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx "

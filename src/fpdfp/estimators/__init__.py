@@ -11,6 +11,7 @@ from fpdfp.estimators.glm import (
 from fpdfp.estimators.multinomial import FederatedMultinomialRegression
 from fpdfp.estimators.ordinal import FederatedOrdinalRegression
 from fpdfp.estimators.regressor import FederatedLinearRegression
+from fpdfp.estimators.saving import load_model
 
 __all__ = [
     "FederatedGLM",
@@ -22,4 +23,5 @@ __all__ = [
     "FederatedPoissonRegressor",
     "FederatedQuantileRegressor",
     "FederatedTweedieRegressor",
+    "load_model",
 ]

@@ -210,7 +210,7 @@ class Inferring:
             left_out=list(self.left_out_.values()),
             deviance=self.deviance_,
             penalty=self._penalty_words(),
-            status=self.result_.status,
+            status=self.status_,
             rounds=self.n_iter_,
             bits_up=self.bits_up_,
             bits_down=self.bits_down_,
