@@ -26,14 +26,15 @@ def close(found: Any, known: Any, rel: float = 1e-6) -> None:
 
 
 def build(case: dict[str, Any], **options: Any) -> fpdfp.FederatedGLM:
-    return fpdfp.FederatedGLM(FAMILIES.get(case["family"], case["family"]), link=case.get("link"), tol=1e-12, **options)
+    known = {"link": case.get("link"), "tol": 1e-12} | options
+    return fpdfp.FederatedGLM(FAMILIES.get(case["family"], case["family"]), **known)
 
 
-def fit(case: dict[str, Any], formula: str | None = None, table: Any = None) -> fpdfp.FederatedGLM:
+def fit(case: dict[str, Any], formula: str | None = None, table: Any = None, **options: Any) -> fpdfp.FederatedGLM:
     """Fit the rows of three sites by a formula."""
     text = formula or case["formula"]
     # The column of sites stays where it is: their intercepts are an option.
-    model = build(case, site_effects="fixed" if text.endswith(" + site") else "none")
+    model = build(case, site_effects="fixed" if text.endswith(" + site") else "none", **options)
     return model.fit(
         frame(case["data"]) if table is None else table,
         text.removesuffix(" + site"),
@@ -156,3 +157,46 @@ def test_differences_between_sites() -> None:
         for pooled, kind in ((found.fixed, "fixed"), (found.random, "random")):
             assert pooled.estimate == pytest.approx(r[kind][j], rel=1e-6)
             assert pooled.standard_error == pytest.approx(r[f"{kind}_errors"][j], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"), [("complete", "x, other"), ("quasi", r"group\[T.q\]"), ("empty group", r"group\[T.q\]")]
+)
+def test_separation_is_named(name: str, columns: str) -> None:
+    """R warns of the first, if not by name, and says nothing of the others: coefficients of 20 with errors of 3000."""
+    case = R[f"separated, {name}"]
+    assert case["r"]["largest"] > 19
+    model = fpdfp.FederatedGLM(case["family"])
+    with pytest.raises(fpdfp.errors.SeparationError, match=f"separated by {columns}"):
+        model.fit(frame("separated"), case["formula"], groups="site")
+    # With a ridge everything is finite, and nothing is to be said.
+    penalised = fpdfp.FederatedGLM(case["family"], l2=0.01).fit(frame("separated"), case["formula"], groups="site")
+    assert max(map(abs, penalised.coefficients_.values())) < 10
+
+
+def test_strong_effects_are_not_separation() -> None:
+    """A group with one event among many rows, and one with none but few."""
+    rng = np.random.default_rng(0)
+    group = np.repeat([0, 1], [3000, 3000])
+    x = rng.normal(size=6000)
+    y = rng.binomial(1, 1 / (1 + np.exp(-6 * x - 3)))
+    y[group == 1] = 0
+    y[-1] = 1
+    X = np.column_stack([x, group])
+    model = fpdfp.FederatedGLM("binomial").fit(X, y, groups=np.arange(6000) % 3)
+    assert abs(model.coef_[1]) > 4
+    rare = np.where(group == 0, rng.poisson(1000, 6000), 0)
+    rare[-1] = 1
+    assert fpdfp.FederatedGLM("poisson").fit(X, rare, groups=np.arange(6000) % 3).coef_[1] < -12
+
+
+@pytest.mark.parametrize("name", [name for name in GLM if name not in ("binomial, log", "poisson, identity")])
+def test_rounds_are_not_more_than_iterations_of_r(name: str) -> None:
+    """At the tolerance of R, 1e-8; without the two models that R fits from a given start alone.
+
+    For the inverse Gaussian with its own link, too, R must be given a start, from which it takes five iterations.
+    """
+    case, r = GLM[name], GLM[name]["r"]
+    model = fit(case, tol=1e-8)
+    assert model.n_iter_ <= (10 if name == "inverse gaussian" else r["iterations"])
+    close(model.table().coefficients, r["coefficients"], 1e-4)

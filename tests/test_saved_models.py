@@ -21,6 +21,7 @@ TABLE = patients().assign(
 )
 FORMULA = "age + C(stage, ref='II') + scale(pressure) + smoker"
 MODELS: dict[str, Any] = {
+    "cox": (fpdfp.FederatedCoxRegression(), "Surv(age, died) ~ dose + smoker + strata(stage)"),
     "logistic": (fpdfp.FederatedLogisticRegression(alpha=0), f"died ~ {FORMULA}"),
     "lasso": (fpdfp.FederatedLogisticRegression(alpha=0.01, standardize=True), f"died ~ {FORMULA}"),
     "softmax": (fpdfp.FederatedLogisticRegression(alpha=0.01, prefer="bits"), "grade ~ age"),
@@ -147,7 +148,7 @@ def test_what_is_no_model(document: Any, tmp_path: Path) -> None:
         "rows_": ({"a": -1}, "rows_ must be counts"),
         "formula_": (None, "plan_ must be that of the formula"),
         "n_features_in_": (1 << 70, "n_features_in_"),
-        "information_": ([{}], "sums of each site"),
+        "information_": ([{}], "information_ must have rows"),
         "classes_": ({"kind": "U", "labels": [1]}, "classes_"),
     }
     for name, (value, match) in changes.items():

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
         rng,
         runs,
         steps,
+        survival,
     )
     from fpdfp.compress import QSGD
     from fpdfp.engines import History, Result, Run, RunOptions
     from fpdfp.engines.solve import solve
     from fpdfp.estimators import (
+        FederatedCoxRegression,
         FederatedGammaRegressor,
         FederatedGLM,
         FederatedLinearRegression,
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
         FederatedQuantileRegressor,
         FederatedTweedieRegressor,
         load_model,
+        log_rank_test,
+        survival_curves,
     )
     from fpdfp.federation import Federation
     from fpdfp.methods import (
@@ -96,6 +100,7 @@ __all__ = [
     "FedPAQ",
     "FedProx",
     "FedSGD",
+    "FederatedCoxRegression",
     "FederatedGLM",
     "FederatedGammaRegressor",
     "FederatedLinearRegression",
@@ -132,6 +137,7 @@ __all__ = [
     "inference",
     "linops",
     "load_model",
+    "log_rank_test",
     "loggers",
     "losses",
     "methods",
@@ -143,18 +149,21 @@ __all__ = [
     "runs",
     "solve",
     "steps",
+    "survival",
+    "survival_curves",
 ]
 
 __getattr__ = attach(
     __name__,
     {
         "": "compress ct datasets engines errors estimators families federation inference linops loggers losses "
-        "methods penalties precondition problem report rng runs steps",
+        "methods penalties precondition problem report rng runs steps survival",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
-        "estimators": "FederatedGLM FederatedGammaRegressor FederatedLinearRegression FederatedLogisticRegression "
-        "FederatedMultinomialRegression FederatedOrdinalRegression FederatedPoissonRegressor "
-        "FederatedQuantileRegressor FederatedTweedieRegressor load_model",
+        "estimators": "FederatedCoxRegression FederatedGLM FederatedGammaRegressor FederatedLinearRegression "
+        "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
+        "FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor load_model log_rank_test "
+        "survival_curves",
         "federation": "Federation",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx "

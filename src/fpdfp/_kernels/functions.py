@@ -53,7 +53,7 @@ class Scalar:
         return Scalar(made)
 
 
-@intrinsic
+@intrinsic  # type: ignore[untyped-decorator]
 def call(typing: Any, address: Any, z: Any, y: Any, p: Any, q: Any) -> Any:
     """Call the function at an address."""
 

@@ -202,8 +202,8 @@ def gradients_dense(
 
 @threaded
 def gradients_csr(
-    slope: Any, p: Any, q: Any, weights: Any, shifts: Any, data: Any, indices: Any, indptr: Any, y: Any, rows: Any, offsets: Any,
-    clients: Any, draws: Any, x: Any, l2: Any, out: Any,
+    slope: Any, p: Any, q: Any, weights: Any, shifts: Any, data: Any, indices: Any, indptr: Any, y: Any, rows: Any,
+    offsets: Any, clients: Any, draws: Any, x: Any, l2: Any, out: Any,
 ) -> None:  # fmt: skip
     shared = x.shape[0] == 1
     for i in prange(clients.size):

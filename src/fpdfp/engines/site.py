@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -62,6 +62,9 @@ from fpdfp.precondition import Preconditioner
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws, Purpose
 
+if TYPE_CHECKING:
+    from fpdfp._kernels.threads import Trial
+
 #: How many local steps a site takes for a client in a round, those of inner solves included. More are refused, so that
 #: a forged number cannot keep a site busy for long.
 MOST_STEPS = 250_000
@@ -109,10 +112,11 @@ class Site:
         self.point: Array | None = None
         #: The largest norm of an array in the reply to the last round.
         self.largest = 0.0
+        self._threads = _trial()
 
-    def handle(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def handle(self, request: Mapping[str, Any] | Request) -> dict[str, Any]:
         """Answer a request: a dictionary with a part for each thing that is asked, and so is the reply."""
-        asked = Request.read(request)
+        asked = request if isinstance(request, Request) else Request.read(request)
         if asked.mask is not None:
             self._restrict(read_mask(asked.mask, self.whole.shape[-1]))
         if not self._turn_to(asked.features):
@@ -125,7 +129,7 @@ class Site:
             return requests.write(Reply(needs=["job"]))
         if asked.needs_job and self._job.algorithm.model.shape != self.losses.shape:
             raise MessageError("features must be those that the job is about")
-        with one_thread():
+        with one_thread(), self._threads.working(timed=asked.update is not None):
             parts = {part: getattr(self, part)(getattr(asked, part)) for part in asked.parts}
         needs = sorted({need for part in parts.values() if isinstance(part, Lacking) for need in part.needs})
         return requests.write(Reply(needs=needs) if needs else Reply(**parts))
@@ -162,6 +166,7 @@ class Site:
             ledgers = [ClientLedger(job.algorithm) for _ in range(self.losses.n_clients)]
         self.job, self.key, self.layout, self.ledgers, self.seen = job, key, layout, ledgers, None
         self.downlink = None if job.downlink is None else Downlink(job.downlink)
+        self._threads = _trial()
 
     def _first_message(self, job: Job) -> Any:
         """Return the message that the server of a run sends from zero: others have its fields, shapes and dtypes."""
@@ -467,6 +472,13 @@ class Site:
 def _bounded(values: Array) -> Array:
     """Return values as they can be sent: a large number stands for those of points outside the domain of a loss."""
     return np.nan_to_num(values, nan=OUTSIDE, posinf=OUTSIDE).clip(max=OUTSIDE)
+
+
+def _trial() -> Trial:
+    """Return what finds out how many threads a round's work is done with."""
+    from fpdfp._kernels.threads import Trial
+
+    return Trial()
 
 
 @contextlib.contextmanager

@@ -1,6 +1,8 @@
 """Federated linear models as scikit-learn estimators."""
 
 from fpdfp.estimators.classifier import FederatedLogisticRegression
+from fpdfp.estimators.cox import FederatedCoxRegression
+from fpdfp.estimators.curves import GroupCurves, log_rank_test, survival_curves
 from fpdfp.estimators.glm import (
     FederatedGammaRegressor,
     FederatedGLM,
@@ -14,6 +16,7 @@ from fpdfp.estimators.regressor import FederatedLinearRegression
 from fpdfp.estimators.saving import load_model
 
 __all__ = [
+    "FederatedCoxRegression",
     "FederatedGLM",
     "FederatedGammaRegressor",
     "FederatedLinearRegression",
@@ -23,5 +26,8 @@ __all__ = [
     "FederatedPoissonRegressor",
     "FederatedQuantileRegressor",
     "FederatedTweedieRegressor",
+    "GroupCurves",
     "load_model",
+    "log_rank_test",
+    "survival_curves",
 ]

@@ -43,7 +43,8 @@ class ByFormula:
         asking, classify = Asking(source), self._classifies()
         options: dict[str, Any] = {"missing": missing, "levels": levels, "intercept": self._codes_intercept()}
         options["weights"] = weights
-        found = self.plan_ = self._arrange(plan(asking, formula, classify=classify, **options))
+        made = plan(asking, formula, classify=classify, survival=self._survives, **options)
+        found = self.plan_ = self._arrange(made)
         design, d = found.design, len(found.design.names)
         self.formula_, self.sites_ = str(formula), np.array(asking.names)
         self.feature_names_in_, self.n_features_in_ = np.array(design.names, dtype=object), d
@@ -86,7 +87,11 @@ class ByFormula:
             name: rows - used for name, rows, used in zip(asking.names, found.rows, found.used, strict=True)
         }
         model: Array = self._conclude(problem, columns, centre, np.where(scale > 0, scale, 1.0))
+        self._ask_more(asking, spec)
         return model
+
+    #: Whether the response is the time of an event.
+    _survives = False
 
     def _codes_intercept(self: Any) -> bool:
         """Whether categories are coded as beside an intercept."""
@@ -100,11 +105,14 @@ class ByFormula:
 
     def _losses_of(self, found: Plan) -> tuple[Family, int | None]:
         """Return the losses of a plan, and the number of classes that have coefficients each."""
-        return family_of(found.classes)
+        return ("Cox", None) if self._survives else family_of(found.classes)
 
     def _spec_options(self) -> dict[str, Any]:
         """Return what else tells sites their losses."""
         return {}
+
+    def _ask_more(self, asking: Asking, spec: ModelSpec) -> None:
+        """Ask sites for what a model has beside its coefficients."""
 
     def _classifies(self) -> bool | None:
         """Whether the response has classes; None if it may have two."""

@@ -17,7 +17,6 @@ from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Level
 from fpdfp.inference import Information
 
-
 #: The kinds of labels by NumPy's letters: what each label must be, and the type of their array.
 KINDS: dict[str, tuple[Any, Any]] = {
     "U": (str, np.str_), "i": (int, np.int64), "u": (int, np.int64), "b": (bool, np.bool_), "f": (float, np.float64),
@@ -148,28 +147,59 @@ NUMBER_OR_NUMBERS = Codec(
     one_or_more, lambda value, name: NUMBERS.read(value, name) if isinstance(value, list) else NUMBER.read(value, name)
 )
 
-#: The sums of a site.
-SUMS = {
-    "rows": INTEGER, "weight": NUMBER, "log_likelihood": NUMBER, "deviance": NUMBER, "pearson": NUMBER,
-    "score": NUMBERS, "hessian": NUMBERS, "meat": optional(NUMBERS),
-}  # fmt: skip
+
+def _write_matrix(value: Array) -> Any:
+    return {"shape": list(value.shape), "numbers": value.ravel().tolist()}
 
 
-def _write_sites(sites: list[Information]) -> Any:
-    return [{name: codec.write(getattr(site, name)) for name, codec in SUMS.items()} for site in sites]
+def _read_matrix(value: Any, name: str) -> Array:
+    tree = _tree(value, name)
+    if set(tree) != {"shape", "numbers"}:
+        raise MessageError(f"{name} must have a shape and numbers")
+    rows, columns = fit(tree["shape"], tuple[int, int], name)
+    numbers = NUMBERS.read(tree["numbers"], name)
+    if min(rows, columns) < 0 or numbers.shape != (rows * columns,):
+        raise MessageError(f"{name} must be a matrix of {rows} × {columns}")
+    return numbers.reshape(rows, columns)
 
 
-def _read_sites(value: Any, name: str) -> list[Information]:
-    found = []
-    for site in fit(value, list, name):
-        tree = _tree(site, name)
-        if set(tree) != set(SUMS):
-            raise MessageError(f"{name} must have the sums of each site")
+#: A matrix that may have no rows.
+MATRIX = Codec(_write_matrix, _read_matrix)
+
+
+def record(kind: Callable[..., Any], **parts: Codec) -> Codec:
+    """Return the codec of a dataclass that is made of some parts."""
+
+    def read(value: Any, name: str) -> Any:
+        tree = _tree(value, name)
+        if set(tree) != set(parts):
+            raise MessageError(f"{name} must have {', '.join(parts)}")
         try:
-            found.append(Information(**{one: codec.read(tree[one], f"{name}: {one}") for one, codec in SUMS.items()}))
+            return kind(**{one: codec.read(tree[one], f"{name}: {one}") for one, codec in parts.items()})
         except ValueError as error:
             raise MessageError(f"{name}: {error}") from None
-    return found
+
+    return Codec(lambda value: {one: codec.write(getattr(value, one)) for one, codec in parts.items()}, read)
 
 
-SITES = optional(Codec(_write_sites, _read_sites))
+def by_name(codec: Codec) -> Codec:
+    """Return the codec of values by name."""
+    return Codec(
+        lambda value: {str(name): codec.write(one) for name, one in value.items()},
+        lambda value, name: {key: codec.read(one, f"{name}: {key}") for key, one in _tree(value, name).items()},
+    )
+
+
+def several(codec: Codec) -> Codec:
+    """Return the codec of a list of values."""
+    return Codec(
+        lambda value: [codec.write(one) for one in value],
+        lambda value, name: [codec.read(one, name) for one in fit(value, list, name)],
+    )
+
+
+#: The sums of each site.
+SITES = optional(several(record(
+    Information, rows=INTEGER, weight=NUMBER, log_likelihood=NUMBER, deviance=NUMBER, pearson=NUMBER, score=NUMBERS,
+    hessian=NUMBERS, meat=optional(NUMBERS),
+)))  # fmt: skip

@@ -31,6 +31,7 @@ from fpdfp.inference import (
     wald_test,
 )
 from fpdfp.inference.covariances import Kind
+from fpdfp.losses.base import InformationSums
 from fpdfp.methods import ProximalNewton
 from fpdfp.penalties.zero import Zero
 from fpdfp.precondition.triangles import full
@@ -67,17 +68,15 @@ class Inferring:
         ``back`` takes coefficients of the model to those of the features as they were given.
         """
         self.information_ = self.null_deviance_ = None
-        self.exchanges_ = {}
+        self.exchanges_: dict[str, int] = {}
         family = self._family()
         if family is None:
             return
         wanted = self.inference is True or (self.inference == "auto" and not self._penalised)
-        may_separate = not self._penalised and family.name in FAMILIES
+        may_separate = not self._penalised and getattr(family, "name", "") in FAMILIES
         if not (wanted or may_separate):
             return
-        sums, up, down = ask_informations(problem, self.result_.x, robust=wanted)
-        self.bits_up_, self.bits_down_ = self.bits_up_ + up, self.bits_down_ + down
-        self.exchanges_ = {"information" if wanted else "separation": 1}
+        sums = self._ask_sums(problem, self.result_.x, "information" if wanted else "separation", robust=wanted)
         if may_separate:
             check_separation(self, problem, self.result_.x.astype(np.float64), sums, self._names_of_x(columns))
         if not wanted:
@@ -92,8 +91,19 @@ class Inferring:
         self.information_ = found
         self.deviance_ = sum(site.deviance for site in found)
         self._null_parameters = len(self._null_places(columns))
-        if self._null_parameters and not self._penalised:
+        if self._penalised:
+            return
+        if self._null_parameters:
             self._ask_null(problem, columns)
+        else:
+            self._ask_zero(problem, family)
+
+    def _ask_sums(self: Any, problem: Problem, x: Array, purpose: str, *, robust: bool) -> InformationSums:
+        """Return the sums of each site at a point, and count the exchange."""
+        sums, up, down = ask_informations(problem, x, robust=robust)
+        self.bits_up_, self.bits_down_ = self.bits_up_ + up, self.bits_down_ + down
+        self.exchanges_[purpose] = self.exchanges_.get(purpose, 0) + 1
+        return sums
 
     def _names_of_x(self: Any, columns: Columns) -> list[str]:
         """Return the names of the coefficients of the model, in its order."""
@@ -104,6 +114,13 @@ class Inferring:
     def _null_places(self: Any, columns: Columns) -> IntArray:
         """Return which coefficients the model without features has."""
         return np.array([columns.features] if columns.intercept else [], dtype=np.int64)
+
+    def _ask_zero(self: Any, problem: Problem, family: Family) -> None:
+        """Keep the deviance at zero, or at the offsets, which is that of the null model without an intercept."""
+        mean = family.mean(np.zeros(1))
+        if np.isfinite(mean).all() and (family.variance(mean) > 0).all():
+            sums = self._ask_sums(problem, np.zeros(problem.losses.shape), "null deviance", robust=False)
+            self.null_deviance_ = float(sums.numbers[:, 3].sum())
 
     def _ask_null(self: Any, problem: Problem, columns: Columns) -> None:
         """Fit the intercept alone, by the same exchanges, and keep its deviance."""
@@ -190,7 +207,7 @@ class Inferring:
                 "dispersion": sum(sites[1:], sites[0]).dispersion() if family.has_dispersion else None,
                 "log_likelihood": likelihood,
                 "null_deviance": self.null_deviance_,
-                "df_residual": rows - p,
+                "df_residual": None if self._penalised else rows - p,
                 "df_null": rows - self._null_parameters,
                 "exchanges": self.exchanges_,
                 "further_parameters": self._further_parameters,

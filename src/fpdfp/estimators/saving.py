@@ -64,7 +64,7 @@ class Saving:
         document = {
             "format": FORMAT, "version": VERSION, "fpdfp": __version__, "estimator": type(self).__name__,
             "parameters": values, "objects": objects,
-            "fitted": {name: codec.write(getattr(self, name)) for name, codec in self._kept.items() if name in vars(self)},
+            "fitted": {name: self._kept[name].write(vars(self)[name]) for name in self._kept if name in vars(self)},
         }  # fmt: skip
         text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         try:

@@ -20,7 +20,7 @@ from fpdfp.families.means import link_of, mean_of
 
 @serial
 def half_deviance(mu: Any, y: Any) -> Any:
-    if y == 0.0:
+    if y == 0.0 and mu >= 0.0:
         return mu
     return y * math.log(y / mu) - (y - mu) if mu > 0.0 else math.inf
 

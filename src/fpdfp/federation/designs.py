@@ -12,6 +12,7 @@ from fpdfp.federation.policy import Policy, RefusedError
 from fpdfp.losses._classes import ClassModel
 from fpdfp.losses._linear import LinearModel
 from fpdfp.losses.base import Losses
+from fpdfp.losses.cox import Cox
 from fpdfp.losses.glm import GLM
 from fpdfp.losses.logistic import Logistic
 from fpdfp.losses.softmax import Softmax
@@ -60,7 +61,7 @@ def uncommon(X: Any) -> Any:
 
 def check_design(losses: Losses, policy: Policy) -> None:
     """Refuse a model that tells single rows whatever the point: by its rows, coefficients and columns."""
-    data = policy.data
+    data, least = policy.data, policy.data.least_rows_per_level
     rows = int(losses.sizes.min())
     if rows < data.least_rows:
         raise RefusedError(f"this site takes part with at least {data.least_rows} rows only", f"there are {rows}")
@@ -82,7 +83,7 @@ def check_design(losses: Losses, policy: Policy) -> None:
     names = losses.column_names if isinstance(losses, ClassModel) else losses.feature_names
     for client in range(losses.n_clients):
         check_columns(losses._rows_of(client), data.least_rows_per_level, names)
-    if isinstance(losses, Logistic | Softmax | ClassModel) or (
+    if isinstance(losses, Logistic | Softmax | Cox | ClassModel) or (
         isinstance(losses, GLM) and losses.distribution.name == "binomial"
     ):
         for client in range(losses.n_clients):
@@ -92,6 +93,8 @@ def check_design(losses: Losses, policy: Policy) -> None:
                     f"this site answers for classes of at least {data.least_rows_per_level} rows only",
                     f"one has {counts.min()}",
                 )
+    if isinstance(losses, Cox) and min(losses.strata_sizes(i).min() for i in range(losses.n_clients)) < least:
+        raise RefusedError(f"this site answers for strata of at least {least} rows only")
 
 
 def check_columns(X: Any, least: int, names: Sequence[str] | None = None) -> None:

@@ -112,7 +112,7 @@ class ProximalNewton(Method):
     >>> losses = fpdfp.losses.GLM(X, y, clients=np.arange(90) % 3, family="poisson")
     >>> result = fpdfp.solve(fpdfp.Problem(losses, fpdfp.penalties.Zero()), fpdfp.ProximalNewton(), rounds=50, tol=1e-8)
     >>> result.status, result.rounds
-    ('converged', 4)
+    ('converged', 5)
     """
 
     traits: ClassVar[Traits] = Traits(
