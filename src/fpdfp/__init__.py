@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         FederatedPoissonRegressor,
         FederatedQuantileRegressor,
         FederatedTweedieRegressor,
+        load_model,
         log_rank_test,
         survival_curves,
     )
@@ -135,6 +136,7 @@ __all__ = [
     "federation",
     "inference",
     "linops",
+    "load_model",
     "log_rank_test",
     "loggers",
     "losses",
@@ -160,7 +162,8 @@ __getattr__ = attach(
         "engines": "History Result Run RunOptions solve",
         "estimators": "FederatedCoxRegression FederatedGLM FederatedGammaRegressor FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
-        "FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor log_rank_test survival_curves",
+        "FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor load_model log_rank_test "
+        "survival_curves",
         "federation": "Federation",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx "

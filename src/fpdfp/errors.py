@@ -94,6 +94,10 @@ class RefusalError(RuntimeError):
     """Sites refuse what they were asked; the message names them and says why."""
 
 
+class ModelFileError(ValueError):
+    """A file is no fitted model, is damaged, or was written by a newer version."""
+
+
 class DataSetError(RuntimeError):
     """A data set cannot be found, fetched or read: the message says what to do."""
 

@@ -13,6 +13,7 @@ from fpdfp.estimators.glm import (
 from fpdfp.estimators.multinomial import FederatedMultinomialRegression
 from fpdfp.estimators.ordinal import FederatedOrdinalRegression
 from fpdfp.estimators.regressor import FederatedLinearRegression
+from fpdfp.estimators.saving import load_model
 
 __all__ = [
     "FederatedCoxRegression",
@@ -26,6 +27,7 @@ __all__ = [
     "FederatedQuantileRegressor",
     "FederatedTweedieRegressor",
     "GroupCurves",
+    "load_model",
     "log_rank_test",
     "survival_curves",
 ]

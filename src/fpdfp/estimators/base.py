@@ -27,6 +27,7 @@ from fpdfp.estimators.by_formula import ByFormula
 from fpdfp.estimators.choice import MOST_COLUMNS, MOST_SITES
 from fpdfp.estimators.inferring import Inferring
 from fpdfp.estimators.routing import warn_of_groups
+from fpdfp.estimators.saving import Saving
 from fpdfp.estimators.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
 from fpdfp.methods import ProximalNewton
 from fpdfp.precondition.cost import Prefer
@@ -44,7 +45,7 @@ class Prepared(NamedTuple):
     scale: Array
 
 
-class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
+class FederatedLinearModel(ByFormula, Inferring, Saving, BaseEstimator):
     """What :class:`FederatedLogisticRegression` and :class:`FederatedLinearRegression` share; see there."""
 
     def __init__(
@@ -167,7 +168,7 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
             self._ask(problem, unscale(columns, centre, scale), columns)
             self._effects = self.result_.x[len(self.result_.x) - columns.effects :].astype(np.float64)
         else:
-            self.information_, self.exchanges_ = None, {}
+            self.information_, self.null_deviance_, self.exchanges_ = None, None, {}
         return self._undo_scaling(self.result_.x, centre, scale, columns.intercept)
 
     def _columns(self, features: int, intercept: bool, classes: int | None, effects: int) -> Columns:
@@ -294,7 +295,7 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
         """Store the result, count what was sent before the run as well, and take the penalties off the objective."""
         self.result_ = result
         self.history_ = result.history
-        self.n_iter_ = result.rounds
+        self.n_iter_, self.status_ = result.rounds, result.status
         self.bits_up_ = result.total_up + up
         self.bits_down_ = result.total_down + down
         rows = int(problem.losses.sizes.sum())

@@ -44,7 +44,8 @@ class ByFormula:
         asking, classify = Asking(source), self._classifies()
         options: dict[str, Any] = {"missing": missing, "levels": levels, "intercept": self._codes_intercept()}
         options["weights"] = weights
-        found = self.plan_ = self._arrange(plan(asking, formula, classify=classify, survival=self._survives, **options))
+        made = plan(asking, formula, classify=classify, survival=self._survives, **options)
+        found = self.plan_ = self._arrange(made)
         design, d = found.design, len(found.design.names)
         self.formula_, self.sites_ = str(formula), np.array(asking.names)
         self.feature_names_in_, self.n_features_in_ = np.array(design.names, dtype=object), d

@@ -123,6 +123,10 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
         self._ask(problem, back, columns)
         return model
 
+    def _ask_zero(self, problem: Problem, columns: Columns) -> None:
+        sums = self._ask_sums(problem, np.zeros(problem.losses.shape), "null deviance", robust=False)
+        self.null_deviance_ = float(sums.numbers[:, 3].sum())
+
     def _names_of_x(self, columns: Columns) -> list[str]:
         return list(self._flat[0])
 

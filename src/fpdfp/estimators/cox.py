@@ -15,7 +15,7 @@ from fpdfp.compress.plain import plain_bits
 from fpdfp.datasets.graph import Form
 from fpdfp.engines.parcel import pack
 from fpdfp.errors import ArgumentError, RefusalError
-from fpdfp.estimators import tables
+from fpdfp.estimators import codecs, tables
 from fpdfp.estimators.base import FederatedLinearModel
 from fpdfp.estimators.formulas import Asking
 from fpdfp.estimators.structure import Columns, Name
@@ -127,6 +127,20 @@ class FederatedCoxRegression(FederatedLinearModel):
     _survives = True
     #: The hazard has the constant.
     fit_intercept = False
+
+    _kept = FederatedLinearModel._kept | {
+        "baselines_": codecs.optional(codecs.by_name(codecs.by_name(codecs.record(
+            Baseline, times=codecs.NUMBERS, hazard=codecs.NUMBERS, variance=codecs.NUMBERS, means=codecs.MATRIX,
+            events=codecs.NUMBERS,
+        )))),
+        "events_": codecs.optional(codecs.COUNTS),
+        "concordance_": codecs.optional(codecs.record(
+            Concordance, concordant=codecs.NUMBER, discordant=codecs.NUMBER, tied=codecs.NUMBER,
+            squares=codecs.NUMBERS, rows=codecs.INTEGER,
+        )),
+        "score_statistic_": codecs.optional(codecs.NUMBER),
+        "_refused": codecs.TEXT,
+    }  # fmt: skip
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.datasets.graph import Form
 from fpdfp.engines import Result
 from fpdfp.errors import ArgumentError
-from fpdfp.estimators import tables
+from fpdfp.estimators import codecs, tables
 from fpdfp.estimators.base import FederatedLinearModel
 from fpdfp.estimators.overdispersion import Theta
 from fpdfp.estimators.structure import Columns, Name
@@ -97,6 +97,9 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
     """
 
     _fine = ("stationary",)
+    _kept = FederatedLinearModel._kept | {
+        "family_": codecs.FAMILY, "theta_": codecs.NUMBER, "theta_standard_error_": codecs.NUMBER,
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -186,6 +189,9 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         self._check_parameters()
         self.family_ = self._given_family()
         self._theta: Theta | None = None
+        for name in ("theta_", "theta_standard_error_"):
+            if hasattr(self, name):
+                delattr(self, name)  # of an earlier fit
         if isinstance(self.family, str) and self.family_.name == "negative binomial":
             self._theta, self.family_ = Theta(), families.Poisson()
         self._take_periods(periods, y)
@@ -234,12 +240,12 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
 
     @property
     def _further_parameters(self) -> int:
-        return int(self._theta is not None and np.isfinite(self._theta.value))
+        return int(np.isfinite(getattr(self, "theta_", np.inf)))
 
     def _more(self) -> dict[str, Any]:
-        if self._theta is None:
+        if not hasattr(self, "theta_"):
             return {}
-        return {"theta": self._theta.value, "its standard error": self._theta.standard_error}
+        return {"theta": self.theta_, "its standard error": self.theta_standard_error_}
 
     def _take_periods(self, periods: Any, formula: Any) -> None:
         """Keep the edges of periods, if there are any."""

@@ -41,10 +41,6 @@ if TYPE_CHECKING:
     from fpdfp.families import Family
 
 
-#: Where a fit takes so many rounds separation is looked for, in one more exchange.
-LONG = 10
-
-
 class Inferring:
     """The part of an estimator that knows standard errors.
 
@@ -77,7 +73,7 @@ class Inferring:
         if family is None:
             return
         wanted = self.inference is True or (self.inference == "auto" and not self._penalised)
-        may_separate = not self._penalised and family.name in FAMILIES
+        may_separate = not self._penalised and getattr(family, "name", "") in FAMILIES
         if not (wanted or may_separate):
             return
         purpose = "information" if wanted else "separation"
@@ -233,7 +229,7 @@ class Inferring:
             left_out=list(self.left_out_.values()),
             deviance=self.deviance_,
             penalty=self._penalty_words(),
-            status=self.result_.status,
+            status=self.status_,
             rounds=self.n_iter_,
             bits_up=self.bits_up_,
             bits_down=self.bits_down_,

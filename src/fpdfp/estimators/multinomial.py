@@ -8,7 +8,8 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.datasets.graph import Form
-from fpdfp.errors import ArgumentError
+from fpdfp.errors import ArgumentError, MessageError
+from fpdfp.estimators import codecs
 from fpdfp.estimators.base import unscale
 from fpdfp.estimators.categories import CategoryModel, ClassLikelihood
 from fpdfp.estimators.formulas import Plan
@@ -62,6 +63,7 @@ class FederatedMultinomialRegression(CategoryModel):
     """
 
     _kind = "Multinomial"
+    _kept = CategoryModel._kept | {"reference_": codecs.LABEL, "others_": codecs.LABELS}
 
     def __init__(
         self,
@@ -153,6 +155,12 @@ class FederatedMultinomialRegression(CategoryModel):
         model = self._undo_scaling(self.result_.x.reshape(count, columns.all), centre, scale, columns.intercept)
         self.coef_, self.intercept_ = model[:, :-1], model[:, -1]
         return np.kron(np.eye(count), unscale(columns, centre, scale)), model
+
+    def _check_loaded(self) -> None:
+        others = [one for one in self.classes_ if one != self.reference_]
+        if others != list(self.others_) or len(self.classes_) != len(others) + 1 or len(self.coef_) != len(others):
+            raise MessageError("classes_ must be the reference and the others, which have a row of coef_ each")
+        super()._check_loaded()
 
     def _null_places(self, columns: Columns) -> IntArray:
         if not columns.intercept:

@@ -11,8 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.datasets.graph import Form
-from fpdfp.errors import ArgumentError
-from fpdfp.estimators import tables
+from fpdfp.errors import ArgumentError, MessageError
+from fpdfp.estimators import codecs, tables
 from fpdfp.estimators.categories import CategoryModel, ClassLikelihood
 from fpdfp.estimators.formulas import Plan
 from fpdfp.estimators.structure import Columns, Name
@@ -75,6 +75,9 @@ class FederatedOrdinalRegression(CategoryModel):
     """
 
     _kind = "Ordinal"
+    _kept = {
+        name: codec for name, codec in CategoryModel._kept.items() if name != "intercept_"
+    } | {"thresholds_": codecs.NUMBERS}  # fmt: skip
 
     def __init__(
         self,
@@ -194,6 +197,11 @@ class FederatedOrdinalRegression(CategoryModel):
         model = back @ x
         self.coef_, self.thresholds_ = model[: columns.features], model[columns.features :]
         return back, model
+
+    def _check_loaded(self) -> None:
+        if self.thresholds_.shape != (len(self.classes_) - 1,) or not (np.diff(self.thresholds_) > 0).all():
+            raise MessageError("thresholds_ must be increasing, one between each two neighbouring classes")
+        super()._check_loaded()
 
     def _null_places(self, columns: Columns) -> IntArray:
         return np.arange(columns.features, columns.all)

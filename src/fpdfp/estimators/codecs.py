@@ -1,0 +1,206 @@
+"""How what a fitted model knows is written as JSON and read again: every value is checked for what it must be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fpdfp._typing import Array
+from fpdfp.engines.hints import fit
+from fpdfp.errors import ArgumentError, MessageError
+from fpdfp.estimators.formulas import Plan
+from fpdfp.federation.questions import Distribution, dump
+from fpdfp.formula.coding import Design
+from fpdfp.formula.tree import Level
+from fpdfp.inference import Information
+
+#: The kinds of labels by NumPy's letters: what each label must be, and the type of their array.
+KINDS: dict[str, tuple[Any, Any]] = {
+    "U": (str, np.str_), "i": (int, np.int64), "u": (int, np.int64), "b": (bool, np.bool_), "f": (float, np.float64),
+    "O": (bool | int | str | float, object),
+}  # fmt: skip
+
+
+class Codec(NamedTuple):
+    """How a value is written, and read; ``read(value, name)`` raises MessageError for what is none."""
+
+    write: Callable[[Any], Any]
+    read: Callable[[Any, str], Any]
+
+
+def _typed(hint: Any) -> Codec:
+    return Codec(lambda value: value, lambda value, name: fit(value, hint, name))
+
+
+def _tree(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise MessageError(f"{name} must have parts with names, got {type(value).__name__}")
+    return value
+
+
+def _write_number(value: Any) -> Any:
+    number = float(value)
+    return number if math.isfinite(number) else "NaN" if math.isnan(number) else "Infinity" if number > 0 else None
+
+
+def _read_number(value: Any, name: str) -> float:
+    if value in ("NaN", "Infinity"):
+        return float(value)
+    if type(value) is int:
+        return float(fit(value, int, name))
+    return float(fit(value, float, name))
+
+
+def _read_numbers(value: Any, name: str) -> Array:
+    if not isinstance(value, list):
+        raise MessageError(f"{name} must be a list of numbers, got {type(value).__name__}")
+    try:
+        found = np.array(value, dtype=object)
+        flat = [float(one) if type(one) in (int, float) else math.nan for one in found.ravel()]
+    except (ValueError, OverflowError):
+        raise MessageError(f"{name} must be numbers in rows of the same length") from None
+    numbers = np.array(flat).reshape(found.shape)
+    if not np.isfinite(numbers).all():
+        raise MessageError(f"{name} must be finite numbers in rows of the same length")
+    return numbers
+
+
+def _write_labels(value: Any) -> Any:
+    array = np.asarray(value)
+    return {"kind": array.dtype.kind, "labels": array.tolist()}
+
+
+def _read_labels(value: Any, name: str) -> Array:
+    tree = _tree(value, name)
+    kind = tree.get("kind")
+    if set(tree) != {"kind", "labels"} or not isinstance(kind, str) or kind not in KINDS:
+        raise MessageError(f"{name} must be labels and their kind")
+    one, dtype = KINDS[kind]
+    return np.array(fit(tree["labels"], tuple[one, ...], name), dtype=dtype)
+
+
+def _read_counts(value: Any, name: str) -> dict[str, int]:
+    tree = _tree(value, name)
+    if any(type(one) is not int or one < 0 for one in tree.values()):
+        raise MessageError(f"{name} must be counts by name")
+    return dict(tree)
+
+
+def _write_plan(plan: Plan) -> Any:
+    return {name: one.tolist() if isinstance(one, np.ndarray) else dump(one) for name, one in plan._asdict().items()}
+
+
+def _read_plan(value: Any, name: str) -> Plan:
+    tree = _tree(value, name)
+    if set(tree) != set(Plan._fields):
+        raise MessageError(f"{name} must have {', '.join(Plan._fields)}")
+    try:
+        design = fit(tree["design"], Design, f"{name}: design")
+    except ArgumentError as error:
+        raise MessageError(f"{name}: {error}") from None
+    means = NUMBERS.read(tree["means"], f"{name}: means")
+    if means.shape != (len(design.filled),):
+        raise MessageError(f"{name}: means must be those of {len(design.filled)} columns")
+    return Plan(
+        design,
+        means,
+        fit(tree["classes"], tuple[Level, ...], f"{name}: classes"),
+        fit(tree["intercept"], bool, f"{name}: intercept"),
+        list(fit(tree["rows"], tuple[int, ...], f"{name}: rows")),
+        list(fit(tree["used"], tuple[int, ...], f"{name}: used")),
+        NUMBER.read(tree["weight_scale"], f"{name}: weight_scale"),
+    )
+
+
+def _read_family(value: Any, name: str) -> Any:
+    return fit(value, Distribution, name).make()
+
+
+NUMBER = Codec(_write_number, _read_number)
+NUMBERS = Codec(lambda value: np.asarray(value, dtype=np.float64).tolist(), _read_numbers)
+INTEGER = Codec(int, lambda value, name: fit(value, int, name))
+TEXT = _typed(str | None)
+LABELS = Codec(_write_labels, _read_labels)
+LABEL = Codec(lambda value: _write_labels([value]), lambda value, name: _read_labels(value, name)[0])
+COUNTS = Codec(lambda value: {str(name): int(one) for name, one in value.items()}, _read_counts)
+PLAN = Codec(_write_plan, _read_plan)
+FAMILY = Codec(lambda value: dump(Distribution.of(value)), _read_family)
+
+
+def optional(codec: Codec) -> Codec:
+    """Return a codec of values that may be None."""
+    return Codec(
+        lambda value: None if value is None else codec.write(value),
+        lambda value, name: None if value is None else codec.read(value, name),
+    )
+
+
+def one_or_more(value: Any) -> Any:
+    """Write a number, or numbers."""
+    return NUMBERS.write(value) if np.ndim(value) else NUMBER.write(value)
+
+
+NUMBER_OR_NUMBERS = Codec(
+    one_or_more, lambda value, name: NUMBERS.read(value, name) if isinstance(value, list) else NUMBER.read(value, name)
+)
+
+
+def _write_matrix(value: Array) -> Any:
+    return {"shape": list(value.shape), "numbers": value.ravel().tolist()}
+
+
+def _read_matrix(value: Any, name: str) -> Array:
+    tree = _tree(value, name)
+    if set(tree) != {"shape", "numbers"}:
+        raise MessageError(f"{name} must have a shape and numbers")
+    rows, columns = fit(tree["shape"], tuple[int, int], name)
+    numbers = NUMBERS.read(tree["numbers"], name)
+    if min(rows, columns) < 0 or numbers.shape != (rows * columns,):
+        raise MessageError(f"{name} must be a matrix of {rows} × {columns}")
+    matrix: Array = numbers.reshape(rows, columns)
+    return matrix
+
+
+#: A matrix that may have no rows.
+MATRIX = Codec(_write_matrix, _read_matrix)
+
+
+def record(kind: Callable[..., Any], **parts: Codec) -> Codec:
+    """Return the codec of a dataclass that is made of some parts."""
+
+    def read(value: Any, name: str) -> Any:
+        tree = _tree(value, name)
+        if set(tree) != set(parts):
+            raise MessageError(f"{name} must have {', '.join(parts)}")
+        try:
+            return kind(**{one: codec.read(tree[one], f"{name}: {one}") for one, codec in parts.items()})
+        except ValueError as error:
+            raise MessageError(f"{name}: {error}") from None
+
+    return Codec(lambda value: {one: codec.write(getattr(value, one)) for one, codec in parts.items()}, read)
+
+
+def by_name(codec: Codec) -> Codec:
+    """Return the codec of values by name."""
+    return Codec(
+        lambda value: {str(name): codec.write(one) for name, one in value.items()},
+        lambda value, name: {key: codec.read(one, f"{name}: {key}") for key, one in _tree(value, name).items()},
+    )
+
+
+def several(codec: Codec) -> Codec:
+    """Return the codec of a list of values."""
+    return Codec(
+        lambda value: [codec.write(one) for one in value],
+        lambda value, name: [codec.read(one, name) for one in fit(value, list, name)],
+    )
+
+
+#: The sums of each site.
+SITES = optional(several(record(
+    Information, rows=INTEGER, weight=NUMBER, log_likelihood=NUMBER, deviance=NUMBER, pearson=NUMBER, score=NUMBERS,
+    hessian=NUMBERS, meat=optional(NUMBERS),
+)))  # fmt: skip
