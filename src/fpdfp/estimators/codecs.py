@@ -79,7 +79,8 @@ def _read_labels(value: Any, name: str) -> Array:
     if set(tree) != {"kind", "labels"} or not isinstance(kind, str) or kind not in KINDS:
         raise MessageError(f"{name} must be labels and their kind")
     one, dtype = KINDS[kind]
-    return np.array(fit(tree["labels"], tuple[one, ...], name), dtype=dtype)
+    labels: Any = fit(tree["labels"], tuple[one, ...], name)  # type: ignore[valid-type]
+    return np.array(labels, dtype=dtype)
 
 
 def _read_counts(value: Any, name: str) -> dict[str, int]:
