@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from pathlib import Path
@@ -168,7 +169,7 @@ def places(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 def test_forged_files(document: Any, tmp_path: Path) -> None:
     """Whatever is changed in a file, the model is refused with one kind of error, or can be used."""
     rng, path = np.random.default_rng(0), tmp_path / "model.json"
-    values = [None, True, -1, 1e308, 2**80, "x", "", [], {}, [[1.0], [1.0, 2.0]], {"family": {}}, [None]]
+    values: list[Any] = [None, True, -1, 1e308, 2**80, "x", "", [], {}, [[1.0], [1.0, 2.0]], {"family": {}}, [None]]
     where = [place for place in places(document) if place]
     new, refused = TABLE[["age", "stage"]].dropna().head(3), 0
     for _ in range(400):
@@ -184,10 +185,8 @@ def test_forged_files(document: Any, tmp_path: Path) -> None:
         except ModelFileError:
             refused += 1
             continue
-        try:
+        with contextlib.suppress(fpdfp.errors.ArgumentError):  # a column that this table lacks, for instance
             assert model.predict_proba(new).shape[0] == 3
-        except fpdfp.errors.ArgumentError:  # a column that this table lacks, for instance
-            pass
     assert refused > 200
 
 

@@ -79,7 +79,7 @@ def _read_labels(value: Any, name: str) -> Array:
     if set(tree) != {"kind", "labels"} or not isinstance(kind, str) or kind not in KINDS:
         raise MessageError(f"{name} must be labels and their kind")
     one, dtype = KINDS[kind]
-    return np.array(fit(tree["labels"], tuple[one, ...], name), dtype=dtype)
+    return np.array([fit(label, one, name) for label in fit(tree["labels"], list, name)], dtype=dtype)
 
 
 def _read_counts(value: Any, name: str) -> dict[str, int]:
@@ -157,7 +157,7 @@ def _read_matrix(value: Any, name: str) -> Array:
     if set(tree) != {"shape", "numbers"}:
         raise MessageError(f"{name} must have a shape and numbers")
     rows, columns = fit(tree["shape"], tuple[int, int], name)
-    numbers = NUMBERS.read(tree["numbers"], name)
+    numbers: Array = NUMBERS.read(tree["numbers"], name)
     if min(rows, columns) < 0 or numbers.shape != (rows * columns,):
         raise MessageError(f"{name} must be a matrix of {rows} × {columns}")
     return numbers.reshape(rows, columns)

@@ -183,7 +183,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         self.family_ = self._given_family()
         self._theta: Theta | None = None
         for name in ("theta_", "theta_standard_error_"):
-            vars(self).pop(name, None)  # of an earlier fit
+            self.__dict__.pop(name, None)  # of an earlier fit
         if isinstance(self.family, str) and self.family_.name == "negative binomial":
             self._theta, self.family_ = Theta(), families.Poisson()
         effects = _checks.choice("site_effects", self.site_effects, ("none", "fixed")) == "fixed"

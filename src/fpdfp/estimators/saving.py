@@ -75,14 +75,15 @@ class Saving:
     def _check_loaded(self: Any) -> None:
         """Refuse what does not fit together."""
         d, rows = self.n_features_in_, np.atleast_2d(self.coef_)
-        names, plan = getattr(self, "feature_names_in_", None), getattr(self, "plan_", None)
+        plan = getattr(self, "plan_", None)
+        names = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
         if rows.ndim != 2 or rows.shape[1] != d:
             raise MessageError(f"coef_ must have {d} columns, got shape {self.coef_.shape}")
         if np.shape(self.intercept_) not in ((), (len(rows),)):
             raise MessageError(f"intercept_ must be a number for each of {len(rows)} rows of coef_")
         if names is not None and len(names) != d:
             raise MessageError(f"feature_names_in_ must be {d} names")
-        if (plan is None) != (self.formula_ is None) or (plan is not None and list(names) != plan.design.names):
+        if (plan is None) != (self.formula_ is None) or (plan is not None and names != plan.design.names):
             raise MessageError("plan_ must be that of the formula, with the features of the model")
         if len(self.sites_) != len(self.rows_) or set(self.rows_) != set(self.left_out_):
             raise MessageError("sites_, rows_ and left_out_ must be of the same sites")
