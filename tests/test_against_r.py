@@ -104,7 +104,7 @@ def test_negative_binomial(name: str) -> None:
     case, r = NEGATIVE[name] | {"family": "negative binomial"}, NEGATIVE[name]["r"]
     model = fit(case)
     summary = model.summary()
-    close(model.family_.theta, r["theta"])
+    close(model.theta_, r["theta"])
     close(model.table().coefficients, r["coefficients"])
     close(model.table().standard_errors, r["errors"])
     close(summary.deviance, r["deviance"])
