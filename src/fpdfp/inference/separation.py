@@ -3,8 +3,8 @@ r"""Likelihoods without a maximum: outcomes that some combination of columns sep
 Along such a combination the log-likelihood grows for ever, like :math:`-a e^{-t}`, and with it the coefficients.
 Newton's method makes a step of the same length in each round there, though what is left to gain, a, comes down by e
 each time, until it is below any tolerance. Where there is a maximum, steps become short as well. So a fit is suspect
-where a further Newton step still promises a gain of about the tolerance; and it is separated if ten such steps at once gain
-something. At a maximum, where the likelihood is nearly quadratic, they would lose forty times the promise.
+where a further Newton step still promises a gain of about the tolerance; and it is separated if ten such steps at once
+gain something. At a maximum, where the likelihood is nearly quadratic, they would lose forty times the promise.
 """
 
 from __future__ import annotations
