@@ -158,7 +158,7 @@ def _read_matrix(value: Any, name: str) -> Array:
     if set(tree) != {"shape", "numbers"}:
         raise MessageError(f"{name} must have a shape and numbers")
     rows, columns = fit(tree["shape"], tuple[int, int], name)
-    numbers = NUMBERS.read(tree["numbers"], name)
+    numbers: Array = NUMBERS.read(tree["numbers"], name)
     if min(rows, columns) < 0 or numbers.shape != (rows * columns,):
         raise MessageError(f"{name} must be a matrix of {rows} × {columns}")
     matrix: Array = numbers.reshape(rows, columns)

@@ -75,7 +75,8 @@ class Saving:
     def _check_loaded(self: Any) -> None:
         """Refuse what does not fit together."""
         d, rows = self.n_features_in_, np.atleast_2d(self.coef_)
-        names, plan = getattr(self, "feature_names_in_", None), getattr(self, "plan_", None)
+        plan = getattr(self, "plan_", None)
+        names = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
         if rows.ndim != 2 or rows.shape[1] != d:
             raise MessageError(f"coef_ must have {d} columns, got shape {self.coef_.shape}")
         if np.shape(self.intercept_) not in ((), (len(rows),)):
