@@ -168,9 +168,7 @@ def _compare_constants(
         direction = difference / (change * step)  # closer to where the curvature is largest
 
 
-def _compare_hessians(
-    losses: Losses, one: Any, point: Array, direction: Array, gradient: Array, close: float
-) -> None:
+def _compare_hessians(losses: Losses, one: Any, point: Array, direction: Array, gradient: Array, close: float) -> None:
     """Compare Hessians, where there are any, with differences of gradients."""
     found = losses.hessians(point, one)
     if found is None or not np.isfinite(found).all():

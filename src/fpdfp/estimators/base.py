@@ -22,9 +22,12 @@ from fpdfp.engines import Result
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.estimators import tables
+from fpdfp.estimators.by_feature import find_factors
 from fpdfp.estimators.by_formula import ByFormula
+from fpdfp.estimators.concave import USUAL, check_concavity
 from fpdfp.estimators.inferring import Inferring
 from fpdfp.estimators.routing import warn_of_groups
+from fpdfp.estimators.stepping import Scaled, Stepping
 from fpdfp.estimators.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
@@ -41,7 +44,7 @@ class Prepared(NamedTuple):
     scale: Array
 
 
-class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
+class FederatedLinearModel(ByFormula, Stepping, Inferring, BaseEstimator):
     """What :class:`FederatedLogisticRegression` and :class:`FederatedLinearRegression` share; see there."""
 
     def __init__(
@@ -56,6 +59,10 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
         graph_alpha: float = 0.1,
         graph_form: Form = "weights",
         feature_groups: Any = None,
+        concavity: float | None = None,
+        penalty_weights: Any = None,
+        bounds: Any = None,
+        start: Any = None,
         fit_intercept: bool = True,
         standardize: bool = False,
         method: Any = None,
@@ -80,6 +87,10 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
         self.graph_alpha = graph_alpha
         self.graph_form = graph_form
         self.feature_groups = feature_groups
+        self.concavity = concavity
+        self.penalty_weights = penalty_weights
+        self.bounds = bounds
+        self.start = start
         self.fit_intercept = fit_intercept
         self.standardize = standardize
         self.method = method
@@ -122,6 +133,8 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
         _checks.real("graph_alpha", self.graph_alpha, positive=True)
         for name in ("fit_intercept", "standardize"):
             _checks.flag(name, getattr(self, name))
+        if self.penalty in USUAL:
+            check_concavity(self.penalty, self.concavity)
         if self.inference != "auto":
             _checks.flag("inference", self.inference)
 
@@ -141,14 +154,14 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
             indicators = (owner[:, None] == np.arange(1, len(self.sites_))).astype(np.float64)
             prepared = prepared._replace(X=append_columns(prepared.X, indicators))
         structure = self._structure(columns, moments, prepared.scale, self.feature_groups)
-        problem = Problem(
-            losses(prepared.X, owner, structure.ridge), structure.penalty, structure.linop, weights="samples"
-        )
+        problem = self._minimise(
+            losses(prepared.X, owner, structure.ridge), structure, columns, Scaled(prepared.centre, prepared.scale),
+            lambda problem: self._choose_method(columns, problem),
+        )  # fmt: skip
         double = np.dtype(np.float64)
         up = sum(plain_bits((part.numbers,), double) for part in moments)
         down = len(moments) * plain_bits((2 * self.n_features_in_,), double) if self.standardize else 0
-        method = self._choose_method(columns, problem)
-        self._keep(self._solve(problem, method), problem, structure.ridge, up, down)
+        self._keep(problem, structure.ridge, up, down)
         self.rows_ = {str(site): int(count) for site, count in zip(self.sites_, np.bincount(owner), strict=True)}
         self.left_out_ = dict.fromkeys(self.rows_, 0)
         return self._conclude(problem, columns, prepared.centre, prepared.scale)
@@ -230,6 +243,7 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
             l2=float(self.l2),
             feature_groups=feature_groups,
             structure=matrix,
+            factors=find_factors(self.penalty_weights, self._names()),
         )
 
     def _graph(self, features: int, moments: list[Moments], scale: Array) -> FeatureGraph:
@@ -244,13 +258,13 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
             return no_edges(features)
         return feature_graph(scaled, self.graph_alpha, progress=self.progress)
 
-    def _solve(self, problem: Problem, method: Any) -> Result:
+    def _solve(self, problem: Problem, method: Any, x0: Array | None = None) -> Result:
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
         # Parameters of the estimator that have the name of an option are that option.
         options = {field.name: getattr(self, field.name) for field in fields(RunOptions) if hasattr(self, field.name)}
-        result = run(problem, method, RunOptions(**options, seed=int(seed)))
+        result = run(problem, method, RunOptions(**options, seed=int(seed), x0=x0))
         if self.tol is not None and result.status not in ("converged", "diverged", *self._fine):
             warn(self._shortfall(result), ConvergenceWarning)
         return result
@@ -267,22 +281,20 @@ class FederatedLinearModel(ByFormula, Inferring, BaseEstimator):
             f"({result.status}; {reached}){hint}"
         )
 
-    def _keep(self, result: Result, problem: Problem, ridge: Array, up: int, down: int) -> None:
-        """Store the result, count what was sent before the run as well, and take the penalties off the objective."""
-        self.result_ = result
-        self.history_ = result.history
-        self.n_iter_ = result.rounds
-        self.bits_up_ = result.total_up + up
-        self.bits_down_ = result.total_down + down
-        rows = int(problem.losses.sizes.sum())
-        penalised = problem.penalty.value(problem.linop.apply(result.x)) + float((ridge * result.x**2).sum()) / 2.0
-        self.deviance_ = 2.0 * rows * (result.objective - penalised)
+    def _keep(self, problem: Problem, ridge: Array, up: int, down: int) -> None:
+        """Count what was sent before the run as well, and take the penalties off the objective."""
+        self.bits_up_ += up
+        self.bits_down_ += down
+        rows, x = int(problem.losses.sizes.sum()), self.result_.x
+        image = problem.penalty.project(problem.linop.apply(x))
+        penalised = problem.penalty.value(image) + float((ridge * x**2).sum()) / 2.0
+        self.deviance_ = 2.0 * rows * (self.result_.objective - penalised)
 
     def _undo_scaling(self, x: Array, centre: Array, scale: Array, intercept: bool) -> Array:
         """Return the model for features as they were given."""
         model = np.atleast_2d(x)
         constant = model[:, len(scale) : len(scale) + 1] if intercept else np.zeros((len(model), 1))
-        coefficients = model[:, : len(scale)] / scale
+        coefficients = self._within(model[:, : len(scale)] / scale)
         shift = coefficients @ centre
         return np.concatenate([coefficients, constant - shift[:, None]], axis=1)
 

@@ -14,6 +14,7 @@ from fpdfp.engines.solve import name_network
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators.choice import choose_method
 from fpdfp.estimators.formulas import Asking, plan
+from fpdfp.estimators.stepping import Scaled
 from fpdfp.estimators.structure import Columns
 from fpdfp.federation.cohort import Cohort, LocalCohort
 from fpdfp.federation.questions import Distribution, Family, ModelSpec, MomentsQuestion
@@ -61,22 +62,26 @@ class ByFormula:
             design, found.means, centre, scale, found.intercept, family, found.classes, structure.ridge,
             None if distribution is None else Distribution.of(distribution), found.weight_scale, others,
         )  # fmt: skip
-        problem = Problem(source.losses(spec), structure.penalty, structure.linop, weights="samples")
-        method = self._choose_method(columns, problem)
-        if method is None and self.compressor == "auto" and self.downlink == "auto":
-            everyone = self.clients_per_round in (None, len(asking.names)) and self.drop_out == 0.0
-            has_hessians = family != "Softmax"
+        everyone = self.clients_per_round in (None, len(asking.names)) and self.drop_out == 0.0
+
+        def choose(problem: Problem) -> Any:
+            method = self._choose_method(columns, problem)
+            if method is not None or self.compressor != "auto" or self.downlink != "auto":
+                return method
             prefer = name_network(self.prefer, getattr(problem.losses, "engine", None))
-            method = choose_method(
-                columns.all, len(asking.names), self.tol, prefer, has_hessians=has_hessians, everyone=everyone
+            return choose_method(
+                columns.all, len(asking.names), self.tol, prefer, has_hessians=family != "Softmax", everyone=everyone
             )
+
+        used = Scaled(centre, np.where(scale > 0, scale, 1.0))
+        problem = self._minimise(source.losses(spec), structure, columns, used, choose)
         down = asking.down + len(moments) * plain_bits((2 * d,), np.dtype(np.float64)) * int(bool(self.standardize))
-        self._keep(self._solve(problem, method), problem, structure.ridge, asking.up, down)
+        self._keep(problem, structure.ridge, asking.up, down)
         self.rows_ = dict(zip(asking.names, found.used, strict=True))
         self.left_out_ = {
             name: rows - used for name, rows, used in zip(asking.names, found.rows, found.used, strict=True)
         }
-        model: Array = self._conclude(problem, columns, centre, np.where(scale > 0, scale, 1.0))
+        model: Array = self._conclude(problem, columns, *used)
         return model
 
     def _classifies(self) -> bool | None:

@@ -43,7 +43,8 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         (whose θ is estimated), ``"tweedie"``, ``"quantile"``, or one of :mod:`fpdfp.families` with its parameters.
     link
         The link, by default the usual one: :attr:`fpdfp.families.Family.links`.
-    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups
+    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups, concavity, penalty_weights,
+    bounds, start
         As in :class:`FederatedLogisticRegression`; by default ``"none"``.
     site_effects
         ``"none"``, or ``"fixed"`` for an intercept of each site: differences to the first site, not penalised.
@@ -104,6 +105,10 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         graph_alpha: float = 0.1,
         graph_form: Form = "weights",
         feature_groups: Any = None,
+        concavity: float | None = None,
+        penalty_weights: Any = None,
+        bounds: Any = None,
+        start: Any = None,
         site_effects: Literal["none", "fixed"] = "none",
         fit_intercept: bool = True,
         standardize: bool = False,
@@ -123,6 +128,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         super().__init__(
             penalty=penalty, alpha=alpha, l1_ratio=l1_ratio, l1_weight=l1_weight, l2=l2, graph=graph,
             graph_alpha=graph_alpha, graph_form=graph_form, feature_groups=feature_groups,
+            concavity=concavity, penalty_weights=penalty_weights, bounds=bounds, start=start,
             fit_intercept=fit_intercept, standardize=standardize, method=method, rounds=rounds, tol=tol,
             clients_per_round=clients_per_round, compressor=compressor, downlink=downlink, sampling=sampling,
             drop_out=drop_out, prefer=prefer, random_state=random_state, progress=progress, inference=inference,

@@ -36,6 +36,12 @@ from fpdfp.problem import Problem
 if TYPE_CHECKING:
     from fpdfp.families import Family
 
+#: Why there are no standard errors of coefficients with limits.
+BOUNDED = (
+    "Coefficients have bounds: at a bound an estimate is not normal, so standard errors and intervals from the plain "
+    "formula would be wrong, and they are not shown."
+)
+
 
 class Inferring:
     """The part of an estimator that knows standard errors.
@@ -58,6 +64,11 @@ class Inferring:
     def _penalised(self: Any) -> bool:
         return (self.penalty != "none" and bool(self.alpha)) or bool(self.l2)
 
+    @property
+    def _refusal(self: Any) -> str | None:
+        """Why there are no standard errors; None if there may be."""
+        return PENALISED if self._penalised else BOUNDED if self.bounds is not None else None
+
     def _ask(self: Any, problem: Problem, back: Array, columns: Columns) -> None:
         """Ask all sites for their sums at the solution, in an exchange that is counted.
 
@@ -66,7 +77,7 @@ class Inferring:
         self.information_ = self.null_deviance_ = None
         self.exchanges_ = {}
         family, wanted = self._family(), self.inference
-        if family is None or not (wanted is True or (wanted == "auto" and not self._penalised)):
+        if family is None or not (wanted is True or (wanted == "auto" and self._refusal is None)):
             return
         sums, up, down = ask_informations(problem, self.result_.x, robust=True)
         self.bits_up_, self.bits_down_ = self.bits_up_ + up, self.bits_down_ + down
@@ -80,7 +91,7 @@ class Inferring:
         self._saturated = float(sums.numbers[:, 2].sum())
         self.information_ = found
         self.deviance_ = sum(site.deviance for site in found)
-        if columns.intercept and not self._penalised:
+        if columns.intercept and self._refusal is None:
             self._ask_null(problem, columns)
 
     def _ask_null(self: Any, problem: Problem, columns: Columns) -> None:
@@ -126,6 +137,9 @@ class Inferring:
         exponentiate
             Whether to show odds, rate or hazard ratios.
         """
+        if self.bounds is not None:
+            check_is_fitted(self)
+            raise ArgumentError("bounds:", BOUNDED)
         sites, family = self._needed(), self._family()
         names, values = self._flat
         first = [j for j, name in enumerate(names) if name == "Intercept"]
@@ -165,12 +179,12 @@ class Inferring:
                 "df_null": rows - int(intercept),
                 "exchanges": self.exchanges_,
             }
-            if self._penalised:
-                more["refused"] = PENALISED
+            if self._refusal is not None:
+                more["refused"] = self._refusal
             else:
                 more["table"] = self.table(errors=errors, level=level, exponentiate=exponentiate)
-        elif self._penalised:
-            more["refused"] = PENALISED
+        elif self._refusal is not None:
+            more["refused"] = self._refusal
         return Summary(
             title=type(self).__name__,
             formula=self.formula_,

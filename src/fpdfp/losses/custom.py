@@ -181,7 +181,9 @@ class Custom(Losses):
         for row, client in enumerate(clients):
             found = np.asarray(self._hessian(int(client), point))
             if found.shape != (d, d):
-                raise ValueError(f"hessian must return a matrix of shape {(d, d)}, got {found.shape} for client {client}")
+                raise ValueError(
+                    f"hessian must return a matrix of shape {(d, d)}, got {found.shape} for client {client}"
+                )
             out[row] = found
         return out
 

@@ -49,4 +49,9 @@ def minimise(model: Model, hessian: Array, linear: Array, x: Array, v: Array, in
         space, (centre + y)[None], 1.0, v[None], inner if needs_inner(space) else None, origin=centre[None],
         matrix=dense(space),
     )  # fmt: skip
-    return Minimised(R @ found.u[0], found.v[0], found.work)
+    u, v = R @ found.u[0], found.v[0]
+    if model.linop.is_identity:
+        # v is a subgradient at u up to rounding: a prox step along it gives zeros and limits exactly.
+        t = 1.0 / max(float(np.diag(hessian).max()), 1e-300)
+        u, v = model.penalty.prox(u + t * v, t), model.penalty.conjugate_prox(u / t + v, 1.0 / t)
+    return Minimised(u, v, found.work)
