@@ -27,13 +27,18 @@ from fpdfp.estimators.by_formula import ByFormula
 from fpdfp.estimators.concave import USUAL, check_concavity
 from fpdfp.estimators.inferring import Inferring
 from fpdfp.estimators.routing import warn_of_groups
+from fpdfp.estimators.rows import column
 from fpdfp.estimators.stepping import Scaled, Stepping
 from fpdfp.estimators.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
+from fpdfp.federation.table import SiteTable
+from fpdfp.methods import ProximalNewton
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 
 #: A feature whose deviation is at most this part of its mean is constant up to rounding.
 CONSTANT = 1e-12
+#: Up to this many columns Hessians are sent by default, for losses of generalised linear models.
+MOST_COLUMNS = 1000
 
 
 class Prepared(NamedTuple):
@@ -110,8 +115,15 @@ class FederatedLinearModel(ByFormula, Stepping, Inferring, BaseEstimator):
         super().__init_subclass__(**given)
         own_init(cls)
 
-    #: Further statuses in which a fit is as good as was asked for.
-    _fine: tuple[str, ...] = ()
+    #: The number of the first site that has an intercept of its own, where sites have: 0 if effects are random.
+    _first_effect: int = 1
+    #: Whether losses are those of a generalised linear model, which know weights and offsets of rows.
+    _by_glm: bool = False
+
+    @property
+    def _fine(self) -> tuple[str, ...]:
+        """Further statuses in which a fit is as good as was asked for."""
+        return ("stationary",) if self._by_glm else ()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -149,9 +161,10 @@ class FederatedLinearModel(ByFormula, Stepping, Inferring, BaseEstimator):
         owner = self._owners(X.shape[0], groups)
         moments = self._moments(X, owner)
         prepared = self._prepare(X, moments)
-        columns = Columns(X.shape[1], bool(self.fit_intercept), classes, len(self.sites_) - 1 if effects else 0)
+        first, count = self._first_effect, len(self.sites_)
+        columns = Columns(X.shape[1], bool(self.fit_intercept), classes, count - first if effects else 0, first == 0)
         if columns.effects:
-            indicators = (owner[:, None] == np.arange(1, len(self.sites_))).astype(np.float64)
+            indicators = (owner[:, None] == np.arange(first, count)).astype(np.float64)
             prepared = prepared._replace(X=append_columns(prepared.X, indicators))
         structure = self._structure(columns, moments, prepared.scale, self.feature_groups)
         problem = self._minimise(
@@ -178,6 +191,8 @@ class FederatedLinearModel(ByFormula, Stepping, Inferring, BaseEstimator):
 
     def _choose_method(self, columns: Columns, problem: Problem) -> Any:
         """Return the method of a fit to rows; None for the default of ``solve``."""
+        if self.method is None and self._by_glm and columns.all <= MOST_COLUMNS:
+            return ProximalNewton()
         return self.method
 
     def _owners(self, rows: int, groups: Any) -> IntArray:
@@ -312,7 +327,8 @@ class FederatedLinearModel(ByFormula, Stepping, Inferring, BaseEstimator):
         ]
         if len(rows) == 1:
             effects = getattr(self, "_effects", np.zeros(0))
-            others = [f"site[{name}]" for name in list(self.sites_)[1:]] if len(effects) else []
+            others = [f"site[{name}]" for name in list(self.sites_)[len(self.sites_) - len(effects) :]]
+            others = others if len(effects) else []
             return rows[0] | dict(zip(others, map(float, effects), strict=True))
         return {str(label): row for label, row in zip(self.classes_, rows, strict=True)}
 
@@ -326,6 +342,14 @@ class FederatedLinearModel(ByFormula, Stepping, Inferring, BaseEstimator):
         rows = validate_data(self, tables.rows(X), accept_sparse="csr", dtype=np.float64, reset=False)
         scores: Array = rows @ np.atleast_2d(self.coef_).T + self.intercept_
         return scores
+
+    def _shifted(self, scores: Array, X: Any, offset: Any) -> Array:
+        """Return scores with the offset of the formula, if it has one, and a further one."""
+        plan = getattr(self, "plan_", None)
+        if plan is not None and plan.design.offset is not None:
+            table = X if isinstance(X, SiteTable) else SiteTable.read(X)
+            scores = scores + table.number("the offset", plan.design.offset)
+        return scores if offset is None else scores + column("offset", offset, len(scores))
 
 
 def append_columns(X: Any, columns: Array) -> Any:

@@ -55,12 +55,13 @@ class ByFormula:
         if diagonal is not None and d:
             moments = asking.ask(MomentsQuestion(design, found.means, diagonal))
         centre, scale = self._scaling(d, moments)
-        others = tuple(asking.names[1:]) if effects else ()
-        columns = Columns(d, found.intercept, classes, len(others))
+        others = tuple(asking.names[self._first_effect :]) if effects else ()
+        columns = Columns(d, found.intercept, classes, len(others), bool(others) and self._first_effect == 0)
         structure = self._structure(columns, moments, np.where(scale > 0, scale, 1.0), self._formula_groups())
         spec = ModelSpec(
             design, found.means, centre, scale, found.intercept, family, found.classes, structure.ridge,
             None if distribution is None else Distribution.of(distribution), found.weight_scale, others,
+            self._class_weights(found),
         )  # fmt: skip
         everyone = self.clients_per_round in (None, len(asking.names)) and self.drop_out == 0.0
 
@@ -91,6 +92,10 @@ class ByFormula:
     def _distribution(self, found: Any) -> Any:
         """Return the family of a GLM; None for the losses of the classes that were found."""
         return None
+
+    def _class_weights(self, found: Any) -> tuple[float, ...]:
+        """Return the weights of classes; none where all are 1."""
+        return ()
 
     def _formula_groups(self: Any) -> Any:
         """Return the group of each feature: that of its term, or what ``feature_groups`` says of features and terms."""

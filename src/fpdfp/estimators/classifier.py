@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -10,11 +10,24 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.compress.plain import plain_bits
+from fpdfp.datasets.graph import Form
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators import tables
 from fpdfp.estimators.base import FederatedLinearModel
+from fpdfp.estimators.rows import (
+    check_class_weight,
+    class_weights,
+    column,
+    refuse_column,
+    refuse_of_rows,
+    row_weights,
+)
+from fpdfp.estimators.structure import Name
+from fpdfp.families import Binomial
 from fpdfp.formula.coding import Imputation
-from fpdfp.losses import Logistic, Losses, Softmax
+from fpdfp.losses import GLM, Logistic, Losses, Softmax
+from fpdfp.precondition.cost import Prefer
 
 
 class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
@@ -102,8 +115,59 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     (3, True, True)
     """
 
+    def __init__(
+        self,
+        penalty: Name = "l1",
+        alpha: float = 1e-3,
+        *,
+        l1_ratio: float = 0.5,
+        l1_weight: float = 1.0,
+        l2: float = 0.0,
+        graph: Any = None,
+        graph_alpha: float = 0.1,
+        graph_form: Form = "weights",
+        feature_groups: Any = None,
+        concavity: float | None = None,
+        penalty_weights: Any = None,
+        bounds: Any = None,
+        start: Any = None,
+        class_weight: Any = None,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        method: Any = None,
+        rounds: int = 1000,
+        tol: float | None = 1e-6,
+        clients_per_round: int | None = None,
+        compressor: Any = "auto",
+        downlink: Any = "auto",
+        sampling: Any = "uniform",
+        drop_out: float = 0.0,
+        prefer: Prefer = "balanced",
+        random_state: Any = 0,
+        progress: bool | None = False,
+        inference: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(
+            penalty, alpha, l1_ratio=l1_ratio, l1_weight=l1_weight, l2=l2, graph=graph, graph_alpha=graph_alpha,
+            graph_form=graph_form, feature_groups=feature_groups, concavity=concavity, penalty_weights=penalty_weights,
+            bounds=bounds, start=start, fit_intercept=fit_intercept, standardize=standardize, method=method,
+            rounds=rounds, tol=tol, clients_per_round=clients_per_round, compressor=compressor, downlink=downlink,
+            sampling=sampling, drop_out=drop_out, prefer=prefer, random_state=random_state, progress=progress,
+            inference=inference,
+        )  # fmt: skip
+        self.class_weight = class_weight
+
     def fit(
-        self, X: Any, y: Any, groups: Any = None, *, missing: Imputation = "drop", levels: Any = "shared"
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        *,
+        sample_weight: Any = None,
+        offset: Any = None,
+        weights: str | None = None,
+        missing: Imputation = "drop",
+        levels: Any = "shared",
     ) -> FederatedLogisticRegression:
         """Fit the model to rows X with classes y; ``groups`` is the site of each row.
 
@@ -116,6 +180,13 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
             Rows and classes; or a table or a federation, and a formula such as ``"died ~ age + C(stage)"``.
         groups
             The site of each row, or the name of the column that says so.
+        sample_weight
+            The weight of each row; their mean is made 1, so that ``alpha`` means the same.
+        offset
+            What is added to the score of each row, for two classes.
+        weights
+            With a formula, for two classes: the column that weighs rows, or an expression of columns. The formula has
+            ``offset(…)``.
         missing
             With a formula: ``"drop"`` leaves out rows with missing values, ``"mean"`` puts in the mean over all sites
             (and leaves out rows whose response or category is missing), ``"indicator"`` also adds a column that says
@@ -125,47 +196,96 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
             lists by column say which levels there are, in order.
         """
         self._check_parameters()
+        check_class_weight(self.class_weight)
         if isinstance(y, str):
-            model = self._fit_formula(X, y, groups, missing, levels)
+            refuse_of_rows(sample_weight=sample_weight, offset=offset)
+            model = self._fit_formula(X, y, groups, missing, levels, weights=weights)
             self.classes_ = np.array(self.plan_.classes)
-            self.coef_, self.intercept_ = model[:, :-1], model[:, -1]
-            return self
+            return self._take(model)
+        refuse_column(weights)
         X, y = validate_data(self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)
+        shifts = None if offset is None else column("offset", offset, len(y))
+        row_weight, _ = row_weights(sample_weight, len(y))
+        if row_weight is not None and not row_weight.all():
+            kept = row_weight > 0
+            X, y, row_weight = X[kept], y[kept], row_weight[kept]
+            shifts = None if shifts is None else shifts[kept]
+            groups = None if groups is None else np.asarray(groups)[kept]
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ArgumentError("y", f"must hold at least two classes, got one class: {self.classes_[0]}")
         many = len(self.classes_) > 2
+        if many and shifts is not None:
+            raise ArgumentError("offset", f"must be None for more than two classes, got {len(self.classes_)} classes")
+        by_class = class_weights(self.class_weight, self.classes_, np.bincount(codes))
+        factors = None if row_weight is None else row_weight * (len(y) / row_weight.sum())
+        if by_class is not None:
+            factors = by_class[codes] if factors is None else factors * by_class[codes]
+        self._by_glm = not many and (factors is not None or shifts is not None)
 
         def losses(rows: Any, owner: IntArray, ridge: Array) -> Losses:
-            return (Softmax if many else Logistic)(rows, codes, clients=owner, l2=ridge)
+            if many:
+                return Softmax(rows, codes, clients=owner, l2=ridge, weights=factors)
+            if not self._by_glm:
+                return Logistic(rows, codes, clients=owner, l2=ridge)
+            return GLM(rows, codes, clients=owner, family="binomial", l2=ridge, weights=factors, offset=shifts)
 
         model = self._fit(X, groups, len(self.classes_) if many else None, losses)
+        if isinstance(self.class_weight, str):  # sites have sent how many rows of each class they have
+            self.bits_up_ += len(self.sites_) * plain_bits((len(self.classes_),), np.dtype(np.float64))
+        return self._take(model)
+
+    def _take(self, model: Array) -> FederatedLogisticRegression:
+        """Keep coefficients and intercepts; of several classes these add up to 0, as they may grow alike."""
         self.coef_, self.intercept_ = model[:, :-1], model[:, -1]
+        if len(self.classes_) > 2:
+            self.intercept_ = self.intercept_ - self.intercept_.mean()
         return self
 
-    def decision_function(self, X: Any) -> Array:
-        """Return the scores of rows: one number each for two classes, one for each class for more."""
-        scores = self._scores(X)
-        return scores[:, 0] if len(self.classes_) == 2 else scores
+    def _distribution(self, found: Any) -> Any:
+        extra = self.class_weight is not None or found.design.weights is not None or found.design.offset is not None
+        if extra and len(found.classes) > 2:
+            raise ArgumentError(
+                "formula:",
+                f"the response has {len(found.classes)} classes; weights, class_weight and offsets take two here",
+            )
+        self._by_glm = extra
+        return Binomial() if extra else None
 
-    def predict(self, X: Any) -> Array:
-        """Return the most probable class of each row."""
-        scores = self.decision_function(X)
+    def _class_weights(self, found: Any) -> tuple[float, ...]:
+        weights = class_weights(self.class_weight, found.classes, np.array(found.counts))
+        return () if weights is None else tuple(map(float, weights))
+
+    def decision_function(self, X: Any, *, offset: Any = None) -> Array:
+        """Return the scores of rows: one number each for two classes, one for each class for more.
+
+        With two classes ``offset`` is added; with a formula that has an offset, in addition to that.
+        """
+        scores = self._scores(X)
+        if len(self.classes_) == 2:
+            return self._shifted(scores[:, 0], X, offset)
+        if offset is not None:
+            raise ArgumentError("offset", f"must be None for more than two classes, got {len(self.classes_)} classes")
+        return scores
+
+    def predict(self, X: Any, *, offset: Any = None) -> Array:
+        """Return the most probable class of each row; ``offset`` is that of :meth:`decision_function`."""
+        scores = self.decision_function(X, offset=offset)
         chosen: Array = self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
         return chosen
 
-    def predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: Any, *, offset: Any = None) -> Array:
         """Return the logarithms of the classes' probabilities."""
         from scipy.special import log_softmax
 
-        scores = self.decision_function(X)
+        scores = self.decision_function(X, offset=offset)
         if scores.ndim == 1:
             scores = np.stack([np.zeros_like(scores), scores], axis=1)
         logarithms: Array = log_softmax(scores, axis=1)
         return logarithms
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Any, *, offset: Any = None) -> Array:
         """Return the classes' probabilities."""
-        probabilities: Array = np.exp(self.predict_log_proba(X))
+        probabilities: Array = np.exp(self.predict_log_proba(X, offset=offset))
         return probabilities

@@ -14,18 +14,16 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.datasets.graph import Form
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators import tables
-from fpdfp.estimators.base import FederatedLinearModel
+from fpdfp.estimators.base import MOST_COLUMNS, FederatedLinearModel
+from fpdfp.estimators.concave import USUAL
+from fpdfp.estimators.rows import column, refuse_column, refuse_of_rows, row_weights
 from fpdfp.estimators.structure import Columns, Name
 from fpdfp.families import Family
-from fpdfp.federation.table import SiteTable
 from fpdfp.formula.coding import Imputation
 from fpdfp.losses import GLM, Losses
 from fpdfp.methods import ProximalNewton
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
-
-#: Up to this many columns Hessians are sent.
-MOST_COLUMNS = 1000
 
 
 class FederatedGLM(RegressorMixin, FederatedLinearModel):
@@ -47,7 +45,11 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
     bounds, start
         As in :class:`FederatedLogisticRegression`; by default ``"none"``.
     site_effects
-        ``"none"``, or ``"fixed"`` for an intercept of each site: differences to the first site, not penalised.
+        ``"none"``, or an intercept of each site: ``"fixed"`` for differences to the first site, not penalised, or
+        ``"random"`` for differences to their mean with a normal distribution, whose variance is estimated by penalised
+        quasi-likelihood (Breslow and Clayton 1993; for the gaussian family this is restricted maximum likelihood).
+        With few rows at each site and outcomes of two values it underestimates the variance. Standard errors are those
+        of a mixed model; there is no likelihood, so neither AIC nor likelihood ratio tests.
     fit_intercept, standardize
         As there.
     method
@@ -69,6 +71,8 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         All coefficients by name.
     deviance_, null_deviance_
         The deviance, and that of the intercept alone; None where it was not asked for.
+    site_variance_
+        The variance of random site effects.
     sites_, rows_, left_out_
         The sites, the rows of each that were used, and those left out.
     n_iter_, bits_up_, bits_down_, history_, result_
@@ -89,7 +93,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
     x1             0.02103         0.04868  0.43    0.666  -0.07438   0.1164
     """
 
-    _fine = ("stationary",)
+    _by_glm = True
 
     def __init__(
         self,
@@ -109,7 +113,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         penalty_weights: Any = None,
         bounds: Any = None,
         start: Any = None,
-        site_effects: Literal["none", "fixed"] = "none",
+        site_effects: Literal["none", "fixed", "random"] = "none",
         fit_intercept: bool = True,
         standardize: bool = False,
         method: Any = None,
@@ -178,33 +182,35 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         """
         self._check_parameters()
         self.family_ = self._given_family()
-        effects = _checks.choice("site_effects", self.site_effects, ("none", "fixed")) == "fixed"
+        effects = _checks.choice("site_effects", self.site_effects, ("none", "fixed", "random")) != "none"
+        if self.site_effects == "random" and self.penalty in USUAL:
+            raise ArgumentError("site_effects", f"must not be random with the penalty {self.penalty}")
         if isinstance(y, str):
-            for name, value in (("sample_weight", sample_weight), ("offset", offset), ("exposure", exposure)):
-                if value is not None:
-                    instead = "weights='column'" if name == "sample_weight" else "offset(…) in the formula"
-                    raise ArgumentError(name, f"must be None with a formula; give {instead}")
+            refuse_of_rows(sample_weight=sample_weight, offset=offset, exposure=exposure)
             (model,) = self._fit_formula(X, y, groups, missing, levels, weights=weights, effects=effects)
         else:
-            if weights is not None:
-                raise ArgumentError("weights", "must be None without a formula; give sample_weight")
+            refuse_column(weights)
             X, y = validate_data(
                 self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64, y_numeric=True
             )
             targets = y.astype(np.float64)
             shifts = self._shifts(offset, exposure, len(targets))
-            row_weights, scale = _weights(sample_weight, len(targets))
+            own_weights, scale = row_weights(sample_weight, len(targets))
             self.family_.check(targets)
 
             def losses(rows: Any, owner: IntArray, ridge: Array) -> Losses:
                 return GLM(
-                    rows, targets, clients=owner, family=self.family_, l2=ridge, weights=row_weights,
+                    rows, targets, clients=owner, family=self.family_, l2=ridge, weights=own_weights,
                     weight_scale=scale, offset=shifts,
                 )  # fmt: skip
 
             (model,) = self._fit(X, groups, None, losses, effects=effects)
         self.coef_, self.intercept_ = model[:-1], float(model[-1])
         return self
+
+    @property
+    def _first_effect(self) -> int:  # type: ignore[override]
+        return 0 if self.site_effects == "random" else 1
 
     def _given_family(self) -> Family:
         return families.make(self.family, self.link)
@@ -234,33 +240,32 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
     def _shifts(self, offset: Any, exposure: Any, rows: int) -> Array | None:
         """Return the offset of each row, None where there is none."""
         if exposure is None:
-            return None if offset is None else _column("offset", offset, rows)
+            return None if offset is None else column("offset", offset, rows)
         if self.family_.link != "log":
             raise ArgumentError("exposure", f"must be None for the link {self.family_.link}; give offset")
-        times = _column("exposure", exposure, rows)
+        times = column("exposure", exposure, rows)
         if (times <= 0).any():
             raise ArgumentError("exposure", f"must be positive, got {times.min():g}")
         shifts: Array = np.log(times)
-        return shifts if offset is None else shifts + _column("offset", offset, rows)
+        return shifts if offset is None else shifts + column("offset", offset, rows)
 
     def decision_function(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
         """Return the linear predictor of each row; see :meth:`predict`."""
         check_is_fitted(self)
-        scores = self._scores(X)[:, 0]
-        plan = getattr(self, "plan_", None)
-        if plan is not None and plan.design.offset is not None:
-            table = X if isinstance(X, SiteTable) else SiteTable.read(X)
-            scores = scores + table.number("the offset", plan.design.offset)
-        if offset is not None:
-            scores = scores + _column("offset", offset, len(scores))
+        scores = self._shifted(self._scores(X)[:, 0], X, offset)
         return scores if self.site_effects == "none" else scores + self._effects_of(site, len(scores))
 
     def _effects_of(self, site: Any, rows: int) -> Array:
         """Return the intercepts of the sites of rows."""
+        if site is None and self.site_effects == "random":
+            return np.zeros(rows)
         if site is None:
             raise ArgumentError("site", f"must say where rows are from, with site effects: one of {list(self.sites_)}")
-        known = dict(zip(map(str, self.sites_), [0.0, *self._effects], strict=True))
+        first = [] if self.site_effects == "random" else [0.0]
+        known = dict(zip(map(str, self.sites_), [*first, *self._effects], strict=True))
         names = [str(site)] * rows if isinstance(site, str) or np.ndim(site) == 0 else [str(one) for one in site]
+        if self.site_effects == "random":
+            known = dict.fromkeys(names, 0.0) | known
         strange = [name for name in names if name not in known]
         if strange or len(names) != rows:
             raise ArgumentError("site", f"must be one of {', '.join(known)} for each of the {rows} rows")
@@ -276,16 +281,16 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         offset
             What is added to the linear predictor; with a formula that has an offset, in addition to that.
         site
-            With site effects: the site of the rows, or of each.
+            With site effects: the site of the rows, or of each. Random effects of other sites, or of none, are 0.
         """
         return self.family_.mean(self.decision_function(X, offset=offset, site=site))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None, site: Any = None) -> float:
         """Return the share of the deviance that is explained: 1 less the deviance by that of the weighted mean."""
-        targets = _column("y", tables.targets(y), len(np.atleast_1d(y)))
+        targets = column("y", tables.targets(y), len(np.atleast_1d(y)))
         family = self.family_
         z = self.decision_function(X, offset=offset, site=site)
-        weights, _ = _weights(sample_weight, len(targets))
+        weights, _ = row_weights(sample_weight, len(targets))
         w = np.ones(len(targets)) if weights is None else weights
         from fpdfp.families.means import link_of
 
@@ -309,23 +314,3 @@ class FederatedTweedieRegressor(FederatedGLM, family="tweedie"):
 
 class FederatedQuantileRegressor(FederatedGLM, family="quantile"):
     """Smoothed quantile regression: :class:`FederatedGLM` with ``family="quantile"``."""
-
-
-def _column(name: str, value: Any, rows: int) -> Array:
-    found = _checks.float_array(name, value, dtype=np.float64)
-    if found.ndim == 0:
-        return np.full(rows, float(found))
-    if found.shape != (rows,):
-        raise ArgumentError(name, f"must be a number for each of the {rows} rows, got shape {found.shape}")
-    return found
-
-
-def _weights(sample_weight: Any, rows: int) -> tuple[Array | None, float]:
-    """Return weights, None where there are none, and what makes their mean 1."""
-    if sample_weight is None:
-        return None, 1.0
-    weights = _column("sample_weight", sample_weight, rows)
-    if (weights < 0).any() or not weights.any():
-        raise ArgumentError("sample_weight", "must be at least 0 for all rows, and positive for some")
-    scale = rows / float(weights.sum())
-    return weights, scale

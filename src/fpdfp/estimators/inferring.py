@@ -13,6 +13,7 @@ from fpdfp.engines.ask import ask_informations
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.errors import ArgumentError
+from fpdfp.estimators.random_effects import integrate
 from fpdfp.estimators.structure import Columns
 from fpdfp.inference import (
     PENALISED,
@@ -89,9 +90,11 @@ class Inferring:
             site = Information(int(rows), weight, known, deviance, pearson, score, full(hessian), full(meat))
             found.append(site.change(back))
         self._saturated = float(sums.numbers[:, 2].sum())
+        if columns.random:
+            found = integrate(found, columns.effects, self._variances)
         self.information_ = found
         self.deviance_ = sum(site.deviance for site in found)
-        if columns.intercept and self._refusal is None:
+        if columns.intercept and self._refusal is None and not columns.random:
             self._ask_null(problem, columns)
 
     def _ask_null(self: Any, problem: Problem, columns: Columns) -> None:
@@ -121,7 +124,8 @@ class Inferring:
         coefficients = dict(self.coefficients_)
         constant = {name: coefficients.pop(name) for name in ("Intercept",) if name in coefficients}
         effects = {name: value for name, value in coefficients.items() if name.startswith("site[")}
-        ordered = {name: value for name, value in coefficients.items() if name not in effects} | constant | effects
+        ordered = {name: value for name, value in coefficients.items() if name not in effects} | constant
+        ordered |= {} if hasattr(self, "_variances") else effects
         return list(ordered), np.array(list(ordered.values()))
 
     def table(self: Any, *, errors: Kind = "model", level: float = 0.95, exponentiate: bool = False) -> Table:
@@ -168,7 +172,8 @@ class Inferring:
             p, rows = len(self._flat[0]), sum(self.rows_.values())
             intercept = "Intercept" in self._flat[0]
             weight = sum(site.weight for site in sites)
-            likelihood = family.log_likelihood(self.deviance_, self._saturated, weight, rows)
+            random = hasattr(self, "_variances")
+            likelihood = None if random else family.log_likelihood(self.deviance_, self._saturated, weight, rows)
             more = {
                 "family": f"{family.name}, link {family.link}",
                 "has_dispersion": family.has_dispersion,

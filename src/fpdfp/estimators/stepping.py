@@ -11,11 +11,15 @@ from sklearn.exceptions import ConvergenceWarning
 from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.engines import Result
+from fpdfp.engines.ask import ask_informations
+from fpdfp.errors import ArgumentError
+from fpdfp.estimators import random_effects
 from fpdfp.estimators.by_feature import Limits, Names, find_limits, find_start
 from fpdfp.estimators.concave import SETTLED, STEPS, USUAL, check_concavity, slopes
 from fpdfp.estimators.structure import Columns, Structure
 from fpdfp.losses import Losses
 from fpdfp.penalties import L1
+from fpdfp.precondition.triangles import full
 from fpdfp.problem import Problem
 
 
@@ -42,11 +46,13 @@ class Stepping:
         """Minimise the losses plus a structure, and keep the last result with the rounds and bits of all."""
         limits = self._limits(columns, scaled)
         self._spent = [0, 0, 0]
+        for left in ("_variances", "site_variance_"):  # of an earlier fit
+            vars(self).pop(left, None)
         self.n_steps_ = 0
 
         def problem_of(penalised: Structure, ridge: float = 0.0) -> Problem:
-            full = penalised.restrain(columns, limits, ridge)
-            return Problem(losses, full.penalty, full.linop, weights="samples")
+            restrained = penalised.restrain(columns, limits, ridge)
+            return Problem(losses, restrained.penalty, restrained.linop, weights="samples")
 
         def solve(problem: Problem, x0: Array | None) -> Result:
             result: Result = self._solve(problem, choose(problem), x0)
@@ -59,6 +65,8 @@ class Stepping:
         problem: Problem
         if self.penalty in USUAL and self.alpha > 0:
             problem, result = self._reweight(structure, problem_of, solve, x0)
+        elif columns.random:
+            problem, result = self._reestimate(structure, columns, problem_of, solve, x0)
         else:
             problem = problem_of(structure)
             result = solve(problem, x0)
@@ -73,14 +81,14 @@ class Stepping:
         """Solve weighted l1 problems, each with the slopes of a concave penalty where the last one ended."""
         concavity = check_concavity(self.penalty, self.concavity)
         assert isinstance(structure.penalty, L1)
-        full: Any = structure.penalty.weight
-        weights = full if x0 is None else slopes(self.penalty, x0, full, concavity)
+        most: Any = structure.penalty.weight
+        weights = most if x0 is None else slopes(self.penalty, x0, most, concavity)
         for _ in range(STEPS):
             problem = problem_of(structure._replace(penalty=L1(weights)))
             result = solve(problem, x0)
             x0 = result.x
-            before, weights = weights, slopes(self.penalty, x0.astype(np.float64), full, concavity)
-            if np.abs(weights - before).max(initial=0.0) <= SETTLED * full.max(initial=0.0):
+            before, weights = weights, slopes(self.penalty, x0.astype(np.float64), most, concavity)
+            if np.abs(weights - before).max(initial=0.0) <= SETTLED * most.max(initial=0.0):
                 break
         else:
             warn(
@@ -88,6 +96,42 @@ class Stepping:
                 "standardize=True, may help",
                 ConvergenceWarning,
             )
+        return problem, result
+
+    def _reestimate(
+        self: Any, structure: Structure, columns: Columns, problem_of: Callable[..., Problem],
+        solve: Callable[[Problem, Array | None], Result], x0: Array | None,
+    ) -> tuple[Problem, Result]:  # fmt: skip
+        """Fit with a ridge of the sites' effects, whose variance is estimated from each fit, until it settles."""
+        if columns.effects < 2:
+            raise ArgumentError("site_effects", "must not be random for one site")
+        share = 0.1 / columns.effects  # the ridge by the weight of all rows, about a tenth of the effects' information
+        free = np.append(structure.ridge[: columns.features] == 0, np.ones(columns.all - columns.features, dtype=bool))
+        if isinstance(structure.penalty, L1) and structure.linop is None:
+            free &= structure.penalty.weight == 0
+        for _ in range(random_effects.STEPS):
+            problem = problem_of(structure, share)
+            result = solve(problem, x0)
+            x0 = result.x.astype(np.float64)
+            told, up, down = ask_informations(problem, x0, robust=False)
+            self._spent[1] += up
+            self._spent[2] += down
+            rows, weight, _, _, pearson = map(float, told.numbers.sum(axis=0))
+            kept = np.flatnonzero(free | (x0 != 0))
+            sums = random_effects.Sums(
+                x0[kept], told.score.sum(axis=0)[kept], full(told.hessian.sum(axis=0))[np.ix_(kept, kept)],
+                weight * structure.ridge[kept], pearson, int(rows), columns.effects,
+            )  # fmt: skip
+            found = random_effects.estimate(sums, share * weight, has_dispersion=self._family().has_dispersion)
+            before, share = share, found.ridge / weight
+            if abs(np.log(share / before)) <= random_effects.SETTLED:
+                break
+        else:
+            warn(
+                f"the variance of the site effects has not settled after {random_effects.STEPS} steps",
+                ConvergenceWarning,
+            )
+        self._variances, self.site_variance_ = found, found.variance
         return problem, result
 
     def _names(self: Any) -> Names:

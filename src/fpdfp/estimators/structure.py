@@ -46,13 +46,15 @@ class Structure(NamedTuple):
 class Columns(NamedTuple):
     """The columns of the model: features, perhaps an intercept after them and intercepts of sites.
 
-    ``classes`` is the number of classes that have coefficients each. Nothing of intercepts is penalised.
+    ``classes`` is the number of classes that have coefficients each. Intercepts are not penalised, except those of
+    sites if they are ``random``.
     """
 
     features: int
     intercept: bool
     classes: int | None = None
     effects: int = 0
+    random: bool = False
 
     @property
     def all(self) -> int:

@@ -158,10 +158,13 @@ class SiteTable:
         X = standardize(X, spec.centre, spec.scale)
         effects = [float(site == name) for name in spec.effects]
         X = np.concatenate([X, np.tile([*([1.0] if spec.intercept else []), *effects], (len(X), 1))], axis=1)
-        weights = rows.weigh(spec.design.weights)
+        weights, y = rows.weigh(spec.design.weights), rows.response(spec.design.response, spec.classes)
+        if spec.class_weights:
+            by_class = np.array(spec.class_weights)[y.astype(np.int64)]
+            weights = by_class if weights is None else weights * by_class
         return ModelRows(
             X,
-            rows.response(spec.design.response, spec.classes),
+            y,
             weights,
             None if spec.design.offset is None else rows.number("the offset", spec.design.offset),
         )

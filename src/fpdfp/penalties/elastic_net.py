@@ -12,6 +12,7 @@ from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, Shape
 from fpdfp.penalties.base import Penalty, describe
 from fpdfp.penalties.box import Box
+from fpdfp.penalties.zero import Zero
 
 
 class ElasticNet(Penalty):
@@ -53,6 +54,10 @@ class ElasticNet(Penalty):
                 raise ValueError(f"{name} must be one number or have the shape {shape} of Bx, got {weight.shape}")
         self._box.bind(shape)
         return self
+
+    def without_ridge(self) -> Penalty:
+        """Return the same with r = 0: no penalty, if nothing is left."""
+        return Zero() if self.finite and not self.l1.any() else ElasticNet(self.l1, 0.0, self.lower, self.upper)
 
     def value(self, y: Array) -> float:
         inside = self._box.value(y)
