@@ -78,10 +78,7 @@ class Table:
     def losses(self, spec: Any, site: str = "") -> Any:
         return self._losses
 
-    def answer(self, question: Any) -> Any:
-        raise ValueError("nothing but requests of runs is measured")
-
-    def design_matrix(self, question: Any) -> Any:
+    def answer(self, question: Any, check: Any = None) -> Any:
         raise ValueError("nothing but requests of runs is measured")
 
 
@@ -100,9 +97,6 @@ class Questions:
 
 def attend(folder: Path, sites: int, first: int, last: int) -> None:
     """Run some of the sites in this process until it is ended."""
-    import numba
-
-    numba.set_num_threads(1)
     losses = losses_of(sites)
     parts = np.array_split(np.arange(clients_of(sites)), sites)
     for site in range(first, last):

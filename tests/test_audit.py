@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fpdfp.engines import files
 from fpdfp.federation import audit
 from fpdfp.federation.audit import HEAD, LOG, Audit, verify
 from fpdfp.federation.ledger import AHEAD, Ledger
@@ -77,6 +82,39 @@ def test_a_cut_is_noticed(folder: Path) -> None:
     assert "cut off" in verify(folder).faults[0]
     (folder / LOG).unlink()
     assert "the end was cut off" in verify(folder).faults[0]
+
+
+def test_lines_are_forced_to_the_disk_by_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where that fails, nothing is written that cannot be forced to the disk at once."""
+    monkeypatch.setattr(audit, "EVERY", 0.02)
+    written, real, full = threading.Event(), files.write_whole, [False]
+
+    def write(*given: Any, **options: Any) -> None:
+        written.set()
+        if full[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(*given, **options)
+
+    monkeypatch.setattr(audit.files, "write_whole", write)
+    site = Audit(tmp_path)
+    for full[0] in (False, True):
+        written.clear()
+        site.append(**FIELDS)
+        assert written.wait(5)
+    until = time.monotonic() + 5
+    while not caplog.messages and time.monotonic() < until:
+        time.sleep(0.01)
+    assert caplog.messages == ["the log of this site cannot be forced to the disk: [Errno 28] No space left on device"]
+    assert json.loads((tmp_path / HEAD).read_bytes())["number"] == 1
+    with pytest.raises(OSError, match="No space left"):
+        site.append(**FIELDS)
+    full[0] = False
+    site.append(**FIELDS)
+    assert json.loads((tmp_path / HEAD).read_bytes())["number"] == 4
+    site.close()
+    assert verify(tmp_path).faults == ()
 
 
 def test_a_head_that_is_gone_or_wrong_is_noticed(folder: Path) -> None:
@@ -156,6 +194,14 @@ class TestLedger:
         again = Ledger(tmp_path)
         assert (again.spent.requests, again.spent.runs) == (AHEAD + 5, 1)
         assert not again.begin_run(budget, "a")
+
+    def test_a_crash_costs_a_small_site_little_of_its_bits(self, tmp_path: Path) -> None:
+        """What is written ahead is a share of what may leave: a site with few rows would else have told all."""
+        budget, values = Budget(bits_per_value=32), 1000
+        for crash in range(1, 5):
+            ledger = Ledger(tmp_path)  # the one before was never written without what was ahead
+            ledger.count_bits(budget, 100, values)
+            assert 100 <= Ledger(tmp_path).spent.bits <= crash * (100 + 32 * values / 32)
 
     def test_an_older_one_in_its_place_is_noticed(self, tmp_path: Path) -> None:
         ledger = Ledger(tmp_path)

@@ -44,7 +44,9 @@ class SitesEngine(RemoteEngine):
         super().__init__(patience=1.0)
         self._names = list(names)
         sent = pack(dump(spec))
-        self.losses_there = [table.losses(read_spec(unpack(sent))) for table in tables]
+        self.losses_there = [
+            table.losses(read_spec(unpack(sent)), name) for name, table in zip(names, tables, strict=True)
+        ]
         self.sites = [Site(losses) for losses in self.losses_there]
         self.restart_at: int | None = None
 
@@ -288,7 +290,14 @@ def test_summary_shows_what_happened() -> None:
     frame = patients()
     model = FederatedLogisticRegression(alpha=0).fit(frame, "died ~ age + stage", groups="hospital")
     text, table = str(model.summary()), model.summary().frame()
-    for part in ("died ~ age + stage", "penalty       none", "converged after", "left out", "stage[T.III]", "deviance"):
+    for part in (
+        "died ~ age + stage",
+        "penalty        none",
+        "converged after",
+        "left out",
+        "stage[T.III]",
+        "deviance",
+    ):
         assert part in text
     assert list(table.index) == ["Intercept", "age", "stage[T.II]", "stage[T.III]"]
     left = model.summary()
@@ -317,15 +326,15 @@ def test_the_order_of_sites_can_be_given() -> None:
 
 def test_the_method_is_chosen_by_time() -> None:
     known: dict[str, Any] = {"has_hessians": True, "everyone": True}
-    assert isinstance(choose_method(6, 3, 1e-6, "balanced", **known), fpdfp.NewtonPDFP)
+    assert isinstance(choose_method(6, 3, 1e-6, "balanced", **known), fpdfp.ProximalNewton)
     assert choose_method(400, 3, 1e-6, "balanced", **known) is None
     assert choose_method(30, 200, 1e-6, "balanced", **known) is None
     assert choose_method(6, 3, 1e-6, "bits", **known) is None
     assert choose_method(6, 3, 1e-6, "balanced", has_hessians=False, everyone=True) is None
     # Far apart with a wide line, or near with a narrow one.
-    assert isinstance(choose_method(100, 20, 1e-6, Network(0.3, 1e9, 1e9), **known), fpdfp.NewtonPDFP)
+    assert isinstance(choose_method(100, 20, 1e-6, Network(0.3, 1e9, 1e9), **known), fpdfp.ProximalNewton)
     assert choose_method(100, 20, 1e-6, Network(0.001, 1e6, 1e6), **known) is None
-    assert isinstance(choose_method(400, 3, 1e-6, "rounds", **known), fpdfp.NewtonPDFP)
+    assert isinstance(choose_method(400, 3, 1e-6, "rounds", **known), fpdfp.ProximalNewton)
 
 
 def read(folder: str, pattern: str, sites: str) -> dict[str, pd.DataFrame]:
@@ -344,8 +353,8 @@ def test_cnsim() -> None:
     assert list(linear.rows_.values()) == [1801, 2526, 3473]
     assert round(linear.deviance_, 2) == 8936.32
     assert linear.n_iter_ <= 3
-    assert isinstance(model.result_.method, fpdfp.NewtonPDFP)
-    assert isinstance(linear.result_.method, fpdfp.NewtonPDFP)
+    assert isinstance(model.result_.method, fpdfp.ProximalNewton)
+    assert isinstance(linear.result_.method, fpdfp.ProximalNewton)
 
 
 @needs_peers
@@ -383,4 +392,4 @@ def test_gaussian_of_vantage6() -> None:
     model = FederatedLinearRegression(alpha=0).fit(cohort, "Volume ~ Girth")
     np.testing.assert_allclose(list(model.coefficients_.values()), [-36.94346, 5.0658564], rtol=1e-4)
     np.testing.assert_allclose(model.deviance_, 1048.6051, rtol=1e-6)
-    assert (sum(model.rows_.values()), model.n_iter_) == (62, 1)
+    assert (sum(model.rows_.values()), model.n_iter_) == (62, 2)

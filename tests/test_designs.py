@@ -19,14 +19,15 @@ from fpdfp.federation import audit, questions
 from fpdfp.federation.asked import columns_of
 from fpdfp.federation.designs import check_columns, leverages
 from fpdfp.federation.desk import STOPPED, Desk
-from fpdfp.federation.exposure import TOO_FEW, Earlier, watch
+from fpdfp.federation.exposure import TOO_FEW, watch
+from fpdfp.federation.points import SIZES, Earlier
 from fpdfp.federation.policy import Budget, Policy, RefusedError
 from fpdfp.federation.questions import ModelSpec, MomentsQuestion, SumsQuestion
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.coding import Design, Term
 from fpdfp.formula.tree import Arithmetic, Call, Coded, Column, Comparison, Missing, Number, Numeric, Spline
 from fpdfp.losses import Logistic
-from tests.desks import ANALYST
+from tests.desks import ANALYST, close_all, gradient, make_desk
 
 AGE, INCOME, DIED = Column("age"), Column("income"), Column("died")
 NONE = np.zeros(0)
@@ -249,6 +250,41 @@ class TestEarlierPoints:
         for asked, x in ((again, step), (again.restrict(np.array([1, 2, 3])), step[1:])):
             with pytest.raises(RefusedError, match=TOO_FEW):
                 asked.gradients(x, one)
+
+    def test_a_restart_of_the_site_does_not_make_it_forget(self, tmp_path: Path) -> None:
+        """Nothing is closed, as where the process was killed; points of other data are of no use, and go."""
+        rng = np.random.default_rng(0)
+        X = np.c_[rng.normal(size=(400, 2)), np.zeros(400), np.ones(400)]
+        X[0, 2] = 1.0
+        losses = Logistic(X, np.arange(400) % 2.0)
+        one, step = np.arange(1), np.array([0.0, 0.0, 1.0, 0.0])
+        watch(losses, Policy(), Earlier(64, tmp_path, "first")).gradients(np.zeros(4), one)
+        with pytest.raises(RefusedError, match=TOO_FEW):
+            watch(losses, Policy(), Earlier(64, tmp_path, "first")).gradients(step, one)
+        watch(losses, Policy(), Earlier(64, tmp_path, "second")).gradients(step, one)
+        assert [path.name for path in tmp_path.iterdir()] == ["second-400.points"]
+        assert (tmp_path / "second-400.points").stat().st_mode & 0o777 == 0o600
+
+    def test_the_newest_points_of_few_sizes_are_kept(self, tmp_path: Path) -> None:
+        for start in (0, 5):
+            earlier = Earlier(3, tmp_path)
+            for number in range(start, start + 5):
+                earlier.add(np.full(4, number / 10))
+            assert [p[0] for p in Earlier(3, tmp_path).of(4)] == [(start + i) / 10 for i in (2, 3, 4)]
+            earlier.close()
+        for size in range(10, 10 + SIZES):
+            earlier.add(np.zeros(size))
+        assert len(list(tmp_path.iterdir())) == SIZES
+        assert len(earlier.of(4)) == len(Earlier(3, tmp_path).of(4)) == 0
+        earlier.close()
+
+    def test_a_desk_keeps_them_in_its_folder(self, tmp_path: Path) -> None:
+        rng = np.random.default_rng(0)
+        rows = rng.normal(size=(200, 4)), np.arange(200) % 2.0
+        gradient(make_desk(*rows, tmp_path), np.zeros(4))
+        close_all()
+        assert len(make_desk(*rows, tmp_path)._earlier.of(200)) == 1
+        close_all()
 
 
 class TestHostileSite:

@@ -18,10 +18,11 @@ import fpdfp
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.errors import AbsentError, RefusalError
 from fpdfp.federation import keys
-from fpdfp.federation.agent import Seen, respond
+from fpdfp.federation.agent import respond
 from fpdfp.federation.channel import Message, clock_difference
 from fpdfp.federation.engine import Asking, gather_answers
 from fpdfp.federation.identity import About
+from fpdfp.federation.seen import Seen
 from tests.federation_trial import (
     SITES,
     AgentThread,

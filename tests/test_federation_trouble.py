@@ -20,14 +20,16 @@ pytest.importorskip("cryptography")
 
 import fpdfp
 from fpdfp.engines.parcel import pack, unpack
-from fpdfp.errors import RefusalError
+from fpdfp.errors import MessageError, RefusalError
 from fpdfp.federation import audit, channel
-from fpdfp.federation.agent import Seen, alone, respond
+from fpdfp.federation.agent import alone, respond
 from fpdfp.federation.channel import Message, RefusedError
 from fpdfp.federation.desk import Desk
 from fpdfp.federation.hub import Hub, Peer
 from fpdfp.federation.identity import About
 from fpdfp.federation.policy import Policy
+from fpdfp.federation.seen import FILE, LINE, LINES, OlderError, Seen
+from fpdfp.federation.slots import Slots
 from tests.desks import ANALYST, PLAIN, close_all, make_desk
 from tests.federation_trial import SITES, AgentThread, HubThread, Trial, TrialDesk, parts, running
 from tests.helpers import graph_guided
@@ -72,10 +74,7 @@ class Table:
     def losses(self, spec: Any) -> Any:
         return self._losses
 
-    def answer(self, question: Any) -> Any:
-        raise NotImplementedError
-
-    def design_matrix(self, question: Any) -> Any:
+    def answer(self, question: Any, check: Any = None) -> Any:
         raise NotImplementedError
 
 
@@ -325,6 +324,60 @@ def test_requests_that_come_again_or_out_of_order(tmp_path: Path, whole: fpdfp.P
     # The log says who asks: without that nothing is answered.
     nobody = unpack(respond(Message("ask", {"id": 6}, kept[-1].body), about, desk, seen))
     assert nobody["error"] == "the hub must say who asks"
+
+
+class TestRequestNumbers:
+    def test_are_known_after_a_restart_of_the_site(self, tmp_path: Path) -> None:
+        """Nothing is closed, as where the process was killed."""
+        for number in (1, 2, 5):
+            Seen(tmp_path).check("first", number)
+            Seen(tmp_path).check("second", 10 * number)
+        again = Seen(tmp_path)
+        again.check("first", 5)
+        with pytest.raises(OlderError, match=r"\(4, 5\)"):
+            again.check("first", 4)
+        with pytest.raises(OlderError, match=r"\(49, 50\)"):
+            again.check("second", 49)
+        assert (tmp_path / FILE).stat().st_size == 6 * LINE.size
+        assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+
+    def test_the_file_stays_short(self, tmp_path: Path) -> None:
+        seen = Seen(tmp_path)
+        for number in range(LINES + 10):
+            seen.check("long" if number % 2 else f"run {number}", number)
+        assert (tmp_path / FILE).stat().st_size < 1100 * LINE.size
+        with pytest.raises(OlderError):
+            Seen(tmp_path).check("long", LINES)
+        Seen(tmp_path).check("run 0", 0)  # so many others were answered since that it is not known any more
+        seen.close()
+
+    def test_what_cannot_be_written_is_not_answered(self, tmp_path: Path) -> None:
+        seen = Seen(tmp_path)
+        seen.check("run", 1)
+        with files_of_at_most(LINE.size + 5), pytest.raises(MessageError, match="this site cannot write to its disk"):
+            seen.check("run", 2)
+        assert len(list(Slots(tmp_path / FILE, LINE.size))) == 1
+        seen.check("run", 1)
+        seen.check("run", 3)
+        with pytest.raises(OlderError):
+            Seen(tmp_path).check("run", 2)
+        seen.close()
+
+    @pytest.mark.parametrize("number", [-1, 1 << 63])
+    def test_must_be_numbers_of_63_bits(self, number: int) -> None:
+        with pytest.raises(MessageError, match="at most 63 bits"):
+            Seen().check("run", number)
+
+    def test_a_site_that_is_started_again_refuses_old_requests(self, tmp_path: Path) -> None:
+        trial = Trial(tmp_path, ["north"])
+        with HubThread(trial.study), contextlib.closing(trial.link):
+            parcels = {"north": pack({"kind": "echo", "body": 1, "run": "r", "sequence": 7, "site": "north"})}
+            older = {"north": pack({"kind": "echo", "body": 1, "run": "r", "sequence": 6, "site": "north"})}
+            for asked in (parcels, older):
+                with AgentThread(trial.join("north"), TrialDesk(None)):
+                    trial.wait(["north"])
+                    said = unpack(trial.link.exchange(asked, 5.0)["north"])
+            assert said["seen"] == 7
 
 
 class TestForgingHub:

@@ -23,7 +23,6 @@ from fpdfp.inference import (
     coefficient_table,
     covariance,
     likelihood_ratio_test,
-    log_likelihood,
     variance_inflation,
     wald_test,
 )
@@ -146,29 +145,6 @@ def test_standardised_features_are_taken_back() -> None:
     np.testing.assert_allclose(other.standard_errors, np.array(EXPECTED["binomial"]["HC0"])[last], rtol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "gamma", "inverse gaussian"])
-def test_log_likelihoods_at_a_dispersion_follow_from_those_at_one(name: str) -> None:
-    y, mean = np.array([0.5, 1.2, 3.0, 2.2, 0.9]), np.array([0.7, 1.0, 2.5, 2.5, 1.1])
-
-    def density(phi: float) -> float:
-        if name == "gaussian":
-            return float(stats.norm.logpdf(y, mean, math.sqrt(phi)).sum())
-        if name == "gamma":
-            return float(stats.gamma.logpdf(y, 1 / phi, scale=mean * phi).sum())
-        return float(stats.invgauss.logpdf(y, mean * phi, scale=1 / phi).sum())
-
-    units = {
-        "gaussian": (y - mean) ** 2,
-        "gamma": 2 * ((y - mean) / mean - np.log(y / mean)),
-        "inverse gaussian": (y - mean) ** 2 / (mean**2 * y),
-    }
-    total = Information(5, 5.0, density(1.0), units[name].sum(), 1.0, np.zeros(1), np.eye(1))
-    assert log_likelihood(total, name, 0.3) == pytest.approx(density(0.3), rel=1e-12)
-    assert log_likelihood(total, name) == pytest.approx(density(total.deviance / 5), rel=1e-12)
-    assert log_likelihood(total, "poisson") == total.log_likelihood
-    assert math.isnan(log_likelihood(total, "tweedie"))
-
-
 def summary_of(name: str, columns: list[int], **changes: Any) -> Summary:
     """Return the summary of a model with some of the columns."""
     X, owner = rows()
@@ -209,7 +185,7 @@ def test_nested_linear_models_are_compared_by_f() -> None:
     # In a linear model it is Wald's test.
     assert large.table is not None
     assert wald_test(large.table, ["dose", "smoker"]).statistic == pytest.approx(found.statistic, rel=1e-9)
-    assert str(found).startswith("4 coefficients against 2 coefficients: F = ")
+    assert str(found).startswith("5 parameters against 3 parameters: F = ")
 
 
 def test_nested_models_without_dispersion_are_compared_by_chi_squared() -> None:
@@ -223,6 +199,12 @@ def test_nested_models_without_dispersion_are_compared_by_chi_squared() -> None:
     # Where likelihoods are known, they decide: a parameter of the family may differ between the models.
     found = likelihood_ratio_test(replace(small, log_likelihood=-20.0), replace(large, log_likelihood=-14.0))
     assert found.statistic == pytest.approx(12.0)
+
+
+def test_what_is_no_likelihood_has_no_ratio() -> None:
+    small, large = (summary_of("poisson", columns, log_likelihood=math.nan) for columns in ([0, 1], [0, 1, 2]))
+    with pytest.raises(ArgumentError, match=r"must have a likelihood.*Wald"):
+        likelihood_ratio_test(small, large)
 
 
 @pytest.mark.parametrize(
@@ -393,6 +375,7 @@ def test_summaries_without_inference_say_why() -> None:
     assert "&lt;why&gt;" in plain._repr_html_()
     assert json.loads(plain.to_json() or "")["table"] is None
     assert plain.aic == 84.0
+    assert replace(plain, further_parameters=1).aic == 86.0
     assert replace(plain, penalty="l1").aic is None
     assert replace(plain, log_likelihood=math.nan).aic is None
     classes = replace(plain, coefficients={"x": {"a": 1.0}, "z": {"a": 2.0}}, refused=None)

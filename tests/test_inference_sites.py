@@ -15,6 +15,7 @@ from fpdfp.inference import (
     Heterogeneity,
     Information,
     coefficient_table,
+    covariance,
     forest_plot,
     forest_svg,
     homogeneity_test,
@@ -63,6 +64,21 @@ def test_the_site_s_own_least_squares_follow_from_the_sums() -> None:
         np.testing.assert_allclose(table.coefficients, z, rtol=1e-9)
         np.testing.assert_allclose(table.standard_errors, expected.standard_errors, rtol=1e-9)
         assert table.df == 16.0
+
+
+def test_robust_errors_of_a_site() -> None:
+    X, owner = rows(600)
+    y = outcomes("gaussian", 600)
+    x = fit("gaussian", X, y)
+    sites = by_site("gaussian", X, y, owner, x)
+    for site, table in enumerate(site_tables(NAMES, x, sites, has_dispersion=True, errors="HC0")):
+        own = owner == site
+        z = fit("gaussian", X[own], y[own])
+        exact = covariance(by_site("gaussian", X[own], y[own], owner[own], z), kind="HC0")
+        assert table is not None
+        np.testing.assert_allclose(table.standard_errors, np.sqrt(np.diag(exact)), rtol=0.02)
+    with pytest.raises(ArgumentError, match="meat"):
+        site_tables(NAMES, x, [replace(sites[0], meat=None)], has_dispersion=True, errors="HC0")
 
 
 def test_one_step_comes_near_the_fit_of_a_site() -> None:

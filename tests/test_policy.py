@@ -176,7 +176,7 @@ class TestDesk:
     def test_what_goes_wrong_says_nothing_of_the_data(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         desk = make_desk(*rows(), tmp_path)
         table: Any = desk.table
-        table.losses = lambda spec: 1 / 0
+        table.losses = lambda spec, site: 1 / 0
         reply = desk.answer({"kind": "request", "run": "r", "model": "m", "spec": {}, "request": {}}, ANALYST)
         assert reply == {"error": "ZeroDivisionError at the site; its log says more"}
         assert desk.answer({"kind": "request", "run": "r", "model": "m"}, ANALYST) == {"needs_model": True}

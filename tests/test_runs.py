@@ -109,6 +109,25 @@ def test_options_go_to_solve_as_well(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load(tmp_path).x, result.x)
 
 
+def test_what_sites_did_is_kept_over_processes(tmp_path: Path) -> None:
+    """A run that goes on with another engine counts on, and one with the same engine counts nothing twice."""
+    original = helpers.graph_guided(clients=6)
+
+    def go(engine: Loopback, folder: str, rounds: int) -> list[dict[str, Any]]:
+        problem = fpdfp.Problem(engine.losses(), original.penalty, original.linop)
+        Recorder(tmp_path / folder, problem).solve(fpdfp.FPDFP(), rounds=rounds, resume=True)
+        return list(load(tmp_path / folder).info["sites"])
+
+    engine = Loopback(original, sites=3)
+    first, same = go(engine, "one", 5), go(engine, "one", 10)
+    others = [go(Loopback(original, sites=3), "two", rounds) for rounds in (5, 10, 15)]
+    for site in range(3):
+        # Another engine finds sites that do not know the run, and tells them.
+        assert [one[site]["healed"] for one in (first, same, *others)] == [0, 0, 0, 1, 2]
+        # Ten rounds are twice five; with those of the first five counted twice there would be three times as many.
+        assert 2 * first[site]["asked"] <= same[site]["asked"] < 2.5 * first[site]["asked"]
+
+
 def test_sites_say_how_they_answered(tmp_path: Path) -> None:
     def trouble(site: int, request: dict[str, Any], reply: bytes) -> bytes | None:
         if site == 1 and request.get("update", {}).get("round") == 2:

@@ -103,9 +103,9 @@ def gradients(rows: int, features: int) -> Any:
     offsets = np.linspace(0, rows, 6).astype(np.int64)
     out = np.empty((5, features))
     points = rng.standard_normal((1, features))
-    form = glm.Form(glm.logistic.compiled, glm.logistic_slope.compiled, 0.0, 0.0)
+    slope = glm.logistic_slope.address
     glm.gradients_dense(
-        form, None, None, X, y, np.arange(rows), offsets, np.arange(5), None, points, np.ones(features), out
+        slope, 0.0, 0.0, None, None, X, y, np.arange(rows), offsets, np.arange(5), None, points, np.ones(features), out
     )
     return out
 
@@ -138,6 +138,29 @@ def test_threads_are_chosen_by_time_and_small_work_is_not_timed(monkeypatch: pyt
     with threads.fastest(work, jit.SMALL):
         assert jit.use.one_thread
     assert calls == 0
+
+
+@pytest.mark.parametrize(
+    ("alone", "together", "wanted"), [(0.001, 0.0, True), (0.05, 0.01, False), (0.05, 0.048, True)]
+)
+def test_threads_are_chosen_by_the_work_itself(
+    monkeypatch: pytest.MonkeyPatch, alone: float, together: float, wanted: bool
+) -> None:
+    """Nothing is done twice; the first of each, which compiles, does not count; short work is one thread's."""
+    clock, slow = [0.0], {True: 1.0, False: 1.0}
+    monkeypatch.setattr(threads.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(jit.use, "one_thread", False)
+    trial, done = threads.Trial(), list[bool]()
+    for _ in range(12):
+        with trial.working(timed=True):
+            done.append(jit.use.one_thread)
+            clock[0] += slow[done[-1]] + (alone if done[-1] else together)
+            slow[done[-1]] = 0.0
+        with trial.working(timed=False):
+            assert jit.use.one_thread is (trial.alone is True)
+    assert done[:2] == [True, True]
+    assert (trial.alone, done[-1], jit.use.one_thread) == (wanted, wanted, False)
+    assert done.count(False) == (0 if alone < threads.SHORT else 5 if wanted else 6)
 
 
 def test_the_kernel_takes_over_when_numpy_has_taken_as_long_as_compiling(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,7 +155,7 @@ def right_losses(X: Any, y: Any, dtype: Any) -> None:
 
 
 def test_losses_without_a_constant() -> None:
-    """Sums of exponentials: their Hessian is checked, and Newton steps find the minimum, which others refuse to seek."""
+    """Sums of exponentials: their Hessian is checked, Newton steps find the minimum, and other methods refuse."""
     counts = np.array([[1.0, 3.0], [2.0, 5.0]])
     losses = Custom(
         lambda i, x: float(np.sum(np.exp(x) - counts[i] * x)), lambda i, x: np.exp(x) - counts[i],
@@ -167,7 +167,7 @@ def test_losses_without_a_constant() -> None:
     np.testing.assert_allclose(found.x, np.log(counts.mean(axis=0)), rtol=1e-8)
     np.testing.assert_allclose(fpdfp.minimize(problem).x, np.log(counts.mean(axis=0)), rtol=1e-6)
     for method in (None, fpdfp.FPDFP()):
-        with pytest.raises(ValueError, match="must have Lipschitz continuous gradients for .*; ProximalNewton needs"):
+        with pytest.raises(ValueError, match=r"must have Lipschitz continuous gradients for .*; ProximalNewton needs"):
             fpdfp.solve(problem, method, rounds=5)
     plain = Custom(losses._value, losses._gradient, n_clients=2, shape=2)
     with pytest.raises(ValueError, match="Hessians"):

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
         rng,
         runs,
         steps,
+        survival,
     )
     from fpdfp.compress import QSGD
     from fpdfp.engines import History, Result, Run, RunOptions
     from fpdfp.engines.solve import solve
     from fpdfp.estimators import (
+        FederatedCoxRegression,
         FederatedGammaRegressor,
         FederatedGLM,
         FederatedLinearRegression,
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
         FederatedPoissonRegressor,
         FederatedQuantileRegressor,
         FederatedTweedieRegressor,
+        log_rank_test,
+        survival_curves,
     )
     from fpdfp.federation import Federation
     from fpdfp.methods import (
@@ -93,6 +97,7 @@ __all__ = [
     "FedPAQ",
     "FedProx",
     "FedSGD",
+    "FederatedCoxRegression",
     "FederatedGLM",
     "FederatedGammaRegressor",
     "FederatedLinearRegression",
@@ -126,6 +131,7 @@ __all__ = [
     "federation",
     "inference",
     "linops",
+    "log_rank_test",
     "loggers",
     "losses",
     "methods",
@@ -137,17 +143,20 @@ __all__ = [
     "runs",
     "solve",
     "steps",
+    "survival",
+    "survival_curves",
 ]
 
 __getattr__ = attach(
     __name__,
     {
         "": "compress ct datasets engines errors estimators families federation inference linops loggers losses "
-        "methods penalties precondition problem report rng runs steps",
+        "methods penalties precondition problem report rng runs steps survival",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
-        "estimators": "FederatedGLM FederatedGammaRegressor FederatedLinearRegression FederatedLogisticRegression "
-        "FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor",
+        "estimators": "FederatedCoxRegression FederatedGLM FederatedGammaRegressor FederatedLinearRegression "
+        "FederatedLogisticRegression FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor "
+        "log_rank_test survival_curves",
         "federation": "Federation",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx "

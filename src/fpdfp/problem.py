@@ -136,9 +136,9 @@ class LocalLosses(NamedTuple):
         matrices = self.losses.informations(x, self.clients)
         return None if matrices is None else self.weigh(matrices)
 
-    def start_model(self) -> tuple[Array, Array] | None:
+    def start_model(self, *, level: bool = False) -> tuple[Array, Array] | None:
         """Return quadratic models of N w_i f_i to start from: slopes at zero and matrices; None if there are none."""
-        found = self.losses.start_model(self.clients)
+        found = self.losses.start_model(self.clients, level=level)
         return None if found is None else (self.weigh(found[0]), self.weigh(found[1]))
 
     def lipschitz(self) -> Array:

@@ -1,7 +1,7 @@
 """Functions of the linear predictor of a row that kernels are given: (z, y, p, q) to a number.
 
-They are compiled to machine code by themselves, and kernels call them by their address. So a kernel is compiled once
-for all of them, and a new family of losses compiles only its own functions.
+They are compiled to machine code by themselves, and kernels call them by their address, which is a number. So a kernel
+is compiled once for all of them, and a new family of losses compiles only its own functions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numba import cfunc, float64
+from llvmlite import ir
+from numba import cfunc, float64, int64
+from numba.extending import intrinsic
 
 from fpdfp._kernels.jit import serial
 from fpdfp._typing import Array
@@ -28,15 +30,19 @@ class Scalar:
         self.function = function
 
     @functools.cached_property
-    def compiled(self) -> Any:
-        """The compiled function."""
+    def _compiled(self) -> Any:
         return cfunc(SIGNATURE, cache=True, error_model="numpy")(self.function)
+
+    @property
+    def address(self) -> int:
+        """The address of the compiled function, valid as long as this object."""
+        return int(self._compiled.address)
 
     def __call__(self, z: Array, y: Array, parameters: tuple[float, float] = (0.0, 0.0)) -> Array:
         """Return the function at each row."""
         out = np.empty(len(z))
         z, y = (np.ascontiguousarray(rows, dtype=np.float64) for rows in (z, y))
-        evaluate_rows(self.compiled, z, y, *parameters, out)
+        evaluate_rows(self.address, z, y, *parameters, out)
         return out
 
     def bind(self, name: str, others: Mapping[str, Any]) -> Scalar:
@@ -47,7 +53,19 @@ class Scalar:
         return Scalar(made)
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def call(typing: Any, address: Any, z: Any, y: Any, p: Any, q: Any) -> Any:
+    """Call the function at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        double = ir.DoubleType()
+        pointer = builder.inttoptr(given[0], ir.FunctionType(double, [double] * 4).as_pointer())
+        return builder.call(pointer, given[1:])
+
+    return float64(int64, float64, float64, float64, float64), generate
+
+
 @serial
-def evaluate_rows(function: Any, z: Any, y: Any, p: Any, q: Any, out: Any) -> None:
+def evaluate_rows(address: Any, z: Any, y: Any, p: Any, q: Any, out: Any) -> None:
     for j in range(z.size):
-        out[j] = function(z[j], y[j], p, q)
+        out[j] = call(address, z[j], y[j], p, q)

@@ -1,7 +1,8 @@
 """Gradients and values of generalised linear losses, many clients in one call.
 
 A client's loss is the mean over its rows of φ(z_j, y_j) with z_j = a_jᵀx, plus the ridge ``½ Σ_j l2_j x_j²``.
-``form`` has φ and its derivative as compiled functions; ``weights`` multiply the rows' losses, and ``shifts`` are added
+``phi`` and ``slope`` are the addresses of φ and its derivative (:mod:`fpdfp._kernels.functions`), p and q their
+parameters; ``weights`` multiply the rows' losses, and ``shifts`` are added
 to their linear forms, both None where there are none. Gradients take the vector ``l2``, values the ridge itself, which
 all clients share.
 
@@ -14,12 +15,12 @@ from: the two words of the key, tag, round, the size of a batch, and the clients
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import float64, prange, uint64
 
-from fpdfp._kernels.functions import Scalar
+from fpdfp._kernels.functions import Scalar, call
 from fpdfp._kernels.jit import inline, reduction, serial, threaded
 from fpdfp._kernels.philox import sample_subset
 
@@ -48,15 +49,6 @@ def squared(z: Any, y: Any, p: Any, q: Any) -> Any:
 def squared_slope(z: Any, y: Any, p: Any, q: Any) -> Any:
     """Its derivative."""
     return z - y
-
-
-class Form(NamedTuple):
-    """What the loss of a row is: φ and its derivative, compiled, and their parameters."""
-
-    phi: Any
-    slope: Any
-    p: float
-    q: float
 
 
 @reduction
@@ -136,16 +128,15 @@ def linear_forms_csr(data: Any, indices: Any, indptr: Any, rows: Any, x: Any, z:
 
 
 @inline
-def weigh(form: Any, weights: Any, shifts: Any, y: Any, rows: Any, z: Any) -> None:
+def weigh(slope: Any, p: Any, q: Any, weights: Any, shifts: Any, y: Any, rows: Any, z: Any) -> None:
     """Turn linear forms into the weights of the rows in the gradient, in place."""
-    slope = form.slope
     if weights is None:
         for t in range(rows.size):
-            z[t] = slope(z[t], y[rows[t]], form.p, form.q) / rows.size
+            z[t] = call(slope, z[t], y[rows[t]], p, q) / rows.size
     else:
         for t in range(rows.size):
             j = rows[t]
-            z[t] = weights[j] * slope(z[t] + shifts[j], y[j], form.p, form.q) / rows.size
+            z[t] = weights[j] * call(slope, z[t] + shifts[j], y[j], p, q) / rows.size
 
 
 @inline
@@ -183,7 +174,9 @@ def add_rows_csr(data: Any, indices: Any, indptr: Any, rows: Any, weights: Any, 
 
 @threaded
 def gradients_dense(
-    form: Any,
+    slope: Any,
+    p: Any,
+    q: Any,
     weights: Any,
     shifts: Any,
     X: Any,
@@ -202,15 +195,15 @@ def gradients_dense(
         point = x[0] if shared else x[i]
         z = np.empty(own.size, dtype=np.float64)
         linear_forms_dense(X, own, point, z)
-        weigh(form, weights, shifts, y, own, z)
+        weigh(slope, p, q, weights, shifts, y, own, z)
         start_with_ridge(l2, point, out[i])
         add_rows_dense(X, own, z, out[i])
 
 
 @threaded
 def gradients_csr(
-    form: Any, weights: Any, shifts: Any, data: Any, indices: Any, indptr: Any, y: Any, rows: Any, offsets: Any,
-    clients: Any, draws: Any, x: Any, l2: Any, out: Any,
+    slope: Any, p: Any, q: Any, weights: Any, shifts: Any, data: Any, indices: Any, indptr: Any, y: Any, rows: Any,
+    offsets: Any, clients: Any, draws: Any, x: Any, l2: Any, out: Any,
 ) -> None:  # fmt: skip
     shared = x.shape[0] == 1
     for i in prange(clients.size):
@@ -218,28 +211,30 @@ def gradients_csr(
         point = x[0] if shared else x[i]
         z = np.empty(own.size, dtype=np.float64)
         linear_forms_csr(data, indices, indptr, own, point, z)
-        weigh(form, weights, shifts, y, own, z)
+        weigh(slope, p, q, weights, shifts, y, own, z)
         start_with_ridge(l2, point, out[i])
         add_rows_csr(data, indices, indptr, own, z, out[i])
 
 
 @inline
-def mean_loss(form: Any, weights: Any, shifts: Any, y: Any, rows: Any, z: Any) -> Any:
+def mean_loss(phi: Any, p: Any, q: Any, weights: Any, shifts: Any, y: Any, rows: Any, z: Any) -> Any:
     """The mean of φ over the given rows, given their linear forms."""
-    phi, total = form.phi, 0.0
+    total = 0.0
     if weights is None:
         for t in range(z.size):
-            total += phi(z[t], y[rows[t]], form.p, form.q)
+            total += call(phi, z[t], y[rows[t]], p, q)
     else:
         for t in range(z.size):
             j = rows[t]
-            total += weights[j] * phi(z[t] + shifts[j], y[j], form.p, form.q)
+            total += weights[j] * call(phi, z[t] + shifts[j], y[j], p, q)
     return total / z.size
 
 
 @threaded
 def values_dense(
-    form: Any,
+    phi: Any,
+    p: Any,
+    q: Any,
     weights: Any,
     shifts: Any,
     X: Any,
@@ -255,12 +250,14 @@ def values_dense(
         own = rows[offsets[clients[i]] : offsets[clients[i] + 1]]
         z = np.empty(own.size, dtype=np.float64)
         linear_forms_dense(X, own, x, z)
-        out[i] = mean_loss(form, weights, shifts, y, own, z) + ridge
+        out[i] = mean_loss(phi, p, q, weights, shifts, y, own, z) + ridge
 
 
 @threaded
 def values_csr(
-    form: Any,
+    phi: Any,
+    p: Any,
+    q: Any,
     weights: Any,
     shifts: Any,
     data: Any,
@@ -278,4 +275,4 @@ def values_csr(
         own = rows[offsets[clients[i]] : offsets[clients[i] + 1]]
         z = np.empty(own.size, dtype=np.float64)
         linear_forms_csr(data, indices, indptr, own, x, z)
-        out[i] = mean_loss(form, weights, shifts, y, own, z) + ridge
+        out[i] = mean_loss(phi, p, q, weights, shifts, y, own, z) + ridge

@@ -71,7 +71,7 @@ class Collector:
     Attributes
     ----------
     totals, records
-        What went wrong so far, and what became of the exchanges with each site.
+        What went wrong so far, and what became of the exchanges with each site in this run.
     upkeep
         The bits of what was sent again, of replies that were of no use, and of copies for checkpoints.
     stopped

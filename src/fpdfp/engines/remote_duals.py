@@ -18,7 +18,7 @@ from fpdfp.precondition import triangles
 if TYPE_CHECKING:
     from fpdfp.engines.remote_losses import RemoteLosses
 
-#: The curvature of the loss of a row, for the families whose sites can be asked.
+#: The curvature of the loss of a row, for families in which it is the same everywhere.
 CURVATURES = {"Logistic": 0.25, "LeastSquares": 1.0, "Softmax": 0.5}
 
 
@@ -76,7 +76,10 @@ class RemoteDuals:
 
     def gap(self, direction: Array | None, scale: float) -> float:
         """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j)."""
-        rounding = form_rounding(CURVATURES[self._losses.family], self._start["columns"], self._x)
+        curvature = CURVATURES.get(self._losses.family)
+        if curvature is None:  # sites say what rounding adds
+            return float(self._ask("gap", {"gap": ()}, direction, scale)["gap"])
+        rounding = form_rounding(curvature, self._start["columns"], self._x)
         if direction is None and scale == 1.0:
             return rounding
         return float(self._ask("gap", {"gap": ()}, direction, scale)["gap"]) + rounding

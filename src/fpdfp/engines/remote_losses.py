@@ -13,7 +13,7 @@ from fpdfp.engines.checkpoint import probe
 from fpdfp.engines.features import Left
 from fpdfp.engines.ledger import digest
 from fpdfp.engines.remote_engine import RemoteEngine
-from fpdfp.engines.requests import FactsReply
+from fpdfp.engines.requests import OUTSIDE, FactsReply
 from fpdfp.engines.traffic import Answers
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.linops.base import LinOp
@@ -22,7 +22,7 @@ from fpdfp.rng import Draws
 
 log = logging.getLogger("fpdfp.engines")
 #: Families whose losses are never negative.
-NONNEGATIVE = ("Logistic", "LeastSquares", "Softmax", "OperatorLeastSquares", "ProjectionLosses")
+NONNEGATIVE = ("Logistic", "LeastSquares", "Softmax", "GLM", "OperatorLeastSquares", "ProjectionLosses")
 
 #: Families whose slopes are bounded but for a ridge.
 BOUNDED = ("Logistic", "Softmax")
@@ -40,7 +40,7 @@ class RemoteLosses(Losses):
         self.features = features
         first = facts[0]
         for name, fact in zip(engine.names, facts, strict=True):
-            for what in ("family", "shape", "dtype", "form", "batches", "hessians", "duals"):
+            for what in ("family", "shape", "dtype", "form", "batches", "hessians", "duals", "restricts", "convex"):
                 if getattr(fact, what) != getattr(first, what):
                     raise MessageError(
                         f"sites must have losses of the same kind: {what} is {getattr(fact, what)!r} at {name} and "
@@ -52,7 +52,7 @@ class RemoteLosses(Losses):
         self.sizes = np.concatenate([fact.sizes for fact in facts])
         self._lipschitz: Array = np.concatenate([fact.lipschitz for fact in facts])
         self._convexity = min(fact.least_convexity for fact in facts)
-        self.lower_bound = 0.0 if first.family in NONNEGATIVE else -np.inf
+        self.lower_bound = 0.0 if first.family.split("(")[0] in NONNEGATIVE else -np.inf
         ends = np.cumsum([0, *(len(fact.sizes) for fact in facts)])
         #: The numbers of each site's clients.
         self.numbers = [np.arange(ends[i], ends[i + 1]) for i in range(len(facts))]
@@ -69,7 +69,7 @@ class RemoteLosses(Losses):
         points = {"probe": probe(self.shape, self.dtype), "values": np.zeros(self.shape, dtype=self.dtype)}
         self.answers: Answers[Array] = Answers(
             {
-                ("values", digest([point])): np.concatenate([getattr(fact, name) for fact in facts])
+                ("values", digest([point])): _known(np.concatenate([getattr(fact, name) for fact in facts]))
                 for name, point in points.items()
             }
         )
@@ -119,7 +119,8 @@ class RemoteLosses(Losses):
         point = digest([x])
         parts = self.answers.lacking(point, gradients=gradients, together=self.together)
         if parts:
-            self.answers.keep(point, self.engine.at(x, parts, self.features))
+            found = self.engine.at(x, parts, self.features)
+            self.answers.keep(point, {part: _known(one) if part == "values" else one for part, one in found.items()})
         return self.answers["gradients" if gradients else "values", point]
 
     def lipschitz(self) -> Array:
@@ -142,7 +143,11 @@ class RemoteLosses(Losses):
 
     @property
     def can_restrict(self) -> bool:
-        return self._facts.duals
+        return self._facts.restricts
+
+    @property
+    def is_convex(self) -> bool:
+        return self._facts.convex
 
     def restrict(self, features: IntArray) -> RemoteLosses:
         mask = Left(features, self.shape, 0).mask
@@ -152,10 +157,14 @@ class RemoteLosses(Losses):
         return tuple(self._facts.constants)
 
     def dual_points(self, x: Array, weights: Array) -> Any:
-        from fpdfp.engines.remote_duals import CURVATURES, RemoteDuals
+        from fpdfp.engines.remote_duals import RemoteDuals
 
-        known = self._facts.duals and self.family in CURVATURES
-        return RemoteDuals(self, x, weights) if known else None
+        return RemoteDuals(self, x, weights) if self._facts.duals else None
+
+
+def _known(values: Array) -> Array:
+    """Return values as they are, infinite where sites have said that a point is outside the domain of their loss."""
+    return np.where(values >= OUTSIDE / 2, np.inf, values)
 
 
 def _compare_features(sites: Sequence[str], features: Sequence[IntArray]) -> None:

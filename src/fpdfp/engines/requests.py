@@ -12,6 +12,7 @@ import numpy as np
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress.wire import DEFAULT_LIMIT, DTYPES
 from fpdfp.engines.hints import fit
+from fpdfp.engines.informations import Informations
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.local_models import LocalModels
 from fpdfp.errors import MessageError
@@ -26,6 +27,8 @@ from fpdfp.rng import MAX_ROUNDS
 
 #: What a site may claim at most: the samples of a client, any number, and the steps of inner solves.
 LARGEST_SIZE, LARGEST_NUMBER, LARGEST_WORK = 1 << 40, 1e150, (1 << 31) - 1
+#: What is sent for the value of a loss outside its domain.
+OUTSIDE = 1e100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +40,9 @@ class FactsRequest:
 class GatherRequest:
     """What some clients send once, before the first round."""
 
-    exchange: Exact | QuantizedMoments | Structure | FeatureBounds | NewtonExchange | LocalModels | Slopes
+    exchange: (
+        Exact | QuantizedMoments | Structure | FeatureBounds | NewtonExchange | LocalModels | Informations | Slopes
+    )
     place: Place
     clients: IntArray
 
@@ -198,6 +203,8 @@ class FactsReply:
     batches: bool
     hessians: bool
     duals: bool
+    restricts: bool
+    convex: bool
     features: IntArray
     constants: list[Array]
     probe: Array

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from fpdfp.engines.features import read_mask
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.ledger import ClientLedger, Stamp, digest
 from fpdfp.engines.requests import (
+    OUTSIDE,
     AnswersReply,
     AnswersRequest,
     AtReply,
@@ -60,6 +61,9 @@ from fpdfp.penalties.zero import Zero
 from fpdfp.precondition import Preconditioner
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws, Purpose
+
+if TYPE_CHECKING:
+    from fpdfp._kernels.threads import Trial
 
 #: How many local steps a site takes for a client in a round, those of inner solves included. More are refused, so that
 #: a forged number cannot keep a site busy for long.
@@ -108,10 +112,11 @@ class Site:
         self.point: Array | None = None
         #: The largest norm of an array in the reply to the last round.
         self.largest = 0.0
+        self._threads = _trial()
 
-    def handle(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def handle(self, request: Mapping[str, Any] | Request) -> dict[str, Any]:
         """Answer a request: a dictionary with a part for each thing that is asked, and so is the reply."""
-        asked = Request.read(request)
+        asked = request if isinstance(request, Request) else Request.read(request)
         if asked.mask is not None:
             self._restrict(read_mask(asked.mask, self.whole.shape[-1]))
         if not self._turn_to(asked.features):
@@ -124,7 +129,7 @@ class Site:
             return requests.write(Reply(needs=["job"]))
         if asked.needs_job and self._job.algorithm.model.shape != self.losses.shape:
             raise MessageError("features must be those that the job is about")
-        with one_thread():
+        with one_thread(), self._threads.working(timed=asked.update is not None):
             parts = {part: getattr(self, part)(getattr(asked, part)) for part in asked.parts}
         needs = sorted({need for part in parts.values() if isinstance(part, Lacking) for need in part.needs})
         return requests.write(Reply(needs=needs) if needs else Reply(**parts))
@@ -161,6 +166,7 @@ class Site:
             ledgers = [ClientLedger(job.algorithm) for _ in range(self.losses.n_clients)]
         self.job, self.key, self.layout, self.ledgers, self.seen = job, key, layout, ledgers, None
         self.downlink = None if job.downlink is None else Downlink(job.downlink)
+        self._threads = _trial()
 
     def _first_message(self, job: Job) -> Any:
         """Return the message that the server of a run sends from zero: others have its fields, shapes and dtypes."""
@@ -219,11 +225,13 @@ class Site:
             form=losses.form,
             batches=losses.supports_batches,
             hessians=losses.hessians(zero, np.arange(0)) is not None,
-            duals=isinstance(losses, LinearModel),
+            duals=isinstance(losses, LinearModel) and losses.has_duals,
+            restricts=losses.can_restrict,
+            convex=losses.is_convex,
             features=losses.feature_digests,
             constants=[np.asarray(one, dtype=np.float64) for one in losses.constants()],
-            probe=losses.values(self._here(probe(losses.shape, losses.dtype)), self._all),
-            values=losses.values(zero, self._all),
+            probe=_bounded(losses.values(self._here(probe(losses.shape, losses.dtype)), self._all)),
+            values=_bounded(losses.values(zero, self._all)),
         )
 
     def gather(self, ask: GatherRequest) -> GatherReply:
@@ -260,7 +268,11 @@ class Site:
         """f_i(x), ∇f_i(x) or both, as losses give them."""
         self.point = self._check_point(ask.x)
         x, given = self._here(ask.x), {"values": self.losses.values, "gradients": self.losses.gradients}
-        return AtReply(**{part: to_host(given[part](x, self._all)) for part in ask.parts})
+        with np.errstate(all="ignore"):
+            found = {part: to_host(given[part](x, self._all)) for part in ask.parts}
+        if "values" in found:
+            found["values"] = _bounded(found["values"])
+        return AtReply(**found)
 
     def _check_point(self, x: Array) -> Array:
         """Return x if it is a point of the losses."""
@@ -455,6 +467,18 @@ class Site:
             compressor.decode([frame], shape, dtype, self.losses.device)[0]
             for frame, (shape, dtype) in zip(frames, self.layout.values(), strict=True)
         )
+
+
+def _bounded(values: Array) -> Array:
+    """Return values as they can be sent: a large number stands for those of points outside the domain of a loss."""
+    return np.nan_to_num(values, nan=OUTSIDE, posinf=OUTSIDE).clip(max=OUTSIDE)
+
+
+def _trial() -> Trial:
+    """Return what finds out how many threads a round's work is done with."""
+    from fpdfp._kernels.threads import Trial
+
+    return Trial()
 
 
 @contextlib.contextmanager

@@ -183,6 +183,7 @@ def run(problem: Problem, method: Method | None, options: RunOptions, engine: Re
     with contextlib.nullcontext() if engine is None else engine.started():
         if engine is not None:
             problem = engine.attach(problem)
+            engine.collector.records.clear()  # what became of exchanges is told of each run
             options = engine.add_options(problem, options)
         options = dataclasses.replace(options, prefer=name_network(options.prefer, engine))
         return Loop(_Stages(problem, method, options, engine)).go()

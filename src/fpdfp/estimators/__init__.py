@@ -1,6 +1,8 @@
 """Federated linear models as scikit-learn estimators."""
 
 from fpdfp.estimators.classifier import FederatedLogisticRegression
+from fpdfp.estimators.cox import FederatedCoxRegression
+from fpdfp.estimators.curves import GroupCurves, log_rank_test, survival_curves
 from fpdfp.estimators.glm import (
     FederatedGammaRegressor,
     FederatedGLM,
@@ -11,6 +13,7 @@ from fpdfp.estimators.glm import (
 from fpdfp.estimators.regressor import FederatedLinearRegression
 
 __all__ = [
+    "FederatedCoxRegression",
     "FederatedGLM",
     "FederatedGammaRegressor",
     "FederatedLinearRegression",
@@ -18,4 +21,7 @@ __all__ = [
     "FederatedPoissonRegressor",
     "FederatedQuantileRegressor",
     "FederatedTweedieRegressor",
+    "GroupCurves",
+    "log_rank_test",
+    "survival_curves",
 ]

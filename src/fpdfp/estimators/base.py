@@ -24,6 +24,8 @@ from fpdfp.engines.solve import run
 from fpdfp.estimators import tables
 from fpdfp.estimators.by_feature import find_factors
 from fpdfp.estimators.by_formula import ByFormula
+from fpdfp.estimators.choice import MOST_COLUMNS as MOST_BY_CHOICE
+from fpdfp.estimators.choice import MOST_SITES
 from fpdfp.estimators.concave import USUAL, check_concavity
 from fpdfp.estimators.inferring import Inferring
 from fpdfp.estimators.routing import warn_of_groups
@@ -120,10 +122,8 @@ class FederatedLinearModel(ByFormula, Stepping, Inferring, BaseEstimator):
     #: Whether losses are those of a generalised linear model, which know weights and offsets of rows.
     _by_glm: bool = False
 
-    @property
-    def _fine(self) -> tuple[str, ...]:
-        """Further statuses in which a fit is as good as was asked for."""
-        return ("stationary",) if self._by_glm else ()
+    #: Further statuses in which a fit is as good as was asked for.
+    _fine: tuple[str, ...] = ()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -190,8 +190,16 @@ class FederatedLinearModel(ByFormula, Stepping, Inferring, BaseEstimator):
         return self._undo_scaling(self.result_.x, centre, scale, columns.intercept)
 
     def _choose_method(self, columns: Columns, problem: Problem) -> Any:
-        """Return the method of a fit to rows; None for the default of ``solve``."""
+        """Return the method of a fit; None for the default.
+
+        Standard errors are those of the exact estimate, to which Newton's method comes closest.
+        """
         if self.method is None and self._by_glm and columns.all <= MOST_COLUMNS:
+            return ProximalNewton()
+        automatic = self.method is None and self.compressor == "auto" and self.downlink == "auto"
+        everyone = self.clients_per_round is None and self.drop_out == 0.0
+        small = columns.classes is None and columns.all <= MOST_BY_CHOICE and problem.n_clients <= MOST_SITES
+        if automatic and everyone and small and not self._penalised and self.inference is not False:
             return ProximalNewton()
         return self.method
 
@@ -280,7 +288,8 @@ class FederatedLinearModel(ByFormula, Stepping, Inferring, BaseEstimator):
         # Parameters of the estimator that have the name of an option are that option.
         options = {field.name: getattr(self, field.name) for field in fields(RunOptions) if hasattr(self, field.name)}
         result = run(problem, method, RunOptions(**options, seed=int(seed), x0=x0))
-        if self.tol is not None and result.status not in ("converged", "diverged", *self._fine):
+        fine = ("stationary",) if self._by_glm else self._fine
+        if self.tol is not None and result.status not in ("converged", "diverged", *fine):
             warn(self._shortfall(result), ConvergenceWarning)
         return result
 

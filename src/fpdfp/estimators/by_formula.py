@@ -44,12 +44,16 @@ class ByFormula:
         asking, classify = Asking(source), self._classifies()
         options: dict[str, Any] = {"missing": missing, "levels": levels, "intercept": bool(self.fit_intercept)}
         options["weights"] = weights
-        found = self.plan_ = plan(asking, formula, classify=classify, **options)
+        found = self.plan_ = plan(asking, formula, classify=classify, survival=self._survives, **options)
         design, d = found.design, len(found.design.names)
+        if classify:
+            self.classes_ = np.array(found.classes)
         self.formula_, self.sites_ = str(formula), np.array(asking.names)
         self.feature_names_in_, self.n_features_in_ = np.array(design.names, dtype=object), d
         distribution = self._distribution(found)
         family, classes = family_of(found.classes) if distribution is None else ("GLM", None)
+        if self._survives:
+            family, classes = "Cox", None
         diagonal = self._wanted_moments(d)
         moments: list[Moments] = []
         if diagonal is not None and d:
@@ -61,7 +65,7 @@ class ByFormula:
         spec = ModelSpec(
             design, found.means, centre, scale, found.intercept, family, found.classes, structure.ridge,
             None if distribution is None else Distribution.of(distribution), found.weight_scale, others,
-            self._class_weights(found),
+            class_weights=self._class_weights(found), **self._spec_options(),
         )  # fmt: skip
         everyone = self.clients_per_round in (None, len(asking.names)) and self.drop_out == 0.0
 
@@ -83,7 +87,18 @@ class ByFormula:
             name: rows - used for name, rows, used in zip(asking.names, found.rows, found.used, strict=True)
         }
         model: Array = self._conclude(problem, columns, *used)
+        self._ask_more(asking, spec)
         return model
+
+    #: Whether the response is the time of an event.
+    _survives = False
+
+    def _spec_options(self) -> dict[str, Any]:
+        """Return what else tells sites their losses."""
+        return {}
+
+    def _ask_more(self, asking: Asking, spec: ModelSpec) -> None:
+        """Ask sites for what a model has beside its coefficients."""
 
     def _classifies(self) -> bool | None:
         """Whether the response has classes; None if it may have two."""

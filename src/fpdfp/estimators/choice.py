@@ -2,7 +2,7 @@
 
 With d columns and k = log10(1/tol) digits, a site sends
 
-    Newton's method    d(d + 3)/2 numbers of 64 bits in each of 6 + log2(k) exchanges
+    Newton's method    d(d + 3)/2 numbers of 64 bits in each of 4 + log2(k) exchanges
     the default        few bits in each of 1 + k^1.4 exchanges (:mod:`fpdfp.precondition.cost`), and moments of about
                        4 bits once
 
@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 
-from fpdfp.methods import NewtonPDFP
+from fpdfp.methods import ProximalNewton
 from fpdfp.methods.base import Method
 from fpdfp.precondition.cost import TYPICAL, Network, Prefer
 
-#: Exchanges of Newton's method before it converges quadratically, with what is sent once and the last.
-FAR = 6.0
+#: Exchanges of Newton's method before it converges quadratically, with the last.
+FAR = 4.0
 #: The most columns for which Hessians are formed, and the most sites that send them.
 MOST_COLUMNS, MOST_SITES = 500, 50
 #: A network on which only exchanges count.
@@ -52,4 +52,4 @@ def choose_method(
     network = prefer if isinstance(prefer, Network) else EXCHANGES if prefer == "rounds" else TYPICAL
     digits = max(1.0, -math.log10(1e-6 if tol is None else min(tol, 0.1)))
     newton, default = (predict(columns, digits, network) for predict in (seconds_of_newton, seconds_of_default))
-    return NewtonPDFP() if newton < default else None
+    return ProximalNewton() if newton < default else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -28,6 +28,9 @@ from fpdfp.families import Binomial
 from fpdfp.formula.coding import Imputation
 from fpdfp.losses import GLM, Logistic, Losses, Softmax
 from fpdfp.precondition.cost import Prefer
+
+if TYPE_CHECKING:
+    from fpdfp.families import Family
 
 
 class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
@@ -157,6 +160,9 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         )  # fmt: skip
         self.class_weight = class_weight
 
+    def _family(self) -> Family | None:
+        return Binomial() if len(self.classes_) == 2 else None
+
     def fit(
         self,
         X: Any,
@@ -199,9 +205,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         check_class_weight(self.class_weight)
         if isinstance(y, str):
             refuse_of_rows(sample_weight=sample_weight, offset=offset)
-            model = self._fit_formula(X, y, groups, missing, levels, weights=weights)
-            self.classes_ = np.array(self.plan_.classes)
-            return self._take(model)
+            return self._take(self._fit_formula(X, y, groups, missing, levels, weights=weights))
         refuse_column(weights)
         X, y = validate_data(self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)

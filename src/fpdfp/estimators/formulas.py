@@ -26,7 +26,7 @@ from fpdfp.federation.schema import Agreed, Levels, Schemas
 from fpdfp.formula.coding import Design, Imputation, Term, code
 from fpdfp.formula.evaluation import NO_VALUE
 from fpdfp.formula.parsing import parse, parse_weights
-from fpdfp.formula.tree import Arithmetic, Column, Formula, Level, Number, Numeric, Standard, rebuild
+from fpdfp.formula.tree import Arithmetic, Column, Formula, Level, Number, Numeric, Standard, Survival, rebuild
 
 IMPUTATIONS: tuple[Imputation, ...] = ("drop", "mean", "indicator")
 
@@ -84,17 +84,18 @@ class Asking:
 
 def plan(
     asking: Asking, text: str, *, classify: bool | None, intercept: bool, missing: Imputation, levels: Levels,
-    weights: str | None = None,
+    weights: str | None = None, survival: bool = False,
 ) -> Plan:  # fmt: skip
     """Return the design of a formula; what sites do not agree on is refused by column and site.
 
     ``classify`` says whether the response has classes; with None it has two, or is a number. ``weights`` names the
-    column that weighs rows.
+    column that weighs rows. With ``survival`` the response is the time of an event, and the hazard is the intercept.
     """
     _checks.choice("missing", missing, IMPUTATIONS)
     formula = parse(text)
-    if not intercept:
-        formula = dataclasses.replace(formula, intercept=False)
+    check_response(formula, survival=survival)
+    if survival or not intercept:
+        formula = dataclasses.replace(formula, intercept=survival)
     if weights is not None:
         formula = dataclasses.replace(formula, weights=parse_weights(weights))
     agreed = _agree(asking, formula, levels, classify)
@@ -119,7 +120,16 @@ def plan(
         )
     rows, used = [one.rows for one in sums], [one.used for one in sums]
     scale = 1.0 if weights is None else sum(used) / sum(one.weight for one in sums)
-    return Plan(design_of(formula), means, classes, formula.intercept, rows, used, scale, counts)
+    intercept = formula.intercept and not survival
+    return Plan(design_of(formula), means, classes, intercept, rows, used, scale, counts)
+
+
+def check_response(formula: Formula, *, survival: bool) -> None:
+    """Refuse times of events as the response of other models, and other responses for models of times."""
+    if survival and not isinstance(formula.response, Survival):
+        raise ArgumentError("formula:", "the response must be Surv(time, event) or Surv(start, stop, event)")
+    if not survival and isinstance(formula.response, Survival):
+        raise ArgumentError("formula:", "the response Surv(…) is for FederatedCoxRegression and survival curves")
 
 
 def _agree(asking: Asking, formula: Formula, levels: Levels, classify: bool | None) -> Agreed:
@@ -169,6 +179,12 @@ def _check_sums(names: list[str], design: Design, formula: Formula, sums: list[S
                 'what is missing (missing="mean" or "indicator")',
             )
         for place in np.flatnonzero(one.invalid):
+            if place == 0 and isinstance(design.response, Survival):
+                raise ArgumentError(
+                    "formula:",
+                    f"the response is no time of an event in {one.invalid[0]} of {one.used} rows at {name}: times must "
+                    "be numbers, events 0 or 1, and rows must enter before they leave",
+                )
             if int(place) not in skipped:
                 raise ArgumentError(
                     "formula:",

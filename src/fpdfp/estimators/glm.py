@@ -87,10 +87,10 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
     >>> visits = rng.poisson(np.exp(0.3 + X @ [0.5, 0.0]))
     >>> model = fpdfp.FederatedGLM("poisson").fit(X, visits, groups=np.arange(300) % 3)
     >>> print(model.table())
-               coefficient  standard error     z        p     2.5 %   97.5 %
-    Intercept       0.3253         0.05134  6.34  < 0.001    0.2247   0.4259
-    x0              0.4703         0.04692 10.02  < 0.001    0.3783   0.5622
-    x1             0.02103         0.04868  0.43    0.666  -0.07438   0.1164
+               coefficient  standard error      z        p    2.5 %   97.5 %
+    Intercept       0.2688         0.05257   5.11  < 0.001   0.1657   0.3718
+    x0              0.5078         0.05088   9.98  < 0.001   0.4081   0.6075
+    x1           -0.009824         0.04995  -0.20    0.844  -0.1077  0.08808
     """
 
     _by_glm = True

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fpdfp._typing import Array
+from fpdfp._warn import warn
 from fpdfp.engines.ask import ask_informations
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
-from fpdfp.errors import ArgumentError
+from fpdfp.errors import ArgumentError, DataWarning
 from fpdfp.estimators.random_effects import integrate
 from fpdfp.estimators.structure import Columns
 from fpdfp.inference import (
@@ -23,12 +25,15 @@ from fpdfp.inference import (
     Summary,
     Table,
     coefficient_table,
+    debias,
     likelihood_ratio_test,
     site_tables,
     variance_inflation,
     wald_test,
 )
 from fpdfp.inference.covariances import Kind
+from fpdfp.inference.separation import find_separated
+from fpdfp.losses.base import InformationSums
 from fpdfp.methods import ProximalNewton
 from fpdfp.penalties.zero import Zero
 from fpdfp.precondition.triangles import full
@@ -42,6 +47,10 @@ BOUNDED = (
     "Coefficients have bounds: at a bound an estimate is not normal, so standard errors and intervals from the plain "
     "formula would be wrong, and they are not shown."
 )
+
+
+#: Where a fit takes so many rounds separation is looked for, in one more exchange.
+LONG = 10
 
 
 class Inferring:
@@ -76,13 +85,11 @@ class Inferring:
         ``back`` takes coefficients of the model to those of the features as they were given.
         """
         self.information_ = self.null_deviance_ = None
-        self.exchanges_ = {}
+        self.exchanges_: dict[str, int] = {}
         family, wanted = self._family(), self.inference
         if family is None or not (wanted is True or (wanted == "auto" and self._refusal is None)):
             return
-        sums, up, down = ask_informations(problem, self.result_.x, robust=True)
-        self.bits_up_, self.bits_down_ = self.bits_up_ + up, self.bits_down_ + down
-        self.exchanges_ = {"information": 1}
+        sums = self._ask_sums(problem, self.result_.x, "information", robust=True)
         found = []
         for numbers, score, hessian, meat in zip(*sums, strict=True):
             rows, weight, saturated, deviance, pearson = map(float, numbers)
@@ -94,11 +101,49 @@ class Inferring:
             found = integrate(found, columns.effects, self._variances)
         self.information_ = found
         self.deviance_ = sum(site.deviance for site in found)
-        if columns.intercept and self._refusal is None and not columns.random:
-            self._ask_null(problem, columns)
+        if self._refusal is not None or columns.random:
+            return
+        if not columns.intercept:
+            self._ask_zero(problem, family)
+        else:
+            null = self._ask_null(problem, columns)
+            if self.n_iter_ >= LONG and not family.has_dispersion:
+                hessian = full(sums.hessian.sum(axis=0))
+                self._look_for_separation(problem, hessian, null, columns)
 
-    def _ask_null(self: Any, problem: Problem, columns: Columns) -> None:
-        """Fit the intercept alone, by the same exchanges, and keep its deviance."""
+    def _ask_sums(self: Any, problem: Problem, x: Array, purpose: str, *, robust: bool) -> InformationSums:
+        """Return the sums of each site at a point, and count the exchange."""
+        sums, up, down = ask_informations(problem, x, robust=robust)
+        self.bits_up_, self.bits_down_ = self.bits_up_ + up, self.bits_down_ + down
+        self.exchanges_[purpose] = self.exchanges_.get(purpose, 0) + 1
+        return sums
+
+    def _look_for_separation(self: Any, problem: Problem, hessian: Array, null: Array, columns: Columns) -> None:
+        """Warn of coefficients without a finite estimate; ``null`` is the model of the intercept alone."""
+        before = full(self._ask_sums(problem, null, "separation", robust=False).hessian.sum(axis=0))
+        names = [*getattr(self, "feature_names_in_", [f"x{j}" for j in range(columns.features)]), "Intercept"]
+        names += [f"site[{name}]" for name in list(self.sites_)[1:]] if columns.effects else []
+        place = columns.features
+        found = find_separated(hessian, before, float(before[place, place]), names)
+        if found:
+            # The intercept has its share where all other levels are compared with one that is separated.
+            shown = [name for name in found if name != "Intercept"] or found
+            warn(
+                f"separation: outcomes can be told without error from {', '.join(shown)}, so the likelihood has no "
+                "maximum and grows with these coefficients without end; their estimates are where the fit ended. "
+                "Leave them out, put levels together, or use a penalty (l2=0.01, for instance)",
+                DataWarning,
+            )
+
+    def _ask_zero(self: Any, problem: Problem, family: Family) -> None:
+        """Keep the deviance at zero, or at the offsets, which is that of the null model without an intercept."""
+        mean = family.mean(np.zeros(1))
+        if np.isfinite(mean).all() and (family.variance(mean) > 0).all():
+            sums = self._ask_sums(problem, np.zeros(problem.losses.shape), "null deviance", robust=False)
+            self.null_deviance_ = float(sums.numbers[:, 3].sum())
+
+    def _ask_null(self: Any, problem: Problem, columns: Columns) -> Array:
+        """Fit the intercept alone, by the same exchanges; keep its deviance, and return the model."""
         place = np.array([columns.features])
         losses = problem.losses.restrict(place)
         null = Problem(losses, Zero(), weights=problem.weights, check=False)
@@ -107,6 +152,9 @@ class Inferring:
         self.null_deviance_ = 2.0 * sum(site.weight for site in self.information_) * found.objective
         self.bits_up_, self.bits_down_ = self.bits_up_ + found.total_up, self.bits_down_ + found.total_down
         self.exchanges_["null deviance"] = found.rounds
+        model: Array = np.zeros(problem.losses.shape)
+        model[place] = found.x
+        return model
 
     def _needed(self: Any) -> list[Information]:
         check_is_fitted(self)
@@ -135,7 +183,8 @@ class Inferring:
         ----------
         errors
             ``"model"``, ``"robust"`` (also ``"HC0"``, ``"HC1"``), ``"sites"`` or ``"jackknife"``: see
-            :func:`fpdfp.inference.covariance`.
+            :func:`fpdfp.inference.covariance`. For quantiles, which are no model of a distribution, ``"model"`` means
+            ``"robust"``.
         level
             Of the intervals.
         exponentiate
@@ -144,15 +193,19 @@ class Inferring:
         if self.bounds is not None:
             check_is_fitted(self)
             raise ArgumentError("bounds:", BOUNDED)
-        sites, family = self._needed(), self._family()
-        names, values = self._flat
-        first = [j for j, name in enumerate(names) if name == "Intercept"]
-        order = [*first, *(j for j in range(len(names)) if j not in first)]
+        family = self._family()
+        if errors == "model" and not family.is_likelihood:
+            errors = "robust"
         return coefficient_table(
-            [names[j] for j in order], values[order], [site.take(order) for site in sites],
-            has_dispersion=family.has_dispersion, errors=errors, level=level, exponentiate=exponentiate,
-            penalty=self._penalty_words(),
+            *self._intercept_first(), has_dispersion=family.has_dispersion, errors=errors, level=level,
+            exponentiate=exponentiate, penalty=self._penalty_words(),
         )  # fmt: skip
+
+    def _intercept_first(self: Any) -> tuple[list[str], Array, list[Information]]:
+        """Return names, coefficients and sums in the order of tables."""
+        sites, (names, values) = self._needed(), self._flat
+        order = sorted(range(len(names)), key=lambda j: names[j] != "Intercept")
+        return [names[j] for j in order], values[order], [site.take(order) for site in sites]
 
     def _penalty_words(self: Any) -> str:
         words = f"{self.penalty}, alpha={self.alpha:g}" if self.alpha and self.penalty != "none" else "none"
@@ -180,7 +233,7 @@ class Inferring:
                 "dispersion": sum(sites[1:], sites[0]).dispersion() if family.has_dispersion else None,
                 "log_likelihood": likelihood,
                 "null_deviance": self.null_deviance_,
-                "df_residual": rows - p,
+                "df_residual": None if self._penalised else rows - p,
                 "df_null": rows - int(intercept),
                 "exchanges": self.exchanges_,
             }
@@ -232,11 +285,40 @@ class Inferring:
 
     def site_tables(self: Any) -> dict[str, Table | None]:
         """Return the coefficients that each site by itself would have, by one Newton step from the common ones."""
-        sites, family = self._needed(), self._family()
-        names, values = self._flat
-        found = site_tables(names, values, sites, has_dispersion=family.has_dispersion)
+        names, values, sites = self._intercept_first()
+        family = self._family()
+        errors: Literal["model", "HC0"] = "model" if family.is_likelihood else "HC0"
+        found = site_tables(names, values, sites, has_dispersion=family.has_dispersion, errors=errors)
         return dict(zip(self.rows_, found, strict=True))
 
     def heterogeneity(self: Any, name: str) -> Heterogeneity:
         """Return how much a coefficient differs between sites: Cochran's Q, I², pooled estimates, a forest plot."""
         return Heterogeneity.of_tables(name, self.site_tables())
+
+    def debiased_table(
+        self: Any,
+        *,
+        unpenalised: Sequence[str] = (),
+        node_alpha: float | None = None,
+        errors: Literal["model", "HC0"] = "model",
+        level: float = 0.95,
+        exponentiate: bool = False,
+    ) -> Table:
+        """Return corrected coefficients of a fit with a penalty, with intervals: the debiased lasso.
+
+        The model must have been made with ``inference=True``. The assumptions, and the arguments, are those of
+        :func:`fpdfp.inference.debias`.
+
+        Parameters
+        ----------
+        unpenalised
+            Names of coefficients that have no penalty, beside intercepts.
+        node_alpha, errors, level, exponentiate
+            As there.
+        """
+        names, values, sites = self._intercept_first()
+        free = [name for name in names if name == "Intercept" or name.startswith("site[")]
+        return debias(
+            names, values, sites, has_dispersion=self._family().has_dispersion, unpenalised=[*free, *unpenalised],
+            node_alpha=node_alpha, errors=errors, level=level, exponentiate=exponentiate,
+        )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -15,6 +15,9 @@ from fpdfp.estimators.rows import column, refuse_column, refuse_of_rows, row_wei
 from fpdfp.families import Gaussian
 from fpdfp.formula.coding import Imputation
 from fpdfp.losses import GLM, LeastSquares, Losses
+
+if TYPE_CHECKING:
+    from fpdfp.families import Family
 
 
 class FederatedLinearRegression(RegressorMixin, FederatedLinearModel):
@@ -36,6 +39,11 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinearModel):
     >>> bool(abs(model.coef_ - Lasso(0.5, tol=1e-10).fit(X, y).coef_).max() < 1e-3)
     True
     """
+
+    def _family(self) -> Family | None:
+        from fpdfp.families import Gaussian
+
+        return Gaussian()
 
     def fit(
         self,

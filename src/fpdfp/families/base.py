@@ -59,6 +59,8 @@ class Family(abc.ABC):
     canonical: ClassVar[str] = ""
     #: Whether the variance has a factor that is estimated: tests then are t and F.
     has_dispersion: ClassVar[bool] = False
+    #: Whether the loss is that of a distribution; if not, standard errors are the robust ones.
+    is_likelihood: ClassVar[bool] = True
     #: The names of the parameters, at most two.
     parameter_names: ClassVar[tuple[str, ...]] = ()
 

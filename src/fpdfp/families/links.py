@@ -81,9 +81,15 @@ def sqrt_second(z: Any) -> Any:
     return 2.0
 
 
+@serial
+def excess_mean(z: Any) -> Any:
+    return 1.0 + math.exp(z)
+
+
 LINKS = {
     "identity": Link(identity_mean, identity_first, identity_second),
     "log": Link(log_mean, log_mean, log_mean),
+    "log(mu-1)": Link(excess_mean, log_mean, log_mean),
     "inverse": Link(inverse_mean, inverse_first, inverse_second),
     "1/mu^2": Link(inverse_squared_mean, inverse_squared_first, inverse_squared_second),
     "sqrt": Link(sqrt_mean, sqrt_first, sqrt_second),

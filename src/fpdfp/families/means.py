@@ -19,6 +19,8 @@ def mean_of(link: str, eta: Array) -> Array:
             return eta
         if link == "log":
             return np.exp(eta)
+        if link == "log(mu-1)":
+            return 1.0 + np.exp(eta)
         if link == "inverse":
             return np.where(eta > 0, 1.0 / eta, np.nan)
         if link == "1/mu^2":
@@ -46,6 +48,8 @@ def link_of(link: str, mu: Array) -> Array:
         found = mu
     elif link == "log":
         found = np.log(mu)
+    elif link == "log(mu-1)":
+        found = np.log(mu - 1.0)
     elif link == "inverse":
         found = 1.0 / mu
     elif link == "1/mu^2":

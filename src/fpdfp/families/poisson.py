@@ -20,7 +20,7 @@ from fpdfp.families.means import link_of, mean_of
 
 @serial
 def half_deviance(mu: Any, y: Any) -> Any:
-    if y == 0.0:
+    if y == 0.0 and mu >= 0.0:
         return mu
     return y * math.log(y / mu) - (y - mu) if mu > 0.0 else math.inf
 
@@ -52,7 +52,11 @@ def log_weight(z: Any, y: Any, p: Any, q: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Poisson(Family):
-    r"""Counts: :math:`V(\mu) = \mu`, links log, identity and sqrt.
+    r"""Counts: :math:`V(\mu) = \mu`, links log, identity, sqrt and log(mu-1).
+
+    The last is that of relative survival: deaths y of a row of which population tables expect d have the mean
+    :math:`d + e^\eta`, an excess with a log link. That is the model of y/d with weight d and offset −log d. Where d
+    is 0, give a number that is small beside the excess.
 
     >>> import fpdfp
     >>> fpdfp.families.Poisson()
@@ -60,8 +64,8 @@ class Poisson(Family):
     """
 
     name = "poisson"
-    links = ("log", "identity", "sqrt")
-    convex_links = links
+    links = ("log", "identity", "sqrt", "log(mu-1)")
+    convex_links = ("log", "identity", "sqrt")
     canonical = "log"
 
     @property
@@ -80,7 +84,7 @@ class Poisson(Family):
         self._refuse(y < 0, y, "at least 0")
 
     def start(self, y: Array, weights: Array) -> Array:
-        return link_of(self.link, y + 0.1)
+        return link_of(self.link, (y if self.link != "log(mu-1)" else np.maximum(y, 1.0)) + 0.1)
 
     def saturated(self, y: Array, weights: Array) -> float:
         return float((weights * (xlogy(y, y) - y - gammaln(y + 1.0))).sum())

@@ -68,6 +68,7 @@ class Quantile(Family):
     links = ("identity",)
     convex_links = links
     canonical = "identity"
+    is_likelihood = False
     parameter_names = ("level", "width")
 
     def __post_init__(self) -> None:

@@ -6,7 +6,6 @@ answered in the order in which they come, and those for which nobody waits any l
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import fcntl
 import logging
@@ -18,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from fpdfp._blas import one_thread
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.errors import MessageError
 from fpdfp.federation import keys
@@ -25,14 +25,13 @@ from fpdfp.federation.asker import Asker
 from fpdfp.federation.channel import Backoff, LostError, Message, RefusedError, clock_difference
 from fpdfp.federation.identity import About, Identity, Invitation, pending_key
 from fpdfp.federation.line import Line
+from fpdfp.federation.seen import OlderError, Seen
 
 log = logging.getLogger("fpdfp.federation")
 #: Seconds between two looks at the certificate.
 LOOK_AT_CERTIFICATE = 3600.0
 #: How many requests may wait.
 WAITING = 1024
-#: Of how many runs the last request is known.
-RUNS = 1000
 
 
 class Desk(Protocol):
@@ -94,7 +93,7 @@ class Agent:
         self.identity, self._desk = identity, desk
         self._backoff = backoff or Backoff()
         self._ended = threading.Event()
-        self._seen = Seen()
+        self._seen = Seen(identity.folder)
         self._line: Line | None = None
         self.connected = threading.Event()
 
@@ -107,6 +106,14 @@ class Agent:
 
     def run(self) -> None:
         """Answer until :meth:`stop`; raise RefusedError where the hub does not want this site."""
+        try:
+            with one_thread():  # as all that answers needs it: to set it again for every request takes longer
+                self._stay()
+        finally:
+            self._seen.close()
+
+    def _stay(self) -> None:
+        """Connect again and again, ever more seldom while that fails."""
         said = ""
         while not self._ended.is_set():
             try:
@@ -181,31 +188,6 @@ class Agent:
         started = time.monotonic()
         reply = respond(message, self.identity.about, self._desk, self._seen)
         line.send(Message("reply", {"id": number, "seconds": time.monotonic() - started}, reply))
-
-
-class OlderError(MessageError):
-    """A request is older than one of its run that was answered."""
-
-    def __init__(self, sequence: int, seen: int) -> None:
-        super().__init__(f"a request is older than one that was answered ({sequence}, {seen})")
-        self.seen = seen
-
-
-class Seen:
-    """The numbers of the last requests of runs, so that older ones are refused; the same one may come again."""
-
-    def __init__(self) -> None:
-        self._runs: collections.OrderedDict[str, int] = collections.OrderedDict()
-
-    def check(self, run: str, sequence: int) -> None:
-        """Refuse a request that is older than one of its run, and take note of it."""
-        seen = self._runs.get(run, sequence)
-        if sequence < seen:
-            raise OlderError(sequence, seen)
-        self._runs[run] = sequence
-        self._runs.move_to_end(run)
-        if len(self._runs) > RUNS:
-            self._runs.popitem(last=False)
 
 
 def respond(message: Message, about: About, desk: Desk, seen: Seen) -> bytes:

@@ -18,8 +18,9 @@ def columns_of(tree: Any) -> Iterator[str]:
         yield from (tree[key] for key in ("column", "coded") if isinstance(tree.get(key), str))
         if set(tree) == {"missing"} and isinstance(tree["missing"], str):  # where a column has no value
             yield tree["missing"]
-        if isinstance(tree.get("filled"), list | tuple):
-            yield from (one for one in tree["filled"] if isinstance(one, str))
+        for key in ("filled", "strata"):
+            if isinstance(tree.get(key), list | tuple):
+                yield from (one for one in tree[key] if isinstance(one, str))
         for one in tree.values():
             yield from columns_of(one)
     elif isinstance(tree, list | tuple):
@@ -32,6 +33,10 @@ WORDS = {
     "schema": "which columns there are",
     "sums": "counts and sums for a design",
     "moments": "means and variances of features",
+    "risk": "how many rows are at risk at which times",
+    "log_rank": "sums for a log-rank test",
+    "baseline": "a baseline hazard",
+    "concordance": "sums for the concordance of risks and times",
     "plan": "leave for a declared path or cross-validation",
     "facts": "sizes and constants",
     "gather": "what a preconditioner is made of",

@@ -19,14 +19,16 @@ import errno
 import fcntl
 import hashlib
 import json
+import logging
 import os
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fpdfp.engines import files
 
+log = logging.getLogger("fpdfp.federation")
 LOG, HEAD = "audit.jsonl", "audit.head"
 #: Seconds after which lines are forced to the disk.
 EVERY = 1.0
@@ -80,7 +82,7 @@ class Entry:
 
     def digest(self) -> str:
         """Return the hash of all other fields."""
-        fields = {name: value for name, value in dataclasses.asdict(self).items() if name != "hash"}
+        fields = {name: value for name, value in vars(self).items() if name != "hash"}
         return hashlib.sha256(json.dumps(fields, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
     def __str__(self) -> str:
@@ -134,7 +136,11 @@ class Audit:
                 f"{folder / HEAD} elsewhere, and start again"
             )
         self.last = last_entry(folder)
-        self._synced = 0.0
+        self._syncing = threading.Lock()
+        #: What forces lines to the disk that were not yet; None where there is nothing to force.
+        self._later: threading.Timer | None = None
+        #: Whether that has failed: then nothing is written that is not forced to the disk at once.
+        self._failed = False
 
     def _drop_half_line(self) -> None:
         """Remove a line that a power cut has left unfinished: nothing was sent before its line was whole."""
@@ -145,16 +151,21 @@ class Audit:
     def append(self, *, sync: bool = False, **fields: Any) -> Entry:
         """Write a line; with ``sync`` it is on the disk when this returns. Raise OSError where it cannot be written.
 
-        A line that is written and cannot be forced to the disk stays: the log may say that more left than did.
+        Without it, it is a second later, by a thread: requests do not wait for the disk. A line that is written and
+        cannot be forced to the disk stays: the log may say that more left than did.
         """
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         fields = {name: clean(value) if isinstance(value, str) else value for name, value in fields.items()}
         number, before = (0, NOTHING) if self.last is None else (self.last.number, self.last.hash)
         entry = Entry(number=number + 1, time=now, before=before, **fields).sealed()
-        self._write(json.dumps(dataclasses.asdict(entry), ensure_ascii=False).encode() + b"\n")
+        self._write(json.dumps(vars(entry), ensure_ascii=False).encode() + b"\n")
         self.last = entry
-        if sync or time.monotonic() - self._synced > EVERY:
+        if sync or self._failed or number == 0:  # the first line has its head from the start
             self.sync()
+        elif self._later is None:
+            self._later = threading.Timer(EVERY, self._sync_later)
+            self._later.daemon = True
+            self._later.start()
         return entry
 
     def _write(self, line: bytes) -> None:
@@ -169,19 +180,33 @@ class Audit:
 
     def sync(self) -> None:
         """Force all lines to the disk, and write the head."""
-        os.fsync(self._file.fileno())
-        if self.last is not None:
-            head = json.dumps({"number": self.last.number, "hash": self.last.hash}).encode()
-            files.write_whole(self.folder / HEAD, head, flush=True, private=True)
-        self._synced = time.monotonic()
+        with self._syncing:
+            os.fsync(self._file.fileno())
+            if self.last is not None:
+                head = json.dumps({"number": self.last.number, "hash": self.last.hash}).encode()
+                files.write_whole(self.folder / HEAD, head, flush=True, private=True)
+            self._failed = False
+
+    def _sync_later(self) -> None:
+        self._later = None
+        try:
+            self.sync()
+        except OSError as error:
+            self._failed = True
+            log.error("the log of this site cannot be forced to the disk: %s", error)
+        except ValueError:
+            return  # it was closed meanwhile, and forced to the disk then
 
     def close(self) -> None:
         """Force everything to the disk, and let another process write."""
+        if self._later is not None:
+            self._later.cancel()
         if not self._file.closed:
             try:
                 self.sync()
             finally:
-                self._file.close()
+                with self._syncing:
+                    self._file.close()
 
 
 def clean(text: str) -> str:
@@ -190,6 +215,8 @@ def clean(text: str) -> str:
     >>> clean("age\n2  answered")
     'age\\n2  answered'
     """
+    if text.isprintable():
+        return text
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 

@@ -11,6 +11,7 @@ from fpdfp._typing import Array
 from fpdfp.federation.policy import Policy, RefusedError
 from fpdfp.losses._linear import LinearModel
 from fpdfp.losses.base import Losses
+from fpdfp.losses.cox import Cox
 from fpdfp.losses.glm import GLM
 from fpdfp.losses.logistic import Logistic
 from fpdfp.losses.softmax import Softmax
@@ -59,7 +60,7 @@ def uncommon(X: Any) -> Any:
 
 def check_design(losses: Losses, policy: Policy) -> None:
     """Refuse a model that tells single rows whatever the point: by its rows, coefficients and columns."""
-    data = policy.data
+    data, least = policy.data, policy.data.least_rows_per_level
     rows = int(losses.sizes.min())
     if rows < data.least_rows:
         raise RefusedError(f"this site takes part with at least {data.least_rows} rows only", f"there are {rows}")
@@ -80,7 +81,9 @@ def check_design(losses: Losses, policy: Policy) -> None:
         raise RefusedError("this site does not answer for least squares, which tell second moments of its rows")
     for client in range(losses.n_clients):
         check_columns(losses._rows_of(client), data.least_rows_per_level, losses.feature_names)
-    if isinstance(losses, Logistic | Softmax) or (isinstance(losses, GLM) and losses.distribution.name == "binomial"):
+    if isinstance(losses, Logistic | Softmax | Cox) or (
+        isinstance(losses, GLM) and losses.distribution.name == "binomial"
+    ):
         for client in range(losses.n_clients):
             counts = np.unique(losses.targets_of(client), return_counts=True)[1]
             if int(counts.min()) < data.least_rows_per_level:
@@ -88,6 +91,8 @@ def check_design(losses: Losses, policy: Policy) -> None:
                     f"this site answers for classes of at least {data.least_rows_per_level} rows only",
                     f"one has {counts.min()}",
                 )
+    if isinstance(losses, Cox) and min(losses.strata_sizes(i).min() for i in range(losses.n_clients)) < least:
+        raise RefusedError(f"this site answers for strata of at least {least} rows only")
 
 
 def check_columns(X: Any, least: int, names: Sequence[str] | None = None) -> None:

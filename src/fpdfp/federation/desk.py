@@ -16,22 +16,25 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from fpdfp._typing import Array
 from fpdfp.engines import outbox, spec
 from fpdfp.engines.envelope import Envelope, seal
 from fpdfp.engines.parcel import pack, payload
 from fpdfp.engines.requests import Request
 from fpdfp.engines.site import Site
 from fpdfp.errors import MessageError
-from fpdfp.federation.asked import columns_of, describe
+from fpdfp.federation import time_rules
+from fpdfp.federation.asked import describe
 from fpdfp.federation.asker import Asker
 from fpdfp.federation.audit import Audit
-from fpdfp.federation.designs import check_columns, check_design
-from fpdfp.federation.exposure import Earlier, PointRefusedError, watch
+from fpdfp.federation.designs import check_design
+from fpdfp.federation.exposure import PointRefusedError, watch
 from fpdfp.federation.ledger import Ledger
+from fpdfp.federation.points import Earlier
 from fpdfp.federation.policy import Policy, RefusedError, matches
+from fpdfp.federation.rules import check_names, check_request, check_rows, check_sums, check_width, hide, width_of
+from fpdfp.federation.slots import say_full
 from fpdfp.losses.base import Losses
-from fpdfp.precondition import QuantizedMoments
-from fpdfp.precondition.exchange import Exact, FeatureBounds, Slopes
 
 log = logging.getLogger("fpdfp.federation")
 #: How many models a site keeps ready.
@@ -40,17 +43,16 @@ MODELS = 4
 BEFORE_GROWTH = 3
 #: The mark of a site that answers nothing until a person has looked at it, and the folder of copies.
 STOPPED, OUTBOX = "stopped", "outbox"
+#: The folder of what earlier points are compared by.
+POINTS = "points"
 NOT_RELEASED = "this site did not release its reply"
 
 
 class Table(Protocol):
     """What a desk must be able to ask of a site's table."""
 
-    def answer(self, question: Any) -> Any:
-        """Return the answer to a question."""
-
-    def design_matrix(self, question: Any) -> Any:
-        """Return the rows that a question about moments is about."""
+    def answer(self, question: Any, check: Callable[[Array], None] | None = None) -> Any:
+        """Return the answer to a question; ``check`` may refuse the rows that moments are asked of."""
 
     def losses(self, spec: Any, site: str) -> Losses:
         """Return the losses of a model, one client; ``site`` is the name of this site."""
@@ -93,6 +95,7 @@ class Desk:
         self.questions: Any = questions or importlib.import_module("fpdfp.federation.questions")
         #: What tells the data from others, for runs that go on after a restart of the site.
         self._data = str(getattr(table, "fingerprint", ""))
+        self._rows = int(getattr(table, "rows", 0))
         self.audit = Audit(self.folder)
         try:
             self.ledger = Ledger(self.folder, None if self.audit.last is None else self.audit.last.spent)
@@ -103,7 +106,7 @@ class Desk:
         #: What tells these models apart: a coordinator may call any two by one name.
         self._digests: dict[str, str] = {}
         #: The points that were answered, whichever model they were of.
-        self._earlier = Earlier(policy.points.compared_points)
+        self._earlier = Earlier(policy.points.compared_points, self.folder / POINTS, self._data)
         #: Of each run, how many replies left, and the largest norm among them.
         self._norms: dict[str, tuple[int, float]] = {}
         self._lock = threading.Lock()
@@ -119,6 +122,7 @@ class Desk:
     def close(self) -> None:
         """Write down what is not on the disk yet."""
         with self._lock:
+            self._earlier.close()
             try:
                 self.ledger.write(ahead=False)
             finally:
@@ -162,7 +166,7 @@ class Desk:
     def _fail_to_write(self, error: OSError) -> dict[str, Any]:
         """Return what is said in place of a reply that cannot be written down: it is asked again, until it can."""
         log.error("nothing leaves: %s", error)
-        return {"error": f"this site cannot write to its disk ({error.strerror}), and nothing leaves until it can"}
+        return {"error": say_full(error)}
 
     def _admit(self, asked: dict[str, Any], kind: str, run: str) -> bool:
         """Refuse what the policy does not allow before anything is computed; return whether a run begins."""
@@ -198,7 +202,7 @@ class Desk:
         """Count what is refused or fails within this: that it did may tell something of single rows."""
         try:
             yield
-        except (MessageError, PointRefusedError):
+        except (MessageError, PointRefusedError, OSError):
             raise
         except Exception:
             self.ledger.count_miss()
@@ -233,19 +237,39 @@ class Desk:
             except PointRefusedError:
                 self._note_refused_point()
                 raise
-        question = self.questions.read_question(asked)
-        if kind != "schema":
-            self._check_columns(asked.get("question"))
-            self._check_width(question)
-        if kind == "moments":
-            self._check_moments_question(question)
-        answer = self.questions.write_answer(self.table.answer(question))
+        return {"reply": self._answer_question(asked, kind, self.questions.read_question(asked))}
+
+    def _answer_question(self, asked: dict[str, Any], kind: str, question: Any) -> dict[str, Any]:
+        """Answer a question about the table."""
+        policy, write = self.policy, self.questions.write_answer
+        if kind == "schema":
+            return hide(write(self.table.answer(question)), policy)
+        check_names(asked.get("question"), policy)
+        check_width(question, self._rows, policy)
+        if kind in time_rules.KINDS:
+            return self._answer_times(asked, question)
+        diagonal = bool(getattr(question, "diagonal", False))
+        answer: dict[str, Any] = write(self.table.answer(question, lambda X: check_rows(X, policy, diagonal=diagonal)))
         if kind == "sums":
-            self._check_sums(answer, question)
-        if kind != "schema":
-            # Two questions may differ in one row as two models may.
-            self.ledger.count_model(self.policy.budget, digest_of([kind, asked.get("question")]))
-        return {"reply": self._hide(answer) if kind == "schema" else answer}
+            check_sums(answer, question, policy)
+        # Two questions may differ in one row as two models may.
+        self.ledger.count_model(policy.budget, digest_of([kind, asked.get("question")]))
+        return answer
+
+    def _answer_times(self, asked: dict[str, Any], question: Any) -> dict[str, Any]:
+        """Answer a question about times of events."""
+        time_rules.check_question(question, self.policy)
+        if hasattr(question, "spec"):
+            check_width(question.spec, self._rows, self.policy)
+            try:
+                losses = self.table.losses(question.spec, self.name)
+                time_rules.check_model(losses, question, self.policy, self._earlier)
+            except PointRefusedError:
+                self._note_refused_point()
+                raise
+        answer = time_rules.protect(self.table.answer(question), self.policy)
+        self.ledger.count_model(self.policy.budget, digest_of([asked.get("kind"), asked.get("question")]))
+        return time_rules.shorten(self.questions.write_answer(answer))
 
     def _declare(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Take note of a path or a cross-validation before it begins."""
@@ -253,79 +277,6 @@ class Desk:
         if not isinstance(plan, str) or not 0 < len(plan) <= 64 or type(runs) is not int or runs < 1:
             raise MessageError("a plan must have a name of at most 64 letters and a number of runs")
         return {"price": self.ledger.declare(self.policy.budget, plan, runs)}
-
-    def _check_columns(self, tree: Any) -> None:
-        """Refuse columns that models may not use."""
-        for column in columns_of(tree):
-            if not self.policy.data.allows(column):
-                raise RefusedError("this site does not answer for one of the columns of the model", f"{column!a}")
-
-    def _check_width(self, asked: Any) -> None:
-        """Refuse designs with more columns than a model may have, before any is computed."""
-        width, rows = getattr(getattr(asked, "design", None), "width", 0), getattr(self.table, "rows", 0)
-        most = self.policy.data.most_parameters
-        if width > most * rows:
-            raise RefusedError(
-                f"this site answers for at most {most:g} coefficients for each of its rows",
-                f"{width} columns, {rows} rows",
-            )
-
-    def _check_moments_question(self, question: Any) -> None:
-        """Refuse moments of too few rows, of columns that tell few rows apart, and those of pairs where these stay."""
-        X, data = self.table.design_matrix(question), self.policy.data
-        if X.shape[0] < data.least_rows:
-            raise RefusedError(f"this site takes part with at least {data.least_rows} rows only", f"{X.shape[0]}")
-        check_columns(X, data.least_rows_per_level)
-        if not getattr(question, "diagonal", False):
-            self._check_moments(*X.shape)
-
-    def _check_moments(self, rows: int, features: int) -> None:
-        moments = self.policy.moments
-        if not moments.allowed:
-            raise RefusedError("this site does not tell second moments of its rows")
-        if rows < moments.least_rows_per_feature * features:
-            raise RefusedError(
-                f"this site tells second moments of at least {moments.least_rows_per_feature:g} rows a feature only",
-                f"{rows} rows, {features} features",
-            )
-
-    def _hide(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return a schema without columns that may not be used, rare levels, and the values of single rows."""
-        data, columns = self.policy.data, []
-        least = data.least_rows_per_level
-        for column in schema.get("columns", ()):
-            if not data.allows(column["name"]):
-                continue
-            shown = dict(column)
-            often = [count >= least for count in column.get("counts", ())]
-            for name in ("levels", "counts"):
-                shown[name] = [one for one, enough in zip(column.get(name, ()), often, strict=True) if enough]
-            if not data.ranges:
-                shown |= {"least": None, "largest": None}
-            if 0 < column.get("missing", 0) < least:
-                shown["missing"] = least
-            columns.append(shown)
-        rows = schema.get("rows")
-        return schema | {"columns": columns, "rows": None if rows is None or rows < data.least_rows else rows}
-
-    def _check_sums(self, sums: dict[str, Any], question: Any) -> None:
-        """Refuse sums over too few rows, and counts of levels with too few."""
-        data = self.policy.data
-        if sums["used"] < data.least_rows or any(0 < int(known) < data.least_rows for known in sums["known"]):
-            raise RefusedError(f"this site takes part with at least {data.least_rows} rows only")
-        counts = [int(one) for part in (*sums["levels"], sums["classes"]) for one in part]
-        if any(0 < count < data.least_rows_per_level for count in counts):
-            raise RefusedError(f"this site answers for levels of at least {data.least_rows_per_level} rows only")
-        # A term may be written so that it is no number in any rows one likes: to count these would count anything.
-        bad = [place for place, count in enumerate(sums.get("invalid", ())) if count]
-        if bad:
-            often = [place for place in bad if sums["invalid"][place] >= data.least_rows]
-            terms = [f"the term {term.names[0]!a}" for term in question.design.terms]
-            which = f": {['the response', *terms][often[0]][:200]}" if often else ""
-            raise RefusedError(
-                f"the model has terms that are no finite numbers in some rows of this site{which}",
-                f"the response and the terms in order: {list(map(int, sums['invalid']))} rows",
-            )
 
     def _answer_request(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Answer a solver's request."""
@@ -341,44 +292,24 @@ class Desk:
             if len(self._models) > MODELS:
                 self._digests.pop(self._models.popitem(last=False)[0])
         self._models.move_to_end(model)
-        site, tree = self._models[model], spec.load(asked.get("request"))
-        request = Request.read(tree)
-        self._check_request(site, request)
-        reply = site.handle(tree)
+        site, request = self._models[model], Request.read(spec.load(asked.get("request")))
+        check_request(site, request, self.policy)
+        reply = site.handle(request)
         if (reply.get("update") or {}).get("frames"):
             self._check_growth(str(asked.get("run")), site.largest)
         return {"reply": reply}
 
     def _make(self, tree: Any, digest: str) -> Site:
         """Return what answers for a model, if the policy allows it."""
-        self._check_columns(tree)
+        check_names(tree, self.policy)
         described = self.questions.read_spec(tree)
-        self._check_width(described)
+        check_width(described, self._rows, self.policy)
         losses = self.table.losses(described, self.name)
         if not matches(losses.family.split("(")[0], self.policy.requests.families):
             raise RefusedError(f"this site does not answer for models of the family {losses.family}")
         check_design(losses, self.policy)
         self.ledger.count_model(self.policy.budget, digest)
         return Site(watch(losses, self.policy, self._earlier))
-
-    def _check_request(self, site: Site, request: Request) -> None:
-        """Refuse parts, methods and exchanges that the policy does not allow."""
-        requests = self.policy.requests
-        for part in request.parts:
-            if part not in requests.parts:
-                raise RefusedError(f"this site does not answer what solvers ask under {part!a}")
-        rows, features = int(site.whole.sizes.min()), int(site.whole.shape[-1])
-        if request.gather is not None and tells_moments(request.gather.exchange):
-            self._check_moments(rows, features)
-        if request.duals is not None and request.duals.part == "hessian":
-            self._check_moments(rows, features)
-        if request.job is not None:
-            algorithm = request.job.algorithm
-            method = type(getattr(algorithm, "method", algorithm)).__name__
-            if not matches(method, requests.methods):
-                raise RefusedError(f"this site does not take part in runs of {method}")
-            if "hessian" in algorithm.reply_shapes():
-                self._check_moments(rows, features)
 
     def _check_growth(self, run: str, norm: float) -> None:
         """Refuse to send a reply that is far larger than all before it in its run: something went wrong."""
@@ -395,11 +326,12 @@ class Desk:
         if site is not None:
             values = int(site.whole.sizes.sum()) * (int(site.whole.shape[-1]) + 1)
             self.ledger.count_bits(self.policy.budget, payload(reply), values)
-        elif kind in ("sums", "moments"):
-            design = self.questions.read_question(asked)
-            width, rows = getattr(getattr(design, "design", None), "width", 0), getattr(self.table, "rows", 0)
-            if rows:
-                self.ledger.count_bits(self.policy.budget, payload(reply), rows * (width + 1))
+        elif kind in time_rules.KINDS:
+            values = time_rules.count_values(self.questions.read_question(asked), self._rows)
+            self.ledger.count_bits(self.policy.budget, payload(reply), values)
+        elif kind in ("sums", "moments") and self._rows:
+            width = width_of(self.questions.read_question(asked))
+            self.ledger.count_bits(self.policy.budget, payload(reply), self._rows * (width + 1))
 
     def _release(self, asked: dict[str, Any], kind: str, reply: dict[str, Any], new: bool) -> None:
         """Keep a copy of what is about to leave, and wait for a person where the policy says so."""
@@ -415,12 +347,3 @@ class Desk:
 def digest_of(tree: Any) -> str:
     """Return a text that tells questions and models apart."""
     return hashlib.sha256(pack(tree)).hexdigest()[:32]
-
-
-def tells_moments(exchange: Any) -> bool:
-    """Whether what is sent once tells products of pairs of features."""
-    if isinstance(exchange, Exact):
-        return exchange.kind not in ("diagonal", "fourier")
-    if isinstance(exchange, QuantizedMoments):
-        return exchange != QuantizedMoments(0)
-    return not isinstance(exchange, FeatureBounds | Slopes)

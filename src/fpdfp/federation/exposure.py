@@ -23,7 +23,6 @@ The cost is a product with the rows for each point, and sums of the size of the 
 
 from __future__ import annotations
 
-import collections
 import copy
 import functools
 from typing import Any, Self
@@ -33,12 +32,14 @@ import numpy as np
 from fpdfp._typing import Array, IntArray
 from fpdfp.engines.checkpoint import probe
 from fpdfp.federation.designs import effective, uncommon
+from fpdfp.federation.points import Earlier
 from fpdfp.federation.policy import Policy, RefusedError
 from fpdfp.linops.base import LinOp
 from fpdfp.losses._duals import RowDuals
 from fpdfp.losses._linear import LinearModel
 from fpdfp.losses._pooled import PooledRows
 from fpdfp.losses.base import InformationSums, Losses
+from fpdfp.losses.cox import Cox
 from fpdfp.losses.glm import GLM
 from fpdfp.losses.least_squares import LeastSquares
 from fpdfp.losses.logistic import Logistic
@@ -52,8 +53,6 @@ TOO_FEW = "this site does not answer at this point: too few of its rows would de
 IN_A_GROUP = 15.0
 #: Changes of a probability that are only rounding.
 ROUNDING = 1e-14
-#: Of how many different numbers of rows earlier points are kept.
-SIZES = 8
 #: A change that fewer effective rows share is one row's.
 ONE_ROW = 2.0
 
@@ -63,31 +62,6 @@ class PointRefusedError(RefusedError):
 
     def __init__(self, detail: str) -> None:
         super().__init__(TOO_FEW, detail)
-
-
-class Earlier:
-    """Probabilities at the points that were answered, for each number of rows.
-
-    A site has one of these for all models: else points could be compared by asking for each under another model's
-    name, or with another choice of features.
-
-    Parameters
-    ----------
-    most
-        How many points are kept, the newest.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._points: collections.OrderedDict[int, collections.deque[Array]] = collections.OrderedDict()
-
-    def of(self, size: int) -> collections.deque[Array]:
-        """Return what is known of points with so many probabilities, the newest last."""
-        found = self._points.setdefault(size, collections.deque(maxlen=self._most))
-        self._points.move_to_end(size)
-        if len(self._points) > SIZES:
-            self._points.popitem(last=False)
-        return found
 
 
 class Watched(LinearModel):
@@ -168,20 +142,23 @@ class Watched(LinearModel):
         """Refuse a point of one client."""
         if not np.isfinite(x).all():
             raise PointRefusedError("the point is not finite")
-        p, weights = self._respond(self._forms_of(client, x), client)
+        self._compare(*self._respond(self._forms_of(client, x), client), client)
+
+    def _compare(self, p: Array, weights: list[tuple[str, Array]], client: int) -> None:
+        """Refuse a point by how rows respond there, and by how that has changed since other points."""
         if not weights:
             return
         for what, h in weights:
             self._count(h, client, what)
-        earlier = self._earlier.of(p.size)
-        for old in earlier if self.n_clients == 1 else ():
+        if self.n_clients > 1:
+            return
+        for old in self._earlier.of(p.size):
             change = np.abs(p - old)
             if change.max() > ROUNDING and effective(change) < ONE_ROW:
                 raise PointRefusedError(
                     f"one row has {change.max() / change.sum():.0%} of the change since another point"
                 )
-        if self.n_clients == 1:
-            earlier.append(p)
+        self._earlier.add(p)
 
     def _count(self, h: Array, client: int, what: str) -> None:
         """Refuse curvature that too few rows share."""
@@ -278,8 +255,19 @@ class WatchedGLM(Watched, GLM):
         return np.asarray(family.mean(z)), [("", weights)]
 
 
+class WatchedCox(Watched, Cox):
+    """Cox losses of a site: a row responds by the events that are expected of it."""
+
+    def _look_at(self, x: Array, client: int) -> None:
+        if not np.isfinite(x).all():
+            raise PointRefusedError("the point is not finite")
+        expected, spread = self.responses(x, client)
+        self._compare(expected, [("", spread)], client)
+
+
 KINDS: dict[type, type[Watched]] = {
     Logistic: WatchedLogistic, Softmax: WatchedSoftmax, LeastSquares: WatchedLeastSquares, GLM: WatchedGLM,
+    Cox: WatchedCox,
 }  # fmt: skip
 
 

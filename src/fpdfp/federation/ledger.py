@@ -12,9 +12,10 @@ from fpdfp.federation.policy import Budget, RefusedError
 
 FILE = "ledger.fpdfp"
 FORMAT = 1
-#: So many requests, and bits, are written down ahead, so that not every request waits for the disk.
+#: So many requests, and this share of the bits that may leave, are written down ahead, so that not every request waits
+#: for the disk; of the bits at most so many.
 AHEAD = 64
-AHEAD_BITS = 1 << 16
+AHEAD_SHARE, MOST_AHEAD = 1 / 32, 1 << 22
 
 
 @dataclasses.dataclass
@@ -76,6 +77,7 @@ class Ledger:
             )
         # What is on the disk already, and whether something is not that must be.
         self._requests, self._bits = self.spent.requests, self.spent.bits
+        self._ahead_bits = 0
         self._unwritten = False
 
     def compare_data(self, run: str, data: str) -> None:
@@ -137,6 +139,7 @@ class Ledger:
                 f"{self.spent.bits:,} bits, {bits:,} more, and {most:,.0f} for {values:,} numbers",
             )
         self.spent.bits += bits
+        self._ahead_bits = int(min(AHEAD_SHARE * most, MOST_AHEAD))
         if self.spent.bits > self._bits:
             self.write()
 
@@ -167,7 +170,7 @@ class Ledger:
     def write(self, *, ahead: bool = True) -> None:
         """Write the ledger, with some requests and bits ahead unless this is the end."""
         self._unwritten = True
-        requests, bits = self.spent.requests + ahead * AHEAD, self.spent.bits + ahead * AHEAD_BITS
+        requests, bits = self.spent.requests + ahead * AHEAD, self.spent.bits + ahead * self._ahead_bits
         tree: dict[str, Any] = dataclasses.asdict(self.spent)
         tree |= {"format": FORMAT, "requests": requests, "bits": bits}
         text = json.dumps(tree).encode()

@@ -17,8 +17,8 @@ from fpdfp.declarative.document import Document
 from fpdfp.engines.requests import PARTS
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 
-KINDS = ("schema", "sums", "moments", "request")
-FAMILIES = ("Logistic", "LeastSquares", "Softmax", "GLM")
+KINDS = ("schema", "sums", "moments", "risk", "log_rank", "baseline", "concordance", "request")
+FAMILIES = ("Logistic", "LeastSquares", "Softmax", "GLM", "Cox")
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 CLOCK = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])|24:00")
 #: Columns that are never used unless a policy says otherwise: whose they are can be looked up.

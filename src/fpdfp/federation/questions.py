@@ -17,13 +17,14 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.datasets import Moments
 from fpdfp.engines.hints import fit
 from fpdfp.engines.parcel import pack
-from fpdfp.errors import MessageError
+from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.formula.coding import Design
-from fpdfp.formula.tree import Level
+from fpdfp.formula.tree import Coded, Level, Survival
+from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts
 
 #: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates.
 Kind = Literal["number", "integer", "truth", "category", "empty", "other"]
-Family = Literal["Logistic", "Softmax", "LeastSquares", "GLM"]
+Family = Literal["Logistic", "Softmax", "LeastSquares", "GLM", "Cox"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,6 +172,8 @@ class ModelSpec:
         other sites is estimated.
     class_weights
         What multiplies the weights of the rows of each class; none where all are 1.
+    ties
+        How events at the same time are treated, for ``"Cox"``.
     """
 
     design: Design
@@ -185,6 +188,7 @@ class ModelSpec:
     weight_scale: float = 1.0
     effects: tuple[str, ...] = ()
     class_weights: tuple[float, ...] = ()
+    ties: Literal["efron", "breslow"] = "efron"
 
     @property
     def columns(self) -> int:
@@ -216,6 +220,12 @@ class ModelSpec:
                 raise MessageError(f"{name} must be {length} numbers in float64, got {array.dtype} of {array.shape}")
         if (self.scale < 0).any() or (self.ridge < 0).any():
             raise MessageError("scale and ridge must be at least 0")
+        if isinstance(self.design.response, Survival) != (self.family == "Cox"):
+            raise MessageError("times of events are the response of Cox, and of no other family")
+        if self.family == "Cox":
+            if self.intercept or self.effects or self.classes:
+                raise MessageError("Cox must have neither an intercept nor classes: each site has its own hazard")
+            return
         if self.family == "GLM":
             if len(self.classes) not in (0, 2):
                 raise MessageError(f"a GLM must have no classes or two, got {len(self.classes)}")
@@ -230,10 +240,79 @@ class ModelSpec:
         return hashlib.sha256(pack(dump(self))).hexdigest()[:32]
 
 
-Question = SchemaQuestion | SumsQuestion | MomentsQuestion
-Answer = Schema | Sums | Moments
+@dataclasses.dataclass(frozen=True)
+class RiskQuestion:
+    """How many rows are at risk, and have events, at which times; in each level of a column, if one is given.
+
+    Without ``times`` at those at which rows enter and leave; a site may put neighbouring ones together.
+    """
+
+    response: Survival
+    group: Coded | None = None
+    times: Array | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class LogRankQuestion:
+    """The sums of a log-rank test between the levels of a column, over the strata of a site."""
+
+    response: Survival
+    group: Coded
+    strata: tuple[str, ...] = ()
+    rho: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class BaselineQuestion:
+    """The baseline hazard of each stratum, at the coefficients of a model and at given times, or all of events."""
+
+    spec: ModelSpec
+    x: Array
+    times: Array | None = None
+
+    def __post_init__(self) -> None:
+        check_coefficients(self.spec, self.x)
+
+
+@dataclasses.dataclass(frozen=True)
+class Baselines:
+    """The baseline hazards of a site: the names of strata, and the hazard of each."""
+
+    strata: tuple[str, ...]
+    hazards: list[Baseline]
+
+
+@dataclasses.dataclass(frozen=True)
+class ConcordanceQuestion:
+    """The concordance of the risks that a model gives with the times of events."""
+
+    spec: ModelSpec
+    x: Array
+
+    def __post_init__(self) -> None:
+        check_coefficients(self.spec, self.x)
+
+
+def check_coefficients(spec: ModelSpec, x: Array) -> None:
+    """Refuse coefficients that are not those of a model of times."""
+    if spec.family != "Cox" or x.shape != (spec.columns,) or x.dtype != np.float64:
+        raise MessageError(f"x must be the {spec.columns} coefficients of a Cox model in float64")
+
+
+Question = (
+    SchemaQuestion
+    | SumsQuestion
+    | MomentsQuestion
+    | RiskQuestion
+    | LogRankQuestion
+    | BaselineQuestion
+    | ConcordanceQuestion
+)
+Answer = Schema | Sums | Moments | RiskCounts | LogRank | Baselines | Concordance
 KINDS: dict[str, tuple[type, type]] = {
-    "schema": (SchemaQuestion, Schema), "sums": (SumsQuestion, Sums), "moments": (MomentsQuestion, Moments)
+    "schema": (SchemaQuestion, Schema), "sums": (SumsQuestion, Sums), "moments": (MomentsQuestion, Moments),
+    "risk": (RiskQuestion, RiskCounts), "log_rank": (LogRankQuestion, LogRank),
+    "baseline": (BaselineQuestion, Baselines), "concordance": (ConcordanceQuestion, Concordance),
 }  # fmt: skip
 
 
@@ -277,7 +356,11 @@ def write_answer(answer: Answer) -> dict[str, Any]:
 
 def read_answer(question: Question, tree: Any) -> Answer:
     """Return the answer to a question; raise MessageError for what is none."""
-    made: Answer = fit(tree, KINDS[kind_of(question)][1], "an answer")
+    try:
+        made: Answer = fit(tree, KINDS[kind_of(question)][1], "an answer")
+    except ArgumentError as error:
+        raise MessageError(f"an answer: {error}") from None
+    _check_survival(question, made)
     if isinstance(made, Moments) and isinstance(question, MomentsQuestion):
         d = len(question.design.names)
         if made.mean.shape != (d,) or made.scatter.shape != ((d,) if question.diagonal else (d, d)) or made.count < 1:
@@ -296,6 +379,21 @@ def read_answer(question: Question, tree: Any) -> Answer:
         if any(one.size and not 0 <= one.min() <= one.max() <= made.rows for one in counts):
             raise MessageError(f"sums must have counts from 0 to the {made.rows} rows")
     return made
+
+
+def _check_survival(question: Question, made: Answer) -> None:
+    """Refuse answers about times of other groups, or of other coefficients."""
+    groups = 1
+    if isinstance(question, RiskQuestion | LogRankQuestion) and question.group is not None:
+        groups = len(question.group.levels)
+    if isinstance(made, RiskCounts | LogRank):
+        found = len(made.start) if isinstance(made, RiskCounts) else len(made.observed)
+        if found != groups:
+            raise MessageError(f"an answer must be about {groups} groups, got {found}")
+    if isinstance(made, Baselines) and isinstance(question, BaselineQuestion):
+        widths = {one.means.shape[1] for one in made.hazards}
+        if len(made.strata) != len(made.hazards) or widths - {question.spec.columns}:
+            raise MessageError(f"an answer must have a hazard for each stratum, with {question.spec.columns} means")
 
 
 def read_spec(tree: Any) -> ModelSpec:

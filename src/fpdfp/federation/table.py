@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -16,21 +16,27 @@ from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.federation.columns import DECLARED, FEW, Column, find_type, read_frame, show
 from fpdfp.federation.questions import (
     Answer,
+    BaselineQuestion,
     ColumnSchema,
+    ConcordanceQuestion,
+    LogRankQuestion,
     ModelSpec,
     MomentsQuestion,
     Question,
+    RiskQuestion,
     Schema,
     SchemaQuestion,
     Sums,
     SumsQuestion,
 )
+from fpdfp.federation.times import answer_model, answer_times, evaluate_response, read_strata, read_times
 from fpdfp.formula.coding import Design
 from fpdfp.formula.evaluation import Values, codes, evaluate, level_of
 from fpdfp.formula.parsing import nearest
 from fpdfp.formula.tree import Column as ColumnNode
-from fpdfp.formula.tree import Expression, Level
+from fpdfp.formula.tree import Expression, Level, Survival
 from fpdfp.losses import Losses
+from fpdfp.survival import Times
 
 #: Texts of at most so many different values have levels.
 MANY = 1000
@@ -131,19 +137,22 @@ class SiteTable:
         count = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
         return SiteTable({name: self.column(name).take(rows) for name in names}, count)
 
-    def answer(self, question: Question) -> Answer:
-        """Answer a question about the table."""
+    def answer(self, question: Question, check: Callable[[Array], None] | None = None) -> Answer:
+        """Answer a question about the table; ``check`` is given the rows that moments are of, and may refuse them."""
         if isinstance(question, SchemaQuestion):
             return self._schema(question)
         if isinstance(question, SumsQuestion):
             return self._sums(question)
         if isinstance(question, MomentsQuestion):
-            return Moments.of(self.design_matrix(question), diagonal=question.diagonal)
+            X = self._complete(question.design)[1].matrix_of(question.design, question.means)
+            if check is not None:
+                check(X)
+            return Moments.of(X, diagonal=question.diagonal)
+        if isinstance(question, RiskQuestion | LogRankQuestion):
+            return answer_times(self, question)
+        if isinstance(question, BaselineQuestion | ConcordanceQuestion):
+            return answer_model(self.features(question.spec), question)
         raise ArgumentTypeError("question", f"must be one of fpdfp.federation.questions, got {type(question).__name__}")
-
-    def design_matrix(self, question: MomentsQuestion) -> Array:
-        """Return the features of the rows that a question about moments is about."""
-        return self._complete(question.design)[1].matrix_of(question.design, question.means)
 
     def losses(self, spec: ModelSpec, site: str = "") -> Losses:
         """Return the losses of a model on this table, one client; ``site`` is the name of the site that has it."""
@@ -158,7 +167,10 @@ class SiteTable:
         X = standardize(X, spec.centre, spec.scale)
         effects = [float(site == name) for name in spec.effects]
         X = np.concatenate([X, np.tile([*([1.0] if spec.intercept else []), *effects], (len(X), 1))], axis=1)
-        weights, y = rows.weigh(spec.design.weights), rows.response(spec.design.response, spec.classes)
+        weights, response = rows.weigh(spec.design.weights), spec.design.response
+        survives = isinstance(response, Survival)
+        times = read_times(response, rows) if isinstance(response, Survival) else None
+        y = times.event.astype(np.float64) if times is not None else rows.response(response, spec.classes)
         if spec.class_weights:
             by_class = np.array(spec.class_weights)[y.astype(np.int64)]
             weights = by_class if weights is None else weights * by_class
@@ -167,6 +179,8 @@ class SiteTable:
             y,
             weights,
             None if spec.design.offset is None else rows.number("the offset", spec.design.offset),
+            times,
+            read_strata(spec.design.strata, rows) if survives else None,
         )
 
     def number(self, name: str, node: Expression) -> Array:
@@ -196,10 +210,12 @@ class SiteTable:
             )
         return X
 
-    def response(self, node: Expression, classes: tuple[Level, ...]) -> Array:
+    def response(self, node: Expression | Survival, classes: tuple[Level, ...]) -> Array:
         """Return the response of all rows: numbers, or those of classes."""
         if classes and isinstance(node, ColumnNode):
             return codes(node.column, classes, self).astype(np.float64)
+        if isinstance(node, Survival):
+            raise ArgumentError("the response", "Surv(…) is for models of times")
         y = evaluate(node, self, {})
         if not np.isfinite(y).all():
             raise ArgumentError("the response", f"is no finite number in {int((~np.isfinite(y)).sum())} rows")
@@ -233,7 +249,8 @@ class SiteTable:
             y = rows.response(design.response, question.classes).astype(np.int64)
             classes = np.bincount(y, minlength=len(question.classes))
         else:
-            invalid = [int((~np.isfinite(evaluate(design.response, rows, {}))).sum())]
+            bad = ~np.isfinite(evaluate_response(design.response, rows))
+            invalid = [int(bad.sum())]
         bad = ~np.isfinite(design.matrix(rows, guess))
         ends = np.cumsum([0, *(len(term.names) for term in design.terms)])
         invalid += [int(bad[:, ends[i] : ends[i + 1]].any(axis=1).sum()) for i in range(len(design.terms))]
@@ -255,12 +272,17 @@ def standardize(X: Array, centre: Array, scale: Array) -> Array:
 
 
 class ModelRows(NamedTuple):
-    """Rows of a site as a model has them: features with the intercept, the response, weights and offset."""
+    """Rows of a site as a model has them: features with the intercept, the response, weights and offset.
+
+    Models of times have these and the strata too, and y says whether there is an event.
+    """
 
     X: Array
     y: Array
     weights: Array | None = None
     offset: Array | None = None
+    times: Times | None = None
+    strata: Array | None = None
 
 
 def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
@@ -272,7 +294,14 @@ def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
     options: dict[str, Any] = {"n_classes": len(spec.classes)} if spec.family == "Softmax" else {}
     X = np.concatenate([part.X for part in parts])
     if spec.distribution is not None:
-        options |= {"family": spec.distribution.make(), "weight_scale": spec.weight_scale}
+        options["family"] = spec.distribution.make()
+    if spec.family == "Cox":
+        times = Times(*(np.concatenate(one) for one in zip(*(part.times or () for part in parts), strict=True)))
+        y = times.time
+        options |= {"event": times.event, "entry": times.entry, "ties": spec.ties}
+        options["strata"] = np.concatenate([part.strata for part in parts if part.strata is not None])
+    if spec.family in ("GLM", "Cox"):
+        options["weight_scale"] = spec.weight_scale
         for name in ("weights", "offset"):
             given = [getattr(part, name) for part in parts]
             options[name] = None if given[0] is None else np.concatenate(given)

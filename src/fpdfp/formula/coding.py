@@ -24,6 +24,7 @@ from fpdfp.formula.tree import (
     Missing,
     Numeric,
     Spline,
+    Survival,
     columns_of,
 )
 
@@ -69,15 +70,18 @@ class Design:
         What is done with missing values.
     offset, weights
         What is added to the linear predictor, and the weight of each row; None where there is none.
+    strata
+        The columns whose levels are strata.
     """
 
-    response: Expression
+    response: Expression | Survival
     terms: tuple[Term, ...]
     titles: tuple[str, ...]
     filled: tuple[str, ...] = ()
     missing: Imputation = "drop"
     offset: Expression | None = None
     weights: Expression | None = None
+    strata: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.width > MOST_COLUMNS:
@@ -91,7 +95,8 @@ class Design:
     @property
     def columns(self) -> list[str]:
         """The columns of the table that are used, the response's first."""
-        return list(dict.fromkeys(columns_of([self.response, self.terms, self.offset, self.weights])))
+        used = columns_of([self.response, self.terms, self.offset, self.weights])
+        return list(dict.fromkeys([*used, *self.strata]))
 
     @property
     def names(self) -> list[str]:
@@ -111,7 +116,7 @@ class Design:
 
     def complete(self, rows: Rows, *, response: bool = True) -> Array:
         """Return where nothing is missing that is not filled in."""
-        own = set(columns_of([self.response, self.offset, self.weights])) if response else set()
+        own = {*columns_of([self.response, self.offset, self.weights]), *self.strata} if response else set()
         levels = {factor.coded: factor.levels for factor in self.coded}
         good = np.ones(len(rows), dtype=bool)
         for name in self.columns if response else dict.fromkeys(columns_of(self.terms)):
@@ -190,7 +195,9 @@ def code(
         for name in (name for name in numeric if name in gaps):
             titles.append(f"missing({name})")
             coded.append(Term((Numeric(f"missing({name})", Missing(name)),), len(titles) - 1))
-    return Design(formula.response, tuple(coded), tuple(titles), filled, missing, formula.offset, formula.weights)
+    return Design(
+        formula.response, tuple(coded), tuple(titles), filled, missing, formula.offset, formula.weights, formula.strata
+    )
 
 
 def _typed(factor: Factor, kinds: Mapping[str, str]) -> Factor:

@@ -27,6 +27,7 @@ from fpdfp.formula.tree import (
     Numeric,
     Spline,
     Standard,
+    Survival,
     Text,
     rebuild,
 )
@@ -50,7 +51,8 @@ def parse(text: str) -> Formula:
     ``(a + b)**2``, ``- 1`` or ``+ 0`` for no intercept, and backticks around names that are not Python's. A factor is a
     column, ``C(column, ref=…, levels=[…])``, ``I(…)`` or ``{…}`` of arithmetic, comparisons and functions, one of the
     functions by itself, or a spline ``bs(x, knots=[…], lower_bound=…, upper_bound=…)``. ``offset(…)`` is added to the
-    linear predictor as it is, with no coefficient.
+    linear predictor as it is, with no coefficient. A response ``Surv(time, event)`` or ``Surv(start, stop, event)`` is
+    the time of an event, and with it ``strata(a, b)`` names columns whose levels have hazards of their own.
 
     >>> formula = parse("died ~ age + C(stage, ref='I') + I(log(dose) > 2)")
     >>> formula.columns
@@ -68,12 +70,9 @@ def parse(text: str) -> Formula:
         raise ArgumentError("formula", f"must name the response, as in 'y ~ a + b', got {text!r}")
     if len(left) != 1 or len(left[0]) != 1:
         raise ArgumentError("formula", f"must have one response before '~', got {text.split('~')[0].strip()!r}")
-    response = _factor(*left[0][0])
-    if isinstance(response, Categorical):
-        response = Numeric(response.name, Column(response.column))
-    if not isinstance(response, Numeric):
-        raise ArgumentError("formula", f"must have a response of one column, got {response.name!r}")
+    response = _response(*left[0][0])
     terms, intercept, offset = [], False, None
+    strata: list[str] = []
     for factors in sorted(right, key=lambda term: 0 if _is_one(term) else len(term)):
         if _is_one(factors):
             intercept = True
@@ -82,13 +81,32 @@ def parse(text: str) -> Formula:
             added = _Reader(factors[0][0]).read_offset()
             offset = added if offset is None else Arithmetic("+", offset, added)
             continue
+        if len(factors) == 1 and factors[0][0].startswith("strata("):
+            strata += _Reader(factors[0][0]).read_strata()
+            continue
         made = tuple(_factor(*factor) for factor in factors)
-        if made == (response,):
-            raise ArgumentError("formula", f"has its response {response.name!r} among its terms too")
+        if len(made) == 1 and isinstance(made[0], Numeric) and made[0].value == response:
+            raise ArgumentError("formula", f"has its response {made[0].name!r} among its terms too")
         terms.append(made)
     if not terms and not intercept:
         raise ArgumentError("formula", f"must have a term or an intercept after '~', got {text!r}")
-    return Formula(text, response.value, tuple(terms), intercept, offset)
+    if strata and not isinstance(response, Survival):
+        raise ArgumentError(
+            "formula:", "strata(…) needs a response Surv(…), whose hazard is what strata have of their own"
+        )
+    return Formula(text, response, tuple(terms), intercept, offset, None, tuple(dict.fromkeys(strata)))
+
+
+def _response(text: str, kind: str) -> Expression | Survival:
+    """Return what is before ``~``."""
+    if text.startswith("Surv("):
+        return _Reader(text).read_survival()
+    response = _factor(text, kind)
+    if isinstance(response, Categorical):
+        return Column(response.column)
+    if not isinstance(response, Numeric):
+        raise ArgumentError("formula", f"must have a response of one column, got {response.name!r}")
+    return response.value
 
 
 def parse_weights(text: str) -> Expression:
@@ -202,6 +220,26 @@ class _Reader:
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "offset"):
             raise self.refuse("offset(…) must stand by itself")
         return self._without_standard(self._expression(self._one(node), 0))
+
+    def read_survival(self) -> Survival:
+        """Return what ``Surv(…)`` says."""
+        node = self._parse()
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Surv"):
+            raise self.refuse("Surv(…) must stand by itself")
+        if node.keywords or len(node.args) not in (2, 3) or any(isinstance(one, ast.Starred) for one in node.args):
+            raise self.refuse("Surv takes (time, event) or (start, stop, event)")
+        *enters, leaves, event = (self._without_standard(self._expression(one, 1)) for one in node.args)
+        return Survival(leaves, event, *enters)
+
+    def read_strata(self) -> list[str]:
+        """Return the columns in ``strata(…)``."""
+        node = self._parse()
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "strata"):
+            raise self.refuse("strata(…) must stand by itself")
+        columns = [self._column(one) for one in node.args]
+        if node.keywords or not columns or None in columns:
+            raise self.refuse("strata(…) takes the names of columns")
+        return [one for one in columns if one is not None]
 
     def read_plain(self) -> Expression:
         """Return an expression."""

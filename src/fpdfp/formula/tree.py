@@ -89,6 +89,15 @@ class Missing:
     missing: str
 
 
+@dataclasses.dataclass(frozen=True)
+class Survival:
+    """When a row leaves, whether that is an event, and when it enters; None if it was there from the start."""
+
+    leaves: Expression
+    event: Expression
+    enters: Expression | None = None
+
+
 Expression = Column | Number | Text | Call | Arithmetic | Comparison | Logic | Standard | Missing
 
 
@@ -167,19 +176,23 @@ class Formula:
         Whether there is one.
     offset, weights
         What is added to the linear predictor, and the weight of each row; None where there is none.
+    strata
+        The columns whose levels are strata.
     """
 
     text: str
-    response: Expression
+    response: Expression | Survival
     terms: tuple[tuple[Factor, ...], ...]
     intercept: bool
     offset: Expression | None = None
     weights: Expression | None = None
+    strata: tuple[str, ...] = ()
 
     @property
     def columns(self) -> list[str]:
         """The columns that are used, the response's first."""
-        return list(dict.fromkeys(columns_of([self.response, self.terms, self.offset, self.weights])))
+        used = columns_of([self.response, self.terms, self.offset, self.weights])
+        return list(dict.fromkeys([*used, *self.strata]))
 
 
 def columns_of(node: Any) -> Iterator[str]:

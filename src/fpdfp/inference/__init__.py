@@ -1,33 +1,56 @@
-"""Statistical inference from the sums of sites: standard errors, intervals, tests."""
+"""Statistical inference from the sums of sites: standard errors, intervals, tests, diagnostics."""
 
+from fpdfp.inference.calibration import Calibration, CalibrationTable, calibrate, calibration_table
 from fpdfp.inference.covariances import covariance
+from fpdfp.inference.debiased import Split, approximate_inverse, debias, selected, split_sites
 from fpdfp.inference.differences import homogeneity_test, site_tables
 from fpdfp.inference.forest import forest_plot, forest_svg
 from fpdfp.inference.heterogeneity import Heterogeneity, Pooled
+from fpdfp.inference.histograms import (
+    ResidualHistogram,
+    ScoreHistogram,
+    chance_edges,
+    residual_histogram,
+    score_histogram,
+)
 from fpdfp.inference.hypotheses import HypothesisTest, likelihood_ratio_test, variance_inflation, wald_test
 from fpdfp.inference.information import Information, add_up
-from fpdfp.inference.likelihood import information_criteria, log_likelihood
+from fpdfp.inference.roc import RocCurve, roc_curve
 from fpdfp.inference.summary import Summary
 from fpdfp.inference.table import PENALISED, Table, coefficient_table
 
 __all__ = [
     "PENALISED",
+    "Calibration",
+    "CalibrationTable",
     "Heterogeneity",
     "HypothesisTest",
     "Information",
     "Pooled",
+    "ResidualHistogram",
+    "RocCurve",
+    "ScoreHistogram",
+    "Split",
     "Summary",
     "Table",
     "add_up",
+    "approximate_inverse",
+    "calibrate",
+    "calibration_table",
+    "chance_edges",
     "coefficient_table",
     "covariance",
+    "debias",
     "forest_plot",
     "forest_svg",
     "homogeneity_test",
-    "information_criteria",
     "likelihood_ratio_test",
-    "log_likelihood",
+    "residual_histogram",
+    "roc_curve",
+    "score_histogram",
+    "selected",
     "site_tables",
+    "split_sites",
     "variance_inflation",
     "wald_test",
 ]

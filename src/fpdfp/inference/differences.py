@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
+from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
 from fpdfp.inference.hypotheses import HypothesisTest, judge
@@ -22,6 +24,7 @@ def site_tables(
     sites: Sequence[Information],
     *,
     has_dispersion: bool,
+    errors: Literal["model", "HC0"] = "model",
     level: float = 0.95,
     exponentiate: bool = False,
 ) -> list[Table | None]:
@@ -38,6 +41,8 @@ def site_tables(
         The sums of each site at these coefficients.
     has_dispersion
         Whether the family has a dispersion, which is then estimated at each site.
+    errors
+        ``"model"``, or ``"HC0"`` for robust ones.
     level, exponentiate
         As of :class:`Table`.
 
@@ -55,6 +60,7 @@ def site_tables(
     >>> [table.coefficients.tolist() for table in site_tables(["mean"], np.array([2.0]), sums, has_dispersion=True)]
     [[1.0], [3.0]]
     """
+    _checks.choice("errors", errors, ("model", "HC0"))
     tables: list[Table | None] = []
     for site in as_sites(sites):
         inverse, kept, rank = _pseudo_inverse(site.hessian)
@@ -65,13 +71,14 @@ def site_tables(
         step = inverse @ site.score
         # What remains of Pearson's sum after the step, exactly so for least squares.
         dispersion = max(site.pearson - float(site.score @ step), 0.0) / left if has_dispersion else 1.0
+        spread = dispersion * inverse if errors == "model" else _robust(site, inverse)
         tables.append(
             Table(
                 [names[j] for j in kept],
                 (coefficients + step)[kept],
-                dispersion * inverse[np.ix_(kept, kept)],
+                spread[np.ix_(kept, kept)],
                 df=float(left) if has_dispersion else None,
-                errors="of a site, by one Newton step from the common fit",
+                errors="of a site, by one Newton step from the common fit" + ("" if errors == "model" else "; robust"),
                 level=level,
                 exponentiate=exponentiate,
             )
@@ -118,6 +125,14 @@ def homogeneity_test(sites: Sequence[Information], *, has_dispersion: bool) -> H
             "sites", f"must have more rows than the {ranks} coefficients of all sites, got {total.rows}"
         )
     return judge(name, gain / ((total.pearson - gain) / left), df, float(left))
+
+
+def _robust(site: Information, inverse: Array) -> Array:
+    """Return the robust covariance of a site's own coefficients: at the common ones, scores do not add up to zero."""
+    if site.meat is None:
+        raise ArgumentError("errors", "'HC0' needs the sum of squared scores (meat), which some sites did not send")
+    robust: Array = inverse @ (site.meat - np.outer(site.score, site.score) / site.rows) @ inverse
+    return robust
 
 
 def _pseudo_inverse(hessian: Array) -> tuple[Array, Array, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,6 +164,8 @@ def likelihood_ratio_test(small: Summary, large: Summary) -> HypothesisTest:
         difference = small.deviance - large.deviance
     elif _known(small.log_likelihood) and _known(large.log_likelihood):
         difference = 2.0 * (float(large.log_likelihood or 0.0) - float(small.log_likelihood or 0.0))
+    elif small.log_likelihood is not None and large.log_likelihood is not None:
+        raise ArgumentError("large", f"must have a likelihood, and the family {large.family} has none: use a Wald test")
     else:
         difference = small.deviance - large.deviance
     if difference < -WORSE * max(abs(large.deviance), 1.0):
@@ -181,11 +183,15 @@ def _known(value: float | None) -> bool:
 
 
 def _title(summary: Summary) -> str:
-    return f"{summary.parameters - summary.has_dispersion} coefficients" if summary.formula is None else summary.formula
+    return f"{summary.parameters} parameters" if summary.formula is None else summary.formula
 
 
 def variance_inflation(
-    hessian: Array, names: Sequence[str], terms: dict[str, Sequence[str]] | None = None, *, intercept: str = "Intercept"
+    hessian: Array,
+    names: Sequence[str],
+    terms: Mapping[str, Sequence[str]] | None = None,
+    *,
+    intercept: str = "Intercept",
 ) -> dict[str, tuple[float, int, float]]:
     """Return how much each term's variance is inflated by the other terms.
 

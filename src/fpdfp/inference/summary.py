@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import textwrap
 from pathlib import Path
 from typing import Any
 
 from fpdfp._units import format_bits
 from fpdfp.errors import ArgumentError
-from fpdfp.inference.likelihood import information_criteria
 from fpdfp.inference.table import Table, format_number, html_table
 
 
@@ -47,6 +47,8 @@ class Summary:
         Of the model, and the deviance of the intercept alone; None if they are not known.
     df_residual, df_null
         Degrees of freedom of the two deviances.
+    further_parameters
+        What is estimated beside coefficients and dispersion, as θ of the negative binomial family.
     exchanges
         Exchanges after the rounds, by purpose: ``{"information": 1}``.
     more
@@ -74,32 +76,33 @@ class Summary:
     null_deviance: float | None = None
     df_residual: int | None = None
     df_null: int | None = None
+    further_parameters: int = 0
     exchanges: dict[str, int] = dataclasses.field(default_factory=dict)
     more: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def parameters(self) -> int:
-        """The number of coefficients, and one more if a dispersion is estimated."""
+        """The number of coefficients, of what else is estimated, and one more if a dispersion is."""
         if self.table is not None:
             count = len(self.table.names)
         else:
             count = sum(len(value) if isinstance(value, dict) else 1 for value in self.coefficients.values())
-        return count + bool(self.has_dispersion)
+        return count + self.further_parameters + bool(self.has_dispersion)
 
     @property
     def aic(self) -> float | None:
         """Akaike's information criterion; None for a fit with a penalty, or if the likelihood is not known."""
-        return self._criterion(0)
+        return self._criterion(2.0)
 
     @property
     def bic(self) -> float | None:
         """The Bayesian information criterion, in the same cases."""
-        return self._criterion(1)
+        return self._criterion(math.log(sum(self.rows)))
 
-    def _criterion(self, which: int) -> float | None:
+    def _criterion(self, price: float) -> float | None:
         if self.log_likelihood is None or math.isnan(self.log_likelihood) or self.penalty != "none":
             return None
-        return information_criteria(self.log_likelihood, self.parameters, sum(self.rows))[which]
+        return price * self.parameters - 2.0 * self.log_likelihood
 
     def frame(self) -> Any:
         """Return a data frame of pandas with a row for each coefficient.
@@ -156,7 +159,7 @@ class Summary:
             table = str(self.table)
         else:
             table = self.frame().to_string(float_format=lambda value: f"{value:.6g}", index_names=False)
-        lines += ["", *table.split("\n"), *self._notes()]
+        lines += ["", *table.split("\n"), *(line for note in self._notes() for line in textwrap.wrap(note, 100))]
         width = max([4, *(len(site) for site in self.sites)])
         lines += ["", f"{'site':{width}}  {'rows used':>10}  {'left out':>10}"]
         lines += [f"{site:{width}}  {used:>10}  {out:>10}" for site, used, out in self._site_rows()]

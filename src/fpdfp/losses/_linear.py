@@ -115,7 +115,7 @@ class LinearModel(Losses):
     def _without_caches(self) -> Self:
         """Return a copy for other rows or columns."""
         made = copy.copy(self)
-        for kept in ("_kernels", "_lipschitz", "_whole", "_most_rows"):
+        for kept in ("_kernels", "_lipschitz", "_whole", "_most_rows", "_as_glm"):
             vars(made).pop(kept, None)
         made._squares = None
         return made

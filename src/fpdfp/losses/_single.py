@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.losses._linear import DENSE_HESSIAN, LinearModel
 from fpdfp.losses._pooled import PooledRows
+from fpdfp.losses.base import InformationSums
+
+if TYPE_CHECKING:
+    from fpdfp.losses.glm import GLM
 
 
 class SingleForm(LinearModel):
@@ -18,13 +22,15 @@ class SingleForm(LinearModel):
 
     #: Which φ the kernels take.
     kind: ClassVar[int]
+    #: The family of outcomes whose likelihood it is.
+    outcome_family: ClassVar[str]
 
     def _kernel(self, name: str) -> Callable[..., None]:
         from fpdfp._kernels import glm
 
         name_of_phi = ("logistic", "squared")[self.kind]
-        phi, slope = (getattr(glm, one).compiled for one in (name_of_phi, f"{name_of_phi}_slope"))
-        return functools.partial(getattr(glm, name), glm.Form(phi, slope, 0.0, 0.0), None, None)
+        function = getattr(glm, name_of_phi if name.startswith("values") else f"{name_of_phi}_slope")
+        return functools.partial(getattr(glm, name), function.address, 0.0, 0.0, None, None)
 
     def hessians(self, x: Array, clients: IntArray) -> Array | None:
         return self._grams(clients, lambda rows: self._second_derivative(self._rows.X[rows] @ x))
@@ -42,6 +48,23 @@ class SingleForm(LinearModel):
         scale = self._row_weights(weights) * self._second_derivative(X @ x)
         product: Array = X.T @ (scale * (X @ direction)) + float(weights.sum()) * self._ridge * direction
         return product
+
+    def sums_at(self, x: Array, clients: IntArray, *, robust: bool) -> InformationSums | None:
+        return self._as_glm.sums_at(x, clients, robust=robust)
+
+    def start_model(self, clients: IntArray, *, level: bool = False) -> tuple[Array, Array] | None:
+        return self._as_glm.start_model(clients, level=level)
+
+    @functools.cached_property
+    def _as_glm(self) -> GLM:
+        """The same losses as those of a generalised linear model."""
+        from fpdfp.losses.glm import GLM
+
+        return GLM.of_rows(self._rows._replace(y=self._outcomes()), self.outcome_family, self.l2, self.feature_names)
+
+    def _outcomes(self) -> Array:
+        """The outcomes of rows as a family has them."""
+        return self._rows.y
 
     def pooled(self, weights: Array) -> PooledRows | None:
         # The products of single precision are too coarse for what is built on them; the kernels sum in double.

@@ -201,8 +201,11 @@ class Losses(abc.ABC):
         """Return what standard errors and tests at x need of each of the given clients; None if unknown."""
         return None
 
-    def start_model(self, clients: IntArray) -> tuple[Array, Array] | None:
-        """Return quadratic models from which a fit may start, slopes at zero and matrices; None if there are none."""
+    def start_model(self, clients: IntArray, *, level: bool = False) -> tuple[Array, Array] | None:
+        """Return quadratic models from which a fit may start, slopes at zero and matrices; None if there are none.
+
+        With ``level`` their minimum is near a constant prediction, which is in the domain of f.
+        """
         return None
 
     def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:

@@ -65,7 +65,7 @@ class GLM(LinearModel):
     GLM(Poisson(link='log'), dense 3 × 2, 1 clients, l2=0)
     >>> problem = fpdfp.Problem(losses, fpdfp.penalties.Zero())
     >>> fpdfp.solve(problem, fpdfp.ProximalNewton(), rounds=50, tol=1e-10).x.round(4)
-    array([0.1226, 0.8449])
+    array([0.1502, 0.8341])
     """
 
     def __init__(
@@ -94,6 +94,17 @@ class GLM(LinearModel):
         self.distribution.check(rows.y)
         self._hold(rows, l2, _names_of(X, feature_names))
         self.curvature = self.distribution.curvature * float(1.0 if rows.weights is None else rows.weights.max())
+
+    @classmethod
+    def of_rows(cls, rows: _rows.Rows, family: Any, l2: Any, names: tuple[str, ...] | None) -> GLM:
+        """Return the losses of rows that were checked before."""
+        from fpdfp import families
+
+        made = cls.__new__(cls)
+        made.distribution, made.weight_scale = families.make(family), 1.0
+        made._hold(rows, l2, names)
+        made.curvature = made.distribution.curvature
+        return made
 
     def __repr__(self) -> str:
         return super().__repr__().replace("GLM(", f"GLM({self.distribution!r}, ", 1)
@@ -125,18 +136,24 @@ class GLM(LinearModel):
         z: Array = np.asarray(self._rows.X[rows] @ x, dtype=np.float64)
         return z if self._rows.shifts is None else z + self._rows.shifts[rows]
 
-    def start_model(self, clients: IntArray) -> tuple[Array, Array]:
+    def start_model(self, clients: IntArray, *, level: bool = False) -> tuple[Array, Array]:
         """Return for each client the quadratic model that a fit starts from: its slope at zero, and its matrix.
 
         Each row's loss is replaced by its second-order model with the expected weight, at the linear predictor that the
-        family starts from, as iteratively reweighted least squares do.
+        family starts from, as iteratively reweighted least squares do. The minimum of these may be outside the domain
+        of a link. With ``level`` the model is the squared distance from the linear predictor of the client's mean
+        outcome, which an intercept reaches.
         """
-        rows, functions, y = self._rows, self.distribution.functions, self._rows.y
-        z = self.distribution.start(y.astype(np.float64), self.weights_of_rows)
+        rows, functions, y = self._rows, self.distribution.functions, self._rows.y.astype(np.float64)
+        given, z = self.weights_of_rows, np.zeros(len(y))
+        for own in map(self._place, clients):  # a client starts from its own rows, whoever else there is
+            z[own] = self.distribution.start(_level(y[own], given[own]) if level else y[own], given[own])
         weights = np.ones(len(y)) if rows.weights is None else rows.weights
-        bend = functions.weight(z, y, self.distribution.parameters) * weights
         away = z if rows.shifts is None else z - rows.shifts
-        pull = functions.slope(z, y, self.distribution.parameters) * weights - bend * away
+        bend = weights if level else functions.weight(z, y, self.distribution.parameters) * weights
+        pull = -bend * away
+        if not level:
+            pull += functions.slope(z, y, self.distribution.parameters) * weights
         slopes = np.stack([(rows.X[own].T @ pull[own]) / (own.stop - own.start) for own in map(self._place, clients)])
         matrices = self._grams(clients, lambda own: bend[own])
         assert matrices is not None
@@ -152,10 +169,11 @@ class GLM(LinearModel):
         pull = -weights * family.functions.slope(z, y, family.parameters)
         bend = weights * family.functions.weight(z, y, family.parameters)
         mu = family.mean(z)
+        spread = family.variance(mu)
         numbers = np.array([
             len(y), weights.sum(), np.nan_to_num(family.saturated(y, weights)),
             2.0 * (weights * family.functions.value(z, y, family.parameters)).sum(),
-            (weights * (y - mu) ** 2 / family.variance(mu)).sum(),
+            (weights * (y - mu) ** 2 / np.where(spread > 0, spread, np.inf)).sum(),
         ])  # fmt: skip
         meat = _triangle(X, pull**2) if robust else np.zeros(0)
         return numbers, np.asarray(X.T @ pull, dtype=np.float64), _triangle(X, bend), meat
@@ -167,15 +185,19 @@ class GLM(LinearModel):
         from fpdfp._kernels import glm
 
         functions, rows = self.distribution.functions, self._rows
-        form = glm.Form(functions.value.compiled, functions.slope.compiled, *self.distribution.parameters)
-        return functools.partial(getattr(glm, name), form, rows.weights, rows.shifts)
+        function = functions.value if name.startswith("values") else functions.slope
+        return functools.partial(
+            getattr(glm, name), function.address, *self.distribution.parameters, rows.weights, rows.shifts
+        )
 
     def hessians(self, x: Array, clients: IntArray) -> Array | None:
         return self._grams(clients, lambda own: self._curvature_at(x, own, self.distribution.functions.second))
 
     def informations(self, x: Array, clients: IntArray) -> Array | None:
-        """Return the expected Hessian at x of each of the given clients, which is never negative."""
-        return self._grams(clients, lambda own: self._curvature_at(x, own, self.distribution.functions.weight))
+        """Return the Hessian at x of each of the given clients, the expected one where it could be negative."""
+        functions = self.distribution.functions
+        curvature = functions.second if self.is_convex else functions.weight
+        return self._grams(clients, lambda own: self._curvature_at(x, own, curvature))
 
     def _curvature_at(self, x: Array, rows: slice, function: Any) -> Array:
         y, weights = self._rows.y[rows], self._rows.weights
@@ -250,3 +272,9 @@ def _triangle(X: Any, scale: Array) -> Array:
     dense = product.toarray() if hasattr(product, "toarray") else product
     triangle: Array = dense[np.tril_indices(len(dense))].astype(np.float64)
     return triangle
+
+
+def _level(y: Array, weights: Array) -> Array:
+    """Return the mean outcome, once for each row."""
+    total = float(weights.sum())
+    return np.full(len(y), float(weights @ y) / total if total > 0 else float(y.mean()))

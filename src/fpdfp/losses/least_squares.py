@@ -50,6 +50,7 @@ class LeastSquares(SingleForm):
     """
 
     kind = 1  # SQUARED of the kernels
+    outcome_family = "gaussian"
     curvature = 1.0
 
     @property

@@ -50,6 +50,7 @@ class Logistic(SingleForm):
     """
 
     kind = 0  # LOGISTIC of the kernels
+    outcome_family = "binomial"
     curvature = 0.25
     steepest = 1.0
 
@@ -63,6 +64,10 @@ class Logistic(SingleForm):
         if found.size < 2:
             raise ArgumentError("y", f"must hold both classes, but every label is {found[0]:g}")
         return np.where(labels > 0, 1.0, -1.0)
+
+    def _outcomes(self) -> Array:
+        outcomes: Array = (self._rows.y + 1.0) / 2.0
+        return outcomes
 
     def _phi(self, z: Array, y: Array) -> Array:
         from scipy.special import log_expit

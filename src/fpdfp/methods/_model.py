@@ -12,6 +12,8 @@ from fpdfp.methods.base import Work
 from fpdfp.methods.inner import InnerSolve, dense, needs_inner, prox
 from fpdfp.penalties.elastic_net import ElasticNet
 from fpdfp.penalties.zero import Zero
+from fpdfp.pooled.quadratic import Blocks, Quadratic
+from fpdfp.pooled.working_set import blocks_of
 from fpdfp.problem import Model
 
 #: Eigenvalues below this, in coordinates with a diagonal of ones, are taken for 0: the model is flat there.
@@ -37,6 +39,9 @@ def minimise(model: Model, hessian: Array, linear: Array, x: Array, v: Array, in
         before = np.zeros_like(v) if isinstance(rest, Zero) else v - ridge * x
         found = minimise(model._replace(penalty=rest), hessian + np.diag(ridge), linear, x, before, inner)
         return found._replace(v=found.v + ridge * found.x)
+    blocks = blocks_of(model.penalty, len(x)) if model.linop.is_identity else None
+    if blocks is not None and not isinstance(model.penalty, Zero):
+        return _minimise_on_blocks(blocks, hessian, hessian @ x + linear, x)
     scale = 1.0 / np.sqrt(np.where(np.diag(hessian) > 0, np.diag(hessian), 1.0))
     values, vectors = np.linalg.eigh(hessian * np.outer(scale, scale))
     curved = values > FLAT * max(float(values[-1]), 1.0)
@@ -62,3 +67,17 @@ def minimise(model: Model, hessian: Array, linear: Array, x: Array, v: Array, in
         t = 1.0 / max(float(np.diag(hessian).max()), 1e-300)
         u, v = model.penalty.prox(u + t * v, t), model.penalty.conjugate_prox(u / t + v, 1.0 / t)
     return Minimised(u, v, solved.work)
+
+
+def _minimise_on_blocks(blocks: Blocks, hessian: Array, slope: Array, x: Array) -> Minimised:
+    """Do so for norms of blocks of coordinates, such as the l1 norm: coordinates that vanish are exactly 0."""
+    order = blocks.coordinates
+    u = x.copy()
+    u[order] = Quadratic(hessian[np.ix_(order, order)], blocks).minimise(x[order], slope[order])
+    dual = -(slope + hessian @ (u - x))[order]
+    norms = blocks.norms(dual)
+    # What rounding has left of the condition |v| ≤ weight.
+    shares = np.where(norms > blocks.weights, blocks.weights / np.where(norms > 0, norms, 1.0), 1.0)
+    v = np.empty_like(dual)
+    v[order] = blocks.spread(shares) * dual
+    return Minimised(u, v, Work())

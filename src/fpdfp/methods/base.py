@@ -280,7 +280,7 @@ class Knowing(abc.ABC):
 
     @abc.abstractmethod
     def expected_gap(self, state: Any) -> float:
-        """Return about what F is above its minimum there; infinite if the server cannot tell."""
+        """Return about what F is above its minimum at the solution; infinite if the server cannot tell."""
 
 
 class Question(NamedTuple):

@@ -23,17 +23,25 @@ from fpdfp.rng import Draws
 TOLERANCE = 1e-4
 #: The part of the decrease that the model promises which a step must have.
 ENOUGH = 1e-4
+#: What is left after a step is expected to be so many times what follows from how the promises of models shrink.
+CAUTION = 1e3
 #: What rounding can do to an objective, relative to it.
 ROUNDING = 1e-13
-#: What clients send for a loss that is not finite, since messages are numbers.
-HUGE = 1e100
+#: What clients send for a loss that is not finite, since messages are numbers (of single precision, perhaps).
+HUGE = 1e30
+#: A mean above this has one of those in it, even if the client's weight is small.
+BEYOND = 1e20
+#: Which model to start from the server asks for (see :meth:`fpdfp.losses.GLM.start_model`), or may ask for later.
+OPEN, DONE, ROWS, LEVEL = -1.0, 0.0, 1.0, 2.0
 
 
 class ProximalNewtonState(NamedTuple):
     """The point that was accepted last, the next one to try, and the quadratic model of f at the first.
 
-    ``numbers`` holds F at the accepted point, the share of the step that is tried, and what the model promises that F
-    decreases by; ``begins`` whether the model to start from is asked for.
+    ``numbers`` holds F at the accepted point, the share of the step that is tried, what the model promises that F
+    decreases by, and what the model before it promised. ``begins`` is ROWS or LEVEL while a model to start from is
+    asked for; afterwards OPEN as long as LEVEL may still be asked for, since no point in the domain of f is known, and
+    then DONE.
     """
 
     x: Array
@@ -46,7 +54,7 @@ class ProximalNewtonState(NamedTuple):
 
 
 class ProximalNewtonMessage(NamedTuple):
-    """What the server sends: the point, and whether a model to start from is wanted in place of one there."""
+    """What the server sends: the point, and which model to start from, if any, is wanted in place of one there."""
 
     x: Array
     begins: Array
@@ -74,8 +82,8 @@ class ProximalNewton(Method):
 
     No Lipschitz constant is needed, so f may be a Poisson, gamma or Cox loss: where f is convex and smooth on its
     domain and has a minimum, F decreases to its least value from any start in the domain, and near the minimum the
-    error is squared by each round (with Hessians; with expected ones of other than canonical links it shrinks by a
-    constant factor). Clients keep nothing, so that any of them can be replaced at any time.
+    error is squared by each round (where f is not convex, and Hessians are expected ones, it shrinks by a constant
+    factor). Clients keep nothing, so that any of them can be replaced at any time.
 
     Generalised linear models start from the linear predictors of their family, row by row, as iteratively reweighted
     least squares do: without a penalty rounds are the iterations of R's ``glm``. Messages are exact:
@@ -104,7 +112,7 @@ class ProximalNewton(Method):
     >>> losses = fpdfp.losses.GLM(X, y, clients=np.arange(90) % 3, family="poisson")
     >>> result = fpdfp.solve(fpdfp.Problem(losses, fpdfp.penalties.Zero()), fpdfp.ProximalNewton(), rounds=50, tol=1e-8)
     >>> result.status, result.rounds
-    ('converged', 4)
+    ('converged', 5)
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -163,10 +171,10 @@ class ProximalNewtonAlgorithm(Algorithm, Knowing):
 
     def init(self, x0: Array) -> ProximalNewtonState:
         v = np.zeros(self.model.dual_shape)
-        begins = np.array([float(self.method.begin and not x0.any())])
+        begins = np.array([ROWS if self.method.begin and not x0.any() else OPEN])
         start = x0.astype(np.float64)
         return ProximalNewtonState(
-            start, start, v, v, np.array([math.inf, 1.0, math.inf]), begins, np.zeros(1, dtype=np.int64)
+            start, start, v, v, np.array([math.inf, 1.0, math.inf, math.inf]), begins, np.zeros(1, dtype=np.int64)
         )
 
     def broadcast(self, state: ProximalNewtonState) -> ProximalNewtonMessage:
@@ -174,17 +182,15 @@ class ProximalNewtonAlgorithm(Algorithm, Knowing):
 
     def client_update(self, local: LocalLosses, message: ProximalNewtonMessage, k: int, draws: Draws) -> Update:
         dtype = self.model.dtype
-        started = local.start_model() if message.begins[0] else None
+        wanted = float(message.begins[0])
+        started = local.start_model(level=wanted == LEVEL) if wanted in (ROWS, LEVEL) else None
         if started is not None:
             slopes, matrices = started
             values = np.stack([np.zeros(len(slopes)), np.ones(len(slopes))], axis=1)
         else:
             with np.errstate(all="ignore"):
-                found, slopes, known = (
-                    local.values(message.x),
-                    local.gradients(message.x),
-                    local.informations(message.x),
-                )
+                found, slopes = local.values(message.x), local.gradients(message.x)
+                known = local.hessians(message.x) if local.losses.is_convex else local.informations(message.x)
             if known is None:
                 raise ArgumentError("losses", "must have known Hessians for ProximalNewton")
             bad = ~(np.isfinite(found) & np.isfinite(slopes).all(axis=1) & np.isfinite(known).all(axis=(1, 2)))
@@ -200,29 +206,34 @@ class ProximalNewtonAlgorithm(Algorithm, Knowing):
         self, state: ProximalNewtonState, mean: ProximalNewtonReply, k: int, count: int
     ) -> ProximalNewtonState:
         value, started = map(float, mean.value)
+        begins = np.array([DONE if state.begins[0] in (LEVEL, DONE) else OPEN])
         slope, hessian = mean.slope.astype(np.float64), full(mean.hessian.astype(np.float64))
         if started > 0.5:  # a model to start from: its slope is that at zero, and nothing is known of F
             found = minimise(self.model, hessian, slope, np.zeros_like(state.x), state.v, self._inner)
-            numbers = np.array([math.inf, 1.0, math.inf])
+            numbers = np.array([math.inf, 1.0, math.inf, math.inf])
             return state._replace(
-                trial=found.x, trial_v=found.v, numbers=numbers, begins=np.zeros(1), work=state.work + found.work.steps
+                trial=found.x, trial_v=found.v, numbers=numbers, begins=begins, work=state.work + found.work.steps
             )
-        objective, share, promised = state.numbers
-        reached = value + self._penalty(state.trial) if value < HUGE / 2 else math.inf
+        objective, share, promised, _ = state.numbers
+        reached = value + self._penalty(state.trial) if value < BEYOND else math.inf
         enough = (
             math.inf if objective == math.inf else objective - ENOUGH * share * promised + ROUNDING * abs(objective)
         )
+        if reached == objective == math.inf and begins[0] == OPEN:
+            return state._replace(begins=np.array([LEVEL]))
         if not reached <= enough or reached == math.inf:
             trial = state.x + 0.5 * (state.trial - state.x)
-            return state._replace(trial=trial, numbers=np.array([objective, 0.5 * share, promised]), begins=np.zeros(1))
+            return state._replace(
+                trial=trial, numbers=np.array([objective, 0.5 * share, promised, math.inf]), begins=begins
+            )
         x = state.trial
         found = minimise(self.model, hessian, slope - hessian @ x, x, state.trial_v, self._inner)
         step = found.x - x
         gain = -float(slope @ step) - 0.5 * float(step @ hessian @ step) + self._penalty(x) - self._penalty(found.x)
-        return ProximalNewtonState(
-            x, found.x, state.trial_v, found.v, np.array([reached, 1.0, max(gain, 0.0)]), np.zeros(1),
-            state.work + found.work.steps,
-        )  # fmt: skip
+        before = promised if share == 1.0 else math.inf
+        numbers = np.array([reached, 1.0, max(gain, 0.0), before])
+        work = state.work + found.work.steps
+        return ProximalNewtonState(x, found.x, state.trial_v, found.v, numbers, np.array([DONE]), work)
 
     @property
     def _inner(self) -> InnerSolve:
@@ -236,14 +247,22 @@ class ProximalNewtonAlgorithm(Algorithm, Knowing):
         return float(state.numbers[0])
 
     def expected_gap(self, state: ProximalNewtonState) -> float:
-        return float(state.numbers[2]) if state.numbers[1] == 1.0 else math.inf
+        _, share, promised, before = state.numbers
+        if share < 1.0:
+            return math.inf
+        if not self._is_sure(state) or not 0.0 < before < math.inf:
+            return float(promised)
+        # The step is taken unseen. What is left after it shrinks at least as it did before, faster near the minimum.
+        return float(promised * min(1.0, CAUTION * max(promised / before, TOLERANCE**2)))
 
     def solution(self, state: ProximalNewtonState) -> tuple[Array, Array | None]:
-        # A step whose promise is a small part of F has about the square of it as error: it is taken unseen.
-        objective, share, promised = state.numbers
-        sure = share == 1.0 and promised <= 1e-3 * abs(objective)
-        x, v = (state.trial, state.trial_v) if sure else (state.x, state.v)
+        x, v = (state.trial, state.trial_v) if self._is_sure(state) else (state.x, state.v)
         return x.astype(self.model.dtype), v.astype(self.model.dtype)
+
+    def _is_sure(self, state: ProximalNewtonState) -> bool:
+        """Whether the next point is better: a step that promises a small part of F has about its square as error."""
+        objective, share, promised, _ = state.numbers
+        return bool(share == 1.0 and promised <= 1e-3 * abs(objective))
 
     def server_work(self, state: ProximalNewtonState) -> Work:
         return Work(int(state.work[0]))

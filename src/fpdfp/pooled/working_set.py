@@ -23,6 +23,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.bounds import Bound
 from fpdfp.losses._single import SingleForm
 from fpdfp.penalties import L1, GroupL12, Zero
+from fpdfp.penalties.base import Penalty
 from fpdfp.pooled.data import TINY, Columns
 from fpdfp.pooled.fit import CLEAR, START_TOL, Curvature, Fit, Found, Point, find_start
 from fpdfp.pooled.quadratic import Blocks, Quadratic
@@ -59,10 +60,13 @@ class Set:
 
 def find_blocks(problem: Problem) -> Blocks | None:
     """Return the blocks of the penalty, None for a problem of another form."""
-    penalty, losses = problem.penalty, problem.losses
-    if not (isinstance(losses, SingleForm) and problem.linop.is_identity):
+    if not (isinstance(problem.losses, SingleForm) and problem.linop.is_identity):
         return None
-    count = losses.n_features
+    return blocks_of(problem.penalty, problem.losses.n_features)
+
+
+def blocks_of(penalty: Penalty, count: int) -> Blocks | None:
+    """Return the blocks of a penalty of so many coordinates, None if it is no sum of norms of blocks."""
     if isinstance(penalty, L1 | Zero):
         weight = penalty.weight if isinstance(penalty, L1) else 0.0
         return Blocks(np.arange(count), np.arange(count + 1), np.broadcast_to(np.float64(weight), (count,)).copy())

@@ -111,6 +111,7 @@ class Recorder(Observer):
         self._best_written = True
         self._next_best = 0.0
         self._before = self._began = 0.0
+        self._visited: list[Any] = []
 
     @property
     def checkpoint(self) -> Path:
@@ -140,6 +141,7 @@ class Recorder(Observer):
         goes_on = run.history.rows > 0
         self._clear(goes_on)
         self._before, self._began = self._find_elapsed() if goes_on else 0.0, time.monotonic()
+        self._visited = (self._find("sites") if goes_on else None) or []
         self._info = {
             "format": FORMAT,
             "name": self.name,
@@ -153,7 +155,7 @@ class Recorder(Observer):
             **describe_traffic(run.traffic),
             "seconds": run.seconds,
             "elapsed": self._before,
-            "sites": run.sites(),
+            "sites": add_visits(self._visited, run.sites()),
             "seed": run.seed,
             "reference": self.reference,
             "certificate": None,
@@ -222,7 +224,7 @@ class Recorder(Observer):
     def _measure(self, run: Run) -> dict[str, Any]:
         """Return the time of the rounds, the time by the clock (evaluations and waiting too), and each site's part."""
         elapsed = self._before + time.monotonic() - self._began
-        return {"seconds": run.seconds, "elapsed": elapsed, "sites": run.sites()}
+        return {"seconds": run.seconds, "elapsed": elapsed, "sites": add_visits(self._visited, run.sites())}
 
     def _write_best(self) -> None:
         if self._best is None or self._best_written:
@@ -285,6 +287,24 @@ class Recorder(Observer):
 def now() -> str:
     """The time, in UTC."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def add_visits(before: list[Any], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what became of the exchanges with each site, with those before the run was resumed.
+
+    >>> before = [{"name": "north", "healed": 2, "last_refusal": "late"}]
+    >>> add_visits(before, [{"name": "north", "healed": 1, "last_refusal": ""}])
+    [{'name': 'north', 'healed': 3, 'last_refusal': 'late'}]
+    """
+    known = {one.get("name"): one for one in before if isinstance(one, dict)}
+    return [
+        {
+            key: value + known[site["name"]].get(key, 0) if isinstance(value, int | float)
+            else value or known[site["name"]].get(key, "")
+            for key, value in site.items()
+        } if site["name"] in known else site
+        for site in now
+    ]  # fmt: skip
 
 
 def describe_traffic(traffic: Traffic) -> dict[str, Any]:

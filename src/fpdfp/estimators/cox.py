@@ -1,0 +1,488 @@
+"""Federated proportional hazards regression."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fpdfp import _checks
+from fpdfp._typing import Array, IntArray
+from fpdfp._warn import warn
+from fpdfp.compress.plain import plain_bits
+from fpdfp.datasets.graph import Form
+from fpdfp.engines.ask import ask_informations
+from fpdfp.engines.parcel import pack
+from fpdfp.errors import ArgumentError, DataWarning, RefusalError
+from fpdfp.estimators import tables
+from fpdfp.estimators.base import FederatedLinearModel
+from fpdfp.estimators.formulas import Asking
+from fpdfp.estimators.structure import Columns, Name
+from fpdfp.federation.questions import BaselineQuestion, Baselines, ConcordanceQuestion, ModelSpec, write_answer
+from fpdfp.federation.table import ModelRows, SiteTable
+from fpdfp.federation.times import DIGITS, find_baselines, find_concordance, read_strata, read_times
+from fpdfp.formula.coding import Imputation
+from fpdfp.formula.tree import Survival
+from fpdfp.inference import Summary
+from fpdfp.inference.hypotheses import judge
+from fpdfp.losses import Cox, Losses
+from fpdfp.losses.cox import TIES, Ties
+from fpdfp.methods import ProximalNewton
+from fpdfp.precondition.cost import Prefer
+from fpdfp.precondition.triangles import full
+from fpdfp.problem import Problem
+from fpdfp.survival import Baseline, Concordance, SurvivalCurves, Times
+from fpdfp.survival.counts import check_grid
+
+#: Up to this many columns Hessians are sent.
+MOST_COLUMNS = 1000
+#: Where less than this is left of the information on a coefficient at zero, the likelihood has no maximum.
+NOTHING = 1e-3
+
+
+class PartialLikelihood:
+    """What a summary says of the likelihood of Cox."""
+
+    name, link, has_dispersion = "Cox", "log", False
+
+    @staticmethod
+    def log_likelihood(deviance: float, saturated: float, weight: float, rows: int) -> float:
+        """Return the partial log-likelihood."""
+        return saturated - 0.5 * deviance
+
+
+class FederatedCoxRegression(FederatedLinearModel):
+    r"""Cox's proportional hazards, stratified by site; rows stay at their sites.
+
+    The hazard of a row a of site i is :math:`h_i(t) \exp(a^T w)`: every site, and every stratum within it, has a
+    baseline hazard of its own, and no row is compared with one of another site. Minimises minus the partial
+    log-likelihood divided by the number of rows, plus one of the penalties of :class:`FederatedLogisticRegression`,
+    none by default. Without a penalty it is R's ``coxph(Surv(time, event) ~ … + strata(site))``, in about its
+    iterations.
+
+    Parameters
+    ----------
+    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups
+        As in :class:`FederatedLogisticRegression`; by default ``"none"``.
+    ties
+        How events at the same time are treated: ``"efron"`` or ``"breslow"``.
+    baseline
+        The times at which sites are asked for their baseline hazards after the fit; True for all times of events, False
+        for no baseline. Sites of a federation answer at given times, unless their policy allows more, and at fewer
+        where too few events are between two of them.
+    standardize
+        As there.
+    method
+        By default :class:`fpdfp.ProximalNewton` for up to 1,000 columns.
+    rounds, tol
+        The largest number of rounds, and the relative accuracy of the objective at which to stop.
+    clients_per_round, compressor, downlink, sampling, drop_out, prefer, random_state, progress
+        As there.
+    inference
+        Whether sites are asked for the sums that standard errors need: ``"auto"`` asks where there is no penalty.
+
+    Attributes
+    ----------
+    coef_
+        The coefficients of the features, logarithms of hazard ratios.
+    coefficients_
+        The same by name.
+    deviance_, null_deviance_
+        Minus twice the partial log-likelihood, and that of no features; None where it was not asked for.
+    score_statistic_
+        The statistic of the score test that all coefficients are 0, the log-rank test for groups; None likewise.
+    events_
+        The number of events of each site; None where there are no baselines.
+    baselines_
+        By site and by stratum, the baseline hazard (:class:`fpdfp.survival.Baseline`); None if a site refuses.
+    concordance_
+        The concordance of risks and times within sites and strata (:class:`fpdfp.survival.Concordance`); None if a site
+        refuses.
+    sites_, rows_, left_out_, n_iter_, bits_up_, bits_down_, history_, result_
+        The sites, rows used and left out at each, rounds, all bits sent, and the run.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((300, 2))
+    >>> time, censored = rng.exponential(np.exp(-0.7 * X[:, 0])), rng.exponential(2.0, 300)
+    >>> y = np.column_stack([np.minimum(time, censored), time <= censored])
+    >>> model = fpdfp.FederatedCoxRegression().fit(X, y, groups=np.arange(300) % 3)
+    >>> print(model.table(exponentiate=True))
+        exp(coefficient)      z        p   2.5 %  97.5 %
+    x0             2.244   9.03  < 0.001   1.883   2.675
+    x1            0.9462  -0.73    0.462  0.8166   1.096
+    >>> print(model.concordance_)
+    concordance 0.6881 (standard error 0.0209, 10203 pairs)
+    >>> model.predict_survival([[0.0, 0.0]], times=[0.5, 1.0], site=0).survival.round(2)
+    array([[0.49, 0.31]])
+    """
+
+    baselines_: dict[str, dict[str, Baseline]] | None
+    concordance_: Concordance | None
+    events_: dict[str, int] | None
+    score_statistic_: float | None
+    _fine = ("stationary",)
+    _survives = True
+    #: The hazard has the constant.
+    fit_intercept = False
+
+    def __init__(
+        self,
+        penalty: Name = "none",
+        alpha: float = 0.0,
+        *,
+        ties: Ties = "efron",
+        l1_ratio: float = 0.5,
+        l1_weight: float = 1.0,
+        l2: float = 0.0,
+        graph: Any = None,
+        graph_alpha: float = 0.1,
+        graph_form: Form = "weights",
+        feature_groups: Any = None,
+        baseline: Any = True,
+        standardize: bool = False,
+        method: Any = None,
+        rounds: int = 100,
+        tol: float | None = 1e-8,
+        clients_per_round: int | None = None,
+        compressor: Any = "auto",
+        downlink: Any = "auto",
+        sampling: Any = "uniform",
+        drop_out: float = 0.0,
+        prefer: Prefer = "balanced",
+        random_state: Any = 0,
+        progress: bool | None = False,
+        inference: bool | Literal["auto"] = "auto",
+    ) -> None:
+        self.penalty = penalty
+        self.alpha = alpha
+        self.ties = ties
+        self.l1_ratio = l1_ratio
+        self.l1_weight = l1_weight
+        self.l2 = l2
+        self.graph = graph
+        self.graph_alpha = graph_alpha
+        self.graph_form = graph_form
+        self.feature_groups = feature_groups
+        self.baseline = baseline
+        self.standardize = standardize
+        self.method = method
+        self.rounds = rounds
+        self.tol = tol
+        self.clients_per_round = clients_per_round
+        self.compressor = compressor
+        self.downlink = downlink
+        self.sampling = sampling
+        self.drop_out = drop_out
+        self.prefer = prefer
+        self.random_state = random_state
+        self.progress = progress
+        self.inference = inference
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        *,
+        strata: Any = None,
+        sample_weight: Any = None,
+        offset: Any = None,
+        weights: str | None = None,
+        missing: Imputation = "drop",
+        levels: Any = "shared",
+    ) -> FederatedCoxRegression:
+        """Fit the model to rows X with times y, or a formula y to a table or a federation X.
+
+        Parameters
+        ----------
+        X, y
+            Rows and their times: a matrix with the columns (time, event) or (start, stop, event), a structured array as
+            in scikit-survival, or times alone if all are events. Or a table or a federation, and a formula such as
+            ``"Surv(time, died) ~ age + C(stage) + strata(sex)"`` or ``"Surv(start, stop, died == 'yes') ~ dose"``.
+        groups
+            The site of each row, or the name of the column that says so.
+        strata
+            The stratum of each row, within its site.
+        sample_weight
+            The weight of each row.
+        offset
+            What is added to the linear predictor of each row.
+        weights
+            With a formula: the column that weighs rows, or an expression of columns.
+        missing, levels
+            With a formula: as in :meth:`FederatedLogisticRegression.fit`.
+        """
+        self._check_parameters()
+        _checks.choice("ties", self.ties, TIES)
+        grid = self._baseline_times()
+        self.baselines_ = self.concordance_ = self.events_ = None
+        self._refused = "it was not asked for when the model was fitted (baseline=False)"
+        if isinstance(y, str):
+            for name, value in (("strata", strata), ("sample_weight", sample_weight), ("offset", offset)):
+                if value is not None:
+                    instead = "weights='column'" if name == "sample_weight" else f"{name}(…) in the formula"
+                    raise ArgumentError(name, f"must be None with a formula; give {instead}")
+            (model,) = self._fit_formula(X, y, groups, missing, levels, weights=weights)
+            self.coef_ = model[:-1]
+            return self
+        if weights is not None:
+            raise ArgumentError("weights", "must be None without a formula; give sample_weight")
+        X = validate_data(self, tables.rows(X), accept_sparse="csr", dtype=np.float64)
+        whole = _read_rows(X, y, strata, sample_weight, offset)
+        parts: list[ModelRows] = []
+
+        def losses(rows: Any, owner: IntArray, ridge: Array) -> Losses:
+            parts.extend(_take(whole._replace(X=rows), owner == site) for site in range(len(self.sites_)))
+            times, weight = read_response(y, len(whole.y)), whole.weights
+            scale = 1.0 if weight is None else len(weight) / float(weight.sum())
+            return Cox(
+                rows, times.time, times.event, owner, entry=times.entry, l2=ridge, ties=self.ties, strata=whole.strata,
+                weights=weight, weight_scale=scale, offset=whole.offset,
+            )  # fmt: skip
+
+        (model,) = self._fit(X, groups, None, losses)
+        self.coef_ = model[:-1]
+        x = self.result_.x.astype(np.float64)
+        sums = [find_concordance(part, x) for part in parts]
+        self._keep_concordance(sums)
+        found = [] if self.baseline is False else [find_baselines(part, x, self.ties, grid) for part in parts]
+        self._keep_baselines(found)
+        self.bits_up_ += 8 * sum(len(pack(write_answer(one))) for one in sums)
+        self.bits_up_ += 8 * sum(len(pack(write_answer(one))) for one in found)
+        self.bits_down_ += (len(sums) + len(found)) * plain_bits(x.shape, x.dtype)
+        return self
+
+    def _baseline_times(self) -> Array | None:
+        """Return the times at which baselines are asked for, None for all."""
+        if isinstance(self.baseline, bool | np.bool_):
+            return None
+        return check_grid(self.baseline)
+
+    def _spec_options(self) -> dict[str, Any]:
+        return {"ties": self.ties}
+
+    def _family(self) -> Any:
+        return PartialLikelihood
+
+    def _choose_method(self, columns: Columns, problem: Problem) -> Any:
+        return ProximalNewton() if self.method is None and columns.all <= MOST_COLUMNS else self.method
+
+    @property
+    def intercept_(self) -> float:
+        """Zero: baseline hazards have the constant."""
+        return 0.0
+
+    def _ask(self, problem: Problem, back: Array, columns: Columns) -> None:
+        super()._ask(problem, back, columns)
+        self.score_statistic_ = None
+        if self.information_ is None:
+            return
+        null, up, down = ask_informations(problem, np.zeros(columns.all), robust=False)
+        self.bits_up_, self.bits_down_ = self.bits_up_ + up, self.bits_down_ + down
+        self.exchanges_["null deviance"] = 1
+        self.null_deviance_ = float(null.numbers[:, 3].sum())
+        score, information = null.score.sum(axis=0), sum(map(full, null.hessian))
+        inverse = np.linalg.pinv(information, hermitian=True)
+        self.score_statistic_ = float(score @ inverse @ score)
+        self._check_monotone(columns, np.diag(information))
+
+    def _conclude(self, problem: Problem, columns: Columns, centre: Array, scale: Array) -> Array:
+        self._standard = centre, scale
+        return super()._conclude(problem, columns, centre, scale)
+
+    def _check_monotone(self, columns: Columns, before: Array) -> None:
+        """Warn of coefficients that have no end: the likelihood grows with them for ever."""
+        after = np.sum([np.diag(site.hessian) for site in self.information_ or ()], axis=0) / self._standard[1] ** 2
+        endless = np.flatnonzero(after < NOTHING * before)
+        if endless.size:
+            names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(columns.features)])
+            shown = ", ".join(str(names[j]) for j in endless[:5])
+            warn(
+                f"the likelihood grows for ever with the coefficients of {shown}: at every event the row that has it "
+                "has the largest value of those at risk, or the least. They are infinite, and their errors have no "
+                "meaning; use a penalty, or leave them out",
+                DataWarning,
+            )
+
+    def _ask_more(self, asking: Asking, spec: ModelSpec) -> None:
+        x, before = self.result_.x.astype(np.float64), (asking.up, asking.down)
+        try:
+            self._keep_concordance(asking.ask(ConcordanceQuestion(spec, x)))
+            if self.baseline is not False:
+                self._keep_baselines(asking.ask(BaselineQuestion(spec, x, self._baseline_times())))
+        except RefusalError as error:
+            self._refused = f"{error} (give baseline=[…], the times at which sites tell their hazards)"
+        self.bits_up_, self.bits_down_ = (
+            self.bits_up_ + asking.up - before[0],
+            self.bits_down_ + asking.down - before[1],
+        )
+
+    def _keep_concordance(self, parts: list[Concordance]) -> None:
+        self.exchanges_ |= {"concordance": 1}
+        self.concordance_ = sum(parts[1:], start=parts[0])
+
+    def _keep_baselines(self, found: list[Baselines]) -> None:
+        """Keep baseline hazards, for features as they were given."""
+        if not found:
+            return
+        self.exchanges_ |= {"baseline hazards": 1}
+        x = self.result_.x.astype(np.float64)
+        self.baselines_ = {
+            str(name): {
+                stratum: one.unscale(x, *self._standard) for stratum, one in zip(site.strata, site.hazards, strict=True)
+            }
+            for name, site in zip(self.sites_, found, strict=True)
+        }
+        self.events_ = {
+            name: int(sum(one.events.sum() for one in strata.values())) for name, strata in self.baselines_.items()
+        }
+
+    def _more(self) -> dict[str, Any]:
+        lines: dict[str, Any] = {}
+        if self.events_ is not None:
+            lines["events"] = f"{sum(self.events_.values()):,}"
+        if self.concordance_ is not None:
+            lines[""] = str(self.concordance_)
+        if self.null_deviance_ is not None and not self._penalised:
+            count = len(self.coef_)
+            lines["likelihood ratio"] = judge("", self.null_deviance_ - self.deviance_, count, None)
+            lines["score"] = judge("", float(self.score_statistic_ or 0.0), count, None)
+        return {name: str(value).removeprefix(": ") for name, value in lines.items()}
+
+    def summary(self, **options: Any) -> Summary:
+        """Return coefficients by name, with standard errors, tests and intervals; the arguments are those of ``table``.
+
+        The deviance is minus twice the partial log-likelihood, which has no degrees of freedom of residuals.
+        """
+        return dataclasses.replace(super().summary(**options), df_residual=None, df_null=None)
+
+    def predict(self, X: Any) -> Array:
+        """Return the risk of each row, the logarithm of its hazard ratio to a row of zeros, with a formula's offset."""
+        scores = self._scores(X)[:, 0]
+        design = getattr(getattr(self, "plan_", None), "design", None)
+        if design is not None and design.offset is not None:
+            table = X if isinstance(X, SiteTable) else SiteTable.read(X)
+            scores = scores + table.number("the offset", design.offset)
+        return scores
+
+    def predict_survival(
+        self, X: Any, times: Any = None, *, site: Any = None, stratum: str | None = None, level: float = 0.95
+    ) -> SurvivalCurves:
+        """Return the probability of no event up to given times, for each row.
+
+        Parameters
+        ----------
+        X
+            Rows, or a table with the columns of the formula.
+        times
+            Times; by default those at which the site tells its hazard.
+        site, stratum
+            Whose baseline hazard to use: one of ``baselines_``. Needed where there are several.
+        level
+            Of the confidence intervals, which there are for a fit without a penalty.
+        """
+        check_is_fitted(self)
+        hazard = self._baseline_of(site, stratum)
+        hazard = hazard if times is None else hazard.at(times)
+        formula = getattr(self, "formula_", None) is not None
+        rows = (
+            self._code(X)
+            if formula
+            else validate_data(self, tables.rows(X), accept_sparse="csr", dtype=np.float64, reset=False)
+        )
+        dense = rows.toarray() if hasattr(rows, "toarray") else rows
+        known = self.information_ is not None and not self._penalised
+        covariance = self.table().covariance if known else None
+        return hazard.curves(dense, self.coef_, covariance, offset=self.predict(X) - dense @ self.coef_, level=level)
+
+    def _baseline_of(self, site: Any, stratum: str | None) -> Baseline:
+        """Return the baseline hazard of a site and a stratum."""
+        if self.baselines_ is None:
+            raise ArgumentError("baseline", f"is not known: {self._refused}")
+        if site is None and len(self.baselines_) > 1:
+            raise ArgumentError("site", f"must say whose baseline hazard to use: one of {', '.join(self.baselines_)}")
+        strata = self.baselines_.get(str(site) if site is not None else next(iter(self.baselines_)))
+        if strata is None:
+            raise ArgumentError("site", f"must be one of {', '.join(self.baselines_)}, got {site!r}")
+        if stratum is None and len(strata) == 1:
+            return next(iter(strata.values()))
+        if stratum is None or str(stratum) not in strata:
+            raise ArgumentError("stratum", f"must be one of {', '.join(map(repr, strata))}, got {stratum!r}")
+        return strata[str(stratum)]
+
+    def concordance(self, X: Any, y: Any = None, *, strata: Any = None, sample_weight: Any = None) -> Concordance:
+        """Return the concordance of risks with the times of rows, compared within strata alone.
+
+        With a formula, X is a table with times and strata, and y is None.
+        """
+        risk, design = self.predict(X), getattr(getattr(self, "plan_", None), "design", None)
+        if y is None:
+            if design is None or not isinstance(design.response, Survival):
+                raise ArgumentError("y", "must be the times of rows")
+            table = X if isinstance(X, SiteTable) else SiteTable.read(X)
+            times, strata = read_times(design.response, table), read_strata(design.strata, table)
+        else:
+            times = read_response(y, len(risk))
+        return Concordance.of(times, np.round(risk, DIGITS), strata=strata, weights=sample_weight)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the concordance index: 0.5 for no relation of risks and times, 1 for the order of times."""
+        return self.concordance(X, y, sample_weight=sample_weight).index
+
+
+def read_response(y: Any, rows: int) -> Times:
+    """Return the times of rows; numbers alone are times of events."""
+    if y is None:
+        raise ArgumentError(
+            "y", "must be the times of rows: the model requires y to be passed, but the target y is None"
+        )
+    given = tables.targets(y)
+    array = _checks.host_array("y", given)
+    if array.dtype.names is None and array.ndim == 1:
+        if array.dtype.kind == "O":
+            type_of_target(array, input_name="y", raise_unknown=True)
+        times = Times.of(_checks.float_array("y", array), np.ones(len(array)))
+    else:
+        times = Times.read(array)
+    if len(times.time) != rows:
+        raise ArgumentError("y", f"must have a time for each of the {rows} rows of X, got {len(times.time)}")
+    if not times.event.any():
+        raise ArgumentError("y", "must have an event in some row, but all are censored")
+    return times
+
+
+def _read_rows(X: Any, y: Any, strata: Any, weights: Any, offset: Any) -> ModelRows:
+    """Return rows with their times, as a site has them."""
+    times, count = read_response(y, X.shape[0]), X.shape[0]
+    weight = (
+        None if weights is None else _checks.float_array("sample_weight", weights, dtype=np.float64, shape=(count,))
+    )
+    if weight is not None and ((weight < 0).any() or not (weight[times.event] > 0).any()):
+        raise ArgumentError("sample_weight", "must be at least zero for all rows, and not zero for some with an event")
+    shifts = None if offset is None else _checks.float_array("offset", offset, dtype=np.float64, shape=(count,))
+    labels = np.full(count, "")
+    if strata is not None:
+        names, codes = _checks.labels("strata", strata)
+        if codes.shape != (count,):
+            raise ArgumentError("strata", f"must have one label for each of the {count} rows, got {codes.shape}")
+        labels = names.astype(str)[codes]
+    return ModelRows(X, times.event.astype(np.float64), weight, shifts, times, labels)
+
+
+def _take(rows: ModelRows, some: Array) -> ModelRows:
+    """Return some rows."""
+    times = None if rows.times is None else Times(*(one[some] for one in rows.times))
+    weights, offset, strata = (None if one is None else one[some] for one in (rows.weights, rows.offset, rows.strata))
+    return ModelRows(rows.X[some], rows.y[some], weights, offset, times, strata)

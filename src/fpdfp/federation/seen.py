@@ -1,0 +1,92 @@
+"""The numbers of the last requests of runs, in a file that outlives the process: older requests are refused."""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import struct
+from pathlib import Path
+
+from fpdfp.engines import files
+from fpdfp.errors import MessageError
+from fpdfp.federation.slots import Slots, say_full
+
+FILE = "seen.fpdfp"
+#: Of how many runs the last request is known.
+RUNS = 1000
+#: A line of the file: a run by its digest, and the number of a request. Longer files are written anew.
+LINE, LINES = struct.Struct("<16sq"), 16 * RUNS
+
+
+class OlderError(MessageError):
+    """A request is older than one of its run that was answered."""
+
+    def __init__(self, sequence: int, seen: int) -> None:
+        super().__init__(f"a request is older than one that was answered ({sequence}, {seen})")
+        self.seen = seen
+
+
+class Seen:
+    """The numbers of the last requests of runs, so that older ones are refused; the same one may come again.
+
+    A number is written before its request is answered.
+
+    Parameters
+    ----------
+    folder
+        The site's folder; None for memory alone.
+
+    Examples
+    --------
+    >>> seen = Seen()
+    >>> seen.check("run", 2)
+    >>> seen.check("run", 1)
+    Traceback (most recent call last):
+      ...
+    fpdfp.federation.seen.OlderError: a request is older than one that was answered (1, 2)
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._runs: collections.OrderedDict[bytes, int] = collections.OrderedDict()
+        self._slots = None if folder is None else Slots(folder / FILE, LINE.size)
+        self._lines = 0
+        for line in self._slots or ():
+            self._keep(*LINE.unpack(line))
+            self._lines += 1
+
+    def check(self, run: str, sequence: int) -> None:
+        """Refuse a request that is older than one of its run, and take note of it."""
+        if not 0 <= sequence < 1 << 63:
+            raise MessageError("the number of a request must have at most 63 bits, and no sign")
+        name = hashlib.sha256(run.encode(errors="replace")).digest()[:16]
+        seen = self._runs.get(name, -1)
+        if sequence < seen:
+            raise OlderError(sequence, seen)
+        if sequence > seen:
+            try:
+                self._write(name, sequence)
+            except OSError as error:
+                raise MessageError(say_full(error)) from None
+        self._keep(name, sequence)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._slots is not None:
+            self._slots.close()
+
+    def _keep(self, name: bytes, sequence: int) -> None:
+        self._runs[name] = sequence
+        self._runs.move_to_end(name)
+        if len(self._runs) > RUNS:
+            self._runs.popitem(last=False)
+
+    def _write(self, name: bytes, sequence: int) -> None:
+        if self._slots is None:
+            return
+        if self._lines >= LINES:
+            self._slots.close()
+            lines = [LINE.pack(*one) for one in self._runs.items()]
+            files.write_whole(self._slots.path, *lines, flush=True, private=True)
+            self._lines = len(lines)
+        self._slots.write(self._lines, LINE.pack(name, sequence))
+        self._lines += 1

@@ -1,0 +1,111 @@
+"""Times of events in the table of a site: read from its columns, and what is told of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fpdfp._typing import Array, IntArray
+from fpdfp.errors import ArgumentError
+from fpdfp.federation.questions import (
+    BaselineQuestion,
+    Baselines,
+    ConcordanceQuestion,
+    LogRankQuestion,
+    RiskQuestion,
+)
+from fpdfp.formula.evaluation import Rows, codes, evaluate, level_of
+from fpdfp.formula.tree import Expression, Survival, columns_of
+from fpdfp.losses import Cox
+from fpdfp.losses.cox import Ties
+from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts, Times
+
+#: Risks that agree in so many digits after the point are the same, whatever rounding says.
+DIGITS = 10
+
+
+def evaluate_response(node: Expression | Survival, rows: Rows) -> Array:
+    """Return the response of each row, NaN where it is none; of times the time."""
+    if not isinstance(node, Survival):
+        return evaluate(node, rows, {})
+    time, event = evaluate(node.leaves, rows, {}), evaluate(node.event, rows, {})
+    valid = np.isfinite(time) & np.isin(event, (0.0, 1.0))
+    if node.enters is not None:
+        entry = evaluate(node.enters, rows, {})
+        valid &= np.isfinite(entry) & (entry < np.where(valid, time, -np.inf))
+    return np.where(valid, time, np.nan)
+
+
+def read_times(node: Survival, rows: Rows) -> Times:
+    """Return the times of rows; refuse what is none."""
+    bad = int((~np.isfinite(evaluate_response(node, rows))).sum())
+    if bad:
+        raise ArgumentError(
+            "the response",
+            f"is no time of an event in {bad} of {len(rows)} rows: times must be numbers, events 0 or 1, and rows must "
+            "enter before they leave",
+        )
+    entry = None if node.enters is None else evaluate(node.enters, rows, {})
+    return Times.of(evaluate(node.leaves, rows, {}), evaluate(node.event, rows, {}), entry)
+
+
+def read_strata(columns: tuple[str, ...], rows: Rows) -> Array:
+    """Return the name of each row's stratum, such as ``"sex=F, stage=II"``; empty where there is one alone."""
+    names = np.full(len(rows), "", dtype=object)
+    for column in columns:
+        found = rows.values(column)
+        if found.levels is None and (found.numbers != np.floor(found.numbers)).any():
+            raise ArgumentError(f"the column {column!r}", "must hold texts or integers to tell strata")
+        own, number = np.unique(found.numbers, return_inverse=True)
+        labels = np.array([f"{column}={level_of(one, found.levels)}" for one in own.tolist()], dtype=object)
+        names = labels[number] if column == columns[0] else names + ", " + labels[number]
+    return names.astype(str)
+
+
+def answer_times(table: Any, question: RiskQuestion | LogRankQuestion) -> RiskCounts | LogRank:
+    """Count who is at risk, or sum up what a log-rank test needs."""
+    strata = question.strata if isinstance(question, LogRankQuestion) else ()
+    columns = list(dict.fromkeys([*columns_of([question.response, question.group]), *strata]))
+    complete = ~np.any([table.values(name).missing for name in columns], axis=0)
+    if not complete.any():
+        raise ArgumentError("table", "must have rows without missing values in the columns of the question, got none")
+    rows = table.take(complete, columns)
+    times, count = read_times(question.response, rows), 1
+    groups: IntArray = np.zeros(len(rows), dtype=np.int64)
+    if question.group is not None:
+        groups, count = codes(question.group.coded, question.group.levels, rows), len(question.group.levels)
+    if isinstance(question, RiskQuestion):
+        return RiskCounts.of(times, groups, count, times=question.times)
+    labels = read_strata(strata, rows)
+    sums = [
+        LogRank.of(RiskCounts.of(Times(*(one[own] for one in times)), groups[own], count), question.rho)
+        for own in (labels == label for label in np.unique(labels))
+    ]
+    return sum(sums[1:], start=sums[0])
+
+
+def answer_model(rows: Any, question: BaselineQuestion | ConcordanceQuestion) -> Baselines | Concordance:
+    """Return baseline hazards or the concordance of a model; rows are those of the model (``ModelRows``)."""
+    if isinstance(question, ConcordanceQuestion):
+        return find_concordance(rows, question.x)
+    return find_baselines(rows, question.x, question.spec.ties, question.times)
+
+
+def find_concordance(rows: Any, x: Array) -> Concordance:
+    """Return the concordance of the risks of rows with their times."""
+    risk = rows.X @ x + (0.0 if rows.offset is None else rows.offset)
+    return Concordance.of(rows.times, np.round(risk, DIGITS), strata=rows.strata, weights=rows.weights)
+
+
+def find_baselines(rows: Any, x: Array, ties: Ties, times: Array | None = None) -> Baselines:
+    """Return the baseline hazard of each stratum of rows."""
+    losses = Cox(
+        rows.X, rows.times.time, rows.times.event, entry=rows.times.entry, strata=rows.strata, weights=rows.weights,
+        offset=rows.offset, ties=ties,
+    )  # fmt: skip
+    found = losses.hazards(x, 0)
+    hazards = [Baseline.of(*one[1:5], one.events.astype(np.float64)) for one in found]
+    if times is not None:
+        hazards = [one.at(times) for one in hazards]
+    return Baselines(tuple(str(one.stratum) for one in found), hazards)

@@ -1,0 +1,224 @@
+"""How many are at risk at which times: the counts from which survival curves and log-rank tests are made."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._typing import Array, IntArray
+from fpdfp.errors import ArgumentError
+from fpdfp.survival.response import Times
+
+
+@dataclasses.dataclass(frozen=True)
+class RiskCounts:
+    """Who enters and who leaves at which times, in each of some groups; those of several sites add up.
+
+    Arrays have a row for each group and a column for each time.
+
+    Attributes
+    ----------
+    times
+        Increasing times.
+    start
+        How many rows each group has that are there from the start.
+    entered
+        How many rows are at risk at a time, but not at the one before; none at the first.
+    left
+        How many rows leave at a time, with an event or without.
+    events
+        How many of these have an event.
+    """
+
+    times: Array
+    start: Array
+    entered: Array
+    left: Array
+    events: Array
+
+    def __post_init__(self) -> None:
+        for name in ("times", "start", "entered", "left", "events"):  # sites may send small integers
+            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.float64))
+        shape = (len(self.start), len(self.times))
+        for name in ("entered", "left", "events"):
+            array = getattr(self, name)
+            if array.shape != shape:
+                raise ArgumentError(name, f"must have shape {shape}, got {array.shape}")
+        if self.entered[:, :1].any():
+            raise ArgumentError(
+                "entered", "must be 0 at the first time: rows that are at risk then are there from the start"
+            )
+        if (np.diff(self.times) <= 0).any() or not np.isfinite(self.times).all():
+            raise ArgumentError("times", "must be finite and increasing")
+        if not all((one >= 0).all() for one in (self.start, self.entered, self.left, self.events)):
+            raise ArgumentError("start, entered, left and events", "must be at least 0")
+        # Weights may be any numbers, so sums of them are rounded.
+        if (self.events > self.left * (1 + 1e-9)).any() or (self.at_risk < self.left * (1 - 1e-9)).any():
+            raise ArgumentError("events", "must be of rows that leave, and those that leave must be at risk")
+
+    @classmethod
+    def of(
+        cls, rows: Times, groups: Any = None, n_groups: int | None = None, *, weights: Any = None, times: Any = None
+    ) -> Self:
+        """Return the counts of some rows.
+
+        Parameters
+        ----------
+        rows
+            When they enter and leave.
+        groups
+            The number of each row's group; None for one group.
+        n_groups
+            How many groups there are.
+        weights
+            The weight of each row.
+        times
+            The times to count at; by default all at which rows enter or leave. Rows that leave between two of them
+            leave at the later one, and those that enter between two are at risk after the earlier one. Rows that leave
+            after the last one stay.
+
+        Examples
+        --------
+        >>> counts = RiskCounts.of(Times.of([2.0, 3.0, 3.0, 5.0], [1, 1, 0, 1]))
+        >>> counts.times, counts.at_risk
+        (array([2., 3., 5.]), array([[4., 3., 1.]]))
+        >>> RiskCounts.of(Times.of([2.0, 3.0, 3.0, 5.0], [1, 1, 0, 1]), times=[4.0, 8.0]).events
+        array([[2., 1.]])
+        """
+        count = len(rows.time)
+        number = np.zeros(count, dtype=np.int64) if groups is None else _checks.host_array("groups", groups)
+        if number.shape != (count,) or number.dtype.kind not in "iu":
+            raise ArgumentError("groups", f"must be the number of the group of each of the {count} rows")
+        total = int(number.max()) + 1 if n_groups is None else _checks.integer("n_groups", n_groups, at_least=1)
+        if number.min() < 0 or number.max() >= total:
+            raise ArgumentError("groups", f"must be numbers from 0 to {total - 1}")
+        weight = np.ones(count) if weights is None else _checks.float_array("weights", weights, dtype=np.float64)
+        if weight.shape != (count,) or (weight < 0).any():
+            raise ArgumentError("weights", f"must be at least 0, one for each of the {count} rows")
+        enter = rows.entry[np.isfinite(rows.entry)]
+        grid = np.unique(np.concatenate([rows.time, enter])) if times is None else check_grid(times)
+
+        def table(columns: IntArray, some: Array) -> Array:
+            inside = some & (columns < len(grid))
+            cells = number[inside] * len(grid) + columns[inside]
+            return np.bincount(cells, weight[inside], minlength=total * len(grid)).astype(np.float64).reshape(total, -1)
+
+        leaves = np.searchsorted(grid, rows.time, "left")
+        enters = np.searchsorted(grid, rows.entry, "right")
+        late = enters > 0
+        return cls(
+            grid,
+            np.bincount(number[~late], weight[~late], minlength=total).astype(np.float64),
+            table(enters, late),
+            table(leaves, np.ones(count, dtype=bool)),
+            table(leaves, rows.event),
+        )
+
+    @property
+    def censored(self) -> Array:
+        """How many leave without an event."""
+        return self.left - self.events
+
+    @property
+    def at_risk(self) -> Array:
+        """How many are at risk at each time."""
+        entered = self.start[:, None] + np.cumsum(self.entered, axis=1)
+        before = np.cumsum(self.left, axis=1) - self.left
+        at_risk: Array = entered - before
+        return at_risk
+
+    def __add__(self, other: RiskCounts) -> RiskCounts:
+        """Return the counts of the rows of both, at the times of both."""
+        if len(self.start) != len(other.start):
+            raise ArgumentError("groups", f"must be the same, got {len(self.start)} and {len(other.start)}")
+        times = np.union1d(self.times, other.times)
+        parts = {}
+        for name in ("entered", "left", "events"):
+            parts[name] = np.zeros((len(self.start), len(times)))
+            for one in (self, other):
+                place = np.searchsorted(times, one.times)
+                if name == "entered":  # after the time before
+                    place = np.append(0, place[:-1] + 1)[: len(place)]
+                parts[name][:, place] += getattr(one, name)
+        return RiskCounts(times, self.start + other.start, **parts)
+
+    @staticmethod
+    def total(parts: Iterable[RiskCounts]) -> RiskCounts:
+        """Return the sum of the counts of several sites."""
+        return functools.reduce(operator.add, parts)
+
+    def group(self, number: int) -> RiskCounts:
+        """Return the counts of one group."""
+        some = slice(number, number + 1)
+        return RiskCounts(self.times, self.start[some], self.entered[some], self.left[some], self.events[some])
+
+    def merge_groups(self) -> RiskCounts:
+        """Return the counts of all groups together."""
+        sums = {name: getattr(self, name).sum(axis=0, keepdims=True) for name in ("entered", "left", "events")}
+        return RiskCounts(self.times, self.start.sum(keepdims=True), **sums)
+
+    def coarsen(self, least: int) -> RiskCounts:
+        """Return counts at the same times, such that no cell tells of fewer rows than so many.
+
+        In every group, rows with events are moved to later times until each number is 0 or at least ``least``, and so
+        are those that leave without an event; rows that enter are moved to earlier times. Nobody leaves before he
+        enters, and those at risk are at most more than they were. What cannot be hidden so raises an error.
+
+        >>> counts = RiskCounts.of(Times.of([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1, 1, 1, 1, 1, 1]))
+        >>> counts.coarsen(3).times, counts.coarsen(3).events
+        (array([3., 6.]), array([[3., 3.]]))
+        """
+        least = _checks.integer("least", least, at_least=0)
+        start, entered = self.start.copy(), np.zeros_like(self.entered)
+        events, censored = np.zeros_like(self.events), np.zeros_like(self.events)
+        for group in range(len(start)):
+            events[group], rest = _delay(self.events[group], least)
+            censored[group], other = _delay(self.censored[group], least)
+            turned, early = _delay(self.entered[group][::-1], least)
+            entered[group] = turned[::-1]
+            start[group] += early  # as if there from the start
+            stay = start[group] + entered[group].sum() - events[group].sum() - censored[group].sum() - rest - other
+            for k in np.flatnonzero(censored[group])[::-1]:  # as if they left after the last time
+                if not 0 < stay < least:
+                    break
+                stay, censored[group, k] = stay + censored[group, k], 0.0
+            if rest or other or 0 < stay < least or 0 < start[group] < least:
+                raise ArgumentError(
+                    "times",
+                    f"must be such that no group has cells of fewer than {least} rows: end them when all have left, or "
+                    "when more stay, or compare fewer groups",
+                )
+        some = (events + censored + entered).any(axis=0)
+        late = np.flatnonzero(some)[:1]
+        start += entered[:, late].sum(axis=1)  # the first time that is kept
+        entered[:, late] = 0.0
+        return RiskCounts(self.times[some], start, entered[:, some], (events + censored)[:, some], events[:, some])
+
+
+def _delay(counts: Array, least: int) -> tuple[Array, float]:
+    """Move counts to later places until each is 0 or at least so many; return them, and what cannot be hidden."""
+    out, waiting, ends = np.zeros_like(counts), 0.0, list[int]()
+    for k, count in enumerate(counts.tolist()):
+        waiting += count
+        if waiting and waiting >= least:
+            out[k], waiting = waiting, 0.0
+            ends.append(k)
+    if waiting and ends:  # the last ones wait for those at the end
+        last = int(np.flatnonzero(counts)[-1])
+        out[last], out[ends[-1]] = waiting + out[ends[-1]], 0.0
+        waiting = 0.0
+    return out, waiting
+
+
+def check_grid(times: Any) -> Array:
+    """Return increasing times."""
+    grid = _checks.float_array("times", times, dtype=np.float64)
+    if grid.ndim != 1 or not grid.size or (np.diff(grid) <= 0).any():
+        raise ArgumentError("times", "must be increasing numbers, at least one")
+    return grid
