@@ -41,6 +41,10 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     * ``"l1"``: :math:`α\|w\|_1`
     * ``"elasticnet"``: :math:`α(r\|w\|_1 + \frac{1-r}{2}\|w\|^2)`, r = ``l1_ratio``
     * ``"group"``: :math:`α\sum_g \sqrt{d_g}\,\|w_g\|` over ``feature_groups``, with :math:`d_g` coefficients each
+    * ``"sparse group"``: :math:`α(r\|w\|_1 + (1-r)\sum_g \sqrt{d_g}\,\|w_g\|)`
+    * ``"ridge"``: :math:`\frac{α}{2}\|w\|^2`, and ``"none"``
+    * ``"mcp"``, ``"scad"``: concave penalties with the slope α at 0 and none for large coefficients, which are hardly
+      shrunk (see the notes)
     * ``"fused"``: :math:`α(\sum_j |w_{j+1} - w_j| + c\|w\|_1)`, c = ``l1_weight``
     * ``"graph"``: :math:`α(\|Gw\|_1 + c\|w\|_1)`, with G a graph of the features
 
@@ -50,7 +54,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     Parameters
     ----------
     penalty
-        ``"l1"``, ``"elasticnet"``, ``"group"``, ``"fused"`` or ``"graph"``.
+        ``"l1"``, ``"elasticnet"``, ``"group"``, ``"sparse group"``, ``"mcp"``, ``"scad"``, ``"fused"``, ``"graph"``,
+        ``"ridge"`` or ``"none"``.
     alpha
         Its weight α.
     l1_ratio, l1_weight, l2
@@ -64,7 +69,24 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     graph_form
         ``"weights"``: G is the matrix of weights, as in the paper; ``"differences"``: a row w_i ∓ w_j for each edge.
     feature_groups
-        For ``"group"``: the label of each feature's group.
+        For ``"group"`` and ``"sparse group"``: the label of each feature's group.
+    concavity
+        γ of ``"mcp"``, above 1 (3 by default), or a of ``"scad"``, above 2 (3.7 by default): the slope is 0 from γα, or
+        aα, on.
+    penalty_weights
+        What multiplies the penalty of each feature, ``l2`` included: an array, or a dictionary by feature or by term of
+        the formula (1 for all others). 0 is not penalised. The features of a group must have the same one; of
+        ``"fused"`` and ``"graph"`` it is for the part :math:`c\|w\|_1`.
+    bounds
+        The least and the largest value of coefficients (not of the intercept), for features as they are given: a pair
+        of numbers or arrays, None or infinite for no limit, or a dictionary of such pairs by feature or term. There are
+        no standard errors then.
+    start
+        Where coefficients start from: an array of a number for each feature, perhaps with the intercept after them (a
+        row for each of several classes), or a dictionary by feature, term and ``"Intercept"``.
+    class_weight
+        What multiplies the losses of the rows of each class: a dictionary by class (1 for all others), or
+        ``"balanced"`` for n / (classes · rows of the class), with the counts of all sites.
     fit_intercept
         Whether there is an intercept.
     standardize
@@ -97,8 +119,17 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     history_, result_
         The history of the run, and the result of :func:`fpdfp.solve`.
 
+    n_steps_
+        How many problems were solved: more than one for ``"mcp"`` and ``"scad"``; ``n_iter_`` and bits are those of all.
+
     Notes
     -----
+    MCP and SCAD are minimised by local linear approximation (Zou and Li 2008): l1 problems with a weight for each
+    coefficient, the slope of the penalty where the last problem ended, until weights settle or 50 were solved. The
+    first is the lasso, or has the slopes at ``start``. Each step decreases the objective, and where weights settle the
+    end is a stationary point; it need not be the least value, and depends on the start. ``result_``, its duality gap
+    included, is that of the last l1 problem.
+
     X may be an array, a sparse matrix, or a table of pandas or Polars with numeric columns.
 
     ``groups`` of ``fit`` is the site of each row; without it there is one site. In cross-validation scikit-learn passes
