@@ -120,7 +120,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         The history of the run, and the result of :func:`fpdfp.solve`.
 
     n_steps_
-        How many problems were solved: more than one for ``"mcp"`` and ``"scad"``; ``n_iter_`` and bits are those of all.
+        How many problems were solved, more than one for ``"mcp"`` and ``"scad"``; rounds and bits are those of all.
 
     Notes
     -----
