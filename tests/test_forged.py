@@ -26,6 +26,7 @@ OBJECTS: list[Any] = [
     linops.aslinop(helpers.graph(6)), linops.Matrix(np.ones((2, 3))), linops.EachRow(np.eye(3), rows=2),
     linops.VStack([linops.Identity(3), linops.Difference(3)]), linops.Compose(np.eye(3), linops.Identity(3)),
     penalties.L1(0.1), penalties.L1(np.ones(3)), penalties.Box(-1.0, 1.0), penalties.NonNegative(), penalties.Zero(),
+    penalties.ElasticNet(0.1, [0.1, 0.0, 1.0], -1.0), penalties.SparseGroup(0.1, [0.1, 0.2], groups=[0, 0, 1]),
     penalties.GroupL12(0.1, axis=0), penalties.GroupL12(0.1, groups=[0, 0, 1]),
     penalties.Stacked([penalties.L1(0.1), penalties.NonNegative()], shapes=[(3,), (3,)]),
     precondition.Scaling(np.ones(3)), precondition.Whitening(np.eye(3)), precondition.Fourier(np.eye(5)[2]),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fpdfp import penalties
-from fpdfp.penalties import L1, Box, GroupL12, NonNegative, Penalty, Stacked, Zero
+from fpdfp.penalties import L1, Box, ElasticNet, GroupL12, NonNegative, Penalty, SparseGroup, Stacked, Zero
 
 SHAPE = (6,)
 IMAGE = (2, 3, 2)
@@ -28,6 +28,15 @@ PENALTIES: dict[str, tuple[Penalty, tuple[int, ...]]] = {
     "box": (Box(-0.5, [0.0, 0.5, 1.0, 2.0, np.inf, 0.1]), SHAPE),
     "half-open": (Box(upper=1.0), SHAPE),
     "non-negative": (NonNegative(), SHAPE),
+    "elastic net": (ElasticNet(0.4, [0.0, 0.1, 1.0, 2.0, 0.5, 3.0]), SHAPE),
+    "ridge": (ElasticNet(l2=0.7), SHAPE),
+    "l1 with limits": (ElasticNet([0.0, 0.1, 1.0, 2.0, 0.5, 3.0], 0.0, -0.5, [0.0, 0.5, 1.0, 2.0, np.inf, 0.1]), SHAPE),
+    "elastic net with limits": (ElasticNet(0.3, 0.6, -np.inf, 0.4), SHAPE),
+    "sparse groups": (SparseGroup(0.3, 0.8, groups=[1, 0, 1, 2, 0, 1]), SHAPE),
+    "weighted sparse groups": (
+        SparseGroup([0.0, 0.1, 1.0, 0.5, 0.2, 0.0], [0.0, 0.5, 2.0], groups=[1, 0, 1, 2, 0, 1]),
+        SHAPE,
+    ),
     "stacked": (Stacked([L1(0.5), NonNegative()], shapes=[(2,), (2, 2)]), SHAPE),
 }
 

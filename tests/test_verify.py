@@ -108,6 +108,13 @@ WRONG_LOSSES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "small lipschitz": ({"lipschitz": 0.1}, "lipschitz of client 0 is 0.1, but its gradients at two random points"),
     "strong convexity": ({"strong_convexity": 40.0}, "strong_convexity is 40, but between two random points client 0"),
+    "a hessian's factor": ({"hessian": lambda i, x: 2.0 * A[i].T @ A[i]}, "hessian of client 0 does not agree"),
+    "a hessian of the other client": ({"hessian": lambda i, x: A[1].T @ A[1]}, "hessian of client 0 does not agree"),
+    "a hessian that is not symmetric": ({"hessian": lambda i, x: np.triu(A[i].T @ A[i])}, "is not symmetric"),
+    "a factor without lipschitz": (
+        {"gradient": lambda i, x: 2.0 * gradient(i, x), "lipschitz": None},
+        "gradient of client 0 does not agree with value",
+    ),
     "concave": (
         {"value": lambda i, x: -value(i, x), "gradient": lambda i, x: -gradient(i, x)},
         "losses must be convex",
@@ -145,6 +152,32 @@ def right_losses(X: Any, y: Any, dtype: Any) -> None:
         lambda i, x: X[i].T @ (0.5 * (1 + np.tanh(0.5 * (X[i] @ x)))) / 30,
         n_clients=2, shape=6, dtype=dtype, lipschitz=squared / 120,
     )  # fmt: skip
+
+
+def test_losses_without_a_constant() -> None:
+    """Sums of exponentials: their Hessian is checked, Newton steps find the minimum, and other methods refuse."""
+    counts = np.array([[1.0, 3.0], [2.0, 5.0]])
+    losses = Custom(
+        lambda i, x: float(np.sum(np.exp(x) - counts[i] * x)), lambda i, x: np.exp(x) - counts[i],
+        hessian=lambda i, x: np.diag(np.exp(x)), n_clients=2, shape=2,
+    )  # fmt: skip
+    assert np.isinf(losses.lipschitz()).all()
+    problem = fpdfp.Problem(losses, fpdfp.penalties.Zero())
+    found = fpdfp.solve(problem, fpdfp.ProximalNewton(), rounds=50, tol=1e-10)
+    np.testing.assert_allclose(found.x, np.log(counts.mean(axis=0)), rtol=1e-8)
+    np.testing.assert_allclose(fpdfp.minimize(problem).x, np.log(counts.mean(axis=0)), rtol=1e-6)
+    for method in (None, fpdfp.FPDFP()):
+        with pytest.raises(ValueError, match=r"must have Lipschitz continuous gradients for .*; ProximalNewton needs"):
+            fpdfp.solve(problem, method, rounds=5)
+    plain = Custom(losses._value, losses._gradient, n_clients=2, shape=2)
+    with pytest.raises(ValueError, match="Hessians"):
+        fpdfp.solve(fpdfp.Problem(plain, fpdfp.penalties.Zero()), fpdfp.ProximalNewton(), rounds=5)
+    with pytest.raises(ValueError, match="hessian must be None where x is no vector"):
+        custom(shape=(2, 3), hessian=lambda i, x: np.eye(6), check=False)
+    with pytest.raises(ValueError, match="hessian must return a matrix of shape"):
+        custom(hessian=lambda i, x: np.eye(5))
+    with pytest.raises(TypeError, match="hessian must be a function or None"):
+        custom(hessian=3)
 
 
 def test_huber_and_a_large_constant_pass() -> None:

@@ -113,12 +113,14 @@ def _verify_client(losses: Losses, client: int) -> None:
             continue
         _compare_slopes(losses, one, largest, point, direction, gradient, close)
         _compare_constants(losses, one, largest, point, direction, gradient, close)
+        _compare_hessians(losses, one, point, direction, gradient, close)
 
 
 def _compare_slopes(
     losses: Losses, one: Any, largest: float, point: Array, direction: Array, gradient: Array, close: float
 ) -> None:
     told, worst = _dot(gradient, direction), None
+    kink = largest if math.isfinite(largest) else 0.0  # how much slopes may differ where the second derivative jumps
     typical = _length(gradient) / math.sqrt(gradient.size)
     for reach in REACHES:
         step = reach * _length(point)
@@ -128,7 +130,7 @@ def _compare_slopes(
         if not apart > 0:  # or there is no value here
             return
         rounding = 1000 * float(np.finfo(losses.dtype).eps) * max(abs(ahead), abs(behind)) / step
-        if apart > rounding + largest * step / 2:
+        if apart > rounding + kink * step / 2:
             worst = slope
     if worst is not None:
         raise ValueError(
@@ -164,6 +166,32 @@ def _compare_constants(
         if change == 0.0:
             return
         direction = difference / (change * step)  # closer to where the curvature is largest
+
+
+def _compare_hessians(losses: Losses, one: Any, point: Array, direction: Array, gradient: Array, close: float) -> None:
+    """Compare Hessians, where there are any, with differences of gradients."""
+    found = losses.hessians(point, one)
+    if found is None or not np.isfinite(found).all():
+        return
+    told, client = found[0] @ direction, int(one[0])
+    size = _length(told)
+    if _length(found[0] - found[0].T) > close * _length(found[0]):
+        raise ValueError(f"losses: hessian of client {client} is not symmetric; {SKIP}")
+    worst = None
+    for reach in REACHES:
+        step = reach * _length(point)
+        ahead, behind = (losses.gradients(point + sign * step * direction, one)[0] for sign in (1, -1))
+        change = (ahead - behind) / (2 * step)
+        apart = _length(change - told)
+        if not apart > 10 * close * max(size, _length(change)):  # or there is no gradient here
+            return
+        if apart > 1000 * float(np.finfo(losses.dtype).eps) * _length(gradient) / step:
+            worst = apart
+    if worst is not None:
+        raise ValueError(
+            f"losses: hessian of client {client} does not agree with gradient: in a random direction at a random point "
+            f"differences of gradients are {worst:.6g} away from the Hessian's {size:.6g}; {SKIP}"
+        )
 
 
 # --- penalties

@@ -227,7 +227,11 @@ class Search:
         rest = q + duals.ridge * self.x + linop.adjoint(v)
         moved = np.ones_like(self.free) if whole else self.free
         if moved.any():
+            before = v
             v = v - self.feasibility.solve(np.where(moved, rest, 0.0))
+            if linop.is_identity and not penalty.finite:
+                # The dual of a limit on one side has a sign, which rounding of a gradient of zero must not change.
+                v = np.where(np.abs(rest) <= self.rounding + EPS * np.abs(q), before, v)
         scale = penalty.conjugate_scale(self._inflate(v) if moved.any() else v)
         v = scale * v
         back = linop.adjoint(v)

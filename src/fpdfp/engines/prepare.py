@@ -101,7 +101,9 @@ def prepare(problem: Problem, method: Method | None, options: RunOptions) -> Pre
         meter.count("preconditioner", clients.bits, problem.n_clients * agreement.bits)
         if choices.method.traits.needs_smooth and not np.isfinite(facts.constants.lipschitz_max):
             name = type(choices.method).__name__
-            raise ArgumentError("losses", f"must have Lipschitz continuous gradients for {name}")
+            raise ArgumentError(
+                "losses", f"must have Lipschitz continuous gradients for {name}; ProximalNewton needs none"
+            )
         algorithm = choices.method.prepare(facts)
     if options.stateless and isinstance(algorithm, Remembering):
         name = type(choices.method).__name__

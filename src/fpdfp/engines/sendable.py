@@ -79,6 +79,12 @@ def registry() -> dict[type, Sendable]:
         penalties.GroupL12: by_attributes(
             penalties.GroupL12, weight=float | Array, groups=IntArray | None, axis=int | None
         ),
+        penalties.ElasticNet: by_attributes(
+            penalties.ElasticNet, l1=np.ndarray, l2=np.ndarray, lower=np.ndarray, upper=np.ndarray
+        ),
+        penalties.SparseGroup: by_attributes(
+            penalties.SparseGroup, weight=float | Array, group_weight=float | Array, groups=IntArray
+        ),
         penalties.Stacked: by_attributes(penalties.Stacked, parts=tuple[Penalty, ...], shapes=tuple[Shape, ...]),
         linops.Identity: Sendable(linops.Identity, {"shape": Shape}, lambda B: {"shape": B.in_shape}),
         linops.Gradient: Sendable(linops.Gradient, {"shape": Shape}, lambda B: {"shape": B.in_shape}),

@@ -23,18 +23,26 @@ from fpdfp.engines import Result
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.estimators import tables
+from fpdfp.estimators.by_feature import find_factors
 from fpdfp.estimators.by_formula import ByFormula
-from fpdfp.estimators.choice import MOST_COLUMNS, MOST_SITES
+from fpdfp.estimators.choice import MOST_COLUMNS as MOST_BY_CHOICE
+from fpdfp.estimators.choice import MOST_SITES
+from fpdfp.estimators.concave import USUAL, check_concavity
 from fpdfp.estimators.inferring import Inferring
 from fpdfp.estimators.routing import warn_of_groups
+from fpdfp.estimators.rows import column
 from fpdfp.estimators.saving import Saving
+from fpdfp.estimators.stepping import Scaled, Stepping
 from fpdfp.estimators.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
+from fpdfp.federation.table import SiteTable
 from fpdfp.methods import ProximalNewton
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 
 #: A feature whose deviation is at most this part of its mean is constant up to rounding.
 CONSTANT = 1e-12
+#: Up to this many columns Hessians are sent by default, for losses of generalised linear models.
+MOST_COLUMNS = 1000
 
 
 class Prepared(NamedTuple):
@@ -45,7 +53,7 @@ class Prepared(NamedTuple):
     scale: Array
 
 
-class FederatedLinearModel(ByFormula, Inferring, Saving, BaseEstimator):
+class FederatedLinearModel(ByFormula, Stepping, Inferring, Saving, BaseEstimator):
     """What :class:`FederatedLogisticRegression` and :class:`FederatedLinearRegression` share; see there."""
 
     def __init__(
@@ -60,6 +68,10 @@ class FederatedLinearModel(ByFormula, Inferring, Saving, BaseEstimator):
         graph_alpha: float = 0.1,
         graph_form: Form = "weights",
         feature_groups: Any = None,
+        concavity: float | None = None,
+        penalty_weights: Any = None,
+        bounds: Any = None,
+        start: Any = None,
         fit_intercept: bool = True,
         standardize: bool = False,
         method: Any = None,
@@ -84,6 +96,10 @@ class FederatedLinearModel(ByFormula, Inferring, Saving, BaseEstimator):
         self.graph_alpha = graph_alpha
         self.graph_form = graph_form
         self.feature_groups = feature_groups
+        self.concavity = concavity
+        self.penalty_weights = penalty_weights
+        self.bounds = bounds
+        self.start = start
         self.fit_intercept = fit_intercept
         self.standardize = standardize
         self.method = method
@@ -102,6 +118,11 @@ class FederatedLinearModel(ByFormula, Inferring, Saving, BaseEstimator):
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
         own_init(cls)
+
+    #: The number of the first site that has an intercept of its own, where sites have: 0 if effects are random.
+    _first_effect: int = 1
+    #: Whether losses are those of a generalised linear model, which know weights and offsets of rows.
+    _by_glm: bool = False
 
     #: Further statuses in which a fit is as good as was asked for.
     _fine: tuple[str, ...] = ()
@@ -126,6 +147,8 @@ class FederatedLinearModel(ByFormula, Inferring, Saving, BaseEstimator):
         _checks.real("graph_alpha", self.graph_alpha, positive=True)
         for name in ("fit_intercept", "standardize"):
             _checks.flag(name, getattr(self, name))
+        if self.penalty in USUAL:
+            check_concavity(self.penalty, self.concavity)
         if self.inference != "auto":
             _checks.flag("inference", self.inference)
 
@@ -140,23 +163,22 @@ class FederatedLinearModel(ByFormula, Inferring, Saving, BaseEstimator):
         owner = self._owners(X.shape[0], groups)
         moments = self._moments(X, owner)
         prepared = self._prepare(X, moments)
-        columns = self._columns(X.shape[1], bool(self.fit_intercept), classes, len(self.sites_) - 1 if effects else 0)
+        first, count = self._first_effect, len(self.sites_)
+        columns = self._columns(X.shape[1], bool(self.fit_intercept), classes, count - first if effects else 0)
+        columns = columns._replace(random=effects and first == 0)
         if columns.effects:
-            indicators = (owner[:, None] == np.arange(1, len(self.sites_))).astype(np.float64)
+            indicators = (owner[:, None] == np.arange(first, count)).astype(np.float64)
             prepared = prepared._replace(X=append_columns(prepared.X, indicators))
         structure = self._structure(columns, moments, prepared.scale, self.feature_groups)
-
-        def build() -> Problem:
-            made = losses(prepared.X, owner, structure.ridge)
-            return Problem(made, structure.penalty, structure.linop, weights="samples")
-
-        problem = build()
+        problem = self._minimise(
+            lambda: losses(prepared.X, owner, structure.ridge), structure, columns,
+            Scaled(prepared.centre, prepared.scale),
+            lambda problem: self._choose_method(columns, problem),
+        )  # fmt: skip
         double = np.dtype(np.float64)
         up = sum(plain_bits((part.numbers,), double) for part in moments)
         down = len(moments) * plain_bits((2 * self.n_features_in_,), double) if self.standardize else 0
-        method = self._choose_method(columns, problem)
-        result, problem = self._run(problem, method, build)
-        self._keep(result, problem, columns, structure.ridge, up, down)
+        self._keep(problem, columns, structure.ridge, up, down)
         self.rows_ = {str(site): int(count) for site, count in zip(self.sites_, np.bincount(owner), strict=True)}
         self.left_out_ = dict.fromkeys(self.rows_, 0)
         return self._conclude(problem, columns, prepared.centre, prepared.scale)
@@ -180,9 +202,11 @@ class FederatedLinearModel(ByFormula, Inferring, Saving, BaseEstimator):
 
         Standard errors are those of the exact estimate, to which Newton's method comes closest.
         """
+        if self.method is None and self._by_glm and columns.all <= MOST_COLUMNS:
+            return ProximalNewton()
         automatic = self.method is None and self.compressor == "auto" and self.downlink == "auto"
         everyone = self.clients_per_round is None and self.drop_out == 0.0
-        small = columns.classes is None and columns.all <= MOST_COLUMNS and problem.n_clients <= MOST_SITES
+        small = columns.classes is None and columns.all <= MOST_BY_CHOICE and problem.n_clients <= MOST_SITES
         if automatic and everyone and small and not self._penalised and self.inference is not False:
             return ProximalNewton()
         return self.method
@@ -250,6 +274,7 @@ class FederatedLinearModel(ByFormula, Inferring, Saving, BaseEstimator):
             l2=float(self.l2),
             feature_groups=feature_groups,
             structure=matrix,
+            factors=find_factors(self.penalty_weights, self._names()),
         )
 
     def _graph(self, features: int, moments: list[Moments], scale: Array) -> FeatureGraph:
@@ -264,18 +289,21 @@ class FederatedLinearModel(ByFormula, Inferring, Saving, BaseEstimator):
             return no_edges(features)
         return feature_graph(scaled, self.graph_alpha, progress=self.progress)
 
-    def _run(self, problem: Problem, method: Any, build: Callable[[], Problem]) -> tuple[Result, Problem]:
-        """Return the fit and its problem; ``build`` makes the problem anew, of what is known of outcomes by then."""
-        return self._solve(problem, method), problem
+    def _run(
+        self, problem: Problem, method: Any, rebuild: Callable[[], Problem], x0: Array | None
+    ) -> tuple[Result, Problem]:
+        """Return the fit and its problem; ``rebuild`` makes the problem anew, of what is known of outcomes by then."""
+        return self._solve(problem, method, x0), problem
 
-    def _solve(self, problem: Problem, method: Any, x0: Any = None) -> Result:
+    def _solve(self, problem: Problem, method: Any, x0: Array | None = None) -> Result:
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
         # Parameters of the estimator that have the name of an option are that option.
         options = {field.name: getattr(self, field.name) for field in fields(RunOptions) if hasattr(self, field.name)}
         result = run(problem, method, RunOptions(**options, seed=int(seed), x0=x0))
-        if self.tol is not None and result.status not in ("converged", "diverged", *self._fine):
+        fine = ("stationary",) if self._by_glm else self._fine
+        if self.tol is not None and result.status not in ("converged", "diverged", *fine):
             warn(self._shortfall(result), ConvergenceWarning)
         return result
 
@@ -291,22 +319,21 @@ class FederatedLinearModel(ByFormula, Inferring, Saving, BaseEstimator):
             f"({result.status}; {reached}){hint}"
         )
 
-    def _keep(self, result: Result, problem: Problem, columns: Columns, ridge: Array, up: int, down: int) -> None:
-        """Store the result, count what was sent before the run as well, and take the penalties off the objective."""
-        self.result_ = result
-        self.history_ = result.history
-        self.n_iter_, self.status_ = result.rounds, result.status
-        self.bits_up_ = result.total_up + up
-        self.bits_down_ = result.total_down + down
-        rows = int(problem.losses.sizes.sum())
-        penalised = problem.penalty.value(problem.linop.apply(result.x)) + columns.square(ridge, result.x) / 2.0
-        self.deviance_ = 2.0 * rows * (result.objective - penalised)
+    def _keep(self, problem: Problem, columns: Columns, ridge: Array, up: int, down: int) -> None:
+        """Count what was sent before the run as well, and take the penalties off the objective."""
+        self.status_ = self.result_.status
+        self.bits_up_ += up
+        self.bits_down_ += down
+        rows, x = int(problem.losses.sizes.sum()), self.result_.x
+        image = problem.penalty.project(problem.linop.apply(x))
+        penalised = problem.penalty.value(image) + columns.square(ridge, x) / 2.0
+        self.deviance_ = 2.0 * rows * (self.result_.objective - penalised)
 
     def _undo_scaling(self, x: Array, centre: Array, scale: Array, intercept: bool) -> Array:
         """Return the model for features as they were given."""
         model = np.atleast_2d(x)
         constant = model[:, len(scale) : len(scale) + 1] if intercept else np.zeros((len(model), 1))
-        coefficients = model[:, : len(scale)] / scale
+        coefficients = self._within(model[:, : len(scale)] / scale)
         shift = coefficients @ centre
         return np.concatenate([coefficients, constant - shift[:, None]], axis=1)
 
@@ -332,8 +359,8 @@ class FederatedLinearModel(ByFormula, Inferring, Saving, BaseEstimator):
         ]
 
     def _effect_names(self, count: int) -> list[str]:
-        """Return the names of the columns after the intercept, which are not penalised."""
-        return [f"site[{name}]" for name in list(self.sites_)[1:]] if count else []
+        """Return the names of the columns after the intercept."""
+        return [f"site[{name}]" for name in list(self.sites_)[len(self.sites_) - count :]] if count else []
 
     def _scores(self, X: Any) -> Array:
         """Return Xw + b, a column for each row of ``coef_``."""
@@ -345,6 +372,14 @@ class FederatedLinearModel(ByFormula, Inferring, Saving, BaseEstimator):
         rows = validate_data(self, tables.rows(X), accept_sparse="csr", dtype=np.float64, reset=False)
         scores: Array = rows @ np.atleast_2d(self.coef_).T + self.intercept_
         return scores
+
+    def _shifted(self, scores: Array, X: Any, offset: Any) -> Array:
+        """Return scores with the offset of the formula, if it has one, and a further one."""
+        plan = getattr(self, "plan_", None)
+        if plan is not None and plan.design.offset is not None:
+            table = X if isinstance(X, SiteTable) else SiteTable.read(X)
+            scores = scores + table.number("the offset", plan.design.offset)
+        return scores if offset is None else scores + column("offset", offset, len(scores))
 
 
 def append_columns(X: Any, columns: Array) -> Any:

@@ -15,10 +15,12 @@ from fpdfp.engines.solve import name_network
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators.choice import choose_method
 from fpdfp.estimators.formulas import Asking, Plan, plan
+from fpdfp.estimators.stepping import Scaled
 from fpdfp.federation.cohort import Cohort, LocalCohort
 from fpdfp.federation.questions import Distribution, Family, ModelSpec, MomentsQuestion
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.tree import Level
+from fpdfp.losses import Losses
 from fpdfp.problem import Problem
 from fpdfp.survival.periods import name_periods
 
@@ -59,39 +61,43 @@ class ByFormula:
         if diagonal is not None and d:
             moments = asking.ask(MomentsQuestion(design, found.means, diagonal))
         centre, scale = self._scaling(d, moments)
-        others = tuple(asking.names[1:]) if effects else ()
+        others = tuple(asking.names[self._first_effect :]) if effects else ()
         options = self._spec_options()
         more = len(name_periods(options.get("periods", ())))
         columns = self._columns(d, found.intercept, classes, len(others) + more)
+        columns = columns._replace(random=bool(others) and self._first_effect == 0)
         structure = self._structure(columns, moments, np.where(scale > 0, scale, 1.0), self._formula_groups())
         spec = ModelSpec(
             design, found.means, centre, scale, found.intercept, family, found.classes, structure.ridge,
             None if distribution is None else Distribution.of(distribution), found.weight_scale, others,
-            **options,
+            class_weights=self._class_weights(found), **options,
         )  # fmt: skip
+        everyone = self.clients_per_round in (None, len(asking.names)) and self.drop_out == 0.0
 
-        def build() -> Problem:
+        def build() -> Losses:
             now = self._distribution(found)
-            made = spec if now is None else dataclasses.replace(spec, distribution=Distribution.of(now))
-            return Problem(source.losses(made), structure.penalty, structure.linop, weights="samples")
+            told = spec if now is None else dataclasses.replace(spec, distribution=Distribution.of(now))
+            losses: Losses = source.losses(told)
+            return losses
 
-        problem = build()
-        method = self._choose_method(columns, problem)
-        if method is None and self.compressor == "auto" and self.downlink == "auto":
-            everyone = self.clients_per_round in (None, len(asking.names)) and self.drop_out == 0.0
-            has_hessians = family != "Softmax"
+        def choose(problem: Problem) -> Any:
+            method = self._choose_method(columns, problem)
+            if method is not None or self.compressor != "auto" or self.downlink != "auto":
+                return method
             prefer = name_network(self.prefer, getattr(problem.losses, "engine", None))
-            method = choose_method(
-                columns.all, len(asking.names), self.tol, prefer, has_hessians=has_hessians, everyone=everyone
+            return choose_method(
+                columns.all, len(asking.names), self.tol, prefer, has_hessians=family != "Softmax", everyone=everyone
             )
+
+        used = Scaled(centre, np.where(scale > 0, scale, 1.0))
+        problem = self._minimise(build, structure, columns, used, choose)
         down = asking.down + len(moments) * plain_bits((2 * d,), np.dtype(np.float64)) * int(bool(self.standardize))
-        result, problem = self._run(problem, method, build)
-        self._keep(result, problem, columns, structure.ridge, asking.up, down)
+        self._keep(problem, columns, structure.ridge, asking.up, down)
         self.rows_ = dict(zip(asking.names, found.used, strict=True))
         self.left_out_ = {
             name: rows - used for name, rows, used in zip(asking.names, found.rows, found.used, strict=True)
         }
-        model: Array = self._conclude(problem, columns, centre, np.where(scale > 0, scale, 1.0))
+        model: Array = self._conclude(problem, columns, *used)
         self._ask_more(asking, spec)
         return model
 
@@ -126,6 +132,10 @@ class ByFormula:
     def _distribution(self, found: Any) -> Any:
         """Return the family of a GLM; None for the losses of the classes that were found."""
         return None
+
+    def _class_weights(self, found: Any) -> tuple[float, ...]:
+        """Return the weights of classes; none where all are 1."""
+        return ()
 
     def _formula_groups(self: Any) -> Any:
         """Return the group of each feature: that of its term, or what ``feature_groups`` says of features and terms."""

@@ -14,9 +14,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators import tables
-from fpdfp.estimators.base import FederatedLinearModel
+from fpdfp.estimators.base import MOST_COLUMNS, FederatedLinearModel
 from fpdfp.estimators.formulas import Plan
-from fpdfp.estimators.glm import MOST_COLUMNS
 from fpdfp.estimators.structure import Columns
 from fpdfp.federation.questions import Family
 from fpdfp.losses import Losses

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -10,11 +10,24 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.compress.plain import plain_bits
+from fpdfp.datasets.graph import Form
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators import tables
 from fpdfp.estimators.base import FederatedLinearModel
+from fpdfp.estimators.rows import (
+    check_class_weight,
+    class_weights,
+    column,
+    refuse_column,
+    refuse_of_rows,
+    row_weights,
+)
+from fpdfp.estimators.structure import Name
+from fpdfp.families import Binomial
 from fpdfp.formula.coding import Imputation
-from fpdfp.losses import Logistic, Losses, Softmax
+from fpdfp.losses import GLM, Logistic, Losses, Softmax
+from fpdfp.precondition.cost import Prefer
 
 if TYPE_CHECKING:
     from fpdfp.families import Family
@@ -28,6 +41,10 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     * ``"l1"``: :math:`α\|w\|_1`
     * ``"elasticnet"``: :math:`α(r\|w\|_1 + \frac{1-r}{2}\|w\|^2)`, r = ``l1_ratio``
     * ``"group"``: :math:`α\sum_g \sqrt{d_g}\,\|w_g\|` over ``feature_groups``, with :math:`d_g` coefficients each
+    * ``"sparse group"``: :math:`α(r\|w\|_1 + (1-r)\sum_g \sqrt{d_g}\,\|w_g\|)`
+    * ``"ridge"``: :math:`\frac{α}{2}\|w\|^2`, and ``"none"``
+    * ``"mcp"``, ``"scad"``: concave penalties with the slope α at 0 and none for large coefficients, which are hardly
+      shrunk (see the notes)
     * ``"fused"``: :math:`α(\sum_j |w_{j+1} - w_j| + c\|w\|_1)`, c = ``l1_weight``
     * ``"graph"``: :math:`α(\|Gw\|_1 + c\|w\|_1)`, with G a graph of the features
 
@@ -37,7 +54,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     Parameters
     ----------
     penalty
-        ``"l1"``, ``"elasticnet"``, ``"group"``, ``"fused"`` or ``"graph"``.
+        ``"l1"``, ``"elasticnet"``, ``"group"``, ``"sparse group"``, ``"mcp"``, ``"scad"``, ``"fused"``, ``"graph"``,
+        ``"ridge"`` or ``"none"``.
     alpha
         Its weight α.
     l1_ratio, l1_weight, l2
@@ -51,7 +69,24 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     graph_form
         ``"weights"``: G is the matrix of weights, as in the paper; ``"differences"``: a row w_i ∓ w_j for each edge.
     feature_groups
-        For ``"group"``: the label of each feature's group.
+        For ``"group"`` and ``"sparse group"``: the label of each feature's group.
+    concavity
+        γ of ``"mcp"``, above 1 (3 by default), or a of ``"scad"``, above 2 (3.7 by default): the slope is 0 from γα, or
+        aα, on.
+    penalty_weights
+        What multiplies the penalty of each feature, ``l2`` included: an array, or a dictionary by feature or by term of
+        the formula (1 for all others). 0 is not penalised. The features of a group must have the same one; of
+        ``"fused"`` and ``"graph"`` it is for the part :math:`c\|w\|_1`.
+    bounds
+        The least and the largest value of coefficients (not of the intercept), for features as they are given: a pair
+        of numbers or arrays, None or infinite for no limit, or a dictionary of such pairs by feature or term. There are
+        no standard errors then.
+    start
+        Where coefficients start from: an array of a number for each feature, perhaps with the intercept after them (a
+        row for each of several classes), or a dictionary by feature, term and ``"Intercept"``.
+    class_weight
+        What multiplies the losses of the rows of each class: a dictionary by class (1 for all others), or
+        ``"balanced"`` for n / (classes · rows of the class), with the counts of all sites.
     fit_intercept
         Whether there is an intercept.
     standardize
@@ -84,8 +119,17 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     history_, result_
         The history of the run, and the result of :func:`fpdfp.solve`.
 
+    n_steps_
+        How many problems were solved, more than one for ``"mcp"`` and ``"scad"``; rounds and bits are those of all.
+
     Notes
     -----
+    MCP and SCAD are minimised by local linear approximation (Zou and Li 2008): l1 problems with a weight for each
+    coefficient, the slope of the penalty where the last problem ended, until weights settle or 50 were solved. The
+    first is the lasso, or has the slopes at ``start``. Each step decreases the objective, and where weights settle the
+    end is a stationary point; it need not be the least value, and depends on the start. ``result_``, its duality gap
+    included, is that of the last l1 problem.
+
     X may be an array, a sparse matrix, or a table of pandas or Polars with numeric columns.
 
     ``groups`` of ``fit`` is the site of each row; without it there is one site. In cross-validation scikit-learn passes
@@ -105,13 +149,62 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     (3, True, True)
     """
 
-    def _family(self) -> Family | None:
-        from fpdfp.families import Binomial
+    def __init__(
+        self,
+        penalty: Name = "l1",
+        alpha: float = 1e-3,
+        *,
+        l1_ratio: float = 0.5,
+        l1_weight: float = 1.0,
+        l2: float = 0.0,
+        graph: Any = None,
+        graph_alpha: float = 0.1,
+        graph_form: Form = "weights",
+        feature_groups: Any = None,
+        concavity: float | None = None,
+        penalty_weights: Any = None,
+        bounds: Any = None,
+        start: Any = None,
+        class_weight: Any = None,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        method: Any = None,
+        rounds: int = 1000,
+        tol: float | None = 1e-6,
+        clients_per_round: int | None = None,
+        compressor: Any = "auto",
+        downlink: Any = "auto",
+        sampling: Any = "uniform",
+        drop_out: float = 0.0,
+        prefer: Prefer = "balanced",
+        random_state: Any = 0,
+        progress: bool | None = False,
+        inference: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(
+            penalty, alpha, l1_ratio=l1_ratio, l1_weight=l1_weight, l2=l2, graph=graph, graph_alpha=graph_alpha,
+            graph_form=graph_form, feature_groups=feature_groups, concavity=concavity, penalty_weights=penalty_weights,
+            bounds=bounds, start=start, fit_intercept=fit_intercept, standardize=standardize, method=method,
+            rounds=rounds, tol=tol, clients_per_round=clients_per_round, compressor=compressor, downlink=downlink,
+            sampling=sampling, drop_out=drop_out, prefer=prefer, random_state=random_state, progress=progress,
+            inference=inference,
+        )  # fmt: skip
+        self.class_weight = class_weight
 
+    def _family(self) -> Family | None:
         return Binomial() if len(self.classes_) == 2 else None
 
     def fit(
-        self, X: Any, y: Any, groups: Any = None, *, missing: Imputation = "drop", levels: Any = "shared"
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        *,
+        sample_weight: Any = None,
+        offset: Any = None,
+        weights: str | None = None,
+        missing: Imputation = "drop",
+        levels: Any = "shared",
     ) -> FederatedLogisticRegression:
         """Fit the model to rows X with classes y; ``groups`` is the site of each row.
 
@@ -124,6 +217,13 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
             Rows and classes; or a table or a federation, and a formula such as ``"died ~ age + C(stage)"``.
         groups
             The site of each row, or the name of the column that says so.
+        sample_weight
+            The weight of each row; their mean is made 1, so that ``alpha`` means the same.
+        offset
+            What is added to the score of each row, for two classes.
+        weights
+            With a formula, for two classes: the column that weighs rows, or an expression of columns. The formula has
+            ``offset(…)``.
         missing
             With a formula: ``"drop"`` leaves out rows with missing values, ``"mean"`` puts in the mean over all sites
             (and leaves out rows whose response or category is missing), ``"indicator"`` also adds a column that says
@@ -133,46 +233,94 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
             lists by column say which levels there are, in order.
         """
         self._check_parameters()
+        check_class_weight(self.class_weight)
         if isinstance(y, str):
-            model = self._fit_formula(X, y, groups, missing, levels)
-            self.coef_, self.intercept_ = model[:, :-1], model[:, -1]
-            return self
+            refuse_of_rows(sample_weight=sample_weight, offset=offset)
+            return self._take(self._fit_formula(X, y, groups, missing, levels, weights=weights))
+        refuse_column(weights)
         X, y = validate_data(self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)
+        shifts = None if offset is None else column("offset", offset, len(y))
+        row_weight, _ = row_weights(sample_weight, len(y))
+        if row_weight is not None and not row_weight.all():
+            kept = row_weight > 0
+            X, y, row_weight = X[kept], y[kept], row_weight[kept]
+            shifts = None if shifts is None else shifts[kept]
+            groups = None if groups is None else np.asarray(groups)[kept]
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ArgumentError("y", f"must hold at least two classes, got one class: {self.classes_[0]}")
         many = len(self.classes_) > 2
+        if many and shifts is not None:
+            raise ArgumentError("offset", f"must be None for more than two classes, got {len(self.classes_)} classes")
+        by_class = class_weights(self.class_weight, self.classes_, np.bincount(codes))
+        factors = None if row_weight is None else row_weight * (len(y) / row_weight.sum())
+        if by_class is not None:
+            factors = by_class[codes] if factors is None else factors * by_class[codes]
+        self._by_glm = not many and (factors is not None or shifts is not None)
 
         def losses(rows: Any, owner: IntArray, ridge: Array) -> Losses:
-            return (Softmax if many else Logistic)(rows, codes, clients=owner, l2=ridge)
+            if many:
+                return Softmax(rows, codes, clients=owner, l2=ridge, weights=factors)
+            if not self._by_glm:
+                return Logistic(rows, codes, clients=owner, l2=ridge)
+            return GLM(rows, codes, clients=owner, family="binomial", l2=ridge, weights=factors, offset=shifts)
 
         model = self._fit(X, groups, len(self.classes_) if many else None, losses)
+        if isinstance(self.class_weight, str):  # sites have sent how many rows of each class they have
+            self.bits_up_ += len(self.sites_) * plain_bits((len(self.classes_),), np.dtype(np.float64))
+        return self._take(model)
+
+    def _take(self, model: Array) -> FederatedLogisticRegression:
+        """Keep coefficients and intercepts; of several classes these add up to 0, as they may grow alike."""
         self.coef_, self.intercept_ = model[:, :-1], model[:, -1]
+        if len(self.classes_) > 2:
+            self.intercept_ = self.intercept_ - self.intercept_.mean()
         return self
 
-    def decision_function(self, X: Any) -> Array:
-        """Return the scores of rows: one number each for two classes, one for each class for more."""
-        scores = self._scores(X)
-        return scores[:, 0] if len(self.classes_) == 2 else scores
+    def _distribution(self, found: Any) -> Any:
+        extra = self.class_weight is not None or found.design.weights is not None or found.design.offset is not None
+        if extra and len(found.classes) > 2:
+            raise ArgumentError(
+                "formula:",
+                f"the response has {len(found.classes)} classes; weights, class_weight and offsets take two here",
+            )
+        self._by_glm = extra
+        return Binomial() if extra else None
 
-    def predict(self, X: Any) -> Array:
-        """Return the most probable class of each row."""
-        scores = self.decision_function(X)
+    def _class_weights(self, found: Any) -> tuple[float, ...]:
+        weights = class_weights(self.class_weight, found.classes, np.array(found.counts))
+        return () if weights is None else tuple(map(float, weights))
+
+    def decision_function(self, X: Any, *, offset: Any = None) -> Array:
+        """Return the scores of rows: one number each for two classes, one for each class for more.
+
+        With two classes ``offset`` is added; with a formula that has an offset, in addition to that.
+        """
+        scores = self._scores(X)
+        if len(self.classes_) == 2:
+            return self._shifted(scores[:, 0], X, offset)
+        if offset is not None:
+            raise ArgumentError("offset", f"must be None for more than two classes, got {len(self.classes_)} classes")
+        return scores
+
+    def predict(self, X: Any, *, offset: Any = None) -> Array:
+        """Return the most probable class of each row; ``offset`` is that of :meth:`decision_function`."""
+        scores = self.decision_function(X, offset=offset)
         chosen: Array = self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
         return chosen
 
-    def predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: Any, *, offset: Any = None) -> Array:
         """Return the logarithms of the classes' probabilities."""
         from scipy.special import log_softmax
 
-        scores = self.decision_function(X)
+        scores = self.decision_function(X, offset=offset)
         if scores.ndim == 1:
             scores = np.stack([np.zeros_like(scores), scores], axis=1)
         logarithms: Array = log_softmax(scores, axis=1)
         return logarithms
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Any, *, offset: Any = None) -> Array:
         """Return the classes' probabilities."""
-        probabilities: Array = np.exp(self.predict_log_proba(X))
+        probabilities: Array = np.exp(self.predict_log_proba(X, offset=offset))
         return probabilities

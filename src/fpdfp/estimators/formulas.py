@@ -46,6 +46,8 @@ class Plan(NamedTuple):
         The rows of each site, and those that are used.
     weight_scale
         What weights of rows are multiplied with, so that their mean is 1.
+    counts
+        The rows of each class that are used.
     """
 
     design: Design
@@ -55,6 +57,7 @@ class Plan(NamedTuple):
     rows: list[int]
     used: list[int]
     weight_scale: float = 1.0
+    counts: tuple[int, ...] = ()
 
 
 class Asking:
@@ -105,7 +108,7 @@ def plan(
     design = design_of(plain)
     sums: list[Sums] = asking.ask(SumsQuestion(design, classes))
     _check_sums(asking.names, design, formula, sums)
-    agreed, classes = _used_levels(design, agreed, classes, sums)
+    agreed, classes, counts = _used_levels(design, agreed, classes, sums)
     means = _means(design, sums)
     standard = _standards(formula)
     if standard:
@@ -117,7 +120,8 @@ def plan(
         )
     rows, used = [one.rows for one in sums], [one.used for one in sums]
     scale = 1.0 if weights is None else sum(used) / sum(one.weight for one in sums)
-    return Plan(design_of(formula), means, classes, formula.intercept and not survival, rows, used, scale)
+    intercept = formula.intercept and not survival
+    return Plan(design_of(formula), means, classes, intercept, rows, used, scale, counts)
 
 
 def check_response(formula: Formula, *, survival: bool) -> None:
@@ -191,8 +195,9 @@ def _check_sums(names: list[str], design: Design, formula: Formula, sums: list[S
 
 def _used_levels(
     design: Design, agreed: Agreed, classes: tuple[Level, ...], sums: list[Sums]
-) -> tuple[Agreed, tuple[Level, ...]]:
-    """Leave out levels and classes of which no row is used."""
+) -> tuple[Agreed, tuple[Level, ...], tuple[int, ...]]:
+    """Leave out levels and classes of which no row is used; return the counts of classes as well."""
+    used: tuple[int, ...] = ()
     levels = dict(agreed.levels)
     for place, factor in enumerate(design.coded):
         counts = np.sum([one.levels[place] for one in sums], axis=0)
@@ -201,9 +206,10 @@ def _used_levels(
     if classes:
         counts = np.sum([one.classes for one in sums], axis=0)
         classes = tuple(level for level, count in zip(classes, counts, strict=True) if count)
+        used = tuple(int(count) for count in counts if count)
         if len(classes) < 2:
             raise ArgumentError("formula:", f"all rows that are used are of the class {classes[0]!r}")
-    return dataclasses.replace(agreed, levels=levels), classes
+    return dataclasses.replace(agreed, levels=levels), classes, used
 
 
 def _means(design: Design, sums: list[Sums]) -> Array:

@@ -16,11 +16,12 @@ from fpdfp.datasets.graph import Form
 from fpdfp.engines import Result
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators import codecs, tables
-from fpdfp.estimators.base import FederatedLinearModel
+from fpdfp.estimators.base import MOST_COLUMNS, FederatedLinearModel
+from fpdfp.estimators.concave import USUAL
 from fpdfp.estimators.overdispersion import Theta
+from fpdfp.estimators.rows import column, refuse_column, refuse_of_rows, row_weights
 from fpdfp.estimators.structure import Columns, Name
 from fpdfp.families import Family
-from fpdfp.federation.table import SiteTable
 from fpdfp.formula.coding import Imputation
 from fpdfp.losses import GLM, Losses
 from fpdfp.methods import ProximalNewton
@@ -28,9 +29,6 @@ from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 from fpdfp.survival.counts import check_grid
 from fpdfp.survival.periods import name_periods
-
-#: Up to this many columns Hessians are sent.
-MOST_COLUMNS = 1000
 
 
 class FederatedGLM(RegressorMixin, FederatedLinearModel):
@@ -48,10 +46,15 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         (whose θ is estimated), ``"tweedie"``, ``"quantile"``, or one of :mod:`fpdfp.families` with its parameters.
     link
         The link, by default the usual one: :attr:`fpdfp.families.Family.links`.
-    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups
+    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups, concavity, penalty_weights,
+    bounds, start
         As in :class:`FederatedLogisticRegression`; by default ``"none"``.
     site_effects
-        ``"none"``, or ``"fixed"`` for an intercept of each site: differences to the first site, not penalised.
+        ``"none"``, or an intercept of each site: ``"fixed"`` for differences to the first site, not penalised, or
+        ``"random"`` for differences to their mean with a normal distribution, whose variance is estimated by penalised
+        quasi-likelihood (Breslow and Clayton 1993; for the gaussian family this is restricted maximum likelihood).
+        With few rows at each site and outcomes of two values it underestimates the variance. Standard errors are those
+        of a mixed model; there is no likelihood, so neither AIC nor likelihood ratio tests.
     fit_intercept, standardize
         As there.
     method
@@ -76,6 +79,8 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         infinite one; coefficients and θ are found in turn, and all exchanges are counted.
     deviance_, null_deviance_
         The deviance, and that of the intercept alone; None where it was not asked for.
+    site_variance_
+        The variance of random site effects.
     sites_, rows_, left_out_
         The sites, the rows of each that were used, and those left out.
     n_iter_, bits_up_, bits_down_, history_, result_
@@ -96,7 +101,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
     x1           -0.009824         0.04995  -0.20    0.844  -0.1077  0.08808
     """
 
-    _fine = ("stationary",)
+    _by_glm = True
     _kept = FederatedLinearModel._kept | {
         "family_": codecs.FAMILY, "theta_": codecs.NUMBER, "theta_standard_error_": codecs.NUMBER,
     }  # fmt: skip
@@ -115,7 +120,11 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         graph_alpha: float = 0.1,
         graph_form: Form = "weights",
         feature_groups: Any = None,
-        site_effects: Literal["none", "fixed"] = "none",
+        concavity: float | None = None,
+        penalty_weights: Any = None,
+        bounds: Any = None,
+        start: Any = None,
+        site_effects: Literal["none", "fixed", "random"] = "none",
         fit_intercept: bool = True,
         standardize: bool = False,
         method: Any = None,
@@ -134,6 +143,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         super().__init__(
             penalty=penalty, alpha=alpha, l1_ratio=l1_ratio, l1_weight=l1_weight, l2=l2, graph=graph,
             graph_alpha=graph_alpha, graph_form=graph_form, feature_groups=feature_groups,
+            concavity=concavity, penalty_weights=penalty_weights, bounds=bounds, start=start,
             fit_intercept=fit_intercept, standardize=standardize, method=method, rounds=rounds, tol=tol,
             clients_per_round=clients_per_round, compressor=compressor, downlink=downlink, sampling=sampling,
             drop_out=drop_out, prefer=prefer, random_state=random_state, progress=progress, inference=inference,
@@ -195,27 +205,25 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         if isinstance(self.family, str) and self.family_.name == "negative binomial":
             self._theta, self.family_ = Theta(), families.Poisson()
         self._take_periods(periods, y)
-        effects = _checks.choice("site_effects", self.site_effects, ("none", "fixed")) == "fixed"
+        effects = _checks.choice("site_effects", self.site_effects, ("none", "fixed", "random")) != "none"
+        if self.site_effects == "random" and self.penalty in USUAL:
+            raise ArgumentError("site_effects", f"must not be random with the penalty {self.penalty}")
         if isinstance(y, str):
-            for name, value in (("sample_weight", sample_weight), ("offset", offset), ("exposure", exposure)):
-                if value is not None:
-                    instead = "weights='column'" if name == "sample_weight" else "offset(…) in the formula"
-                    raise ArgumentError(name, f"must be None with a formula; give {instead}")
+            refuse_of_rows(sample_weight=sample_weight, offset=offset, exposure=exposure)
             (model,) = self._fit_formula(X, y, groups, missing, levels, weights=weights, effects=effects)
         else:
-            if weights is not None:
-                raise ArgumentError("weights", "must be None without a formula; give sample_weight")
+            refuse_column(weights)
             X, y = validate_data(
                 self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64, y_numeric=True
             )
             targets = y.astype(np.float64)
             shifts = self._shifts(offset, exposure, len(targets))
-            row_weights, scale = tables.row_weights(sample_weight, len(targets))
+            own_weights, scale = row_weights(sample_weight, len(targets))
             self.family_.check(targets)
 
             def losses(rows: Any, owner: IntArray, ridge: Array) -> Losses:
                 return GLM(
-                    rows, targets, clients=owner, family=self.family_, l2=ridge, weights=row_weights,
+                    rows, targets, clients=owner, family=self.family_, l2=ridge, weights=own_weights,
                     weight_scale=scale, offset=shifts,
                 )  # fmt: skip
 
@@ -225,10 +233,12 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
             self.theta_, self.theta_standard_error_ = self._theta.value, self._theta.standard_error
         return self
 
-    def _run(self, problem: Problem, method: Any, build: Callable[[], Problem]) -> tuple[Result, Problem]:
+    def _run(
+        self, problem: Problem, method: Any, rebuild: Callable[[], Problem], x0: Array | None
+    ) -> tuple[Result, Problem]:
         if self._theta is None:
-            return super()._run(problem, method, build)
-        return self._theta.alternate(self, problem, method, build)
+            return super()._run(problem, method, rebuild, x0)
+        return self._theta.alternate(self, problem, method, rebuild)
 
     def _conclude(self, problem: Problem, columns: Columns, centre: Array, scale: Array) -> Array:
         model = super()._conclude(problem, columns, centre, scale)
@@ -270,6 +280,10 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
             raise ArgumentError("periods", "must be given when the model is fitted, for hazards")
         return self.family_.mean(self.decision_function(X, offset=offset)[:, None] + self._effects)
 
+    @property
+    def _first_effect(self) -> int:  # type: ignore[override]
+        return 0 if self.site_effects == "random" else 1
+
     def _given_family(self) -> Family:
         return families.make(self.family, self.link)
 
@@ -298,33 +312,32 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
     def _shifts(self, offset: Any, exposure: Any, rows: int) -> Array | None:
         """Return the offset of each row, None where there is none."""
         if exposure is None:
-            return None if offset is None else tables.column("offset", offset, rows)
+            return None if offset is None else column("offset", offset, rows)
         if self.family_.link != "log":
             raise ArgumentError("exposure", f"must be None for the link {self.family_.link}; give offset")
-        times = tables.column("exposure", exposure, rows)
+        times = column("exposure", exposure, rows)
         if (times <= 0).any():
             raise ArgumentError("exposure", f"must be positive, got {times.min():g}")
         shifts: Array = np.log(times)
-        return shifts if offset is None else shifts + tables.column("offset", offset, rows)
+        return shifts if offset is None else shifts + column("offset", offset, rows)
 
     def decision_function(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
         """Return the linear predictor of each row; see :meth:`predict`."""
         check_is_fitted(self)
-        scores = self._scores(X)[:, 0]
-        plan = getattr(self, "plan_", None)
-        if plan is not None and plan.design.offset is not None:
-            table = X if isinstance(X, SiteTable) else SiteTable.read(X)
-            scores = scores + table.number("the offset", plan.design.offset)
-        if offset is not None:
-            scores = scores + tables.column("offset", offset, len(scores))
+        scores = self._shifted(self._scores(X)[:, 0], X, offset)
         return scores if self.site_effects == "none" else scores + self._effects_of(site, len(scores))
 
     def _effects_of(self, site: Any, rows: int) -> Array:
         """Return the intercepts of the sites of rows."""
+        if site is None and self.site_effects == "random":
+            return np.zeros(rows)
         if site is None:
             raise ArgumentError("site", f"must say where rows are from, with site effects: one of {list(self.sites_)}")
-        known = dict(zip(map(str, self.sites_), [0.0, *self._effects], strict=True))
+        first = [] if self.site_effects == "random" else [0.0]
+        known = dict(zip(map(str, self.sites_), [*first, *self._effects], strict=True))
         names = [str(site)] * rows if isinstance(site, str) or np.ndim(site) == 0 else [str(one) for one in site]
+        if self.site_effects == "random":
+            known = dict.fromkeys(names, 0.0) | known
         strange = [name for name in names if name not in known]
         if strange or len(names) != rows:
             raise ArgumentError("site", f"must be one of {', '.join(known)} for each of the {rows} rows")
@@ -340,16 +353,16 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         offset
             What is added to the linear predictor; with a formula that has an offset, in addition to that.
         site
-            With site effects: the site of the rows, or of each.
+            With site effects: the site of the rows, or of each. Random effects of other sites, or of none, are 0.
         """
         return self.family_.mean(self.decision_function(X, offset=offset, site=site))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None, site: Any = None) -> float:
         """Return the share of the deviance that is explained: 1 less the deviance by that of the weighted mean."""
-        targets = tables.column("y", tables.targets(y), len(np.atleast_1d(y)))
+        targets = column("y", tables.targets(y), len(np.atleast_1d(y)))
         family = self.family_
         z = self.decision_function(X, offset=offset, site=site)
-        weights, _ = tables.row_weights(sample_weight, len(targets))
+        weights, _ = row_weights(sample_weight, len(targets))
         w = np.ones(len(targets)) if weights is None else weights
         from fpdfp.families.means import link_of
 

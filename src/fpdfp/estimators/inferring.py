@@ -14,6 +14,7 @@ from fpdfp.engines.ask import ask_informations
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.errors import ArgumentError
+from fpdfp.estimators.random_effects import integrate
 from fpdfp.estimators.separating import FAMILIES, check_separation
 from fpdfp.estimators.structure import Columns
 from fpdfp.inference import (
@@ -40,6 +41,12 @@ from fpdfp.problem import Problem
 if TYPE_CHECKING:
     from fpdfp.families import Family
 
+#: Why there are no standard errors of coefficients with limits.
+BOUNDED = (
+    "Coefficients have bounds: at a bound an estimate is not normal, so standard errors and intervals from the plain "
+    "formula would be wrong, and they are not shown."
+)
+
 
 class Inferring:
     """The part of an estimator that knows standard errors.
@@ -62,6 +69,11 @@ class Inferring:
     def _penalised(self: Any) -> bool:
         return (self.penalty != "none" and bool(self.alpha)) or bool(self.l2)
 
+    @property
+    def _refusal(self: Any) -> str | None:
+        """Why there are no standard errors; None if there may be."""
+        return PENALISED if self._penalised else BOUNDED if self.bounds is not None else None
+
     def _ask(self: Any, problem: Problem, back: Array, columns: Columns) -> None:
         """Ask all sites for their sums at the solution, in an exchange that is counted.
 
@@ -72,8 +84,9 @@ class Inferring:
         family = self._family()
         if family is None:
             return
-        wanted = self.inference is True or (self.inference == "auto" and not self._penalised)
-        may_separate = not self._penalised and getattr(family, "name", "") in FAMILIES
+        wanted = self.inference is True or (self.inference == "auto" and self._refusal is None)
+        fixed = self._refusal is None and not columns.random
+        may_separate = fixed and getattr(family, "name", "") in FAMILIES
         if not (wanted or may_separate):
             return
         purpose = "information" if wanted else "separation"
@@ -89,10 +102,12 @@ class Inferring:
             site = Information(int(rows), weight, known, deviance, pearson, score, full(hessian), full(meat))
             found.append(site.change(back))
         self._saturated = float(sums.numbers[:, 2].sum())
+        if columns.random:
+            found = integrate(found, columns.effects, self._variances)
         self.information_ = found
         self.deviance_ = sum(site.deviance for site in found)
         self._null_parameters = len(self._null_places(columns))
-        if self._penalised:
+        if self._refusal is not None or columns.random:
             return
         if self._null_parameters:
             self._ask_null(problem, columns)
@@ -150,7 +165,8 @@ class Inferring:
         constant = {name: coefficients.pop(name) for name in ("Intercept",) if name in coefficients}
         last = self._effect_names(len(self._effects))
         effects = {name: value for name, value in coefficients.items() if name in last}
-        ordered = {name: value for name, value in coefficients.items() if name not in effects} | constant | effects
+        ordered = {name: value for name, value in coefficients.items() if name not in effects} | constant
+        ordered |= {} if hasattr(self, "_variances") else effects
         return list(ordered), np.array(list(ordered.values()))
 
     def table(self: Any, *, errors: Kind = "model", level: float = 0.95, exponentiate: bool = False) -> Table:
@@ -167,6 +183,9 @@ class Inferring:
         exponentiate
             Whether to show odds, rate or hazard ratios.
         """
+        if self.bounds is not None:
+            check_is_fitted(self)
+            raise ArgumentError("bounds:", BOUNDED)
         family = self._family()
         if errors == "model" and not family.is_likelihood:
             errors = "robust"
@@ -202,7 +221,8 @@ class Inferring:
         if sites is not None and family is not None:
             p, rows = len(self._flat[0]), sum(self.rows_.values())
             weight = sum(site.weight for site in sites)
-            likelihood = family.log_likelihood(self.deviance_, self._saturated, weight, rows)
+            random = hasattr(self, "_variances")
+            likelihood = None if random else family.log_likelihood(self.deviance_, self._saturated, weight, rows)
             more = {
                 "family": f"{family.name}, link {family.link}",
                 "has_dispersion": family.has_dispersion,
@@ -214,12 +234,12 @@ class Inferring:
                 "exchanges": self.exchanges_,
                 "further_parameters": self._further_parameters,
             }
-            if self._penalised:
-                more["refused"] = PENALISED
+            if self._refusal is not None:
+                more["refused"] = self._refusal
             else:
                 more["table"] = self.table(errors=errors, level=level, exponentiate=exponentiate)
-        elif self._penalised:
-            more["refused"] = PENALISED
+        elif self._refusal is not None:
+            more["refused"] = self._refusal
         return Summary(
             title=type(self).__name__,
             formula=self.formula_,

@@ -11,8 +11,10 @@ from sklearn.utils.validation import validate_data
 from fpdfp._typing import Array, IntArray
 from fpdfp.estimators import tables
 from fpdfp.estimators.base import FederatedLinearModel
+from fpdfp.estimators.rows import column, refuse_column, refuse_of_rows, row_weights
+from fpdfp.families import Gaussian
 from fpdfp.formula.coding import Imputation
-from fpdfp.losses import LeastSquares, Losses
+from fpdfp.losses import GLM, LeastSquares, Losses
 
 if TYPE_CHECKING:
     from fpdfp.families import Family
@@ -44,28 +46,49 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinearModel):
         return Gaussian()
 
     def fit(
-        self, X: Any, y: Any, groups: Any = None, *, missing: Imputation = "drop", levels: Any = "shared"
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        *,
+        sample_weight: Any = None,
+        offset: Any = None,
+        weights: str | None = None,
+        missing: Imputation = "drop",
+        levels: Any = "shared",
     ) -> FederatedLinearRegression:
         """Fit the model to rows X with targets y, or a formula y to a table or a federation X.
 
-        See :meth:`FederatedLogisticRegression.fit`.
+        See :meth:`FederatedLogisticRegression.fit`; with weights the mean of squares is a weighted one.
         """
         self._check_parameters()
         if isinstance(y, str):
-            (model,) = self._fit_formula(X, y, groups, missing, levels)
+            refuse_of_rows(sample_weight=sample_weight, offset=offset)
+            (model,) = self._fit_formula(X, y, groups, missing, levels, weights=weights)
             self.coef_, self.intercept_ = model[:-1], float(model[-1])
             return self
+        refuse_column(weights)
         X, y = validate_data(
             self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64, y_numeric=True
         )
+        targets = y.astype(np.float64)
+        row_weight, scale = row_weights(sample_weight, len(targets))
+        shifts = None if offset is None else column("offset", offset, len(targets))
+        self._by_glm = row_weight is not None or shifts is not None
 
         def losses(rows: Any, owner: IntArray, ridge: Array) -> Losses:
-            return LeastSquares(rows, y.astype(np.float64), clients=owner, l2=ridge)
+            if not self._by_glm:
+                return LeastSquares(rows, targets, clients=owner, l2=ridge)
+            return GLM(rows, targets, clients=owner, l2=ridge, weights=row_weight, weight_scale=scale, offset=shifts)
 
         (model,) = self._fit(X, groups, None, losses)
         self.coef_, self.intercept_ = model[:-1], float(model[-1])
         return self
 
-    def predict(self, X: Any) -> Array:
-        """Return the prediction for each row."""
-        return self._scores(X)[:, 0]
+    def _distribution(self, found: Any) -> Any:
+        self._by_glm = found.design.weights is not None or found.design.offset is not None
+        return Gaussian() if self._by_glm else None
+
+    def predict(self, X: Any, *, offset: Any = None) -> Array:
+        """Return the prediction for each row; ``offset`` is added, beside that of the formula."""
+        return self._shifted(self._scores(X)[:, 0], X, offset)

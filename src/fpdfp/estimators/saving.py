@@ -83,7 +83,8 @@ class Saving:
             raise MessageError(f"intercept_ must be a number for each of {len(rows)} rows of coef_")
         if names is not None and len(names) != d:
             raise MessageError(f"feature_names_in_ must be {d} names")
-        if (plan is None) != (self.formula_ is None) or (plan is not None and [*(() if names is None else names)] != plan.design.names):
+        known = [] if names is None else list(names)
+        if (plan is None) != (self.formula_ is None) or (plan is not None and known != plan.design.names):
             raise MessageError("plan_ must be that of the formula, with the features of the model")
         if len(self.sites_) != len(self.rows_) or set(self.rows_) != set(self.left_out_):
             raise MessageError("sites_, rows_ and left_out_ must be of the same sites")

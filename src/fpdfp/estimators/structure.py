@@ -9,9 +9,13 @@ import numpy as np
 from fpdfp import _checks, linops, penalties
 from fpdfp._typing import Array
 from fpdfp.datasets import FeatureGraph
+from fpdfp.errors import ArgumentError
+from fpdfp.estimators.by_feature import Limits
 
-Name = Literal["graph", "fused", "group", "l1", "elasticnet", "ridge", "none"]
-NAMES: tuple[Name, ...] = ("graph", "fused", "group", "l1", "elasticnet", "ridge", "none")
+Name = Literal["graph", "fused", "group", "sparse group", "l1", "elasticnet", "mcp", "scad", "ridge", "none"]
+NAMES: tuple[Name, ...] = (
+    "graph", "fused", "group", "sparse group", "l1", "elasticnet", "mcp", "scad", "ridge", "none"
+)  # fmt: skip
 
 
 class Structure(NamedTuple):
@@ -21,12 +25,30 @@ class Structure(NamedTuple):
     linop: linops.LinOp | None
     ridge: Array
 
+    def restrain(self, columns: Columns, limits: Limits | None, ridge: float = 0.0) -> Structure:
+        """Return the same with limits of the features' coefficients, and a ridge of the intercepts of sites."""
+        if limits is None and not ridge:
+            return self
+        l2, lower, upper = np.zeros(columns.all), np.full(columns.all, -np.inf), np.full(columns.all, np.inf)
+        l2[columns.all - columns.effects :] = ridge
+        if limits is not None:
+            lower[: columns.features], upper[: columns.features] = limits
+        entries = [columns.repeat(one) for one in (l2, lower, upper)]
+        if self.linop is None and isinstance(self.penalty, penalties.Zero | penalties.L1):
+            l1 = self.penalty.weight if isinstance(self.penalty, penalties.L1) else 0.0
+            return self._replace(penalty=penalties.ElasticNet(l1, *entries))
+        shape = entries[0].shape
+        first = linops.Identity(shape) if self.linop is None else self.linop
+        both = penalties.Stacked([self.penalty, penalties.ElasticNet(0.0, *entries)], [first.out_shape, shape])
+        return self._replace(penalty=both, linop=linops.VStack([first, linops.Identity(shape)]))
+
 
 class Columns(NamedTuple):
     """The columns of the model: features, perhaps an intercept after them, intercepts of sites, and thresholds.
 
     ``classes`` is the number of classes that have coefficients each: x has a row for each, or is all of these one after
-    the other if it is ``flat``. Thresholds have no column of rows. Nothing of them and of intercepts is penalised.
+    the other if it is ``flat``. Thresholds have no column of rows. Nothing of them and of intercepts is penalised,
+    except intercepts of sites if they are ``random``.
     """
 
     features: int
@@ -35,6 +57,7 @@ class Columns(NamedTuple):
     effects: int = 0
     thresholds: int = 0
     flat: bool = False
+    random: bool = False
 
     @property
     def of_rows(self) -> int:
@@ -83,23 +106,33 @@ def build(
     l2: float,
     feature_groups: Any,
     structure: Any,
+    factors: Array,
 ) -> Structure:
-    """Return g, B and the ridge of a penalty; ``structure`` is the matrix of a graph or of differences."""
+    """Return g, B and the ridge of a penalty; ``structure`` is the matrix of a graph or of differences.
+
+    ``factors`` multiply the penalty of each feature.
+    """
     ridge = np.zeros(columns.of_rows)
-    ridge[: columns.features] = l2 + {"elasticnet": alpha * (1.0 - l1_ratio), "ridge": alpha}.get(name, 0.0)
+    own = l2 + {"elasticnet": alpha * (1.0 - l1_ratio), "ridge": alpha}.get(name, 0.0)
+    ridge[: columns.features] = own * factors
     if name in ("ridge", "none"):
         return Structure(penalties.Zero(), None, ridge)
-    if name in ("l1", "elasticnet"):
+    if name in ("l1", "elasticnet", "mcp", "scad"):
         weight = alpha * (l1_ratio if name == "elasticnet" else 1.0)
-        return Structure(penalties.L1(columns.spread(weight)), None, ridge)
-    if name == "group":
-        return Structure(_groups(columns, alpha, feature_groups), None, ridge)
+        return Structure(penalties.L1(columns.spread(weight * factors)), None, ridge)
+    if name in ("group", "sparse group"):
+        share = l1_ratio if name == "sparse group" else 0.0
+        codes, of_groups = _groups(name, columns, alpha * (1.0 - share), feature_groups, factors)
+        if name == "group":
+            return Structure(penalties.GroupL12(of_groups, groups=codes), None, ridge)
+        single = columns.spread(alpha * share * factors)
+        return Structure(penalties.SparseGroup(single, of_groups, groups=codes), None, ridge)
     import scipy.sparse
 
     parts, weights = [structure], [np.full(structure.shape[0], alpha)]
     if l1_weight > 0 or structure.shape[0] == 0:
         parts.append(scipy.sparse.eye_array(columns.features))
-        weights.append(np.full(columns.features, alpha * l1_weight))
+        weights.append(alpha * l1_weight * factors)
     B = scipy.sparse.vstack(parts).tocsr()
     return Structure(penalties.L1(columns.repeat(np.concatenate(weights))), columns.map(B), ridge)
 
@@ -119,18 +152,25 @@ def no_edges(features: int) -> FeatureGraph:
     return FeatureGraph(scipy.sparse.csr_array((features, features)))
 
 
-def _groups(columns: Columns, alpha: float, feature_groups: Any) -> penalties.Penalty:
-    """The group lasso: alpha times the root of the size of each group times its norm."""
+def _groups(name: str, columns: Columns, alpha: float, feature_groups: Any, factors: Array) -> tuple[Array, Array]:
+    """Return the group of each entry, and the weights of groups: alpha times the root of their size, and a factor."""
     if feature_groups is None:
-        raise ValueError('feature_groups must name the group of each feature if penalty="group", got None')
+        raise ValueError(f'feature_groups must name the group of each feature if penalty="{name}", got None')
     labels = np.asarray(feature_groups)
     if labels.shape != (columns.features,):
         raise ValueError(
             f"feature_groups must have one label for each of the {columns.features} features, got shape {labels.shape}"
         )
     names, codes = _checks.labels("feature_groups", labels)
-    weights = alpha * np.sqrt(np.bincount(codes) * (columns.classes or 1))
+    of_groups = np.zeros(len(names))
+    of_groups[codes] = factors
+    odd = np.flatnonzero(of_groups[codes] != factors)
+    if odd.size:
+        raise ArgumentError(
+            "penalty_weights", f"must be the same for all features of a group, but not in {str(names[codes[odd[0]]])!r}"
+        )
+    weights = alpha * np.sqrt(np.bincount(codes) * (columns.classes or 1)) * of_groups
     free = columns.all - columns.features
     if free:
         codes, weights = np.append(codes, np.full(free, len(names))), np.append(weights, 0.0)
-    return penalties.GroupL12(weights, groups=columns.repeat(codes))
+    return columns.repeat(codes), weights

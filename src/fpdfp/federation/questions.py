@@ -172,6 +172,8 @@ class ModelSpec:
     effects
         The sites that have an intercept of their own, each a column after all others: those whose difference to the
         other sites is estimated.
+    class_weights
+        What multiplies the weights of the rows of each class; none where all are 1.
     ties
         How events at the same time are treated, for ``"Cox"``.
     link
@@ -192,6 +194,7 @@ class ModelSpec:
     distribution: Distribution | None = None
     weight_scale: float = 1.0
     effects: tuple[str, ...] = ()
+    class_weights: tuple[float, ...] = ()
     ties: Literal["efron", "breslow"] = "efron"
     link: Literal["logit", "probit"] = "logit"
     periods: tuple[float, ...] = ()
@@ -217,6 +220,10 @@ class ModelSpec:
             self.distribution.make()
         if not 0 < self.weight_scale < math.inf:
             raise MessageError("weight_scale must be positive")
+        if self.class_weights and (self.family != "GLM" or len(self.class_weights) != len(self.classes)):
+            raise MessageError("class_weights must be one for each class of a GLM, or none")
+        if not all(0 < weight < math.inf for weight in self.class_weights):
+            raise MessageError("class_weights must be positive")
         for name, length in wanted.items():
             array = getattr(self, name)
             if array.shape != (length,) or array.dtype != np.float64:

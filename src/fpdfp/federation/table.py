@@ -170,9 +170,13 @@ class SiteTable:
         weights, response = rows.weigh(spec.design.weights), spec.design.response
         survives = isinstance(response, Survival)
         times = read_times(response, rows) if isinstance(response, Survival) else None
+        y = times.event.astype(np.float64) if times is not None else rows.response(response, spec.classes)
+        if spec.class_weights:
+            by_class = np.array(spec.class_weights)[y.astype(np.int64)]
+            weights = by_class if weights is None else weights * by_class
         made = ModelRows(
             X,
-            times.event.astype(np.float64) if times is not None else rows.response(response, spec.classes),
+            y,
             weights,
             None if spec.design.offset is None else rows.number("the offset", spec.design.offset),
             times,

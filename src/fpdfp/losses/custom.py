@@ -10,7 +10,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import read_only
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.errors import ArgumentTypeError
+from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.linops.identity import check_shape
 from fpdfp.losses.base import Losses
 from fpdfp.rng import Draws, Purpose, table_size
@@ -31,7 +31,11 @@ class Custom(Losses):
     shape
         The shape of x.
     lipschitz
-        The Lipschitz constant of ∇f_i, or an upper bound: one number, or one for each client.
+        The Lipschitz constant of ∇f_i, or an upper bound: one number, or one for each client. None if there is none, as
+        for exponentials; then only a method that needs no constant can be used, :class:`fpdfp.ProximalNewton`.
+    hessian
+        ``hessian(i, x)`` returns the Hessian of f_i at x, a symmetric matrix, for methods that need it; x must be a
+        vector then.
     strong_convexity
         A constant with which every f_i is strongly convex; 0 if unknown.
     sizes
@@ -40,7 +44,8 @@ class Custom(Losses):
         The dtype of x.
     check
         Whether to compare, at a few random points, the gradients of the first and the last client with differences of
-        their values, and with the constants given. What does not agree raises a ValueError.
+        their values, and with the constants given, and Hessians with differences of gradients. What does not agree
+        raises a ValueError.
 
     Examples
     --------
@@ -55,6 +60,17 @@ class Custom(Losses):
     >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.5))
     >>> fpdfp.minimize(problem).x.round(6)
     array([1.5, 0.5])
+
+    A loss whose gradient has no Lipschitz constant:
+
+    >>> exponential = fpdfp.losses.Custom(
+    ...     value=lambda i, x: float(np.sum(np.exp(x) - centres[i] * x)),
+    ...     gradient=lambda i, x: np.exp(x) - centres[i],
+    ...     hessian=lambda i, x: np.diag(np.exp(x)), n_clients=2, shape=2,
+    ... )
+    >>> problem = fpdfp.Problem(exponential, fpdfp.penalties.L1(0.5))
+    >>> fpdfp.solve(problem, fpdfp.ProximalNewton(), rounds=50, tol=1e-9).x.round(6)
+    array([0.405465, 0.      ])
     """
 
     def __init__(
@@ -64,7 +80,8 @@ class Custom(Losses):
         *,
         n_clients: int,
         shape: int | Shape,
-        lipschitz: Any,
+        lipschitz: Any = None,
+        hessian: Callable[[int, Array], Array] | None = None,
         strong_convexity: float = 0.0,
         sizes: Any = None,
         dtype: Any = np.float64,
@@ -73,12 +90,18 @@ class Custom(Losses):
         for name, function in (("value", value), ("gradient", gradient)):
             if not callable(function):
                 raise ArgumentTypeError(name, f"must be a function, got {type(function).__name__}")
+        if hessian is not None and not callable(hessian):
+            raise ArgumentTypeError("hessian", f"must be a function or None, got {type(hessian).__name__}")
         count = _checks.integer("n_clients", n_clients, at_least=1)
         self.shape = check_shape(shape)
         self.dtype = np.dtype(dtype)
         if self.dtype not in (np.float32, np.float64):
             raise ValueError(f"dtype must be float32 or float64, got {self.dtype}")
-        constants = _checks.float_array("lipschitz", lipschitz, dtype=np.float64)
+        if hessian is not None and len(self.shape) != 1:
+            raise ArgumentError("hessian", f"must be None where x is no vector, got x of shape {self.shape}")
+        constants = np.asarray(np.inf)
+        if lipschitz is not None:
+            constants = _checks.float_array("lipschitz", lipschitz, dtype=np.float64)
         if constants.shape not in ((), (count,)) or (constants <= 0).any():
             raise ValueError(f"lipschitz must be one positive number, or one for each of the {count} clients")
         self._lipschitz = np.broadcast_to(constants, (count,)).copy()
@@ -93,6 +116,7 @@ class Custom(Losses):
             self.sizes = np.ones(count, dtype=np.int64)
         self._value = value
         self._gradient = gradient
+        self._hessian = hessian
         if check:
             from fpdfp._verify import verify_losses
 
@@ -147,6 +171,28 @@ class Custom(Losses):
         tag, name = draws.tag(Purpose.BATCH), int(draws.clients[row])
         philox.sample_subset(k0, k1, tag, name, draws.round, size, batch_size, table, chosen)
         return chosen
+
+    def hessians(self, x: Array, clients: IntArray) -> Array | None:
+        if self._hessian is None:
+            return None
+        self.check(x, clients, shared=True)
+        point, (d,) = read_only(x), self.shape
+        out = np.empty((len(clients), d, d))
+        for row, client in enumerate(clients):
+            found = np.asarray(self._hessian(int(client), point))
+            if found.shape != (d, d):
+                raise ValueError(
+                    f"hessian must return a matrix of shape {(d, d)}, got {found.shape} for client {client}"
+                )
+            out[row] = found
+        return out
+
+    def hessian(self, x: Array, weights: Array) -> Array | None:
+        found = self.hessians(x, np.arange(self.n_clients))
+        if found is None:
+            return None
+        total: Array = np.tensordot(weights, found, axes=1)
+        return total
 
     def lipschitz(self) -> Array:
         return self._lipschitz

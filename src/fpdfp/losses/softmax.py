@@ -10,9 +10,10 @@ from numpy.typing import DTypeLike
 
 from fpdfp import _checks
 from fpdfp._entropy import kullback_leibler
-from fpdfp._typing import Array
+from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
-from fpdfp.losses._linear import DENSE_HESSIAN, LinearModel
+from fpdfp.losses import _rows
+from fpdfp.losses._linear import DENSE_HESSIAN, LinearModel, _names_of
 
 
 class Softmax(LinearModel):
@@ -41,6 +42,8 @@ class Softmax(LinearModel):
     dtype
         float32 or float64: the precision of the rows, and with them of x, gradients and messages. By default that of X.
         Sums that must not lose digits, objectives and certificates are float64 in any case.
+    weights
+        The weight of each row, 1 by default. With weights there are no mini-batches.
     n_classes
         The number of classes; by default as many as ``y`` has. Needed where a class has no rows.
 
@@ -75,10 +78,14 @@ class Softmax(LinearModel):
         n_clients: int | None = None,
         n_classes: int | None = None,
         *,
+        weights: Any = None,
         feature_names: Sequence[str] | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
-        super().__init__(X, y, clients, l2, n_clients, feature_names=feature_names, dtype=dtype)
+        self._hold(_rows.collect(X, y, clients, n_clients, dtype, weights), l2, _names_of(X, feature_names))
+        if self._rows.weights is not None:
+            most = float(self._rows.weights.max())
+            self.curvature, self.steepest = 0.5 * most, most
         self.n_classes = count_classes(self._rows.y, n_classes)
         self.shape = (self.n_classes, self.n_features)
 
@@ -86,11 +93,47 @@ class Softmax(LinearModel):
     def _size(self) -> str:
         return f"{super()._size}, {self.n_classes} classes"
 
+    @property
+    def supports_batches(self) -> bool:
+        return self._rows.weights is None
+
+    def _row_weights(self, weights: Array) -> Array:
+        shares = super()._row_weights(weights)
+        return shares if self._rows.weights is None else shares * self._rows.weights
+
     def _kernel(self, name: str) -> Callable[..., None]:
+        if self._rows.weights is not None:
+            return self._weighted_values if name.startswith("values") else self._weighted_gradients
         from fpdfp._kernels import softmax
 
         kernel: Callable[..., None] = getattr(softmax, name)
         return kernel
+
+    def _weighted_values(self, *given: Any) -> None:
+        """Write the values of clients whose rows have weights; the arguments end as those of a kernel do."""
+        from scipy.special import logsumexp
+
+        clients, x, ridge, out = given[-4:]
+        for place, client in enumerate(clients):
+            z, y, weights = self._own_forms(int(client), x)
+            losses = logsumexp(z, axis=1) - z[np.arange(len(y)), y]
+            out[place] = float(weights @ losses) / len(y) + ridge
+
+    def _weighted_gradients(self, *given: Any) -> None:
+        """The same for gradients."""
+        clients, _, x, l2, out = given[-5:]
+        for place, client in enumerate(clients):
+            point = x[0] if len(x) == 1 else x[place]
+            z, y, weights = self._own_forms(int(client), point)
+            slopes = self._slopes(z, y) * (weights / len(y))[:, None]
+            out[place] = np.asarray(self._rows_of(int(client)).T @ slopes).T + l2 * point
+
+    def _own_forms(self, client: int, x: Array) -> tuple[Array, IntArray, Array]:
+        """Return the linear forms of a client's rows, their classes and weights."""
+        own = slice(int(self._rows.offsets[client]), int(self._rows.offsets[client + 1]))
+        assert self._rows.weights is not None
+        z: Array = np.asarray(self._rows.X[own] @ x.T, dtype=np.float64)
+        return z, self._rows.y[own].astype(np.int64), self._rows.weights[own]
 
     def hessian(self, x: Array, weights: Array) -> Array | None:
         classes, d = self.shape

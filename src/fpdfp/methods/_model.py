@@ -10,6 +10,7 @@ from fpdfp._typing import Array
 from fpdfp.linops import Compose, Matrix
 from fpdfp.methods.base import Work
 from fpdfp.methods.inner import InnerSolve, dense, needs_inner, prox
+from fpdfp.penalties.elastic_net import ElasticNet
 from fpdfp.penalties.zero import Zero
 from fpdfp.pooled.quadratic import Blocks, Quadratic
 from fpdfp.pooled.working_set import blocks_of
@@ -32,6 +33,12 @@ def minimise(model: Model, hessian: Array, linear: Array, x: Array, v: Array, in
 
     Along directions in which H is flat u stays where x is.
     """
+    if model.linop.is_identity and isinstance(model.penalty, ElasticNet) and model.penalty.l2.any():
+        # The ridge of g belongs to the quadratic: it may bend what is flat in H.
+        ridge, rest = np.broadcast_to(model.penalty.l2, x.shape), model.penalty.without_ridge()
+        before = np.zeros_like(v) if isinstance(rest, Zero) else v - ridge * x
+        found = minimise(model._replace(penalty=rest), hessian + np.diag(ridge), linear, x, before, inner)
+        return found._replace(v=found.v + ridge * found.x)
     blocks = blocks_of(model.penalty, len(x)) if model.linop.is_identity else None
     if blocks is not None and not isinstance(model.penalty, Zero):
         return _minimise_on_blocks(blocks, hessian, hessian @ x + linear, x)
@@ -50,11 +57,16 @@ def minimise(model: Model, hessian: Array, linear: Array, x: Array, v: Array, in
         R = scale[:, None] * vectors / np.sqrt(values)
         y, centre = -(R.T @ (hessian @ x + linear)), np.linalg.solve(R, x)
     space = model._replace(linop=Compose(model.linop, Matrix(R)), shape=(R.shape[1],), dtype=np.dtype(np.float64))
-    found = prox(
+    solved = prox(
         space, (centre + y)[None], 1.0, v[None], inner if needs_inner(space) else None, origin=centre[None],
         matrix=dense(space),
     )  # fmt: skip
-    return Minimised(R @ found.u[0], found.v[0], found.work)
+    u, v = R @ solved.u[0], solved.v[0]
+    if model.linop.is_identity:
+        # v is a subgradient at u up to rounding: a prox step along it gives zeros and limits exactly.
+        t = 1.0 / max(float(np.diag(hessian).max()), 1e-300)
+        u, v = model.penalty.prox(u + t * v, t), model.penalty.conjugate_prox(u / t + v, 1.0 / t)
+    return Minimised(u, v, solved.work)
 
 
 def _minimise_on_blocks(blocks: Blocks, hessian: Array, slope: Array, x: Array) -> Minimised:

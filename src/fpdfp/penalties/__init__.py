@@ -3,10 +3,15 @@
 from fpdfp.penalties.base import Penalty
 from fpdfp.penalties.box import Box, NonNegative
 from fpdfp.penalties.convert import as_penalty
+from fpdfp.penalties.elastic_net import ElasticNet
 from fpdfp.penalties.group import GroupL12
 from fpdfp.penalties.l1 import L1
+from fpdfp.penalties.sparse_group import SparseGroup
 from fpdfp.penalties.stacked import Stacked
 from fpdfp.penalties.wrapped import Wrapped
 from fpdfp.penalties.zero import Zero
 
-__all__ = ["L1", "Box", "GroupL12", "NonNegative", "Penalty", "Stacked", "Wrapped", "Zero", "as_penalty"]
+__all__ = [
+    "L1", "Box", "ElasticNet", "GroupL12", "NonNegative", "Penalty", "SparseGroup", "Stacked", "Wrapped", "Zero",
+    "as_penalty",
+]  # fmt: skip
