@@ -119,6 +119,11 @@ class FederatedLinearModel(ByFormula, Stepping, Inferring, Saving, BaseEstimator
         super().__init_subclass__(**given)
         own_init(cls)
 
+    #: What estimators have that do not take these parameters.
+    concavity: float | None = None
+    penalty_weights: Any = None
+    bounds: Any = None
+    start: Any = None
     #: The number of the first site that has an intercept of its own, where sites have: 0 if effects are random.
     _first_effect: int = 1
     #: Whether losses are those of a generalised linear model, which know weights and offsets of rows.
