@@ -12,6 +12,7 @@ from fpdfp._typing import Array
 from fpdfp.engines.hints import fit
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.estimators.formulas import Plan
+from fpdfp.estimators.random_effects import Variances
 from fpdfp.federation.questions import Distribution, dump
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Level
@@ -113,6 +114,7 @@ def _read_plan(value: Any, name: str) -> Plan:
         list(fit(tree["rows"], tuple[int, ...], f"{name}: rows")),
         list(fit(tree["used"], tuple[int, ...], f"{name}: used")),
         NUMBER.read(tree["weight_scale"], f"{name}: weight_scale"),
+        fit(tree["counts"], tuple[int, ...], f"{name}: counts"),
     )
 
 
@@ -200,6 +202,8 @@ def several(codec: Codec) -> Codec:
     )
 
 
+#: The variances of random intercepts.
+VARIANCES = record(Variances, ridge=NUMBER, variance=NUMBER, dispersion=NUMBER)
 #: The sums of each site.
 SITES = optional(several(record(
     Information, rows=INTEGER, weight=NUMBER, log_likelihood=NUMBER, deviance=NUMBER, pearson=NUMBER, score=NUMBERS,

@@ -104,6 +104,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
     _by_glm = True
     _kept = FederatedLinearModel._kept | {
         "family_": codecs.FAMILY, "theta_": codecs.NUMBER, "theta_standard_error_": codecs.NUMBER,
+        "_periods": codecs.NUMBERS, "_variances": codecs.VARIANCES, "site_variance_": codecs.NUMBER,
     }  # fmt: skip
 
     def __init__(
@@ -272,11 +273,11 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         return {"periods": self._periods} if self._periods else {}
 
     def _effect_names(self, count: int) -> list[str]:
-        return name_periods(self._periods) or super()._effect_names(count)
+        return name_periods(tuple(self._periods)) or super()._effect_names(count)
 
     def predict_hazards(self, X: Any, *, offset: Any = None) -> Array:
         """Return the probability of an event in each period, if there was none before; a row for each row."""
-        if not self._periods:
+        if not len(self._periods):
             raise ArgumentError("periods", "must be given when the model is fitted, for hazards")
         return self.family_.mean(self.decision_function(X, offset=offset)[:, None] + self._effects)
 
