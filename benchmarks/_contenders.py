@@ -60,6 +60,7 @@ CONTENDERS: dict[str, Contender] = {
     "StatelessPDFP": Contender(fpdfp.StatelessPDFP, largest),
     "RandProx": Contender(fpdfp.RandProx, largest, DOWN, falling=False),
     "NewtonPDFP, top 2 %": Contender(lambda _: fpdfp.NewtonPDFP(), tuned=False),
+    "ProximalNewton": Contender(lambda _: fpdfp.ProximalNewton(), everyone=True, tuned=False),
     "FPDFP": Contender(fpdfp.FPDFP),
     "FPDFP, τ = 5": Contender(lambda step: fpdfp.FPDFP(step, local_steps=LOCAL_STEPS)),
     "FedSGD (∂)": Contender(lambda step: fpdfp.FedSGD(step, penalty="subgradient")),

@@ -27,6 +27,7 @@ import scipy.sparse.linalg
 import fpdfp
 from fpdfp import compress, linops, methods, penalties, precondition, steps
 from fpdfp.engines import spec
+from fpdfp.engines.ask import ask_informations, ask_overdispersions
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.requests import PARTS
 from fpdfp.engines.site import Site
@@ -71,6 +72,7 @@ def problems() -> dict[str, fpdfp.Problem]:
     )  # fmt: skip
     many = np.hstack([X, 0.01 * rng.standard_normal((30, 996))])
     several = np.hstack([X, rng.standard_normal((30, 596))])
+    counts = fpdfp.losses.GLM(X, rng.poisson(2.0, 30), clients=owner, family="negative binomial")
     p, m = penalties, linops
     tv = m.Gradient((2, 3, 4))
     both = p.Stacked([p.GroupL12(0.05, axis=0), p.NonNegative()], shapes=[(3, 2, 3, 4), (2, 3, 4)])
@@ -82,6 +84,9 @@ def problems() -> dict[str, fpdfp.Problem]:
         "scaled": fpdfp.Problem(logistic, p.Box(-1.0, 1.0), m.Compose(m.Diagonal([1.0, 2.0, 3.0, 4.0]), m.Identity(4))),
         "box": fpdfp.Problem(single, p.Box(np.full(4, -1.0), np.inf)),
         "smooth": fpdfp.Problem(logistic, p.Zero()),
+        "counts": fpdfp.Problem(counts, p.Zero()),
+        "net": fpdfp.Problem(logistic, p.ElasticNet(0.02, 0.1, -1.0, np.inf)),
+        "sparse groups": fpdfp.Problem(logistic, p.SparseGroup(0.02, 0.03, [0, 0, 1, 1])),
         "wide": fpdfp.Problem(fpdfp.losses.Logistic(np.tile(X, 65), y, clients=owner, l2=0.1), p.L1(0.02)),
         "pooled": fpdfp.Problem(fpdfp.losses.Logistic(X, y, l2=0.1), p.L1(0.02), sparse),
         "many": fpdfp.Problem(fpdfp.losses.Logistic(many, y, clients=owner), p.L1(0.02)),
@@ -100,6 +105,8 @@ def runs() -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
     yield "several", "few features first", None, {"tol": 1e-3}
     yield "wide", "automatic", None, {}
     yield "graph", "Newton", fpdfp.NewtonPDFP(), {}
+    for name in ("counts", "net", "sparse groups"):
+        yield name, "Newton with a line search", fpdfp.ProximalNewton(), {}
     coordinates: dict[str, Any] = {
         "moments": "moments", "diagonal": "diagonal", "levels": precondition.QuantizedMoments(31),
         "sizes": precondition.QuantizedMoments(0, clients=1), "scaling": precondition.Scaling(np.arange(1.0, 5.0)),
@@ -148,6 +155,9 @@ def corpus() -> list[Recorded]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             fpdfp.solve(there, method, rounds=2, engine=engine, **options)
+        if where == "counts":
+            ask_informations(there, np.zeros(4), robust=True)
+            ask_overdispersions(there, np.zeros(4), 1.5)
         site = Site(problem.losses)
         for request in engine.requests:
             tree = unpack(pack(request))

@@ -71,7 +71,7 @@ class Table:
     def __init__(self, losses: Any, fingerprint: str = "first") -> None:
         self._losses, self.fingerprint = losses, fingerprint
 
-    def losses(self, spec: Any) -> Any:
+    def losses(self, spec: Any, site: str) -> Any:
         return self._losses
 
     def answer(self, question: Any, check: Any = None) -> Any:

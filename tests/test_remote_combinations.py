@@ -30,7 +30,7 @@ METHODS: list[Any] = [
     methods.FedDualAvg(inner=INNER), methods.FastFedDualAvg(inner=INNER), methods.FedDR(inner=INNER),
     methods.FedAvg(local_steps=2), methods.FedPAQ(local_steps=2), methods.FedProx(0.1, local_steps=2), methods.FedSGD(),
     methods.Scaffold(local_steps=2), methods.FedADMM(local_steps=2), methods.StatelessPDFP(preconditioner="moments"),
-    methods.NewtonPDFP(),
+    methods.NewtonPDFP(), methods.ProximalNewton(),
 ]  # fmt: skip
 
 

@@ -179,7 +179,7 @@ def test_survival_of_new_rows(ties: str) -> None:
 def test_a_likelihood_without_a_maximum_is_named() -> None:
     r = R["separated"]["r"]
     assert "coefficient may be infinite" in r["warnings"][0]
-    with pytest.warns(fpdfp.errors.DataWarning, match=r"group\[T.q\]"):
+    with pytest.raises(fpdfp.errors.SeparationError, match=r"group\[T.q\]"):
         fpdfp.FederatedCoxRegression().fit(frame("separated"), "Surv(time, status) ~ other + group", groups="site")
 
 

@@ -185,6 +185,8 @@ def contents(crew: Loopback, rounds: int) -> dict[str, int]:
                 "batches",
                 "hessians",
                 "duals",
+                "restricts",
+                "convex",
                 "constants",
                 "least_convexity",
                 "features",
