@@ -64,6 +64,8 @@ class NegativeBinomial(Family):
     theta
         θ. :class:`fpdfp.FederatedGLM` estimates it for ``family="negative binomial"``.
 
+    Examples
+    --------
     >>> import fpdfp
     >>> fpdfp.families.NegativeBinomial(theta=2.0)
     NegativeBinomial(link='log', theta=2.0)

@@ -56,6 +56,8 @@ class Quantile(Family):
     X. He, X. Pan, K. M. Tan and W.-X. Zhou, "Smoothed quantile regression with large-scale inference", Journal of
     Econometrics 232 (2023).
 
+    Examples
+    --------
     >>> import fpdfp
     >>> fpdfp.families.Quantile(level=0.9)
     Quantile(link='identity', level=0.9, width=0.1)

@@ -52,6 +52,8 @@ class Tweedie(Family):
     power
         p.
 
+    Examples
+    --------
     >>> import fpdfp
     >>> fpdfp.families.Tweedie(power=1.7)
     Tweedie(link='log', power=1.7)
