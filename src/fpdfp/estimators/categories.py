@@ -16,6 +16,7 @@ from fpdfp.errors import ArgumentError
 from fpdfp.estimators import tables
 from fpdfp.estimators.base import MOST_COLUMNS, FederatedLinearModel
 from fpdfp.estimators.formulas import Plan
+from fpdfp.estimators.rows import column, row_weights
 from fpdfp.estimators.structure import Columns
 from fpdfp.federation.questions import Family
 from fpdfp.losses import Losses
@@ -77,14 +78,14 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
         self.classes_ = self._show_classes(list(found), arranged)
         place = {label: code for code, label in enumerate(arranged)}
         codes = np.array([place[label] for label in y])
-        row_weights, scale = tables.row_weights(sample_weight, len(codes))
-        if row_weights is not None:
-            empty = [label for label in arranged if not row_weights[codes == place[label]].any()]
+        own_weights, scale = row_weights(sample_weight, len(codes))
+        if own_weights is not None:
+            empty = [label for label in arranged if not own_weights[codes == place[label]].any()]
             if empty:
                 raise ArgumentError("sample_weight", f"must not be zero for all rows of the class {empty[0]!r}")
-        options: dict[str, Any] = {"weights": row_weights, "weight_scale": scale}
+        options: dict[str, Any] = {"weights": own_weights, "weight_scale": scale}
         if offset is not None:
-            options["offset"] = tables.column("offset", offset, len(codes))
+            options["offset"] = column("offset", offset, len(codes))
 
         def losses(rows: Any, owner: IntArray, ridge: Array) -> Losses:
             return self._make_losses(rows, codes, clients=owner, l2=ridge, **options)

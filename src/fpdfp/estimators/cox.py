@@ -16,7 +16,7 @@ from fpdfp.datasets.graph import Form
 from fpdfp.engines.parcel import pack
 from fpdfp.errors import ArgumentError, RefusalError
 from fpdfp.estimators import codecs, tables
-from fpdfp.estimators.base import FederatedLinearModel
+from fpdfp.estimators.base import MOST_COLUMNS, FederatedLinearModel
 from fpdfp.estimators.formulas import Asking
 from fpdfp.estimators.structure import Columns, Name
 from fpdfp.federation.questions import BaselineQuestion, Baselines, ConcordanceQuestion, ModelSpec, write_answer
@@ -34,9 +34,6 @@ from fpdfp.precondition.triangles import full
 from fpdfp.problem import Problem
 from fpdfp.survival import Baseline, Concordance, SurvivalCurves, Times
 from fpdfp.survival.counts import check_grid
-
-#: Up to this many columns Hessians are sent.
-MOST_COLUMNS = 1000
 
 
 class PartialLikelihood:

@@ -12,9 +12,10 @@ from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.datasets.graph import Form
 from fpdfp.errors import ArgumentError, MessageError
-from fpdfp.estimators import codecs, tables
+from fpdfp.estimators import codecs
 from fpdfp.estimators.categories import CategoryModel, ClassLikelihood
 from fpdfp.estimators.formulas import Plan
+from fpdfp.estimators.rows import column
 from fpdfp.estimators.structure import Columns, Name
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.coding import Imputation
@@ -244,7 +245,7 @@ class FederatedOrdinalRegression(CategoryModel):
         if plan is not None and plan.design.offset is not None:
             table = X if isinstance(X, SiteTable) else SiteTable.read(X)
             scores = scores + table.number("the offset", plan.design.offset)
-        return scores if offset is None else scores + tables.column("offset", offset, len(scores))
+        return scores if offset is None else scores + column("offset", offset, len(scores))
 
     def predict_proba(self, X: Any, *, offset: Any = None) -> Array:
         """Return the classes' probabilities, in their order."""

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.engines.ask import ask_informations
 from fpdfp.errors import RefusalError, SeparationError
 from fpdfp.inference.separation import FAR, NOTHING, newton_step
 from fpdfp.losses.base import InformationSums
@@ -31,12 +30,10 @@ def check_separation(estimator: Any, problem: Problem, x: Array, sums: Informati
             _refuse(names, list(range(len(names))) if np.abs(hessian).max() < NOTHING * weight else [])
         return
     try:
-        far, up, down = ask_informations(problem, x + FAR * found.step, robust=False)
+        far = estimator._ask_sums(problem, x + FAR * found.step, "separation", robust=False)
     except RefusalError:  # a site does not answer where all but a few rows are certain, as they are there
         _refuse(names, found.growing(x))
         return
-    estimator.bits_up_, estimator.bits_down_ = estimator.bits_up_ + up, estimator.bits_down_ + down
-    estimator.exchanges_["separation"] = estimator.exchanges_.get("separation", 0) + 1
     if found.separates(deviance, float(far.numbers[:, 3].sum())):
         _refuse(names, found.growing(x))
 

@@ -31,27 +31,6 @@ def targets(y: Any) -> Any:
     return y
 
 
-def column(name: str, value: Any, rows: int) -> Array:
-    """Return a number for each row; one number is that of all."""
-    found = _checks.float_array(name, value, dtype=np.float64)
-    if found.ndim == 0:
-        return np.full(rows, float(found))
-    if found.shape != (rows,):
-        raise ArgumentError(name, f"must be a number for each of the {rows} rows, got shape {found.shape}")
-    return found
-
-
-def row_weights(sample_weight: Any, rows: int) -> tuple[Array | None, float]:
-    """Return weights, None where there are none, and what makes their mean 1."""
-    if sample_weight is None:
-        return None, 1.0
-    weights = column("sample_weight", sample_weight, rows)
-    if (weights < 0).any() or not weights.any():
-        raise ArgumentError("sample_weight", "must be at least 0 for all rows, and not zero for all")
-    scale = rows / float(weights.sum())
-    return weights, scale
-
-
 def _array(name: str, value: Any) -> Any:
     """Return an array for a tensor that scikit-learn does not take, or should not; anything else as it is."""
     plain = hasattr(value, "__array__") and not getattr(value, "requires_grad", False) and not _checks.is_on_gpu(value)

@@ -12,6 +12,7 @@ from fpdfp import _checks
 from fpdfp._kernels.functions import Scalar
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
+from fpdfp.families.means import mean_of
 
 
 class Functions(NamedTuple):
@@ -91,9 +92,9 @@ class Family(abc.ABC):
     def functions(self) -> Functions:
         """The functions of the linear predictor for the link, compiled when they are first used."""
 
-    @abc.abstractmethod
     def mean(self, eta: Array) -> Array:
-        """Return the mean at the linear predictor."""
+        """Return the mean at the linear predictor: that of the link."""
+        return mean_of(self.link, eta)
 
     @abc.abstractmethod
     def variance(self, mu: Array) -> Array:

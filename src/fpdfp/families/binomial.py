@@ -178,9 +178,6 @@ class Binomial(Family):
     def functions(self) -> Functions:
         return FUNCTIONS[self.link]
 
-    def mean(self, eta: Array) -> Array:
-        return mean_of(self.link, eta)
-
     def variance(self, mu: Array) -> Array:
         return mu * (1.0 - mu)
 

@@ -9,20 +9,11 @@ from typing import Any
 import numpy as np
 
 from fpdfp._kernels.functions import Scalar
+from fpdfp._kernels.glm import squared, squared_slope
 from fpdfp._kernels.jit import serial
 from fpdfp._typing import Array
 from fpdfp.families.base import Family, Functions
 from fpdfp.families.compose import compose
-
-
-@Scalar
-def value(z: Any, y: Any, p: Any, q: Any) -> Any:
-    return 0.5 * (z - y) ** 2
-
-
-@Scalar
-def slope(z: Any, y: Any, p: Any, q: Any) -> Any:
-    return z - y
 
 
 @Scalar
@@ -67,13 +58,8 @@ class Gaussian(Family):
     @property
     def functions(self) -> Functions:
         if self.link == "identity":
-            return Functions(value, slope, one, one)
+            return Functions(squared, squared_slope, one, one)
         return compose(self.name, self.link, half_deviance, unit, zero)
-
-    def mean(self, eta: Array) -> Array:
-        from fpdfp.families.means import mean_of
-
-        return mean_of(self.link, eta)
 
     def variance(self, mu: Array) -> Array:
         return np.ones_like(mu)

@@ -12,7 +12,7 @@ from fpdfp._kernels.jit import serial
 from fpdfp._typing import Array
 from fpdfp.families.base import Family, Functions
 from fpdfp.families.compose import compose
-from fpdfp.families.means import link_of, mean_of
+from fpdfp.families.means import link_of
 
 
 @serial
@@ -48,9 +48,6 @@ class InverseGaussian(Family):
     @property
     def functions(self) -> Functions:
         return compose(self.name, self.link, half_deviance, variance, variance_slope)
-
-    def mean(self, eta: Array) -> Array:
-        return mean_of(self.link, eta)
 
     def variance(self, mu: Array) -> Array:
         return mu**3

@@ -15,7 +15,7 @@ from fpdfp._kernels.functions import Scalar
 from fpdfp._kernels.jit import serial
 from fpdfp._typing import Array
 from fpdfp.families.base import Family, Functions
-from fpdfp.families.means import link_of, mean_of
+from fpdfp.families.means import link_of
 
 
 @serial
@@ -85,9 +85,6 @@ class NegativeBinomial(Family):
     @property
     def functions(self) -> Functions:
         return Functions(log_value, log_slope, log_weight, log_second)
-
-    def mean(self, eta: Array) -> Array:
-        return mean_of(self.link, eta)
 
     def variance(self, mu: Array) -> Array:
         return mu + mu**2 / self.theta

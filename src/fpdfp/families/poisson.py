@@ -15,7 +15,7 @@ from fpdfp._kernels.jit import serial
 from fpdfp._typing import Array
 from fpdfp.families.base import Family, Functions
 from fpdfp.families.compose import compose
-from fpdfp.families.means import link_of, mean_of
+from fpdfp.families.means import link_of
 
 
 @serial
@@ -73,9 +73,6 @@ class Poisson(Family):
         if self.link == "log":
             return Functions(log_value, log_slope, log_weight, log_weight)
         return compose(self.name, self.link, half_deviance, variance, variance_slope)
-
-    def mean(self, eta: Array) -> Array:
-        return mean_of(self.link, eta)
 
     def variance(self, mu: Array) -> Array:
         return mu

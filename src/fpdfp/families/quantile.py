@@ -87,9 +87,6 @@ class Quantile(Family):
     def functions(self) -> Functions:
         return Functions(value, slope, second, second)
 
-    def mean(self, eta: Array) -> Array:
-        return eta
-
     def variance(self, mu: Array) -> Array:
         return np.ones_like(mu)
 

@@ -13,7 +13,7 @@ from fpdfp._kernels.functions import Scalar
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
 from fpdfp.families.base import Family, Functions
-from fpdfp.families.means import link_of, mean_of
+from fpdfp.families.means import link_of
 
 
 @Scalar
@@ -77,9 +77,6 @@ class Tweedie(Family):
     @property
     def functions(self) -> Functions:
         return Functions(log_value, log_slope, log_weight, log_second)
-
-    def mean(self, eta: Array) -> Array:
-        return mean_of(self.link, eta)
 
     def variance(self, mu: Array) -> Array:
         return mu**self.power
