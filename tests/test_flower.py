@@ -303,8 +303,9 @@ def test_a_round_ends_at_its_deadline(troubled: Outcome, trial: Trial) -> None:
     counts = confirmed(troubled.log)
     assert counts[4][3] == counts[3][3]
     assert counts[5][:2] == counts[4][:2]
-    for site in ("north", "south"):
-        assert f"{site} is absent: no reply by the deadline" in troubled.log
+    assert "south is absent: no reply by the deadline" in troubled.log
+    # Who dies may be missed by the deadline, or by Flower before it: the sentence differs.
+    assert "north is absent: " in troubled.log
     # South's late reply is about a request whose time is over: it counts in no round, and south goes on.
     assert worked(trial.state("south")).count(3) == 1
     assert counts[LONG][3] > counts[4][3]
