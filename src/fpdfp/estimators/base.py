@@ -32,6 +32,7 @@ from fpdfp.estimators.inferring import Inferring
 from fpdfp.estimators.routing import warn_of_groups
 from fpdfp.estimators.rows import column
 from fpdfp.estimators.saving import Saving
+from fpdfp.estimators.selecting import Selecting
 from fpdfp.estimators.stepping import Scaled, Stepping
 from fpdfp.estimators.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
 from fpdfp.federation.table import SiteTable
@@ -53,7 +54,7 @@ class Prepared(NamedTuple):
     scale: Array
 
 
-class FederatedLinearModel(ByFormula, Stepping, Inferring, Saving, BaseEstimator):
+class FederatedLinearModel(ByFormula, Stepping, Selecting, Inferring, Saving, BaseEstimator):
     """What :class:`FederatedLogisticRegression` and :class:`FederatedLinearRegression` share; see there."""
 
     def __init__(
