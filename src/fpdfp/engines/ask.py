@@ -30,10 +30,10 @@ def ask_overdispersions(problem: Problem, x: Array, theta: float) -> tuple[Array
     return np.asarray(numbers.sum(axis=0)), up, down
 
 
-def ask_evaluations(problem: Problem, question: Evaluations, among: Array | None = None) -> tuple[Sums, int, int]:
+def ask_evaluations(problem: Problem, question: Evaluations, factors: Array | None = None) -> tuple[Sums, int, int]:
     """Return the means over all clients at many points, and all bits up and down."""
     sent, up, down = _ask(problem, question)
-    return question.read(sent, problem.model.shape[0], among), up, down
+    return question.read(sent, problem.model.shape[0], factors), up, down
 
 
 def _ask(problem: Problem, question: Any) -> tuple[Any, int, int]:

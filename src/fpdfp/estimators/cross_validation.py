@@ -103,7 +103,7 @@ class CrossValidated(Structures):
         if isinstance(self.cv, str):
             if losses.n_clients < 2:
                 raise ArgumentError("cv", "must be a number for one site: there must be another to learn from")
-            return None, np.arange(losses.n_clients), losses
+            return None, 1 - np.eye(losses.n_clients, dtype=np.int64), losses
         if isinstance(self.cv, int | np.integer):
             classifies = bool(self._classifies_rows())
             seed = self.random_state if isinstance(self.random_state, int | np.integer) else 0
@@ -131,8 +131,8 @@ class CrossValidated(Structures):
     ) -> Problem:
         losses = build()
         problem = make_problem(losses)
-        folds, groups, held = self._split(losses)
-        batch = Batch(problem if held is losses else make_problem(held), folds, groups)
+        folds, samples, held = self._split(losses)
+        batch = Batch(problem if held is losses else make_problem(held), folds, samples)
         model_of = self._models(columns, scaled, losses.shape)
         mixings = self._mixings()
         tasks: list[Task] = []

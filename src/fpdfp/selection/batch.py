@@ -71,12 +71,12 @@ class Batch:
     problem
         The losses and the weights of clients; its penalty is not used.
     folds
-        How the rows of each client are divided, None where all are used or ``groups`` is given.
-    groups
-        The fold of each client, where all rows of a client are left out together.
+        How the rows of each client are divided, None where all are used or ``samples`` is given.
+    samples
+        How often each client counts, a row for each fold, where clients are left out or drawn instead of rows.
     """
 
-    def __init__(self, problem: Problem, folds: Folds | None = None, groups: IntArray | None = None) -> None:
+    def __init__(self, problem: Problem, folds: Folds | None = None, samples: IntArray | None = None) -> None:
         if len(problem.model.shape) != 1 or problem.model.device != "cpu":
             raise ArgumentError("losses", "must be functions of a vector in memory")
         (self.d,) = problem.model.shape
@@ -84,10 +84,10 @@ class Batch:
             raise ArgumentError(
                 "problems", f"must have at most {MOST:,} coefficients, got {self.d:,}; call fpdfp.solve for each"
             )
-        self.problem, self.folds, self.groups = problem, folds, groups
+        self.problem, self.folds, self.samples = problem, folds, samples
         self.ridge = np.asarray(getattr(problem.losses, "ridge_of_x", np.zeros(self.d)), dtype=np.float64)
         self.known = Knowledge()
-        self.masses: Array = np.zeros(0)
+        self.shares: Array = np.zeros(0)
         self.weights: Array = np.zeros(0)
         self.units: Array = np.full(self.d, ZERO, dtype=np.uint8)
         self.size, self.spread = 0.0, 1.0
@@ -97,9 +97,9 @@ class Batch:
     @property
     def n_folds(self) -> int:
         """How many folds there are."""
-        if self.groups is not None:
-            return int(self.groups.max()) + 1
-        return 0 if self.folds is None else self.folds.count
+        if self.samples is not None:
+            return len(self.samples)
+        return 0 if self.folds is None else self.folds.all
 
     def solve(self, tasks: Sequence[Task], tol: float, rounds: int, report: Callable[[], bool] | None = None) -> bool:
         """Solve tasks to a relative tolerance, in at most so many exchanges in all; tell whether none is left.
@@ -165,13 +165,14 @@ class Batch:
         self, points: Array, places: Array, held: IntArray, curved: IntArray, bits: tuple[int, int]
     ) -> tuple[Array, Sums]:
         """Return the points as they were sent, and what all clients together say about them."""
-        own = held if self.groups is None else np.full_like(held, -1)
+        own, factors = held, None
+        if self.samples is not None:
+            own, factors = np.full_like(held, -1), np.where(held >= 0, self.samples[held].T, 1).astype(np.float64)
         question = Evaluations.of(points, places, bits, own, curved, units=self.units, folds=self.folds)
-        among = None if self.groups is None else (self.groups[:, None] == held) & (held >= 0)
-        sums, up, down = ask_evaluations(self.problem, question, among)
+        sums, up, down = ask_evaluations(self.problem, question, factors)
         self.exchanges, self.bits_up, self.bits_down = self.exchanges + 1, self.bits_up + up, self.bits_down + down
         sent = question.points(self.d)
-        if not len(self.masses):
+        if not len(self.shares):
             self._weigh_folds(sums)
         # what rounding its entries can have done to eigenvalues
         noise = 2.0 * UNIT * math.sqrt(self.d / self.problem.n_clients)
@@ -180,24 +181,26 @@ class Batch:
         return sent, sums
 
     def _weigh_folds(self, sums: Sums) -> None:
-        """Keep the share of each fold in the loss, and its weight in scores."""
-        if self.groups is None:
-            self.masses, self.weights = sums.masses / sums.masses.sum(), sums.weights
+        """Keep the share of the loss that is left without each fold, and the weight of the fold in scores."""
+        if self.samples is None:
+            repeats = 1 if self.folds is None else self.folds.repeats
+            self.shares, self.weights = 1.0 - repeats * sums.masses / sums.masses.sum(), sums.weights
         else:
-            self.masses, self.weights = (
-                np.bincount(self.groups, one) / one.sum() for one in (self.problem.weights, sums.of_clients)
-            )
-        if self.n_folds and (self.masses <= 0).any():
-            raise ArgumentError("folds", f"must all have rows, but fold {int(np.argmin(self.masses))} has none")
+            own = self.problem.weights / self.problem.weights.sum()
+            self.shares = self.samples @ own
+            self.weights = (self.samples == 0) @ sums.of_clients / len(own)
+        if self.n_folds and (self.shares >= 1.0).any() and self.samples is None:
+            raise ArgumentError("folds", f"must all have rows, but fold {int(np.argmax(self.shares))} has none")
 
     def _anchor(self, sums: Sums, place: int, x: Array, v: Array, fold: int) -> Anchor:
         """Return what was found at a point."""
         if float(sums.values[place]) > BEYOND:
             return Anchor(x, v, math.inf, np.zeros(self.d), math.inf)
-        share = 1.0 - float(self.masses[fold]) if fold >= 0 else 1.0
+        share = float(self.shares[fold]) if fold >= 0 else 1.0
         ridge = self.ridge * x
         value = float(sums.values[place]) / share + 0.5 * float(ridge @ x)
-        held = float(sums.helds[place]) / float(self.weights[fold]) if fold >= 0 else math.nan
+        outside = float(self.weights[fold]) if fold >= 0 else 0.0
+        held = float(sums.helds[place]) / outside if outside > 0 else math.nan
         return Anchor(x, v, value, sums.slopes[place] / share + ridge, held)
 
     @property
