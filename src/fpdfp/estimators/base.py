@@ -29,7 +29,7 @@ from fpdfp.estimators.choice import MOST_COLUMNS as MOST_BY_CHOICE
 from fpdfp.estimators.choice import MOST_SITES
 from fpdfp.estimators.concave import USUAL, check_concavity
 from fpdfp.estimators.inferring import Inferring
-from fpdfp.estimators.routing import warn_of_groups
+from fpdfp.estimators.routing import advise_on_search, warn_of_groups
 from fpdfp.estimators.rows import column
 from fpdfp.estimators.saving import Saving
 from fpdfp.estimators.selecting import Selecting
@@ -44,6 +44,10 @@ from fpdfp.problem import Problem
 CONSTANT = 1e-12
 #: Up to this many columns Hessians are sent by default, for losses of generalised linear models.
 MOST_COLUMNS = 1000
+
+
+#: The estimators that have a cross-validation of their own.
+SEARCHED = ("FederatedLogisticRegression", "FederatedLinearRegression", "FederatedGLM", "FederatedCoxRegression")
 
 
 class Prepared(NamedTuple):
@@ -141,6 +145,8 @@ class FederatedLinearModel(ByFormula, Stepping, Selecting, Inferring, Saving, Ba
     def __sklearn_clone__(self) -> Any:
         # Cross-validation clones the estimator where it still knows the groups.
         warn_of_groups(type(self).__name__)
+        if type(self).__name__ in SEARCHED:
+            advise_on_search(type(self).__name__)
         return super().__sklearn_clone__()
 
     def _check_parameters(self) -> None:

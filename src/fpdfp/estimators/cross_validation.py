@@ -105,9 +105,8 @@ class CrossValidated(Structures):
                 raise ArgumentError("cv", "must be a number for one site: there must be another to learn from")
             return None, 1 - np.eye(losses.n_clients, dtype=np.int64), losses
         if isinstance(self.cv, int | np.integer):
-            classifies = bool(self._classifies_rows())
             seed = self.random_state if isinstance(self.random_state, int | np.integer) else 0
-            return Folds(int(self.cv), int(seed), stratified=classifies), None, losses
+            return Folds(int(self.cv), int(seed), stratified=self._stratifies), None, losses
         labels = _checks.host_array("cv", self.cv)
         if getattr(self, "formula_", None) is not None or not hasattr(self, "_owner_of_rows"):
             raise ArgumentError("cv", "must be a number of folds, or 'sites', with a formula")
@@ -120,11 +119,6 @@ class CrossValidated(Structures):
         made = copy.copy(losses)
         made.folds = losses.place_rows(codes.astype(np.int64)[np.argsort(owner, kind="stable")])
         return Folds(len(names), given=True), None, made
-
-    def _classifies_rows(self: Any) -> bool:
-        """Whether folds are to have equal shares of outcomes: of two classes, or of events."""
-        family = self._family()
-        return family is None or getattr(family, "name", "") == "binomial" or isinstance(self, FederatedCoxRegression)
 
     def _minimise(
         self: Any, build: Callable[[], Losses], structure: Structure, columns: Columns, scaled: Scaled, choose: Any
