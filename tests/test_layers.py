@@ -35,6 +35,7 @@ LAYERS = {
     "algorithms": ["methods", "precondition", "pooled", "steps"],
     "mathematics": [
         "problem",
+        "scores",
         "_dual_step _verify bounds ct datasets linops losses penalties semismooth survival",
         "families formula inference",
     ],

@@ -15,6 +15,7 @@ from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.inference.histograms import ScoreHistogram
 from fpdfp.inference.hypotheses import HypothesisTest, judge, wald_test
 from fpdfp.inference.information import Information, add_up
+from fpdfp.inference.intervals import wilson
 from fpdfp.inference.table import Table, coefficient_table
 
 #: A step may increase the deviance by this part of it, from rounding.
@@ -168,26 +169,20 @@ def calibration_table(histogram: ScoreHistogram, groups: int = 10) -> Calibratio
     >>> calibration_table(made).observed.tolist()
     [0.0, 1.0]
     """
-    from scipy import stats
-
     if not isinstance(histogram, ScoreHistogram):
         raise ArgumentTypeError("histogram", f"must be a ScoreHistogram, got {_checks.kind(histogram)}")
     if not histogram.rows.sum():
         raise ArgumentError("histogram", "must have at least one row")
-    full = histogram.rows > 0
-    order = np.argsort((histogram.predicted[full] / histogram.rows[full]), kind="stable")
+    full = histogram.weight > 0
+    order = np.argsort((histogram.predicted[full] / histogram.weight[full]), kind="stable")
     counts = histogram.rows[full][order]
     # A cell belongs to the group in which its middle row is.
     middle = (np.cumsum(counts) - counts / 2.0) / counts.sum()
     group = np.minimum((middle * _checks.integer("groups", groups, at_least=1)).astype(np.int64), groups - 1)
     _, group = np.unique(group, return_inverse=True)
-    rows, events, chance = (
-        np.bincount(group, column[full][order]) for column in (histogram.rows, histogram.positives, histogram.predicted)
+    rows, weight, events, chance = (
+        np.bincount(group, column[full][order])
+        for column in (histogram.rows, histogram.weight, histogram.positives, histogram.predicted)
     )
-    observed = events / rows
-    z = float(stats.norm.isf(0.025))
-    centre = (observed + z**2 / (2 * rows)) / (1 + z**2 / rows)
-    width = z / (1 + z**2 / rows) * np.sqrt(observed * (1 - observed) / rows + z**2 / (4 * rows**2))
-    return CalibrationTable(
-        rows, chance / rows, observed, np.maximum(centre - width, 0.0), np.minimum(centre + width, 1.0)
-    )
+    observed = events / weight
+    return CalibrationTable(rows, chance / weight, observed, *wilson(observed, rows))
