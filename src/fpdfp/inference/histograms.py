@@ -212,6 +212,17 @@ def _cells(values: Array, edges: Array) -> Array:
     return cells
 
 
+def hold_one_number(lower: Array, upper: Array) -> Array:
+    """Return whether there is one number of float64 alone in each cell.
+
+    >>> hold_one_number(np.array([0.0, 1.0]), np.array([5e-324, 1.1])).tolist()
+    [True, False]
+    """
+    with np.errstate(over="ignore"):
+        found: Array = np.nextafter(lower, np.inf) >= upper
+    return found
+
+
 def merge_small(counts: Array, least: int) -> list[int]:
     """Return where larger cells begin, in each of which every row of counts is at least ``least``, or 0.
 

@@ -10,7 +10,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError, ArgumentTypeError
-from fpdfp.inference.histograms import ScoreHistogram
+from fpdfp.inference.histograms import ScoreHistogram, hold_one_number
 from fpdfp.inference.intervals import by_log_odds
 
 #: So many thresholds are looked at together.
@@ -100,7 +100,7 @@ def find_area(histogram: ScoreHistogram, effective: tuple[float, float] | None =
     area = float(positives @ below / events)
     unsure = others - negatives_above - negatives_below
     # Rows in a cell that holds a single number are tied, and half a pair is exact.
-    unsure = unsure - np.where(np.nextafter(histogram.lower, np.inf) >= histogram.upper, negatives, 0.0)
+    unsure = unsure - np.where(hold_one_number(histogram.lower, histogram.upper), negatives, 0.0)
     error = max(float(positives @ unsure) / (2.0 * events * others), 0.0)
     n, m = (events, others) if effective is None else effective
     spread = math.nan

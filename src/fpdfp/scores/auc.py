@@ -15,7 +15,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
-from fpdfp.inference.histograms import ScoreHistogram, check_edges
+from fpdfp.inference.histograms import ScoreHistogram, check_edges, hold_one_number
 from fpdfp.inference.roc import find_area
 from fpdfp.scores.base import NOTHING, Estimate, Score, log_chances, outcome_of, read_rows
 
@@ -23,6 +23,8 @@ from fpdfp.scores.base import NOTHING, Estimate, Score, log_chances, outcome_of,
 REACH, CELLS = 8.0, 1024
 #: A bound that is small enough, and how many edges are added to come there.
 TOLERANCE, ADDED = 1e-3, 2048
+#: The log-odds of chances that are 0 or 1 up to rounding.
+LARGE = 1e300
 
 
 class AUC(Score):
@@ -66,7 +68,7 @@ class AUC(Score):
             return self._count(z, targets, w)
         logarithms = log_chances(z)
         with np.errstate(divide="ignore"):
-            odds = logarithms - np.log(-np.expm1(logarithms))
+            odds = np.clip(logarithms - np.log(-np.expm1(logarithms)), -LARGE, LARGE)
         parts = [self._count(odds[:, k], (targets == k).astype(np.float64), w) for k in range(z.shape[1])]
         return np.concatenate(parts)
 
@@ -120,7 +122,7 @@ class AUC(Score):
         positives, negatives = parts[:, :count], parts[:, count:-2]
         pairs = (positives * negatives / (positives.sum(axis=1) * negatives.sum(axis=1))[:, None]).mean(axis=0) / 2.0
         lower, upper = self._cells
-        pairs = np.where(np.nextafter(lower, np.inf) >= upper, 0.0, pairs)
+        pairs = np.where(hold_one_number(lower, upper), 0.0, pairs)
         # Those that are left as they are have a quarter of the tolerance together.
         order = np.argsort(-pairs, kind="stable")
         kept = pairs.sum() - np.cumsum(pairs[order])
@@ -138,10 +140,8 @@ def divide(lower: float, upper: float, count: int) -> Array:
     >>> divide(0.0, 1.0, 2).tolist()
     [1.118751109680031e-154, 0.5]
     """
-    most = np.finfo(np.float64).max
-    ends = (max(lower, -most), min(upper, most))
     half = max(count // 2, 1)
-    first, last = (int(one) for one in _order_of(np.array(ends)))
+    first, last = (int(one) for one in _order_of(np.array([lower, upper])))
     steps = np.array([first + (last - first) * j // (half + 1) for j in range(1, half + 1)], dtype=np.int64)
     found = _number_at(steps)
     if np.isfinite([lower, upper]).all():

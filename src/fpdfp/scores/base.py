@@ -116,9 +116,12 @@ def as_family(family: Any) -> Family:
 def read_rows(eta: Any, y: Any, weights: Any, *, classes: bool = False) -> tuple[Array, Array, Array]:
     """Return predictors, outcomes and weights of rows, which must fit together."""
     found = np.asarray(eta, dtype=np.float64)
-    if found.ndim != 1 + classes or np.isnan(found).any():
+    if found.ndim != 1 + classes:
         wanted = "a column for each class" if classes else "one number for each row"
-        raise ArgumentError("eta", f"must have {wanted}, none of them NaN, got shape {found.shape}")
+        raise ArgumentError("eta", f"must have {wanted}, got shape {found.shape}")
+    # The logarithm of a chance of 0 is minus infinity.
+    if np.isnan(found).any() or (found == np.inf).any() or (not classes and np.isinf(found).any()):
+        raise ArgumentError("eta", "must be finite")
     targets = np.asarray(y, dtype=np.float64)
     if targets.shape != found.shape[:1]:
         raise ArgumentError("y", f"must have an outcome for each of the {len(found)} rows, got shape {targets.shape}")
