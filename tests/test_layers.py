@@ -28,7 +28,7 @@ LAYERS = {
         "estimators ct.reconstruction",
         "federation.cohort",
         "federation.schema federation.table",
-        "federation.columns federation.times",
+        "federation.columns federation.predictions federation.times",
         "federation.questions",
     ],
     "running": ["declarative", "loggers", "runs", "engines"],

@@ -42,13 +42,13 @@ class Calibration:
 
     @property
     def intercept(self) -> float:
-        """Above 0 if events are more frequent than predicted, at a linear predictor of 0."""
-        return float(self.table.coefficients[0])
+        """Above 0 if events are more frequent than predicted, at a linear predictor of 0; NaN where there is none."""
+        return float(self.table.coefficients[0]) if len(self.table.coefficients) > 1 else math.nan
 
     @property
     def slope(self) -> float:
         """Below 1 if predictions are too extreme, as those of a model that was fitted to too few rows."""
-        return float(self.table.coefficients[1])
+        return float(self.table.coefficients[-1])
 
     def __str__(self) -> str:
         return f"{self.table}\n{self.test}"
@@ -60,6 +60,8 @@ def calibrate(
     ask: Callable[[Array], Sequence[Information]],
     *,
     has_dispersion: bool = False,
+    has_intercept: bool = True,
+    start: Array | None = None,
     level: float = 0.95,
     tol: float = 1e-8,
     most: int = 25,
@@ -74,6 +76,10 @@ def calibrate(
         called once for each Newton step; a step that increases the deviance is halved.
     has_dispersion
         Whether the family has a dispersion.
+    has_intercept
+        Whether there is an intercept; hazards of Cox models have none, and then points and sums are of the slope alone.
+    start
+        Where to begin, by default at intercept 0 and slope 1.
     level
         Of confidence intervals.
     tol
@@ -81,22 +87,23 @@ def calibrate(
     most
         The most exchanges.
     """
-    start = np.array([0.0, 1.0])
-    x, step, best = start, np.zeros(2), 0.0
+    names, ideal = (["intercept", "slope"], np.array([0.0, 1.0])) if has_intercept else (["slope"], np.ones(1))
+    x, step, best = ideal if start is None else start, np.zeros(len(ideal)), 0.0
     for exchange in range(1, most + 1):
         total = add_up(list(ask(x + step)))
-        if total.parameters != 2:
-            raise ArgumentError("ask", f"must return sums for intercept and slope, got {total.parameters} coefficients")
+        if total.parameters != len(names):
+            said = " and ".join(names)
+            raise ArgumentError("ask", f"must return sums for {said}, got {total.parameters} coefficients")
         if math.isnan(total.deviance):
             raise ArgumentError("ask", "must return sums with the deviance")
         if total.deviance > best + WORSE * abs(best) and exchange > 1:
             step = step / 2.0
             continue
         x, best = x + step, total.deviance
-        step = total.invert(["intercept", "slope"]) @ total.score
+        step = total.invert(names) @ total.score
         if np.abs(step).max() <= tol:
-            table = coefficient_table(["intercept", "slope"], x, total, has_dispersion=has_dispersion, level=level)
-            return Calibration(table, wald_test(table, ["intercept", "slope"], start), exchange)
+            table = coefficient_table(names, x, total, has_dispersion=has_dispersion, level=level)
+            return Calibration(table, wald_test(table, names, ideal), exchange)
     raise ArgumentError("ask", f"leads to no intercept and slope in {most} exchanges: does η separate the outcomes?")
 
 

@@ -2,6 +2,7 @@
 
 from fpdfp.scores.auc import AUC
 from fpdfp.scores.base import Estimate, Score
+from fpdfp.scores.evaluation import Evaluation, Measure
 from fpdfp.scores.means import AbsoluteError, Accuracy, Brier, Deviance, SquaredError
 from fpdfp.scores.named import by_name, names_for
 from fpdfp.scores.times import ConcordanceScore, PartialDeviance
@@ -14,6 +15,8 @@ __all__ = [
     "ConcordanceScore",
     "Deviance",
     "Estimate",
+    "Evaluation",
+    "Measure",
     "PartialDeviance",
     "Score",
     "SquaredError",

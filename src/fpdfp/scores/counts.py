@@ -1,0 +1,177 @@
+"""Histograms that a site tells of a model's predictions and residuals: counts in cells of public grids.
+
+Cells are told by their numbers, and only those that hold rows. What a site's policy says of small counts is done in
+:meth:`coarsen`: then no count is below the least one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from fpdfp import _checks
+from fpdfp._typing import Array
+from fpdfp.errors import ArgumentError
+from fpdfp.inference.histograms import ResidualHistogram, ScoreHistogram, merge_small
+
+#: Cells of the linear predictor, of equal width between −REACH and REACH (on the scale of log-odds), and one beyond
+#: each end.
+REACH, CELLS = 8.0, 4096
+#: Residuals from −5 to 5 in steps of 0.1, and those beyond.
+RESIDUAL_EDGES = np.arange(-50, 51) / 10
+
+
+def predictor_edges() -> Array:
+    """Return the edges of the grid of linear predictors."""
+    return np.linspace(-REACH, REACH, CELLS + 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictorCounts:
+    """Rows with an event, and without, by cells of the linear predictor.
+
+    Attributes
+    ----------
+    first, last
+        The numbers of the first and the last cell of the grid that each cell here has; 0 is below the grid.
+    events, others
+        Rows with an event and without in each; a row whose outcome is a share counts as both.
+    weights
+        The weights of these, of shape (2, k); (2, 0) where every row counts 1.
+    squares
+        The sums of squares of both weights.
+    predicted
+        The sum of the predicted chances in each cell, times the weights.
+    trials
+        Whether outcomes are shares of trials, so that weights are what is counted.
+    """
+
+    first: Array
+    last: Array
+    events: Array
+    others: Array
+    weights: Array
+    squares: Array
+    predicted: Array
+    trials: bool = False
+
+    def __post_init__(self) -> None:
+        k = len(self.first)
+        shapes = {name: getattr(self, name).shape for name in ("first", "last", "events", "others", "predicted")}
+        if set(shapes.values()) != {(k,)} or self.weights.shape not in ((2, k), (2, 0)) or self.squares.shape != (2,):
+            raise ArgumentError("first", f"must have a number for each cell, as all others, got {shapes}")
+        if k and not (0 <= self.first.min() and (self.first <= self.last).all() and self.last.max() <= CELLS + 1):
+            raise ArgumentError("first", f"must be the numbers of cells from 0 to {CELLS + 1}")
+        if any(one.min(initial=0) < 0 for one in (self.events, self.others, self.weights, self.squares)):
+            raise ArgumentError("events", "must be at least 0, as all counts and weights")
+
+    @classmethod
+    def of(cls, eta: Array, y: Array, weights: Array | None, chances: Array) -> PredictorCounts:
+        """Return the counts of rows with linear predictors eta and outcomes y."""
+        cell, size = np.searchsorted(predictor_edges(), eta, side="right"), CELLS + 2
+        w = np.ones(len(y)) if weights is None else weights
+        trials = bool(((y > 0) & (y < 1)).any())
+        both = (w * y, w * (1.0 - y))
+        events, others = (np.bincount(cell[one], minlength=size) for one in (y > 0, y < 1))
+        filled = np.flatnonzero(events + others)
+        own = [np.bincount(cell, one, size)[filled] for one in both]
+        return cls(
+            shorten(filled), shorten(filled), shorten(events[filled]), shorten(others[filled]),
+            np.array(own) if weights is not None or trials else np.zeros((2, 0)),
+            np.array([float((one**2).sum()) for one in both]), np.bincount(cell, w * chances, size)[filled], trials,
+        )  # fmt: skip
+
+    def coarsen(self, least: int) -> PredictorCounts:
+        """Return wider cells: on average a cell of the grid for ``least`` rows, and no count below ``least`` but 0.
+
+        Raises
+        ------
+        RefusalError
+            If there are fewer rows with an event, or without, in all.
+        """
+        _checks.integer("least", least, at_least=0)
+        if least < 2 or not len(self.first):
+            return self
+        rows = int(max(self.events.sum(), self.others.sum()))
+        factor = 1
+        while CELLS // factor > max(rows // least, 1):
+            factor *= 2
+        # Cells of the grid are put together by twos, fours and so on, the same for all sites.
+        size = CELLS // factor + 2
+        group = np.where(self.first == 0, 0, np.minimum((self.first.astype(np.int64) - 1) // factor + 1, size - 1))
+        given = self.weights if self.weights.size else np.stack([self.events, self.others])
+        columns = [
+            np.bincount(group, one, size) for one in (self.events, self.others, *given, self.predicted)
+        ]
+        starts = merge_small(np.stack(columns[:2]), least)
+        stops = np.array([*starts[1:], size]) - 1
+        events, others, *own, predicted = (np.add.reduceat(one, starts) for one in columns)
+        kept = events + others > 0
+        lower = np.array([0, *(1 + factor * np.arange(size - 2)), CELLS + 1])
+        upper = np.array([0, *(factor * np.arange(1, size - 1)), CELLS + 1])
+        return dataclasses.replace(
+            self,
+            first=shorten(lower[np.array(starts)[kept]]),
+            last=shorten(upper[stops[kept]]),
+            events=shorten(events[kept]),
+            others=shorten(others[kept]),
+            weights=np.array(own)[:, kept] if self.weights.size else self.weights,
+            predicted=predicted[kept],
+        )
+
+    def histogram(self) -> ScoreHistogram:
+        """Return the cells with their limits, which add up over sites."""
+        limits = np.concatenate([[-np.inf], predictor_edges(), [np.inf]])
+        own = self.weights if self.weights.size else np.stack([self.events, self.others]).astype(np.float64)
+        rows = own.sum(axis=0) if self.trials else (self.events.astype(np.float64) + self.others)
+        return ScoreHistogram(limits[self.first], limits[self.last.astype(np.int64) + 1], *own, self.predicted, rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class ResidualCounts:
+    """Rows by cells of their residual; ``first`` and ``last`` are numbers of cells, from 0 below −5."""
+
+    first: Array
+    last: Array
+    counts: Array
+
+    def __post_init__(self) -> None:
+        k, most = len(self.first), len(RESIDUAL_EDGES)
+        if not self.first.shape == self.last.shape == self.counts.shape == (k,):
+            raise ArgumentError("first", "must have a number for each cell, as all others")
+        if k and not (0 <= self.first.min() and (self.first <= self.last).all() and self.last.max() <= most):
+            raise ArgumentError("first", f"must be the numbers of cells from 0 to {most}")
+
+    @classmethod
+    def of(cls, residuals: Array) -> ResidualCounts:
+        """Return the counts of residuals."""
+        cell = np.searchsorted(RESIDUAL_EDGES, residuals, side="right")
+        counts = np.bincount(cell, minlength=len(RESIDUAL_EDGES) + 1)
+        filled = np.flatnonzero(counts)
+        return cls(shorten(filled), shorten(filled), shorten(counts[filled]))
+
+    def coarsen(self, least: int) -> ResidualCounts:
+        """Return wider cells, without counts below ``least`` but 0; raise RefusalError if all rows are fewer."""
+        if least < 2 or not len(self.first):
+            return self
+        counts = np.bincount(self.first, self.counts, len(RESIDUAL_EDGES) + 1)
+        starts = merge_small(counts[None], least)
+        stops = np.array([*starts[1:], len(counts)]) - 1
+        sums = np.add.reduceat(counts, starts)
+        kept = sums > 0
+        return ResidualCounts(shorten(np.array(starts)[kept]), shorten(stops[kept]), shorten(sums[kept]))
+
+    def histogram(self) -> ResidualHistogram:
+        """Return the cells with their limits, which add up over sites."""
+        limits = np.concatenate([[-np.inf], RESIDUAL_EDGES, [np.inf]])
+        return ResidualHistogram(limits[self.first], limits[self.last.astype(np.int64) + 1], self.counts)
+
+
+def shorten(counts: Array) -> Array:
+    """Return counts as integers of few bits.
+
+    >>> shorten(np.array([3.0, 200.0])).dtype, shorten(np.array([70000])).dtype
+    (dtype('uint8'), dtype('int32'))
+    """
+    return counts.astype(np.uint8 if counts.max(initial=0) < 256 else np.int32)
