@@ -226,12 +226,12 @@ class Evaluating:
             family = Binomial() if classes else Gaussian()
         return Predictor("GLM" if family is not None else plain, x, family=family), len(x)
 
-    def _rows_sites(
-        self: Any, X: Any, y: Any, groups: Any, sample_weight: Any, offset: Any, strata: Any
-    ) -> Sites:
+    def _rows_sites(self: Any, X: Any, y: Any, groups: Any, sample_weight: Any, offset: Any, strata: Any) -> Sites:
         """Return sites with rows of a matrix."""
         if isinstance(X, Cohort):
-            raise ArgumentError("X", "must be rows, for a model that was fitted to rows; fit a formula for a federation")
+            raise ArgumentError(
+                "X", "must be rows, for a model that was fitted to rows; fit a formula for a federation"
+            )
         if y is None:
             raise ArgumentError("y", "must be the outcomes of rows")
         rows = validate_data(self, tables.rows(X), accept_sparse="csr", dtype=np.float64, reset=False)
@@ -260,10 +260,10 @@ class Evaluating:
         for site in range(len(names)):
             some = owner == site
             own_times = None if times is None else Times(*(one[some] for one in times))
-            taken = [None if one is None else one[some] for one in (weights, shifts)]
-            parts.append(
-                ModelRows(rows[some], targets[some], *taken, own_times, None if labels is None else labels[some])
+            own_weights, own_shifts, own_labels = (
+                None if one is None else one[some] for one in (weights, shifts, labels)
             )
+            parts.append(ModelRows(rows[some], targets[some], own_weights, own_shifts, own_times, own_labels))
         return RowsSites(names, parts, predictor)
 
     def _outcomes(
@@ -301,7 +301,9 @@ def _evaluate(sites: Sites, family: Any, level: float) -> Evaluation:
     """Ask sites, and put together what they answer."""
     answers, outcome = sites.score(), outcome_of(family)
     dispersion = bool(getattr(family, "has_dispersion", False))
-    calibration, own, notes = None, {}, []
+    calibration: Calibration | None = None
+    own: dict[str, Calibration] = {}
+    notes: list[str] = []
     if has_calibration(family):
         own = {
             name: made
@@ -322,12 +324,12 @@ def _evaluate(sites: Sites, family: Any, level: float) -> Evaluation:
             level_point = float(link_of(family.link, np.array(total / weight)))
         if np.isfinite(level_point):
             nulls = [one.deviance for one in sites.calibrate(np.array([level_point, 0.0]))]
-    made = summarise(
+    evaluation = summarise(
         sites.names, answers, family, level=level, calibration=calibration, site_calibration=own, null_deviances=nulls,
         exchanges=sites.exchanges, bits_up=sites.up, bits_down=sites.down,
     )  # fmt: skip
-    made.notes.extend(notes)
-    return made
+    evaluation.notes.extend(notes)
+    return evaluation
 
 
 def _own_calibration(answer: SiteScores, dispersion: bool, level: float) -> Calibration | None:

@@ -13,7 +13,7 @@ from fpdfp.federation.points import Earlier
 from fpdfp.federation.policy import Policy, RefusedError, matches
 from fpdfp.federation.questions import CalibrationQuestion, EvaluationQuestion
 from fpdfp.losses.base import Losses
-from fpdfp.scores.site import EXACT, SiteScores
+from fpdfp.scores.site import SiteScores
 
 #: The kinds of questions that these rules are for.
 KINDS = ("evaluation", "calibration")
@@ -37,26 +37,23 @@ def check_model(
 def protect(found: SiteScores, question: EvaluationQuestion, watched: Losses, policy: Policy) -> SiteScores:
     """Return what may leave: cells are put together until no count is small, and what is still small is withheld."""
     least, withheld = policy.data.least_rows_per_level, list(found.withheld)
-    sums = found.sums.copy()
+    sums, hits = found.sums, found.hits
     try:
         predictors = [one.coarsen(least) for one in found.predictors]
     except RefusalError:
         predictors = []
         withheld.append("auc")
-    hits = found.hits
     if hits is not None and any(0 < count < least for count in (hits, found.rows - hits)):
-        lengths = EXACT["binary"]
-        sums[sum(lengths.values()) - lengths["accuracy"] :] = 0.0
-        hits = None
+        sums, hits = found.withhold("accuracy"), None
         withheld.append("accuracy")
-    changes: dict[str, object] = {}
+    own, own_sums = found.own, found.own_sums
     if isinstance(watched, Watched) and len(found.own):
         try:
             watched.look_along(question.x, found.own)
         except PointRefusedError:
-            changes = {"own": np.zeros(0), "own_sums": []}
+            own, own_sums = np.zeros(0), []
             withheld.append("calibration")
     return dataclasses.replace(
-        found, sums=sums, predictors=predictors, residuals=[one.coarsen(least) for one in found.residuals], hits=hits,
-        withheld=tuple(withheld), **changes,
-    )  # type: ignore[arg-type]  # fmt: skip
+        found, sums=sums, predictors=predictors, residuals=[one.coarsen(least) for one in found.residuals], own=own,
+        own_sums=own_sums, hits=hits, withheld=tuple(withheld),
+    )  # fmt: skip

@@ -427,9 +427,10 @@ def read_answer(question: Question, tree: Any) -> Answer:
     except ArgumentError as error:
         raise MessageError(f"an answer: {error}") from None
     _check_survival(question, made)
-    if isinstance(made, Information) and isinstance(question, CalibrationQuestion):
-        if made.parameters != len(question.point):
-            raise MessageError(f"an answer must have sums for {len(question.point)} coefficients")
+    if isinstance(question, CalibrationQuestion) and isinstance(made, Information):
+        count = len(question.point)
+        if made.parameters != count or made.rows < 1:
+            raise MessageError(f"an answer must have sums of rows for {count} coefficients")
     if isinstance(made, Moments) and isinstance(question, MomentsQuestion):
         d = len(question.design.names)
         if made.mean.shape != (d,) or made.scatter.shape != ((d,) if question.diagonal else (d, d)) or made.count < 1:

@@ -14,6 +14,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.federation.columns import DECLARED, FEW, Column, find_type, read_frame, show
+from fpdfp.federation.predictions import answer_evaluation
 from fpdfp.federation.questions import (
     Answer,
     BaselineQuestion,
@@ -31,7 +32,6 @@ from fpdfp.federation.questions import (
     Sums,
     SumsQuestion,
 )
-from fpdfp.federation.predictions import answer_evaluation
 from fpdfp.federation.times import answer_model, answer_times, evaluate_response, read_strata, read_times
 from fpdfp.formula.coding import Design
 from fpdfp.formula.evaluation import Values, codes, evaluate, level_of

@@ -33,8 +33,10 @@ class PredictorCounts:
 
     Attributes
     ----------
+    factor
+        How many cells of the grid are one here, a power of 2.
     first, last
-        The numbers of the first and the last cell of the grid that each cell here has; 0 is below the grid.
+        The numbers of the first and the last of these that each cell here has; 0 is below the grid.
     events, others
         Rows with an event and without in each; a row whose outcome is a share counts as both.
     weights
@@ -42,11 +44,12 @@ class PredictorCounts:
     squares
         The sums of squares of both weights.
     predicted
-        The sum of the predicted chances in each cell, times the weights.
+        The sum of the predicted chances in each cell, times the weights, in single precision.
     trials
         Whether outcomes are shares of trials, so that weights are what is counted.
     """
 
+    factor: int
     first: Array
     last: Array
     events: Array
@@ -61,8 +64,11 @@ class PredictorCounts:
         shapes = {name: getattr(self, name).shape for name in ("first", "last", "events", "others", "predicted")}
         if set(shapes.values()) != {(k,)} or self.weights.shape not in ((2, k), (2, 0)) or self.squares.shape != (2,):
             raise ArgumentError("first", f"must have a number for each cell, as all others, got {shapes}")
-        if k and not (0 <= self.first.min() and (self.first <= self.last).all() and self.last.max() <= CELLS + 1):
-            raise ArgumentError("first", f"must be the numbers of cells from 0 to {CELLS + 1}")
+        if self.factor < 1 or CELLS % self.factor:
+            raise ArgumentError("factor", f"must divide {CELLS}")
+        most = CELLS // self.factor + 1
+        if k and not (self.first.min() >= 0 and (self.first <= self.last).all() and self.last.max() <= most):
+            raise ArgumentError("first", f"must be the numbers of cells from 0 to {most}")
         if any(one.min(initial=0) < 0 for one in (self.events, self.others, self.weights, self.squares)):
             raise ArgumentError("events", "must be at least 0, as all counts and weights")
 
@@ -77,9 +83,10 @@ class PredictorCounts:
         filled = np.flatnonzero(events + others)
         own = [np.bincount(cell, one, size)[filled] for one in both]
         return cls(
-            shorten(filled), shorten(filled), shorten(events[filled]), shorten(others[filled]),
+            1, shorten(filled), shorten(filled), shorten(events[filled]), shorten(others[filled]),
             np.array(own) if weights is not None or trials else np.zeros((2, 0)),
-            np.array([float((one**2).sum()) for one in both]), np.bincount(cell, w * chances, size)[filled], trials,
+            np.array([float((one**2).sum()) for one in both]),
+            np.bincount(cell, w * chances, size)[filled].astype(np.float32), trials,
         )  # fmt: skip
 
     def coarsen(self, least: int) -> PredictorCounts:
@@ -91,6 +98,8 @@ class PredictorCounts:
             If there are fewer rows with an event, or without, in all.
         """
         _checks.integer("least", least, at_least=0)
+        if self.factor > 1:
+            raise ArgumentError("factor", "must be 1: cells are wide already")
         if least < 2 or not len(self.first):
             return self
         rows = int(max(self.events.sum(), self.others.sum()))
@@ -99,33 +108,27 @@ class PredictorCounts:
             factor *= 2
         # Cells of the grid are put together by twos, fours and so on, the same for all sites.
         size = CELLS // factor + 2
-        group = np.where(self.first == 0, 0, np.minimum((self.first.astype(np.int64) - 1) // factor + 1, size - 1))
+        group = -(-self.first.astype(np.int64) // factor)
         given = self.weights if self.weights.size else np.stack([self.events, self.others])
-        columns = [
-            np.bincount(group, one, size) for one in (self.events, self.others, *given, self.predicted)
-        ]
+        columns = [np.bincount(group, one, size) for one in (self.events, self.others, *given, self.predicted)]
         starts = merge_small(np.stack(columns[:2]), least)
         stops = np.array([*starts[1:], size]) - 1
         events, others, *own, predicted = (np.add.reduceat(one, starts) for one in columns)
         kept = events + others > 0
-        lower = np.array([0, *(1 + factor * np.arange(size - 2)), CELLS + 1])
-        upper = np.array([0, *(factor * np.arange(1, size - 1)), CELLS + 1])
         return dataclasses.replace(
-            self,
-            first=shorten(lower[np.array(starts)[kept]]),
-            last=shorten(upper[stops[kept]]),
-            events=shorten(events[kept]),
-            others=shorten(others[kept]),
+            self, factor=factor, first=shorten(np.array(starts)[kept]), last=shorten(stops[kept]),
+            events=shorten(events[kept]), others=shorten(others[kept]),
             weights=np.array(own)[:, kept] if self.weights.size else self.weights,
-            predicted=predicted[kept],
-        )
+            predicted=predicted[kept].astype(np.float32),
+        )  # fmt: skip
 
     def histogram(self) -> ScoreHistogram:
         """Return the cells with their limits, which add up over sites."""
-        limits = np.concatenate([[-np.inf], predictor_edges(), [np.inf]])
+        limits = np.concatenate([[-np.inf], predictor_edges()[:: self.factor], [np.inf]])
         own = self.weights if self.weights.size else np.stack([self.events, self.others]).astype(np.float64)
         rows = own.sum(axis=0) if self.trials else (self.events.astype(np.float64) + self.others)
-        return ScoreHistogram(limits[self.first], limits[self.last.astype(np.int64) + 1], *own, self.predicted, rows)
+        lower, upper = limits[self.first], limits[self.last.astype(np.int64) + 1]
+        return ScoreHistogram(lower, upper, own[0], own[1], self.predicted, rows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +143,7 @@ class ResidualCounts:
         k, most = len(self.first), len(RESIDUAL_EDGES)
         if not self.first.shape == self.last.shape == self.counts.shape == (k,):
             raise ArgumentError("first", "must have a number for each cell, as all others")
-        if k and not (0 <= self.first.min() and (self.first <= self.last).all() and self.last.max() <= most):
+        if k and not (self.first.min() >= 0 and (self.first <= self.last).all() and self.last.max() <= most):
             raise ArgumentError("first", f"must be the numbers of cells from 0 to {most}")
 
     @classmethod

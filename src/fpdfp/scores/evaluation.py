@@ -94,26 +94,32 @@ class Evaluation:
     bits_down: int = 0
 
     def to_frame(self) -> Any:
-        """Return a data frame of pandas: a row for each site and measure, with the site ``None`` for all together."""
+        """Return a data frame of pandas: a row for each measure of all sites, and then of each."""
         import pandas
 
         lines = [
             {"site": site, "measure": name, **one._asdict()}
-            for site, found in [(None, self.overall), *self.by_site.items()]
+            for site, found in [("all sites", self.overall), *self.by_site.items()]
             for name, one in found.items()
         ]
         return pandas.DataFrame(lines)
 
-    def _grid(self) -> tuple[list[str], list[list[str]]]:
-        """Return headings and rows of the table: measures down, all sites and each across."""
-        columns = {"all sites": self.overall} | (self.by_site if len(self.by_site) > 1 else {})
-        lines = [["rows", *(f"{n:,}" for n in (sum(self.rows.values()), *self.rows.values()))][: len(columns) + 1]]
-        lines += [[name, *(_show(found.get(name, MISSING)) for found in columns.values())] for name in self.overall]
-        return ["", *columns], lines
+    def _grids(self) -> list[list[list[str]]]:
+        """Return the cells of the tables: one of all sites with limits, and one with a row for each site."""
+        tail = 50.0 * (1.0 - self.level)
+        head = ["all sites", "value", f"{tail:.6g} %", f"{100.0 - tail:.6g} %"]
+        whole = [[name, *map(_show, (one.value, one.lower, one.upper))] for name, one in self.overall.items()]
+        if len(self.by_site) == 1:
+            return [[head, *whole]]
+        sites = [
+            [name, f"{self.rows[name]:,}", *(_show(found.get(one, MISSING).value) for one in self.overall)]
+            for name, found in self.by_site.items()
+        ]
+        return [[head, *whole], [["site", "rows", *self.overall], *sites]]
 
     def _lines(self) -> list[str]:
         """Return what is said under the table."""
-        said = [f"with {100 * self.level:g} % confidence limits"]
+        said = [f"{sum(self.rows.values()):,} rows at {len(self.rows)} site{'s' if len(self.rows) != 1 else ''}"]
         bound = self.overall.get(AREA, MISSING).bound
         if bound > 0:
             said.append(f"the area under the ROC curve is known to ± {bound:.2g}, which its limits include")
@@ -128,22 +134,15 @@ class Evaluation:
         return said
 
     def __str__(self) -> str:
-        headings, lines = self._grid()
-        grid = [headings, *lines]
-        widths = [max(len(row[j]) for row in grid) for j in range(len(headings))]
-        shown = [
-            "  ".join([row[0].ljust(widths[0]), *(row[j].rjust(widths[j]) for j in range(1, len(row)))]).rstrip()
-            for row in grid
-        ]
-        return "\n".join([*shown, *self._lines()])
+        return "\n".join([*(f"{_align(grid)}\n" for grid in self._grids()), *self._lines()])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         from html import escape
 
-        headings, lines = self._grid()
-        return html_table(headings, lines) + "".join(f"<p>{escape(line)}</p>" for line in self._lines())
+        shown = "".join(html_table(head, lines) for head, *lines in self._grids())
+        return shown + "".join(f"<p>{escape(line)}</p>" for line in self._lines())
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as plain numbers, texts and lists, None for NaN: what a report shows."""
@@ -153,9 +152,7 @@ class Evaluation:
             "level": self.level,
             "rows": dict(self.rows),
             "overall": {name: _plain(one) for name, one in self.overall.items()},
-            "sites": {
-                site: {name: _plain(one) for name, one in found.items()} for site, found in self.by_site.items()
-            },
+            "sites": {site: {name: _plain(one) for name, one in found.items()} for site, found in self.by_site.items()},
             "roc": {
                 name: {
                     "false": _thin(curve.false_positive_rates).tolist(),
@@ -166,9 +163,7 @@ class Evaluation:
             },
             "calibration": None
             if table is None
-            else {
-                name: getattr(table, name).tolist() for name in ("rows", "predicted", "observed", "lower", "upper")
-            },
+            else {name: getattr(table, name).tolist() for name in ("rows", "predicted", "observed", "lower", "upper")},
             "notes": self._lines(),
         }
 
@@ -244,7 +239,7 @@ def _measures(
     level: float,
 ) -> dict[str, Measure]:  # fmt: skip
     """Return the measures of a site, or of all."""
-    found = {}
+    found: dict[str, Measure] = {}
     for name in (*[one for one in ("concordance", "accuracy") if one in sums], *sums):
         found.setdefault(name, limit(name, by_name(name, family).finish(sums[name]), sums[name], level))
     if area is not None:
@@ -319,13 +314,15 @@ def _curve(answer: SiteScores) -> RocCurve | None:
     return roc_curve(histogram, _effective([answer], 0))
 
 
-def _show(one: Measure) -> str:
-    """Write a measure with its limits."""
-    if math.isnan(one.value):
-        return "–"
-    if math.isnan(one.lower):
-        return format_number(one.value)
-    return f"{format_number(one.value)} ({format_number(one.lower)} to {format_number(one.upper)})"
+def _show(value: float) -> str:
+    return "–" if math.isnan(value) else format_number(value)
+
+
+def _align(grid: list[list[str]]) -> str:
+    """Return cells as text in columns."""
+    widths = [max(len(row[j]) for row in grid) for j in range(len(grid[0]))]
+    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in grid]
+    return "\n".join(lines)
 
 
 def _middle(limits: tuple[float, float]) -> str:

@@ -97,7 +97,7 @@ class SquaredError(MeanScore):
     name, greater_is_better, outcomes = "mse", False, ("numbers",)
 
     def _rows(self, z: Array, y: Array, family: Any) -> Array:
-        return np.square(y - as_family(family).mean(z))
+        return np.asarray(np.square(y - as_family(family).mean(z)))
 
 
 class AbsoluteError(MeanScore):
@@ -106,7 +106,7 @@ class AbsoluteError(MeanScore):
     name, greater_is_better, outcomes = "mae", False, ("numbers",)
 
     def _rows(self, z: Array, y: Array, family: Any) -> Array:
-        return np.abs(y - as_family(family).mean(z))
+        return np.asarray(np.abs(y - as_family(family).mean(z)))
 
 
 def _codes(y: Array, classes: int) -> Array:

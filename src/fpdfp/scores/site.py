@@ -18,14 +18,16 @@ from fpdfp.scores.counts import PredictorCounts, ResidualCounts
 from fpdfp.scores.named import by_name
 from fpdfp.survival import Times
 
-#: The scores that are sums, for each kind of outcomes, and how many numbers each is.
-EXACT: dict[str, dict[str, int]] = {
-    "binary": {"deviance": 6, "brier": 6, "accuracy": 6},
-    "numbers": {"deviance": 6, "mse": 6, "mae": 6},
-    "classes": {"deviance": 6, "brier": 6, "accuracy": 6},
-    "times": {"deviance": 2, "concordance": 7},
+#: The scores that are sums, for each kind of outcomes, the means over rows first.
+EXACT: dict[str, tuple[str, ...]] = {
+    "binary": ("deviance", "brier", "accuracy"),
+    "numbers": ("deviance", "mse", "mae"),
+    "classes": ("deviance", "brier", "accuracy"),
+    "times": ("deviance", "concordance"),
 }
-#: The deviance outside of the domain of a link, where it is infinite: a number that can be sent, and no step ends there.
+#: Means over rows have these of their six sums in common: rows, and the sums of weights and of their squares.
+COMMON, OWN = [0, 1, 3], [2, 4, 5]
+#: What stands for the infinite deviance outside of the domain of a link: it can be sent, and no step ends there.
 OUTSIDE = 1e300
 
 
@@ -56,7 +58,7 @@ class SiteScores:
     rows
         How many rows there are.
     sums
-        The sums of each score of ``EXACT``, one after the other.
+        The sums of each score of ``EXACT``, one after the other; of means over rows first those that they share.
     totals
         The sums of weights, of outcomes and of predicted means times the weights; of times and classes those of weights
         alone.
@@ -93,17 +95,33 @@ class SiteScores:
 
     def sums_of(self, outcome: str) -> dict[str, Array]:
         """Return the sums of each score by its name; refuse those of other outcomes."""
-        lengths = EXACT[outcome]
-        if len(self.sums) != sum(lengths.values()):
-            raise ArgumentError("sums", f"must be {sum(lengths.values())} numbers, got {len(self.sums)}")
-        ends = np.cumsum(list(lengths.values()))
-        return dict(zip(lengths, np.split(self.sums, ends[:-1]), strict=True))
+        names = EXACT[outcome]
+        wanted = 9 if outcome == "times" else len(COMMON) + len(OWN) * len(names)
+        if len(self.sums) != wanted:
+            raise ArgumentError("sums", f"must be {wanted} numbers, got {len(self.sums)}")
+        if outcome == "times":
+            return dict(zip(names, np.split(self.sums, [2]), strict=True))
+        found = {}
+        for name, own in zip(names, self.sums[len(COMMON) :].reshape(-1, len(OWN)), strict=True):
+            found[name] = np.empty(6)
+            found[name][COMMON], found[name][OWN] = self.sums[: len(COMMON)], own
+            if name in self.withheld:
+                found[name][:] = 0.0
+        return found
+
+    def withhold(self, name: str) -> Array:
+        """Return the sums with zeros for one of the means over rows; the names are those of classes."""
+        sums = self.sums.copy()
+        place = len(COMMON) + len(OWN) * EXACT["binary"].index(name)
+        sums[place : place + len(OWN)] = 0.0
+        return sums
 
 
 def score_rows(rows: Predicted) -> SiteScores:
     """Return what a site tells of its rows."""
     outcome = outcome_of(rows.family)
-    sums = np.concatenate([_sums(by_name(name, rows.family), rows) for name in EXACT[outcome]])
+    parts = [_sums(by_name(name, rows.family), rows) for name in EXACT[outcome]]
+    sums = np.concatenate(parts if outcome == "times" else [parts[0][COMMON], *(one[OWN] for one in parts)])
     count = len(rows.eta)
     w = np.ones(count) if rows.weights is None else rows.weights
     if not np.isfinite(sums).all():
