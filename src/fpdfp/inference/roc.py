@@ -15,6 +15,8 @@ from fpdfp.inference.intervals import by_log_odds
 
 #: So many thresholds are looked at together.
 BLOCK = 256
+#: What rounding may add to the error of an area.
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,8 @@ def find_area(histogram: ScoreHistogram, effective: tuple[float, float] | None =
     # Rows in a cell that holds a single number are tied, and half a pair is exact.
     unsure = unsure - np.where(hold_one_number(histogram.lower, histogram.upper), negatives, 0.0)
     error = max(float(positives @ unsure) / (2.0 * events * others), 0.0)
+    # With one pair in a cell the area is off by just that much, and rounding decides.
+    error += ROUNDING if error > ROUNDING else 0.0
     n, m = (events, others) if effective is None else effective
     spread = math.nan
     if n > 1 and m > 1:

@@ -17,7 +17,7 @@ from fpdfp.inference.histograms import ResidualHistogram, ScoreHistogram, merge_
 
 #: Cells of the linear predictor, of equal width between −REACH and REACH (on the scale of log-odds), and one beyond
 #: each end.
-REACH, CELLS = 8.0, 4096
+REACH, CELLS = 8.0, 16384
 #: Residuals from −5 to 5 in steps of 0.1, and those beyond.
 RESIDUAL_EDGES = np.arange(-50, 51) / 10
 
