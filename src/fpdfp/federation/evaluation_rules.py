@@ -17,6 +17,8 @@ from fpdfp.scores.site import SiteScores
 
 #: The kinds of questions that these rules are for.
 KINDS = ("evaluation", "calibration")
+#: To so many digits after the point a site tells the area under its ROC curve.
+DIGITS = 4
 
 
 def check_model(
@@ -38,10 +40,13 @@ def protect(found: SiteScores, question: EvaluationQuestion, watched: Losses, po
     """Return what may leave: cells are put together until no count is small, and what is still small is withheld."""
     least, withheld = policy.data.least_rows_per_level, list(found.withheld)
     sums, hits = found.sums, found.hits
+    # Rounded areas do not tell that one pair of rows has changed places.
+    areas = found.areas.copy()
+    areas[:, 0], areas[:, 1] = np.round(areas[:, 0], DIGITS), 0.5 * 10.0**-DIGITS
     try:
         predictors = [one.coarsen(least) for one in found.predictors]
     except RefusalError:
-        predictors = []
+        predictors, areas = [], np.zeros((0, 3))
         withheld.append("auc")
     if hits is not None and any(0 < count < least for count in (hits, found.rows - hits)):
         sums, hits = found.withhold("accuracy"), None
@@ -54,6 +59,13 @@ def protect(found: SiteScores, question: EvaluationQuestion, watched: Losses, po
             own, own_sums = np.zeros(0), []
             withheld.append("calibration")
     return dataclasses.replace(
-        found, sums=sums, predictors=predictors, residuals=[one.coarsen(least) for one in found.residuals], own=own,
-        own_sums=own_sums, hits=hits, withheld=tuple(withheld),
-    )  # fmt: skip
+        found,
+        sums=sums,
+        areas=areas,
+        predictors=predictors,
+        residuals=[one.coarsen(least) for one in found.residuals],
+        own=own,
+        own_sums=own_sums,
+        hits=hits,
+        withheld=tuple(withheld),
+    )

@@ -90,7 +90,10 @@ class PredictorCounts:
         )  # fmt: skip
 
     def coarsen(self, least: int) -> PredictorCounts:
-        """Return wider cells: on average a cell of the grid for ``least`` rows, and no count below ``least`` but 0.
+        """Return wider cells: on average ``least`` rows or more in those that hold some, and no count below that but 0.
+
+        Rows with an event, and others, have cells of their own then. The predicted chances of a cell of the grid are
+        divided between them as its rows are.
 
         Raises
         ------
@@ -102,24 +105,30 @@ class PredictorCounts:
             raise ArgumentError("factor", "must be 1: cells are wide already")
         if least < 2 or not len(self.first):
             return self
-        rows = int(max(self.events.sum(), self.others.sum()))
+        rows = int(max(self.events.sum(dtype=np.int64), self.others.sum(dtype=np.int64)))
         factor = 1
-        while CELLS // factor > max(rows // least, 1):
+        while factor < CELLS and len(np.unique(_widen(self.first, factor))) * least > rows:
             factor *= 2
-        # Cells of the grid are put together by twos, fours and so on, the same for all sites.
+        # Cells of the grid are put together by twos, fours and so on, the same for all sites; and then neighbours, of
+        # rows with an event and of others each by themselves: so cells are no wider than they must be.
         size = CELLS // factor + 2
-        group = -(-self.first.astype(np.int64) // factor)
-        given = self.weights if self.weights.size else np.stack([self.events, self.others])
-        columns = [np.bincount(group, one, size) for one in (self.events, self.others, *given, self.predicted)]
-        starts = merge_small(np.stack(columns[:2]), least)
-        stops = np.array([*starts[1:], size]) - 1
-        events, others, *own, predicted = (np.add.reduceat(one, starts) for one in columns)
-        kept = events + others > 0
+        group = _widen(self.first, factor)
+        own = self.weights if self.weights.size else np.stack([self.events, self.others]).astype(np.float64)
+        share = np.divide(own, own.sum(axis=0), out=np.zeros(own.shape), where=own.sum(axis=0) > 0)
+        parts = []
+        for place, counts in enumerate((self.events, self.others)):
+            columns = [np.bincount(group, one, size) for one in (counts, own[place], share[place] * self.predicted)]
+            starts = merge_small(columns[0][None], least)
+            stops = np.array([*starts[1:], size]) - 1
+            sums, weight, predicted = (np.add.reduceat(one, starts) for one in columns)
+            kept, zero = sums > 0, np.zeros(len(sums))
+            told = (sums, zero, weight, zero) if place == 0 else (zero, sums, zero, weight)
+            parts.append([one[kept] for one in (np.array(starts), stops, *told, predicted)])
+        first, last, events, others, positive, negative, chances = map(np.concatenate, zip(*parts, strict=True))
         return dataclasses.replace(
-            self, factor=factor, first=shorten(np.array(starts)[kept]), last=shorten(stops[kept]),
-            events=shorten(events[kept]), others=shorten(others[kept]),
-            weights=np.array(own)[:, kept] if self.weights.size else self.weights,
-            predicted=predicted[kept].astype(np.float32),
+            self, factor=factor, first=shorten(first), last=shorten(last), events=shorten(events),
+            others=shorten(others), weights=np.stack([positive, negative]) if self.weights.size else self.weights,
+            predicted=chances.astype(np.float32),
         )  # fmt: skip
 
     def histogram(self) -> ScoreHistogram:
@@ -129,6 +138,11 @@ class PredictorCounts:
         rows = own.sum(axis=0) if self.trials else (self.events.astype(np.float64) + self.others)
         lower, upper = limits[self.first], limits[self.last.astype(np.int64) + 1]
         return ScoreHistogram(lower, upper, own[0], own[1], self.predicted, rows)
+
+
+def _widen(cells: Array, factor: int) -> Array:
+    """Return the numbers of cells that are so many of the grid; those beyond its ends stay by themselves."""
+    return np.asarray(-(-cells.astype(np.int64) // factor))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -199,26 +199,21 @@ def summarise(
     outcome, own = outcome_of(family), dict(site_calibration or {})
     sums = [one.sums_of(outcome) for one in answers]
     total = {name: np.sum([one[name] for one in sums], axis=0) for name in EXACT[outcome]}
-    curves = {name: _curve(one) for name, one in zip(names, answers, strict=True)} if outcome == "binary" else {}
+    curves = {name: _curve([one]) for name, one in zip(names, answers, strict=True)} if outcome == "binary" else {}
     pooled = _pool(answers)
     by_site = {}
     for place, (name, one) in enumerate(zip(names, answers, strict=True)):
         null = null_deviances[place] if len(null_deviances) else None
         by_site[name] = _measures(family, sums[place], _areas([one]), own.get(name), null, level)
     null = float(sum(null_deviances)) if len(null_deviances) else None
-    roc, table = None, None
-    if outcome == "binary" and pooled:
-        whole = pooled[0]
-        if whole.positives.any() and whole.negatives.any():
-            roc = roc_curve(whole, _effective(answers, 0))
-        table = calibration_table(whole)
+    table = calibration_table(pooled[0]) if outcome == "binary" and pooled else None
     residuals = [one.residuals[0].histogram() for one in answers if one.residuals]
     return Evaluation(
         overall=_measures(family, total, _areas(answers), calibration, null, level),
         by_site=by_site,
         rows={name: one.rows for name, one in zip(names, answers, strict=True)},
         level=level,
-        roc=roc,
+        roc=_curve(answers) if outcome == "binary" else None,
         site_roc={name: curve for name, curve in curves.items() if curve is not None},
         calibration=calibration,
         site_calibration=own,
@@ -297,21 +292,33 @@ def _effective(answers: Sequence[SiteScores], place: int) -> tuple[float, float]
 
 
 def _areas(answers: Sequence[SiteScores]) -> Estimate | None:
-    """Return the area under the curve, of several classes the mean of each against all others; None if none is told."""
+    """Return the area under the curve, of several classes the mean of each against all others; None if none is told.
+
+    Pairs of rows of one site are counted there, and only those of two sites from counts in cells.
+    """
     pooled, found = _pool(answers), []
     for place, histogram in enumerate(pooled):
-        if not histogram.positives.any() or not histogram.negatives.any():
+        events, others = float(histogram.positives.sum()), float(histogram.negatives.sum())
+        if not events or not others:
             return Estimate(math.nan, math.nan, math.nan)
-        found.append(find_area(histogram, _effective(answers, place)))
+        area, bound, error = find_area(histogram, _effective(answers, place))
+        for one in answers:
+            if len(one.areas):
+                own = one.predictors[place].histogram()
+                share = float(own.positives.sum() * own.negatives.sum()) / (events * others)
+                binned, hidden, _ = find_area(own)
+                exact, rounded, _ = one.areas[place]
+                area, bound = area + share * (float(exact) - binned), bound + share * (float(rounded) - hidden)
+        found.append((area, max(bound, 0.0), error))
     return Estimate(*(float(np.mean(column)) for column in zip(*found, strict=True))) if found else None
 
 
-def _curve(answer: SiteScores) -> RocCurve | None:
-    """Return the ROC curve of a site, None if it has rows of one class alone."""
-    (histogram,) = _pool([answer]) or (None,)
-    if histogram is None or not histogram.positives.any() or not histogram.negatives.any():
+def _curve(answers: Sequence[SiteScores]) -> RocCurve | None:
+    """Return the ROC curve of sites, None if they have rows of one class alone, or do not tell it."""
+    pooled, area = _pool(answers), _areas(answers)
+    if area is None or math.isnan(area.value):
         return None
-    return roc_curve(histogram, _effective([answer], 0))
+    return dataclasses.replace(roc_curve(pooled[0], _effective(answers, 0)), area=area.value, error=area.bound)
 
 
 def _show(value: float) -> str:

@@ -13,6 +13,7 @@ from fpdfp.errors import ArgumentError
 from fpdfp.inference.calibration import calibrate
 from fpdfp.inference.information import Information
 from fpdfp.losses.cox import Cox
+from fpdfp.scores.auc import LARGE, exact_area
 from fpdfp.scores.base import Score, as_family, log_chances, outcome_of
 from fpdfp.scores.counts import PredictorCounts, ResidualCounts
 from fpdfp.scores.named import by_name
@@ -62,6 +63,9 @@ class SiteScores:
     totals
         The sums of weights, of outcomes and of predicted means times the weights; of times and classes those of weights
         alone.
+    areas
+        For each of ``predictors`` the area under the ROC curve of these rows, by how much it was rounded at most, and
+        its standard error; no row where there is none.
     predictors
         Counts by linear predictor: one of two classes, one for each of several, none for other outcomes.
     residuals
@@ -78,6 +82,7 @@ class SiteScores:
     rows: int
     sums: Array
     totals: Array
+    areas: Array
     predictors: list[PredictorCounts]
     residuals: list[ResidualCounts]
     own: Array
@@ -88,6 +93,8 @@ class SiteScores:
     def __post_init__(self) -> None:
         if self.rows < 1 or self.sums.ndim != 1 or self.totals.ndim != 1:
             raise ArgumentError("sums", "must be rows of numbers, of at least one row of data")
+        if self.areas.ndim != 2 or self.areas.shape[1] != 3 or len(self.areas) not in (0, len(self.predictors)):
+            raise ArgumentError("areas", f"must be three numbers for each of the predictors, got {self.areas.shape}")
         if len(self.own) and len(self.own_sums) != 1:
             raise ArgumentError("own", "must have its sums")
         if any(len(one.score) != len(self.own) for one in self.own_sums):
@@ -127,15 +134,15 @@ def score_rows(rows: Predicted) -> SiteScores:
     if not np.isfinite(sums).all():
         raise ArgumentError("data", "must be such that the model predicts means of its family, but some are none")
     totals, predictors, residuals = np.array([w.sum()]), [], []
+    pairs: list[tuple[Array, Array, Array | None]] = []
     if outcome == "classes":
         logarithms = log_chances(rows.eta)
         chances, codes = np.exp(logarithms), np.asarray(rows.y, dtype=np.int64)
         with np.errstate(divide="ignore"):
             odds = logarithms - np.log(-np.expm1(logarithms))
-        predictors = [
-            PredictorCounts.of(odds[:, k], (codes == k).astype(np.float64), rows.weights, chances[:, k])
-            for k in range(chances.shape[1])
-        ]
+        odds = np.clip(odds, -LARGE, LARGE)
+        pairs = [(odds[:, k], (codes == k).astype(np.float64), rows.weights) for k in range(chances.shape[1])]
+        predictors = [PredictorCounts.of(*one, chances[:, k]) for k, one in enumerate(pairs)]
         residuals = [ResidualCounts.of(np.sqrt(-2.0 * w * logarithms[np.arange(count), codes]))]
     elif outcome != "times":
         family = as_family(rows.family)
@@ -144,12 +151,17 @@ def score_rows(rows: Predicted) -> SiteScores:
         half = np.maximum(family.functions.value(rows.eta, rows.y, family.parameters), 0.0)
         residuals = [ResidualCounts.of(np.sign(rows.y - mu) * np.sqrt(2.0 * w * half))]
         if outcome == "binary":
-            predictors = [PredictorCounts.of(rows.eta, rows.y, rows.weights, mu)]
+            pairs = [(rows.eta, np.asarray(rows.y, dtype=np.float64), rows.weights)]
+            predictors = [PredictorCounts.of(*pairs[0], mu)]
     own, own_sums = _calibrate_alone(rows)
-    hits = None
+    areas, hits = np.zeros((0, 3)), None
+    if areas_of := [exact_area(*one) for one in pairs]:
+        areas = np.array(areas_of)
+        # An area of one class alone has no meaning, and an error of one row none.
+        areas = areas if np.isfinite(areas).all() else np.zeros((0, 3))
     if "accuracy" in EXACT[outcome]:
         hits = int(by_name("accuracy", rows.family).sums(rows.eta, np.round(rows.y), None, rows.family)[2])
-    return SiteScores(count, sums, totals, predictors, residuals, own, own_sums, hits)
+    return SiteScores(count, sums, totals, areas, predictors, residuals, own, own_sums, hits)
 
 
 def has_calibration(family: Any) -> bool:
