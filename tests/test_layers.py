@@ -26,6 +26,7 @@ LAYERS = {
         "flower",
         "federation",
         "estimators ct.reconstruction",
+        "selection",
         "federation.cohort",
         "federation.schema federation.table",
         "federation.columns federation.predictions federation.times",
@@ -35,7 +36,7 @@ LAYERS = {
     "algorithms": ["methods", "precondition", "pooled", "steps"],
     "mathematics": [
         "problem",
-        "scores",
+        "scores folds",
         "_dual_step _verify bounds ct datasets linops losses penalties semismooth survival",
         "families formula inference",
     ],

@@ -33,10 +33,14 @@ if TYPE_CHECKING:
     from fpdfp.engines.solve import solve
     from fpdfp.estimators import (
         FederatedCoxRegression,
+        FederatedCoxRegressionCV,
         FederatedGammaRegressor,
         FederatedGLM,
+        FederatedGLMCV,
         FederatedLinearRegression,
+        FederatedLinearRegressionCV,
         FederatedLogisticRegression,
+        FederatedLogisticRegressionCV,
         FederatedMultinomialRegression,
         FederatedOrdinalRegression,
         FederatedPoissonRegressor,
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
         survival_curves,
     )
     from fpdfp.federation import Federation
+    from fpdfp.folds import Folds
     from fpdfp.methods import (
         FPDFP,
         PDFP,
@@ -77,6 +82,7 @@ if TYPE_CHECKING:
     from fpdfp.pooled.solver import Minimum, minimize
     from fpdfp.precondition.cost import Network
     from fpdfp.problem import Certificate, Problem, Residual
+    from fpdfp.selection import ManyResult, Path, path, solve_many
 
 __version__ = "0.1.0"
 
@@ -102,21 +108,28 @@ __all__ = [
     "FedProx",
     "FedSGD",
     "FederatedCoxRegression",
+    "FederatedCoxRegressionCV",
     "FederatedGLM",
+    "FederatedGLMCV",
     "FederatedGammaRegressor",
     "FederatedLinearRegression",
+    "FederatedLinearRegressionCV",
     "FederatedLogisticRegression",
+    "FederatedLogisticRegressionCV",
     "FederatedMultinomialRegression",
     "FederatedOrdinalRegression",
     "FederatedPoissonRegressor",
     "FederatedQuantileRegressor",
     "FederatedTweedieRegressor",
     "Federation",
+    "Folds",
     "History",
     "InnerSolve",
+    "ManyResult",
     "Minimum",
     "Network",
     "NewtonPDFP",
+    "Path",
     "Problem",
     "ProximalNewton",
     "RandProx",
@@ -143,6 +156,7 @@ __all__ = [
     "losses",
     "methods",
     "minimize",
+    "path",
     "penalties",
     "precondition",
     "report",
@@ -150,6 +164,7 @@ __all__ = [
     "runs",
     "scores",
     "solve",
+    "solve_many",
     "steps",
     "survival",
     "survival_curves",
@@ -162,17 +177,21 @@ __getattr__ = attach(
         "methods penalties precondition problem report rng runs scores steps survival",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
-        "estimators": "FederatedCoxRegression FederatedGLM FederatedGammaRegressor FederatedLinearRegression "
+        "estimators": "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
+        "FederatedLogisticRegressionCV FederatedCoxRegression FederatedGLM FederatedGammaRegressor "
+        "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
         "FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor load_model log_rank_test "
         "survival_curves",
         "federation": "Federation",
+        "folds": "Folds",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx "
         "SPDFP SVRGPDFP Scaffold ShiftedPDFP StatelessPDFP",
         "problem": "Certificate Problem Residual",
         "pooled.solver": "Minimum minimize",
         "precondition.cost": "Network",
+        "selection": "ManyResult Path path solve_many",
     },
 )
 

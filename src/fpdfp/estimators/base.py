@@ -33,6 +33,7 @@ from fpdfp.estimators.inferring import Inferring
 from fpdfp.estimators.routing import warn_of_groups
 from fpdfp.estimators.rows import column
 from fpdfp.estimators.saving import Saving
+from fpdfp.estimators.selecting import Selecting
 from fpdfp.estimators.stepping import Scaled, Stepping
 from fpdfp.estimators.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
 from fpdfp.federation.table import SiteTable
@@ -54,7 +55,7 @@ class Prepared(NamedTuple):
     scale: Array
 
 
-class FederatedLinearModel(ByFormula, Stepping, Inferring, Evaluating, Saving, BaseEstimator):
+class FederatedLinearModel(ByFormula, Stepping, Selecting, Inferring, Evaluating, Saving, BaseEstimator):
     """What :class:`FederatedLogisticRegression` and :class:`FederatedLinearRegression` share; see there."""
 
     def __init__(
