@@ -28,6 +28,7 @@ from fpdfp.estimators.by_formula import ByFormula
 from fpdfp.estimators.choice import MOST_COLUMNS as MOST_BY_CHOICE
 from fpdfp.estimators.choice import MOST_SITES
 from fpdfp.estimators.concave import USUAL, check_concavity
+from fpdfp.estimators.evaluating import Evaluating
 from fpdfp.estimators.inferring import Inferring
 from fpdfp.estimators.routing import advise_on_search, warn_of_groups
 from fpdfp.estimators.rows import column
@@ -58,7 +59,7 @@ class Prepared(NamedTuple):
     scale: Array
 
 
-class FederatedLinearModel(ByFormula, Stepping, Selecting, Inferring, Saving, BaseEstimator):
+class FederatedLinearModel(ByFormula, Stepping, Selecting, Inferring, Evaluating, Saving, BaseEstimator):
     """What :class:`FederatedLogisticRegression` and :class:`FederatedLinearRegression` share; see there."""
 
     def __init__(
