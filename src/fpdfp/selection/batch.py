@@ -29,15 +29,18 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress.fixed import EXACT, largest_step
-from fpdfp.engines.ask import ask_evaluations
+from fpdfp.engines.ask import ask_evaluations, ask_scores
 from fpdfp.engines.evaluations import BEYOND, UNIT, ZERO, Evaluations, Sums
 from fpdfp.engines.evaluations import COARSE as FEWER
+from fpdfp.engines.held_scores import MOMENTS, HeldScores, locate
 from fpdfp.errors import ArgumentError
 from fpdfp.folds import Folds
 from fpdfp.methods._model import minimise
 from fpdfp.methods.inner import InnerSolve
 from fpdfp.penalties import L1, ElasticNet
 from fpdfp.problem import Problem
+from fpdfp.scores.auc import AUC
+from fpdfp.scores.base import Estimate, Score
 from fpdfp.selection.knowledge import Knowledge
 from fpdfp.selection.task import Anchor, Task
 
@@ -120,6 +123,31 @@ class Batch:
                     return all(task.status == "converged" for task in tasks)
         return True
 
+    def score(self, points: Array, held: IntArray, score: Score) -> list[Estimate]:
+        """Return a score of the rows that are left out at each point, in one exchange; two for areas under curves."""
+        if not isinstance(score, AUC):
+            return [score.finish(one) for one in self._ask_scores(points, held, score.name)]
+        mean, deviation = locate(self._ask_scores(points, held, MOMENTS))
+        constant = deviation == 0
+        sums = self._ask_scores(points, held, score.name, mean, np.where(constant, 1.0, deviation))
+        tied = Estimate(0.5, 0.0, math.nan)
+        return [tied if same else score.finish(one) for one, same in zip(sums, constant, strict=True)]
+
+    def _ask_scores(self, points: Array, held: IntArray, name: str, *cells: Array) -> Array:
+        own, factors = self._who(held)
+        about = Evaluations.of(
+            points, points != 0, (28, 28), own, np.zeros(0, dtype=np.int64), units=self.units, folds=self.folds
+        )
+        sums, up, down = ask_scores(self.problem, HeldScores(about, name, *cells), factors)
+        self.exchanges, self.bits_up, self.bits_down = self.exchanges + 1, self.bits_up + up, self.bits_down + down
+        return sums
+
+    def _who(self, held: IntArray) -> tuple[IntArray, Array | None]:
+        """Return the fold of rows that each point leaves out, and how often each client counts there."""
+        if self.samples is None:
+            return held, None
+        return np.full_like(held, -1), np.where(held >= 0, self.samples[held].T, 1).astype(np.float64)
+
     def _begin(self) -> None:
         """Ask about the start: the gradient with the rows of each fold left out, and the Hessian."""
         x0 = self._start()
@@ -165,9 +193,7 @@ class Batch:
         self, points: Array, places: Array, held: IntArray, curved: IntArray, bits: tuple[int, int]
     ) -> tuple[Array, Sums]:
         """Return the points as they were sent, and what all clients together say about them."""
-        own, factors = held, None
-        if self.samples is not None:
-            own, factors = np.full_like(held, -1), np.where(held >= 0, self.samples[held].T, 1).astype(np.float64)
+        own, factors = self._who(held)
         question = Evaluations.of(points, places, bits, own, curved, units=self.units, folds=self.folds)
         sums, up, down = ask_evaluations(self.problem, question, factors)
         self.exchanges, self.bits_up, self.bits_down = self.exchanges + 1, self.bits_up + up, self.bits_down + down
