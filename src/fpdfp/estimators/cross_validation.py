@@ -6,7 +6,7 @@ import copy
 import inspect
 import itertools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -57,6 +57,10 @@ class CrossValidated(Structures):
     cv_rounds: int
     #: Of the model that is fitted at the end.
     alpha = 1.0
+
+    if TYPE_CHECKING:  # every class has one of its own, below
+
+        def __init__(self, *args: Any, **given: Any) -> None: ...
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
