@@ -233,6 +233,10 @@ class LinearModel(Losses):
         """The weight of each row in a mean of losses of rows that were left out."""
         return self.masses
 
+    def saturations(self, clients: IntArray) -> Array:
+        """Return what makes each client's loss half a deviance: 0, where losses of rows are half deviances themselves."""
+        return np.zeros(len(clients))
+
     @functools.cached_property
     def _most_rows(self) -> int:
         """How many rows the client with most has."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import gammaln
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.survival.response import Times
@@ -110,6 +111,19 @@ class Risk(NamedTuple):
             masses=np.bincount(places, weights[event >= 0], minlength=size).astype(np.float64),
         )  # fmt: skip
         return self._replace(table=changed)
+
+    def saturation(self, client: int) -> float:
+        """Return the least upper bound of the log-likelihood of a client over all linear forms.
+
+        With c events at a time, of weights that sum to m, it is −m log m, and for Efron's ties −(m/c) log(c!/cᶜ) more.
+        """
+        table, groups = self.table, self.groups_of(client)
+        own = slice(int(table.times[groups.start]), int(table.times[groups.stop]))
+        masses, counts = (one[own][table.counts[own] > 0] for one in (table.masses, table.counts))
+        found = -float(masses @ np.log(masses))
+        if table.efron:
+            found -= float(masses / counts @ (gammaln(counts + 1.0) - counts * np.log(counts)))
+        return found
 
     def groups_of(self, client: int) -> range:
         return range(int(self.table.groups[client]), int(self.table.groups[client + 1]))

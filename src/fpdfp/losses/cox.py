@@ -183,6 +183,11 @@ class Cox(LinearModel):
         weights: Array = np.where(self._risk.table.event >= 0, self.masses, 0.0)
         return weights
 
+    def saturations(self, clients: IntArray) -> Array:
+        """Return the log-likelihood of each client if all events were certain, but for those at the same time."""
+        found = [self._risk.saturation(int(client)) for client in clients]
+        return np.array(found) * self.weight_scale / self.sizes[clients]
+
     @functools.cached_property
     def _kernels(self) -> dict[str, Callable[..., None]]:
         from fpdfp._kernels import cox

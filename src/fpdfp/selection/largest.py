@@ -16,7 +16,7 @@ from fpdfp.selection.batch import Batch
 from fpdfp.selection.task import Anchor, Task
 
 #: The accuracy of the solution at which the largest weight is computed, and by how much its penalty is above that.
-TIGHT, ABOVE = 1e-13, 2.0
+TIGHT, ABOVE = 1e-15, 2.0
 #: How often the weight of the trivial solution is doubled.
 DOUBLINGS = 60
 #: Penalties below this, relative to the weight and to x, are zero.
