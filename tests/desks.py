@@ -97,6 +97,7 @@ class Desks(RemoteEngine):
     def __init__(self, desks: Sequence[Desk], model: Any = (), **options: Any) -> None:
         super().__init__(**{"patience": 1.0, **options})
         self.desks, self.model = list(desks), dict(model)
+        self.plan = ""
         #: All that the coordinator has sent and got: requests, and replies.
         self.seen: list[tuple[dict[str, Any], dict[str, Any]]] = []
         #: A reply may be changed on its way.
@@ -106,10 +107,16 @@ class Desks(RemoteEngine):
     def names(self) -> Sequence[str]:
         return [desk.name for desk in self.desks]
 
+    def declare(self, problems: int, folds: int) -> None:
+        self.plan = f"plan {problems} {folds}"
+        for desk in self.desks:
+            ask(desk, kind="plan", plan=self.plan, problems=problems, folds=folds)
+
     def carry(self, asked: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
         replies: dict[int, Any] = {}
         for site, tree in asked.items():
             envelope = {"kind": "request", "run": self.run_id, "sequence": 1, "model": "model", "request": tree}
+            envelope["plan"] = self.plan
             reply = self.desks[site].answer(unpack(pack(envelope)), ANALYST)
             if "needs_model" in reply:
                 reply = self.desks[site].answer(unpack(pack(envelope | {"spec": self.model})), ANALYST)

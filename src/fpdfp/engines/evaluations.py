@@ -25,6 +25,8 @@ ENTRY = 14
 UNIT = 1.0 / largest_step(ENTRY)
 #: Bits of the entries of gradients where those of the point are left out.
 COARSE = 6
+#: The types of what is sent.
+SENT = {"numbers": "<f8", "slopes": "|u1", "scales": "<f4", "entries": "|u1", "roots": "<f4"}
 #: What is added to the exponents of units, which are sent as bytes.
 ZERO = 128
 #: The most points, and the most numbers of all of them, in a question.
@@ -275,6 +277,8 @@ class Evaluations(FromEveryone):
         for name, length in wanted.items():
             if getattr(sent, name).shape != (clients, length):
                 raise MessageError(f"{name} must be {length} numbers of each client")
+            if getattr(sent, name).dtype.str != SENT[name]:
+                raise MessageError(f"{name} must be of dtype {SENT[name]}")
         if not all(np.isfinite(one).all() for one in (sent.numbers, sent.scales, sent.roots)):
             raise MessageError("numbers must be finite")
         values, helds, masses, weights = np.split(

@@ -253,8 +253,8 @@ class GatherReply:
     bits: IntArray | None = None
 
     def __post_init__(self) -> None:
-        if any(array.dtype not in DTYPES for array in self.arrays):
-            raise MessageError("arrays must hold float32 or float64")
+        if any(array.dtype not in DTYPES and array.dtype != np.uint8 for array in self.arrays):
+            raise MessageError("arrays must hold float32, float64 or bytes")
 
 
 @dataclasses.dataclass(frozen=True)

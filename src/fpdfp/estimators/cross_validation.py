@@ -30,7 +30,7 @@ from fpdfp.problem import Problem
 from fpdfp.selection.batch import Batch
 from fpdfp.selection.choice import RULES, Curve, summarise
 from fpdfp.selection.many import collect, run
-from fpdfp.selection.paths import Path, check_grid, settle
+from fpdfp.selection.paths import Path, check_grid, count_alphas, settle
 from fpdfp.selection.task import Task
 
 #: The parameters that a cross-validation has in place of ``alpha``.
@@ -133,9 +133,11 @@ class CrossValidated(Structures):
         losses = build()
         problem = make_problem(losses)
         folds, samples, held = self._split(losses)
-        batch = Batch(problem if held is losses else make_problem(held), folds, samples)
-        model_of = self._models(columns, scaled, losses.shape)
         mixings = self._mixings()
+        left_out = (0 if folds is None else folds.all) + (0 if samples is None else len(samples))
+        problems = len(mixings) * (left_out + 1) * count_alphas(self.alphas)
+        batch = Batch(problem if held is losses else make_problem(held), folds, samples, problems=problems)
+        model_of = self._models(columns, scaled, losses.shape)
         tasks: list[Task] = []
         grids = []
         for mixing in mixings:

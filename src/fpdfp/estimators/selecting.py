@@ -23,7 +23,7 @@ from fpdfp.penalties import Zero
 from fpdfp.problem import Model, Problem
 from fpdfp.selection.batch import Batch
 from fpdfp.selection.many import collect, run
-from fpdfp.selection.paths import RATIO, Path, check_grid, find_alphas, follow
+from fpdfp.selection.paths import RATIO, Path, check_grid, count_alphas, find_alphas, follow
 from fpdfp.selection.stability import Bootstrap, Stability
 from fpdfp.selection.task import Anchor, Task
 
@@ -168,7 +168,7 @@ class Selecting:
         check_grid(alphas, ratio, tol, rounds)
 
         def find(one: Any, design: Design) -> Path:
-            batch = Batch(make_problem(design.losses))
+            batch = Batch(make_problem(design.losses), problems=count_alphas(alphas))
             weights, trivial = one._find_alphas(batch, design.model_of, alphas, ratio, rounds)
             found = follow(batch, design.model_of, weights, trivial, tol, rounds, progress, design.names)
             model = design.unscale(found.coef)
@@ -202,7 +202,8 @@ class Selecting:
 
         def find(one: Any, design: Design) -> Stability:
             seed = one.random_state if isinstance(one.random_state, int | np.integer) else 0
-            batch = Batch(make_problem(design.losses), Folds(2, int(seed), one._stratifies, repeats=pairs))
+            folds = Folds(2, int(seed), one._stratifies, repeats=pairs)
+            batch = Batch(make_problem(design.losses), folds, problems=(folds.all + 1) * count_alphas(alphas))
             weights, _ = one._find_alphas(batch, design.model_of, alphas, ratio, rounds)
             models = [design.model_of(float(alpha)) for alpha in weights]
             # whatever leaves out a half is fitted to the other
@@ -250,7 +251,7 @@ class Selecting:
                 raise ArgumentError("groups", f"must be at least {LEAST_SITES} sites to draw from, got {sites}")
             seed = one.random_state if isinstance(one.random_state, int | np.integer) else 0
             drawn = np.random.default_rng(int(seed)).multinomial(sites, np.full(sites, 1.0 / sites), size=draws)
-            batch = Batch(make_problem(design.losses), samples=drawn)
+            batch = Batch(make_problem(design.losses), samples=drawn, problems=draws + 1)
             model = design.model_of(float(self.alpha))
             tasks = [Task(model, fold) for fold in range(-1, draws)]
             run(batch, tasks, tol, rounds, progress)

@@ -79,9 +79,13 @@ class Batch:
         How the rows of each client are divided, None where all are used or ``samples`` is given.
     samples
         How often each client counts, a row for each fold, where clients are left out or drawn instead of rows.
+    problems
+        How many problems there will be, which sites are told before anything is asked.
     """
 
-    def __init__(self, problem: Problem, folds: Folds | None = None, samples: IntArray | None = None) -> None:
+    def __init__(
+        self, problem: Problem, folds: Folds | None = None, samples: IntArray | None = None, *, problems: int
+    ) -> None:
         if len(problem.model.shape) != 1 or problem.model.device != "cpu":
             raise ArgumentError("losses", "must be functions of a vector in memory")
         (self.d,) = problem.model.shape
@@ -90,6 +94,7 @@ class Batch:
                 "problems", f"must have at most {MOST:,} coefficients, got {self.d:,}; call fpdfp.solve for each"
             )
         self.problem, self.folds, self.samples = problem, folds, samples
+        self._problems = problems
         self.ridge = np.asarray(getattr(problem.losses, "ridge_of_x", np.zeros(self.d)), dtype=np.float64)
         self.known = Knowledge()
         self.shares: Array = np.zeros(0)
@@ -152,6 +157,9 @@ class Batch:
 
     def _begin(self) -> None:
         """Ask about the start: the gradient with the rows of each fold left out, and the Hessian."""
+        engine = getattr(self.problem.losses, "engine", None)
+        if engine is not None:
+            engine.declare(self._problems, 0 if self.folds is None else self.folds.all)
         x0 = self._start()
         folds = np.arange(-1, self.n_folds)
         points = np.tile(x0, (len(folds), 1))
