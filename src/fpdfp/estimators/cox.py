@@ -58,7 +58,8 @@ class FederatedCoxRegression(FederatedLinearModel):
 
     Parameters
     ----------
-    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups
+    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups, concavity, penalty_weights,
+    bounds, start
         As in :class:`FederatedLogisticRegression`; by default ``"none"``.
     ties
         How events at the same time are treated: ``"efron"`` or ``"breslow"``.
@@ -122,8 +123,6 @@ class FederatedCoxRegression(FederatedLinearModel):
     score_statistic_: float | None
     _fine = ("stationary",)
     _survives = True
-    #: The hazard has the constant.
-    fit_intercept = False
 
     _kept = FederatedLinearModel._kept | {
         "baselines_": codecs.optional(codecs.by_name(codecs.by_name(codecs.record(
@@ -152,6 +151,10 @@ class FederatedCoxRegression(FederatedLinearModel):
         graph_alpha: float = 0.1,
         graph_form: Form = "weights",
         feature_groups: Any = None,
+        concavity: float | None = None,
+        penalty_weights: Any = None,
+        bounds: Any = None,
+        start: Any = None,
         baseline: Any = True,
         standardize: bool = False,
         method: Any = None,
@@ -167,30 +170,15 @@ class FederatedCoxRegression(FederatedLinearModel):
         progress: bool | None = False,
         inference: bool | Literal["auto"] = "auto",
     ) -> None:
-        self.penalty = penalty
-        self.alpha = alpha
+        super().__init__(
+            penalty, alpha, l1_ratio=l1_ratio, l1_weight=l1_weight, l2=l2, graph=graph, graph_alpha=graph_alpha,
+            graph_form=graph_form, feature_groups=feature_groups, concavity=concavity, penalty_weights=penalty_weights,
+            bounds=bounds, start=start, fit_intercept=False, standardize=standardize, method=method, rounds=rounds,
+            tol=tol, clients_per_round=clients_per_round, compressor=compressor, downlink=downlink, sampling=sampling,
+            drop_out=drop_out, prefer=prefer, random_state=random_state, progress=progress, inference=inference,
+        )  # fmt: skip
         self.ties = ties
-        self.l1_ratio = l1_ratio
-        self.l1_weight = l1_weight
-        self.l2 = l2
-        self.graph = graph
-        self.graph_alpha = graph_alpha
-        self.graph_form = graph_form
-        self.feature_groups = feature_groups
         self.baseline = baseline
-        self.standardize = standardize
-        self.method = method
-        self.rounds = rounds
-        self.tol = tol
-        self.clients_per_round = clients_per_round
-        self.compressor = compressor
-        self.downlink = downlink
-        self.sampling = sampling
-        self.drop_out = drop_out
-        self.prefer = prefer
-        self.random_state = random_state
-        self.progress = progress
-        self.inference = inference
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -30,7 +30,8 @@ class FederatedMultinomialRegression(CategoryModel):
     ----------
     reference
         The class that others are compared with; by default the first.
-    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups
+    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups, concavity, penalty_weights,
+    bounds, start
         As in :class:`FederatedLogisticRegression`; by default ``"none"``. Differences to the reference are penalised,
         so a penalised model depends on it. Groups of ``"group"`` have the coefficients of all classes.
     fit_intercept, standardize, method, rounds, tol, clients_per_round, compressor, downlink, sampling, drop_out, prefer
@@ -78,6 +79,10 @@ class FederatedMultinomialRegression(CategoryModel):
         graph_alpha: float = 0.1,
         graph_form: Form = "weights",
         feature_groups: Any = None,
+        concavity: float | None = None,
+        penalty_weights: Any = None,
+        bounds: Any = None,
+        start: Any = None,
         fit_intercept: bool = True,
         standardize: bool = False,
         method: Any = None,
@@ -95,7 +100,8 @@ class FederatedMultinomialRegression(CategoryModel):
     ) -> None:
         super().__init__(
             penalty=penalty, alpha=alpha, l1_ratio=l1_ratio, l1_weight=l1_weight, l2=l2, graph=graph,
-            graph_alpha=graph_alpha, graph_form=graph_form, feature_groups=feature_groups,
+            graph_alpha=graph_alpha, graph_form=graph_form, feature_groups=feature_groups, concavity=concavity,
+            penalty_weights=penalty_weights, bounds=bounds, start=start,
             fit_intercept=fit_intercept, standardize=standardize, method=method, rounds=rounds, tol=tol,
             clients_per_round=clients_per_round, compressor=compressor, downlink=downlink, sampling=sampling,
             drop_out=drop_out, prefer=prefer, random_state=random_state, progress=progress, inference=inference,

@@ -40,7 +40,8 @@ class FederatedOrdinalRegression(CategoryModel):
         ``"logit"`` or ``"probit"``.
     order
         The classes from the lowest to the highest; by default sorted, or as sites declare the levels of a column.
-    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups
+    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups, concavity, penalty_weights,
+    bounds, start
         As in :class:`FederatedLogisticRegression`; by default ``"none"``. Thresholds are not penalised.
     standardize, method, rounds, tol, clients_per_round, compressor, downlink, sampling, drop_out, prefer
         As in :class:`FederatedGLM`.
@@ -94,6 +95,10 @@ class FederatedOrdinalRegression(CategoryModel):
         graph_alpha: float = 0.1,
         graph_form: Form = "weights",
         feature_groups: Any = None,
+        concavity: float | None = None,
+        penalty_weights: Any = None,
+        bounds: Any = None,
+        start: Any = None,
         standardize: bool = False,
         method: Any = None,
         rounds: int = 100,
@@ -110,7 +115,8 @@ class FederatedOrdinalRegression(CategoryModel):
     ) -> None:
         super().__init__(
             penalty=penalty, alpha=alpha, l1_ratio=l1_ratio, l1_weight=l1_weight, l2=l2, graph=graph,
-            graph_alpha=graph_alpha, graph_form=graph_form, feature_groups=feature_groups, fit_intercept=False,
+            graph_alpha=graph_alpha, graph_form=graph_form, feature_groups=feature_groups, concavity=concavity,
+            penalty_weights=penalty_weights, bounds=bounds, start=start, fit_intercept=False,
             standardize=standardize, method=method, rounds=rounds, tol=tol,
             clients_per_round=clients_per_round, compressor=compressor, downlink=downlink, sampling=sampling,
             drop_out=drop_out, prefer=prefer, random_state=random_state, progress=progress, inference=inference,
@@ -196,7 +202,7 @@ class FederatedOrdinalRegression(CategoryModel):
         x = self.result_.x.astype(np.float64)
         x[columns.features :] += base_of(self.link, len(self.classes_))
         model = back @ x
-        self.coef_, self.thresholds_ = model[: columns.features], model[columns.features :]
+        self.coef_, self.thresholds_ = self._within(model[: columns.features]), model[columns.features :]
         return back, model
 
     def _check_loaded(self) -> None:
