@@ -96,7 +96,7 @@ def test_concave_penalties() -> None:
 
 def classes(seed: int = 0) -> tuple[Any, Any, Any]:
     rng = np.random.default_rng(seed)
-    X = rng.standard_normal((240, 3)) + [2.0, 0.0, 0.0]
+    X = rng.normal([2.0, 0.0, 0.0], 1.0, (240, 3))
     y = np.digitize(X @ [0.8, -0.5, 0.0] + rng.logistic(size=240), [0.5, 2.5])
     return X, y, np.arange(240) % 3
 

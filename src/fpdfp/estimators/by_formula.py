@@ -66,6 +66,8 @@ class ByFormula:
         more = len(name_periods(options.get("periods", ())))
         columns = self._columns(d, found.intercept, classes, len(others) + more)
         columns = columns._replace(random=bool(others) and self._first_effect == 0)
+        if family == "Softmax" and columns.flat:
+            family = "Multinomial"
         structure = self._structure(columns, moments, np.where(scale > 0, scale, 1.0), self._formula_groups())
         spec = ModelSpec(
             design, found.means, centre, scale, found.intercept, family, found.classes, structure.ridge,

@@ -92,7 +92,7 @@ class Inferring:
         purpose = "information" if wanted else "separation"
         sums = self._ask_sums(problem, self.result_.x, purpose, robust=wanted)
         if may_separate:
-            check_separation(self, problem, self.result_.x.astype(np.float64), sums, self._names_of_x(columns))
+            check_separation(self, problem, self.result_.x, sums, self._names_of_x(columns), family.name)
         if not wanted:
             return
         found = []
@@ -193,6 +193,10 @@ class Inferring:
             *self._intercept_first(), has_dispersion=family.has_dispersion, errors=errors, level=level,
             exponentiate=exponentiate, penalty=self._penalty_words(),
         )  # fmt: skip
+
+    def _is_intercept(self, name: str) -> bool:
+        """Whether a coefficient is an intercept, of all rows or of a site: nothing of these is penalised."""
+        return name == "Intercept" or name.startswith("site[")
 
     def _order(self, names: list[str]) -> list[int]:
         """Return the order in which coefficients are shown: the intercept first."""
@@ -323,8 +327,8 @@ class Inferring:
             As there.
         """
         names, values, sites = self._intercept_first()
-        free = [name for name in names if name == "Intercept" or name.startswith("site[")]
         return debias(
-            names, values, sites, has_dispersion=self._family().has_dispersion, unpenalised=[*free, *unpenalised],
+            names, values, sites, has_dispersion=self._family().has_dispersion,
+            unpenalised=[*filter(self._is_intercept, names), *unpenalised],
             node_alpha=node_alpha, errors=errors, level=level, exponentiate=exponentiate,
         )  # fmt: skip

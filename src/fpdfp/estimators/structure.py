@@ -30,7 +30,7 @@ class Structure(NamedTuple):
         if limits is None and not ridge:
             return self
         l2, lower, upper = np.zeros(columns.all), np.full(columns.all, -np.inf), np.full(columns.all, np.inf)
-        l2[columns.all - columns.effects :] = ridge
+        l2[columns.of_rows - columns.effects : columns.of_rows] = ridge
         if limits is not None:
             lower[: columns.features], upper[: columns.features] = limits
         entries = [columns.repeat(one) for one in (l2, lower, upper)]

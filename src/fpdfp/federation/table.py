@@ -317,7 +317,7 @@ def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
         options["link"] = spec.link
     if spec.family in ("GLM", "Multinomial", "Ordinal", "Cox"):
         options["weight_scale"] = spec.weight_scale
-        for name in ("weights",) if spec.family == "Multinomial" else ("weights", "offset"):
+        for name in ("weights", "offset"):
             given = [getattr(part, name) for part in parts]
             options[name] = None if given[0] is None else np.concatenate(given)
     if spec.family != "Logistic" or len(np.unique(y)) > 1:
