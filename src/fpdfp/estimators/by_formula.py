@@ -56,6 +56,8 @@ class ByFormula:
         family, classes = self._losses_of(found) if distribution is None else ("GLM", None)
         if self._survives and distribution is None:
             family, classes = "Cox", None
+        if design.cluster is not None and family != "Cox":
+            raise ArgumentError("formula:", "cluster(…) is for FederatedCoxRegression")
         diagonal = self._wanted_moments(d)
         moments: list[Moments] = []
         if diagonal is not None and d:

@@ -24,7 +24,8 @@ from fpdfp.federation.table import ModelRows, SiteTable
 from fpdfp.federation.times import DIGITS, find_baselines, find_concordance, read_strata, read_times
 from fpdfp.formula.coding import Imputation
 from fpdfp.formula.tree import Survival
-from fpdfp.inference import Summary
+from fpdfp.inference import Summary, Table
+from fpdfp.inference.covariances import Kind
 from fpdfp.inference.hypotheses import judge
 from fpdfp.losses import Cox, Losses
 from fpdfp.losses.cox import TIES, Ties
@@ -192,6 +193,7 @@ class FederatedCoxRegression(FederatedLinearModel):
         groups: Any = None,
         *,
         strata: Any = None,
+        clusters: Any = None,
         sample_weight: Any = None,
         offset: Any = None,
         weights: str | None = None,
@@ -210,6 +212,9 @@ class FederatedCoxRegression(FederatedLinearModel):
             The site of each row, or the name of the column that says so.
         strata
             The stratum of each row, within its site.
+        clusters
+            Which rows belong together, of the same subject for instance: a label of each row, or ``cluster(subject)``
+            in a formula. Robust errors then add up the scores of such rows, as they must where a subject has several.
         sample_weight
             The weight of each row.
         offset
@@ -225,6 +230,8 @@ class FederatedCoxRegression(FederatedLinearModel):
         self.baselines_ = self.concordance_ = self.events_ = None
         self._refused = "it was not asked for when the model was fitted (baseline=False)"
         if isinstance(y, str):
+            if clusters is not None:
+                raise ArgumentError("clusters", "must be None with a formula; give cluster(…) in the formula")
             for name, value in (("strata", strata), ("sample_weight", sample_weight), ("offset", offset)):
                 if value is not None:
                     instead = "weights='column'" if name == "sample_weight" else f"{name}(…) in the formula"
@@ -244,7 +251,7 @@ class FederatedCoxRegression(FederatedLinearModel):
             scale = 1.0 if weight is None else len(weight) / float(weight.sum())
             return Cox(
                 rows, times.time, times.event, owner, entry=times.entry, l2=ridge, ties=self.ties, strata=whole.strata,
-                weights=weight, weight_scale=scale, offset=whole.offset,
+                clusters=clusters, weights=weight, weight_scale=scale, offset=whole.offset,
             )  # fmt: skip
 
         (model,) = self._fit(X, groups, None, losses)
@@ -333,6 +340,15 @@ class FederatedCoxRegression(FederatedLinearModel):
             lines["likelihood ratio"] = judge("", self.null_deviance_ - self.deviance_, count, None)
             lines["score"] = judge("", float(self.score_statistic_ or 0.0), count, None)
         return {name: str(value).removeprefix(": ") for name, value in lines.items()}
+
+    def table(self, *, errors: Kind = "model", level: float = 0.95, exponentiate: bool = False) -> Table:
+        """Return the coefficients with standard errors, tests and confidence intervals; see :meth:`FederatedGLM.table`.
+
+        ``"robust"`` means ``"HC0"``: without a factor for small samples, as R's ``coxph(robust=TRUE)``. With clusters
+        the scores of rows that belong together are added up first.
+        """
+        kind: Kind = "HC0" if errors == "robust" else errors
+        return super().table(errors=kind, level=level, exponentiate=exponentiate)
 
     def summary(self, **options: Any) -> Summary:
         """Return coefficients by name, with standard errors, tests and intervals; the arguments are those of ``table``.

@@ -179,6 +179,8 @@ def _read(source: Any, text: str, groups: Any, levels: Levels) -> _Asked:
         raise ArgumentError("groups", "must be None for a federation, whose sites are known")
     formula = parse(text)
     check_response(formula, survival=True)
+    if formula.cluster is not None:
+        raise ArgumentError("formula:", "cluster(…) is for FederatedCoxRegression")
     assert isinstance(formula.response, Survival)
     asking = Asking(source)
     factor = _only_factor(formula)

@@ -95,6 +95,11 @@ def check_design(losses: Losses, policy: Policy) -> None:
                 )
     if isinstance(losses, Cox) and min(losses.strata_sizes(i).min() for i in range(losses.n_clients)) < least:
         raise RefusedError(f"this site answers for strata of at least {least} rows only")
+    if isinstance(losses, Cox):
+        # Robust errors with and without clusters differ by products of rows that belong together.
+        several = [int((losses.cluster_sizes(i) > 1).sum()) for i in range(losses.n_clients)]
+        if any(0 < count < least for count in several):
+            raise RefusedError(f"this site answers for clusters only if at least {least} of them have several rows")
 
 
 def check_columns(X: Any, least: int, names: Sequence[str] | None = None) -> None:
