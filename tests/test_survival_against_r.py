@@ -46,7 +46,7 @@ def test_robust_errors(name: str) -> None:
     """By rows, and by subjects where these have several rows; in one process and by formula."""
     case, r = COX[name], COX[name]["r"]
     data, table = times(case), frame(case["data"])
-    subjects = table["id"] if "id" in table else None
+    subjects = table.get("id")
     response = [data.time, data.event] if data.entry is None else [data.entry, data.time, data.event]
     model = fpdfp.FederatedCoxRegression(ties=case["ties"], tol=1e-12, baseline=False)
     model.fit(
