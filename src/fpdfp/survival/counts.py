@@ -15,7 +15,6 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
 from fpdfp.survival.response import Times
 
-
 #: Counts that are spread are multiples of one by this.
 FINE = 2.0**20
 
