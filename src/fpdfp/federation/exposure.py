@@ -283,9 +283,11 @@ class WatchedGLM(Watched, GLM):
         own, family = self._place(client), self.distribution
         if self.form == "quadratic" and self._rows.weights is None:
             return z, []
+        y = self._rows.y[own].astype(np.float64)
         with np.errstate(all="ignore"):
-            weights = family.functions.weight(z, self._rows.y[own], family.parameters) * self.weights_of_rows[own]
-        if not np.isfinite(weights).all():
+            weights = family.functions.weight(z, y, family.parameters) * self.weights_of_rows[own]
+            losses = family.functions.value(z, y, family.parameters)
+        if not (np.isfinite(weights).all() and np.isfinite(losses).all()):
             return z, []  # outside the domain, where the answer has no numbers
         return np.asarray(family.mean(z)), [("", weights)]
 
