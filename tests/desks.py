@@ -40,7 +40,7 @@ class Rows:
         made: fpdfp.losses.base.Losses = family(self.X, self.y, l2=given.get("l2", 0.0))
         return made
 
-    def answer(self, question: Any, check: Any = None) -> dict[str, Any]:
+    def answer(self, question: Any, check: Any = None, site: str = "") -> dict[str, Any]:
         """Return what is asked, as a tree."""
         if question.kind == "moments":
             check(self.X)

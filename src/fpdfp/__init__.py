@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         report,
         rng,
         runs,
+        scores,
         steps,
         survival,
     )
@@ -32,10 +33,14 @@ if TYPE_CHECKING:
     from fpdfp.engines.solve import solve
     from fpdfp.estimators import (
         FederatedCoxRegression,
+        FederatedCoxRegressionCV,
         FederatedGammaRegressor,
         FederatedGLM,
+        FederatedGLMCV,
         FederatedLinearRegression,
+        FederatedLinearRegressionCV,
         FederatedLogisticRegression,
+        FederatedLogisticRegressionCV,
         FederatedMultinomialRegression,
         FederatedOrdinalRegression,
         FederatedPoissonRegressor,
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
         survival_curves,
     )
     from fpdfp.federation import Federation
+    from fpdfp.folds import Folds
     from fpdfp.methods import (
         FPDFP,
         PDFP,
@@ -76,6 +82,7 @@ if TYPE_CHECKING:
     from fpdfp.pooled.solver import Minimum, minimize
     from fpdfp.precondition.cost import Network
     from fpdfp.problem import Certificate, Problem, Residual
+    from fpdfp.selection import ManyResult, Path, path, solve_many
 
 __version__ = "0.1.0"
 
@@ -101,21 +108,28 @@ __all__ = [
     "FedProx",
     "FedSGD",
     "FederatedCoxRegression",
+    "FederatedCoxRegressionCV",
     "FederatedGLM",
+    "FederatedGLMCV",
     "FederatedGammaRegressor",
     "FederatedLinearRegression",
+    "FederatedLinearRegressionCV",
     "FederatedLogisticRegression",
+    "FederatedLogisticRegressionCV",
     "FederatedMultinomialRegression",
     "FederatedOrdinalRegression",
     "FederatedPoissonRegressor",
     "FederatedQuantileRegressor",
     "FederatedTweedieRegressor",
     "Federation",
+    "Folds",
     "History",
     "InnerSolve",
+    "ManyResult",
     "Minimum",
     "Network",
     "NewtonPDFP",
+    "Path",
     "Problem",
     "ProximalNewton",
     "RandProx",
@@ -142,12 +156,15 @@ __all__ = [
     "losses",
     "methods",
     "minimize",
+    "path",
     "penalties",
     "precondition",
     "report",
     "rng",
     "runs",
+    "scores",
     "solve",
+    "solve_many",
     "steps",
     "survival",
     "survival_curves",
@@ -157,20 +174,24 @@ __getattr__ = attach(
     __name__,
     {
         "": "compress ct datasets engines errors estimators families federation inference linops loggers losses "
-        "methods penalties precondition problem report rng runs steps survival",
+        "methods penalties precondition problem report rng runs scores steps survival",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
-        "estimators": "FederatedCoxRegression FederatedGLM FederatedGammaRegressor FederatedLinearRegression "
+        "estimators": "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
+        "FederatedLogisticRegressionCV FederatedCoxRegression FederatedGLM FederatedGammaRegressor "
+        "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
         "FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor load_model log_rank_test "
         "survival_curves",
         "federation": "Federation",
+        "folds": "Folds",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx "
         "SPDFP SVRGPDFP Scaffold ShiftedPDFP StatelessPDFP",
         "problem": "Certificate Problem Residual",
         "pooled.solver": "Minimum minimize",
         "precondition.cost": "Network",
+        "selection": "ManyResult Path path solve_many",
     },
 )
 

@@ -18,12 +18,16 @@ class Bar:
         How many rounds there are in all, and how many are done already.
     enabled
         True or False; None shows the bar only where standard error is a terminal.
+    label
+        What is counted.
     sends
         Whether anything is sent whose bits are to be shown.
     """
 
-    def __init__(self, rounds: int, done: int, enabled: bool | None, *, sends: bool = True) -> None:
-        self._sends = sends
+    def __init__(
+        self, rounds: int, done: int, enabled: bool | None, *, sends: bool = True, label: str = "round"
+    ) -> None:
+        self._sends, self._label = sends, label
         self._enabled = sys.stderr.isatty() if enabled is None else enabled
         self._rounds = rounds
         self._done = done
@@ -35,7 +39,7 @@ class Bar:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
             self._progress = Progress(
-                TextColumn("round"),
+                TextColumn(self._label),
                 MofNCompleteColumn(),
                 BarColumn(),
                 TextColumn("objective {task.fields[objective]}"),

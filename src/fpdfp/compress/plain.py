@@ -115,7 +115,9 @@ class Full(ValueCompressor):
 @functools.lru_cache(maxsize=256)
 def plain_bits(shape: Shape, dtype: np.dtype[Any]) -> int:
     """Return the bits of an array at full precision with few zeros, with header and checksum."""
-    return 8 * dtype.itemsize * math.prod(shape) + frame_bits(Full(), shape, dtype)
+    # bytes and integers are framed as numbers are
+    framed = dtype if dtype.kind == "f" else np.dtype(np.float32)
+    return 8 * dtype.itemsize * math.prod(shape) + frame_bits(Full(), shape, framed)
 
 
 def has_few_zeros(rows: Array, count: int = 1) -> bool:

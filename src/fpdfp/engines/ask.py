@@ -9,6 +9,7 @@ import numpy as np
 from fpdfp._typing import Array
 from fpdfp.compress.plain import plain_bits
 from fpdfp.engines import spec
+from fpdfp.engines.evaluations import Evaluations, Sums
 from fpdfp.engines.informations import Informations
 from fpdfp.engines.overdispersions import Overdispersions
 from fpdfp.engines.parcel import payload
@@ -29,12 +30,18 @@ def ask_overdispersions(problem: Problem, x: Array, theta: float) -> tuple[Array
     return np.asarray(numbers.sum(axis=0)), up, down
 
 
+def ask_evaluations(problem: Problem, question: Evaluations, factors: Array | None = None) -> tuple[Sums, int, int]:
+    """Return the means over all clients at many points, and all bits up and down."""
+    sent, up, down = _ask(problem, question)
+    return question.read(sent, problem.model.shape[0], factors), up, down
+
+
 def _ask(problem: Problem, question: Any) -> tuple[Any, int, int]:
     """Return what clients answer, and all bits up and down."""
-    everyone = np.arange(problem.n_clients)
-    down = problem.n_clients * payload([spec.dump(question)])
+    asked = np.arange(problem.n_clients)
+    down = len(asked) * payload([spec.dump(question)])
     if isinstance(problem.losses, RemoteLosses):
-        sent, up = problem.losses.engine.gather(problem, question, everyone, 0)
+        sent, up = problem.losses.engine.gather(problem, question, asked, 0)
         return sent, up, down
-    sent = question.gather(problem.model, problem.local(everyone))
+    sent = question.gather(problem.model, problem.local(asked))
     return sent, sum(len(array) * plain_bits(array.shape[1:], array.dtype) for array in sent), down

@@ -11,6 +11,7 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress.wire import DEFAULT_LIMIT, DTYPES
+from fpdfp.engines.evaluations import Evaluations
 from fpdfp.engines.hints import fit
 from fpdfp.engines.informations import Informations
 from fpdfp.engines.job import Job, Place
@@ -50,6 +51,7 @@ class GatherRequest:
         | LocalModels
         | Informations
         | Overdispersions
+        | Evaluations
         | Slopes
     )
     place: Place

@@ -12,12 +12,14 @@ import numpy as np
 
 from fpdfp import compress, linops, methods, penalties, precondition, steps
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.engines.evaluations import Evaluations
 from fpdfp.engines.hints import constructor_hints
 from fpdfp.engines.informations import Informations
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.local_models import LocalModels
 from fpdfp.engines.overdispersions import Overdispersions
 from fpdfp.errors import ArgumentError
+from fpdfp.folds import Folds
 from fpdfp.linops import LinOp
 from fpdfp.methods.base import Algorithm, Method
 from fpdfp.methods.newton import NewtonExchange
@@ -69,7 +71,8 @@ def registry() -> dict[type, Sendable]:
         compress.Full, compress.Half, compress.QSGD, compress.NUQSGD, compress.Natural, compress.Sign, compress.RandK,
         compress.TopK,
         methods.InnerSolve, *methods_and_algorithms(), precondition.QuantizedMoments, Exact, FeatureBounds, Slopes,
-        Structure, NewtonExchange, LocalModels, Informations, Overdispersions, Announced, Place, Job,
+        Structure, NewtonExchange, LocalModels, Informations, Overdispersions, Evaluations, Folds, Announced, Place,
+        Job,
     )  # fmt: skip
     return {kind: by_fields(kind) for kind in fields} | {
         penalties.Zero: by_attributes(penalties.Zero),

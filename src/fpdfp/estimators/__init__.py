@@ -2,6 +2,12 @@
 
 from fpdfp.estimators.classifier import FederatedLogisticRegression
 from fpdfp.estimators.cox import FederatedCoxRegression
+from fpdfp.estimators.cross_validation import (
+    FederatedCoxRegressionCV,
+    FederatedGLMCV,
+    FederatedLinearRegressionCV,
+    FederatedLogisticRegressionCV,
+)
 from fpdfp.estimators.curves import GroupCurves, log_rank_test, survival_curves
 from fpdfp.estimators.glm import (
     FederatedGammaRegressor,
@@ -17,10 +23,14 @@ from fpdfp.estimators.saving import load_model
 
 __all__ = [
     "FederatedCoxRegression",
+    "FederatedCoxRegressionCV",
     "FederatedGLM",
+    "FederatedGLMCV",
     "FederatedGammaRegressor",
     "FederatedLinearRegression",
+    "FederatedLinearRegressionCV",
     "FederatedLogisticRegression",
+    "FederatedLogisticRegressionCV",
     "FederatedMultinomialRegression",
     "FederatedOrdinalRegression",
     "FederatedPoissonRegressor",

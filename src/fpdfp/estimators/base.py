@@ -29,10 +29,12 @@ from fpdfp.estimators.by_formula import ByFormula
 from fpdfp.estimators.choice import MOST_COLUMNS as MOST_BY_CHOICE
 from fpdfp.estimators.choice import MOST_SITES
 from fpdfp.estimators.concave import USUAL, check_concavity
+from fpdfp.estimators.evaluating import Evaluating
 from fpdfp.estimators.inferring import Inferring
-from fpdfp.estimators.routing import warn_of_groups
+from fpdfp.estimators.routing import advise_on_search, warn_of_groups
 from fpdfp.estimators.rows import column
 from fpdfp.estimators.saving import Saving
+from fpdfp.estimators.selecting import Selecting
 from fpdfp.estimators.separating import check_separation
 from fpdfp.estimators.stepping import Scaled, Stepping
 from fpdfp.estimators.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
@@ -47,6 +49,10 @@ CONSTANT = 1e-12
 MOST_COLUMNS = 1000
 
 
+#: The estimators that have a cross-validation of their own.
+SEARCHED = ("FederatedLogisticRegression", "FederatedLinearRegression", "FederatedGLM", "FederatedCoxRegression")
+
+
 class Prepared(NamedTuple):
     """Rows as the model sees them, and how coefficients are taken back."""
 
@@ -55,7 +61,7 @@ class Prepared(NamedTuple):
     scale: Array
 
 
-class FederatedLinearModel(ByFormula, Stepping, Inferring, Saving, BaseEstimator):
+class FederatedLinearModel(ByFormula, Stepping, Selecting, Inferring, Evaluating, Saving, BaseEstimator):
     """What :class:`FederatedLogisticRegression` and :class:`FederatedLinearRegression` share; see there."""
 
     def __init__(
@@ -142,6 +148,8 @@ class FederatedLinearModel(ByFormula, Stepping, Inferring, Saving, BaseEstimator
     def __sklearn_clone__(self) -> Any:
         # Cross-validation clones the estimator where it still knows the groups.
         warn_of_groups(type(self).__name__)
+        if type(self).__name__ in SEARCHED:
+            advise_on_search(type(self).__name__)
         return super().__sklearn_clone__()
 
     def _check_parameters(self) -> None:

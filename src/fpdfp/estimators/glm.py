@@ -271,7 +271,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
             raise ArgumentError("periods", "must be two or more edges, between which periods are")
 
     def _spec_options(self) -> dict[str, Any]:
-        return {"periods": self._periods} if self._periods else {}
+        return {"periods": tuple(map(float, self._periods))} if len(self._periods) else {}
 
     def _effect_names(self, count: int) -> list[str]:
         return name_periods(tuple(self._periods)) or super()._effect_names(count)

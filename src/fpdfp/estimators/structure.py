@@ -25,12 +25,25 @@ class Structure(NamedTuple):
     linop: linops.LinOp | None
     ridge: Array
 
-    def restrain(self, columns: Columns, limits: Limits | None, ridge: float = 0.0) -> Structure:
-        """Return the same with limits of the features' coefficients, and a ridge of the intercepts of sites."""
+    def restrain(
+        self, columns: Columns, limits: Limits | None, ridge: float = 0.0, *, absorb: bool = False
+    ) -> Structure:
+        """Return the same with limits of the features' coefficients, and a ridge of the intercepts of sites.
+
+        With ``absorb`` the ridge of columns becomes a part of the penalty, so that losses need not have it.
+        """
+        if absorb and self.ridge.any():
+            own = np.concatenate([self.ridge, np.zeros(columns.all - len(self.ridge))])
+            return self._replace(ridge=np.zeros_like(self.ridge))._add(columns, limits, own)
         if limits is None and not ridge:
             return self
-        l2, lower, upper = np.zeros(columns.all), np.full(columns.all, -np.inf), np.full(columns.all, np.inf)
+        l2 = np.zeros(columns.all)
         l2[columns.of_rows - columns.effects : columns.of_rows] = ridge
+        return self._add(columns, limits, l2)
+
+    def _add(self, columns: Columns, limits: Limits | None, l2: Array) -> Structure:
+        """Return the same with limits, and a ridge of each column as a part of the penalty."""
+        lower, upper = np.full(columns.all, -np.inf), np.full(columns.all, np.inf)
         if limits is not None:
             lower[: columns.features], upper[: columns.features] = limits
         entries = [columns.repeat(one) for one in (l2, lower, upper)]

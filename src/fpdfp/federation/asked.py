@@ -37,6 +37,8 @@ WORDS = {
     "log_rank": "sums for a log-rank test",
     "baseline": "a baseline hazard",
     "concordance": "sums for the concordance of risks and times",
+    "evaluation": "how good the predictions of a model are",
+    "calibration": "sums for the calibration of a model",
     "plan": "leave for a declared path or cross-validation",
     "facts": "sizes and constants",
     "gather": "what a preconditioner is made of",

@@ -23,7 +23,7 @@ from fpdfp.engines.parcel import pack, payload
 from fpdfp.engines.requests import Request
 from fpdfp.engines.site import Site
 from fpdfp.errors import MessageError
-from fpdfp.federation import time_rules
+from fpdfp.federation import evaluation_rules, time_rules
 from fpdfp.federation.asked import describe
 from fpdfp.federation.asker import Asker
 from fpdfp.federation.audit import Audit
@@ -51,8 +51,11 @@ NOT_RELEASED = "this site did not release its reply"
 class Table(Protocol):
     """What a desk must be able to ask of a site's table."""
 
-    def answer(self, question: Any, check: Callable[[Array], None] | None = None) -> Any:
-        """Return the answer to a question; ``check`` may refuse the rows that moments are asked of."""
+    def answer(self, question: Any, check: Callable[[Array], None] | None = None, site: str = "") -> Any:
+        """Return the answer to a question; ``check`` may refuse the rows that moments are asked of.
+
+        ``site`` is the name of this site, where a question depends on it.
+        """
 
     def losses(self, spec: Any, site: str) -> Losses:
         """Return the losses of a model, one client; ``site`` is the name of this site."""
@@ -248,6 +251,8 @@ class Desk:
         check_width(question, self._rows, policy)
         if kind in time_rules.KINDS:
             return self._answer_times(asked, question)
+        if kind in evaluation_rules.KINDS:
+            return self._answer_evaluation(asked, question)
         diagonal = bool(getattr(question, "diagonal", False))
         answer: dict[str, Any] = write(self.table.answer(question, lambda X: check_rows(X, policy, diagonal=diagonal)))
         if kind == "sums":
@@ -270,6 +275,22 @@ class Desk:
         answer = time_rules.protect(self.table.answer(question), self.policy)
         self.ledger.count_model(self.policy.budget, digest_of([asked.get("kind"), asked.get("question")]))
         return time_rules.shorten(self.questions.write_answer(answer))
+
+    def _answer_evaluation(self, asked: dict[str, Any], question: Any) -> dict[str, Any]:
+        """Answer a question about a model's predictions."""
+        check_width(question.spec, self._rows, self.policy)
+        try:
+            losses = self.table.losses(question.spec, self.name)
+            watched = evaluation_rules.check_model(losses, question, self.policy, self._earlier)
+        except PointRefusedError:
+            self._note_refused_point()
+            raise
+        answer = self.table.answer(question, site=self.name)
+        if asked.get("kind") == "evaluation":
+            answer = evaluation_rules.protect(answer, question, watched, self.policy)
+        self.ledger.count_model(self.policy.budget, digest_of([asked.get("kind"), asked.get("question")]))
+        written: dict[str, Any] = self.questions.write_answer(answer)
+        return written
 
     def _declare(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Take note of a path or a cross-validation before it begins."""
@@ -326,7 +347,7 @@ class Desk:
         if site is not None:
             values = int(site.whole.sizes.sum()) * (int(site.whole.shape[-1]) + 1)
             self.ledger.count_bits(self.policy.budget, payload(reply), values)
-        elif kind in time_rules.KINDS:
+        elif kind in (*time_rules.KINDS, *evaluation_rules.KINDS):
             values = time_rules.count_values(self.questions.read_question(asked), self._rows)
             self.ledger.count_bits(self.policy.budget, payload(reply), values)
         elif kind in ("sums", "moments") and self._rows:

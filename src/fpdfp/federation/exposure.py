@@ -144,6 +144,15 @@ class Watched(LinearModel):
         for place, client in enumerate(clients):
             self._look_at(points if shared else points[place], int(client))
 
+    def look_along(self, x: Array, point: Array) -> None:
+        """Refuse an intercept and a slope of the linear predictor at x, if too few rows of the first client decide."""
+        if not self.policy.points.check:
+            return
+        if not np.isfinite(point).all():
+            raise PointRefusedError("the point is not finite")
+        intercept, slope = point
+        self._compare(*self._respond(intercept + slope * self._forms_of(0, x), 0), 0)
+
     def _look_at(self, x: Array, client: int) -> None:
         """Refuse a point of one client."""
         if not np.isfinite(x).all():
@@ -300,6 +309,10 @@ class WatchedCox(Watched, Cox):
             raise PointRefusedError("the point is not finite")
         expected, spread = self.responses(x, client)
         self._compare(expected, [("", spread)], client)
+
+    def look_along(self, x: Array, point: Array) -> None:
+        if self.policy.points.check:
+            self._look_at(point[-1] * x, 0)
 
 
 def between_classes(p: Array, y: Array, weights: Array) -> tuple[Array, list[tuple[str, Array]]]:

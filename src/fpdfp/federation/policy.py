@@ -17,7 +17,9 @@ from fpdfp.declarative.document import Document
 from fpdfp.engines.requests import PARTS
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 
-KINDS = ("schema", "sums", "moments", "risk", "log_rank", "baseline", "concordance", "request")
+KINDS = (
+    "schema", "sums", "moments", "risk", "log_rank", "baseline", "concordance", "evaluation", "calibration", "request",
+)  # fmt: skip
 FAMILIES = ("Logistic", "LeastSquares", "Softmax", "GLM", "Multinomial", "Ordinal", "Cox")
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 CLOCK = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])|24:00")

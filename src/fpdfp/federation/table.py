@@ -14,11 +14,14 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.federation.columns import DECLARED, FEW, Column, find_type, read_frame, show
+from fpdfp.federation.predictions import answer_evaluation
 from fpdfp.federation.questions import (
     Answer,
     BaselineQuestion,
+    CalibrationQuestion,
     ColumnSchema,
     ConcordanceQuestion,
+    EvaluationQuestion,
     LogRankQuestion,
     ModelSpec,
     MomentsQuestion,
@@ -137,8 +140,12 @@ class SiteTable:
         count = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
         return SiteTable({name: self.column(name).take(rows) for name in names}, count)
 
-    def answer(self, question: Question, check: Callable[[Array], None] | None = None) -> Answer:
-        """Answer a question about the table; ``check`` is given the rows that moments are of, and may refuse them."""
+    def answer(self, question: Question, check: Callable[[Array], None] | None = None, site: str = "") -> Answer:
+        """Answer a question about the table.
+
+        ``check`` is given the rows that moments are of, and may refuse them; ``site`` is the name of the site that has
+        the table, for models in which sites have effects.
+        """
         if isinstance(question, SchemaQuestion):
             return self._schema(question)
         if isinstance(question, SumsQuestion):
@@ -152,6 +159,10 @@ class SiteTable:
             return answer_times(self, question)
         if isinstance(question, BaselineQuestion | ConcordanceQuestion):
             return answer_model(self.features(question.spec), question)
+        if isinstance(question, EvaluationQuestion | CalibrationQuestion):
+            if question.spec.effects and not site:
+                raise ArgumentError("site", "must be the name of the site, for a model with effects of sites")
+            return answer_evaluation(self.features(question.spec, site), question)
         raise ArgumentTypeError("question", f"must be one of fpdfp.federation.questions, got {type(question).__name__}")
 
     def losses(self, spec: ModelSpec, site: str = "") -> Losses:

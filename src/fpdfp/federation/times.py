@@ -20,9 +20,7 @@ from fpdfp.formula.tree import Expression, Survival, columns_of
 from fpdfp.losses import Cox
 from fpdfp.losses.cox import Ties
 from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts, Times
-
-#: Risks that agree in so many digits after the point are the same, whatever rounding says.
-DIGITS = 10
+from fpdfp.survival.concordance import DIGITS as DIGITS
 
 
 def evaluate_response(node: Expression | Survival, rows: Rows) -> Array:

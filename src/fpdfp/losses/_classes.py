@@ -82,6 +82,10 @@ class ClassModel(LinearModel):
     def predictors(self, x: Array, rows: slice = slice(None)) -> Array:
         """Return the linear predictors of rows, a column for each."""
 
+    @property
+    def ridge_of_x(self) -> Array:
+        return self._ridge_of()
+
     @abc.abstractmethod
     def _ridge_of(self) -> Array:
         """The ridge of each entry of x."""

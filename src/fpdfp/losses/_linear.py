@@ -18,6 +18,7 @@ from fpdfp.linops.base import LinOp
 from fpdfp.linops.diagonal import Diagonal
 from fpdfp.losses import _rows
 from fpdfp.losses._duals import RowDuals
+from fpdfp.losses._many import ManySums, evaluate_one_by_one, evaluate_rows
 from fpdfp.losses.base import Form, Losses, checked_draws
 from fpdfp.rng import Draws, Purpose
 
@@ -50,6 +51,8 @@ class LinearModel(Losses):
     steepest: float = np.inf
     lower_bound = 0.0
     concurrent = True
+    #: The fold of each row, as rows are kept; None where they have none of their own.
+    folds: IntArray | None = None
 
     def __init__(
         self,
@@ -183,6 +186,53 @@ class LinearModel(Losses):
             drawn = seed & 0xFFFFFFFF, seed >> 32, draws.tag(BATCH), round_, min(batch_size, self._most_rows), names
         self._kernels["gradients"](clients, drawn, points, self._ridge, out)
         return out
+
+    def evaluate_many(self, points: Array, held: IntArray, labels: IntArray, clients: IntArray) -> ManySums:
+        """Return sums over rows at each of some points, without those whose label is ``held`` there (−1: all rows).
+
+        ``labels`` has one for each row of all clients, in the order in which they are kept. There is no ridge in what
+        is returned.
+        """
+        self.check(np.ascontiguousarray(points[0], dtype=self.dtype), clients, shared=True)
+        how = evaluate_one_by_one if self._functions() is None else evaluate_rows
+        return how(self, points, held, labels, clients)
+
+    def _functions(self) -> tuple[Any, ...] | None:
+        """Return what kernels need of a sum over rows of functions of one linear form; None for other losses.
+
+        The addresses of the loss and of its slope, their parameters, weights and offsets of rows.
+        """
+        return None
+
+    def keep_rows(self, kept: Array) -> Self:
+        """Return the losses of some of the rows, given by a mask of those kept, divided by the size of all."""
+        made = self._without_caches()
+        rows = self._rows
+        weights, shifts = (np.full(len(rows.y), fill) for fill in (1.0, 0.0))
+        made._rows = rows._replace(
+            weights=(weights if rows.weights is None else rows.weights) * kept,
+            shifts=shifts if rows.shifts is None else rows.shifts,
+        )
+        return made
+
+    @property
+    def ridge_of_x(self) -> Array:
+        """The ridge of each entry of x."""
+        return self._ridge
+
+    @property
+    def masses(self) -> Array:
+        """The weight of each row; all ones where there are none."""
+        return np.ones(len(self._rows.y)) if self._rows.weights is None else self._rows.weights
+
+    def place_rows(self, values: Array) -> Array:
+        """Return values of rows, sorted by client, in the order in which rows are kept."""
+        return values
+
+    @property
+    def counted(self) -> Array:
+        """The weight of each row in a mean of losses of rows that were left out."""
+        return self.masses
 
     @functools.cached_property
     def _most_rows(self) -> int:

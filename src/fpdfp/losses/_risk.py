@@ -102,6 +102,19 @@ class Risk(NamedTuple):
         made = cls(table, np.concatenate(moments), labels[stratum[order[starts]]], places, clusters[given][order])
         return made, order
 
+    def keep_rows(self, kept: Array) -> Risk:
+        """Return the risk sets of some of the rows; those that are left out weigh nothing, and have no events."""
+        table = self.table
+        weights, event = table.weights * kept, np.where(kept, table.event, -1)
+        group = np.repeat(np.arange(len(table.rows) - 1), np.diff(table.rows))
+        places = (table.times[group] + event)[event >= 0]
+        size = len(table.masses)
+        changed = table._replace(
+            weights=weights, event=event, counts=np.bincount(places, minlength=size).astype(np.int64),
+            masses=np.bincount(places, weights[event >= 0], minlength=size).astype(np.float64),
+        )  # fmt: skip
+        return self._replace(table=changed)
+
     def groups_of(self, client: int) -> range:
         return range(int(self.table.groups[client]), int(self.table.groups[client + 1]))
 

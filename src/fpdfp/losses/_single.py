@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -31,6 +31,12 @@ class SingleForm(LinearModel):
         name_of_phi = ("logistic", "squared")[self.kind]
         function = getattr(glm, name_of_phi if name.startswith("values") else f"{name_of_phi}_slope")
         return functools.partial(getattr(glm, name), function.address, 0.0, 0.0, None, None)
+
+    def _functions(self) -> tuple[Any, ...]:
+        from fpdfp._kernels import glm
+
+        name = ("logistic", "squared")[self.kind]
+        return getattr(glm, name).address, getattr(glm, f"{name}_slope").address, 0.0, 0.0, None, None
 
     def hessians(self, x: Array, clients: IntArray) -> Array | None:
         return self._grams(clients, lambda rows: self._second_derivative(self._rows.X[rows] @ x))

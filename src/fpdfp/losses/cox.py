@@ -174,6 +174,27 @@ class Cox(LinearModel):
         made._risk = self._risk.part(clients)
         return made
 
+    def keep_rows(self, kept: Array) -> Self:
+        made = self._without_caches()
+        made._risk = self._risk.keep_rows(kept)
+        return made
+
+    @property
+    def masses(self) -> Array:
+        weights: Array = self._risk.table.weights
+        return weights
+
+    def place_rows(self, values: Array) -> Array:
+        first = np.repeat(self._rows.offsets[:-1], self.sizes)
+        placed: Array = values[first + self._risk.given]
+        return placed
+
+    @property
+    def counted(self) -> Array:
+        """The weights of events: what is said of the others is all in the risk sets of these."""
+        weights: Array = np.where(self._risk.table.event >= 0, self.masses, 0.0)
+        return weights
+
     @functools.cached_property
     def _kernels(self) -> dict[str, Callable[..., None]]:
         from fpdfp._kernels import cox

@@ -202,6 +202,12 @@ class GLM(LinearModel):
             getattr(glm, name), function.address, *self.distribution.parameters, rows.weights, rows.shifts
         )
 
+    def _functions(self) -> tuple[Any, ...]:
+        functions, rows = self.distribution.functions, self._rows
+        return (
+            functions.value.address, functions.slope.address, *self.distribution.parameters, rows.weights, rows.shifts
+        )  # fmt: skip
+
     def hessians(self, x: Array, clients: IntArray) -> Array | None:
         return self._grams(clients, lambda own: self._curvature_at(x, own, self.distribution.functions.second))
 

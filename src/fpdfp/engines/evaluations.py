@@ -1,0 +1,312 @@
+"""What clients send for many problems at once: losses and gradients at many points, and Hessians at some of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from fpdfp._typing import Array, IntArray
+from fpdfp.compress.fixed import EXACT, count_bytes, largest_step, read_fixed, scale_rows, write_fixed
+from fpdfp.errors import MessageError
+from fpdfp.folds import Folds
+from fpdfp.losses._linear import LinearModel
+from fpdfp.losses._many import ManySums
+from fpdfp.losses.base import Losses
+from fpdfp.precondition.exchange import FromEveryone
+from fpdfp.precondition.triangles import full, lower
+from fpdfp.problem import LocalLosses, Model
+
+#: What is sent in place of a loss that is not finite, and what is surely one of those in a mean.
+OUTSIDE, BEYOND = 1e30, 1e20
+#: Bits of the entries of a Hessian, which are correlations, and their step: they are at most 1.
+ENTRY = 14
+UNIT = 1.0 / largest_step(ENTRY)
+#: Bits of the entries of gradients where those of the point are left out.
+COARSE = 6
+#: What is added to the exponents of units, which are sent as bytes.
+ZERO = 128
+#: The most points, and the most numbers of all of them, in a question.
+MOST_POINTS, MOST_NUMBERS = 1 << 14, 1 << 26
+
+
+class Evaluated(NamedTuple):
+    """What each client sends.
+
+    Attributes
+    ----------
+    numbers
+        At each point the loss of the rows that are used and of those that are left out; the weights of each fold.
+    slopes, scales
+        The gradients in fixed point, first their entries in the places that were sent, and the largest of each.
+    entries, roots
+        The lower triangles of Hessians, relative to the roots of their diagonals, in fixed point; and these.
+    """
+
+    numbers: Array
+    slopes: Array
+    scales: Array
+    entries: Array
+    roots: Array
+
+
+class Sums(NamedTuple):
+    """The means over clients: losses with and without the rows left out, gradients, weights of folds, and Hessians.
+
+    ``sizes`` is the largest entry of a client's gradient at each point, in the units that were asked for. ``weights``
+    are those of folds in scores (of events for survival, of rows otherwise), ``of_clients`` those of each client.
+    """
+
+    values: Array
+    helds: Array
+    slopes: Array
+    masses: Array
+    hessians: Array
+    sizes: Array
+    weights: Array
+    of_clients: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluations(FromEveryone):
+    """Everyone evaluates its loss at many points, at each with all rows or without those of a fold.
+
+    Attributes
+    ----------
+    places, numbers, scales
+        The points: which of their entries are sent, as bits; these, in fixed point, and their steps. All others are 0.
+    units
+        Exponents e: entries of points are multiplied with 2ᵉ before they are rounded, those of gradients divided by it.
+        With the roots of the curvature as units, errors of all entries matter as much.
+    bits, slope_bits
+        Of each number of a point, and of a gradient in the places that are sent: up to 32, or 64 for exact ones. Other
+        entries of gradients have six, or as many.
+    held
+        The fold that is left out at each point, −1 for none.
+    curved
+        The points of which the Hessian is wanted, always that of all rows.
+    folds
+        How folds are drawn, None where all rows are used.
+    """
+
+    places: Array
+    numbers: Array
+    scales: Array
+    units: Array
+    bits: int
+    slope_bits: int
+    held: IntArray
+    curved: IntArray
+    folds: Folds | None = None
+
+    @classmethod
+    def of(
+        cls, points: Array, places: Array, bits: tuple[int, int], held: IntArray, curved: IntArray, *,
+        units: Array, folds: Folds | None,
+    ) -> Self:  # fmt: skip
+        """Return the question about points, whose entries in ``places`` are sent; the others must be 0."""
+        scaled = points * 2.0 ** (units.astype(np.float64) - ZERO)
+        scales = scale_rows(scaled, min(bits[0], 32))
+        steps = np.broadcast_to(scales[:, None], points.shape)[places]
+        numbers = write_fixed(scaled[places], steps, bits[0])
+        return cls(np.packbits(places, axis=1), numbers, scales, units, *bits, held, curved, folds)
+
+    def __post_init__(self) -> None:
+        count = len(self.places)
+        kinds = {"places": "|u1", "numbers": "|u1", "units": "|u1", "scales": "<f4", "held": "<i8", "curved": "<i8"}
+        for name, kind in kinds.items():
+            if getattr(self, name).dtype.str != kind:
+                raise MessageError(f"{name} must be of dtype {kind}")
+        if self.places.ndim != 2 or self.scales.shape != (count,) or self.held.shape != (count,):
+            raise MessageError("places, scales and held must have an entry for each point")
+        if not 1 <= count <= MOST_POINTS or 8 * self.places.size > MOST_NUMBERS:
+            raise MessageError(f"there must be 1 to {MOST_POINTS:,} points")
+        for name in ("bits", "slope_bits"):
+            if not (2 <= getattr(self, name) <= 32 or getattr(self, name) == EXACT):
+                raise MessageError(f"{name} must be from 2 to 32, or {EXACT}, got {getattr(self, name)}")
+        there = int(np.unpackbits(self.places).sum())
+        wanted = (count_bytes(self.bits, there),)
+        if self.numbers.shape != wanted or not (np.isfinite(self.scales) & (self.scales >= 0)).all():
+            raise MessageError("numbers and scales must be those of the points")
+        folds = 0 if self.folds is None else self.folds.all
+        if self.held.min() < -1 or self.held.max() >= folds:
+            raise MessageError(f"held must be folds from 0 to {folds - 1}, or −1")
+        if self.curved.ndim != 1 or (self.curved.size and not 0 <= self.curved.min() <= self.curved.max() < count):
+            raise MessageError("curved must be numbers of points")
+
+    def mask(self, d: int) -> Array:
+        """Return which entries of points of d entries are sent."""
+        if self.places.shape[1] != -(-d // 8):
+            raise MessageError(f"points must have {d} entries")
+        there = np.unpackbits(self.places, axis=1).astype(bool)
+        if there[:, d:].any():
+            raise MessageError(f"points must have {d} entries")
+        return there[:, :d]
+
+    def points(self, d: int) -> Array:
+        """Return the points, of d entries each."""
+        there = self.mask(d)
+        points = np.zeros(there.shape)
+        steps = np.broadcast_to(self.scales[:, None], there.shape)[there]
+        points[there] = read_fixed(self.numbers, steps, self.bits, len(steps))
+        points /= self._units(d)
+        if not np.isfinite(points).all():
+            raise MessageError("points must be finite")
+        return points
+
+    def _units(self, d: int) -> Array:
+        if self.units.shape != (d,):
+            raise MessageError(f"units must be those of {d} entries")
+        return 2.0 ** (self.units.astype(np.float64) - ZERO)
+
+    def _groups(self, there: Array) -> list[tuple[int, Array]]:
+        """Return with how many bits which entries of gradients are sent."""
+        return [(self.slope_bits, there), (min(self.slope_bits, COARSE), ~there)]
+
+    @property
+    def n_masses(self) -> int:
+        """How many weights of rows are sent: one of each fold, or that of all rows."""
+        return 1 if self.folds is None else self.folds.all
+
+    def count_numbers(self, model: Model) -> int:
+        """How many numbers a client works with."""
+        (d,) = model.shape
+        return len(self.held) * d + len(self.curved) * d * d
+
+    def gather(self, model: Model, local: LocalLosses) -> Evaluated:
+        """Return what clients send."""
+        losses, clients = local.losses, local.clients
+        if not isinstance(losses, LinearModel) or len(losses.shape) != 1:
+            raise MessageError("losses must be those of a linear model with a vector of coefficients")
+        (d,) = losses.shape
+        points, drawn = self.points(d), self.draw_folds(losses)
+        with np.errstate(all="ignore"):
+            found = self._evaluate(losses, points, drawn, clients)
+            matrices = [self._curvature(local, points[p]) for p in self.curved]
+        bad = ~(np.isfinite(found.values) & np.isfinite(found.helds) & np.isfinite(found.slopes).all(axis=2))
+        values, helds = (np.where(bad, OUTSIDE, one) for one in (found.values, found.helds))
+        weighed = local.weigh(np.where(bad[..., None], 0.0, found.slopes)) / self._units(d)
+        scales = np.abs(weighed).max(axis=-1, initial=0.0).astype(np.float32) * np.float32(1 + 2**-20)
+        slopes = [
+            write_fixed(weighed[:, where], _steps(scales, bits, where), bits)
+            for bits, where in self._groups(self.mask(d))
+        ]  # fmt: skip
+        masses = [local.weigh(self._masses(one, losses, drawn, clients)) for one in (losses.masses, losses.counted)]
+        numbers = np.concatenate([local.weigh(values), local.weigh(helds), *masses], axis=1)
+        count = len(clients)
+        triangles = np.zeros((count, 0, d * (d + 1) // 2))
+        roots = np.zeros((count, 0, d))
+        if matrices:
+            whole = local.weigh(np.stack(matrices, axis=1))
+            whole = np.where(np.isfinite(whole).all(axis=(2, 3), keepdims=True), whole, 0.0)
+            roots = np.sqrt(np.maximum(np.diagonal(whole, axis1=2, axis2=3), 0.0)).astype(np.float32).astype(np.float64)
+            safe = np.where(roots > 0, roots, 1.0)
+            scaled = whole / (safe[..., :, None] * safe[..., None, :])
+            triangles = lower(scaled)
+        entries = write_fixed(_flat(triangles), np.array(UNIT), ENTRY)
+        return Evaluated(
+            numbers, np.concatenate(slopes, axis=1), scales, entries, _flat(roots.astype(np.float32))
+        )  # fmt: skip
+
+    def draw_folds(self, losses: LinearModel) -> list[IntArray]:
+        """Return for each division of rows the fold of each row of all clients, as rows are kept."""
+        sizes = losses.sizes
+        if self.folds is None:
+            return [np.full(int(sizes.sum()), -2, dtype=np.int64)]
+        if self.folds.given:
+            labels = losses.folds
+            if labels is None or labels.shape != (int(sizes.sum()),) or labels.max() >= self.folds.count:
+                raise MessageError(f"rows must have folds from 0 to {self.folds.count - 1} of their own")
+            return [labels]
+        targets = [losses.targets_of(client) for client in range(len(sizes))]
+        return [
+            np.concatenate([self.folds.draw(one, repeat) for one in targets]) for repeat in range(self.folds.repeats)
+        ]
+
+    def _evaluate(self, losses: LinearModel, points: Array, drawn: list[IntArray], clients: IntArray) -> ManySums:
+        """Return sums at all points, each with the rows of its division."""
+        if len(drawn) == 1 or self.folds is None:
+            return losses.evaluate_many(points, self.held, drawn[0], clients)
+        division = np.maximum(self.held, 0) // self.folds.count
+        shape = (len(clients), len(points))
+        out = ManySums(np.empty(shape), np.empty(shape), np.empty((*shape, points.shape[1])))
+        for number in np.unique(division):
+            some = np.flatnonzero(division == number)
+            for whole, part in zip(
+                out, losses.evaluate_many(points[some], self.held[some], drawn[number], clients), strict=True
+            ):
+                whole[:, some] = part
+        return out
+
+    def _masses(self, weights: Array, losses: LinearModel, drawn: list[IntArray], clients: IntArray) -> Array:
+        """Return the weight of the rows of each fold, or of all, divided by the number of rows."""
+        ends = np.concatenate([[0], np.cumsum(losses.sizes)])
+        own = [slice(int(ends[client]), int(ends[client + 1])) for client in clients]
+        found = sum(
+            np.array([np.bincount(np.maximum(labels[one], 0), weights[one], minlength=self.n_masses) for one in own])
+            for labels in drawn
+        )
+        return np.asarray(found / losses.sizes[clients, None])
+
+    def _curvature(self, local: LocalLosses, x: Array) -> Array:
+        """Return the Hessian of each client at a point, or what stands in for it; without the ridge."""
+        losses: Losses = local.losses
+        found = (losses.hessians if losses.is_convex else losses.informations)(x.astype(losses.dtype), local.clients)
+        if found is None:
+            raise MessageError("losses must have known Hessians")
+        return np.asarray((found + found.swapaxes(1, 2)) / 2.0 - np.diag(losses.ridge_of_x))  # type: ignore[attr-defined]
+
+    def read(self, sent: Evaluated, d: int, factors: Array | None = None) -> Sums:
+        """Return the means over clients of what they sent; refuse what is not of the right form.
+
+        ``factors`` has a row for each client and a column for each point: how often the client counts there. One that
+        does not is among those held.
+        """
+        clients, count, curved = len(sent.numbers), len(self.held), len(self.curved)
+        there, size = self.mask(d), d * (d + 1) // 2
+        groups = self._groups(there)
+        lengths = [count_bytes(bits, int(where.sum())) for bits, where in groups]
+        wanted = {
+            "numbers": 2 * (count + self.n_masses), "slopes": sum(lengths), "scales": count,
+            "entries": count_bytes(ENTRY, curved * size), "roots": curved * d,
+        }  # fmt: skip
+        for name, length in wanted.items():
+            if getattr(sent, name).shape != (clients, length):
+                raise MessageError(f"{name} must be {length} numbers of each client")
+        if not all(np.isfinite(one).all() for one in (sent.numbers, sent.scales, sent.roots)):
+            raise MessageError("numbers must be finite")
+        values, helds, masses, weights = np.split(
+            sent.numbers, np.cumsum([count, count, self.n_masses]).tolist(), axis=1
+        )
+        slopes = np.empty((clients, count, d))
+        for (bits, where), written in zip(groups, np.split(sent.slopes, lengths[:1], axis=1), strict=True):
+            slopes[:, where] = read_fixed(written, _steps(sent.scales, bits, where), bits, int(where.sum()))
+        slopes *= self._units(d)
+        if factors is not None:
+            helds, values = np.where(factors == 0, values, helds), factors * values
+            slopes = factors[..., None] * slopes
+        roots = sent.roots.astype(np.float64).reshape(clients, curved, d)
+        entries = read_fixed(sent.entries, np.array(UNIT), ENTRY, curved * size).reshape(clients, curved, size)
+        diagonals = (roots**2).mean(axis=0)
+        hessians = np.zeros((curved, d, d))
+        for place in range(curved):
+            for mine, own in zip(entries[:, place], roots[:, place], strict=True):
+                hessians[place] += full(mine) * np.outer(own, own) / clients
+            hessians[place][np.diag_indices(d)] = diagonals[place]
+        return Sums(
+            values.mean(axis=0), helds.mean(axis=0), slopes.mean(axis=0), masses.mean(axis=0), hessians,
+            sent.scales.max(axis=0), weights.mean(axis=0), weights.sum(axis=1),
+        )  # fmt: skip
+
+
+def _steps(scales: Array, bits: int, where: Array) -> Array:
+    """Return the step of each of some entries of gradients, given the largest entry of each gradient."""
+    steps = scales / largest_step(min(bits, 32))
+    return np.broadcast_to(steps[..., None], (*scales.shape, where.shape[1]))[:, where]
+
+
+def _flat(arrays: Array) -> Array:
+    """Return one row for each client."""
+    flat: Array = arrays.reshape(len(arrays), int(np.prod(arrays.shape[1:])))
+    return flat

@@ -1,0 +1,280 @@
+"""Estimators that choose the weight of their penalty by cross-validation, in the exchanges of about one fit."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import itertools
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from fpdfp import _checks
+from fpdfp._typing import Array
+from fpdfp._warn import warn
+from fpdfp.errors import ArgumentError
+from fpdfp.estimators.classifier import FederatedLogisticRegression
+from fpdfp.estimators.concave import USUAL
+from fpdfp.estimators.cox import FederatedCoxRegression
+from fpdfp.estimators.glm import FederatedGLM
+from fpdfp.estimators.regressor import FederatedLinearRegression
+from fpdfp.estimators.selecting import Structures, make_problem
+from fpdfp.estimators.stepping import Scaled
+from fpdfp.estimators.structure import Columns, Structure
+from fpdfp.folds import Folds
+from fpdfp.losses import Losses
+from fpdfp.problem import Problem
+from fpdfp.selection.batch import Batch
+from fpdfp.selection.choice import RULES, Curve, summarise
+from fpdfp.selection.many import collect, run
+from fpdfp.selection.paths import Path, check_grid, settle
+from fpdfp.selection.task import Task
+
+#: The parameters that a cross-validation has in place of ``alpha``.
+OWN = {
+    "alphas": 100, "ratio": 1e-3, "cv": 5, "scoring": "deviance", "rule": "min", "cv_tol": 1e-4, "cv_rounds": 500,
+}  # fmt: skip
+#: The estimators that there are cross-validations of.
+PLAIN = (FederatedLogisticRegression, FederatedLinearRegression, FederatedGLM, FederatedCoxRegression)
+#: What may be a list, and is then chosen too.
+MIXED = ("l1_ratio", "l1_weight")
+
+
+class CrossValidated(Structures):
+    """What the estimators have in common that choose their weight; see :class:`FederatedLogisticRegressionCV`."""
+
+    alphas: Any
+    ratio: float
+    cv: Any
+    scoring: str
+    rule: Literal["min", "1se"]
+    cv_tol: float
+    cv_rounds: int
+    #: Of the model that is fitted at the end.
+    alpha = 1.0
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        (base,) = [one for one in cls.__mro__ if one in PLAIN][:1]
+        own = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default) for name, default in OWN.items()
+        ]
+        inherited = [one for name, one in inspect.signature(base).parameters.items() if name != "alpha"]
+        inherited = [_defaults(one) for one in inherited]
+        first = [one for one in inherited if one.kind is not inspect.Parameter.KEYWORD_ONLY]
+        rest = [one for one in inherited if one.kind is inspect.Parameter.KEYWORD_ONLY]
+        signature = inspect.Signature([*first, *own, *rest])
+
+        def __init__(self: Any, *args: Any, **given: Any) -> None:  # noqa: N807
+            bound = signature.bind(*args, **given)
+            bound.apply_defaults()
+            for name, value in bound.arguments.items():
+                setattr(self, name, value)
+
+        this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        __init__.__signature__ = signature.replace(parameters=[this, *signature.parameters.values()])  # type: ignore[attr-defined]
+        __init__.__qualname__ = f"{cls.__name__}.__init__"
+        cls.__init__ = __init__  # type: ignore[method-assign]
+
+    def _mixings(self: Any) -> list[dict[str, float]]:
+        """Return all ways in which the penalty is mixed."""
+        lists = {name: np.atleast_1d(getattr(self, name)).tolist() for name in MIXED}
+        return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
+
+    def _check_parameters(self: Any) -> None:
+        for mixing in self._mixings():
+            one = copy.copy(self)
+            vars(one).update(mixing)
+            super(CrossValidated, one)._check_parameters()  # type: ignore[misc]
+        if self.penalty in ("none", *USUAL):
+            raise ArgumentError("penalty", f"must be a convex one for cross-validation, got {self.penalty!r}")
+        check_grid(self.alphas, self.ratio, self.cv_tol, self.cv_rounds)
+        _checks.choice("rule", self.rule, RULES)
+        _checks.choice("scoring", self.scoring, ("deviance",))
+        if isinstance(self.cv, str):
+            _checks.choice("cv", self.cv, ("sites",))
+        elif isinstance(self.cv, int | np.integer):
+            _checks.integer("cv", self.cv, at_least=2)
+
+    def _split(self: Any, losses: Any) -> tuple[Folds | None, Any, Losses]:
+        """Return how rows are left out, the fold of each site if sites are left out, and the losses."""
+        if isinstance(self.cv, str):
+            if losses.n_clients < 2:
+                raise ArgumentError("cv", "must be a number for one site: there must be another to learn from")
+            return None, 1 - np.eye(losses.n_clients, dtype=np.int64), losses
+        if isinstance(self.cv, int | np.integer):
+            seed = self.random_state if isinstance(self.random_state, int | np.integer) else 0
+            return Folds(int(self.cv), int(seed), stratified=self._stratifies), None, losses
+        labels = _checks.host_array("cv", self.cv)
+        if getattr(self, "formula_", None) is not None or not hasattr(self, "_owner_of_rows"):
+            raise ArgumentError("cv", "must be a number of folds, or 'sites', with a formula")
+        owner = self._owner_of_rows
+        if labels.shape != owner.shape:
+            raise ArgumentError("cv", f"must have the fold of each of the {len(owner)} rows, got shape {labels.shape}")
+        names, codes = np.unique(labels, return_inverse=True)
+        if len(names) < 2:
+            raise ArgumentError("cv", "must have at least two different folds")
+        made = copy.copy(losses)
+        made.folds = losses.place_rows(codes.astype(np.int64)[np.argsort(owner, kind="stable")])
+        return Folds(len(names), given=True), None, made
+
+    def _minimise(
+        self: Any, build: Callable[[], Losses], structure: Structure, columns: Columns, scaled: Scaled, choose: Any
+    ) -> Problem:
+        losses = build()
+        problem = make_problem(losses)
+        folds, samples, held = self._split(losses)
+        batch = Batch(problem if held is losses else make_problem(held), folds, samples)
+        model_of = self._models(columns, scaled, losses.shape)
+        mixings = self._mixings()
+        tasks: list[Task] = []
+        grids = []
+        for mixing in mixings:
+            weights, trivial = self._find_alphas(batch, model_of, self.alphas, self.ratio, self.cv_rounds, **mixing)
+            grids.append(weights)
+            made = [
+                [Task(model_of(float(alpha), **mixing), fold) for alpha in weights]
+                for fold in range(-1, batch.n_folds)
+            ]  # fmt: skip
+            settle(made[0][0], trivial)
+            tasks += [task for fold in made for task in fold]
+        interrupted = run(batch, tasks, self.cv_tol, self.cv_rounds, self.progress)
+        found = collect(batch, tasks)
+        if interrupted:
+            raise KeyboardInterrupt
+        if not found.converged:
+            left = sum(status != "converged" for status in found.status)
+            warn(
+                f"{left} of the {len(tasks)} problems of the cross-validation have not reached cv_tol={self.cv_tol:g} "
+                f"in {batch.exchanges} rounds; allow more cv_rounds, a larger ratio or a larger cv_tol",
+                ConvergenceWarning,
+            )
+        solved: Problem = self._choose(losses, columns, scaled, choose, batch, grids, mixings, found)
+        return solved
+
+    def _choose(
+        self: Any, losses: Losses, columns: Columns, scaled: Scaled, choose: Any,
+        batch: Batch, grids: list[Array], mixings: list[dict[str, float]], found: Any,
+    ) -> Problem:  # fmt: skip
+        """Keep scores, choose a weight, and fit all rows with it."""
+        shape = (len(mixings), batch.n_folds + 1, len(grids[0]))
+        scores = 2.0 * found.held_out_loss.reshape(shape)[:, 1:].transpose(0, 2, 1)
+        curves: list[Curve] = [summarise(one, batch.weights, greater_is_better=False) for one in scores]
+        best = int(np.argmin([curve.mean[curve.best] for curve in curves]))
+        curve, weights = curves[best], grids[best]
+        place = curve.best if self.rule == "min" else curve.simplest
+        self.alphas_ = weights if len(grids) == 1 else np.array(grids)
+        self.scores_ = scores[0] if len(grids) == 1 else scores
+        self.mean_score_, self.score_error_ = curve.mean, curve.error
+        self.alpha_min_, self.alpha_1se_ = float(weights[curve.best]), float(weights[curve.simplest])
+        self.alpha_ = float(weights[place])
+        self.l1_ratio_, self.l1_weight_ = (mixings[best][name] for name in MIXED)
+        x = found.x.reshape(*shape, -1)[best, 0]
+        model = np.array([self._undo_scaling(one, *scaled, columns.intercept)[0] for one in x])
+        own = slice(best * shape[1] * shape[2], best * shape[1] * shape[2] + shape[2])
+        self.path_ = Path(
+            weights, model[:, :-1], model[:, -1], found.objective[own], found.gap[own], found.status[own],
+            found.rounds, found.bits_up, found.bits_down, tuple(self._names().features),
+        )  # fmt: skip
+        chosen = self._make_structure(self.alpha_, **mixings[best]).restrain(columns, None, absorb=True)
+        self._warm = x[place]
+        try:
+            solved: Problem = super()._minimise(lambda: losses, chosen, columns, scaled, choose)  # type: ignore[misc]
+        finally:
+            del self._warm
+        self.n_iter_ += batch.exchanges
+        self.bits_up_, self.bits_down_ = self.bits_up_ + batch.bits_up, self.bits_down_ + batch.bits_down
+        return solved
+
+    def _start(self: Any, columns: Columns, scaled: Scaled) -> Array | None:
+        warm: Array | None = getattr(self, "_warm", None)
+        return super()._start(columns, scaled) if warm is None else warm  # type: ignore[misc]
+
+
+def _defaults(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Return a parameter with the default that a cross-validation has: there is no choice without a penalty."""
+    if parameter.name == "penalty" and parameter.default == "none":
+        return parameter.replace(default="l1")
+    return parameter
+
+
+class FederatedLogisticRegressionCV(CrossValidated, FederatedLogisticRegression):
+    r"""Logistic regression whose penalty weight is chosen by cross-validation; rows stay at their sites.
+
+    All weights and all folds travel in the same exchanges (:func:`fpdfp.solve_many`), so that the choice takes about as
+    many rounds as one fit. The model with the chosen weight is then fitted to all rows, from the solution that the
+    cross-validation has, to ``tol``.
+
+    Parameters
+    ----------
+    penalty
+        As in :class:`FederatedLogisticRegression`, except ``"none"``, ``"mcp"`` and ``"scad"``.
+    alphas
+        How many weights, from the smallest whose solution is zero down to ``ratio`` times that; or the weights.
+    ratio
+        The least weight relative to the largest.
+    cv
+        In how many folds each site divides its rows at random, classes evenly; ``"sites"`` to leave out one site at a
+        time; or an array with the fold of each row.
+    scoring
+        ``"deviance"``: that of the rows left out, divided by their weight.
+    rule
+        ``"min"`` for the weight of the best mean score, ``"1se"`` for the largest weight whose score is within one
+        standard error of that.
+    cv_tol, cv_rounds
+        The relative accuracy of the problems of the cross-validation, as it is estimated, and the most exchanges.
+    l1_ratio, l1_weight
+        Numbers, or lists of numbers to choose from as well: how an elastic net is mixed, and the weight of single
+        coefficients beside that of the edges of a graph.
+    others
+        As in :class:`FederatedLogisticRegression`.
+
+    Attributes
+    ----------
+    alpha_, alpha_min_, alpha_1se_
+        The weight that was chosen, and that of either rule.
+    l1_ratio_, l1_weight_
+        How the penalty is mixed.
+    alphas_
+        The weights, largest first.
+    scores_
+        The score of each weight and fold.
+    mean_score_, score_error_
+        Its mean over folds, weighted by their size, and the standard error of that.
+    path_
+        The coefficients of all weights, fitted to all rows (:class:`fpdfp.Path`).
+    n_iter_, bits_up_, bits_down_
+        All rounds and bits, those of the cross-validation included.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> import fpdfp
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> hospital = (X[:, 0] > 12).astype(int) + (X[:, 0] > 15)
+    >>> model = fpdfp.FederatedLogisticRegressionCV(standardize=True, alphas=20).fit(X, y, groups=hospital)
+    >>> model.scores_.shape, 0.0 < model.alpha_min_ <= model.alpha_1se_
+    ((20, 5), True)
+    """
+
+
+class FederatedLinearRegressionCV(CrossValidated, FederatedLinearRegression):
+    """Linear regression whose penalty weight is chosen by cross-validation; see
+    :class:`FederatedLogisticRegressionCV` and :class:`FederatedLinearRegression`.
+    """  # noqa: D205
+
+
+class FederatedGLMCV(CrossValidated, FederatedGLM):
+    """A generalised linear model whose penalty weight is chosen by cross-validation; see
+    :class:`FederatedLogisticRegressionCV` and :class:`FederatedGLM`.
+    """  # noqa: D205
+
+
+class FederatedCoxRegressionCV(CrossValidated, FederatedCoxRegression):
+    """A Cox model whose penalty weight is chosen by cross-validation; see
+    :class:`FederatedLogisticRegressionCV` and :class:`FederatedCoxRegression`.
+
+    The deviance of rows left out is what they add to that of the others, per event (van Houwelingen et al. 2006).
+    """  # noqa: D205

@@ -1,0 +1,6 @@
+"""Choosing a model: many related problems at once, paths of penalties, cross-validation."""
+
+from fpdfp.selection.many import ManyResult, solve_many
+from fpdfp.selection.paths import Path, path
+
+__all__ = ["ManyResult", "Path", "path", "solve_many"]

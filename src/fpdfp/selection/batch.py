@@ -1,0 +1,331 @@
+"""Many related problems at once: the same losses, with other penalties, and with some of the rows left out.
+
+An exchange with the clients costs latency whatever it holds, so that all problems travel together. Each is solved by
+proximal Newton steps with a line search, as :class:`fpdfp.ProximalNewton` does::
+
+    clients:   f(u), ∇f(u) of each problem at its own point u, and Hessians at a few of the points
+    server:    u is accepted if F(u) ≤ F(x) less a part of what the model promised; otherwise the step is shortened
+               at an accepted x:  u = argmin_u ⟨∇f(x), u − x⟩ + ½ (u − x)ᵀH(u − x) + g(Bu)
+
+What makes many of them cheap is what they share:
+
+- Hessians: one at a point serves all problems whose solutions are near it, with any rows left out, corrected by the
+  gradients around (BFGS). Gradients are those of each problem, so that a Hessian that is a little off costs an
+  exchange, and no accuracy. More are asked for where steps have proved poor.
+- Starts: of the problems with all rows one in eight is solved first, then the same ones with rows left out, and then
+  those in between, each from the model around the best point that is known for its rows.
+- Digits: points and gradients are rounded so that a hundredth of the tolerance is lost.
+
+A problem has converged where its model promises no decrease beyond the tolerance. That is an estimate of the duality
+gap, as good as the model is near its minimum, and no certificate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fpdfp._typing import Array, IntArray
+from fpdfp.compress.fixed import EXACT, largest_step
+from fpdfp.engines.ask import ask_evaluations
+from fpdfp.engines.evaluations import BEYOND, UNIT, ZERO, Evaluations, Sums
+from fpdfp.engines.evaluations import COARSE as FEWER
+from fpdfp.errors import ArgumentError
+from fpdfp.folds import Folds
+from fpdfp.methods._model import minimise
+from fpdfp.methods.inner import InnerSolve
+from fpdfp.penalties import L1, ElasticNet
+from fpdfp.problem import Problem
+from fpdfp.selection.knowledge import Knowledge
+from fpdfp.selection.task import Anchor, Task
+
+#: The part of the decrease that a model promises which a step must have, and what rounding can do to an objective.
+ENOUGH, ROUNDING = 1e-4, 1e-13
+#: How near to the minimum of its model the server goes, relative to the length of the step, and in how many steps.
+TOLERANCE, DUAL_STEPS = 1e-4, 10_000
+#: Of the problems one in so many is solved first, if there are more.
+COARSE = 8
+#: A model is poor if more than this part of what it promised is promised again. Hessians are asked for where the
+#: promise is this many times the tolerance.
+MISSED, WORTH = 0.1, 10.0
+#: Rounding points and gradients may add this part of the tolerance to gaps; and how many bits more there are after
+#: steps that have proved it too coarse, and how often until numbers are exact.
+ROUGHLY, MORE, LEVELS = 0.03, 6, 4
+#: Directions with less than this part of the curvature of single features are not what bits are spent on.
+FLAT = 1e-3
+#: Entries of gradients are sent with fewer bits where they are this many times their error away from mattering.
+CLEARLY = 10.0
+#: A step is shortened by this factor, and below the second number more digits are asked for.
+SHORTER, SHORTEST = 0.5, 0.2
+#: The most features of a model: Hessians are matrices.
+MOST = 2000
+
+
+class Batch:
+    """Problems that share their losses, what is known of these, and what was sent.
+
+    Parameters
+    ----------
+    problem
+        The losses and the weights of clients; its penalty is not used.
+    folds
+        How the rows of each client are divided, None where all are used or ``samples`` is given.
+    samples
+        How often each client counts, a row for each fold, where clients are left out or drawn instead of rows.
+    """
+
+    def __init__(self, problem: Problem, folds: Folds | None = None, samples: IntArray | None = None) -> None:
+        if len(problem.model.shape) != 1 or problem.model.device != "cpu":
+            raise ArgumentError("losses", "must be functions of a vector in memory")
+        (self.d,) = problem.model.shape
+        if self.d > MOST:
+            raise ArgumentError(
+                "problems", f"must have at most {MOST:,} coefficients, got {self.d:,}; call fpdfp.solve for each"
+            )
+        self.problem, self.folds, self.samples = problem, folds, samples
+        self.ridge = np.asarray(getattr(problem.losses, "ridge_of_x", np.zeros(self.d)), dtype=np.float64)
+        self.known = Knowledge()
+        self.shares: Array = np.zeros(0)
+        self.weights: Array = np.zeros(0)
+        self.units: Array = np.full(self.d, ZERO, dtype=np.uint8)
+        self.size, self.spread = 0.0, 1.0
+        self.tol = 1e-6
+        self.exchanges, self.bits_up, self.bits_down = 0, 0, 0
+
+    @property
+    def n_folds(self) -> int:
+        """How many folds there are."""
+        if self.samples is not None:
+            return len(self.samples)
+        return 0 if self.folds is None else self.folds.all
+
+    def solve(self, tasks: Sequence[Task], tol: float, rounds: int, report: Callable[[], bool] | None = None) -> bool:
+        """Solve tasks to a relative tolerance, in at most so many exchanges in all; tell whether none is left.
+
+        ``report`` is called after each exchange, and ends the run if it returns True.
+        """
+        self.tol = tol
+        if not self.known.anchors:
+            self._begin()
+        for stage in arrange(tasks):
+            for task in stage:
+                self._open(task)
+            while left := [task for task in stage if task.status == "open"]:
+                if self.exchanges >= rounds:
+                    return False
+                self._exchange(left)
+                if report is not None and report():
+                    return all(task.status == "converged" for task in tasks)
+        return True
+
+    def _begin(self) -> None:
+        """Ask about the start: the gradient with the rows of each fold left out, and the Hessian."""
+        x0 = self._start()
+        folds = np.arange(-1, self.n_folds)
+        points = np.tile(x0, (len(folds), 1))
+        sent, sums = self._ask(points, np.ones(points.shape, dtype=bool), folds, np.array([0]), (EXACT, EXACT))
+        zero = np.zeros(self.problem.model.dual_shape)
+        for place, fold in enumerate(folds):
+            self.known.anchors[int(fold)] = [self._anchor(sums, place, sent[place], zero, int(fold))]
+        hessian = self.known.hessians[0][1]
+        roots = np.sqrt(np.where(np.diag(hessian) > 0, np.diag(hessian), 1.0))
+        self.units = np.clip(np.rint(np.log2(roots)) + ZERO, 0, 255).astype(np.uint8)
+        # How much more errors of gradients matter, on average, since features are correlated.
+        values = np.linalg.eigvalsh(hessian / np.outer(roots, roots))
+        self.spread = float((1.0 / np.maximum(values, FLAT)).mean())
+        self.size = float(np.abs(sums.slopes / self._unit).max())
+
+    def _start(self) -> Array:
+        """Return zero, or where the losses are not finite there, a point of their domain."""
+        zero = np.zeros(self.d)
+        if np.isfinite(self.problem.smooth_value(zero)):
+            return zero
+        from fpdfp.engines.solve import solve
+        from fpdfp.methods.proximal_newton import ProximalNewton
+
+        result = solve(self.problem, ProximalNewton(), rounds=50, tol=0.1, progress=False)
+        self.exchanges += result.rounds
+        self.bits_up, self.bits_down = self.bits_up + result.total_up, self.bits_down + result.total_down
+        return result.x.astype(np.float64)
+
+    # What is asked.
+
+    def _exchange(self, tasks: Sequence[Task]) -> None:
+        """Ask about the next point of each of some tasks, and learn from the answers."""
+        points, places = np.array([task.trial for task in tasks]), np.array([task.places for task in tasks])
+        held = np.array([task.fold for task in tasks])
+        sent, sums = self._ask(points, places, held, self._worst(tasks), self._bits(tasks, points))
+        self.size = float(sums.sizes.max())
+        for place, task in enumerate(tasks):
+            self._learn(task, self._anchor(sums, place, sent[place], task.trial_v, task.fold))
+
+    def _ask(
+        self, points: Array, places: Array, held: IntArray, curved: IntArray, bits: tuple[int, int]
+    ) -> tuple[Array, Sums]:
+        """Return the points as they were sent, and what all clients together say about them."""
+        own, factors = held, None
+        if self.samples is not None:
+            own, factors = np.full_like(held, -1), np.where(held >= 0, self.samples[held].T, 1).astype(np.float64)
+        question = Evaluations.of(points, places, bits, own, curved, units=self.units, folds=self.folds)
+        sums, up, down = ask_evaluations(self.problem, question, factors)
+        self.exchanges, self.bits_up, self.bits_down = self.exchanges + 1, self.bits_up + up, self.bits_down + down
+        sent = question.points(self.d)
+        if not len(self.shares):
+            self._weigh_folds(sums)
+        # what rounding its entries can have done to eigenvalues
+        noise = 2.0 * UNIT * math.sqrt(self.d / self.problem.n_clients)
+        for point, hessian in zip(sent[curved], sums.hessians, strict=True):
+            self.known.hessians.append((point, hessian + np.diag(noise * np.diag(hessian) + self.ridge)))
+        return sent, sums
+
+    def _weigh_folds(self, sums: Sums) -> None:
+        """Keep the share of the loss that is left without each fold, and the weight of the fold in scores."""
+        if self.samples is None:
+            repeats = 1 if self.folds is None else self.folds.repeats
+            self.shares, self.weights = 1.0 - repeats * sums.masses / sums.masses.sum(), sums.weights
+        else:
+            own = self.problem.weights / self.problem.weights.sum()
+            self.shares = self.samples @ own
+            self.weights = (self.samples == 0) @ sums.of_clients / len(own)
+        if self.n_folds and (self.shares >= 1.0).any() and self.samples is None:
+            raise ArgumentError("folds", f"must all have rows, but fold {int(np.argmax(self.shares))} has none")
+
+    def _anchor(self, sums: Sums, place: int, x: Array, v: Array, fold: int) -> Anchor:
+        """Return what was found at a point."""
+        if float(sums.values[place]) > BEYOND:
+            return Anchor(x, v, math.inf, np.zeros(self.d), math.inf)
+        share = float(self.shares[fold]) if fold >= 0 else 1.0
+        ridge = self.ridge * x
+        value = float(sums.values[place]) / share + 0.5 * float(ridge @ x)
+        outside = float(self.weights[fold]) if fold >= 0 else 0.0
+        held = float(sums.helds[place]) / outside if outside > 0 else math.nan
+        return Anchor(x, v, value, sums.slopes[place] / share + ridge, held)
+
+    @property
+    def _unit(self) -> Array:
+        return np.asarray(2.0 ** (self.units.astype(np.float64) - ZERO))
+
+    def _bits(self, tasks: Sequence[Task], points: Array) -> tuple[int, int]:
+        """Return how many bits the entries of points and of gradients need."""
+        level = max(task.level for task in tasks)
+        if level >= LEVELS - 1:
+            return EXACT, EXACT
+        sizes = [abs(self.known.anchors[-1][0].value if task.best is None else task.objective) for task in tasks]
+        least = min([size for size in sizes if 0.0 < size < math.inf], default=1.0)
+        error = math.sqrt(24.0 * ROUGHLY * self.tol * least / self.d)
+        of_points = float(np.abs(points * self._unit).max())
+        of_slopes = self.size * math.sqrt(self.spread / self.problem.n_clients)
+        bits = [math.ceil(1.0 + math.log2(max(size / error, 32.0))) + MORE * level for size in (of_points, of_slopes)]
+        return (EXACT, EXACT) if max(bits) > 32 else (bits[0], bits[1])
+
+    def _worst(self, tasks: Sequence[Task]) -> IntArray:
+        """Return the task whose Hessian is asked for: the one furthest from its solution of those with poor models."""
+        poor = [
+            place
+            for place, task in enumerate(tasks)
+            if task.poor and (task.level > 0 or task.promised > WORTH * self.tol * abs(task.objective))
+        ]
+        worst = sorted(poor, key=lambda place: -min(tasks[place].gap, tasks[place].promised))
+        return np.array(worst[:1], dtype=np.int64)
+
+    # What is learnt.
+
+    def _open(self, task: Task) -> None:
+        """Let a task start from the best point that is known."""
+        if task.status != "waiting":
+            return
+        near, fold = self.known.best_for(task)
+        if near.v.shape != task.model.dual_shape:
+            near = near._replace(v=np.zeros(task.model.dual_shape))
+        self._propose(task, near, fold)
+        task.status = "open"
+
+    def _propose(self, task: Task, at: Anchor, fold: int, *further: Anchor) -> None:
+        """Minimise the model around a point plus the penalty of a task: that is where to look next."""
+        least = self.tol * abs(at.value) / 4.0 ** (MORE * task.level)
+        hessian = self.known.model(at, fold, least, further)
+        inner = InnerSolve(TOLERANCE, DUAL_STEPS)
+        found = minimise(task.model, hessian, at.slope - hessian @ at.x, at.x, at.v, inner)
+        step = found.x - at.x
+        image = hessian @ step
+        gain = task.penalty(at.x) - task.penalty(found.x) - float(at.slope @ step) - 0.5 * float(step @ image)
+        task.trial, task.trial_v, task.share, task.promised = found.x, found.v, 1.0, max(gain, 0.0)
+        task.places = self._matter(task, found.x, at.slope + image)
+
+    def _matter(self, task: Task, x: Array, slope: Array) -> Array:
+        """Return which entries are not clearly zero: all where the penalty is not one of single entries."""
+        penalty = task.model.penalty
+        if not task.model.linop.is_identity or not isinstance(penalty, L1 | ElasticNet):
+            return np.ones(self.d, dtype=bool)
+        weight = penalty.weight if isinstance(penalty, L1) else penalty.l1
+        error = self.size * self._unit / largest_step(FEWER) / math.sqrt(12.0 * self.problem.n_clients)
+        found: Array = (x != 0) | (np.broadcast_to(weight, x.shape) - np.abs(slope) < CLEARLY * error)
+        return found
+
+    def _learn(self, task: Task, found: Anchor) -> None:
+        """Accept a point if the objective has decreased enough, and say where to look next; or shorten the step."""
+        reached = found.value + task.penalty(found.x)
+        needed = task.objective - ENOUGH * task.share * task.promised + ROUNDING * abs(task.objective)
+        task.evaluations += 1
+        self.known.anchors[task.fold].append(found)
+        if task.objective < math.inf and not reached <= needed:
+            self._shorten(task, found)
+            return
+        if reached == math.inf:
+            self._retreat(task)
+            return
+        before = task.promised
+        task.best, task.objective = found, reached
+        self._propose(task, found, task.fold)
+        task.gap = task.promised
+        task.poor = task.promised > MISSED * before
+        if task.gap <= self.tol * abs(reached):
+            task.status = "converged"
+
+    def _shorten(self, task: Task, found: Anchor) -> None:
+        """Look again after a step that was no good: by what is known now, nearer, or with more digits."""
+        assert task.best is not None
+        task.poor = True
+        if task.share * SHORTER < SHORTEST:
+            task.level, task.share = task.level + 1, 1.0
+            if task.level == LEVELS + 2:
+                task.status = "stalled"
+            # The same point once more: its gradient is rounded less.
+            task.trial, task.objective = task.best.x, math.inf
+        elif task.share == 1.0 and found.value < math.inf:
+            self._propose(task, task.best, task.fold, found)
+            task.share = SHORTER
+        else:
+            task.share *= SHORTER
+            task.trial = task.best.x + SHORTER * (task.trial - task.best.x)
+
+    def _retreat(self, task: Task) -> None:
+        """Look nearer to the best point that is known, after one outside the domain."""
+        near, _ = self.known.best_for(task)
+        task.share *= SHORTER
+        task.trial = near.x + SHORTER * (task.trial - near.x)
+        if task.share < 1e-6:
+            task.status = "stalled"
+
+
+def arrange(tasks: Sequence[Task]) -> list[list[Task]]:
+    """Return which tasks are solved first, and which then: coarse ones, with all rows before those with some."""
+    of_fold: dict[int, list[Task]] = {}
+    for task in tasks:
+        of_fold.setdefault(task.fold, []).append(task)
+    main = -1 if -1 in of_fold else next(iter(of_fold))
+    numbers = {fold: list(range(len(own))) for fold, own in of_fold.items()}
+    done: dict[int, set[int]] = {fold: set() for fold in of_fold}
+    stages: list[list[Task]] = []
+    spacing = COARSE if len(of_fold[main]) > COARSE else 1
+    for level in [spacing >> shift for shift in range(spacing.bit_length())]:
+        fresh: dict[int, list[Task]] = {}
+        for fold, own in numbers.items():
+            some = sorted({*own[level // 2 :: level], own[-1]} - done[fold])
+            done[fold] |= set(some)
+            fresh[fold] = [of_fold[fold][place] for place in some]
+        rest = [task for fold, own in fresh.items() if fold != main for task in own]
+        stages += [fresh[main], rest] if not stages else [fresh[main] + rest]
+    return [stage for stage in stages if stage]

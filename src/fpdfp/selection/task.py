@@ -1,0 +1,79 @@
+"""One of many related problems, and how far it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from fpdfp._typing import Array
+from fpdfp.problem import Model
+
+Status = Literal["waiting", "open", "converged", "stalled"]
+
+
+class Anchor(NamedTuple):
+    """A point at which the clients were asked, with some rows left out.
+
+    Attributes
+    ----------
+    x, v
+        The point, and a dual point of the problem that it was asked for.
+    value, slope
+        The mean loss of the rows that are used, with the ridge, and its gradient; infinite outside the domain.
+    held
+        The mean loss of the rows that are left out, NaN where there are none.
+    """
+
+    x: Array
+    v: Array
+    value: float
+    slope: Array
+    held: float
+
+
+@dataclasses.dataclass
+class Task:
+    """One of the problems.
+
+    Attributes
+    ----------
+    model, fold
+        g and B, and which rows are left out, −1 for none.
+    best, objective
+        The best point that was evaluated, None before the first, and the objective there.
+    gap
+        An estimate of how far that is above the least objective: what the quadratic model promises.
+    trial, trial_v, places
+        The next point, its dual, and which of its entries are not clearly zero.
+    share, promised
+        The share of the step that it is, and by how much the objective should decrease.
+    level
+        How often more digits were asked for.
+    poor
+        Whether the model was poor.
+    evaluations
+        How many points were evaluated.
+    """
+
+    model: Model
+    fold: int = -1
+    best: Anchor | None = None
+    objective: float = math.inf
+    gap: float = math.inf
+    trial: Array = dataclasses.field(default_factory=lambda: np.zeros(0))
+    trial_v: Array = dataclasses.field(default_factory=lambda: np.zeros(0))
+    places: Array = dataclasses.field(default_factory=lambda: np.zeros(0, dtype=bool))
+    share: float = 1.0
+    promised: float = math.inf
+    level: int = 0
+    status: Status = "waiting"
+    poor: bool = True
+    evaluations: int = 0
+
+    def penalty(self, x: Array) -> float:
+        """Return g(Bx), at the nearest point of the domain of g."""
+        penalty, image = self.model.penalty, self.model.linop.apply(x)
+        return float(penalty.value(image if penalty.finite else penalty.project(image)))
