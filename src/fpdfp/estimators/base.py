@@ -220,7 +220,7 @@ class FederatedLinearModel(ByFormula, Stepping, Selecting, Inferring, Evaluating
             return
         # Coefficients of classes are known up to a constant, so that all classes of a column grow: it alone is named.
         names = self._names_of_x(columns)
-        check_separation(self, problem, x, sums, names * (x.size // len(names)), "multinomial")
+        check_separation(self, problem, x, sums, names * (x.size // len(names)))
 
     def _columns(self, features: int, intercept: bool, classes: int | None, effects: int) -> Columns:
         """Return the columns of the model."""

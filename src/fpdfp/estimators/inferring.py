@@ -13,7 +13,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.engines.ask import ask_informations
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
-from fpdfp.errors import ArgumentError
+from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.estimators.random_effects import integrate
 from fpdfp.estimators.separating import FAMILIES, check_separation
 from fpdfp.estimators.structure import Columns
@@ -92,7 +92,7 @@ class Inferring:
         purpose = "information" if wanted else "separation"
         sums = self._ask_sums(problem, self.result_.x, purpose, robust=wanted)
         if may_separate:
-            check_separation(self, problem, self.result_.x, sums, self._names_of_x(columns), family.name)
+            check_separation(self, problem, self.result_.x, sums, self._names_of_x(columns))
         if not wanted:
             return
         found = []
@@ -223,7 +223,7 @@ class Inferring:
         family, sites = self._family(), self.information_
         more: dict[str, Any] = {}
         if sites is not None and family is not None:
-            p, rows = len(self._flat[0]), sum(self.rows_.values())
+            p, rows = len(self._flat[0]), sum(site.rows for site in sites)  # those of weight 0 do not count
             weight = sum(site.weight for site in sites)
             random = hasattr(self, "_variances")
             likelihood = None if random else family.log_likelihood(self.deviance_, self._saturated, weight, rows)
@@ -276,6 +276,8 @@ class Inferring:
 
     def compare(self, other: Any) -> HypothesisTest:
         """Test this model against a larger one of the same rows, of which it is a special case."""
+        if not isinstance(other, Inferring):
+            raise ArgumentTypeError("other", f"must be a fitted model, got {type(other).__name__}")
         return likelihood_ratio_test(self.summary(), other.summary())
 
     def variance_inflation(self: Any) -> dict[str, tuple[float, int, float]]:

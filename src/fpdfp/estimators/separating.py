@@ -17,9 +17,7 @@ from fpdfp.problem import Problem
 FAMILIES = ("binomial", "poisson", "negative binomial", "multinomial", "ordinal", "Cox")
 
 
-def check_separation(
-    estimator: Any, problem: Problem, x: Array, sums: InformationSums, names: list[str], family: str
-) -> None:
+def check_separation(estimator: Any, problem: Problem, x: Array, sums: InformationSums, names: list[str]) -> None:
     """Raise SeparationError if the likelihood of an unpenalised fit has no maximum; ``names`` are of the entries of x.
 
     It costs nothing where a further Newton step promises nothing; otherwise one exchange, which is counted.
@@ -29,8 +27,9 @@ def check_separation(
     hessian = full(sums.hessian.sum(axis=0))
     found = newton_step(sums.score.sum(axis=0), hessian)
     if not found.is_suspect(0.5 * deviance, weight, estimator.tol or 1e-8):
-        if family not in ("poisson", "negative binomial") and deviance < NOTHING * weight:
-            _refuse(names, list(range(len(names))) if np.abs(hessian).max() < NOTHING * weight else [])
+        # All rows are fitted, and none of them has information left: their means are at the end of the scale.
+        if deviance < NOTHING * weight and np.abs(hessian).max() < NOTHING * weight:
+            _refuse(names, list(range(len(names))))
         return
     try:
         far = estimator._ask_sums(problem, (x + FAR * found.step).reshape(shape), "separation", robust=False)

@@ -228,7 +228,7 @@ def class_sums(
     pull = -weights[:, None] * slopes
     # A row's class has the chance exp(−loss): its squared distance from what was expected, by its variance.
     pearson = float((weights * np.expm1(lost)).sum())
-    numbers = np.array([len(lost), weights.sum(), 0.0, 2.0 * (weights * lost).sum(), pearson])
+    numbers = np.array([np.count_nonzero(weights), weights.sum(), 0.0, 2.0 * (weights * lost).sum(), pearson])
     hessian = collect_pairs(lambda a, b: weights * bends(a, b))
     meat = _lower(collect_pairs(lambda a, b: pull[:, a] * pull[:, b])) if robust else np.zeros(0)
     return numbers, collect(pull), _lower(hessian), meat

@@ -172,7 +172,7 @@ class GLM(LinearModel):
         # Rows that are fitted to the last digit have no variance, and nothing left.
         left = np.divide((y - mu) ** 2, variance, out=np.zeros(len(y)), where=variance > 0)
         numbers = np.array([
-            len(y), weights.sum(), np.nan_to_num(family.saturated(y, weights)),
+            np.count_nonzero(weights), weights.sum(), np.nan_to_num(family.saturated(y, weights)),
             2.0 * (weights * family.functions.value(z, y, family.parameters)).sum(),
             (weights * left).sum(),
         ])  # fmt: skip
