@@ -19,9 +19,10 @@ class Evaluations {
           table(["Measure", "Value", ...limitNames(run.evaluation.level)], overall.map((one) => [one.name, ...["value", "lower", "upper"].map((key) => shortly(one[key]))]), 1)),
         ...notes.map((note) => el("p", { class: "muted" }, note)))];
       if (sites.length > 1) cards.push(this.forest(run.evaluation));
-      if (roc.length) cards.push(unitChart("ROC curve", "1 \u2212 specificity", "sensitivity", (at) => rocLines(roc, at)));
-      if (calibration.length) cards.push(unitChart("Calibration", "predicted chance", "observed share", (at) => calibrationMarks(calibration, at)));
-      return cards;
+      const pictures = [
+        roc.length ? unitChart("ROC curve", "1 \u2212 specificity", "sensitivity", (at) => rocLines(roc, at)) : null,
+        calibration.length ? unitChart("Calibration", "predicted chance", "observed share", (at) => calibrationMarks(calibration, at)) : null].filter(Boolean);
+      return pictures.length ? [...cards, el("div", { class: "pair" }, ...pictures)] : cards;
     }));
   }
 
@@ -53,12 +54,12 @@ function forestPicture(rows) {
     svg("text", { x: sx(value), y: height - 8, "text-anchor": "middle" }, figure(value, 4))]);
   rows.forEach(([name, one], place) => {
     const y = line * place + line / 2 + 2, last = place === rows.length - 1, size = last ? 6 : 4;
-    nodes.push(svg("text", { x: left - 10, y: y + 4, "text-anchor": "end" }, cut(name, 20)));
-    if (isNumber(one.lower) && isNumber(one.upper)) nodes.push(svg("line", { class: "axis", x1: sx(one.lower), x2: sx(one.upper), y1: y, y2: y }));
+    nodes.push(svg("text", { x: left - 10, y: y + 4, "text-anchor": "end" }, cut(name, 18)));
+    if (isNumber(one.lower) && isNumber(one.upper)) nodes.push(svg("line", { class: "c0", stroke: "currentColor", "stroke-width": 1.4, x1: sx(one.lower), x2: sx(one.upper), y1: y, y2: y }));
     nodes.push(svg("rect", { class: `c${last ? 1 : 0}`, fill: "currentColor", x: sx(one.value) - size, y: y - size, width: 2 * size, height: 2 * size,
       transform: last ? `rotate(45 ${sx(one.value).toFixed(1)} ${y})` : null }));
   });
-  return svg("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true", focusable: "false", style: { "max-width": `${width}px` } }, ...nodes);
+  return el("div", { class: "plot" }, svg("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true", focusable: "false", style: { "max-width": `${width}px` } }, ...nodes));
 }
 
 // A square from 0 to 1 with its diagonal; draw gets what turns a point into pixels.
@@ -68,11 +69,11 @@ function unitChart(title, xName, yName, draw) {
   const nodes = [0, 0.2, 0.4, 0.6, 0.8, 1].flatMap((value) => [
     svg("line", { class: "grid", x1: left, x2: right, y1: sy(value), y2: sy(value) }), svg("line", { class: "grid", x1: sx(value), x2: sx(value), y1: top, y2: bottom }),
     svg("text", { x: left - 7, y: sy(value) + 4, "text-anchor": "end" }, figure(value, 2)), svg("text", { x: sx(value), y: bottom + 16, "text-anchor": "middle" }, figure(value, 2))]);
-  nodes.push(svg("line", { class: "axis", x1: sx(0), y1: sy(0), x2: sx(1), y2: sy(1) }), svg("text", { x: (left + right) / 2, y: size - 8, "text-anchor": "middle" }, xName),
+  nodes.push(svg("line", { class: "cross", x1: sx(0), y1: sy(0), x2: sx(1), y2: sy(1) }), svg("text", { x: (left + right) / 2, y: size - 8, "text-anchor": "middle" }, xName),
     svg("text", { x: 12, y: (top + bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${(top + bottom) / 2})` }, yName));
   const { marks, numbers } = draw((x, y) => [sx(Math.min(1, Math.max(0, x))), sy(Math.min(1, Math.max(0, y)))]);
   return el("div", { class: "card" }, el("h3", {}, title),
-    svg("svg", { viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": `${title}; the numbers follow`, style: { "max-width": `${size}px` } }, ...nodes, ...marks),
+    el("div", { class: "plot" }, svg("svg", { viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": `${title}; the numbers follow`, style: { "max-width": `${size}px` } }, ...nodes, ...marks)),
     numbersOf(`${title} in numbers`, numbers));
 }
 
@@ -85,7 +86,7 @@ function rocLines(roc, at) {
 function calibrationMarks(groups, at) {
   const marks = groups.flatMap(([predicted, observed, lower, upper]) => {
     const [x, y] = at(predicted, observed), [, low] = at(predicted, lower), [, high] = at(predicted, upper);
-    return [svg("line", { class: "axis", x1: x, x2: x, y1: low, y2: high }), svg("circle", { class: "c0", fill: "currentColor", cx: x, cy: y, r: 4 })];
+    return [svg("line", { class: "c0", stroke: "currentColor", "stroke-width": 1.4, x1: x, x2: x, y1: low, y2: high }), svg("circle", { class: "c0", fill: "currentColor", cx: x, cy: y, r: 4 })];
   });
   return { marks, numbers: () => table(["Predicted", "Observed", "2.5 %", "97.5 %"], groups.map((group) => group.map((value) => figure(value, 4))), 0) };
 }
