@@ -12,6 +12,7 @@ from scipy import stats
 from sklearn import metrics
 
 import fpdfp
+from fpdfp import scores
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError, RefusalError
 from fpdfp.scores import Evaluation
@@ -309,6 +310,28 @@ def test_what_is_shown() -> None:
     tree = found.to_dict()
     assert json.loads(json.dumps(tree, allow_nan=False)) == tree
     assert len(tree["roc"]["all sites"]["true"]) <= 200
+
+
+def test_pictures(tmp_path: Path) -> None:
+    X, y, site = rows(13, 300)
+    found = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(X, y, groups=site).evaluate(X, y, groups=site)
+    figure = scores.plot_roc(found, tmp_path / "roc.png")
+    assert (tmp_path / "roc.png").stat().st_size > 1000
+    assert len(figure.axes[0].lines) == 5, "the diagonal, three sites, and all"
+    figure = scores.plot_calibration(found)
+    assert "slope 1.00" in figure.axes[0].get_title("left")
+    for measure in found.overall:
+        figure = scores.plot_sites(found, measure, tmp_path / "sites.svg")
+        labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+        assert labels == ["east", "north", "south", "all sites"]
+    with pytest.raises(ArgumentError, match="measure must be one of 'auc', 'accuracy'"):
+        scores.plot_sites(found, "f1")
+    counts = fpdfp.FederatedGLM("poisson").fit(X, y, groups=site).evaluate(X, y, groups=site)
+    scores.plot_sites(counts, "explained deviance")
+    with pytest.raises(ArgumentError, match="must have a ROC curve"):
+        scores.plot_roc(counts)
+    with pytest.raises(ArgumentError, match="must have a table of calibration"):
+        scores.plot_calibration(counts)
 
 
 def test_arguments_are_checked() -> None:

@@ -149,7 +149,7 @@ class Evaluating:
         >>> model = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(X[:300], y[:300], groups=hospital[:300])
         >>> found = model.evaluate(X[300:], y[300:], groups=hospital[300:])
         >>> {name: round(found.overall[name].value, 3) for name in ("auc", "accuracy", "calibration slope")}
-        {'auc': 0.765, 'accuracy': 0.693, 'calibration slope': 1.01}
+        {'auc': 0.695, 'accuracy': 0.68, 'calibration slope': 0.993}
         """
         check_is_fitted(self)
         quantile_of(level)  # before sites are asked
