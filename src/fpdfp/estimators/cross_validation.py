@@ -77,8 +77,9 @@ class CrossValidated(Structures):
         def __init__(self: Any, *args: Any, **given: Any) -> None:  # noqa: N807
             bound = signature.bind(*args, **given)
             bound.apply_defaults()
-            for name, value in bound.arguments.items():
-                setattr(self, name, value)
+            for name in OWN:
+                setattr(self, name, bound.arguments.pop(name))
+            base.__init__(self, alpha=1.0, **bound.arguments)
 
         this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         __init__.__signature__ = signature.replace(parameters=[this, *signature.parameters.values()])  # type: ignore[attr-defined]
