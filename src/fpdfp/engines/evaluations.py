@@ -25,6 +25,8 @@ ENTRY = 14
 UNIT = 1.0 / largest_step(ENTRY)
 #: Bits of the entries of gradients where those of the point are left out.
 COARSE = 6
+#: The types of what is sent.
+SENT = {"numbers": "<f8", "slopes": "|u1", "scales": "<f4", "entries": "|u1", "roots": "<f4"}
 #: What is added to the exponents of units, which are sent as bytes.
 ZERO = 128
 #: The most points, and the most numbers of all of them, in a question.
@@ -37,7 +39,8 @@ class Evaluated(NamedTuple):
     Attributes
     ----------
     numbers
-        At each point the loss of the rows that are used and of those that are left out; the weights of each fold.
+        At each point the loss of the rows that are used and half the deviance of those that are left out, where none
+        are what makes the loss of all half a deviance (0 but for partial likelihoods); the weights of each fold.
     slopes, scales
         The gradients in fixed point, first their entries in the places that were sent, and the largest of each.
     entries, roots
@@ -274,6 +277,8 @@ class Evaluations(FromEveryone):
         for name, length in wanted.items():
             if getattr(sent, name).shape != (clients, length):
                 raise MessageError(f"{name} must be {length} numbers of each client")
+            if getattr(sent, name).dtype.str != SENT[name]:
+                raise MessageError(f"{name} must be of dtype {SENT[name]}")
         if not all(np.isfinite(one).all() for one in (sent.numbers, sent.scales, sent.roots)):
             raise MessageError("numbers must be finite")
         values, helds, masses, weights = np.split(
@@ -284,7 +289,7 @@ class Evaluations(FromEveryone):
             slopes[:, where] = read_fixed(written, _steps(sent.scales, bits, where), bits, int(where.sum()))
         slopes *= self._units(d)
         if factors is not None:
-            helds, values = np.where(factors == 0, values, helds), factors * values
+            helds, values = np.where(factors == 0, values + helds, 0.0), factors * values
             slopes = factors[..., None] * slopes
         roots = sent.roots.astype(np.float64).reshape(clients, curved, d)
         entries = read_fixed(sent.entries, np.array(UNIT), ENTRY, curved * size).reshape(clients, curved, size)

@@ -19,6 +19,7 @@ from typing import Any, Protocol, Self
 from fpdfp._typing import Array
 from fpdfp.engines import outbox, spec
 from fpdfp.engines.envelope import Envelope, seal
+from fpdfp.engines.evaluations import Evaluations
 from fpdfp.engines.parcel import pack, payload
 from fpdfp.engines.requests import Request
 from fpdfp.engines.site import Site
@@ -30,6 +31,7 @@ from fpdfp.federation.audit import Audit
 from fpdfp.federation.designs import check_design
 from fpdfp.federation.exposure import PointRefusedError, watch
 from fpdfp.federation.ledger import Ledger
+from fpdfp.federation.partitions import Partitions
 from fpdfp.federation.points import Earlier
 from fpdfp.federation.policy import Policy, RefusedError, matches
 from fpdfp.federation.rules import check_names, check_request, check_rows, check_sums, check_width, hide, width_of
@@ -43,8 +45,8 @@ MODELS = 4
 BEFORE_GROWTH = 3
 #: The mark of a site that answers nothing until a person has looked at it, and the folder of copies.
 STOPPED, OUTBOX = "stopped", "outbox"
-#: The folder of what earlier points are compared by.
-POINTS = "points"
+#: The folders of what earlier points are compared by, and earlier folds.
+POINTS, FOLDS = "points", "folds"
 NOT_RELEASED = "this site did not release its reply"
 
 
@@ -110,6 +112,10 @@ class Desk:
         self._digests: dict[str, str] = {}
         #: The points that were answered, whichever model they were of.
         self._earlier = Earlier(policy.points.compared_points, self.folder / POINTS, self._data)
+        #: The ways in which rows were divided into folds, whichever model it was for.
+        self._partitions = Partitions(
+            policy.points.most_divisions, policy.data.least_rows, self.folder / FOLDS, self._data
+        )  # fmt: skip
         #: Of each run, how many replies left, and the largest norm among them.
         self._norms: dict[str, tuple[int, float]] = {}
         self._lock = threading.Lock()
@@ -126,6 +132,7 @@ class Desk:
         """Write down what is not on the disk yet."""
         with self._lock:
             self._earlier.close()
+            self._partitions.close()
             try:
                 self.ledger.write(ahead=False)
             finally:
@@ -191,7 +198,7 @@ class Desk:
         if kind != "request" or not isinstance(rounds, dict) or rounds.get("update") is None or not digest:
             return False
         # Another model under the name of a run is another run.
-        return self.ledger.begin_run(policy.budget, run, str(asked.get("plan", ""))[:64], self._data, digest)
+        return self.ledger.begin_run(policy.budget, run, self._data, digest)
 
     def _digest(self, asked: dict[str, Any]) -> str:
         """Return what tells the model of a request apart, empty if the site does not have it."""
@@ -294,10 +301,12 @@ class Desk:
 
     def _declare(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Take note of a path or a cross-validation before it begins."""
-        plan, runs = asked.get("plan"), asked.get("runs")
-        if not isinstance(plan, str) or not 0 < len(plan) <= 64 or type(runs) is not int or runs < 1:
-            raise MessageError("a plan must have a name of at most 64 letters and a number of runs")
-        return {"price": self.ledger.declare(self.policy.budget, plan, runs)}
+        plan, problems, folds = asked.get("plan"), asked.get("problems"), asked.get("folds", 0)
+        if not isinstance(plan, str) or not 0 < len(plan) <= 64 or type(problems) is not int or problems < 1:
+            raise MessageError("a plan must have a name of at most 64 letters and a number of problems")
+        if type(folds) is not int or folds < 0:
+            raise MessageError("folds must be a number of folds")
+        return {"price": self.ledger.declare(self.policy.budget, plan, problems), "problems": problems, "folds": folds}
 
     def _answer_request(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Answer a solver's request."""
@@ -314,6 +323,9 @@ class Desk:
                 self._digests.pop(self._models.popitem(last=False)[0])
         self._models.move_to_end(model)
         site, request = self._models[model], Request.read(spec.load(asked.get("request")))
+        if request.gather is not None and isinstance(request.gather.exchange, Evaluations):
+            points = len(request.gather.exchange.held)
+            self.ledger.count_points(self.policy.budget, str(asked.get("plan", ""))[:64], points)
         check_request(site, request, self.policy)
         reply = site.handle(request)
         if (reply.get("update") or {}).get("frames"):
@@ -330,7 +342,7 @@ class Desk:
             raise RefusedError(f"this site does not answer for models of the family {losses.family}")
         check_design(losses, self.policy)
         self.ledger.count_model(self.policy.budget, digest)
-        return Site(watch(losses, self.policy, self._earlier))
+        return Site(watch(losses, self.policy, self._earlier, self._partitions))
 
     def _check_growth(self, run: str, norm: float) -> None:
         """Refuse to send a reply that is far larger than all before it in its run: something went wrong."""

@@ -116,7 +116,7 @@ def solve_many(
     _checks.real("tol", tol, positive=True)
     _checks.integer("rounds", rounds, at_least=1)
     first = problems[0]
-    batch = Batch(first, *read_folds(folds, first.n_clients))
+    batch = Batch(first, *read_folds(folds, first.n_clients), problems=len(problems))
     held = check_held(held_out, len(problems), batch.n_folds)
     tasks = [Task(problem.model, fold) for problem, fold in zip(problems, held, strict=True)]
     run(batch, tasks, tol, rounds, progress)
