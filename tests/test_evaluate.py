@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn.base
 from scipy import stats
 from sklearn import metrics
 
@@ -156,6 +157,15 @@ def test_several_classes(kind: str) -> None:
     exact = metrics.roc_auc_score(real, chances, multi_class="ovr")
     assert abs(said["auc"].value - exact) <= said["auc"].bound + 1e-12 < 1e-3
     assert found.calibration is None
+    if kind == "softmax":
+        with pytest.raises(ArgumentError, match="offset must be None for more than two classes"):
+            model.evaluate(X[200:], y[200:], offset=1.0)
+    else:
+        effects = sklearn.base.clone(model).set_params(site_effects="fixed").fit(X, y, groups=site)
+        shift = 0.1 * X[:, 1]
+        wanted = metrics.log_loss(y, effects.predict_proba(X, site=site, offset=shift))
+        found = effects.evaluate(X, y, groups=site, offset=shift)
+        assert found.overall["deviance"].value == pytest.approx(2 * wanted)
     with pytest.raises(ArgumentError, match="y must be classes that the model knows, low, mid, top, got 'high'"):
         model.evaluate(X[:1], ["high"])
 
@@ -185,6 +195,9 @@ CASES: dict[str, tuple[Any, str]] = {
     "softmax": (fpdfp.FederatedLogisticRegression(alpha=0.01, standardize=True), "grade ~ age + stage"),
     "multinomial": (fpdfp.FederatedMultinomialRegression(), "grade ~ age"),
     "ordinal": (fpdfp.FederatedOrdinalRegression(standardize=True), "grade ~ age + stage"),
+    "shifted": (fpdfp.FederatedMultinomialRegression(), "grade ~ age + offset(pressure / 500)"),
+    "multinomial effects": (fpdfp.FederatedMultinomialRegression(site_effects="fixed"), "grade ~ age"),
+    "ordinal effects": (fpdfp.FederatedOrdinalRegression(site_effects="fixed"), "grade ~ age + stage"),
     "linear": (fpdfp.FederatedLinearRegression(alpha=0.0), "dose ~ age * stage"),
     "glm": (fpdfp.FederatedGLM("gamma", "log"), "I(dose + 5) ~ age + offset(pressure / 1000)"),
     "cloglog": (fpdfp.FederatedGLM("binomial", "cloglog"), "died ~ age"),
@@ -228,6 +241,10 @@ def test_sites_give_the_bits_of_one_process(case: str, tmp_path: Path) -> None:
         guess = model.predict(used, site=used.hospital)
         wanted = ((guess - used["died" if case == "fixed" else "dose"]) ** 2).mean()
         assert here.overall["brier" if case == "fixed" else "mse"].value == pytest.approx(wanted)
+    if case.endswith("effects") or case == "shifted":
+        given = {} if case == "shifted" else {"site": used.hospital}
+        loss = metrics.log_loss(used.grade, model.predict_proba(used, **given), labels=model.classes_)
+        assert here.overall["deviance"].value == pytest.approx(2 * loss)
     if case == "weights":
         left = (model.predict_proba(used)[:, 1] - used.died) ** 2
         assert here.overall["brier"].value == pytest.approx(np.average(left, weights=used.age))

@@ -61,4 +61,4 @@ def _points(found: Mapping[str, Any], names: tuple[str, ...]) -> list[list[float
     columns = [found.get(name) for name in names]
     if not all(isinstance(one, list) and all(number(value) is not None for value in one) for one in columns):
         return []
-    return [list(point) for point in zip(*columns, strict=False)][:MOST]  # type: ignore[arg-type]
+    return [list(point) for point in zip(*columns, strict=False)][:MOST]

@@ -160,7 +160,10 @@ class Evaluation:
         path = Path(folder) / FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
-        path.write_text(text + "\n", encoding="utf-8")
+        # Beside the old one, and then in its place: a page may be reading.
+        new = path.with_name(f".{FILE}.tmp")
+        new.write_text(text + "\n", encoding="utf-8")
+        new.replace(path)
         return path
 
     def to_dict(self) -> dict[str, Any]:
