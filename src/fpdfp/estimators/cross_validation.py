@@ -114,11 +114,16 @@ class CrossValidated(Structures):
             return None, 1 - np.eye(losses.n_clients, dtype=np.int64), losses
         if isinstance(self.cv, int | np.integer):
             seed = self.random_state if isinstance(self.random_state, int | np.integer) else 0
+            rows = int(losses.sizes.sum())
+            if rows < self.cv:
+                raise ArgumentError(
+                    "cv", f"must be at most the number of rows, got {self.cv} folds for n_samples={rows}"
+                )
             return Folds(int(self.cv), int(seed), stratified=self._stratifies), None, losses
-        labels = _checks.host_array("cv", self.cv)
         if getattr(self, "formula_", None) is not None or not hasattr(self, "_owner_of_rows"):
             raise ArgumentError("cv", "must be a number of folds, or 'sites', with a formula")
         owner = self._owner_of_rows
+        labels = _read_labels(self.cv, owner)
         if labels.shape != owner.shape:
             raise ArgumentError("cv", f"must have the fold of each of the {len(owner)} rows, got shape {labels.shape}")
         names, codes = np.unique(labels, return_inverse=True)
@@ -194,7 +199,8 @@ class CrossValidated(Structures):
         try:
             solved: Problem = super()._minimise(lambda: losses, chosen, columns, scaled, choose)  # type: ignore[misc]
         finally:
-            del self._warm
+            for name in ("_warm", "_make_structure", "_owner_of_rows"):  # of this fit alone
+                vars(self).pop(name, None)
         self.n_iter_ += batch.exchanges
         self.bits_up_, self.bits_down_ = self.bits_up_ + batch.bits_up, self.bits_down_ + batch.bits_down
         return solved
@@ -224,6 +230,26 @@ def _defaults(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter
 
 
+def _read_labels(cv: Any, owner: Array) -> Array:
+    """Return the fold of each row, given by an array, by a splitter or by pairs of training and test rows."""
+    rows = len(owner)
+    if hasattr(cv, "split"):
+        cv = list(cv.split(np.zeros((rows, 1)), None, owner))
+    if not isinstance(cv, list | tuple) or not cv or not isinstance(cv[0], list | tuple):
+        return _checks.host_array("cv", cv)
+    labels, times = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
+    for fold, (train, test) in enumerate(cv):
+        chosen = np.zeros(rows, dtype=bool)
+        chosen[test] = True
+        labels[chosen] = fold
+        times += chosen
+        if chosen[train].any() or len(np.unique(np.arange(rows)[train])) + chosen.sum() != rows:
+            raise ArgumentError("cv", "must have pairs whose training rows are all that are not test rows")
+    if (times != 1).any():
+        raise ArgumentError("cv", "must have pairs whose test rows are all rows once")
+    return labels
+
+
 class FederatedLogisticRegressionCV(CrossValidated, FederatedLogisticRegression):
     r"""Logistic regression whose penalty weight is chosen by cross-validation; rows stay at their sites.
 
@@ -241,7 +267,8 @@ class FederatedLogisticRegressionCV(CrossValidated, FederatedLogisticRegression)
         The least weight relative to the largest.
     cv
         In how many folds each site divides its rows at random, classes evenly; ``"sites"`` to leave out one site at a
-        time; or an array with the fold of each row.
+        time; or an array with the fold of each row, a splitter of scikit-learn, or its pairs of training and test rows,
+        whose test rows must be all rows once.
     scoring
         ``"deviance"``: that of the rows left out, divided by their weight. Or, in one more exchange, ``"brier"``,
         ``"accuracy"`` or ``"auc"`` for two classes, ``"mse"`` or ``"mae"`` for numbers, ``"concordance"`` for times.
@@ -287,6 +314,11 @@ class FederatedLogisticRegressionCV(CrossValidated, FederatedLogisticRegression)
     >>> model.scores_.shape, 0.0 < model.alpha_min_ <= model.alpha_1se_
     ((20, 5), True)
     """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
 
 
 class FederatedLinearRegressionCV(CrossValidated, FederatedLinearRegression):

@@ -344,6 +344,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         site
             With site effects: the site of the rows, or of each. Random effects of other sites, or of none, are 0.
         """
+        check_is_fitted(self)
         return self.family_.mean(self.decision_function(X, offset=offset, site=site))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None, site: Any = None) -> float:
