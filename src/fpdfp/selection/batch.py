@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fpdfp._blas import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress.fixed import EXACT, largest_step
 from fpdfp.engines.ask import ask_evaluations
@@ -112,8 +113,9 @@ class Batch:
         if not self.known.anchors:
             self._begin()
         for stage in arrange(tasks):
-            for task in stage:
-                self._open(task)
+            with one_thread():
+                for task in stage:
+                    self._open(task)
             while left := [task for task in stage if task.status == "open"]:
                 if self.exchanges >= rounds:
                     return False
@@ -131,7 +133,9 @@ class Batch:
         sent, sums = self._ask(points, whole, folds, np.array([0]), (EXACT, EXACT))
         zero = np.zeros(self.problem.model.dual_shape)
         for place, fold in enumerate(folds):
-            self.known.anchors[int(fold)] = [self._anchor(sums, place, sent[place], zero, int(fold), whole[place], EXACT)]
+            self.known.anchors[int(fold)] = [
+                self._anchor(sums, place, sent[place], zero, int(fold), whole[place], EXACT)
+            ]
         hessian = self.known.hessians[0][1]
         roots = np.sqrt(np.where(np.diag(hessian) > 0, np.diag(hessian), 1.0))
         self.units = np.clip(np.rint(np.log2(roots)) + ZERO, 0, 255).astype(np.uint8)
@@ -164,9 +168,10 @@ class Batch:
         bits = self._bits(tasks, points)
         sent, sums = self._ask(points, places, held, self._worst(tasks), bits)
         self.size = float(sums.sizes.max())
-        for place, task in enumerate(tasks):
-            found = self._anchor(sums, place, sent[place], task.trial_v, task.fold, places[place], bits[1])
-            self._learn(task, found)
+        with one_thread():
+            for place, task in enumerate(tasks):
+                found = self._anchor(sums, place, sent[place], task.trial_v, task.fold, places[place], bits[1])
+                self._learn(task, found)
 
     def _ask(
         self, points: Array, places: Array, held: IntArray, curved: IntArray, bits: tuple[int, int]
@@ -197,9 +202,7 @@ class Batch:
         if self.n_folds and (self.masses <= 0).any():
             raise ArgumentError("folds", f"must all have rows, but fold {int(np.argmin(self.masses))} has none")
 
-    def _anchor(
-        self, sums: Sums, place: int, x: Array, v: Array, fold: int, sure: Array, bits: int
-    ) -> Anchor:
+    def _anchor(self, sums: Sums, place: int, x: Array, v: Array, fold: int, sure: Array, bits: int) -> Anchor:
         """Return what was found at a point, about whose entries in ``sure`` gradients have so many bits."""
         if float(sums.values[place]) > BEYOND:
             return Anchor(x, v, math.inf, np.zeros(self.d), math.inf, sure, 0.0)
