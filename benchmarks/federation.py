@@ -69,7 +69,7 @@ class Table:
     def losses(self, spec: Any, site: str = "") -> Any:
         return self._losses
 
-    def answer(self, question: Any, check: Any = None) -> Any:
+    def answer(self, question: Any, check: Any = None, site: str = "") -> Any:
         raise ValueError("nothing but requests of runs is measured")
 
 

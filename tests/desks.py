@@ -16,7 +16,7 @@ from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.requests import AtRequest, Request
 from fpdfp.federation.asker import Asker
-from fpdfp.federation.desk import Desk
+from fpdfp.federation.desk import Desk, digest_of
 from fpdfp.federation.policy import Policy, RefusedError
 
 ANALYST = Asker("ann", "analyst", "ab" * 32, "study")
@@ -40,7 +40,7 @@ class Rows:
         made: fpdfp.losses.base.Losses = family(self.X, self.y, l2=given.get("l2", 0.0))
         return made
 
-    def answer(self, question: Any, check: Any = None) -> dict[str, Any]:
+    def answer(self, question: Any, check: Any = None, site: str = "") -> dict[str, Any]:
         """Return what is asked, as a tree."""
         if question.kind == "moments":
             check(self.X)
@@ -97,6 +97,9 @@ class Desks(RemoteEngine):
     def __init__(self, desks: Sequence[Desk], model: Any = (), **options: Any) -> None:
         super().__init__(**{"patience": 1.0, **options})
         self.desks, self.model = list(desks), dict(model)
+        self.plan = ""
+        #: Models are told apart by their names.
+        self.model_name = digest_of(self.model)
         #: All that the coordinator has sent and got: requests, and replies.
         self.seen: list[tuple[dict[str, Any], dict[str, Any]]] = []
         #: A reply may be changed on its way.
@@ -106,10 +109,16 @@ class Desks(RemoteEngine):
     def names(self) -> Sequence[str]:
         return [desk.name for desk in self.desks]
 
+    def declare(self, problems: int, folds: int) -> None:
+        self.plan = f"plan {problems} {folds}"
+        for desk in self.desks:
+            ask(desk, kind="plan", plan=self.plan, problems=problems, folds=folds)
+
     def carry(self, asked: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
         replies: dict[int, Any] = {}
         for site, tree in asked.items():
-            envelope = {"kind": "request", "run": self.run_id, "sequence": 1, "model": "model", "request": tree}
+            envelope = {"kind": "request", "run": self.run_id, "sequence": 1, "model": self.model_name, "request": tree}
+            envelope["plan"] = self.plan
             reply = self.desks[site].answer(unpack(pack(envelope)), ANALYST)
             if "needs_model" in reply:
                 reply = self.desks[site].answer(unpack(pack(envelope | {"spec": self.model})), ANALYST)

@@ -21,35 +21,32 @@ from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fpdfp
 from fpdfp import FederatedLinearRegression, FederatedLogisticRegression
 from fpdfp.estimators.structure import differences
+from tests.helpers import conventions
 
 PENALTIES = ("l1", "elasticnet", "group", "fused", "graph")
 EDGES = [(0, 1, 0.5), (1, 2, -1.0), (0, 3, 1.0)]
 GROUPS = ["a", "a", "b", "b"]
 
 
-def expected_failures(estimator: Any) -> dict[str, str]:
-    """Name the checks that ask for more digits than the tolerance promises; tests/test_row_options.py has them."""
-    digits = "fits agree to tol, the check asks for 1e-7"
-    found = {f"check_sample_weight_equivalence_on_{kind}_data": digits for kind in ("dense", "sparse")}
-    return found | {"check_class_weight_classifiers": "very unequal classes of raw data take more rounds"}
-
-
-@parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [FederatedLogisticRegression("graph"), FederatedLinearRegression("l1")], expected_failed_checks=expected_failures
+#: Checks of more digits than the default tolerance promises, which take long; tests/test_row_options.py has them.
+MORE_DIGITS = (
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_sample_weight_equivalence_on_sparse_data",
+    "check_class_weight_classifiers",
 )
+
+
+@conventions(FederatedLogisticRegression("graph"), FederatedLinearRegression("l1"), beside=MORE_DIGITS)  # type: ignore[untyped-decorator]
 def test_conventions(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
 @pytest.mark.slow
-@parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [FederatedLogisticRegression("l1"), FederatedLinearRegression("graph")], expected_failed_checks=expected_failures
-)
+@conventions(FederatedLogisticRegression("l1"), FederatedLinearRegression("graph"), beside=MORE_DIGITS)  # type: ignore[untyped-decorator]
 def test_conventions_the_other_way_round(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -201,7 +198,8 @@ def test_in_cross_validation_and_grid_search() -> None:
     X, y, site = X[:240, :10], y[:240], np.arange(240) % 3
     pipeline = make_pipeline(StandardScaler(), FederatedLogisticRegression("fused"))
     grid = {"federatedlogisticregression__alpha": [1e-3, 1e-2, 1.0]}
-    search = GridSearchCV(pipeline, grid, cv=3).fit(X, y)
+    with pytest.warns(UserWarning, match="FederatedLogisticRegressionCV finds all of them in the exchanges of about"):
+        search = GridSearchCV(pipeline, grid, cv=3).fit(X, y)
     assert search.best_score_ > 0.9
     assert search.best_params_["federatedlogisticregression__alpha"] < 1.0
     assert cross_val_score(FederatedLinearRegression(alpha=0.01), *data("regression")[:2]).min() > 0.5
@@ -213,7 +211,7 @@ def test_sites_reach_the_estimator_by_metadata_routing() -> None:
     X, y, site = data("two classes", rows=90)
     with sklearn.config_context(enable_metadata_routing=True):
         model = FederatedLogisticRegression().set_fit_request(groups=True)
-        search = GridSearchCV(model, {"alpha": [1e-3, 1e-2]}, cv=GroupKFold(3)).fit(X, y, groups=site)
+        search = GridSearchCV(model, {"tol": [1e-3, 1e-2]}, cv=GroupKFold(3)).fit(X, y, groups=site)
     assert list(search.best_estimator_.sites_) == ["north", "south", "west"]
 
 
@@ -227,7 +225,7 @@ def test_groups_that_reach_the_splitter_alone_are_warned_of(recwarn: pytest.Warn
     with pytest.warns(UserWarning, match=told):
         cross_validate(make_pipeline(StandardScaler(), model), X, y, groups=site, cv=folds)
     with pytest.warns(UserWarning, match=told):
-        GridSearchCV(model, {"alpha": [0.1]}, cv=folds).fit(X, y, groups=site)
+        GridSearchCV(model, {"l2": [0.1]}, cv=folds).fit(X, y, groups=site)
     cross_val_score(model, X, y, groups=site, cv=folds, params={"groups": site})
     cross_val_score(model, X, y, cv=3)
     clone(model)

@@ -74,7 +74,7 @@ class Table:
     def losses(self, spec: Any, site: str) -> Any:
         return self._losses
 
-    def answer(self, question: Any, check: Any = None) -> Any:
+    def answer(self, question: Any, check: Any = None, site: str = "") -> Any:
         raise NotImplementedError
 
 

@@ -318,7 +318,8 @@ def test_estimators_are_cloned_and_searched_with_their_parameters() -> None:
     assert (copy.alpha, copy.penalty, copy.rounds) == (0.3, "fused", 7)
     assert copy.set_params(alpha=0.5).alpha == 0.5
     pipeline = make_pipeline(StandardScaler().set_output(transform="pandas"), FederatedLinearRegression())
-    search = GridSearchCV(pipeline, {"federatedlinearregression__alpha": [1e-3, 10.0]}, cv=2).fit(X, y)
+    with pytest.warns(UserWarning, match="finds all of them"):
+        search = GridSearchCV(pipeline, {"federatedlinearregression__alpha": [1e-3, 10.0]}, cv=2).fit(X, y)
     assert search.best_params_ == {"federatedlinearregression__alpha": 1e-3}
     assert search.best_estimator_[-1].feature_names_in_[0] == "x0"
     assert cross_val_score(FederatedLinearRegression(), X, y, cv=2).min() > 0.9

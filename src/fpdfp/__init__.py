@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         report,
         rng,
         runs,
+        scores,
         steps,
         survival,
     )
@@ -161,6 +162,7 @@ __all__ = [
     "report",
     "rng",
     "runs",
+    "scores",
     "solve",
     "solve_many",
     "steps",
@@ -172,7 +174,7 @@ __getattr__ = attach(
     __name__,
     {
         "": "compress ct datasets engines errors estimators families federation inference linops loggers losses "
-        "methods penalties precondition problem report rng runs steps survival",
+        "methods penalties precondition problem report rng runs scores steps survival",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
         "estimators": "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "

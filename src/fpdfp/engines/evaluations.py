@@ -12,6 +12,7 @@ from fpdfp.compress.fixed import EXACT, count_bytes, largest_step, read_fixed, s
 from fpdfp.errors import MessageError
 from fpdfp.folds import Folds
 from fpdfp.losses._linear import LinearModel
+from fpdfp.losses._many import ManySums
 from fpdfp.losses.base import Losses
 from fpdfp.precondition.exchange import FromEveryone
 from fpdfp.precondition.triangles import full, lower
@@ -24,6 +25,8 @@ ENTRY = 14
 UNIT = 1.0 / largest_step(ENTRY)
 #: Bits of the entries of gradients where those of the point are left out.
 COARSE = 6
+#: The types of what is sent.
+SENT = {"numbers": "<f8", "slopes": "|u1", "scales": "<f4", "entries": "|u1", "roots": "<f4"}
 #: What is added to the exponents of units, which are sent as bytes.
 ZERO = 128
 #: The most points, and the most numbers of all of them, in a question.
@@ -129,7 +132,7 @@ class Evaluations(FromEveryone):
         wanted = (count_bytes(self.bits, there),)
         if self.numbers.shape != wanted or not (np.isfinite(self.scales) & (self.scales >= 0)).all():
             raise MessageError("numbers and scales must be those of the points")
-        folds = 0 if self.folds is None else self.folds.count
+        folds = 0 if self.folds is None else self.folds.all
         if self.held.min() < -1 or self.held.max() >= folds:
             raise MessageError(f"held must be folds from 0 to {folds - 1}, or −1")
         if self.curved.ndim != 1 or (self.curved.size and not 0 <= self.curved.min() <= self.curved.max() < count):
@@ -167,7 +170,7 @@ class Evaluations(FromEveryone):
     @property
     def n_masses(self) -> int:
         """How many weights of rows are sent: one of each fold, or that of all rows."""
-        return 1 if self.folds is None else self.folds.count
+        return 1 if self.folds is None else self.folds.all
 
     def count_numbers(self, model: Model) -> int:
         """How many numbers a client works with."""
@@ -180,9 +183,9 @@ class Evaluations(FromEveryone):
         if not isinstance(losses, LinearModel) or len(losses.shape) != 1:
             raise MessageError("losses must be those of a linear model with a vector of coefficients")
         (d,) = losses.shape
-        points, labels = self.points(d), self.draw_folds(losses)
+        points, drawn = self.points(d), self.draw_folds(losses)
         with np.errstate(all="ignore"):
-            found = losses.evaluate_many(points, self.held, labels, clients)
+            found = self._evaluate(losses, points, drawn, clients)
             matrices = [self._curvature(local, points[p]) for p in self.curved]
         bad = ~(np.isfinite(found.values) & np.isfinite(found.helds) & np.isfinite(found.slopes).all(axis=2))
         values, helds = (np.where(bad, OUTSIDE, one) for one in (found.values, found.helds))
@@ -192,7 +195,7 @@ class Evaluations(FromEveryone):
             write_fixed(weighed[:, where], _steps(scales, bits, where), bits)
             for bits, where in self._groups(self.mask(d))
         ]  # fmt: skip
-        masses = [local.weigh(self._masses(one, losses, labels, clients)) for one in (losses.masses, losses.counted)]
+        masses = [local.weigh(self._masses(one, losses, drawn, clients)) for one in (losses.masses, losses.counted)]
         numbers = np.concatenate([local.weigh(values), local.weigh(helds), *masses], axis=1)
         count = len(clients)
         triangles = np.zeros((count, 0, d * (d + 1) // 2))
@@ -209,25 +212,45 @@ class Evaluations(FromEveryone):
             numbers, np.concatenate(slopes, axis=1), scales, entries, _flat(roots.astype(np.float32))
         )  # fmt: skip
 
-    def draw_folds(self, losses: LinearModel) -> IntArray:
-        """Return the fold of each row of all clients, as rows are kept."""
+    def draw_folds(self, losses: LinearModel) -> list[IntArray]:
+        """Return for each division of rows the fold of each row of all clients, as rows are kept."""
         sizes = losses.sizes
         if self.folds is None:
-            return np.full(int(sizes.sum()), -2, dtype=np.int64)
+            return [np.full(int(sizes.sum()), -2, dtype=np.int64)]
         if self.folds.given:
             labels = losses.folds
             if labels is None or labels.shape != (int(sizes.sum()),) or labels.max() >= self.folds.count:
                 raise MessageError(f"rows must have folds from 0 to {self.folds.count - 1} of their own")
-            return labels
+            return [labels]
         targets = [losses.targets_of(client) for client in range(len(sizes))]
-        return np.concatenate([self.folds.draw(one) for one in targets])
+        return [
+            np.concatenate([self.folds.draw(one, repeat) for one in targets]) for repeat in range(self.folds.repeats)
+        ]
 
-    def _masses(self, weights: Array, losses: LinearModel, labels: IntArray, clients: IntArray) -> Array:
+    def _evaluate(self, losses: LinearModel, points: Array, drawn: list[IntArray], clients: IntArray) -> ManySums:
+        """Return sums at all points, each with the rows of its division."""
+        if len(drawn) == 1 or self.folds is None:
+            return losses.evaluate_many(points, self.held, drawn[0], clients)
+        division = np.maximum(self.held, 0) // self.folds.count
+        shape = (len(clients), len(points))
+        out = ManySums(np.empty(shape), np.empty(shape), np.empty((*shape, points.shape[1])))
+        for number in np.unique(division):
+            some = np.flatnonzero(division == number)
+            for whole, part in zip(
+                out, losses.evaluate_many(points[some], self.held[some], drawn[number], clients), strict=True
+            ):
+                whole[:, some] = part
+        return out
+
+    def _masses(self, weights: Array, losses: LinearModel, drawn: list[IntArray], clients: IntArray) -> Array:
         """Return the weight of the rows of each fold, or of all, divided by the number of rows."""
-        ends, labels = np.concatenate([[0], np.cumsum(losses.sizes)]), np.maximum(labels, 0)
+        ends = np.concatenate([[0], np.cumsum(losses.sizes)])
         own = [slice(int(ends[client]), int(ends[client + 1])) for client in clients]
-        found = np.array([np.bincount(labels[one], weights[one], minlength=self.n_masses) for one in own])
-        return found / losses.sizes[clients, None]
+        found = sum(
+            np.array([np.bincount(np.maximum(labels[one], 0), weights[one], minlength=self.n_masses) for one in own])
+            for labels in drawn
+        )
+        return np.asarray(found / losses.sizes[clients, None])
 
     def _curvature(self, local: LocalLosses, x: Array) -> Array:
         """Return the Hessian of each client at a point, or what stands in for it; without the ridge."""
@@ -237,11 +260,11 @@ class Evaluations(FromEveryone):
             raise MessageError("losses must have known Hessians")
         return np.asarray((found + found.swapaxes(1, 2)) / 2.0 - np.diag(losses.ridge_of_x))  # type: ignore[attr-defined]
 
-    def read(self, sent: Evaluated, d: int, among: Array | None = None) -> Sums:
+    def read(self, sent: Evaluated, d: int, factors: Array | None = None) -> Sums:
         """Return the means over clients of what they sent; refuse what is not of the right form.
 
-        ``among`` has a row for each client and a column for each point: whether the client's rows are all left out
-        there, which are then among those held.
+        ``factors`` has a row for each client and a column for each point: how often the client counts there. One that
+        does not is among those held.
         """
         clients, count, curved = len(sent.numbers), len(self.held), len(self.curved)
         there, size = self.mask(d), d * (d + 1) // 2
@@ -254,6 +277,8 @@ class Evaluations(FromEveryone):
         for name, length in wanted.items():
             if getattr(sent, name).shape != (clients, length):
                 raise MessageError(f"{name} must be {length} numbers of each client")
+            if getattr(sent, name).dtype.str != SENT[name]:
+                raise MessageError(f"{name} must be of dtype {SENT[name]}")
         if not all(np.isfinite(one).all() for one in (sent.numbers, sent.scales, sent.roots)):
             raise MessageError("numbers must be finite")
         values, helds, masses, weights = np.split(
@@ -263,9 +288,9 @@ class Evaluations(FromEveryone):
         for (bits, where), written in zip(groups, np.split(sent.slopes, lengths[:1], axis=1), strict=True):
             slopes[:, where] = read_fixed(written, _steps(sent.scales, bits, where), bits, int(where.sum()))
         slopes *= self._units(d)
-        if among is not None:
-            helds, values = np.where(among, values + helds, 0.0), np.where(among, 0.0, values)
-            slopes = np.where(among[..., None], 0.0, slopes)
+        if factors is not None:
+            helds, values = np.where(factors == 0, values + helds, 0.0), factors * values
+            slopes = factors[..., None] * slopes
         roots = sent.roots.astype(np.float64).reshape(clients, curved, d)
         entries = read_fixed(sent.entries, np.array(UNIT), ENTRY, curved * size).reshape(clients, curved, size)
         diagonals = (roots**2).mean(axis=0)

@@ -22,7 +22,10 @@ KEPT, WAITING, REFUSED = ".parcel", ".waiting", ".refused"
 #: What the parts of a reply are, in words.
 WORDS = {
     "facts": "the number of rows, constants of the loss, and the mean loss at two points",
-    "gather": "what a preconditioner is made of: second moments of the features, or parts of them",
+    "gather": "what a preconditioner is made of, second moments of the features or parts of them; or for a path or a "
+    "cross-validation mean losses and gradients at many points, also without a fold of the rows, and Hessians",
+    "price": "nothing of the data: that a path or a cross-validation of so many problems and folds may begin, and what it "
+    "costs in runs",
     "constants": "bounds of the curvature in given coordinates",
     "at": "the mean loss, or its gradient, at a point that was sent",
     "duals": "sums over rows for a bound of the error: a gradient, mean squares of features, a gap or a Hessian",
@@ -112,8 +115,9 @@ def lines(parcel: bytes) -> Iterator[str]:
     """Say what a message holds: every number, text, array and message in it, and its bytes."""
     envelope = open_envelope(parcel)
     yield f"{len(parcel)} bytes from {envelope.site}: request {envelope.sequence} of run {envelope.run}"
+    reply = envelope.contents.get("reply")
     for name, words in WORDS.items():
-        if name in envelope.contents:
+        if name in (reply if isinstance(reply, dict) else envelope.contents):
             yield f"  it tells {words}"
     yield from _part("", envelope.contents)
     yield "byte by byte:"

@@ -115,6 +115,9 @@ class RemoteEngine(Transport):
         replies = self.ask_all(request, lambda site, reply: reply.part("facts"))
         return RemoteLosses(self, [reply.part("facts") for reply in replies], features)
 
+    def declare(self, problems: int, folds: int) -> None:
+        """Tell sites that so many related problems are about to be solved together: nothing where they do not ask."""
+
     def attach(self, problem: Problem) -> Problem:
         """Return the problem with its losses at the sites."""
         if getattr(problem.losses, "engine", None) is not self:

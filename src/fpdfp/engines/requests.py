@@ -12,6 +12,7 @@ import numpy as np
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress.wire import DEFAULT_LIMIT, DTYPES
 from fpdfp.engines.evaluations import Evaluations
+from fpdfp.engines.held_scores import HeldScores
 from fpdfp.engines.hints import fit
 from fpdfp.engines.informations import Informations
 from fpdfp.engines.job import Job, Place
@@ -52,6 +53,7 @@ class GatherRequest:
         | Informations
         | Overdispersions
         | Evaluations
+        | HeldScores
         | Slopes
     )
     place: Place
@@ -251,8 +253,8 @@ class GatherReply:
     bits: IntArray | None = None
 
     def __post_init__(self) -> None:
-        if any(array.dtype not in DTYPES for array in self.arrays):
-            raise MessageError("arrays must hold float32 or float64")
+        if any(array.dtype not in DTYPES and array.dtype != np.uint8 for array in self.arrays):
+            raise MessageError("arrays must hold float32, float64 or bytes")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,6 +20,7 @@ from fpdfp.estimators.base import MOST_COLUMNS, FederatedLinearModel
 from fpdfp.estimators.concave import USUAL
 from fpdfp.estimators.overdispersion import Theta
 from fpdfp.estimators.rows import column, refuse_column, refuse_of_rows, row_weights
+from fpdfp.estimators.site_effects import effects_of
 from fpdfp.estimators.structure import Columns, Name
 from fpdfp.families import Family
 from fpdfp.formula.coding import Imputation
@@ -270,7 +271,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
             raise ArgumentError("periods", "must be two or more edges, between which periods are")
 
     def _spec_options(self) -> dict[str, Any]:
-        return {"periods": self._periods} if self._periods else {}
+        return {"periods": tuple(map(float, self._periods))} if len(self._periods) else {}
 
     def _effect_names(self, count: int) -> list[str]:
         return name_periods(tuple(self._periods)) or super()._effect_names(count)
@@ -326,23 +327,10 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         """Return the linear predictor of each row; see :meth:`predict`."""
         check_is_fitted(self)
         scores = self._shifted(self._scores(X)[:, 0], X, offset)
-        return scores if self.site_effects == "none" else scores + self._effects_of(site, len(scores))
-
-    def _effects_of(self, site: Any, rows: int) -> Array:
-        """Return the intercepts of the sites of rows."""
-        if site is None and self.site_effects == "random":
-            return np.zeros(rows)
-        if site is None:
-            raise ArgumentError("site", f"must say where rows are from, with site effects: one of {list(self.sites_)}")
-        first = [] if self.site_effects == "random" else [0.0]
-        known = dict(zip(map(str, self.sites_), [*first, *self._effects], strict=True))
-        names = [str(site)] * rows if isinstance(site, str) or np.ndim(site) == 0 else [str(one) for one in site]
-        if self.site_effects == "random":
-            known = dict.fromkeys(names, 0.0) | known
-        strange = [name for name in names if name not in known]
-        if strange or len(names) != rows:
-            raise ArgumentError("site", f"must be one of {', '.join(known)} for each of the {rows} rows")
-        return np.array([known[name] for name in names])
+        if self.site_effects == "none":
+            return scores
+        random = self.site_effects == "random"
+        return scores + effects_of(site, self.sites_, self._effects, len(scores), random=random)
 
     def predict(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
         """Return the expected outcome of each row.

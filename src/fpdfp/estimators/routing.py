@@ -1,4 +1,8 @@
-"""A warning for cross-validation, in which scikit-learn passes ``groups`` to the splitter and not to the estimator."""
+"""Warnings for searches of scikit-learn.
+
+Cross-validation passes ``groups`` to the splitter and not to the estimator, and a search for a penalty weight fits
+every weight and fold by itself.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,26 @@ def warn_of_groups(name: str) -> None:
             search = where == MODULES[1]
             if (search and "groups" in to_fit) or (not search and given is not None and "groups" not in to_fit):
                 _warn(name, search)
+                return
+        frame = frame.f_back
+
+
+def advise_on_search(name: str) -> None:
+    """Say that there is a cheaper way if this is called from a search over penalty weights."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == MODULES[1]:
+            search = frame.f_locals.get("self")
+            given = getattr(search, "param_grid", None) or getattr(search, "param_distributions", None) or {}
+            grids = given if isinstance(given, list) else [given]
+            if any(str(key).split("__")[-1] == "alpha" for grid in grids for key in grid):
+                warn(
+                    f"{type(search).__name__} fits every alpha and every fold by itself; fpdfp.{name}CV finds all of "
+                    "them in the exchanges of about one fit",
+                    UserWarning,
+                    "sklearn",
+                    "joblib",
+                )
                 return
         frame = frame.f_back
 

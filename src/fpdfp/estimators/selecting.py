@@ -6,33 +6,48 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from fpdfp import _checks
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators.concave import USUAL
 from fpdfp.estimators.stepping import Scaled
 from fpdfp.estimators.structure import Columns, Structure
+from fpdfp.folds import Folds
 from fpdfp.linops import Identity
 from fpdfp.losses import Losses
 from fpdfp.penalties import Zero
 from fpdfp.problem import Model, Problem
 from fpdfp.selection.batch import Batch
-from fpdfp.selection.paths import RATIO, Path, check_grid, find_alphas, follow
-from fpdfp.selection.task import Anchor
+from fpdfp.selection.many import collect, run
+from fpdfp.selection.paths import RATIO, Path, check_grid, count_alphas, find_alphas, follow
+from fpdfp.selection.stability import Bootstrap, Stability
+from fpdfp.selection.task import Anchor, Task
 
 #: The mixing of glmnet at which the largest weight of a ridge is computed, where no weight gives zero.
 NEARLY_RIDGE = 1e-3
+#: The fewest sites to draw from.
+LEAST_SITES = 5
 
 
 class Found(Exception):  # noqa: N818 - carries a result out of a fit that ends there
-    """A path, found in the middle of a fit."""
+    """What was wanted, found in the middle of a fit."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, what: Any) -> None:
         super().__init__()
-        self.path = path
+        self.what = what
+
+
+class Design(NamedTuple):
+    """What a fit has before it minimises: losses, penalties by weight, and how to name and unscale coefficients."""
+
+    losses: Losses
+    model_of: Callable[..., Model]
+    names: tuple[str, ...]
+    unscale: Callable[[Array], Array]
 
 
 class Structures:
@@ -89,19 +104,34 @@ class Structures:
         return owner
 
 
-class Following(Structures):
-    """The part of an estimator that ends in the middle of a fit, with a path."""
+class Interrupted(Structures):
+    """The part of an estimator whose fit ends before it minimises: the rest is done by a function of the design."""
 
     def _minimise(
         self: Any, build: Callable[[], Losses], structure: Structure, columns: Columns, scaled: Scaled, choose: Any
     ) -> Problem:
         losses = build()
-        batch, model_of = Batch(make_problem(losses)), self._models(columns, scaled, losses.shape)
-        alphas, ratio, tol, rounds, progress = self._grid
-        weights, trivial = self._find_alphas(batch, model_of, alphas, ratio, rounds)
-        found = follow(batch, model_of, weights, trivial, tol, rounds, progress, tuple(self._names().features))
-        model = np.array([self._undo_scaling(x, *scaled, columns.intercept)[0] for x in found.coef])
-        raise Found(dataclasses.replace(found, coef=model[:, :-1], intercept=model[:, -1]))
+        model_of = self._models(columns, scaled, losses.shape)
+
+        def unscale(x: Array) -> Array:
+            rows = [self._undo_scaling(one, *scaled, columns.intercept)[0] for one in np.atleast_2d(x)]
+            return np.array(rows)
+
+        raise Found(self._then(self, Design(losses, model_of, tuple(self._names().features), unscale)))
+
+
+def fit_until(estimator: Any, then: Callable[[Any, Design], Any], *data: Any, **options: Any) -> Any:
+    """Return what a function makes of a copy of an estimator and of the design of a fit to data."""
+    if estimator.penalty in ("none", *USUAL):
+        raise ArgumentError("penalty", f"must be a convex one here, got {estimator.penalty!r}")
+    one = copy.copy(estimator)
+    one.__class__ = type(type(estimator).__name__, (Interrupted, type(estimator)), {})
+    one._then = then
+    try:
+        one.fit(*data, **options)
+    except Found as found:
+        return found.what
+    raise AssertionError("a fit has no minimisation")
 
 
 def make_problem(losses: Losses) -> Problem:
@@ -114,7 +144,7 @@ def make_problem(losses: Losses) -> Problem:
 
 
 class Selecting:
-    """The part of all estimators that finds paths."""
+    """The part of all estimators that finds paths, and how stable they are."""
 
     def path(
         self: Any, X: Any, y: Any, groups: Any = None, *, alphas: Any = 100, ratio: float = RATIO, tol: float = 1e-6,
@@ -136,13 +166,107 @@ class Selecting:
             As in :func:`fpdfp.solve_many`.
         """
         check_grid(alphas, ratio, tol, rounds)
-        if self.penalty in ("none", *USUAL):
-            raise ArgumentError("penalty", f"must be a convex one for a path, got {self.penalty!r}")
-        one = copy.copy(self)
-        one.__class__ = type(f"{type(self).__name__}Path", (Following, type(self)), {})
-        one._grid = (alphas, ratio, tol, rounds, progress)
-        try:
-            one.fit(X, y, groups, **options)
-        except Found as found:
-            return found.path
-        raise AssertionError("a fit has no minimisation")
+
+        def find(one: Any, design: Design) -> Path:
+            batch = Batch(make_problem(design.losses), problems=count_alphas(alphas))
+            weights, trivial = one._find_alphas(batch, design.model_of, alphas, ratio, rounds)
+            found = follow(batch, design.model_of, weights, trivial, tol, rounds, progress, design.names)
+            model = design.unscale(found.coef)
+            return dataclasses.replace(found, coef=model[:, :-1], intercept=model[:, -1])
+
+        found: Path = fit_until(self, find, X, y, groups, **options)
+        return found
+
+    def stability(
+        self: Any, X: Any, y: Any, groups: Any = None, *, alphas: Any = 20, ratio: float = 0.3, pairs: int = 50,
+        tol: float = 1e-4, rounds: int = 500, progress: bool | None = False, **options: Any,
+    ) -> Stability:  # fmt: skip
+        """Return how often each feature is selected with half of the rows, for a grid of penalty weights.
+
+        Each site divides its rows in halves at random, many times; all halves and weights travel in the same exchanges.
+        The estimator is not fitted.
+
+        Parameters
+        ----------
+        X, y, groups, options
+            As in ``fit``.
+        alphas, ratio
+            As in :meth:`path`. Small weights select much, and make the bound on false selections large.
+        pairs
+            How many times rows are divided: twice as many halves are fitted.
+        tol, rounds, progress
+            As in :func:`fpdfp.solve_many`.
+        """
+        check_grid(alphas, ratio, tol, rounds)
+        _checks.integer("pairs", pairs, at_least=1, at_most=1000)
+
+        def find(one: Any, design: Design) -> Stability:
+            seed = one.random_state if isinstance(one.random_state, int | np.integer) else 0
+            folds = Folds(2, int(seed), one._stratifies, repeats=pairs)
+            batch = Batch(make_problem(design.losses), folds, problems=(folds.all + 1) * count_alphas(alphas))
+            weights, _ = one._find_alphas(batch, design.model_of, alphas, ratio, rounds)
+            models = [design.model_of(float(alpha)) for alpha in weights]
+            # whatever leaves out a half is fitted to the other
+            tasks = [Task(model, fold) for fold in range(-1, 2 * pairs) for model in models]
+            run(batch, tasks, tol, rounds, progress)
+            found = collect(batch, tasks)
+            chosen = design.unscale(found.x)[:, :-1].reshape(2 * pairs + 1, len(weights), -1) != 0
+            return Stability(
+                weights, chosen[1:].mean(axis=0), chosen[1:].any(axis=1).sum(axis=1).mean(), pairs,
+                found.converged, found.rounds, found.bits_up, found.bits_down, design.names,
+            )  # fmt: skip
+
+        found: Stability = fit_until(self, find, X, y, groups, **options)
+        return found
+
+    def bootstrap_sites(
+        self: Any, X: Any, y: Any, groups: Any = None, *, draws: int = 200, level: float = 0.95, tol: float = 1e-6,
+        rounds: int = 500, progress: bool | None = False, **options: Any,
+    ) -> Bootstrap:  # fmt: skip
+        """Return how coefficients vary if sites are drawn with replacement, for the penalty of the estimator.
+
+        All draws travel in the same exchanges; sites do not learn which of them count. With few sites this tells
+        little: there must be five. The estimator is not fitted. A penalty shrinks coefficients in every draw, so that
+        intervals are those of the penalised estimate, and need not cover the coefficients of the population.
+
+        Parameters
+        ----------
+        X, y, groups, options
+            As in ``fit``.
+        draws
+            How many samples of sites.
+        level
+            The level of the intervals, by quantiles.
+        tol, rounds, progress
+            As in :func:`fpdfp.solve_many`.
+        """
+        _checks.integer("draws", draws, at_least=2, at_most=10_000)
+        if not 0.0 < _checks.real("level", level) < 1.0:
+            raise ArgumentError("level", f"must be between 0 and 1, got {level:g}")
+        check_grid([1.0], ratio=0.5, tol=tol, rounds=rounds)
+
+        def find(one: Any, design: Design) -> Bootstrap:
+            sites = design.losses.n_clients
+            if sites < LEAST_SITES:
+                raise ArgumentError("groups", f"must be at least {LEAST_SITES} sites to draw from, got {sites}")
+            seed = one.random_state if isinstance(one.random_state, int | np.integer) else 0
+            drawn = np.random.default_rng(int(seed)).multinomial(sites, np.full(sites, 1.0 / sites), size=draws)
+            batch = Batch(make_problem(design.losses), samples=drawn, problems=draws + 1)
+            model = design.model_of(float(self.alpha))
+            tasks = [Task(model, fold) for fold in range(-1, draws)]
+            run(batch, tasks, tol, rounds, progress)
+            found = collect(batch, tasks)
+            rows = design.unscale(found.x)
+            return Bootstrap(
+                rows[0, :-1], rows[1:, :-1], float(level), found.converged, found.rounds, found.bits_up,
+                found.bits_down, design.names,
+            )  # fmt: skip
+
+        found: Bootstrap = fit_until(self, find, X, y, groups, **options)
+        return found
+
+    @property
+    def _stratifies(self: Any) -> bool:
+        """Whether folds are to have equal shares of outcomes: of two classes, or of events."""
+        family = self._family()
+        return family is None or self._survives or getattr(family, "name", "") == "binomial"

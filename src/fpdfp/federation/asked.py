@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from fpdfp.engines.requests import PARTS
 
 
@@ -37,6 +39,8 @@ WORDS = {
     "log_rank": "sums for a log-rank test",
     "baseline": "a baseline hazard",
     "concordance": "sums for the concordance of risks and times",
+    "evaluation": "how good the predictions of a model are",
+    "calibration": "sums for the calibration of a model",
     "plan": "leave for a declared path or cross-validation",
     "facts": "sizes and constants",
     "gather": "what a preconditioner is made of",
@@ -56,6 +60,8 @@ def describe(asked: dict[str, Any]) -> str:
     "losses or gradients at a point (gradients); a round's work (round 4)"
     """
     kind, request = asked.get("kind"), asked.get("request")
+    if kind == "plan":
+        return f"{WORDS['plan']}: {_counted(asked, 'problems')}, {_counted(asked, 'folds')}"
     if kind != "request" or not isinstance(request, dict):
         return WORDS.get(str(kind), "something unknown")
     said = []
@@ -68,5 +74,26 @@ def describe(asked: dict[str, Any]) -> str:
             detail = f" ({', '.join(str(one)[:16] for one in given['parts'][:2])})"
         elif part == "duals":
             detail = f" ({str(given.get('part'))[:16]})"
+        elif part == "gather" and (many := describe_many(given.get("exchange"))):
+            said.append(many)
+            continue
         said.append(WORDS[part] + detail)
     return "; ".join(said) or "nothing"
+
+
+def describe_many(tree: Any) -> str:
+    """Say what a question about many points asks for; nothing of another."""
+    asked = tree.get("fields") if isinstance(tree, dict) and str(tree.get("class")).endswith("Evaluations") else None
+    if not isinstance(asked, dict):
+        return ""
+    held, curved, folds = (asked.get(name) for name in ("held", "curved", "folds"))
+    if not all(isinstance(one, np.ndarray) and one.dtype.kind == "i" for one in (held, curved)):
+        return ""
+    without = int((held >= 0).sum())
+    rows = f", at {without} of them without a fold of the rows" if without and folds is not None else ""
+    return f"losses and gradients at {held.size} points{rows}; {curved.size} Hessians"
+
+
+def _counted(asked: dict[str, Any], name: str) -> str:
+    count = asked.get(name, 0)
+    return f"{count} {name}" if type(count) is int else f"no number of {name}"

@@ -91,7 +91,7 @@ class LocalCohort:
         answers = []
         for name, table in zip(self.names, self.tables, strict=True):
             try:
-                answers.append(table.answer(question))
+                answers.append(table.answer(question, site=name))
             except ArgumentError as error:
                 raise ArgumentError(f"{error.args[0]}", f"{error.args[1]} (at {name})") from None
         return answers

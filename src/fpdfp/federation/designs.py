@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fpdfp._typing import Array
+from fpdfp._typing import Array, IntArray
 from fpdfp.federation.policy import Policy, RefusedError
 from fpdfp.losses._classes import ClassModel
 from fpdfp.losses._linear import LinearModel
@@ -61,8 +61,30 @@ def uncommon(X: Any) -> Any:
 
 def check_design(losses: Losses, policy: Policy) -> None:
     """Refuse a model that tells single rows whatever the point: by its rows, coefficients and columns."""
-    data, least = policy.data, policy.data.least_rows_per_level
     rows = int(losses.sizes.min())
+    _check_size(losses, rows, policy)
+    if not isinstance(losses, LinearModel):
+        return
+    for client in range(losses.n_clients):
+        _check_part(losses, client, np.ones(int(losses.sizes[client]), dtype=bool), policy)
+
+
+def check_folds(losses: LinearModel, labels: IntArray, policy: Policy) -> None:
+    """Refuse folds of rows, of one of which a model would be refused: sums over each can be told from those of all."""
+    ends = np.concatenate([[0], np.cumsum(losses.sizes)])
+    for client in range(losses.n_clients):
+        own = labels[ends[client] : ends[client + 1]]
+        for fold in np.unique(own):
+            try:
+                _check_size(losses, int((own == fold).sum()), policy)
+                _check_part(losses, client, own == fold, policy)
+            except RefusedError as error:
+                raise RefusedError(f"{error.sentence}, and so for each fold", error.detail) from None
+
+
+def _check_size(losses: Losses, rows: int, policy: Policy) -> None:
+    """Refuse a model of too few rows for its coefficients."""
+    data, moments = policy.data, policy.moments
     if rows < data.least_rows:
         raise RefusedError(f"this site takes part with at least {data.least_rows} rows only", f"there are {rows}")
     parameters = int(np.prod(losses.shape))
@@ -73,28 +95,36 @@ def check_design(losses: Losses, policy: Policy) -> None:
             f"this site answers for at most {data.most_parameters:g} coefficients for each of its rows",
             f"{parameters} coefficients, {rows} rows",
         )
-    if not isinstance(losses, LinearModel):
-        return
-    moments = policy.moments
-    if losses.form == "quadratic" and not (
-        moments.allowed and rows >= moments.least_rows_per_feature * losses.n_features
+    if (
+        isinstance(losses, LinearModel)
+        and losses.form == "quadratic"
+        and not (moments.allowed and rows >= moments.least_rows_per_feature * losses.n_features)
     ):
         raise RefusedError("this site does not answer for least squares, which tell second moments of its rows")
+
+
+def _check_part(losses: LinearModel, client: int, some: Array, policy: Policy) -> None:
+    """Refuse some rows of a client by their columns, classes and strata; they are in the order in which they are kept."""
+    least = policy.data.least_rows_per_level
     names = losses.column_names if isinstance(losses, ClassModel) else losses.feature_names
-    for client in range(losses.n_clients):
-        check_columns(losses._rows_of(client), data.least_rows_per_level, names)
+    check_columns(losses._rows_of(client)[some], least, names)
     if isinstance(losses, Logistic | Softmax | ClassModel | Cox) or (
         isinstance(losses, GLM) and losses.distribution.name == "binomial"
     ):
-        for client in range(losses.n_clients):
-            counts = np.unique(losses.targets_of(client), return_counts=True)[1]
-            if int(counts.min()) < data.least_rows_per_level:
-                raise RefusedError(
-                    f"this site answers for classes of at least {data.least_rows_per_level} rows only",
-                    f"one has {counts.min()}",
-                )
-    if isinstance(losses, Cox) and min(losses.strata_sizes(i).min() for i in range(losses.n_clients)) < least:
-        raise RefusedError(f"this site answers for strata of at least {least} rows only")
+        counts = np.unique(losses.targets_of(client)[some], return_counts=True)[1]
+        if int(counts.min()) < least:
+            raise RefusedError(
+                f"this site answers for classes of at least {least} rows only", f"one has {counts.min()}"
+            )
+    if isinstance(losses, Cox):
+        sizes = losses.strata_sizes(client)
+        counts = np.bincount(np.repeat(np.arange(len(sizes)), sizes)[some], minlength=len(sizes))
+        if 0 < counts[counts > 0].min() < least:
+            raise RefusedError(f"this site answers for strata of at least {least} rows only")
+        # Robust errors with and without clusters differ by products of rows that belong together.
+        several = int((losses.cluster_sizes(client) > 1).sum())
+        if 0 < several < least:
+            raise RefusedError(f"this site answers for clusters only if at least {least} of them have several rows")
 
 
 def check_columns(X: Any, least: int, names: Sequence[str] | None = None) -> None:

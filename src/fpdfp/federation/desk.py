@@ -19,17 +19,19 @@ from typing import Any, Protocol, Self
 from fpdfp._typing import Array
 from fpdfp.engines import outbox, spec
 from fpdfp.engines.envelope import Envelope, seal
+from fpdfp.engines.evaluations import Evaluations
 from fpdfp.engines.parcel import pack, payload
 from fpdfp.engines.requests import Request
 from fpdfp.engines.site import Site
 from fpdfp.errors import MessageError
-from fpdfp.federation import time_rules
+from fpdfp.federation import evaluation_rules, time_rules
 from fpdfp.federation.asked import describe
 from fpdfp.federation.asker import Asker
 from fpdfp.federation.audit import Audit
 from fpdfp.federation.designs import check_design
 from fpdfp.federation.exposure import PointRefusedError, watch
 from fpdfp.federation.ledger import Ledger
+from fpdfp.federation.partitions import Partitions
 from fpdfp.federation.points import Earlier
 from fpdfp.federation.policy import Policy, RefusedError, matches
 from fpdfp.federation.rules import check_names, check_request, check_rows, check_sums, check_width, hide, width_of
@@ -43,16 +45,19 @@ MODELS = 4
 BEFORE_GROWTH = 3
 #: The mark of a site that answers nothing until a person has looked at it, and the folder of copies.
 STOPPED, OUTBOX = "stopped", "outbox"
-#: The folder of what earlier points are compared by.
-POINTS = "points"
+#: The folders of what earlier points are compared by, and earlier folds.
+POINTS, FOLDS = "points", "folds"
 NOT_RELEASED = "this site did not release its reply"
 
 
 class Table(Protocol):
     """What a desk must be able to ask of a site's table."""
 
-    def answer(self, question: Any, check: Callable[[Array], None] | None = None) -> Any:
-        """Return the answer to a question; ``check`` may refuse the rows that moments are asked of."""
+    def answer(self, question: Any, check: Callable[[Array], None] | None = None, site: str = "") -> Any:
+        """Return the answer to a question; ``check`` may refuse the rows that moments are asked of.
+
+        ``site`` is the name of this site, where a question depends on it.
+        """
 
     def losses(self, spec: Any, site: str) -> Losses:
         """Return the losses of a model, one client; ``site`` is the name of this site."""
@@ -107,6 +112,10 @@ class Desk:
         self._digests: dict[str, str] = {}
         #: The points that were answered, whichever model they were of.
         self._earlier = Earlier(policy.points.compared_points, self.folder / POINTS, self._data)
+        #: The ways in which rows were divided into folds, whichever model it was for.
+        self._partitions = Partitions(
+            policy.points.most_divisions, policy.data.least_rows, self.folder / FOLDS, self._data
+        )  # fmt: skip
         #: Of each run, how many replies left, and the largest norm among them.
         self._norms: dict[str, tuple[int, float]] = {}
         self._lock = threading.Lock()
@@ -123,6 +132,7 @@ class Desk:
         """Write down what is not on the disk yet."""
         with self._lock:
             self._earlier.close()
+            self._partitions.close()
             try:
                 self.ledger.write(ahead=False)
             finally:
@@ -188,7 +198,7 @@ class Desk:
         if kind != "request" or not isinstance(rounds, dict) or rounds.get("update") is None or not digest:
             return False
         # Another model under the name of a run is another run.
-        return self.ledger.begin_run(policy.budget, run, str(asked.get("plan", ""))[:64], self._data, digest)
+        return self.ledger.begin_run(policy.budget, run, self._data, digest)
 
     def _digest(self, asked: dict[str, Any]) -> str:
         """Return what tells the model of a request apart, empty if the site does not have it."""
@@ -248,6 +258,8 @@ class Desk:
         check_width(question, self._rows, policy)
         if kind in time_rules.KINDS:
             return self._answer_times(asked, question)
+        if kind in evaluation_rules.KINDS:
+            return self._answer_evaluation(asked, question)
         diagonal = bool(getattr(question, "diagonal", False))
         answer: dict[str, Any] = write(self.table.answer(question, lambda X: check_rows(X, policy, diagonal=diagonal)))
         if kind == "sums":
@@ -271,12 +283,30 @@ class Desk:
         self.ledger.count_model(self.policy.budget, digest_of([asked.get("kind"), asked.get("question")]))
         return time_rules.shorten(self.questions.write_answer(answer))
 
+    def _answer_evaluation(self, asked: dict[str, Any], question: Any) -> dict[str, Any]:
+        """Answer a question about a model's predictions."""
+        check_width(question.spec, self._rows, self.policy)
+        try:
+            losses = self.table.losses(question.spec, self.name)
+            watched = evaluation_rules.check_model(losses, question, self.policy, self._earlier)
+        except PointRefusedError:
+            self._note_refused_point()
+            raise
+        answer = self.table.answer(question, site=self.name)
+        if asked.get("kind") == "evaluation":
+            answer = evaluation_rules.protect(answer, question, watched, self.policy)
+        self.ledger.count_model(self.policy.budget, digest_of([asked.get("kind"), asked.get("question")]))
+        written: dict[str, Any] = self.questions.write_answer(answer)
+        return written
+
     def _declare(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Take note of a path or a cross-validation before it begins."""
-        plan, runs = asked.get("plan"), asked.get("runs")
-        if not isinstance(plan, str) or not 0 < len(plan) <= 64 or type(runs) is not int or runs < 1:
-            raise MessageError("a plan must have a name of at most 64 letters and a number of runs")
-        return {"price": self.ledger.declare(self.policy.budget, plan, runs)}
+        plan, problems, folds = asked.get("plan"), asked.get("problems"), asked.get("folds", 0)
+        if not isinstance(plan, str) or not 0 < len(plan) <= 64 or type(problems) is not int or problems < 1:
+            raise MessageError("a plan must have a name of at most 64 letters and a number of problems")
+        if type(folds) is not int or folds < 0:
+            raise MessageError("folds must be a number of folds")
+        return {"price": self.ledger.declare(self.policy.budget, plan, problems), "problems": problems, "folds": folds}
 
     def _answer_request(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Answer a solver's request."""
@@ -293,6 +323,9 @@ class Desk:
                 self._digests.pop(self._models.popitem(last=False)[0])
         self._models.move_to_end(model)
         site, request = self._models[model], Request.read(spec.load(asked.get("request")))
+        if request.gather is not None and isinstance(request.gather.exchange, Evaluations):
+            points = len(request.gather.exchange.held)
+            self.ledger.count_points(self.policy.budget, str(asked.get("plan", ""))[:64], points)
         check_request(site, request, self.policy)
         reply = site.handle(request)
         if (reply.get("update") or {}).get("frames"):
@@ -309,7 +342,7 @@ class Desk:
             raise RefusedError(f"this site does not answer for models of the family {losses.family}")
         check_design(losses, self.policy)
         self.ledger.count_model(self.policy.budget, digest)
-        return Site(watch(losses, self.policy, self._earlier))
+        return Site(watch(losses, self.policy, self._earlier, self._partitions))
 
     def _check_growth(self, run: str, norm: float) -> None:
         """Refuse to send a reply that is far larger than all before it in its run: something went wrong."""
@@ -326,7 +359,7 @@ class Desk:
         if site is not None:
             values = int(site.whole.sizes.sum()) * (int(site.whole.shape[-1]) + 1)
             self.ledger.count_bits(self.policy.budget, payload(reply), values)
-        elif kind in time_rules.KINDS:
+        elif kind in (*time_rules.KINDS, *evaluation_rules.KINDS):
             values = time_rules.count_values(self.questions.read_question(asked), self._rows)
             self.ledger.count_bits(self.policy.budget, payload(reply), values)
         elif kind in ("sums", "moments") and self._rows:

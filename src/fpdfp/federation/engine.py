@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -130,6 +131,8 @@ class FederationEngine(RemoteEngine):
         self._asking, self._sites, self._model = asking, list(sites), dict(model)
         self._digest = hashlib.sha256(pack(self._model)).hexdigest()[:32]
         self._longest, self._run = LONGEST, ""
+        #: The name of the path or cross-validation that was declared last.
+        self._plan = ""
         self.refusals: list[tuple[str, str]] = []
         self.slow = False
         self.recorder: Callable[[Problem], Recorder] | None = None
@@ -170,6 +173,11 @@ class FederationEngine(RemoteEngine):
             added |= {"checkpoint": recorder.checkpoint, "resume": True}
         return dataclasses.replace(options, **added)
 
+    def declare(self, problems: int, folds: int) -> None:
+        self._plan = secrets.token_hex(8)
+        tree = {"kind": "plan", "plan": self._plan, "problems": problems, "folds": folds}
+        gather_answers(self._asking, self.run_id, dict.fromkeys(self._sites, tree), self.collector.patience)
+
     def begin(self, *args: Any, **options: Any) -> None:
         # By now there was at least one exchange.
         self.slow = (self.link.measured.latency or 0.0) > SLOW
@@ -178,7 +186,7 @@ class FederationEngine(RemoteEngine):
     def carry(self, asked: Mapping[int, Tree], deadline: float | None) -> dict[int, Any]:
         until = time.monotonic() + (self.collector.patience if deadline is None else deadline)
         trees = {
-            self._sites[site]: {"kind": "request", "model": self._digest, "request": request}
+            self._sites[site]: {"kind": "request", "model": self._digest, "plan": self._plan, "request": request}
             for site, request in asked.items()
         }
         before = {name: dataclasses.astuple(self.link.usage.sites[name]) for name in trees}

@@ -11,11 +11,13 @@ from fpdfp.engines import files
 from fpdfp.federation.policy import Budget, RefusedError
 
 FILE = "ledger.fpdfp"
-FORMAT = 1
+FORMAT = 2
 #: So many requests, and this share of the bits that may leave, are written down ahead, so that not every request waits
 #: for the disk; of the bits at most so many.
 AHEAD = 64
 AHEAD_SHARE, MOST_AHEAD = 1 / 32, 1 << 22
+#: How many points a plan may have beside those of its problems: the start of every fold, and the largest weight.
+FIRST_POINTS = 100
 
 
 @dataclasses.dataclass
@@ -28,9 +30,9 @@ class Spent:
     refusals: int = 0
     #: Questions and models that were refused, or failed.
     misses: int = 0
-    #: Each run that was begun, and the plan that it belongs to, if any.
-    known: dict[str, str] = dataclasses.field(default_factory=dict)
-    #: How many runs of each declared plan are left.
+    #: Each run that was begun.
+    known: list[str] = dataclasses.field(default_factory=list)
+    #: At how many points of each declared plan this site still answers.
     plans: dict[str, int] = dataclasses.field(default_factory=dict)
     #: What each run was begun with: the fingerprint of the site's data.
     data: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -85,7 +87,7 @@ class Ledger:
         if self.spent.data.get(run, data) != data:
             raise RefusedError("the data of this site have changed since this run began: begin a new one")
 
-    def begin_run(self, budget: Budget, run: str, plan: str = "", data: str = "", model: str = "") -> bool:
+    def begin_run(self, budget: Budget, run: str, data: str = "", model: str = "") -> bool:
         """Count a run when it is first heard of, and return whether it was; refuse it if there are too many.
 
         ``data`` is the fingerprint of the site's data, which may not change during the run. Another ``model`` under the
@@ -94,33 +96,53 @@ class Ledger:
         spent, name = self.spent, f"{run} {model}".rstrip()
         if name in spent.known:
             return False
-        if plan:
-            if spent.plans.get(plan, 0) < 1:
-                raise RefusedError("this site knows no such plan, or all its runs are done", f"plan {plan!a}")
-            spent.plans[plan] -= 1
-        else:
-            if spent.runs + 1 > budget.runs:
-                raise RefusedError("this site has answered as many runs as it allows", f"{spent.runs:g}")
-            spent.runs += 1
-        spent.known[name] = plan
+        self._spend_runs(budget, 1.0)
+        spent.known.append(name)
         spent.data.setdefault(run, data)
         self.write()
         return True
 
-    def declare(self, budget: Budget, plan: str, runs: int) -> float:
-        """Count a path or a cross-validation of so many runs at once; return its price in runs."""
-        spent = self.spent
-        if runs > budget.runs_in_plan:
-            raise RefusedError(f"this site allows at most {budget.runs_in_plan} runs in a plan", f"{runs}")
-        if plan in spent.plans:
+    def declare(self, budget: Budget, plan: str, problems: int) -> float:
+        """Count a path or a cross-validation of so many problems at once; return its price in runs."""
+        if problems > budget.problems_in_plan:
+            raise RefusedError(
+                f"this site allows at most {budget.problems_in_plan} problems in a path or cross-validation",
+                f"{problems}",
+            )
+        if plan in self.spent.plans:
             return 0.0
-        price = 1.0 + budget.price_in_plan * (runs - 1)
-        if spent.runs + price > budget.runs:
-            raise RefusedError("this site has answered as many runs as it allows", f"{spent.runs:g}, {price:g} more")
-        spent.runs += price
-        spent.plans[plan] = runs
+        price = 1.0 + budget.price_in_plan * (problems - 1)
+        self._spend_runs(budget, price)
+        self.spent.plans[plan] = FIRST_POINTS + budget.points_per_problem * problems
         self.write()
         return price
+
+    def _spend_runs(self, budget: Budget, price: float) -> None:
+        if self.spent.runs + price > budget.runs:
+            raise RefusedError(
+                "this site has answered as many runs as it allows", f"{self.spent.runs:g}, {price:g} more"
+            )
+        self.spent.runs += price
+
+    def count_points(self, budget: Budget, plan: str, points: int) -> None:
+        """Count a question about many points: as so many requests, and against the plan that it must be a part of."""
+        left = self.spent.plans.get(plan)
+        if left is None:
+            raise RefusedError(
+                "this site answers about many points at once only for a path or cross-validation that was declared",
+                f"plan {plan!a}",
+            )
+        if points > left:
+            raise RefusedError(
+                "this site has answered about as many points as it allows for this path or cross-validation",
+                f"{points} are asked for, and {left} left",
+            )
+        # One of these requests was counted when it came.
+        if self.spent.requests + points - 1 > budget.requests:
+            raise RefusedError("this site has answered as many requests as it allows")
+        self.spent.requests += points - 1
+        self.spent.plans[plan] = left - points
+        self.write()
 
     def count_request(self, budget: Budget) -> None:
         """Count a request; refuse it if there were too many."""

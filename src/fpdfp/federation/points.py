@@ -31,9 +31,12 @@ class Earlier:
         Where they are kept; None for memory alone.
     data
         What tells the site's data from others: points of other data are removed.
+    sizes
+        Of how many different numbers of rows points are kept.
     """
 
-    def __init__(self, most: int, folder: Path | None = None, data: str = "") -> None:
+    def __init__(self, most: int, folder: Path | None = None, data: str = "", sizes: int = SIZES) -> None:
+        self._sizes = sizes
         self._most, self._folder, self._data = most, folder if most else None, data[:16] or "data"
         self._kept: collections.OrderedDict[int, Ring] = collections.OrderedDict()
         if self._folder is None or not self._folder.is_dir():
@@ -64,7 +67,7 @@ class Earlier:
             path = None if self._folder is None else self._folder / f"{self._data}-{size}{SUFFIX}"
             self._kept[size] = Ring(size, self._most, path)
         self._kept.move_to_end(size)
-        if len(self._kept) > SIZES:
+        if len(self._kept) > self._sizes:
             oldest = self._kept.popitem(last=False)[1]
             if oldest.slots is not None:
                 oldest.slots.remove()

@@ -17,7 +17,9 @@ from fpdfp.declarative.document import Document
 from fpdfp.engines.requests import PARTS
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 
-KINDS = ("schema", "sums", "moments", "risk", "log_rank", "baseline", "concordance", "request")
+KINDS = (
+    "schema", "sums", "moments", "risk", "log_rank", "baseline", "concordance", "evaluation", "calibration", "request",
+)  # fmt: skip
 FAMILIES = ("Logistic", "LeastSquares", "Softmax", "GLM", "Multinomial", "Ordinal", "Cox")
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 CLOCK = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])|24:00")
@@ -101,12 +103,14 @@ class Points:
     check: bool = True
     least_effective_rows: int = 30
     compared_points: int = 64
+    most_divisions: int = 3
     most_refusals: int = 10
 
     def __post_init__(self) -> None:
         _checks.flag("check", self.check)
         _checks.integer("least_effective_rows", self.least_effective_rows, at_least=1)
         _checks.integer("compared_points", self.compared_points, at_least=0)
+        _checks.integer("most_divisions", self.most_divisions, at_least=0)
         _checks.integer("most_refusals", self.most_refusals, at_least=1)
 
 
@@ -119,8 +123,9 @@ class Budget:
     bits_per_value: float = 32.0
     models: int = 500
     refusals: int = 50
-    runs_in_plan: int = 100
-    price_in_plan: float = 0.2
+    problems_in_plan: int = 2000
+    price_in_plan: float = 0.01
+    points_per_problem: int = 10
 
     def __post_init__(self) -> None:
         _checks.integer("runs", self.runs, at_least=0)
@@ -128,8 +133,9 @@ class Budget:
         _checks.integer("models", self.models, at_least=0)
         _checks.integer("refusals", self.refusals, at_least=1)
         _positive(self, "bits_per_value")
-        _checks.integer("runs_in_plan", self.runs_in_plan, at_least=1)
+        _checks.integer("problems_in_plan", self.problems_in_plan, at_least=1)
         _positive(self, "price_in_plan", zero=True)
+        _checks.integer("points_per_problem", self.points_per_problem, at_least=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,8 +253,8 @@ class Policy:
             Data(1, 1, float(huge), True, ("*",), ()),
             Requests(KINDS, PARTS, ("*",), ("*",), 1, True, 1),
             SecondMoments(True, 0.0),
-            Points(False, 1, 0, huge),
-            Budget(huge, huge, float(huge), huge, huge, huge, 0.0),
+            Points(False, 1, 0, huge, huge),
+            Budget(huge, huge, float(huge), huge, huge, huge, 0.0, huge),
             replies=Replies(1e100),
         )
 

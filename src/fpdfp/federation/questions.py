@@ -21,6 +21,8 @@ from fpdfp.engines.parcel import pack
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Coded, Level, Survival
+from fpdfp.inference import Information
+from fpdfp.scores.site import SiteScores
 from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts
 from fpdfp.survival.periods import name_periods
 
@@ -311,6 +313,49 @@ class ConcordanceQuestion:
         check_coefficients(self.spec, self.x)
 
 
+@dataclasses.dataclass(frozen=True)
+class EvaluationQuestion:
+    """How good the predictions of a model are: sums and counts, at its coefficients."""
+
+    spec: ModelSpec
+    x: Array
+
+    def __post_init__(self) -> None:
+        check_point(self.spec, self.x)
+
+
+@dataclasses.dataclass(frozen=True)
+class CalibrationQuestion:
+    """The sums of the model intercept + slope · η, η the linear predictor of a model, at a point of these two.
+
+    For ``"Cox"`` there is the slope alone.
+    """
+
+    spec: ModelSpec
+    x: Array
+    point: Array
+
+    def __post_init__(self) -> None:
+        check_point(self.spec, self.x)
+        count = 1 if self.spec.family == "Cox" else 2
+        if self.spec.family in ("Softmax", "Multinomial", "Ordinal") or self.point.shape != (count,):
+            raise MessageError("point must be the intercept and the slope of one linear predictor")
+        if self.point.dtype != np.float64:
+            raise MessageError("point must be in float64")
+
+
+def check_point(spec: ModelSpec, x: Array) -> None:
+    """Refuse coefficients that are not those of a model."""
+    classes = len(spec.classes)
+    shapes = {
+        "Softmax": (classes, spec.columns), "Multinomial": ((classes - 1) * spec.columns,),
+        "Ordinal": (spec.columns + classes - 1,),
+    }  # fmt: skip
+    wanted = shapes.get(spec.family, (spec.columns,))
+    if x.shape != wanted or x.dtype != np.float64:
+        raise MessageError(f"x must be the coefficients of the model, of shape {wanted} in float64")
+
+
 def check_coefficients(spec: ModelSpec, x: Array) -> None:
     """Refuse coefficients that are not those of a model of times."""
     if spec.family != "Cox" or x.shape != (spec.columns,) or x.dtype != np.float64:
@@ -325,12 +370,15 @@ Question = (
     | LogRankQuestion
     | BaselineQuestion
     | ConcordanceQuestion
+    | EvaluationQuestion
+    | CalibrationQuestion
 )
-Answer = Schema | Sums | Moments | RiskCounts | LogRank | Baselines | Concordance
+Answer = Schema | Sums | Moments | RiskCounts | LogRank | Baselines | Concordance | SiteScores | Information
 KINDS: dict[str, tuple[type, type]] = {
     "schema": (SchemaQuestion, Schema), "sums": (SumsQuestion, Sums), "moments": (MomentsQuestion, Moments),
     "risk": (RiskQuestion, RiskCounts), "log_rank": (LogRankQuestion, LogRank),
     "baseline": (BaselineQuestion, Baselines), "concordance": (ConcordanceQuestion, Concordance),
+    "evaluation": (EvaluationQuestion, SiteScores), "calibration": (CalibrationQuestion, Information),
 }  # fmt: skip
 
 
@@ -379,6 +427,10 @@ def read_answer(question: Question, tree: Any) -> Answer:
     except ArgumentError as error:
         raise MessageError(f"an answer: {error}") from None
     _check_survival(question, made)
+    if isinstance(question, CalibrationQuestion) and isinstance(made, Information):
+        count = len(question.point)
+        if made.parameters != count or made.rows < 1:
+            raise MessageError(f"an answer must have sums of rows for {count} coefficients")
     if isinstance(made, Moments) and isinstance(question, MomentsQuestion):
         d = len(question.design.names)
         if made.mean.shape != (d,) or made.scatter.shape != ((d,) if question.diagonal else (d, d)) or made.count < 1:

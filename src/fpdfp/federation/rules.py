@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fpdfp._typing import Array
+from fpdfp.engines.evaluations import Evaluations
 from fpdfp.engines.requests import Request
 from fpdfp.engines.site import Site
 from fpdfp.federation.asked import columns_of
 from fpdfp.federation.designs import check_columns
+from fpdfp.federation.exposure import Watched
 from fpdfp.federation.policy import Policy, RefusedError, matches
 from fpdfp.precondition import QuantizedMoments
 from fpdfp.precondition.exchange import Exact, FeatureBounds, Slopes
@@ -104,8 +106,11 @@ def check_request(site: Site, request: Request, policy: Policy) -> None:
         if part not in requests.parts:
             raise RefusedError(f"this site does not answer what solvers ask under {part!a}")
     rows, features = int(site.whole.sizes.min()), int(site.whole.shape[-1])
-    if request.gather is not None and tells_moments(request.gather.exchange):
-        check_moments(rows, features, policy)
+    if request.gather is not None:
+        if tells_moments(request.gather.exchange):
+            check_moments(rows, features, policy)
+        if isinstance(request.gather.exchange, Evaluations):
+            check_divisions(site, request.gather.exchange, policy)
     if request.duals is not None and request.duals.part == "hessian":
         check_moments(rows, features, policy)
     if request.job is not None:
@@ -117,8 +122,27 @@ def check_request(site: Site, request: Request, policy: Policy) -> None:
             check_moments(rows, features, policy)
 
 
+def check_divisions(site: Site, question: Evaluations, policy: Policy) -> None:
+    """Refuse folds that tell few rows, in any of the divisions that a question names: it is told how large all are."""
+    folds = question.folds
+    if folds is None:
+        return
+    if folds.given:
+        raise RefusedError("this site has no folds of its own: it divides its rows by a number of folds and a seed")
+    if folds.repeats > policy.points.most_divisions:
+        raise RefusedError(
+            f"this site divides the same rows into folds in at most {policy.points.most_divisions} ways",
+            f"{folds.repeats} are asked for",
+        )
+    if isinstance(site.whole, Watched):
+        for labels in question.draw_folds(site.whole):
+            site.whole.admit_folds(labels)
+
+
 def tells_moments(exchange: Any) -> bool:
     """Whether what is sent once tells products of pairs of features."""
+    if isinstance(exchange, Evaluations):
+        return bool(len(exchange.curved))
     if isinstance(exchange, Exact):
         return exchange.kind not in ("diagonal", "fourier")
     if isinstance(exchange, QuantizedMoments):

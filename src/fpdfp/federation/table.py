@@ -14,11 +14,14 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.federation.columns import DECLARED, FEW, Column, find_type, read_frame, show
+from fpdfp.federation.predictions import answer_evaluation
 from fpdfp.federation.questions import (
     Answer,
     BaselineQuestion,
+    CalibrationQuestion,
     ColumnSchema,
     ConcordanceQuestion,
+    EvaluationQuestion,
     LogRankQuestion,
     ModelSpec,
     MomentsQuestion,
@@ -29,7 +32,7 @@ from fpdfp.federation.questions import (
     Sums,
     SumsQuestion,
 )
-from fpdfp.federation.times import answer_model, answer_times, evaluate_response, read_strata, read_times
+from fpdfp.federation.times import answer_model, answer_times, evaluate_response, read_clusters, read_strata, read_times
 from fpdfp.formula.coding import Design
 from fpdfp.formula.evaluation import Values, codes, evaluate, level_of
 from fpdfp.formula.parsing import nearest
@@ -137,8 +140,12 @@ class SiteTable:
         count = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
         return SiteTable({name: self.column(name).take(rows) for name in names}, count)
 
-    def answer(self, question: Question, check: Callable[[Array], None] | None = None) -> Answer:
-        """Answer a question about the table; ``check`` is given the rows that moments are of, and may refuse them."""
+    def answer(self, question: Question, check: Callable[[Array], None] | None = None, site: str = "") -> Answer:
+        """Answer a question about the table.
+
+        ``check`` is given the rows that moments are of, and may refuse them; ``site`` is the name of the site that has
+        the table, for models in which sites have effects.
+        """
         if isinstance(question, SchemaQuestion):
             return self._schema(question)
         if isinstance(question, SumsQuestion):
@@ -152,6 +159,10 @@ class SiteTable:
             return answer_times(self, question)
         if isinstance(question, BaselineQuestion | ConcordanceQuestion):
             return answer_model(self.features(question.spec), question)
+        if isinstance(question, EvaluationQuestion | CalibrationQuestion):
+            if question.spec.effects and not site:
+                raise ArgumentError("site", "must be the name of the site, for a model with effects of sites")
+            return answer_evaluation(self.features(question.spec, site), question)
         raise ArgumentTypeError("question", f"must be one of fpdfp.federation.questions, got {type(question).__name__}")
 
     def losses(self, spec: ModelSpec, site: str = "") -> Losses:
@@ -181,6 +192,7 @@ class SiteTable:
             None if spec.design.offset is None else rows.number("the offset", spec.design.offset),
             times,
             read_strata(spec.design.strata, rows) if survives else None,
+            None if spec.design.cluster is None else read_clusters(spec.design.cluster.column, rows),
         )
         return split_rows(made, spec.periods) if spec.periods else made
 
@@ -275,7 +287,7 @@ def standardize(X: Array, centre: Array, scale: Array) -> Array:
 class ModelRows(NamedTuple):
     """Rows of a site as a model has them: features with the intercept, the response, weights and offset.
 
-    Models of times have these and the strata too, and y says whether there is an event.
+    Models of times have these and the strata too, and perhaps clusters; y says whether there is an event.
     """
 
     X: Array
@@ -284,6 +296,7 @@ class ModelRows(NamedTuple):
     offset: Array | None = None
     times: Times | None = None
     strata: Array | None = None
+    clusters: Array | None = None
 
 
 def split_rows(rows: ModelRows, edges: Sequence[float]) -> ModelRows:
@@ -313,11 +326,13 @@ def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
         y = times.time
         options |= {"event": times.event, "entry": times.entry, "ties": spec.ties}
         options["strata"] = np.concatenate([part.strata for part in parts if part.strata is not None])
+        if spec.design.cluster is not None:
+            options["clusters"] = np.concatenate([part.clusters for part in parts if part.clusters is not None])
     if spec.family == "Ordinal":
         options["link"] = spec.link
     if spec.family in ("GLM", "Multinomial", "Ordinal", "Cox"):
         options["weight_scale"] = spec.weight_scale
-        for name in ("weights",) if spec.family == "Multinomial" else ("weights", "offset"):
+        for name in ("weights", "offset"):
             given = [getattr(part, name) for part in parts]
             options[name] = None if given[0] is None else np.concatenate(given)
     if spec.family != "Logistic" or len(np.unique(y)) > 1:

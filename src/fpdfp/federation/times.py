@@ -20,9 +20,7 @@ from fpdfp.formula.tree import Expression, Survival, columns_of
 from fpdfp.losses import Cox
 from fpdfp.losses.cox import Ties
 from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts, Times
-
-#: Risks that agree in so many digits after the point are the same, whatever rounding says.
-DIGITS = 10
+from fpdfp.survival.concordance import DIGITS as DIGITS
 
 
 def evaluate_response(node: Expression | Survival, rows: Rows) -> Array:
@@ -61,6 +59,11 @@ def read_strata(columns: tuple[str, ...], rows: Rows) -> Array:
         labels = np.array([f"{column}={level_of(one, found.levels)}" for one in own.tolist()], dtype=object)
         names = labels[number] if column == columns[0] else names + ", " + labels[number]
     return names.astype(str)
+
+
+def read_clusters(column: str, rows: Rows) -> Array:
+    """Return a number for each row, the same for rows that belong together."""
+    return np.unique(rows.values(column).numbers, return_inverse=True)[1].astype(np.float64)
 
 
 def answer_times(table: Any, question: RiskQuestion | LogRankQuestion) -> RiskCounts | LogRank:

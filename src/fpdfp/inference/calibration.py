@@ -15,6 +15,7 @@ from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.inference.histograms import ScoreHistogram
 from fpdfp.inference.hypotheses import HypothesisTest, judge, wald_test
 from fpdfp.inference.information import Information, add_up
+from fpdfp.inference.intervals import wilson
 from fpdfp.inference.table import Table, coefficient_table
 
 #: A step may increase the deviance by this part of it, from rounding.
@@ -41,13 +42,13 @@ class Calibration:
 
     @property
     def intercept(self) -> float:
-        """Above 0 if events are more frequent than predicted, at a linear predictor of 0."""
-        return float(self.table.coefficients[0])
+        """Above 0 if events are more frequent than predicted, at a linear predictor of 0; NaN where there is none."""
+        return float(self.table.coefficients[0]) if len(self.table.coefficients) > 1 else math.nan
 
     @property
     def slope(self) -> float:
         """Below 1 if predictions are too extreme, as those of a model that was fitted to too few rows."""
-        return float(self.table.coefficients[1])
+        return float(self.table.coefficients[-1])
 
     def __str__(self) -> str:
         return f"{self.table}\n{self.test}"
@@ -59,6 +60,8 @@ def calibrate(
     ask: Callable[[Array], Sequence[Information]],
     *,
     has_dispersion: bool = False,
+    has_intercept: bool = True,
+    start: Array | None = None,
     level: float = 0.95,
     tol: float = 1e-8,
     most: int = 25,
@@ -73,6 +76,10 @@ def calibrate(
         called once for each Newton step; a step that increases the deviance is halved.
     has_dispersion
         Whether the family has a dispersion.
+    has_intercept
+        Whether there is an intercept; hazards of Cox models have none, and then points and sums are of the slope alone.
+    start
+        Where to begin, by default at intercept 0 and slope 1.
     level
         Of confidence intervals.
     tol
@@ -80,22 +87,23 @@ def calibrate(
     most
         The most exchanges.
     """
-    start = np.array([0.0, 1.0])
-    x, step, best = start, np.zeros(2), 0.0
+    names, ideal = (["intercept", "slope"], np.array([0.0, 1.0])) if has_intercept else (["slope"], np.ones(1))
+    x, step, best = ideal if start is None else start, np.zeros(len(ideal)), 0.0
     for exchange in range(1, most + 1):
         total = add_up(list(ask(x + step)))
-        if total.parameters != 2:
-            raise ArgumentError("ask", f"must return sums for intercept and slope, got {total.parameters} coefficients")
+        if total.parameters != len(names):
+            said = " and ".join(names)
+            raise ArgumentError("ask", f"must return sums for {said}, got {total.parameters} coefficients")
         if math.isnan(total.deviance):
             raise ArgumentError("ask", "must return sums with the deviance")
         if total.deviance > best + WORSE * abs(best) and exchange > 1:
             step = step / 2.0
             continue
         x, best = x + step, total.deviance
-        step = total.invert(["intercept", "slope"]) @ total.score
+        step = total.invert(names) @ total.score
         if np.abs(step).max() <= tol:
-            table = coefficient_table(["intercept", "slope"], x, total, has_dispersion=has_dispersion, level=level)
-            return Calibration(table, wald_test(table, ["intercept", "slope"], start), exchange)
+            table = coefficient_table(names, x, total, has_dispersion=has_dispersion, level=level)
+            return Calibration(table, wald_test(table, names, ideal), exchange)
     raise ArgumentError("ask", f"leads to no intercept and slope in {most} exchanges: does η separate the outcomes?")
 
 
@@ -168,26 +176,20 @@ def calibration_table(histogram: ScoreHistogram, groups: int = 10) -> Calibratio
     >>> calibration_table(made).observed.tolist()
     [0.0, 1.0]
     """
-    from scipy import stats
-
     if not isinstance(histogram, ScoreHistogram):
         raise ArgumentTypeError("histogram", f"must be a ScoreHistogram, got {_checks.kind(histogram)}")
     if not histogram.rows.sum():
         raise ArgumentError("histogram", "must have at least one row")
-    full = histogram.rows > 0
-    order = np.argsort((histogram.predicted[full] / histogram.rows[full]), kind="stable")
+    full = histogram.weight > 0
+    order = np.argsort((histogram.predicted[full] / histogram.weight[full]), kind="stable")
     counts = histogram.rows[full][order]
     # A cell belongs to the group in which its middle row is.
     middle = (np.cumsum(counts) - counts / 2.0) / counts.sum()
     group = np.minimum((middle * _checks.integer("groups", groups, at_least=1)).astype(np.int64), groups - 1)
     _, group = np.unique(group, return_inverse=True)
-    rows, events, chance = (
-        np.bincount(group, column[full][order]) for column in (histogram.rows, histogram.positives, histogram.predicted)
+    rows, weight, events, chance = (
+        np.bincount(group, column[full][order])
+        for column in (histogram.rows, histogram.weight, histogram.positives, histogram.predicted)
     )
-    observed = events / rows
-    z = float(stats.norm.isf(0.025))
-    centre = (observed + z**2 / (2 * rows)) / (1 + z**2 / rows)
-    width = z / (1 + z**2 / rows) * np.sqrt(observed * (1 - observed) / rows + z**2 / (4 * rows**2))
-    return CalibrationTable(
-        rows, chance / rows, observed, np.maximum(centre - width, 0.0), np.minimum(centre + width, 1.0)
-    )
+    observed = events / weight
+    return CalibrationTable(rows, chance / weight, observed, *wilson(observed, rows))

@@ -54,27 +54,30 @@ class Cells:
 
 @dataclass(frozen=True)
 class ScoreHistogram(Cells):
-    """How many rows with an event, and without, have a predicted chance in each cell.
+    """How many rows with an event, and without, have a predicted chance in each cell, or a linear predictor.
 
     Parameters
     ----------
     lower, upper
         Of the cells, shape (k,).
     positives, negatives
-        Rows with an event and without, shape (k,).
+        Rows with an event and without, shape (k,); where rows have weights, the sums of these.
     predicted
-        The sum of the chances in each cell, shape (k,).
+        The sum of the chances in each cell, times the weights, shape (k,).
+    rows
+        The rows in each cell, whatever their weight, shape (k,).
     """
 
     positives: Array
     negatives: Array
     predicted: Array
+    rows: Array
 
     @property
-    def rows(self) -> Array:
-        """The rows in each cell."""
-        rows: Array = self.positives + self.negatives
-        return rows
+    def weight(self) -> Array:
+        """The weight of the rows in each cell."""
+        weight: Array = self.positives + self.negatives
+        return weight
 
 
 @dataclass(frozen=True)
@@ -154,8 +157,9 @@ def score_histogram(scores: Any, outcomes: Any, edges: Any = None, *, least: int
     cell = _cells(chance, cuts)
     count = len(cuts) - 1
     positives, rows = np.bincount(cell, events, count), np.bincount(cell, minlength=count)
-    starts = _large_enough(np.stack([positives, rows - positives]), least)
-    columns = [np.add.reduceat(one, starts) for one in (positives, rows - positives, np.bincount(cell, chance, count))]
+    starts = merge_small(np.stack([positives, rows - positives]), least)
+    given = (positives, rows - positives, np.bincount(cell, chance, count), rows)
+    columns = [np.add.reduceat(one, starts) for one in given]
     return ScoreHistogram(cuts[starts], cuts[[*starts[1:], count]], *columns)
 
 
@@ -179,7 +183,7 @@ def residual_histogram(residuals: Any, edges: Any = None, *, least: int = 0) -> 
     if len(values) and not cuts[0] <= values.min() <= values.max() <= cuts[-1]:
         raise ArgumentError("edges", "must include all residuals: the first and the last may be infinite")
     counts = np.bincount(_cells(values, cuts), minlength=len(cuts) - 1)
-    starts = _large_enough(counts[None], least)
+    starts = merge_small(counts[None], least)
     return ResidualHistogram(cuts[starts], cuts[[*starts[1:], len(counts)]], np.add.reduceat(counts, starts))
 
 
@@ -208,8 +212,23 @@ def _cells(values: Array, edges: Array) -> Array:
     return cells
 
 
-def _large_enough(counts: Array, least: int) -> list[int]:
-    """Return where larger cells begin, in each of which every row of counts is at least ``least``, or 0."""
+def hold_one_number(lower: Array, upper: Array) -> Array:
+    """Return whether there is one number of float64 alone in each cell.
+
+    >>> hold_one_number(np.array([0.0, 1.0]), np.array([5e-324, 1.1])).tolist()
+    [True, False]
+    """
+    with np.errstate(over="ignore"):
+        found: Array = np.nextafter(lower, np.inf) >= upper
+    return found
+
+
+def merge_small(counts: Array, least: int) -> list[int]:
+    """Return where larger cells begin, in each of which every row of counts is at least ``least``, or 0.
+
+    >>> merge_small(np.array([[1, 2, 0, 4], [3, 0, 0, 0]]), 3)
+    [0, 2, 3]
+    """
     least = _checks.integer("least", least, at_least=0)
 
     def allowed(sums: Array) -> bool:
@@ -217,10 +236,13 @@ def _large_enough(counts: Array, least: int) -> list[int]:
 
     if not allowed(counts.sum(axis=1)):
         raise RefusalError(f"fewer than {least} rows of a kind: no histogram of them is made")
-    starts, place = [0], 0
+    starts, sums = [0], counts[:, 0]
     for place in range(1, counts.shape[1]):
-        if allowed(counts[:, starts[-1] : place].sum(axis=1)):
+        if allowed(sums):
             starts.append(place)
+            sums = counts[:, place]
+        else:
+            sums = sums + counts[:, place]
     # What is left over at the end goes to the cells before it, until these are large enough.
     while not allowed(counts[:, starts[-1] :].sum(axis=1)):
         starts.pop()

@@ -10,8 +10,13 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError, ArgumentTypeError
-from fpdfp.inference.histograms import ScoreHistogram
-from fpdfp.inference.table import Table
+from fpdfp.inference.histograms import ScoreHistogram, hold_one_number
+from fpdfp.inference.intervals import by_log_odds
+
+#: So many thresholds are looked at together.
+BLOCK = 256
+#: What rounding may add to the error of an area.
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -42,12 +47,7 @@ class RocCurve:
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return confidence limits of the area, on the scale of log-odds, widened by :attr:`error`."""
-        if not 0.0 < self.area < 1.0 or math.isnan(self.standard_error):
-            return max(self.area - self.error, 0.0), min(self.area + self.error, 1.0)
-        odds = math.log(self.area / (1.0 - self.area))
-        variance = (self.standard_error / (self.area * (1.0 - self.area))) ** 2
-        limits = Table(["area"], np.array([odds]), np.array([[variance]]), level=level).intervals()[0]
-        lower, upper = (1.0 / (1.0 + np.exp(-limits))).tolist()
+        lower, upper = by_log_odds(self.area, self.standard_error, level)
         return max(lower - self.error, 0.0), min(upper + self.error, 1.0)
 
     def __str__(self) -> str:
@@ -57,13 +57,17 @@ class RocCurve:
     __repr__ = __str__
 
 
-def roc_curve(histogram: ScoreHistogram) -> RocCurve:
+def roc_curve(histogram: ScoreHistogram, effective: tuple[float, float] | None = None) -> RocCurve:
     """Return the ROC curve of the histogram of all sites.
 
     Parameters
     ----------
     histogram
         The sum of those of the sites.
+    effective
+        With weights of rows: how many rows with an event, and without, are worth as much, (Σw)²/Σw², for the standard
+        error. It is DeLong's for rows of weight 1, and with weights an approximation that takes them as independent of
+        scores.
 
     Examples
     --------
@@ -73,8 +77,20 @@ def roc_curve(histogram: ScoreHistogram) -> RocCurve:
     """
     if not isinstance(histogram, ScoreHistogram):
         raise ArgumentTypeError("histogram", f"must be a ScoreHistogram, got {_checks.kind(histogram)}")
+    area, error, spread = find_area(histogram, effective)
     positives, negatives = histogram.positives, histogram.negatives
-    events, others = positives.sum(), negatives.sum()
+    thresholds = np.unique([histogram.lower, histogram.upper])[::-1]
+    rates = np.concatenate([
+        _reached(histogram, thresholds[start : start + BLOCK]) @ np.stack([negatives, positives], axis=1)
+        for start in range(0, len(thresholds), BLOCK)
+    ]) / [negatives.sum(), positives.sum()]  # fmt: skip
+    return RocCurve(thresholds, rates[:, 0], rates[:, 1], area, error, spread)
+
+
+def find_area(histogram: ScoreHistogram, effective: tuple[float, float] | None = None) -> tuple[float, float, float]:
+    """Return the area under the ROC curve, by how much binning can have changed it at most, and its standard error."""
+    positives, negatives = histogram.positives, histogram.negatives
+    events, others = float(positives.sum()), float(negatives.sum())
     if not events or not others:
         raise ArgumentError("histogram", f"must have rows with an event and without, got {events:g} and {others:g}")
     negatives_below, negatives_above = _beside(histogram, negatives)
@@ -84,22 +100,29 @@ def roc_curve(histogram: ScoreHistogram) -> RocCurve:
     below = (negatives_below + others - negatives_above) / (2.0 * others)
     above = (positives_above + events - positives_below) / (2.0 * events)
     area = float(positives @ below / events)
+    unsure = others - negatives_above - negatives_below
+    # Rows in a cell that holds a single number are tied, and half a pair is exact.
+    unsure = unsure - np.where(hold_one_number(histogram.lower, histogram.upper), negatives, 0.0)
+    error = max(float(positives @ unsure) / (2.0 * events * others), 0.0)
+    # With one pair in a cell the area is off by just that much, and rounding decides.
+    error += ROUNDING if error > ROUNDING else 0.0
+    n, m = (events, others) if effective is None else effective
     spread = math.nan
-    if events > 1 and others > 1:
-        of_events = positives @ (below - area) ** 2 / (events - 1) / events
-        of_others = negatives @ (above - area) ** 2 / (others - 1) / others
+    if n > 1 and m > 1:
+        of_events = positives @ (below - area) ** 2 / events / (n - 1)
+        of_others = negatives @ (above - area) ** 2 / others / (m - 1)
         spread = math.sqrt(of_events + of_others)
-    thresholds = np.unique([histogram.lower, histogram.upper])[::-1]
-    reached = (histogram.upper - thresholds[:, None]) / (histogram.upper - histogram.lower)
-    reached = np.clip(reached, 0.0, 1.0)
-    return RocCurve(
-        thresholds=thresholds,
-        false_positive_rates=reached @ negatives / others,
-        true_positive_rates=reached @ positives / events,
-        area=area,
-        error=float(positives @ (others - negatives_above - negatives_below) / (2.0 * events * others)),
-        standard_error=spread,
-    )
+    return area, error, spread
+
+
+def _reached(histogram: ScoreHistogram, thresholds: Array) -> Array:
+    """Return which part of each cell is above each threshold; a cell without an end is not divided."""
+    lower, upper = histogram.lower, histogram.upper
+    finite = np.isfinite(lower) & np.isfinite(upper)
+    with np.errstate(invalid="ignore"):
+        part = (upper - thresholds[:, None]) / (upper - lower)
+    whole = thresholds[:, None] <= lower
+    return np.where(finite, np.clip(np.where(finite, part, 0.0), 0.0, 1.0), whole)
 
 
 def _beside(histogram: ScoreHistogram, counts: Array) -> tuple[Array, Array]:

@@ -51,17 +51,20 @@ class Risk(NamedTuple):
         The label of each group's stratum.
     given
         The place of each row among those of its client, as they were given.
+    clusters
+        The number of each row's cluster.
     """
 
     table: Any
     times: Array
     strata: Array
     given: IntArray
+    clusters: IntArray
 
     @classmethod
     def of(
         cls, times: Times, codes: IntArray, labels: Array, weights: Array, offset: Array, rows: Any, *, efron: bool,
-        scale: float,
+        scale: float, clusters: IntArray,
     ) -> tuple[Risk, IntArray]:  # fmt: skip
         """Return the risk sets of rows that are sorted by client, and the order in which they are to be sorted."""
         from fpdfp._kernels.cox import Table
@@ -97,7 +100,8 @@ class Risk(NamedTuple):
             np.array(numbers, dtype=np.int64), groups, efron, scale,
         )  # fmt: skip
         places = order - rows.offsets[client[order]]
-        return cls(table, np.concatenate(moments), labels[stratum[order[starts]]], places), order
+        made = cls(table, np.concatenate(moments), labels[stratum[order[starts]]], places, clusters[given][order])
+        return made, order
 
     def keep_rows(self, kept: Array) -> Risk:
         """Return the risk sets of some of the rows; those that are left out weigh nothing, and have no events."""
@@ -142,7 +146,7 @@ class Risk(NamedTuple):
             times=_ends(np.diff(table.times)[groups]),
             groups=_ends(counts),
         )
-        return Risk(changed, self.times[times], self.strata[groups], self.given[rows])
+        return Risk(changed, self.times[times], self.strata[groups], self.given[rows], self.clusters[rows])
 
 
 class Look:

@@ -30,15 +30,18 @@ import numpy as np
 from fpdfp._blas import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress.fixed import EXACT, largest_step
-from fpdfp.engines.ask import ask_evaluations
+from fpdfp.engines.ask import ask_evaluations, ask_scores
 from fpdfp.engines.evaluations import BEYOND, UNIT, ZERO, Evaluations, Sums
 from fpdfp.engines.evaluations import COARSE as FEWER
+from fpdfp.engines.held_scores import MOMENTS, HeldScores, locate
 from fpdfp.errors import ArgumentError
 from fpdfp.folds import Folds
 from fpdfp.methods._model import minimise
 from fpdfp.methods.inner import InnerSolve
 from fpdfp.penalties import L1, ElasticNet
 from fpdfp.problem import Problem
+from fpdfp.scores.auc import AUC
+from fpdfp.scores.base import Estimate, Score
 from fpdfp.selection.knowledge import Knowledge
 from fpdfp.selection.task import Anchor, Task
 
@@ -74,12 +77,16 @@ class Batch:
     problem
         The losses and the weights of clients; its penalty is not used.
     folds
-        How the rows of each client are divided, None where all are used or ``groups`` is given.
-    groups
-        The fold of each client, where all rows of a client are left out together.
+        How the rows of each client are divided, None where all are used or ``samples`` is given.
+    samples
+        How often each client counts, a row for each fold, where clients are left out or drawn instead of rows.
+    problems
+        How many problems there will be, which sites are told before anything is asked.
     """
 
-    def __init__(self, problem: Problem, folds: Folds | None = None, groups: IntArray | None = None) -> None:
+    def __init__(
+        self, problem: Problem, folds: Folds | None = None, samples: IntArray | None = None, *, problems: int
+    ) -> None:
         if len(problem.model.shape) != 1 or problem.model.device != "cpu":
             raise ArgumentError("losses", "must be functions of a vector in memory")
         (self.d,) = problem.model.shape
@@ -87,10 +94,11 @@ class Batch:
             raise ArgumentError(
                 "problems", f"must have at most {MOST:,} coefficients, got {self.d:,}; call fpdfp.solve for each"
             )
-        self.problem, self.folds, self.groups = problem, folds, groups
+        self.problem, self.folds, self.samples = problem, folds, samples
+        self._problems = problems
         self.ridge = np.asarray(getattr(problem.losses, "ridge_of_x", np.zeros(self.d)), dtype=np.float64)
         self.known = Knowledge()
-        self.masses: Array = np.zeros(0)
+        self.shares: Array = np.zeros(0)
         self.weights: Array = np.zeros(0)
         self.units: Array = np.full(self.d, ZERO, dtype=np.uint8)
         self.size, self.spread = 0.0, 1.0
@@ -100,9 +108,9 @@ class Batch:
     @property
     def n_folds(self) -> int:
         """How many folds there are."""
-        if self.groups is not None:
-            return int(self.groups.max()) + 1
-        return 0 if self.folds is None else self.folds.count
+        if self.samples is not None:
+            return len(self.samples)
+        return 0 if self.folds is None else self.folds.all
 
     def solve(self, tasks: Sequence[Task], tol: float, rounds: int, report: Callable[[], bool] | None = None) -> bool:
         """Solve tasks to a relative tolerance, in at most so many exchanges in all; tell whether none is left.
@@ -124,8 +132,36 @@ class Batch:
                     return all(task.status == "converged" for task in tasks)
         return True
 
+    def score(self, points: Array, held: IntArray, score: Score) -> list[Estimate]:
+        """Return a score of the rows that are left out at each point, in one exchange; two for areas under curves."""
+        if not isinstance(score, AUC):
+            return [score.finish(one) for one in self._ask_scores(points, held, score.name)]
+        mean, deviation = locate(self._ask_scores(points, held, MOMENTS))
+        constant = deviation == 0
+        sums = self._ask_scores(points, held, score.name, mean, np.where(constant, 1.0, deviation))
+        tied = Estimate(0.5, 0.0, math.nan)
+        return [tied if same else score.finish(one) for one, same in zip(sums, constant, strict=True)]
+
+    def _ask_scores(self, points: Array, held: IntArray, name: str, *cells: Array) -> Array:
+        own, factors = self._who(held)
+        about = Evaluations.of(
+            points, points != 0, (28, 28), own, np.zeros(0, dtype=np.int64), units=self.units, folds=self.folds
+        )
+        sums, up, down = ask_scores(self.problem, HeldScores(about, name, *cells), factors)
+        self.exchanges, self.bits_up, self.bits_down = self.exchanges + 1, self.bits_up + up, self.bits_down + down
+        return sums
+
+    def _who(self, held: IntArray) -> tuple[IntArray, Array | None]:
+        """Return the fold of rows that each point leaves out, and how often each client counts there."""
+        if self.samples is None:
+            return held, None
+        return np.full_like(held, -1), np.where(held >= 0, self.samples[held].T, 1).astype(np.float64)
+
     def _begin(self) -> None:
         """Ask about the start: the gradient with the rows of each fold left out, and the Hessian."""
+        engine = getattr(self.problem.losses, "engine", None)
+        if engine is not None:
+            engine.declare(self._problems, 0 if self.folds is None else self.folds.all)
         x0 = self._start()
         folds = np.arange(-1, self.n_folds)
         points = np.tile(x0, (len(folds), 1))
@@ -177,13 +213,12 @@ class Batch:
         self, points: Array, places: Array, held: IntArray, curved: IntArray, bits: tuple[int, int]
     ) -> tuple[Array, Sums]:
         """Return the points as they were sent, and what all clients together say about them."""
-        own = held if self.groups is None else np.full_like(held, -1)
+        own, factors = self._who(held)
         question = Evaluations.of(points, places, bits, own, curved, units=self.units, folds=self.folds)
-        among = None if self.groups is None else (self.groups[:, None] == held) & (held >= 0)
-        sums, up, down = ask_evaluations(self.problem, question, among)
+        sums, up, down = ask_evaluations(self.problem, question, factors)
         self.exchanges, self.bits_up, self.bits_down = self.exchanges + 1, self.bits_up + up, self.bits_down + down
         sent = question.points(self.d)
-        if not len(self.masses):
+        if not len(self.shares):
             self._weigh_folds(sums)
         # what rounding its entries can have done to eigenvalues
         noise = 2.0 * UNIT * math.sqrt(self.d / self.problem.n_clients)
@@ -192,24 +227,26 @@ class Batch:
         return sent, sums
 
     def _weigh_folds(self, sums: Sums) -> None:
-        """Keep the share of each fold in the loss, and its weight in scores."""
-        if self.groups is None:
-            self.masses, self.weights = sums.masses / sums.masses.sum(), sums.weights
+        """Keep the share of the loss that is left without each fold, and the weight of the fold in scores."""
+        if self.samples is None:
+            repeats = 1 if self.folds is None else self.folds.repeats
+            self.shares, self.weights = 1.0 - repeats * sums.masses / sums.masses.sum(), sums.weights
         else:
-            self.masses, self.weights = (
-                np.bincount(self.groups, one) / one.sum() for one in (self.problem.weights, sums.of_clients)
-            )
-        if self.n_folds and (self.masses <= 0).any():
-            raise ArgumentError("folds", f"must all have rows, but fold {int(np.argmin(self.masses))} has none")
+            own = self.problem.weights / self.problem.weights.sum()
+            self.shares = self.samples @ own
+            self.weights = (self.samples == 0) @ sums.of_clients / len(own)
+        if self.n_folds and (self.shares >= 1.0).any() and self.samples is None:
+            raise ArgumentError("folds", f"must all have rows, but fold {int(np.argmax(self.shares))} has none")
 
     def _anchor(self, sums: Sums, place: int, x: Array, v: Array, fold: int, sure: Array, bits: int) -> Anchor:
         """Return what was found at a point, about whose entries in ``sure`` gradients have so many bits."""
         if float(sums.values[place]) > BEYOND:
             return Anchor(x, v, math.inf, np.zeros(self.d), math.inf, sure, 0.0)
-        share = 1.0 - float(self.masses[fold]) if fold >= 0 else 1.0
+        share = float(self.shares[fold]) if fold >= 0 else 1.0
         ridge = self.ridge * x
         value = float(sums.values[place]) / share + 0.5 * float(ridge @ x)
-        held = float(sums.helds[place]) / float(self.weights[fold]) if fold >= 0 else math.nan
+        outside = float(self.weights[fold]) if fold >= 0 else 0.0
+        held = float(sums.helds[place]) / outside if outside > 0 else math.nan
         error = self._error(float(sums.sizes[place]), bits)
         blur = 0.5 * self.spread * int(sure.sum()) * error**2
         return Anchor(x, v, value, sums.slopes[place] / share + ridge, held, sure, blur)

@@ -110,10 +110,11 @@ def _least_multiple(model: Model, slope: Array) -> float:
     scaled = (rows.T.tocsc()[:, used] * weights[used]).tocsc()
     m = int(used.sum())
     touched = np.flatnonzero(np.abs(scaled).sum(axis=1) > 0)
-    # Directions with Bx = 0 are not penalised: the slope along them is zero at a solution, up to rounding.
+    # What is not in the range of Bᵀ is 0 where Bx = 0 and x is best otherwise, up to rounding.
     dense = scaled[touched].toarray()
-    target = dense @ np.linalg.lstsq(dense, slope[touched], rcond=None)[0]
-    size = float(np.abs(target).max(initial=0.0))
+    slope = slope.copy()
+    slope[touched] = dense @ np.linalg.lstsq(dense, slope[touched], rcond=None)[0]
+    size = float(np.abs(slope[touched]).max(initial=0.0))
     if size == 0.0:
         return 0.0
     A = hstack([scaled[touched], -scaled[touched]]).tocsr()
@@ -122,7 +123,7 @@ def _least_multiple(model: Model, slope: Array) -> float:
     upper = hstack([eye, csr_array(-np.ones((m, 1)))]).tocsr()
     equal = hstack([A, csr_array((len(touched), 1))]).tocsr()
     cost = np.append(np.zeros(2 * m), 1.0)
-    found = linprog(cost, A_ub=upper, b_ub=np.zeros(m), A_eq=equal, b_eq=target / size, method="highs")
+    found = linprog(cost, A_ub=upper, b_ub=np.zeros(m), A_eq=equal, b_eq=slope[touched] / size, method="highs")
     if not found.success:
         raise ArgumentError("alphas", f"must be given: the largest weight was not found ({found.message})")
     return float(found.x[-1]) * size

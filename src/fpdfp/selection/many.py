@@ -116,8 +116,7 @@ def solve_many(
     _checks.real("tol", tol, positive=True)
     _checks.integer("rounds", rounds, at_least=1)
     first = problems[0]
-    drawn, groups = read_folds(folds, first.n_clients)
-    batch = Batch(first, drawn, groups)
+    batch = Batch(first, *read_folds(folds, first.n_clients), problems=len(problems))
     held = check_held(held_out, len(problems), batch.n_folds)
     tasks = [Task(problem.model, fold) for problem, fold in zip(problems, held, strict=True)]
     run(batch, tasks, tol, rounds, progress)
@@ -171,7 +170,7 @@ def check_problems(problems: Sequence[Problem]) -> None:
 
 
 def read_folds(folds: Any, n_clients: int) -> tuple[Folds | None, IntArray | None]:
-    """Return how rows are drawn, or the fold of each client."""
+    """Return how rows are drawn, or how often each client counts without each fold of clients."""
     if folds is None or isinstance(folds, Folds):
         return folds, None
     if isinstance(folds, int | np.integer):
@@ -182,7 +181,7 @@ def read_folds(folds: Any, n_clients: int) -> tuple[Folds | None, IntArray | Non
     groups = groups.astype(np.int64)
     if len(np.unique(groups)) != groups.max() + 1 or groups.max() < 1:
         raise ArgumentError("folds", "must be numbered from 0 without gaps, and be at least two")
-    return None, groups
+    return None, (groups != np.arange(groups.max() + 1)[:, None]).astype(np.int64)
 
 
 def check_held(held_out: Sequence[int | None] | None, count: int, n_folds: int) -> list[int]:

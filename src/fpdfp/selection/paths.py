@@ -147,7 +147,7 @@ def path(
         raise ArgumentError("data", "must not be given with a problem, which has its own")
     check_grid(alphas, ratio, tol, rounds)
     multiply(source.penalty, 1.0)  # refuses what has no multiples
-    batch = Batch(source)
+    batch = Batch(source, problems=count_alphas(alphas))
 
     def model_of(alpha: float) -> Model:
         return source.model._replace(penalty=multiply(source.penalty, alpha).bind(source.linop.out_shape))
@@ -186,6 +186,11 @@ def settle(task: Task, found: Anchor | None) -> None:
     if found is not None:
         task.best, task.objective = found, found.value + task.penalty(found.x)
         task.gap, task.status = 0.0, "converged"
+
+
+def count_alphas(alphas: Any) -> int:
+    """Return how many weights are asked for."""
+    return int(alphas) if isinstance(alphas, int | np.integer) else len(alphas)
 
 
 def check_grid(alphas: Any, ratio: float, tol: float, rounds: int) -> None:

@@ -1,0 +1,29 @@
+"""How good predictions are, from sums over rows that add up over clients and sites."""
+
+from fpdfp.scores.auc import AUC
+from fpdfp.scores.base import Estimate, Score
+from fpdfp.scores.evaluation import Evaluation, Measure
+from fpdfp.scores.means import AbsoluteError, Accuracy, Brier, Deviance, SquaredError
+from fpdfp.scores.named import by_name, names_for
+from fpdfp.scores.plots import plot_calibration, plot_roc, plot_sites
+from fpdfp.scores.times import ConcordanceScore, PartialDeviance
+
+__all__ = [
+    "AUC",
+    "AbsoluteError",
+    "Accuracy",
+    "Brier",
+    "ConcordanceScore",
+    "Deviance",
+    "Estimate",
+    "Evaluation",
+    "Measure",
+    "PartialDeviance",
+    "Score",
+    "SquaredError",
+    "by_name",
+    "names_for",
+    "plot_calibration",
+    "plot_roc",
+    "plot_sites",
+]
