@@ -75,6 +75,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.heterogeneity
 	$(BIN)/python -m benchmarks.solvers
 	$(BIN)/python -m benchmarks.engines
+	$(BIN)/python -m benchmarks.cross_validation
 
 coverage: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.coverage --file coverage.json

@@ -235,7 +235,7 @@ class LinearModel(Losses):
         return self.masses
 
     def saturations(self, clients: IntArray) -> Array:
-        """Return what makes each client's loss half a deviance: 0, where losses of rows are half deviances themselves."""
+        """Return what makes each client's loss half a deviance: 0, where losses of rows are half deviances."""
         return np.zeros(len(clients))
 
     @functools.cached_property

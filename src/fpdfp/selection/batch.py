@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fpdfp._blas import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress.fixed import EXACT, largest_step
 from fpdfp.engines.ask import ask_evaluations, ask_scores
@@ -120,8 +121,9 @@ class Batch:
         if not self.known.anchors:
             self._begin()
         for stage in arrange(tasks):
-            for task in stage:
-                self._open(task)
+            with one_thread():
+                for task in stage:
+                    self._open(task)
             while left := [task for task in stage if task.status == "open"]:
                 if self.exchanges >= rounds:
                     return False
@@ -202,9 +204,10 @@ class Batch:
         bits = self._bits(tasks, points)
         sent, sums = self._ask(points, places, held, self._worst(tasks), bits)
         self.size = float(sums.sizes.max())
-        for place, task in enumerate(tasks):
-            found = self._anchor(sums, place, sent[place], task.trial_v, task.fold, places[place], bits[1])
-            self._learn(task, found)
+        with one_thread():
+            for place, task in enumerate(tasks):
+                found = self._anchor(sums, place, sent[place], task.trial_v, task.fold, places[place], bits[1])
+                self._learn(task, found)
 
     def _ask(
         self, points: Array, places: Array, held: IntArray, curved: IntArray, bits: tuple[int, int]

@@ -25,9 +25,16 @@ class Knowledge:
         self.anchors: dict[int, list[Anchor]] = {}
 
     def nearest_hessian(self, x: Array) -> Array:
-        """Return the Hessian whose point is nearest, by its own measure."""
+        """Return the Hessian whose point is nearest, by its own measure and that of the start together.
+
+        By its own alone, a point where losses are nearly flat would be near to everything.
+        """
+        first = self.hessians[0][1]
         steps = [x - point for point, _ in self.hessians]
-        lengths = [float(step @ (hessian @ step)) for step, (_, hessian) in zip(steps, self.hessians, strict=True)]
+        lengths = [
+            float(step @ (hessian @ step + first @ step))
+            for step, (_, hessian) in zip(steps, self.hessians, strict=True)
+        ]
         return self.hessians[int(np.argmin(lengths))][1]
 
     def best_for(self, task: Task) -> tuple[Anchor, int]:
