@@ -244,6 +244,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         row_weight, _ = row_weights(sample_weight, len(y))
         if row_weight is not None and not row_weight.all():
             kept = row_weight > 0
+            self._used_rows = kept
             X, y, row_weight = X[kept], y[kept], row_weight[kept]
             shifts = None if shifts is None else shifts[kept]
             groups = None if groups is None else np.asarray(groups)[kept]

@@ -123,7 +123,14 @@ class CrossValidated(Structures):
         if getattr(self, "formula_", None) is not None or not hasattr(self, "_owner_of_rows"):
             raise ArgumentError("cv", "must be a number of folds, or 'sites', with a formula")
         owner = self._owner_of_rows
-        labels = _read_labels(self.cv, owner)
+        used = vars(self).pop("_used_rows", None)
+        if used is not None:  # rows of weight zero are not among those that are kept
+            whole = np.full(len(used), -1)
+            whole[used] = owner
+            labels = _read_labels(self.cv, whole)
+            labels = labels[used] if labels.shape == used.shape else labels
+        else:
+            labels = _read_labels(self.cv, owner)
         if labels.shape != owner.shape:
             raise ArgumentError("cv", f"must have the fold of each of the {len(owner)} rows, got shape {labels.shape}")
         names, codes = np.unique(labels, return_inverse=True)
@@ -199,7 +206,7 @@ class CrossValidated(Structures):
         try:
             solved: Problem = super()._minimise(lambda: losses, chosen, columns, scaled, choose)  # type: ignore[misc]
         finally:
-            for name in ("_warm", "_make_structure", "_owner_of_rows"):  # of this fit alone
+            for name in ("_warm", "_make_structure", "_owner_of_rows", "_used_rows"):  # of this fit alone
                 vars(self).pop(name, None)
         self.n_iter_ += batch.exchanges
         self.bits_up_, self.bits_down_ = self.bits_up_ + batch.bits_up, self.bits_down_ + batch.bits_down
