@@ -244,7 +244,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         row_weight, _ = row_weights(sample_weight, len(y))
         if row_weight is not None and not row_weight.all():
             kept = row_weight > 0
-            self._used_rows = kept
+            self._mark_rows(kept)
             X, y, row_weight = X[kept], y[kept], row_weight[kept]
             shifts = None if shifts is None else shifts[kept]
             groups = None if groups is None else np.asarray(groups)[kept]
@@ -272,6 +272,9 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         if isinstance(self.class_weight, str):  # sites have sent how many rows of each class they have
             self.bits_up_ += len(self.sites_) * plain_bits((len(self.classes_),), np.dtype(np.float64))
         return self._take(model)
+
+    def _mark_rows(self, used: Array) -> None:
+        """Take note of the rows that are used; a cross-validation has folds of all of them."""
 
     def _take(self, model: Array) -> FederatedLogisticRegression:
         """Keep coefficients and intercepts; of several classes these add up to 0, as they may grow alike."""

@@ -140,6 +140,9 @@ class CrossValidated(Structures):
         made.folds = losses.place_rows(codes.astype(np.int64)[np.argsort(owner, kind="stable")])
         return Folds(len(names), given=True), None, made
 
+    def _mark_rows(self: Any, used: Array) -> None:
+        self._used_rows = used
+
     def _minimise(
         self: Any, build: Callable[[], Losses], structure: Structure, columns: Columns, scaled: Scaled, choose: Any
     ) -> Problem:
