@@ -37,7 +37,7 @@ from benchmarks import _tools
 from benchmarks._problems import DATA, SMALL, is_there, load
 
 SITES, FOLDS, WEIGHTS, RATIO, TOL = 20, 5, 100, 1e-4, 1e-6
-GLMNET, SAGA = (1e-7, 1e-9, 1e-11, 1e-13), (1e-3, 1e-4, 1e-5)
+GLMNET, SAGA = (1e-7, 1e-9, 1e-11, 1e-13), (1e-1, 1e-2, 1e-3, 1e-4)
 SCRIPT = r"""
 suppressPackageStartupMessages({library(Matrix); library(glmnet)})
 folder <- commandArgs(TRUE)[1]

@@ -36,12 +36,13 @@ def losses_of(kind: str, X: Any, y: Any, **options: Any) -> fpdfp.losses.Losses:
 GRAPH = scipy.sparse.csr_array(
     ([1.0, -1.0] * 5, ([0, 0, 1, 1, 2, 2, 3, 3, 4, 4], [0, 1, 1, 2, 2, 0, 3, 4, 5, 6])), shape=(5, FEATURES)
 )
+CHAIN = scipy.sparse.diags_array([-1.0, 1.0], offsets=[0, 1], shape=(FEATURES - 1, FEATURES)).tocsr()
 STRUCTURES: dict[str, tuple[Any, Any]] = {
     "group": (fpdfp.penalties.GroupL12(1.0, groups=np.arange(FEATURES) // 2), None),
     "sparse group": (fpdfp.penalties.SparseGroup(0.5, 0.7, groups=np.arange(FEATURES) // 2), None),
-    "fused": (fpdfp.penalties.L1(1.0), fpdfp.linops.Matrix(scipy.sparse.diags_array([-1.0, 1.0], offsets=[0, 1], shape=(FEATURES - 1, FEATURES)).tocsr())),
+    "fused": (fpdfp.penalties.L1(1.0), fpdfp.linops.Matrix(CHAIN)),
     "graph": (fpdfp.penalties.L1(1.0), fpdfp.linops.Matrix(GRAPH)),
-}  # fmt: skip
+}
 
 
 def solve_dense(kind: str, X: Any, y: Any, structure: str, alpha: float) -> Any:
@@ -63,7 +64,7 @@ def solve_dense(kind: str, X: Any, y: Any, structure: str, alpha: float) -> Any:
     return x.value
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "binomial"])
+@pytest.mark.parametrize("kind", ["gaussian", pytest.param("binomial", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_structured_path(structure: str, kind: str) -> None:
     X, y = draw(1)

@@ -29,12 +29,9 @@ class Knowledge:
 
         By its own alone, a point where losses are nearly flat would be near to everything.
         """
-        first = self.hessians[0][1]
-        steps = [x - point for point, _ in self.hessians]
-        lengths = [
-            float(step @ (hessian @ step + first @ step))
-            for step, (_, hessian) in zip(steps, self.hessians, strict=True)
-        ]
+        steps = x - np.array([point for point, _ in self.hessians])
+        own = [float(step @ (hessian @ step)) for step, (_, hessian) in zip(steps, self.hessians, strict=True)]
+        lengths = np.array(own) + ((steps @ self.hessians[0][1]) * steps).sum(axis=1)
         return self.hessians[int(np.argmin(lengths))][1]
 
     def best_for(self, task: Task) -> tuple[Anchor, int]:
@@ -44,7 +41,8 @@ class Knowledge:
         """
         fold = task.fold if len(self.anchors[task.fold]) > 1 else -1
         known = self.anchors[fold]
-        return known[int(np.argmin([one.value + task.penalty(one.x) for one in known]))], fold
+        values = np.array([one.value for one in known]) + task.penalties(np.array([one.x for one in known]))
+        return known[int(np.argmin(values))], fold
 
     def model(self, at: Anchor, fold: int, further: Sequence[Anchor] = ()) -> Array:
         """Return the Hessian near a point, changed so that it explains the gradients nearby (BFGS).

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array
+from fpdfp.penalties import L1
 from fpdfp.problem import Model
 
 Status = Literal["waiting", "open", "converged", "stalled"]
@@ -81,3 +82,11 @@ class Task:
         """Return g(Bx), at the nearest point of the domain of g."""
         penalty, image = self.model.penalty, self.model.linop.apply(x)
         return float(penalty.value(image if penalty.finite else penalty.project(image)))
+
+    def penalties(self, points: Array) -> Array:
+        """Return g(Bx) of each of some points; at once for an l1 norm, since there are many."""
+        penalty = self.model.penalty
+        if isinstance(penalty, L1) and self.model.linop.is_identity:
+            found: Array = np.abs(points) @ np.broadcast_to(penalty.weight, points.shape[1:])
+            return found
+        return np.array([self.penalty(x) for x in points])
