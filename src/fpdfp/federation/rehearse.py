@@ -172,8 +172,8 @@ def rehearse(
     penalty
         As in :class:`fpdfp.FederatedLogisticRegression`; by default that of the estimator.
     cv
-        In how many folds each site divides its rows to choose the weight of the penalty, or ``"sites"`` to leave out one
-        site at a time; None for a weight of 1e-3.
+        In how many folds each site divides its rows to choose the weight of the penalty, or ``"sites"`` to leave out
+        one site at a time; None for the weight that the estimator has by default.
     keep
         A new folder to keep everything in; None for one that is removed at the end.
     say
