@@ -224,6 +224,14 @@ class TestLedger:
         with pytest.raises(RuntimeError, match="fewer runs than the log"):
             Ledger(tmp_path, logged)
 
+    def test_one_of_the_first_format(self, tmp_path: Path) -> None:
+        ledger = Ledger(tmp_path)
+        text = json.dumps({"format": 1, "runs": 2.0, "requests": 9, "bits": 5, "known": {"a": ""}, "plans": {"old": 3}})
+        files.write_sealed(ledger.path, lambda file: file.write(text.encode()))
+        again = Ledger(tmp_path)
+        assert (again.spent.runs, again.spent.known, again.spent.plans) == (2.0, ["a"], {})
+        assert not again.begin_run(Budget(), "a")
+
     def test_one_that_is_damaged(self, tmp_path: Path) -> None:
         ledger = Ledger(tmp_path)
         ledger.write()
