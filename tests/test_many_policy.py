@@ -328,10 +328,12 @@ def test_sites_with_the_default_policy_give_the_same_bits(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("sites", [1, 3])
-def test_clients_at_sites_give_the_same_bits(sites: int) -> None:
+@pytest.mark.parametrize(("sites", "ridge"), [(1, 0.0), (3, 0.1)])
+def test_clients_at_sites_give_the_same_bits(sites: int, ridge: float) -> None:
     X, y = make_rows(400)
-    here = fpdfp.Problem(fpdfp.losses.Logistic(X, y, clients=np.arange(400) % 5), fpdfp.penalties.L1(1.0))
+    names = [f"v{j}" for j in range(4)]
+    losses = fpdfp.losses.Logistic(X, y, clients=np.arange(400) % 5, l2=ridge, feature_names=names)
+    here = fpdfp.Problem(losses, fpdfp.penalties.L1(1.0))
     engine = Loopback(here, sites)
     there = fpdfp.Problem(engine.losses(), fpdfp.penalties.L1(1.0))
 
