@@ -245,8 +245,8 @@ def _read(path: Path) -> bytes:
 @pytest.mark.slow
 def test_a_cross_validation_has_the_bits_of_one_machine(rehearsal: Rehearsal, patients: Path) -> None:
     def fit(*data: Any, **options: Any) -> Any:
-        choice = fpdfp.FederatedLogisticRegressionCV(penalty="graph", standardize=True, alphas=10, cv=3)
-        return choice.fit(*data, **options)
+        chosen: Any = fpdfp.FederatedLogisticRegressionCV
+        return chosen(penalty="graph", standardize=True, alphas=10, cv=3).fit(*data, **options)
 
     expected = fit(patients, FORMULA, groups="hospital")
     with fpdfp.Federation(rehearsal.study.folder, run="choice") as federation:
