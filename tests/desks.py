@@ -16,7 +16,7 @@ from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.requests import AtRequest, Request
 from fpdfp.federation.asker import Asker
-from fpdfp.federation.desk import Desk
+from fpdfp.federation.desk import Desk, digest_of
 from fpdfp.federation.policy import Policy, RefusedError
 
 ANALYST = Asker("ann", "analyst", "ab" * 32, "study")
@@ -98,6 +98,8 @@ class Desks(RemoteEngine):
         super().__init__(**{"patience": 1.0, **options})
         self.desks, self.model = list(desks), dict(model)
         self.plan = ""
+        #: Models are told apart by their names.
+        self.model_name = digest_of(self.model)
         #: All that the coordinator has sent and got: requests, and replies.
         self.seen: list[tuple[dict[str, Any], dict[str, Any]]] = []
         #: A reply may be changed on its way.
@@ -115,7 +117,7 @@ class Desks(RemoteEngine):
     def carry(self, asked: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
         replies: dict[int, Any] = {}
         for site, tree in asked.items():
-            envelope = {"kind": "request", "run": self.run_id, "sequence": 1, "model": "model", "request": tree}
+            envelope = {"kind": "request", "run": self.run_id, "sequence": 1, "model": self.model_name, "request": tree}
             envelope["plan"] = self.plan
             reply = self.desks[site].answer(unpack(pack(envelope)), ANALYST)
             if "needs_model" in reply:

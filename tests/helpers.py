@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,21 @@ def slow(values: Any, is_slow: bool) -> Any:
 
     many = values if isinstance(values, tuple) else (values,)
     return pytest.param(*many, marks=[pytest.mark.slow] if is_slow else [])
+
+
+def conventions(*estimators: Any, having: str = "", beside: Collection[str] = ()) -> Any:
+    """Parametrize a test with scikit-learn's checks whose names have a word, but for those ``beside``."""
+    import pytest
+    from sklearn.utils.estimator_checks import estimator_checks_generator
+
+    checks = []
+    for estimator in estimators:
+        for made, check in estimator_checks_generator(estimator):
+            name = check.func.__name__
+            if having in name and name not in beside:
+                given = ",".join(f"{key}={value}" for key, value in check.keywords.items())
+                checks.append(pytest.param(made, check, id=f"{estimator}-{name}{given and f'({given})'}"))
+    return pytest.mark.parametrize(("estimator", "check"), checks)
 
 
 def zoo() -> dict[str, fpdfp.Problem]:

@@ -147,7 +147,7 @@ def assert_no_divergence(
 def test_automatic_steps_do_not_diverge_on_convex_problems(name: str) -> None:
     method = METHODS[name]
     traits = method.traits
-    for seed in range(8):
+    for seed in range(5):
         strongly_convex = traits.strong_convexity == "needed"
         problem, x0 = draw(seed, method.solves == "f", traits.needs_one_client, strongly_convex)
         # Newton steps far from the solution are not safe, and are not said to be.

@@ -41,6 +41,8 @@ def test_it_is_never_too_small_and_goes_to_zero(method: Any, name: str) -> None:
     gaps: list[tuple[float, float]] = []
 
     def look(run: fpdfp.Run) -> None:
+        if run.round % 5:
+            return
         certified = run.certify(fine=run.round % 2 == 0)
         assert certified is not None
         objective = run.problem.objective(certified.x)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,9 +31,6 @@ from fpdfp.federation.questions import (
 from fpdfp.federation.table import SiteTable
 from fpdfp.losses import Losses
 from fpdfp.precondition.cost import Network
-
-PEERS = Path(__file__).parents[2] / "shared" / "peers"
-needs_peers = pytest.mark.skipif(not PEERS.is_dir(), reason="the peers' data are not here")
 
 
 class SitesEngine(RemoteEngine):
@@ -335,61 +331,3 @@ def test_the_method_is_chosen_by_time() -> None:
     assert isinstance(choose_method(100, 20, 1e-6, Network(0.3, 1e9, 1e9), **known), fpdfp.ProximalNewton)
     assert choose_method(100, 20, 1e-6, Network(0.001, 1e6, 1e6), **known) is None
     assert isinstance(choose_method(400, 3, 1e-6, "rounds", **known), fpdfp.ProximalNewton)
-
-
-def read(folder: str, pattern: str, sites: str) -> dict[str, pd.DataFrame]:
-    return {site: pd.read_csv(PEERS / folder / pattern.format(site)).rename(columns=str.strip) for site in sites}
-
-
-@needs_peers
-def test_cnsim() -> None:
-    """DataSHIELD's own figures, through sites behind parcels, in fewer rounds than its nine."""
-    cohort = SitesCohort(read("cnsim", "CNSIM{}.csv", "123"))
-    model = FederatedLogisticRegression(alpha=0).fit(cohort, "DIS_DIAB ~ GENDER * PM_BMI_CONTINUOUS + LAB_HDL")
-    assert (sum(model.rows_.values()), sum(model.left_out_.values())) == (7485, 1894)
-    assert round(model.deviance_, 3) == 1036.031
-    assert model.n_iter_ <= 9
-    linear = FederatedLinearRegression(alpha=0).fit(cohort, "LAB_TSC ~ LAB_TRIG")
-    assert list(linear.rows_.values()) == [1801, 2526, 3473]
-    assert round(linear.deviance_, 2) == 8936.32
-    assert linear.n_iter_ <= 3
-    assert isinstance(model.result_.method, fpdfp.ProximalNewton)
-    assert isinstance(linear.result_.method, fpdfp.ProximalNewton)
-
-
-@needs_peers
-@pytest.mark.parametrize(
-    ("formula", "wanted", "deviance"),
-    [
-        ("admit ~ gre + gpa + C(rank, ref=1)", [-3.989979, 0.002264, 0.804038, -0.675442, -1.340204, -1.551464],
-         458.51749),
-        ("admit ~ gre + gpa + I(rank == 3)", [-5.03136, 0.0024847, 0.8674160, -0.65508], 473.571245),
-        ("admit ~ C(rank) + I(log(gre) + gpa)", [-9.10991938, -0.67615, -1.35706, -1.55692, 0.942246], 458.8201016),
-    ],
-)  # fmt: skip
-def test_binomial_of_vantage6(formula: str, wanted: list[float], deviance: float) -> None:
-    cohort = SitesCohort(read("v6-glm-py", "binomial-{}.csv", "abc"))
-    model = FederatedLogisticRegression(alpha=0, tol=1e-8).fit(cohort, formula)
-    np.testing.assert_allclose(list(model.coefficients_.values()), wanted, rtol=1e-3)
-    np.testing.assert_allclose(model.deviance_, deviance, rtol=1e-6)
-    assert model.n_iter_ <= 5
-
-
-@needs_peers
-def test_a_level_that_one_site_lacks_is_no_error() -> None:
-    frames = read("v6-glm-py", "binomial-{}.csv", "abc")
-    frames["a"] = frames["a"][frames["a"]["rank"] != 4]
-    model = FederatedLogisticRegression(alpha=0).fit(SitesCohort(frames), "admit ~ gre + gpa + C(rank, ref=1)")
-    wanted = [-3.89, 0.00232, 0.765, -0.677, -1.34, -1.57]
-    np.testing.assert_allclose(list(model.coefficients_.values()), wanted, rtol=4e-3)
-    assert round(model.deviance_) == 439
-    assert sum(model.rows_.values()) == 379
-
-
-@needs_peers
-def test_gaussian_of_vantage6() -> None:
-    cohort = SitesCohort(read("v6-glm-py", "gaussian-{}.csv", "abc"))
-    model = FederatedLinearRegression(alpha=0).fit(cohort, "Volume ~ Girth")
-    np.testing.assert_allclose(list(model.coefficients_.values()), [-36.94346, 5.0658564], rtol=1e-4)
-    np.testing.assert_allclose(model.deviance_, 1048.6051, rtol=1e-6)
-    assert (sum(model.rows_.values()), model.n_iter_) == (62, 2)

@@ -17,7 +17,7 @@ from fpdfp.cli import app
 from fpdfp.declarative.pool import Store
 from fpdfp.declarative.scan import Scan
 from fpdfp.declarative.settings import PRINTED
-from fpdfp.experiments import ct, ct_claims, ct_page, ct_runs
+from fpdfp.experiments import ct, ct_claims, ct_figures, ct_page, ct_runs
 from fpdfp.experiments.cases import Case, declare
 from fpdfp.experiments.ct import SEVERAL, plan
 from fpdfp.experiments.ct_lines import lines_of
@@ -42,6 +42,12 @@ ROUNDS = 32
 FEW: dict[str, Any] = {"device": "cpu", "rounds": ROUNDS, "seeds": 2}
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write no files of figures, where only numbers and words are looked at: they take longer than all else."""
+    monkeypatch.setattr(ct_figures, "save", lambda *_: None)
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: Any) -> Path:
     folder: Path = tmp_path_factory.mktemp("tiny")
@@ -53,10 +59,16 @@ MICRO = Size("micro", Scan(PRINTED, (6, 6, 4), (8, 6), 34), 8, 4)
 TINY = SIZES[PRINTED, "tiny"]
 
 
-def test_the_objective_is_the_printed_one() -> None:
-    """Against Joseph's matrix as the textbook has it, with voxels of side 1."""
+@pytest.fixture(scope="module")
+def matrix() -> Any:
+    """Joseph's matrix as the textbook has it."""
+    return joseph(MICRO.build().geometry, 2)
+
+
+def test_the_objective_is_the_printed_one(matrix: Any) -> None:
+    """Against Joseph's matrix, with voxels of side 1."""
     where = MICRO.build()
-    matrix, truth = joseph(where.geometry, 2), where.there.astype(np.float64)
+    truth = where.there.astype(np.float64)
     b = where.projections.astype(np.float64).ravel()
     noise = b - matrix @ truth.ravel()
     assert where.geometry.voxel == (1.0, 1.0, 1.0)
@@ -76,12 +88,12 @@ def test_the_objective_is_the_printed_one() -> None:
     assert (where.tv, LAMBDA) == (1e-3, 1 / 20)
 
 
-def test_a_round_is_that_of_the_paper(tmp_path: Path) -> None:
+def test_a_round_is_that_of_the_paper(matrix: Any, tmp_path: Path) -> None:
     """A run with exact messages, against Algorithm 4 over dense matrices in double precision."""
     where, bench = MICRO.build(), Bench(tmp_path, MICRO)
     unit, case = Unit("n5-exact-seed0", Case(5, None), 0, 3), Case(5, None)
     found, x = bench.solve_federated(unit, case, None) or pytest.fail("stopped")
-    matrix, shape = joseph(where.geometry, 2), where.scan.volume
+    shape = where.scan.volume
     rays = matrix.reshape(where.scan.views, -1, matrix.shape[1])
     b = where.projections.reshape(where.scan.views, -1).astype(np.float64)
     units = np.eye(144).reshape(*shape, 144)
@@ -151,6 +163,7 @@ def test_everything_is_there(results: Path) -> None:
     assert not list((results / "runs").glob("*.checkpoint"))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_is_done_is_not_done_again(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = (results / "results.json").read_bytes()
     monkeypatch.setattr(ct_runs, "build", lambda *_: pytest.fail("nothing is to be done"))
@@ -158,6 +171,7 @@ def test_what_is_done_is_not_done_again(results: Path, monkeypatch: pytest.Monke
     assert (results / "results.json").read_bytes() == before
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_page_of_what_is_there_says_what_is_missing(results: Path, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     for name in ("setting", "n5-exact-seed0", "n5-s1000-seed0"):

@@ -56,7 +56,7 @@ def test_both_directions_compressed_have_no_floor(downlink: Any, method: Any, n:
 
 def test_it_takes_a_fraction_of_the_bits() -> None:
     problem = helpers.graph_guided(d=200, rows=30)
-    run: dict[str, Any] = {"rounds": 40, "compressor": fpdfp.QSGD(5, norm="max")}
+    run: dict[str, Any] = {"rounds": 15, "compressor": fpdfp.QSGD(5, norm="max")}
     plain = fpdfp.solve(problem, ShiftedPDFP(), **run)
     short = fpdfp.solve(problem, ShiftedPDFP(), downlink=fpdfp.QSGD(31, norm="max"), **run)
     assert short.bits_down < 0.2 * plain.bits_down

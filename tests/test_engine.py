@@ -51,7 +51,7 @@ def test_what_a_user_writes() -> None:
     result = fpdfp.solve(
         problem,
         fpdfp.FPDFP(step=fpdfp.steps.Decreasing(2.0, 0.01), batch_size=None),
-        rounds=2000, clients_per_round=20, compressor=fpdfp.QSGD(levels=20), seed=0,
+        rounds=800, clients_per_round=20, compressor=fpdfp.QSGD(levels=20), seed=0,
     )  # fmt: skip
     best = fpdfp.minimize(problem, tol=1e-10)
     assert result.x.shape == (12,)
@@ -90,7 +90,7 @@ print(hashlib.sha256(result.x.tobytes()).hexdigest(), result.history.inner_serve
 
 def test_any_number_of_threads_gives_the_same_bits() -> None:
     seen = set()
-    for threads in ("1", "2", "5"):
+    for threads in ("1", "5"):
         environment = os.environ | {"NUMBA_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
         root = Path(__file__).parents[1]
         done = subprocess.run(
@@ -286,13 +286,14 @@ def test_nothing_set_converges(name: str) -> None:
     result = fpdfp.solve(
         problem,
         fpdfp.FPDFP(batch_size=batch),
-        rounds=3000,
+        rounds=3000 if name == "TV and non-negative" else 1000,
         clients_per_round=2,
         compressor=fpdfp.QSGD(levels=10),
+        evaluate_every=50,
     )
     start = result.history.objective[0] - best.objective
     assert abs(result.objective - best.objective) < 0.12 * start
-    exact = fpdfp.solve(problem, rounds=300)
+    exact = fpdfp.solve(problem, rounds=300, evaluate_every=300)
     assert abs(exact.objective - best.objective) < 0.01 * start
 
 
@@ -584,7 +585,7 @@ def test_the_result_says_how_far_it_is_from_optimal() -> None:
 
 
 def test_violation_is_recorded_for_constraints() -> None:
-    result = fpdfp.solve(helpers.zoo()["TV and non-negative"], rounds=200)
+    result = fpdfp.solve(helpers.zoo()["TV and non-negative"], rounds=60)
     assert result.history.violation.shape == result.history.round.shape
     assert result.history.violation[-1] <= 0.05
     assert np.isfinite(result.history.objective).all()

@@ -21,35 +21,32 @@ from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fpdfp
 from fpdfp import FederatedLinearRegression, FederatedLogisticRegression
 from fpdfp.estimators.structure import differences
+from tests.helpers import conventions
 
 PENALTIES = ("l1", "elasticnet", "group", "fused", "graph")
 EDGES = [(0, 1, 0.5), (1, 2, -1.0), (0, 3, 1.0)]
 GROUPS = ["a", "a", "b", "b"]
 
 
-def expected_failures(estimator: Any) -> dict[str, str]:
-    """Name the checks that ask for more digits than the tolerance promises; tests/test_row_options.py has them."""
-    digits = "fits agree to tol, the check asks for 1e-7"
-    found = {f"check_sample_weight_equivalence_on_{kind}_data": digits for kind in ("dense", "sparse")}
-    return found | {"check_class_weight_classifiers": "very unequal classes of raw data take more rounds"}
-
-
-@parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [FederatedLogisticRegression("graph"), FederatedLinearRegression("l1")], expected_failed_checks=expected_failures
+#: Checks of more digits than the default tolerance promises, which take long; tests/test_row_options.py has them.
+MORE_DIGITS = (
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_sample_weight_equivalence_on_sparse_data",
+    "check_class_weight_classifiers",
 )
+
+
+@conventions(FederatedLogisticRegression("graph"), FederatedLinearRegression("l1"), beside=MORE_DIGITS)  # type: ignore[untyped-decorator]
 def test_conventions(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
 @pytest.mark.slow
-@parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [FederatedLogisticRegression("l1"), FederatedLinearRegression("graph")], expected_failed_checks=expected_failures
-)
+@conventions(FederatedLogisticRegression("l1"), FederatedLinearRegression("graph"), beside=MORE_DIGITS)  # type: ignore[untyped-decorator]
 def test_conventions_the_other_way_round(estimator: Any, check: Any) -> None:
     check(estimator)
 

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn.base
 from scipy import stats
 from sklearn import metrics
 
 import fpdfp
+from fpdfp import scores
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError, RefusalError
 from fpdfp.scores import Evaluation
@@ -155,6 +157,15 @@ def test_several_classes(kind: str) -> None:
     exact = metrics.roc_auc_score(real, chances, multi_class="ovr")
     assert abs(said["auc"].value - exact) <= said["auc"].bound + 1e-12 < 1e-3
     assert found.calibration is None
+    if kind == "softmax":
+        with pytest.raises(ArgumentError, match="offset must be None for more than two classes"):
+            model.evaluate(X[200:], y[200:], offset=1.0)
+    else:
+        effects = sklearn.base.clone(model).set_params(site_effects="fixed").fit(X, y, groups=site)
+        shift = 0.1 * X[:, 1]
+        wanted = metrics.log_loss(y, effects.predict_proba(X, site=site, offset=shift))
+        found = effects.evaluate(X, y, groups=site, offset=shift)
+        assert found.overall["deviance"].value == pytest.approx(2 * wanted)
     with pytest.raises(ArgumentError, match="y must be classes that the model knows, low, mid, top, got 'high'"):
         model.evaluate(X[:1], ["high"])
 
@@ -184,6 +195,9 @@ CASES: dict[str, tuple[Any, str]] = {
     "softmax": (fpdfp.FederatedLogisticRegression(alpha=0.01, standardize=True), "grade ~ age + stage"),
     "multinomial": (fpdfp.FederatedMultinomialRegression(), "grade ~ age"),
     "ordinal": (fpdfp.FederatedOrdinalRegression(standardize=True), "grade ~ age + stage"),
+    "shifted": (fpdfp.FederatedMultinomialRegression(), "grade ~ age + offset(pressure / 500)"),
+    "multinomial effects": (fpdfp.FederatedMultinomialRegression(site_effects="fixed"), "grade ~ age"),
+    "ordinal effects": (fpdfp.FederatedOrdinalRegression(site_effects="fixed"), "grade ~ age + stage"),
     "linear": (fpdfp.FederatedLinearRegression(alpha=0.0), "dose ~ age * stage"),
     "glm": (fpdfp.FederatedGLM("gamma", "log"), "I(dose + 5) ~ age + offset(pressure / 1000)"),
     "cloglog": (fpdfp.FederatedGLM("binomial", "cloglog"), "died ~ age"),
@@ -227,6 +241,10 @@ def test_sites_give_the_bits_of_one_process(case: str, tmp_path: Path) -> None:
         guess = model.predict(used, site=used.hospital)
         wanted = ((guess - used["died" if case == "fixed" else "dose"]) ** 2).mean()
         assert here.overall["brier" if case == "fixed" else "mse"].value == pytest.approx(wanted)
+    if case.endswith("effects") or case == "shifted":
+        given = {} if case == "shifted" else {"site": used.hospital}
+        loss = metrics.log_loss(used.grade, model.predict_proba(used, **given), labels=model.classes_)
+        assert here.overall["deviance"].value == pytest.approx(2 * loss)
     if case == "weights":
         left = (model.predict_proba(used)[:, 1] - used.died) ** 2
         assert here.overall["brier"].value == pytest.approx(np.average(left, weights=used.age))
@@ -309,6 +327,28 @@ def test_what_is_shown() -> None:
     tree = found.to_dict()
     assert json.loads(json.dumps(tree, allow_nan=False)) == tree
     assert len(tree["roc"]["all sites"]["true"]) <= 200
+
+
+def test_pictures(tmp_path: Path) -> None:
+    X, y, site = rows(13, 300)
+    found = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(X, y, groups=site).evaluate(X, y, groups=site)
+    figure = scores.plot_roc(found, tmp_path / "roc.png")
+    assert (tmp_path / "roc.png").stat().st_size > 1000
+    assert len(figure.axes[0].lines) == 5, "the diagonal, three sites, and all"
+    figure = scores.plot_calibration(found)
+    assert "slope 1.00" in figure.axes[0].get_title("left")
+    for measure in found.overall:
+        figure = scores.plot_sites(found, measure, tmp_path / "sites.svg")
+        labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+        assert labels == ["east", "north", "south", "all sites"]
+    with pytest.raises(ArgumentError, match="measure must be one of 'auc', 'accuracy'"):
+        scores.plot_sites(found, "f1")
+    counts = fpdfp.FederatedGLM("poisson").fit(X, y, groups=site).evaluate(X, y, groups=site)
+    scores.plot_sites(counts, "explained deviance")
+    with pytest.raises(ArgumentError, match="must have a ROC curve"):
+        scores.plot_roc(counts)
+    with pytest.raises(ArgumentError, match="must have a table of calibration"):
+        scores.plot_calibration(counts)
 
 
 def test_arguments_are_checked() -> None:

@@ -82,6 +82,21 @@ def test_same_coefficients_as_on_one_machine(rehearsal: Rehearsal, patients: Pat
     assert all(site["bytes_up"] > 0 and site["bytes_down"] > 0 and site["waited"] > 0 for site in saved.info["sites"])
 
 
+@pytest.mark.slow
+def test_a_model_is_evaluated_at_sites(rehearsal: Rehearsal, patients: Path) -> None:
+    fitted = here(patients)
+    expected = fitted.evaluate(patients, groups="hospital")
+    with fpdfp.Federation(rehearsal.study.folder) as federation:
+        found = fitted.evaluate(federation)
+    for name in ("accuracy", "brier", "deviance"):
+        assert found.overall[name] == expected.overall[name]
+        assert all(found.by_site[site][name] == expected.by_site[site][name] for site in federation.names)
+    assert found.overall["calibration slope"] == expected.overall["calibration slope"]
+    # Counts are in wider cells there, and the bound says what that hides.
+    area, exact = found.overall["auc"], expected.overall["auc"]
+    assert abs(area.value - exact.value) <= area.bound + exact.bound
+
+
 FPDFP: dict[str, Any] = {"method": fpdfp.FPDFP(), "compressor": fpdfp.QSGD(20), "rounds": 40, "tol": None}
 
 

@@ -85,11 +85,11 @@ def test_it_is_the_prox(name: str, t: float, rng: np.random.Generator) -> None:
     model = problem.model
     y = rng.standard_normal((3, *model.shape))
     v = np.zeros((3, *model.dual_shape))
+    exact = [true_prox(problem, point, t) for point in y]
     for tol, reach in ((1e-2, (0.0, 1.0)), (1e-5, (0.0, 1.0)), (1e-2, (1.0, 0.1)), (1e-6, (1.0, 0.1))):
         solved = prox(model, y, t, v, InnerSolve(tol, 100_000), reach)
         assert solved.work.unsolved == 0
-        for u, point in zip(solved.u, y, strict=True):
-            expected, radius = true_prox(problem, point, t)
+        for u, point, (expected, radius) in zip(solved.u, y, exact, strict=True):
             allowed = tol * (reach[0] * np.linalg.norm(u) + reach[1] * np.linalg.norm(point - u))
             assert np.linalg.norm(u - expected) <= allowed + radius
         np.testing.assert_allclose(solved.u, y - t * model.linop.adjoint(solved.v), atol=1e-12)
@@ -114,7 +114,7 @@ def test_separable_penalties_of_scaled_entries_have_a_closed_form(
     penalty: penalties.Penalty, t: float, rng: np.random.Generator
 ) -> None:
     losses = fpdfp.losses.LeastSquares(np.eye(12), np.ones(12))
-    scales = np.geomspace(0.1, 10, 12) * rng.choice([-1, 1], 12)
+    scales = np.geomspace(0.3, 3, 12) * rng.choice([-1, 1], 12)
     model = fpdfp.Problem(losses, penalty, fpdfp.linops.Diagonal(scales)).model
     assert not needs_inner(model)
     y = rng.standard_normal((3, 12))
@@ -260,7 +260,7 @@ def test_resuming_gives_the_bits_of_an_uninterrupted_run(name: str, tmp_path: Pa
     n = 3 if METHODS[name].traits.partial_participation else None
     arguments: dict[str, Any] = {"clients_per_round": n, "seed": 5, "evaluate_every": 4}
     whole = fpdfp.solve(problem, METHODS[name], rounds=20, **arguments)
-    for stop in (1, 6, 7, 13):
+    for stop in (1, 7):
 
         def end(run: fpdfp.Run, stop: int = stop) -> bool:
             return run.round == stop

@@ -60,11 +60,11 @@ class TestExchange:
         clients = np.arange(20)
         exact = lower(problem.local(clients).curvatures()).mean(axis=0)
         found = []
-        for seed in range(400):
+        for seed in range(150):
             sums = asks.add_up(decoded(problem, asks, clients, seed), clients)
             assert isinstance(sums, Sums)
             found.append((sums.even + sums.odd) / 20)
-        error = np.std(found, axis=0) / np.sqrt(400)
+        error = np.std(found, axis=0) / np.sqrt(150)
         assert (np.abs(np.mean(found, axis=0) - exact) <= 5 * error + 1e-7).all()
 
     @pytest.mark.parametrize("levels", [3, 15, 255])

@@ -86,7 +86,7 @@ def test_clients_send_their_responses_once() -> None:
 
 
 def test_a_blur_takes_fewer_rounds_in_fourier_coordinates() -> None:
-    problem = deblurring((16, 16))
+    problem = deblurring((12, 12))
     best = fpdfp.solve(problem, fpdfp.ShiftedPDFP(), rounds=500, evaluate_every=500).objective
 
     def rounds(kind: Any) -> int:
@@ -95,7 +95,9 @@ def test_a_blur_takes_fewer_rounds_in_fourier_coordinates() -> None:
         def close(run: fpdfp.Run) -> bool:
             return run.problem.objective(run.x) <= best * (1 + 1e-3)
 
-        return fpdfp.solve(problem, method, rounds=400, compressor=quantizer, callbacks=[close]).rounds
+        return fpdfp.solve(
+            problem, method, rounds=400, compressor=quantizer, callbacks=[close], evaluate_every=400
+        ).rounds
 
     in_fourier = rounds("fourier")
     assert in_fourier < 0.6 * rounds(None)

@@ -24,8 +24,9 @@ def joseph(geometry: ConeBeam, axes: int) -> Any:
     """The matrix of Joseph's method as the textbook has it: one ray, one plane, four voxels at a time."""
     size, voxel, centre = (np.array(part) for part in (geometry.volume, geometry.voxel, geometry.centre))
     matrix = np.zeros((*geometry.data_shape, *geometry.volume))
+    ways = [geometry.rays(view) for view in range(geometry.data_shape[0])]
     for ray in np.ndindex(*geometry.data_shape):
-        source, way = geometry.sources[ray[0]], geometry.rays(ray[0])[ray[1:]]
+        source, way = geometry.sources[ray[0]], ways[ray[0]][ray[1:]]
         main = int(np.argmax(np.abs(way / voxel)[:axes]))
         length = np.linalg.norm(way) * voxel[main] / abs(way[main])
         for plane in range(size[main]):

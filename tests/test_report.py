@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -649,3 +650,30 @@ def test_watch_serves_until_it_is_interrupted(tmp_path: Path) -> None:
             process.kill()
     assert process.returncode == 0
     assert errors.strip() == "closed"
+
+
+def test_the_page_has_how_good_the_model_is(recorded: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(recorded, folder)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    y, site = (X[:, 0] + rng.logistic(size=200) > 0).astype(int), np.array([EVIL, "north"])[np.arange(200) % 2]
+    evaluation = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(X, y, groups=site).evaluate(X, y, groups=site)
+    path = evaluation.save(folder)
+    (found,) = data_of(fpdfp.report.write(folder, tmp_path / "report.html"))["runs"]
+    said = found["evaluation"]
+    assert [one["name"] for one in said["overall"]] == list(evaluation.overall)
+    assert said["overall"][0]["value"] == evaluation.overall["auc"].value
+    assert {site["name"] for site in said["sites"]} == {EVIL, "north"}
+    assert said["roc"][0]["points"][0] == [0.0, 0.0]
+    assert len(said["calibration"]) == 10
+    for damaged in (
+        "{",
+        "[]",
+        "\xff",
+        '{"overall": {"auc": 3, "x": {"value": NaN}}, "roc": {"a": {"true": [1, "b"]}}}',
+    ):
+        path.write_text(damaged, encoding="latin-1")
+        (found,) = data_of(fpdfp.report.write(folder, tmp_path / "report.html"))["runs"]
+        assert (found["evaluation"] is None) == bool(found["trouble"])
+        assert found["evaluation"] is None or found["evaluation"]["roc"] == []

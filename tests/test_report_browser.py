@@ -505,3 +505,25 @@ def test_the_live_page_says_when_its_server_is_gone(browser: Browser, tmp_path: 
     served.close()
     page.get_by_text("the server does not answer").wait_for(timeout=10_000)
     page.close()
+
+
+def test_the_page_shows_how_good_a_model_is(visit: Open, model_runs: Path, tmp_path: Path) -> None:
+    import numpy as np
+
+    folder = tmp_path / "run"
+    shutil.copytree(next(path.parent for path in sorted(model_runs.rglob("run.json"))), folder)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    y, site = (X[:, 0] + rng.logistic(size=300) > 0).astype(int), np.array([EVIL, "north", "south"])[np.arange(300) % 3]
+    evaluation = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(X, y, groups=site).evaluate(X, y, groups=site)
+    evaluation.save(folder)
+    page = visit(fpdfp.report.write(folder, tmp_path / "report.html"))
+    section = page.locator("#evaluation")
+    assert section.locator("h3").all_inner_texts() == ["all sites", "Sites", "ROC curve", "Calibration"]
+    assert f"{evaluation.overall['brier'].value:.4g}" in section.inner_text()
+    assert section.locator("polyline").count() == 4
+    assert section.locator("circle").count() == 10
+    assert "\t2.5 %\t" in section.inner_text()
+    section.locator("select").select_option("calibration slope")
+    shown = f"{evaluation.by_site['north']['calibration slope'].value:.4g}"
+    assert shown in section.locator(".card").nth(1).inner_text()

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from fpdfp.cli import app
 from fpdfp.declarative import pool
-from fpdfp.experiments import claims, page
+from fpdfp.experiments import claims, figures, graph_guided, page
 from fpdfp.experiments.cases import Case, Step, at_the_end
 from fpdfp.experiments.graph_guided import (
     AUTOMATIC,
@@ -37,12 +37,21 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results"
 FIGURES = ("levels", "participation", "first-rounds", "steps", "bits", "against-bits")
 FILES = ["results.json", "claims.md", *(f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png"))]
 SMALL: dict[str, Any] = {"rounds": 30, "seeds": 2, "jobs": 1}
+#: Steps that are tried here: each is some fifty runs.
+STEPS = (2.0, 3.0, 6.0)
+
+
+def run_small(folder: Path) -> None:
+    """Run the experiment with few rounds, seeds and steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph_guided, "GAMMAS", STEPS)
+        reproduce("breast-cancer", folder, **SMALL)
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: Any) -> Path:
     folder: Path = tmp_path_factory.mktemp("small")
-    reproduce("breast-cancer", folder, **SMALL)
+    run_small(folder)
     return folder
 
 
@@ -71,13 +80,13 @@ def test_everything_is_there(results: Path) -> None:
     common = {(case["gamma0_times_L"], case["c"]) for case in summary["cases"] if case["method"] == "FPDFP"}
     assert len(common) == 1
     assert len(summary["each_tuned_for_itself"]) == 7
-    assert len(summary["sweep"]["errors"]) == len(SWEPT) * len(GAMMAS)
+    assert len(summary["sweep"]["errors"]) == len(SWEPT) * len(STEPS)
     assert [one["rounds"] for one in summary["horizons"]] == [15, 30]
 
 
 @pytest.mark.slow
 def test_the_same_call_gives_the_same_files(results: Path, tmp_path: Path) -> None:
-    reproduce("breast-cancer", tmp_path, **SMALL)
+    run_small(tmp_path)
     for name in FILES:
         assert (tmp_path / name).read_bytes() == (results / name).read_bytes(), name
 
@@ -90,17 +99,25 @@ def test_what_is_done_is_not_done_again(results: Path, tmp_path: Path) -> None:
     runs.write_text("".join(lines[:-4]) + lines[-4][:50])
     for name in FILES:
         (tmp_path / "copy" / name).unlink()
-    reproduce("breast-cancer", tmp_path / "copy", **SMALL)
+    run_small(tmp_path / "copy")
     for name in FILES:
         assert (tmp_path / "copy" / name).read_bytes() == (results / name).read_bytes(), name
     assert len(runs.read_text().splitlines()) == len(lines)
+
+
+PROGRAM = f"""
+from fpdfp.cli import main
+from fpdfp.experiments import graph_guided
+graph_guided.GAMMAS = {STEPS}
+main()
+"""
 
 
 @pytest.mark.slow
 def test_an_interrupted_command_goes_on(results: Path, tmp_path: Path) -> None:
     for attempt in range(3):
         output = tmp_path / str(attempt)
-        command = [sys.executable, "-c", "from fpdfp.cli import main; main()", "reproduce", "breast-cancer"]
+        command = [sys.executable, "-c", PROGRAM, "reproduce", "breast-cancer"]
         command += ["--output", str(output), "--rounds", "30", "--seeds", "2", "--jobs", "1"]
         running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         runs, deadline = output / "runs" / "runs.jsonl", time.monotonic() + 120
@@ -129,11 +146,13 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert f"results so far are in {tmp_path}, and the same command continues" in " ".join(done.output.split())
 
 
-def test_an_optimum_that_is_none_is_found_anew(results: Path, tmp_path: Path) -> None:
+def test_an_optimum_that_is_none_is_found_anew(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(results, tmp_path / "copy")
     with np.load(results / "optimum.npz") as kept:
         np.savez(tmp_path / "copy" / "optimum.npz", x=1.1 * kept["x"], v=kept["v"])
-    reproduce("breast-cancer", tmp_path / "copy", **SMALL)
+    # Figures take longer than all else, and are those of the numbers.
+    monkeypatch.setattr(figures, "save", lambda *_: None)
+    run_small(tmp_path / "copy")
     assert (tmp_path / "copy" / "results.json").read_bytes() == (results / "results.json").read_bytes()
 
 
@@ -307,8 +326,8 @@ def test_runs_of_other_code_are_not_taken() -> None:
 class TestCommitted:
     def test_pages_say_what_the_numbers_are(self, name: str) -> None:
         summary = json.loads((RESULTS / name / "results.json").read_text())
-        figures = [one for one in FIGURES if one != "steps" or summary["sweep"]["errors"]]
-        assert page.write(name, summary, figures) == (RESULTS / name / "claims.md").read_text()
+        drawn = [one for one in FIGURES if one != "steps" or summary["sweep"]["errors"]]
+        assert page.write(name, summary, drawn) == (RESULTS / name / "claims.md").read_text()
         assert summary["optimum"]["relative_gap"] <= 1e-9
 
     def test_the_optimum_is_certified(self, name: str, data_dir: Path) -> None:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fpdfp
 from fpdfp import FederatedGLM, FederatedLinearRegression, FederatedLogisticRegression
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.losses import Softmax
+from tests.helpers import conventions
 from tests.test_cohort import SitesCohort, patients, split
 from tests.test_estimators import data
 
@@ -166,17 +166,14 @@ def test_a_site_refuses_weights_of_classes_that_are_none() -> None:
             dataclasses.replace(seen[0], class_weights=wrong)
 
 
-@parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [
-        FederatedGLM(penalty="ridge", alpha=0.1),
-        FederatedLinearRegression("ridge", alpha=0.1, method=fpdfp.ProximalNewton()),
-        FederatedLogisticRegression("ridge", alpha=1.0),
-    ]
+@conventions(  # type: ignore[untyped-decorator]
+    FederatedGLM(penalty="ridge", alpha=0.1),
+    FederatedLinearRegression("ridge", alpha=0.1, method=fpdfp.ProximalNewton()),
+    FederatedLogisticRegression("ridge", alpha=1.0),
+    having="weight",
 )
 def test_conventions_with_weights(estimator: Any, check: Any) -> None:
-    if "weight" not in str(getattr(check, "func", check)):
-        pytest.skip("the conventions that are not about weights are tested with all estimators")
-    if "equivalence" in str(getattr(check, "func", check)):
+    if "equivalence" in check.func.__name__:
         estimator.set_params(tol=1e-15)
     with warnings.catch_warnings():
         # To 1e-7 in every probability: as far as rounding lets it come.

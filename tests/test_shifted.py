@@ -267,8 +267,7 @@ def test_losses_without_known_curvature_are_named() -> None:
             fpdfp.solve(problem, ShiftedPDFP(preconditioner=kind), rounds=1)
 
 
-@pytest.mark.parametrize("preconditioner", [None, "moments", "diagonal"])
-@pytest.mark.parametrize("n", [2, 6])
+@pytest.mark.parametrize(("n", "preconditioner"), [(2, None), (2, "moments"), (2, "diagonal"), (6, None)])
 def test_mini_batches_have_no_floor(n: int, preconditioner: Any) -> None:
     """Loopless SVRG: to 1e-10 at a constant step with 3 of 20 samples, quantized."""
     problem = helpers.fused_regression(spread=0.3)

@@ -122,12 +122,13 @@ def test_kernels_for_one_thread_and_for_all_give_the_same_bits(monkeypatch: pyte
 def test_threads_are_chosen_by_time_and_small_work_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jit.use, "one_thread", False)
     monkeypatch.setattr(numba, "get_num_threads", lambda: 4)
-    calls = 0
+    calls, clock = 0, 0.0
+    monkeypatch.setattr("fpdfp._kernels.threads.time.perf_counter", lambda: clock)
 
     def work() -> None:
-        nonlocal calls
+        nonlocal calls, clock
         calls += 1
-        time.sleep(0.002 if jit.use.one_thread == slow_alone else 0.0)
+        clock += 0.002 if jit.use.one_thread == slow_alone else 0.001
 
     for slow_alone in (True, False):
         with threads.fastest(work, jit.SMALL + 1):

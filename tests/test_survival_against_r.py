@@ -41,6 +41,25 @@ def test_the_partial_likelihood(name: str) -> None:
     np.testing.assert_allclose(np.linalg.inv(information), r["covariance"], rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", [name for name in COX if "plain" not in name])
+def test_robust_errors(name: str) -> None:
+    """By rows, and by subjects where these have several rows; in one process and by formula."""
+    case, r = COX[name], COX[name]["r"]
+    data, table = times(case), frame(case["data"])
+    subjects = table.get("id")
+    response = [data.time, data.event] if data.entry is None else [data.entry, data.time, data.event]
+    model = fpdfp.FederatedCoxRegression(ties=case["ties"], tol=1e-12, baseline=False)
+    model.fit(
+        data.X, np.column_stack(response), groups=data.clients, strata=data.strata, sample_weight=data.weights,
+        offset=data.offset, clusters=subjects,
+    )  # fmt: skip
+    np.testing.assert_allclose(model.table(errors="robust").standard_errors, r["robust"], rtol=1e-6)
+    formula = case["formula"].replace(" + strata(site)", "").replace("strata(site, grade)", "strata(grade)")
+    formula += "" if subjects is None else " + cluster(id)"
+    model.fit(table, formula, groups="site", weights=case["weights"])
+    np.testing.assert_allclose(model.table(errors="robust").standard_errors, r["robust"], rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", COX)
 def test_baseline_hazards(name: str) -> None:
     cox, r = losses(COX[name]), COX[name]["r"]

@@ -15,6 +15,10 @@ fit_cox <- function(formula, data, ties, people = NULL, weights = NULL) {
   data$used_weight <- if (is.null(weights)) rep(1, nrow(data)) else data[[weights]]
   fit <- do.call(coxph, list(formula, data, weights = quote(used_weight), ties = ties, robust = FALSE, control = tight,
     x = TRUE, model = TRUE))
+  # Rows of a subject belong together; without subjects each row is by itself.
+  data$own_cluster <- if (is.null(data$id)) seq_len(nrow(data)) else data$id
+  robust <- do.call(coxph, list(formula, data, weights = quote(used_weight), ties = ties, cluster = quote(own_cluster),
+    control = tight))
   s <- summary(fit)
   base <- basehaz(fit, centered = FALSE)
   if (is.null(base$strata)) base$strata <- "all"
@@ -25,7 +29,7 @@ fit_cox <- function(formula, data, ties, people = NULL, weights = NULL) {
     curve(survfit(fit, people[i, ], stype = 2, ctype = if (ties == "efron") 2 else 1)))
   counts <- if (is.matrix(seen$count)) colSums(seen$count) else seen$count
   list(names = names(coef(fit)), coefficients = unname(coef(fit)), errors = unname(sqrt(diag(vcov(fit)))),
-       covariance = vcov(fit), statistic = unname(coef(s)[, "z"]),
+       covariance = vcov(fit), robust = unname(sqrt(diag(robust$var))), statistic = unname(coef(s)[, "z"]),
        p = unname(coef(s)[, ncol(coef(s))]), log_likelihood = fit$loglik[2], null_log_likelihood = fit$loglik[1],
        score_test = fit$score, wald_test = unname(fit$wald.test), rows = fit$n,
        events = fit$nevent, iterations = fit$iter,
@@ -67,6 +71,11 @@ COX: dict[str, tuple[str, str, str | None]] = {
     "sites, offset": ("Surv(time, status) ~ age + treated + offset(lean) + strata(site)", "survival", None),
     "sites, entry": ("Surv(entry, time, status) ~ age + treated + grade + strata(site)", "survival", None),
     "sites, start and stop": ("Surv(start, stop, status) ~ age + treated + marker + strata(site)", "counting", None),
+    "sites, entry, weights": (
+        "Surv(entry, time, status) ~ age + treated + grade + strata(site)",
+        "survival",
+        "weight",
+    ),
     "sites and grades": ("Surv(time, status) ~ age + treated + strata(site, grade)", "survival", None),
 }
 

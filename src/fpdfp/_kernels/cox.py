@@ -153,10 +153,12 @@ def examine(z: Any, first: Any, last: Any, event: Any, weights: Any, counts: Any
         top = max(sums[0, k], sums[2, k]) if sums[1, k] > 0.0 else sums[2, k]
         without = sums[1, k] * math.exp(sums[0, k] - top) if sums[1, k] > 0.0 else 0.0
         own = sums[3, k] * math.exp(sums[2, k] - top)
-        steps = counts[k] if efron else 1
-        share = masses[k] / steps
         sets[:, k] = 0.0
         sets[TOP, k], sets[WITHOUT, k], sets[WITH, k] = top, without, own
+        if counts[k] == 0:  # all rows with an event at that time are left out, and perhaps all rows at risk
+            continue
+        steps = counts[k] if efron else 1
+        share = masses[k] / steps
         for step in range(steps):
             part = 1.0 - step / steps
             whole = without + part * own

@@ -10,6 +10,7 @@ from fpdfp._typing import Array
 from fpdfp.compress.plain import plain_bits
 from fpdfp.engines import spec
 from fpdfp.engines.evaluations import Evaluations, Sums
+from fpdfp.engines.held_scores import HeldScores
 from fpdfp.engines.informations import Informations
 from fpdfp.engines.overdispersions import Overdispersions
 from fpdfp.engines.parcel import payload
@@ -34,6 +35,12 @@ def ask_evaluations(problem: Problem, question: Evaluations, factors: Array | No
     """Return the means over all clients at many points, and all bits up and down."""
     sent, up, down = _ask(problem, question)
     return question.read(sent, problem.model.shape[0], factors), up, down
+
+
+def ask_scores(problem: Problem, question: HeldScores, factors: Array | None = None) -> tuple[Array, int, int]:
+    """Return the sums of a score over the rows left out at many points, and all bits up and down."""
+    sent, up, down = _ask(problem, question)
+    return question.read(sent, factors), up, down
 
 
 def _ask(problem: Problem, question: Any) -> tuple[Any, int, int]:

@@ -39,7 +39,8 @@ class Evaluated(NamedTuple):
     Attributes
     ----------
     numbers
-        At each point the loss of the rows that are used and of those that are left out; the weights of each fold.
+        At each point the loss of the rows that are used and half the deviance of those that are left out, where none
+        are what makes the loss of all half a deviance (0 but for partial likelihoods); the weights of each fold.
     slopes, scales
         The gradients in fixed point, first their entries in the places that were sent, and the largest of each.
     entries, roots
@@ -297,7 +298,7 @@ class Evaluations(FromEveryone):
             slopes[:, where] = read_fixed(written, _steps(sent.scales, bits, where), bits, int(where.sum()))
         slopes *= self._units(d)
         if factors is not None:
-            helds, values = np.where(factors == 0, values, helds), factors * values
+            helds, values = np.where(factors == 0, values + helds, 0.0), factors * values
             slopes = factors[..., None] * slopes
         roots = sent.roots.astype(np.float64).reshape(clients, curved, d)
         entries = read_fixed(sent.entries, np.array(UNIT), ENTRY, curved * size).reshape(clients, curved, size)

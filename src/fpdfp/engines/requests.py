@@ -12,6 +12,7 @@ import numpy as np
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress.wire import DEFAULT_LIMIT, DTYPES
 from fpdfp.engines.evaluations import Evaluations
+from fpdfp.engines.held_scores import HeldScores
 from fpdfp.engines.hints import fit
 from fpdfp.engines.informations import Informations
 from fpdfp.engines.job import Job, Place
@@ -52,6 +53,7 @@ class GatherRequest:
         | Informations
         | Overdispersions
         | Evaluations
+        | HeldScores
         | Slopes
     )
     place: Place

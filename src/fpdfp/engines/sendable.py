@@ -13,6 +13,7 @@ import numpy as np
 from fpdfp import compress, linops, methods, penalties, precondition, steps
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.engines.evaluations import Evaluations
+from fpdfp.engines.held_scores import HeldScores
 from fpdfp.engines.hints import constructor_hints
 from fpdfp.engines.informations import Informations
 from fpdfp.engines.job import Job, Place
@@ -71,8 +72,8 @@ def registry() -> dict[type, Sendable]:
         compress.Full, compress.Half, compress.QSGD, compress.NUQSGD, compress.Natural, compress.Sign, compress.RandK,
         compress.TopK,
         methods.InnerSolve, *methods_and_algorithms(), precondition.QuantizedMoments, Exact, FeatureBounds, Slopes,
-        Structure, NewtonExchange, LocalModels, Informations, Overdispersions, Evaluations, Folds, Announced, Place,
-        Job,
+        Structure, NewtonExchange, LocalModels, Informations, Overdispersions, Evaluations, HeldScores,
+        Folds, Announced, Place, Job,
     )  # fmt: skip
     return {kind: by_fields(kind) for kind in fields} | {
         penalties.Zero: by_attributes(penalties.Zero),

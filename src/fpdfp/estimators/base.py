@@ -22,6 +22,7 @@ from fpdfp.datasets.graph import FORMS, Form
 from fpdfp.engines import Result
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
+from fpdfp.errors import RefusalError
 from fpdfp.estimators import tables
 from fpdfp.estimators.by_feature import find_factors
 from fpdfp.estimators.by_formula import ByFormula
@@ -34,6 +35,7 @@ from fpdfp.estimators.routing import advise_on_search, warn_of_groups
 from fpdfp.estimators.rows import column
 from fpdfp.estimators.saving import Saving
 from fpdfp.estimators.selecting import Selecting
+from fpdfp.estimators.separating import check_separation
 from fpdfp.estimators.stepping import Scaled, Stepping
 from fpdfp.estimators.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
 from fpdfp.federation.table import SiteTable
@@ -204,7 +206,21 @@ class FederatedLinearModel(ByFormula, Stepping, Selecting, Inferring, Evaluating
             self._effects = self.result_.x[len(self.result_.x) - columns.effects :].astype(np.float64)
         else:
             self.information_, self.null_deviance_, self.exchanges_ = None, None, {}
+            self._look_at_classes(problem, columns)
         return self._undo_scaling(self.result_.x, centre, scale, columns.intercept)
+
+    def _look_at_classes(self, problem: Problem, columns: Columns) -> None:
+        """Refuse a fit of several classes, with coefficients of each, that has no maximum."""
+        x = self.result_.x
+        if self._refusal is not None or x.size > MOST_COLUMNS:
+            return
+        try:
+            sums = self._ask_sums(problem, x, "separation", robust=False)
+        except RefusalError:  # a site that tells no second moments takes part in the fit nevertheless
+            return
+        # Coefficients of classes are known up to a constant, so that all classes of a column grow: it alone is named.
+        names = self._names_of_x(columns)
+        check_separation(self, problem, x, sums, names * (x.size // len(names)))
 
     def _columns(self, features: int, intercept: bool, classes: int | None, effects: int) -> Columns:
         """Return the columns of the model."""
@@ -217,12 +233,16 @@ class FederatedLinearModel(ByFormula, Stepping, Selecting, Inferring, Evaluating
         """
         if self.method is None and self._by_glm and columns.all <= MOST_COLUMNS:
             return ProximalNewton()
+        vector = columns.classes is None or columns.flat
+        return ProximalNewton() if vector and self._suits_newton(columns) else self.method
+
+    def _suits_newton(self, columns: Columns) -> bool:
+        """Whether a fit is plain maximum likelihood of few coefficients, with nothing said of how to find it."""
         automatic = self.method is None and self.compressor == "auto" and self.downlink == "auto"
         everyone = self.clients_per_round is None and self.drop_out == 0.0
-        small = columns.classes is None and columns.all <= MOST_BY_CHOICE and problem.n_clients <= MOST_SITES
-        if automatic and everyone and small and not self._penalised and self.inference is not False:
-            return ProximalNewton()
-        return self.method
+        count = columns.all * (columns.classes or 1)
+        small = count <= MOST_BY_CHOICE and len(self.sites_) <= MOST_SITES
+        return automatic and everyone and small and not self._penalised and self.inference is not False
 
     def _owners(self, rows: int, groups: Any) -> IntArray:
         """Return the number of each row's site."""
@@ -315,7 +335,7 @@ class FederatedLinearModel(ByFormula, Stepping, Selecting, Inferring, Evaluating
         # Parameters of the estimator that have the name of an option are that option.
         options = {field.name: getattr(self, field.name) for field in fields(RunOptions) if hasattr(self, field.name)}
         result = run(problem, method, RunOptions(**options, seed=int(seed), x0=x0))
-        fine = ("stationary",) if self._by_glm else self._fine
+        fine = ("stationary",) if self._by_glm or isinstance(method, ProximalNewton) else self._fine
         if self.tol is not None and result.status not in ("converged", "diverged", *fine):
             warn(self._shortfall(result), ConvergenceWarning)
         return result

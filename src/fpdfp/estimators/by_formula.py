@@ -56,6 +56,8 @@ class ByFormula:
         family, classes = self._losses_of(found) if distribution is None else ("GLM", None)
         if self._survives and distribution is None:
             family, classes = "Cox", None
+        if design.cluster is not None and family != "Cox":
+            raise ArgumentError("formula:", "cluster(…) is for FederatedCoxRegression")
         diagonal = self._wanted_moments(d)
         moments: list[Moments] = []
         if diagonal is not None and d:
@@ -66,6 +68,8 @@ class ByFormula:
         more = len(name_periods(options.get("periods", ())))
         columns = self._columns(d, found.intercept, classes, len(others) + more)
         columns = columns._replace(random=bool(others) and self._first_effect == 0)
+        if family == "Softmax" and columns.flat:
+            family = "Multinomial"
         structure = self._structure(columns, moments, np.where(scale > 0, scale, 1.0), self._formula_groups())
         spec = ModelSpec(
             design, found.means, centre, scale, found.intercept, family, found.classes, structure.ridge,

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators import tables
 from fpdfp.estimators.base import MOST_COLUMNS, FederatedLinearModel
 from fpdfp.estimators.formulas import Plan
-from fpdfp.estimators.rows import column, row_weights
+from fpdfp.estimators.rows import column, refuse_column, refuse_of_rows, row_weights
+from fpdfp.estimators.site_effects import effects_of
 from fpdfp.estimators.structure import Columns
 from fpdfp.federation.questions import Family
 from fpdfp.losses import Losses
@@ -43,6 +45,7 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
 
     _fine = ("stationary",)
     _kind: Family
+    site_effects: Literal["none", "fixed"]
 
     @abc.abstractmethod
     def _arrange_classes(self, classes: list[Any]) -> list[Any]:
@@ -60,15 +63,12 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
         self, X: Any, y: Any, groups: Any, sample_weight: Any, offset: Any, weights: Any, missing: Any, levels: Any
     ) -> None:
         self._check_parameters()
+        effects = _checks.choice("site_effects", self.site_effects, ("none", "fixed")) == "fixed"
         if isinstance(y, str):
-            for name, value in (("sample_weight", sample_weight), ("offset", offset)):
-                if value is not None:
-                    instead = "weights='column'" if name == "sample_weight" else "offset(…) in the formula"
-                    raise ArgumentError(name, f"must be None with a formula; give {instead}")
-            self._fit_formula(X, y, groups, missing, levels, weights=weights)
+            refuse_of_rows(sample_weight=sample_weight, offset=offset)
+            self._fit_formula(X, y, groups, missing, levels, weights=weights, effects=effects)
             return
-        if weights is not None:
-            raise ArgumentError("weights", "must be None without a formula; give sample_weight")
+        refuse_column(weights)
         X, y = validate_data(self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)
         found = np.unique(y)
@@ -85,12 +85,22 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
                 raise ArgumentError("sample_weight", f"must not be zero for all rows of the class {empty[0]!r}")
         options: dict[str, Any] = {"weights": own_weights, "weight_scale": scale}
         if offset is not None:
-            options["offset"] = column("offset", offset, len(codes))
+            options["offset"] = self._read_offset(offset, len(codes))
 
         def losses(rows: Any, owner: IntArray, ridge: Array) -> Losses:
             return self._make_losses(rows, codes, clients=owner, l2=ridge, **options)
 
-        self._fit(X, groups, len(arranged) - 1, losses)
+        self._fit(X, groups, len(arranged) - 1, losses, effects=effects)
+
+    def _read_offset(self, offset: Any, rows: int) -> Array:
+        """Return what is added to the linear predictors of rows."""
+        return column("offset", offset, rows)
+
+    def _site_shifts(self, site: Any, rows: int) -> Array:
+        """Return the intercepts of the sites of rows, in the last axis; zeros without site effects."""
+        if self.site_effects == "none":
+            return np.zeros(rows)
+        return effects_of(site, self.sites_, self._effects, rows)
 
     def _show_classes(self, found: list[Any], arranged: list[Any]) -> Array:
         """Return ``classes_``: the classes in their own order, or in that of the model."""
@@ -118,7 +128,6 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
         return ProximalNewton()
 
     def _conclude(self, problem: Problem, columns: Columns, centre: Array, scale: Array) -> Array:
-        self._effects = np.zeros(0)
         back, model = self._take(columns, centre, scale)
         self._ask(problem, back, columns)
         return model
@@ -130,18 +139,34 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
     def _names_of_x(self, columns: Columns) -> list[str]:
         return list(self._flat[0])
 
-    def predict_proba(self, X: Any) -> Array:
-        """Return the classes' probabilities, in the order of ``classes_``."""
-        raise NotImplementedError
+    @abc.abstractmethod
+    def predict_proba(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
+        """Return the classes' probabilities, in the order of ``classes_``; see :meth:`predict`."""
 
-    def predict(self, X: Any) -> Array:
-        """Return the most probable class of each row."""
+    def predict(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
+        """Return the most probable class of each row.
+
+        Parameters
+        ----------
+        X
+            Rows, or a table with the columns of the formula.
+        offset
+            What is added to the linear predictors, as in ``fit``; with a formula that has an offset, in addition to it.
+        site
+            With site effects: the site of the rows, or of each.
+        """
         check_is_fitted(self)
-        chosen: Array = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        chosen: Array = self.classes_[self.predict_proba(X, offset=offset, site=site).argmax(axis=1)]
         return chosen
 
-    def predict_log_proba(self, X: Any) -> Array:
-        """Return the logarithms of the classes' probabilities."""
+    def predict_log_proba(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
+        """Return the logarithms of the classes' probabilities; see :meth:`predict`."""
         with np.errstate(divide="ignore"):
-            logarithms: Array = np.log(self.predict_proba(X))
+            logarithms: Array = np.log(self.predict_proba(X, offset=offset, site=site))
         return logarithms
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None, site: Any = None) -> float:
+        """Return the share of rows, weighted, whose most probable class is theirs; see :meth:`predict`."""
+        from sklearn.metrics import accuracy_score
+
+        return float(accuracy_score(y, self.predict(X, offset=offset, site=site), sample_weight=sample_weight))

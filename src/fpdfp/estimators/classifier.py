@@ -23,10 +23,10 @@ from fpdfp.estimators.rows import (
     refuse_of_rows,
     row_weights,
 )
-from fpdfp.estimators.structure import Name
+from fpdfp.estimators.structure import Columns, Name
 from fpdfp.families import Binomial
 from fpdfp.formula.coding import Imputation
-from fpdfp.losses import GLM, Logistic, Losses, Softmax
+from fpdfp.losses import GLM, Logistic, Losses, Multinomial, Softmax
 from fpdfp.precondition.cost import Prefer
 
 if TYPE_CHECKING:
@@ -244,6 +244,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         row_weight, _ = row_weights(sample_weight, len(y))
         if row_weight is not None and not row_weight.all():
             kept = row_weight > 0
+            self._mark_rows(kept)
             X, y, row_weight = X[kept], y[kept], row_weight[kept]
             shifts = None if shifts is None else shifts[kept]
             groups = None if groups is None else np.asarray(groups)[kept]
@@ -261,7 +262,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
 
         def losses(rows: Any, owner: IntArray, ridge: Array) -> Losses:
             if many:
-                return Softmax(rows, codes, clients=owner, l2=ridge, weights=factors)
+                kind = Multinomial if self._by_reference else Softmax
+                return kind(rows, codes, clients=owner, l2=ridge, weights=factors)
             if not self._by_glm:
                 return Logistic(rows, codes, clients=owner, l2=ridge)
             return GLM(rows, codes, clients=owner, family="binomial", l2=ridge, weights=factors, offset=shifts)
@@ -271,12 +273,29 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
             self.bits_up_ += len(self.sites_) * plain_bits((len(self.classes_),), np.dtype(np.float64))
         return self._take(model)
 
+    def _mark_rows(self, used: Array) -> None:
+        """Take note of the rows that are used; a cross-validation has folds of all of them."""
+
     def _take(self, model: Array) -> FederatedLogisticRegression:
         """Keep coefficients and intercepts; of several classes these add up to 0, as they may grow alike."""
+        if self._by_reference:
+            model = np.concatenate([np.zeros((1, model.shape[1])), model])
+            model = model - model.mean(axis=0)
         self.coef_, self.intercept_ = model[:, :-1], model[:, -1]
         if len(self.classes_) > 2:
             self.intercept_ = self.intercept_ - self.intercept_.mean()
         return self
+
+    def _columns(self, features: int, intercept: bool, classes: int | None, effects: int) -> Columns:
+        # Without a penalty classes are compared with the first, which Newton's method can do in a few exact rounds.
+        plain = Columns(features, intercept, None if classes is None else len(self.classes_) - 1, effects, flat=True)
+        free = self.bounds is None and self.start is None
+        self._by_reference = classes is not None and free and self._suits_newton(plain)
+        return plain if self._by_reference else super()._columns(features, intercept, classes, effects)
+
+    def _undo_scaling(self, x: Array, centre: Array, scale: Array, intercept: bool) -> Array:
+        rows = x.reshape(len(self.classes_) - 1, -1) if self._by_reference else x
+        return super()._undo_scaling(rows, centre, scale, intercept)
 
     def _distribution(self, found: Any) -> Any:
         extra = self.class_weight is not None or found.design.weights is not None or found.design.offset is not None

@@ -24,7 +24,8 @@ from fpdfp.federation.table import ModelRows, SiteTable
 from fpdfp.federation.times import DIGITS, find_baselines, find_concordance, read_strata, read_times
 from fpdfp.formula.coding import Imputation
 from fpdfp.formula.tree import Survival
-from fpdfp.inference import Summary
+from fpdfp.inference import Summary, Table
+from fpdfp.inference.covariances import Kind
 from fpdfp.inference.hypotheses import judge
 from fpdfp.losses import Cox, Losses
 from fpdfp.losses.cox import TIES, Ties
@@ -58,7 +59,8 @@ class FederatedCoxRegression(FederatedLinearModel):
 
     Parameters
     ----------
-    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups
+    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups, concavity, penalty_weights,
+    bounds, start
         As in :class:`FederatedLogisticRegression`; by default ``"none"``.
     ties
         How events at the same time are treated: ``"efron"`` or ``"breslow"``.
@@ -122,8 +124,6 @@ class FederatedCoxRegression(FederatedLinearModel):
     score_statistic_: float | None
     _fine = ("stationary",)
     _survives = True
-    #: The hazard has the constant.
-    fit_intercept = False
 
     _kept = FederatedLinearModel._kept | {
         "baselines_": codecs.optional(codecs.by_name(codecs.by_name(codecs.record(
@@ -152,6 +152,10 @@ class FederatedCoxRegression(FederatedLinearModel):
         graph_alpha: float = 0.1,
         graph_form: Form = "weights",
         feature_groups: Any = None,
+        concavity: float | None = None,
+        penalty_weights: Any = None,
+        bounds: Any = None,
+        start: Any = None,
         baseline: Any = True,
         standardize: bool = False,
         method: Any = None,
@@ -167,30 +171,15 @@ class FederatedCoxRegression(FederatedLinearModel):
         progress: bool | None = False,
         inference: bool | Literal["auto"] = "auto",
     ) -> None:
-        self.penalty = penalty
-        self.alpha = alpha
+        super().__init__(
+            penalty, alpha, l1_ratio=l1_ratio, l1_weight=l1_weight, l2=l2, graph=graph, graph_alpha=graph_alpha,
+            graph_form=graph_form, feature_groups=feature_groups, concavity=concavity, penalty_weights=penalty_weights,
+            bounds=bounds, start=start, fit_intercept=False, standardize=standardize, method=method, rounds=rounds,
+            tol=tol, clients_per_round=clients_per_round, compressor=compressor, downlink=downlink, sampling=sampling,
+            drop_out=drop_out, prefer=prefer, random_state=random_state, progress=progress, inference=inference,
+        )  # fmt: skip
         self.ties = ties
-        self.l1_ratio = l1_ratio
-        self.l1_weight = l1_weight
-        self.l2 = l2
-        self.graph = graph
-        self.graph_alpha = graph_alpha
-        self.graph_form = graph_form
-        self.feature_groups = feature_groups
         self.baseline = baseline
-        self.standardize = standardize
-        self.method = method
-        self.rounds = rounds
-        self.tol = tol
-        self.clients_per_round = clients_per_round
-        self.compressor = compressor
-        self.downlink = downlink
-        self.sampling = sampling
-        self.drop_out = drop_out
-        self.prefer = prefer
-        self.random_state = random_state
-        self.progress = progress
-        self.inference = inference
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -204,6 +193,7 @@ class FederatedCoxRegression(FederatedLinearModel):
         groups: Any = None,
         *,
         strata: Any = None,
+        clusters: Any = None,
         sample_weight: Any = None,
         offset: Any = None,
         weights: str | None = None,
@@ -222,6 +212,9 @@ class FederatedCoxRegression(FederatedLinearModel):
             The site of each row, or the name of the column that says so.
         strata
             The stratum of each row, within its site.
+        clusters
+            Which rows belong together, of the same subject for instance: a label of each row, or ``cluster(subject)``
+            in a formula. Robust errors then add up the scores of such rows, as they must where a subject has several.
         sample_weight
             The weight of each row.
         offset
@@ -237,6 +230,8 @@ class FederatedCoxRegression(FederatedLinearModel):
         self.baselines_ = self.concordance_ = self.events_ = None
         self._refused = "it was not asked for when the model was fitted (baseline=False)"
         if isinstance(y, str):
+            if clusters is not None:
+                raise ArgumentError("clusters", "must be None with a formula; give cluster(…) in the formula")
             for name, value in (("strata", strata), ("sample_weight", sample_weight), ("offset", offset)):
                 if value is not None:
                     instead = "weights='column'" if name == "sample_weight" else f"{name}(…) in the formula"
@@ -256,7 +251,7 @@ class FederatedCoxRegression(FederatedLinearModel):
             scale = 1.0 if weight is None else len(weight) / float(weight.sum())
             return Cox(
                 rows, times.time, times.event, owner, entry=times.entry, l2=ridge, ties=self.ties, strata=whole.strata,
-                weights=weight, weight_scale=scale, offset=whole.offset,
+                clusters=clusters, weights=weight, weight_scale=scale, offset=whole.offset,
             )  # fmt: skip
 
         (model,) = self._fit(X, groups, None, losses)
@@ -345,6 +340,15 @@ class FederatedCoxRegression(FederatedLinearModel):
             lines["likelihood ratio"] = judge("", self.null_deviance_ - self.deviance_, count, None)
             lines["score"] = judge("", float(self.score_statistic_ or 0.0), count, None)
         return {name: str(value).removeprefix(": ") for name, value in lines.items()}
+
+    def table(self, *, errors: Kind = "model", level: float = 0.95, exponentiate: bool = False) -> Table:
+        """Return the coefficients with standard errors, tests and confidence intervals; see :meth:`FederatedGLM.table`.
+
+        ``"robust"`` means ``"HC0"``: without a factor for small samples, as R's ``coxph(robust=TRUE)``. With clusters
+        the scores of rows that belong together are added up first.
+        """
+        kind: Kind = "HC0" if errors == "robust" else errors
+        return super().table(errors=kind, level=level, exponentiate=exponentiate)
 
     def summary(self, **options: Any) -> Summary:
         """Return coefficients by name, with standard errors, tests and intervals; the arguments are those of ``table``.

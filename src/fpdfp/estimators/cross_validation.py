@@ -6,7 +6,7 @@ import copy
 import inspect
 import itertools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp._warn import warn
+from fpdfp.engines.held_scores import make_score
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators.classifier import FederatedLogisticRegression
 from fpdfp.estimators.concave import USUAL
@@ -38,6 +39,8 @@ OWN = {
 }  # fmt: skip
 #: The estimators that there are cross-validations of.
 PLAIN = (FederatedLogisticRegression, FederatedLinearRegression, FederatedGLM, FederatedCoxRegression)
+#: The names of scores.
+SCORES = ("deviance", "brier", "accuracy", "auc", "mse", "mae", "concordance")
 #: What may be a list, and is then chosen too.
 MIXED = ("l1_ratio", "l1_weight")
 
@@ -55,6 +58,10 @@ class CrossValidated(Structures):
     #: Of the model that is fitted at the end.
     alpha = 1.0
 
+    if TYPE_CHECKING:  # every class has one of its own, below
+
+        def __init__(self, *args: Any, **given: Any) -> None: ...
+
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
         (base,) = [one for one in cls.__mro__ if one in PLAIN][:1]
@@ -70,8 +77,9 @@ class CrossValidated(Structures):
         def __init__(self: Any, *args: Any, **given: Any) -> None:  # noqa: N807
             bound = signature.bind(*args, **given)
             bound.apply_defaults()
-            for name, value in bound.arguments.items():
-                setattr(self, name, value)
+            for name in OWN:
+                setattr(self, name, bound.arguments.pop(name))
+            base.__init__(self, alpha=1.0, **bound.arguments)
 
         this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         __init__.__signature__ = signature.replace(parameters=[this, *signature.parameters.values()])  # type: ignore[attr-defined]
@@ -92,7 +100,7 @@ class CrossValidated(Structures):
             raise ArgumentError("penalty", f"must be a convex one for cross-validation, got {self.penalty!r}")
         check_grid(self.alphas, self.ratio, self.cv_tol, self.cv_rounds)
         _checks.choice("rule", self.rule, RULES)
-        _checks.choice("scoring", self.scoring, ("deviance",))
+        _checks.choice("scoring", self.scoring, SCORES)
         if isinstance(self.cv, str):
             _checks.choice("cv", self.cv, ("sites",))
         elif isinstance(self.cv, int | np.integer):
@@ -106,11 +114,23 @@ class CrossValidated(Structures):
             return None, 1 - np.eye(losses.n_clients, dtype=np.int64), losses
         if isinstance(self.cv, int | np.integer):
             seed = self.random_state if isinstance(self.random_state, int | np.integer) else 0
+            rows = int(losses.sizes.sum())
+            if rows < self.cv:
+                raise ArgumentError(
+                    "cv", f"must be at most the number of rows, got {self.cv} folds for n_samples={rows}"
+                )
             return Folds(int(self.cv), int(seed), stratified=self._stratifies), None, losses
-        labels = _checks.host_array("cv", self.cv)
         if getattr(self, "formula_", None) is not None or not hasattr(self, "_owner_of_rows"):
             raise ArgumentError("cv", "must be a number of folds, or 'sites', with a formula")
         owner = self._owner_of_rows
+        used = vars(self).pop("_used_rows", None)
+        if used is not None:  # rows of weight zero are not among those that are kept
+            whole = np.full(len(used), -1)
+            whole[used] = owner
+            labels = _read_labels(self.cv, whole)
+            labels = labels[used] if labels.shape == used.shape else labels
+        else:
+            labels = _read_labels(self.cv, owner)
         if labels.shape != owner.shape:
             raise ArgumentError("cv", f"must have the fold of each of the {len(owner)} rows, got shape {labels.shape}")
         names, codes = np.unique(labels, return_inverse=True)
@@ -119,6 +139,9 @@ class CrossValidated(Structures):
         made = copy.copy(losses)
         made.folds = losses.place_rows(codes.astype(np.int64)[np.argsort(owner, kind="stable")])
         return Folds(len(names), given=True), None, made
+
+    def _mark_rows(self: Any, used: Array) -> None:
+        self._used_rows = used
 
     def _minimise(
         self: Any, build: Callable[[], Losses], structure: Structure, columns: Columns, scaled: Scaled, choose: Any
@@ -162,9 +185,10 @@ class CrossValidated(Structures):
     ) -> Problem:  # fmt: skip
         """Keep scores, choose a weight, and fit all rows with it."""
         shape = (len(mixings), batch.n_folds + 1, len(grids[0]))
-        scores = 2.0 * found.held_out_loss.reshape(shape)[:, 1:].transpose(0, 2, 1)
-        curves: list[Curve] = [summarise(one, batch.weights, greater_is_better=False) for one in scores]
-        best = int(np.argmin([curve.mean[curve.best] for curve in curves]))
+        scores, greater = self._score(batch, found, shape)
+        curves: list[Curve] = [summarise(one, batch.weights, greater_is_better=greater) for one in scores]
+        sign = 1.0 if greater else -1.0
+        best = int(np.argmax([sign * curve.mean[curve.best] for curve in curves]))
         curve, weights = curves[best], grids[best]
         place = curve.best if self.rule == "min" else curve.simplest
         self.alphas_ = weights if len(grids) == 1 else np.array(grids)
@@ -185,10 +209,24 @@ class CrossValidated(Structures):
         try:
             solved: Problem = super()._minimise(lambda: losses, chosen, columns, scaled, choose)  # type: ignore[misc]
         finally:
-            del self._warm
+            for name in ("_warm", "_make_structure", "_owner_of_rows", "_used_rows"):  # of this fit alone
+                vars(self).pop(name, None)
         self.n_iter_ += batch.exchanges
         self.bits_up_, self.bits_down_ = self.bits_up_ + batch.bits_up, self.bits_down_ + batch.bits_down
         return solved
+
+    def _score(self: Any, batch: Batch, found: Any, shape: tuple[int, ...]) -> tuple[Array, bool]:
+        """Return the score of each mixing, weight and fold, and whether greater is better."""
+        self.score_bound_ = 0.0
+        if self.scoring == "deviance":
+            return 2.0 * found.held_out_loss.reshape(shape)[:, 1:].transpose(0, 2, 1), False
+        score = make_score(self.scoring, "cox" if self._survives else self._family())
+        held = np.broadcast_to(np.arange(-1, batch.n_folds)[:, None], shape)
+        points = np.nan_to_num(found.x).reshape(*shape, -1)[:, 1:].reshape(-1, batch.d)
+        estimates = batch.score(points, held[:, 1:].ravel().copy(), score)
+        self.score_bound_ = float(np.nanmax([one.bound for one in estimates]))
+        values = np.array([one.value for one in estimates]).reshape(shape[0], shape[1] - 1, shape[2])
+        return values.transpose(0, 2, 1), score.greater_is_better
 
     def _start(self: Any, columns: Columns, scaled: Scaled) -> Array | None:
         warm: Array | None = getattr(self, "_warm", None)
@@ -200,6 +238,26 @@ def _defaults(parameter: inspect.Parameter) -> inspect.Parameter:
     if parameter.name == "penalty" and parameter.default == "none":
         return parameter.replace(default="l1")
     return parameter
+
+
+def _read_labels(cv: Any, owner: Array) -> Array:
+    """Return the fold of each row, given by an array, by a splitter or by pairs of training and test rows."""
+    rows = len(owner)
+    if hasattr(cv, "split"):
+        cv = list(cv.split(np.zeros((rows, 1)), None, owner))
+    if not isinstance(cv, list | tuple) or not cv or not isinstance(cv[0], list | tuple):
+        return _checks.host_array("cv", cv)
+    labels, times = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
+    for fold, (train, test) in enumerate(cv):
+        chosen = np.zeros(rows, dtype=bool)
+        chosen[test] = True
+        labels[chosen] = fold
+        times += chosen
+        if chosen[train].any() or len(np.unique(np.arange(rows)[train])) + chosen.sum() != rows:
+            raise ArgumentError("cv", "must have pairs whose training rows are all that are not test rows")
+    if (times != 1).any():
+        raise ArgumentError("cv", "must have pairs whose test rows are all rows once")
+    return labels
 
 
 class FederatedLogisticRegressionCV(CrossValidated, FederatedLogisticRegression):
@@ -219,9 +277,13 @@ class FederatedLogisticRegressionCV(CrossValidated, FederatedLogisticRegression)
         The least weight relative to the largest.
     cv
         In how many folds each site divides its rows at random, classes evenly; ``"sites"`` to leave out one site at a
-        time; or an array with the fold of each row.
+        time; or an array with the fold of each row, a splitter of scikit-learn, or its pairs of training and test rows,
+        whose test rows must be all rows once.
     scoring
-        ``"deviance"``: that of the rows left out, divided by their weight.
+        ``"deviance"``: that of the rows left out, divided by their weight. Or, in one more exchange, ``"brier"``,
+        ``"accuracy"`` or ``"auc"`` for two classes, ``"mse"`` or ``"mae"`` for numbers, ``"concordance"`` for times.
+        The area under the ROC curve is that of histograms of the linear predictor with 1,002 cells, in two exchanges;
+        ``score_bound_`` says how far it is off at most. Sites with a policy tell deviances only.
     rule
         ``"min"`` for the weight of the best mean score, ``"1se"`` for the largest weight whose score is within one
         standard error of that.
@@ -245,6 +307,8 @@ class FederatedLogisticRegressionCV(CrossValidated, FederatedLogisticRegression)
         The score of each weight and fold.
     mean_score_, score_error_
         Its mean over folds, weighted by their size, and the standard error of that.
+    score_bound_
+        How far any score is off at most, 0 for exact ones.
     path_
         The coefficients of all weights, fitted to all rows (:class:`fpdfp.Path`).
     n_iter_, bits_up_, bits_down_
@@ -260,6 +324,11 @@ class FederatedLogisticRegressionCV(CrossValidated, FederatedLogisticRegression)
     >>> model.scores_.shape, 0.0 < model.alpha_min_ <= model.alpha_1se_
     ((20, 5), True)
     """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
 
 
 class FederatedLinearRegressionCV(CrossValidated, FederatedLinearRegression):

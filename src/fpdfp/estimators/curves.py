@@ -6,7 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fpdfp import _checks
+from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators.formulas import Asking, check_response
 from fpdfp.federation.cohort import Cohort, LocalCohort
@@ -87,8 +90,9 @@ def survival_curves(
     """Return Kaplan–Meier curves of all rows of a table or of the sites of a federation.
 
     Sites tell how many rows are at risk, leave and have events at which times, nothing of single rows; a site puts
-    neighbouring times together until its least number of rows is in each cell. Curves are then those of times that were
-    rounded up to the ends of such intervals.
+    neighbouring times together until its least number of rows is in each cell. Rows that were put together are then
+    taken to have left at a steady pace (:meth:`fpdfp.survival.RiskCounts.spread`), which is right on average, but not
+    to the row: where few are at risk, curves of small sites remain uncertain.
 
     Parameters
     ----------
@@ -118,7 +122,7 @@ def survival_curves(
     if asked.strata:
         raise ArgumentError("formula:", "strata(…) is for models and tests; a curve is that of all rows of a group")
     grid = None if times is None else check_grid(times)
-    total = RiskCounts.total(asked.asking.ask(RiskQuestion(asked.response, asked.group, grid)))
+    total = _count(asked, grid)
     known: tuple[Level, ...] = ("all",) if asked.group is None else asked.group.levels
     return GroupCurves(known, total, asked.asking, level=level, scale=scale)
 
@@ -168,7 +172,14 @@ def log_rank_test(
     if asked.strata:
         raise ArgumentError("stratify", "must be True with strata(…) in the formula")
     grid = None if times is None else check_grid(times)
-    return LogRank.of(RiskCounts.total(asked.asking.ask(RiskQuestion(asked.response, asked.group, grid))), power).test()
+    return LogRank.of(_count(asked, grid), power).test()
+
+
+def _count(asked: _Asked, grid: Array | None) -> RiskCounts:
+    """Return the counts of all sites, with those spread that sites have moved to later times."""
+    parts: list[RiskCounts] = asked.asking.ask(RiskQuestion(asked.response, asked.group, grid))
+    whole = np.unique(np.concatenate([part.times for part in parts])) if grid is None else grid
+    return RiskCounts.total(part.spread(whole) for part in parts)
 
 
 def _read(source: Any, text: str, groups: Any, levels: Levels) -> _Asked:
@@ -179,6 +190,8 @@ def _read(source: Any, text: str, groups: Any, levels: Levels) -> _Asked:
         raise ArgumentError("groups", "must be None for a federation, whose sites are known")
     formula = parse(text)
     check_response(formula, survival=True)
+    if formula.cluster is not None:
+        raise ArgumentError("formula:", "cluster(…) is for FederatedCoxRegression")
     assert isinstance(formula.response, Survival)
     asking = Asking(source)
     factor = _only_factor(formula)

@@ -119,7 +119,12 @@ def plan(
             formula, dict(zip(standard, zip(total.mean, total.variance, strict=False), strict=False)), total.count
         )
     rows, used = [one.rows for one in sums], [one.used for one in sums]
-    scale = 1.0 if weights is None else sum(used) / sum(one.weight for one in sums)
+    weight = sum(one.weight for one in sums)
+    if not weight > 0:
+        raise ArgumentError(
+            "weights", f"must be at least 0 in all rows, and positive in some, but add up to {weight:g}"
+        )
+    scale = 1.0 if weights is None else sum(used) / weight
     intercept = formula.intercept and not survival
     return Plan(design_of(formula), means, classes, intercept, rows, used, scale, counts)
 

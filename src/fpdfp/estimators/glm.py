@@ -20,6 +20,7 @@ from fpdfp.estimators.base import MOST_COLUMNS, FederatedLinearModel
 from fpdfp.estimators.concave import USUAL
 from fpdfp.estimators.overdispersion import Theta
 from fpdfp.estimators.rows import column, refuse_column, refuse_of_rows, row_weights
+from fpdfp.estimators.site_effects import effects_of
 from fpdfp.estimators.structure import Columns, Name
 from fpdfp.families import Family
 from fpdfp.formula.coding import Imputation
@@ -326,23 +327,10 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         """Return the linear predictor of each row; see :meth:`predict`."""
         check_is_fitted(self)
         scores = self._shifted(self._scores(X)[:, 0], X, offset)
-        return scores if self.site_effects == "none" else scores + self._effects_of(site, len(scores))
-
-    def _effects_of(self, site: Any, rows: int) -> Array:
-        """Return the intercepts of the sites of rows."""
-        if site is None and self.site_effects == "random":
-            return np.zeros(rows)
-        if site is None:
-            raise ArgumentError("site", f"must say where rows are from, with site effects: one of {list(self.sites_)}")
-        first = [] if self.site_effects == "random" else [0.0]
-        known = dict(zip(map(str, self.sites_), [*first, *self._effects], strict=True))
-        names = [str(site)] * rows if isinstance(site, str) or np.ndim(site) == 0 else [str(one) for one in site]
-        if self.site_effects == "random":
-            known = dict.fromkeys(names, 0.0) | known
-        strange = [name for name in names if name not in known]
-        if strange or len(names) != rows:
-            raise ArgumentError("site", f"must be one of {', '.join(known)} for each of the {rows} rows")
-        return np.array([known[name] for name in names])
+        if self.site_effects == "none":
+            return scores
+        random = self.site_effects == "random"
+        return scores + effects_of(site, self.sites_, self._effects, len(scores), random=random)
 
     def predict(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
         """Return the expected outcome of each row.
@@ -356,6 +344,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         site
             With site effects: the site of the rows, or of each. Random effects of other sites, or of none, are 0.
         """
+        check_is_fitted(self)
         return self.family_.mean(self.decision_function(X, offset=offset, site=site))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None, site: Any = None) -> float:

@@ -13,7 +13,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.engines.ask import ask_informations
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
-from fpdfp.errors import ArgumentError
+from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.estimators.random_effects import integrate
 from fpdfp.estimators.separating import FAMILIES, check_separation
 from fpdfp.estimators.structure import Columns
@@ -92,7 +92,7 @@ class Inferring:
         purpose = "information" if wanted else "separation"
         sums = self._ask_sums(problem, self.result_.x, purpose, robust=wanted)
         if may_separate:
-            check_separation(self, problem, self.result_.x.astype(np.float64), sums, self._names_of_x(columns))
+            check_separation(self, problem, self.result_.x, sums, self._names_of_x(columns))
         if not wanted:
             return
         found = []
@@ -194,6 +194,10 @@ class Inferring:
             exponentiate=exponentiate, penalty=self._penalty_words(),
         )  # fmt: skip
 
+    def _is_intercept(self, name: str) -> bool:
+        """Whether a coefficient is an intercept, of all rows or of a site: nothing of these is penalised."""
+        return name == "Intercept" or name.startswith("site[")
+
     def _order(self, names: list[str]) -> list[int]:
         """Return the order in which coefficients are shown: the intercept first."""
         return sorted(range(len(names)), key=lambda j: names[j] != "Intercept")
@@ -220,7 +224,7 @@ class Inferring:
         family, sites = self._family(), self.information_
         more: dict[str, Any] = {}
         if sites is not None and family is not None:
-            p, rows = len(self._flat[0]), sum(self.rows_.values())
+            p, rows = len(self._flat[0]), sum(site.rows for site in sites)  # those of weight 0 do not count
             weight = sum(site.weight for site in sites)
             random = hasattr(self, "_variances")
             likelihood = None if random else family.log_likelihood(self.deviance_, self._saturated, weight, rows)
@@ -273,6 +277,8 @@ class Inferring:
 
     def compare(self, other: Any) -> HypothesisTest:
         """Test this model against a larger one of the same rows, of which it is a special case."""
+        if not isinstance(other, Inferring):
+            raise ArgumentTypeError("other", f"must be a fitted model, got {type(other).__name__}")
         return likelihood_ratio_test(self.summary(), other.summary())
 
     def variance_inflation(self: Any) -> dict[str, tuple[float, int, float]]:
@@ -324,8 +330,8 @@ class Inferring:
             As there.
         """
         names, values, sites = self._intercept_first()
-        free = [name for name in names if name == "Intercept" or name.startswith("site[")]
         return debias(
-            names, values, sites, has_dispersion=self._family().has_dispersion, unpenalised=[*free, *unpenalised],
+            names, values, sites, has_dispersion=self._family().has_dispersion,
+            unpenalised=[*filter(self._is_intercept, names), *unpenalised],
             node_alpha=node_alpha, errors=errors, level=level, exponentiate=exponentiate,
         )  # fmt: skip

@@ -6,13 +6,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.datasets.graph import Form
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.estimators import codecs
 from fpdfp.estimators.base import unscale
 from fpdfp.estimators.categories import CategoryModel, ClassLikelihood
-from fpdfp.estimators.formulas import Plan
+from fpdfp.estimators.rows import column
 from fpdfp.estimators.structure import Columns, Name
 from fpdfp.formula.coding import Imputation
 from fpdfp.losses import Losses, Multinomial
@@ -30,9 +31,13 @@ class FederatedMultinomialRegression(CategoryModel):
     ----------
     reference
         The class that others are compared with; by default the first.
-    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups
+    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups, concavity, penalty_weights,
+    bounds, start
         As in :class:`FederatedLogisticRegression`; by default ``"none"``. Differences to the reference are penalised,
         so a penalised model depends on it. Groups of ``"group"`` have the coefficients of all classes.
+    site_effects
+        ``"none"``, or ``"fixed"`` for an intercept of each site, as differences to the first, which are not penalised:
+        of each class.
     fit_intercept, standardize, method, rounds, tol, clients_per_round, compressor, downlink, sampling, drop_out, prefer
         As in :class:`FederatedGLM`.
     random_state, progress, inference
@@ -63,7 +68,7 @@ class FederatedMultinomialRegression(CategoryModel):
     """
 
     _kind = "Multinomial"
-    _kept = CategoryModel._kept | {"reference_": codecs.LABEL, "others_": codecs.LABELS}
+    _kept = CategoryModel._kept | {"reference_": codecs.LABEL, "others_": codecs.LABELS, "_effects": codecs.MATRIX}
 
     def __init__(
         self,
@@ -78,6 +83,11 @@ class FederatedMultinomialRegression(CategoryModel):
         graph_alpha: float = 0.1,
         graph_form: Form = "weights",
         feature_groups: Any = None,
+        concavity: float | None = None,
+        penalty_weights: Any = None,
+        bounds: Any = None,
+        start: Any = None,
+        site_effects: Literal["none", "fixed"] = "none",
         fit_intercept: bool = True,
         standardize: bool = False,
         method: Any = None,
@@ -95,12 +105,14 @@ class FederatedMultinomialRegression(CategoryModel):
     ) -> None:
         super().__init__(
             penalty=penalty, alpha=alpha, l1_ratio=l1_ratio, l1_weight=l1_weight, l2=l2, graph=graph,
-            graph_alpha=graph_alpha, graph_form=graph_form, feature_groups=feature_groups,
+            graph_alpha=graph_alpha, graph_form=graph_form, feature_groups=feature_groups, concavity=concavity,
+            penalty_weights=penalty_weights, bounds=bounds, start=start,
             fit_intercept=fit_intercept, standardize=standardize, method=method, rounds=rounds, tol=tol,
             clients_per_round=clients_per_round, compressor=compressor, downlink=downlink, sampling=sampling,
             drop_out=drop_out, prefer=prefer, random_state=random_state, progress=progress, inference=inference,
         )  # fmt: skip
         self.reference = reference
+        self.site_effects = site_effects
 
     def fit(
         self,
@@ -109,6 +121,7 @@ class FederatedMultinomialRegression(CategoryModel):
         groups: Any = None,
         *,
         sample_weight: Any = None,
+        offset: Any = None,
         weights: str | None = None,
         missing: Imputation = "drop",
         levels: Any = "shared",
@@ -121,12 +134,15 @@ class FederatedMultinomialRegression(CategoryModel):
             As in :meth:`FederatedGLM.fit`; the response of a formula is a column of classes.
         sample_weight
             The weight of each row.
+        offset
+            What is added to the linear predictors of each row: a number for all classes but the reference, as
+            ``offset(…)`` in a formula is, or a column for each of the classes, in their order.
         weights
             With a formula: the column that weighs rows, or an expression of columns.
         missing, levels
             With a formula: as in :meth:`FederatedLogisticRegression.fit`.
         """
-        self._fit_classes(X, y, groups, sample_weight, None, weights, missing, levels)
+        self._fit_classes(X, y, groups, sample_weight, offset, weights, missing, levels)
         return self
 
     def _arrange_classes(self, classes: list[Any]) -> list[Any]:
@@ -139,10 +155,16 @@ class FederatedMultinomialRegression(CategoryModel):
         self.reference_, self.others_ = first, np.array(others)
         return [first, *others]
 
-    def _arrange(self, found: Plan) -> Plan:
-        if found.design.offset is not None:
-            raise ArgumentError("formula:", "offset(…) has no meaning for classes that have a linear predictor each")
-        return super()._arrange(found)
+    def _read_offset(self, offset: Any, rows: int) -> Array:
+        """Return a number for each row, or differences to the reference for each of the other classes."""
+        if np.ndim(offset) < 2:
+            return column("offset", offset, rows)
+        shape = (rows, len(self.classes_))
+        given = _checks.float_array("offset", offset, dtype=np.float64)
+        if given.shape != shape:
+            raise ArgumentError("offset", f"must be a number for each row, or of shape {shape}, got {given.shape}")
+        other = self.classes_ != self.reference_
+        return given[:, other] - given[:, ~other]
 
     def _make_losses(self, X: Any, y: Array, **options: Any) -> Losses:
         return Multinomial(X, y, n_classes=len(self.others_) + 1, **options)
@@ -152,7 +174,9 @@ class FederatedMultinomialRegression(CategoryModel):
 
     def _take(self, columns: Columns, centre: Array, scale: Array) -> tuple[Array, Array]:
         count = len(self.others_)
-        model = self._undo_scaling(self.result_.x.reshape(count, columns.all), centre, scale, columns.intercept)
+        x = self.result_.x.reshape(count, columns.all)
+        model = self._undo_scaling(x, centre, scale, columns.intercept)
+        self._effects = x[:, columns.all - columns.effects :].astype(np.float64)
         self.coef_, self.intercept_ = model[:, :-1], model[:, -1]
         return np.kron(np.eye(count), unscale(columns, centre, scale)), model
 
@@ -172,15 +196,22 @@ class FederatedMultinomialRegression(CategoryModel):
 
     @property
     def coefficients_(self) -> dict[str, Any]:
-        """The coefficients by class and name, the intercept first."""
+        """The coefficients by class and name, the intercept first, and intercepts of sites last."""
         return {str(label): row for label, row in zip(self.others_, self._by_name(), strict=True)}
+
+    def _by_name(self) -> list[dict[str, float]]:
+        names = self._effect_names(self._effects.shape[1])
+        return [
+            row | dict(zip(names, map(float, effects), strict=True))
+            for row, effects in zip(super()._by_name(), self._effects, strict=True)
+        ]
 
     @property
     def _flat(self) -> tuple[list[str], Array]:
         found = [
             (f"{label}: {name}", row[name])
             for label, row in zip(self.others_, self._by_name(), strict=True)
-            for name in sorted(row, key=lambda one: one == "Intercept")
+            for name in sorted(row, key=lambda one: (one.startswith("site["), one == "Intercept"))
         ]
         return [name for name, _ in found], np.array([value for _, value in found])
 
@@ -188,22 +219,32 @@ class FederatedMultinomialRegression(CategoryModel):
         each = len(names) // len(self.others_)
         return sorted(range(len(names)), key=lambda j: (j // each, not names[j].endswith(": Intercept")))
 
+    def _is_intercept(self, name: str) -> bool:
+        return name.endswith(": Intercept") or ": site[" in name
+
     def variance_inflation(self) -> dict[str, tuple[float, int, float]]:
         """Refuse: variance inflation is that of one linear predictor."""
         raise ArgumentError("model", "must have one linear predictor for variance inflation; this one has several")
 
-    def decision_function(self, X: Any) -> Array:
-        """Return the linear predictor of each class, 0 for the reference; with two classes that of the second."""
+    def decision_function(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
+        """Return the linear predictor of each class, 0 for the reference; with two classes that of the second.
+
+        The arguments are those of :meth:`predict`.
+        """
         scores = self._scores(X)
+        scores = scores + self._site_shifts(site, len(scores)).T.reshape(len(scores), -1)
+        scores = scores + self._shifted(np.zeros(len(scores)), X, None)[:, None]
+        if offset is not None:
+            scores = scores + self._read_offset(offset, len(scores)).reshape(len(scores), -1)
         whole = np.zeros((len(scores), len(self.classes_)))
         whole[:, self.classes_ != self.reference_] = scores
         return whole[:, 1] - whole[:, 0] if len(self.classes_) == 2 else whole
 
-    def predict_proba(self, X: Any) -> Array:
-        """Return the classes' probabilities, in the order of ``classes_``."""
+    def predict_proba(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
+        """Return the classes' probabilities, in the order of ``classes_``; see :meth:`predict`."""
         from scipy.special import softmax
 
-        scores = self.decision_function(X)
+        scores = self.decision_function(X, offset=offset, site=site)
         if scores.ndim == 1:
             scores = np.stack([np.zeros_like(scores), scores], axis=1)
         chances: Array = softmax(scores, axis=1)

@@ -15,9 +15,7 @@ from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.estimators import codecs
 from fpdfp.estimators.categories import CategoryModel, ClassLikelihood
 from fpdfp.estimators.formulas import Plan
-from fpdfp.estimators.rows import column
 from fpdfp.estimators.structure import Columns, Name
-from fpdfp.federation.table import SiteTable
 from fpdfp.formula.coding import Imputation
 from fpdfp.inference import Table
 from fpdfp.inference.covariances import Kind
@@ -40,8 +38,11 @@ class FederatedOrdinalRegression(CategoryModel):
         ``"logit"`` or ``"probit"``.
     order
         The classes from the lowest to the highest; by default sorted, or as sites declare the levels of a column.
-    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups
+    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups, concavity, penalty_weights,
+    bounds, start
         As in :class:`FederatedLogisticRegression`; by default ``"none"``. Thresholds are not penalised.
+    site_effects
+        ``"none"``, or ``"fixed"`` for an intercept of each site, as differences to the first, which are not penalised.
     standardize, method, rounds, tol, clients_per_round, compressor, downlink, sampling, drop_out, prefer
         As in :class:`FederatedGLM`.
     random_state, progress, inference
@@ -94,6 +95,11 @@ class FederatedOrdinalRegression(CategoryModel):
         graph_alpha: float = 0.1,
         graph_form: Form = "weights",
         feature_groups: Any = None,
+        concavity: float | None = None,
+        penalty_weights: Any = None,
+        bounds: Any = None,
+        start: Any = None,
+        site_effects: Literal["none", "fixed"] = "none",
         standardize: bool = False,
         method: Any = None,
         rounds: int = 100,
@@ -110,13 +116,15 @@ class FederatedOrdinalRegression(CategoryModel):
     ) -> None:
         super().__init__(
             penalty=penalty, alpha=alpha, l1_ratio=l1_ratio, l1_weight=l1_weight, l2=l2, graph=graph,
-            graph_alpha=graph_alpha, graph_form=graph_form, feature_groups=feature_groups, fit_intercept=False,
+            graph_alpha=graph_alpha, graph_form=graph_form, feature_groups=feature_groups, concavity=concavity,
+            penalty_weights=penalty_weights, bounds=bounds, start=start, fit_intercept=False,
             standardize=standardize, method=method, rounds=rounds, tol=tol,
             clients_per_round=clients_per_round, compressor=compressor, downlink=downlink, sampling=sampling,
             drop_out=drop_out, prefer=prefer, random_state=random_state, progress=progress, inference=inference,
         )  # fmt: skip
         self.link = link
         self.order = order
+        self.site_effects = site_effects
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -192,11 +200,12 @@ class FederatedOrdinalRegression(CategoryModel):
         features = np.arange(columns.features)
         back = np.eye(columns.all)
         back[features, features] = 1.0 / scale
-        back[columns.features :, : columns.features] = centre / scale
+        back[columns.of_rows :, : columns.features] = centre / scale
         x = self.result_.x.astype(np.float64)
-        x[columns.features :] += base_of(self.link, len(self.classes_))
+        x[columns.of_rows :] += base_of(self.link, len(self.classes_))
         model = back @ x
-        self.coef_, self.thresholds_ = model[: columns.features], model[columns.features :]
+        self.coef_, self._effects, self.thresholds_ = np.split(model, [columns.features, columns.of_rows])
+        self.coef_ = self._within(self.coef_)
         return back, model
 
     def _check_loaded(self) -> None:
@@ -205,7 +214,7 @@ class FederatedOrdinalRegression(CategoryModel):
         super()._check_loaded()
 
     def _null_places(self, columns: Columns) -> IntArray:
-        return np.arange(columns.features, columns.all)
+        return np.arange(columns.of_rows, columns.all)
 
     def _family(self) -> Any:
         return ClassLikelihood("ordinal", str(self.link))
@@ -217,11 +226,20 @@ class FederatedOrdinalRegression(CategoryModel):
 
     @property
     def coefficients_(self) -> dict[str, Any]:
-        """The coefficients by name, and then the thresholds."""
+        """The coefficients by name, intercepts of sites, and then the thresholds."""
         check_is_fitted(self)
         (features,) = self._by_name()
+        features |= dict(zip(self._effect_names(len(self._effects)), map(float, self._effects), strict=True))
         names = [f"{low}|{high}" for low, high in zip(self.classes_, self.classes_[1:], strict=False)]
         return features | dict(zip(names, map(float, self.thresholds_), strict=True))
+
+    @property
+    def _flat(self) -> tuple[list[str], Array]:
+        coefficients = self.coefficients_
+        return list(coefficients), np.array(list(coefficients.values()))
+
+    def _is_intercept(self, name: str) -> bool:
+        return name in list(self.coefficients_)[len(self.coef_) :]
 
     def table(self, *, errors: Kind = "model", level: float = 0.95, exponentiate: bool = False) -> Table:
         """Return coefficients and thresholds with standard errors; see :meth:`FederatedGLM.table`."""
@@ -232,24 +250,20 @@ class FederatedOrdinalRegression(CategoryModel):
         """Return the variance inflation factor of each term, as of models with an intercept."""
         from fpdfp.inference import variance_inflation
 
-        sites, (names, _), count = self._needed(), self._flat, len(self.coef_)
+        sites, (names, _), count = self._needed(), self._flat, len(self.coef_) + len(self._effects)
         hessian = sum(sites[1:], sites[0]).hessian
         cross, inner = hessian[:count, count:], hessian[count:, count:]
         left = hessian[:count, :count] - cross @ np.linalg.solve(inner, cross.T)
         return variance_inflation(left, names[:count], self._terms())
 
-    def linear_predictor(self, X: Any, *, offset: Any = None) -> Array:
-        """Return x^T w of each row: where it is on the scale of the thresholds."""
-        scores = self._scores(X)[:, 0]
-        plan = getattr(self, "plan_", None)
-        if plan is not None and plan.design.offset is not None:
-            table = X if isinstance(X, SiteTable) else SiteTable.read(X)
-            scores = scores + table.number("the offset", plan.design.offset)
-        return scores if offset is None else scores + column("offset", offset, len(scores))
+    def linear_predictor(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
+        """Return x^T w of each row: where it is on the scale of the thresholds; see :meth:`predict`."""
+        scores = self._shifted(self._scores(X)[:, 0], X, offset)
+        return scores + self._site_shifts(site, len(scores))
 
-    def predict_proba(self, X: Any, *, offset: Any = None) -> Array:
-        """Return the classes' probabilities, in their order."""
-        scores = self.linear_predictor(X, offset=offset)
+    def predict_proba(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
+        """Return the classes' probabilities, in their order; see :meth:`predict`."""
+        scores = self.linear_predictor(X, offset=offset, site=site)
         below = LINKS[self.link].chances(self.thresholds_ - scores[:, None])
         chances: Array = np.diff(below, axis=1, prepend=0.0, append=1.0)
         return chances

@@ -138,7 +138,9 @@ def make_problem(losses: Losses) -> Problem:
     """Return the problem without a penalty; refuse losses of several classes."""
     if len(losses.shape) != 1:
         raise ArgumentError(
-            "y", "must have two classes for a path or a cross-validation; FederatedMultinomialRegression takes more"
+            "y",
+            "must have two classes for a path or a cross-validation. Only binary classification is supported; "
+            "FederatedMultinomialRegression fits more classes",
         )
     return Problem(losses, Zero(), weights="samples")
 

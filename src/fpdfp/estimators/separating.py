@@ -18,19 +18,21 @@ FAMILIES = ("binomial", "poisson", "negative binomial", "multinomial", "ordinal"
 
 
 def check_separation(estimator: Any, problem: Problem, x: Array, sums: InformationSums, names: list[str]) -> None:
-    """Raise SeparationError if the likelihood of an unpenalised fit has no maximum.
+    """Raise SeparationError if the likelihood of an unpenalised fit has no maximum; ``names`` are of the entries of x.
 
     It costs nothing where a further Newton step promises nothing; otherwise one exchange, which is counted.
     """
+    shape, x = x.shape, x.astype(np.float64).ravel()
     weight, _, deviance, _ = sums.numbers[:, 1:].sum(axis=0).tolist()
     hessian = full(sums.hessian.sum(axis=0))
     found = newton_step(sums.score.sum(axis=0), hessian)
     if not found.is_suspect(0.5 * deviance, weight, estimator.tol or 1e-8):
-        if estimator._family().name not in ("poisson", "negative binomial") and deviance < NOTHING * weight:
-            _refuse(names, list(range(len(names))) if np.abs(hessian).max() < NOTHING * weight else [])
+        # All rows are fitted, and none of them has information left: their means are at the end of the scale.
+        if deviance < NOTHING * weight and np.abs(hessian).max() < NOTHING * weight:
+            _refuse(names, list(range(len(names))))
         return
     try:
-        far = estimator._ask_sums(problem, x + FAR * found.step, "separation", robust=False)
+        far = estimator._ask_sums(problem, (x + FAR * found.step).reshape(shape), "separation", robust=False)
     except RefusalError:  # a site does not answer where all but a few rows are certain, as they are there
         _refuse(names, found.growing(x))
         return
@@ -40,4 +42,4 @@ def check_separation(estimator: Any, problem: Problem, x: Array, sums: Informati
 
 def _refuse(names: list[str], columns: list[int]) -> None:
     if columns:
-        raise SeparationError([names[j] for j in columns])
+        raise SeparationError(list(dict.fromkeys(names[j] for j in columns)))

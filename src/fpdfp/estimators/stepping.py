@@ -163,7 +163,7 @@ class Stepping:
         if columns.intercept:
             x0[..., columns.features] += found[..., : columns.features] @ scaled.centre
         x0[..., : columns.features] *= scaled.scale
-        return x0
+        return x0.ravel() if columns.flat else x0
 
     def _within(self: Any, coefficients: Array) -> Array:
         """Return coefficients within their limits, where rounding, or what a run has left, puts them outside."""

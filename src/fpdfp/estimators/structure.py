@@ -38,7 +38,7 @@ class Structure(NamedTuple):
         if limits is None and not ridge:
             return self
         l2 = np.zeros(columns.all)
-        l2[columns.all - columns.effects :] = ridge
+        l2[columns.of_rows - columns.effects : columns.of_rows] = ridge
         return self._add(columns, limits, l2)
 
     def _add(self, columns: Columns, limits: Limits | None, l2: Array) -> Structure:

@@ -121,6 +121,10 @@ def _check_part(losses: LinearModel, client: int, some: Array, policy: Policy) -
         counts = np.bincount(np.repeat(np.arange(len(sizes)), sizes)[some], minlength=len(sizes))
         if 0 < counts[counts > 0].min() < least:
             raise RefusedError(f"this site answers for strata of at least {least} rows only")
+        # Robust errors with and without clusters differ by products of rows that belong together.
+        several = int((losses.cluster_sizes(client) > 1).sum())
+        if 0 < several < least:
+            raise RefusedError(f"this site answers for clusters only if at least {least} of them have several rows")
 
 
 def check_columns(X: Any, least: int, names: Sequence[str] | None = None) -> None:

@@ -335,7 +335,7 @@ class WatchedSoftmax(Watched, Softmax):
     def _respond(self, z: Array, client: int) -> tuple[Array, list[tuple[str, Array]]]:
         from scipy.special import softmax
 
-        return between_classes(softmax(z, axis=1), self._rows.y)
+        return between_classes(softmax(z, axis=1), self._rows.y, np.ones(len(z)))
 
 
 class WatchedMultinomial(Watched, Multinomial):
@@ -345,7 +345,8 @@ class WatchedMultinomial(Watched, Multinomial):
         return self.predictors(x, self._place(client))
 
     def _respond(self, z: Array, client: int) -> tuple[Array, list[tuple[str, Array]]]:
-        return between_classes(self.probabilities(z), self._rows.y)
+        own = self._place(client)
+        return between_classes(self.probabilities(z), self._rows.y[own], self.weights_of_rows[own])
 
 
 class WatchedOrdinal(Watched, Ordinal):
@@ -363,7 +364,10 @@ class WatchedOrdinal(Watched, Ordinal):
             return z, []  # outside the domain, where the answer has no numbers
         link = LINKS[self.link]
         below, above = link.chances(z), link.chances(-z)
-        return below.ravel(), [(f" at threshold {k + 1}", below[:, k] * above[:, k]) for k in range(z.shape[1])]
+        weights = self.weights_of_rows[self._place(client)]
+        return below.ravel(), [
+            (f" at threshold {k + 1}", weights * below[:, k] * above[:, k]) for k in range(z.shape[1])
+        ]
 
 
 class WatchedLeastSquares(Watched, LeastSquares):
@@ -387,9 +391,11 @@ class WatchedGLM(Watched, GLM):
         own, family = self._place(client), self.distribution
         if self.form == "quadratic" and self._rows.weights is None:
             return z, []
+        y = self._rows.y[own].astype(np.float64)
         with np.errstate(all="ignore"):
-            weights = family.functions.weight(z, self._rows.y[own], family.parameters) * self.weights_of_rows[own]
-        if not np.isfinite(weights).all():
+            weights = family.functions.weight(z, y, family.parameters) * self.weights_of_rows[own]
+            losses = family.functions.value(z, y, family.parameters)
+        if not (np.isfinite(weights).all() and np.isfinite(losses).all()):
             return z, []  # outside the domain, where the answer has no numbers
         return np.asarray(family.mean(z)), [("", weights)]
 
@@ -408,11 +414,11 @@ class WatchedCox(Watched, Cox):
             self._look_at(point[-1] * x, 0)
 
 
-def between_classes(p: Array, y: Array) -> tuple[Array, list[tuple[str, Array]]]:
-    """Return probabilities of classes, and how rows respond to each pair of classes that are there."""
+def between_classes(p: Array, y: Array, weights: Array) -> tuple[Array, list[tuple[str, Array]]]:
+    """Return probabilities of classes, and how rows with weights respond to each pair of classes that are there."""
     present = np.flatnonzero(np.bincount(y.astype(np.int64), minlength=p.shape[1]))
     pairs = [(int(a), int(b)) for i, a in enumerate(present) for b in present[:i]]
-    return p.ravel(), [(f" between classes {b} and {a}", p[:, a] * p[:, b]) for a, b in pairs]
+    return p.ravel(), [(f" between classes {b} and {a}", weights * p[:, a] * p[:, b]) for a, b in pairs]
 
 
 KINDS: dict[type, type[Watched]] = {

@@ -63,6 +63,7 @@ class Predictor(NamedTuple):
             return np.asarray(X @ x.T)
         if self.kind == "Multinomial":
             z = np.asarray(X @ x.reshape(self.classes - 1, X.shape[1]).T)
+            z = z if rows.offset is None else z + rows.offset.reshape(len(z), -1)
             return np.concatenate([np.zeros((len(z), 1)), z], axis=1)
         shift = 0.0 if rows.offset is None else rows.offset
         if self.kind != "Ordinal":

@@ -32,7 +32,7 @@ from fpdfp.federation.questions import (
     Sums,
     SumsQuestion,
 )
-from fpdfp.federation.times import answer_model, answer_times, evaluate_response, read_strata, read_times
+from fpdfp.federation.times import answer_model, answer_times, evaluate_response, read_clusters, read_strata, read_times
 from fpdfp.formula.coding import Design
 from fpdfp.formula.evaluation import Values, codes, evaluate, level_of
 from fpdfp.formula.parsing import nearest
@@ -192,6 +192,7 @@ class SiteTable:
             None if spec.design.offset is None else rows.number("the offset", spec.design.offset),
             times,
             read_strata(spec.design.strata, rows) if survives else None,
+            None if spec.design.cluster is None else read_clusters(spec.design.cluster.column, rows),
         )
         return split_rows(made, spec.periods) if spec.periods else made
 
@@ -286,7 +287,7 @@ def standardize(X: Array, centre: Array, scale: Array) -> Array:
 class ModelRows(NamedTuple):
     """Rows of a site as a model has them: features with the intercept, the response, weights and offset.
 
-    Models of times have these and the strata too, and y says whether there is an event.
+    Models of times have these and the strata too, and perhaps clusters; y says whether there is an event.
     """
 
     X: Array
@@ -295,6 +296,7 @@ class ModelRows(NamedTuple):
     offset: Array | None = None
     times: Times | None = None
     strata: Array | None = None
+    clusters: Array | None = None
 
 
 def split_rows(rows: ModelRows, edges: Sequence[float]) -> ModelRows:
@@ -324,11 +326,13 @@ def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
         y = times.time
         options |= {"event": times.event, "entry": times.entry, "ties": spec.ties}
         options["strata"] = np.concatenate([part.strata for part in parts if part.strata is not None])
+        if spec.design.cluster is not None:
+            options["clusters"] = np.concatenate([part.clusters for part in parts if part.clusters is not None])
     if spec.family == "Ordinal":
         options["link"] = spec.link
     if spec.family in ("GLM", "Multinomial", "Ordinal", "Cox"):
         options["weight_scale"] = spec.weight_scale
-        for name in ("weights",) if spec.family == "Multinomial" else ("weights", "offset"):
+        for name in ("weights", "offset"):
             given = [getattr(part, name) for part in parts]
             options[name] = None if given[0] is None else np.concatenate(given)
     if spec.family != "Logistic" or len(np.unique(y)) > 1:

@@ -61,6 +61,11 @@ def read_strata(columns: tuple[str, ...], rows: Rows) -> Array:
     return names.astype(str)
 
 
+def read_clusters(column: str, rows: Rows) -> Array:
+    """Return a number for each row, the same for rows that belong together."""
+    return np.unique(rows.values(column).numbers, return_inverse=True)[1].astype(np.float64)
+
+
 def answer_times(table: Any, question: RiskQuestion | LogRankQuestion) -> RiskCounts | LogRank:
     """Count who is at risk, or sum up what a log-rank test needs."""
     strata = question.strata if isinstance(question, LogRankQuestion) else ()

@@ -72,6 +72,8 @@ class Design:
         What is added to the linear predictor, and the weight of each row; None where there is none.
     strata
         The columns whose levels are strata.
+    cluster
+        The column that says which rows belong together; None if all are apart.
     """
 
     response: Expression | Survival
@@ -82,6 +84,7 @@ class Design:
     offset: Expression | None = None
     weights: Expression | None = None
     strata: tuple[str, ...] = ()
+    cluster: Column | None = None
 
     def __post_init__(self) -> None:
         if self.width > MOST_COLUMNS:
@@ -96,7 +99,7 @@ class Design:
     def columns(self) -> list[str]:
         """The columns of the table that are used, the response's first."""
         used = columns_of([self.response, self.terms, self.offset, self.weights])
-        return list(dict.fromkeys([*used, *self.strata]))
+        return list(dict.fromkeys([*used, *self.strata, *columns_of(self.cluster)]))
 
     @property
     def names(self) -> list[str]:
@@ -116,7 +119,9 @@ class Design:
 
     def complete(self, rows: Rows, *, response: bool = True) -> Array:
         """Return where nothing is missing that is not filled in."""
-        own = {*columns_of([self.response, self.offset, self.weights]), *self.strata} if response else set()
+        own = (
+            {*columns_of([self.response, self.offset, self.weights, self.cluster]), *self.strata} if response else set()
+        )
         levels = {factor.coded: factor.levels for factor in self.coded}
         good = np.ones(len(rows), dtype=bool)
         for name in self.columns if response else dict.fromkeys(columns_of(self.terms)):
@@ -196,8 +201,9 @@ def code(
             titles.append(f"missing({name})")
             coded.append(Term((Numeric(f"missing({name})", Missing(name)),), len(titles) - 1))
     return Design(
-        formula.response, tuple(coded), tuple(titles), filled, missing, formula.offset, formula.weights, formula.strata
-    )
+        formula.response, tuple(coded), tuple(titles), filled, missing, formula.offset, formula.weights, formula.strata,
+        formula.cluster,
+    )  # fmt: skip
 
 
 def _typed(factor: Factor, kinds: Mapping[str, str]) -> Factor:

@@ -52,7 +52,8 @@ def parse(text: str) -> Formula:
     column, ``C(column, ref=…, levels=[…])``, ``I(…)`` or ``{…}`` of arithmetic, comparisons and functions, one of the
     functions by itself, or a spline ``bs(x, knots=[…], lower_bound=…, upper_bound=…)``. ``offset(…)`` is added to the
     linear predictor as it is, with no coefficient. A response ``Surv(time, event)`` or ``Surv(start, stop, event)`` is
-    the time of an event, and with it ``strata(a, b)`` names columns whose levels have hazards of their own.
+    the time of an event, and with it ``strata(a, b)`` names columns whose levels have hazards of their own, and
+    ``cluster(subject)`` the column that says which rows belong together.
 
     >>> formula = parse("died ~ age + C(stage, ref='I') + I(log(dose) > 2)")
     >>> formula.columns
@@ -73,6 +74,7 @@ def parse(text: str) -> Formula:
     response = _response(*left[0][0])
     terms, intercept, offset = [], False, None
     strata: list[str] = []
+    clusters: list[str] = []
     for factors in sorted(right, key=lambda term: 0 if _is_one(term) else len(term)):
         if _is_one(factors):
             intercept = True
@@ -82,7 +84,10 @@ def parse(text: str) -> Formula:
             offset = added if offset is None else Arithmetic("+", offset, added)
             continue
         if len(factors) == 1 and factors[0][0].startswith("strata("):
-            strata += _Reader(factors[0][0]).read_strata()
+            strata += _Reader(factors[0][0]).read_columns("strata")
+            continue
+        if len(factors) == 1 and factors[0][0].startswith("cluster("):
+            clusters += _Reader(factors[0][0]).read_columns("cluster")
             continue
         made = tuple(_factor(*factor) for factor in factors)
         if len(made) == 1 and isinstance(made[0], Numeric) and made[0].value == response:
@@ -94,7 +99,10 @@ def parse(text: str) -> Formula:
         raise ArgumentError(
             "formula:", "strata(…) needs a response Surv(…), whose hazard is what strata have of their own"
         )
-    return Formula(text, response, tuple(terms), intercept, offset, None, tuple(dict.fromkeys(strata)))
+    if clusters and not (isinstance(response, Survival) and len(clusters) == 1):
+        raise ArgumentError("formula:", "cluster(…) takes one column, and needs a response Surv(…)")
+    cluster = Column(clusters[0]) if clusters else None
+    return Formula(text, response, tuple(terms), intercept, offset, None, tuple(dict.fromkeys(strata)), cluster)
 
 
 def _response(text: str, kind: str) -> Expression | Survival:
@@ -231,14 +239,14 @@ class _Reader:
         *enters, leaves, event = (self._without_standard(self._expression(one, 1)) for one in node.args)
         return Survival(leaves, event, *enters)
 
-    def read_strata(self) -> list[str]:
-        """Return the columns in ``strata(…)``."""
+    def read_columns(self, function: str) -> list[str]:
+        """Return the columns in ``strata(…)`` or ``cluster(…)``."""
         node = self._parse()
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "strata"):
-            raise self.refuse("strata(…) must stand by itself")
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function):
+            raise self.refuse(f"{function}(…) must stand by itself")
         columns = [self._column(one) for one in node.args]
         if node.keywords or not columns or None in columns:
-            raise self.refuse("strata(…) takes the names of columns")
+            raise self.refuse(f"{function}(…) takes the names of columns")
         return [one for one in columns if one is not None]
 
     def read_plain(self) -> Expression:

@@ -178,6 +178,8 @@ class Formula:
         What is added to the linear predictor, and the weight of each row; None where there is none.
     strata
         The columns whose levels are strata.
+    cluster
+        The column that says which rows belong together, of the same subject for instance; None if all are apart.
     """
 
     text: str
@@ -187,12 +189,13 @@ class Formula:
     offset: Expression | None = None
     weights: Expression | None = None
     strata: tuple[str, ...] = ()
+    cluster: Column | None = None
 
     @property
     def columns(self) -> list[str]:
         """The columns that are used, the response's first."""
         used = columns_of([self.response, self.terms, self.offset, self.weights])
-        return list(dict.fromkeys([*used, *self.strata]))
+        return list(dict.fromkeys([*used, *self.strata, *columns_of(self.cluster)]))
 
 
 def columns_of(node: Any) -> Iterator[str]:

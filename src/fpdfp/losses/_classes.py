@@ -14,7 +14,6 @@ from fpdfp.linops.base import LinOp
 from fpdfp.losses import _rows
 from fpdfp.losses._linear import DENSE_HESSIAN, LinearModel, _names_of
 from fpdfp.losses.base import InformationSums, Losses
-from fpdfp.losses.softmax import count_classes
 from fpdfp.rng import Draws
 
 #: Of two linear predictors: a number for each row.
@@ -33,14 +32,14 @@ class ClassModel(LinearModel):
 
     def _begin(
         self, X: Any, y: Any, clients: Any, l2: Any, n_clients: int | None, n_classes: int | None, weights: Any,
-        weight_scale: float, offset: Any, feature_names: Sequence[str] | None,
+        weight_scale: float, offset: Any, feature_names: Sequence[str] | None, *, width: int | None = None,
     ) -> None:  # fmt: skip
         self.weight_scale = _checks.real("weight_scale", weight_scale, positive=True)
-        rows = _rows.collect(X, y, clients, n_clients, np.float64, weights, offset)
+        rows = _rows.collect(X, y, clients, n_clients, np.float64, weights, offset, width=width)
         if rows.weights is not None:
             rows = rows._replace(weights=self.weight_scale * rows.weights)
         self._hold(rows, l2, _names_of(X, feature_names))
-        self.n_classes = count_classes(rows.y, n_classes)
+        self.n_classes = _rows.count_classes(rows.y, n_classes)
         self.shape = (self._length(self.n_features),)
 
     @property
@@ -157,20 +156,14 @@ class ClassModel(LinearModel):
         return Losses.hessian_product(self, x, direction, weights)
 
     def sums_at(self, x: Array, clients: IntArray, *, robust: bool) -> InformationSums | None:
-        made = [self._sums_of(x, self._place(client), robust) for client in clients]
-        return InformationSums(*map(np.stack, zip(*made, strict=True)))
+        return add_up([self._sums_of(x, self._place(client), robust) for client in clients])
 
-    def _sums_of(self, x: Array, own: slice, robust: bool) -> tuple[Array, Array, Array, Array]:
+    def _sums_of(self, x: Array, own: slice, robust: bool) -> tuple[Array, ...]:
         X, y, z = self._rows.X[own], self._classes(own), self.predictors(x, own)
-        weights = self.weights_of_rows[own]
-        lost, bends = self._losses_of(z, y), self._bends_of(z, y)
-        pull = -weights[:, None] * self._slopes_of(z, y)
-        # A row's class has the chance exp(−loss): its squared distance from what was expected, by its variance.
-        pearson = float((weights * np.expm1(lost)).sum())
-        numbers = np.array([len(y), weights.sum(), 0.0, 2.0 * (weights * lost).sum(), pearson])
-        hessian = self._collect_pairs(X, lambda a, b: weights * bends(a, b))
-        meat = _lower(self._collect_pairs(X, lambda a, b: pull[:, a] * pull[:, b])) if robust else np.zeros(0)
-        return numbers, self._collect(X, pull), _lower(hessian), meat
+        return class_sums(
+            self.weights_of_rows[own], self._losses_of(z, y), self._slopes_of(z, y), self._bends_of(z, y), robust,
+            lambda slopes: self._collect(X, slopes), lambda bends: self._collect_pairs(X, bends),
+        )  # fmt: skip
 
     def _place(self, client: int) -> slice:
         return slice(int(self._rows.offsets[client]), int(self._rows.offsets[client + 1]))
@@ -222,6 +215,38 @@ class ClassModel(LinearModel):
 
     def curvature_products(self, clients: IntArray, vectors: Array) -> Array | None:
         return None
+
+
+def class_sums(
+    weights: Array, lost: Array, slopes: Array, bends: Pairs, robust: bool, collect: Callable[[Array], Array],
+    collect_pairs: Callable[[Pairs], Array],
+) -> tuple[Array, ...]:  # fmt: skip
+    """Return the fields of :class:`InformationSums` of one client, given losses of rows and their derivatives.
+
+    ``collect`` and ``collect_pairs`` take derivatives in the linear predictors to derivatives in x.
+    """
+    pull = -weights[:, None] * slopes
+    # A row's class has the chance exp(−loss): its squared distance from what was expected, by its variance.
+    pearson = float((weights * np.expm1(lost)).sum())
+    numbers = np.array([np.count_nonzero(weights), weights.sum(), 0.0, 2.0 * (weights * lost).sum(), pearson])
+    hessian = collect_pairs(lambda a, b: weights * bends(a, b))
+    meat = _lower(collect_pairs(lambda a, b: pull[:, a] * pull[:, b])) if robust else np.zeros(0)
+    return numbers, collect(pull), _lower(hessian), meat
+
+
+def add_up(sites: list[tuple[Array, ...]]) -> InformationSums:
+    """Return the sums of all clients together."""
+    return InformationSums(*map(np.stack, zip(*sites, strict=True)))
+
+
+def class_blocks(count: int, features: int, block: Callable[[int, int], Array]) -> Array:
+    """Return a symmetric matrix of blocks, one for each pair of classes."""
+    blocks = np.empty((count, features, count, features))
+    for a in range(count):
+        for b in range(a + 1):
+            blocks[a, :, b] = block(a, b)
+            blocks[b, :, a] = blocks[a, :, b].T
+    return blocks.reshape(count * features, count * features)
 
 
 def gram(X: Any, scale: Array) -> Array:

@@ -44,7 +44,8 @@ class LinearModel(Losses):
     x is a vector, or has a row for each class, each with a linear form of its own; all rows have the same ridge.
     """
 
-    #: A bound of the Hessian of the loss of one row in its linear forms: at most this times the identity.
+    #: A bound of the Hessian of the loss of one row in its linear forms: at most this times the identity; infinite
+    #: where there is none.
     curvature: float
     #: A bound of the derivative of the loss of one row in each of its linear forms; infinite where there is none.
     steepest: float = np.inf
@@ -233,6 +234,10 @@ class LinearModel(Losses):
         """The weight of each row in a mean of losses of rows that were left out."""
         return self.masses
 
+    def saturations(self, clients: IntArray) -> Array:
+        """Return what makes each client's loss half a deviance: 0, where losses of rows are half deviances."""
+        return np.zeros(len(clients))
+
     @functools.cached_property
     def _most_rows(self) -> int:
         """How many rows the client with most has."""
@@ -250,6 +255,11 @@ class LinearModel(Losses):
         """Return the kernel of this name."""
         raise NotImplementedError
 
+    @property
+    def _is_bounded(self) -> bool:
+        """Whether the Hessian has a bound."""
+        return bool(np.isfinite(self.curvature))
+
     def lipschitz(self) -> Array:
         return self._lipschitz
 
@@ -258,9 +268,13 @@ class LinearModel(Losses):
         """The largest eigenvalue of X_iᵀX_i/n_i, times the curvature of the loss, plus the largest ridge."""
         from fpdfp.losses._spectra import gram_norms
 
+        if not self._is_bounded:
+            return np.full(self.n_clients, np.inf)
         return self.curvature * gram_norms(self._rows) / self.sizes + float(self._ridge.max())
 
     def lipschitz_in(self, factor: LinOp) -> Array:
+        if not self._is_bounded:
+            return np.full(self.n_clients, np.inf)
         if isinstance(factor, Diagonal):
             scales = self._scales(factor)
             norms = self._norms(lambda X: X.multiply(scales).tocsr() if self._rows.sparse else X * scales)
@@ -328,6 +342,8 @@ class LinearModel(Losses):
         return one.apply(np.eye(self.n_features))
 
     def curvatures(self, clients: IntArray) -> Array | None:
+        if not self._is_bounded:
+            return None
         return self._grams(clients, lambda rows: np.full(rows.stop - rows.start, self.curvature), DENSE_MOMENTS)
 
     def _grams(self, clients: IntArray, weights: Callable[[slice], Array], most: int = DENSE_HESSIAN) -> Array | None:
@@ -347,6 +363,8 @@ class LinearModel(Losses):
         return out
 
     def curvature_blocks(self, clients: IntArray, size: int) -> Array | None:
+        if not self._is_bounded:
+            return None
         count, rest = divmod(self.n_features, size)
         sizes = [(count, size)] * bool(count) + [(1, rest)] * bool(rest)
         out, feature = [], 0
@@ -364,6 +382,8 @@ class LinearModel(Losses):
         return np.concatenate(out, axis=1)
 
     def curvature_products(self, clients: IntArray, vectors: Array) -> Array | None:
+        if not self._is_bounded:
+            return None
         out = np.empty((len(clients), *vectors.shape))
         for row, client in enumerate(clients):
             X = self._rows_of(client)
@@ -372,6 +392,8 @@ class LinearModel(Losses):
         return out
 
     def curvature_diagonals(self, clients: IntArray) -> Array | None:
+        if not self._is_bounded:
+            return None
         out = np.empty((len(clients), self.n_features))
         # Clients that hold rows next to each other are done together, some thousand rows at a time.
         starts = np.flatnonzero(np.diff(clients, prepend=-2) != 1)

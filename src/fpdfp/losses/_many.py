@@ -57,8 +57,9 @@ def evaluate_one_by_one(
         for p in np.flatnonzero(held == fold):
             x = points[p].astype(losses.dtype)
             found = kept.values(x, clients)
+            out.helds[:, p] = losses.saturations(clients)
             if fold >= 0:
-                out.helds[:, p] = losses.values(x, clients) - found
+                out.helds[:, p] += losses.values(x, clients) - found - kept.saturations(clients)
             out.values[:, p] = found - 0.5 * float(ridge @ x**2)
             out.slopes[:, p] = kept.gradients(x, clients) - ridge * x
     return out

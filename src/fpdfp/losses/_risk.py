@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import gammaln
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.survival.response import Times
@@ -50,17 +51,20 @@ class Risk(NamedTuple):
         The label of each group's stratum.
     given
         The place of each row among those of its client, as they were given.
+    clusters
+        The number of each row's cluster.
     """
 
     table: Any
     times: Array
     strata: Array
     given: IntArray
+    clusters: IntArray
 
     @classmethod
     def of(
         cls, times: Times, codes: IntArray, labels: Array, weights: Array, offset: Array, rows: Any, *, efron: bool,
-        scale: float,
+        scale: float, clusters: IntArray,
     ) -> tuple[Risk, IntArray]:  # fmt: skip
         """Return the risk sets of rows that are sorted by client, and the order in which they are to be sorted."""
         from fpdfp._kernels.cox import Table
@@ -96,7 +100,8 @@ class Risk(NamedTuple):
             np.array(numbers, dtype=np.int64), groups, efron, scale,
         )  # fmt: skip
         places = order - rows.offsets[client[order]]
-        return cls(table, np.concatenate(moments), labels[stratum[order[starts]]], places), order
+        made = cls(table, np.concatenate(moments), labels[stratum[order[starts]]], places, clusters[given][order])
+        return made, order
 
     def keep_rows(self, kept: Array) -> Risk:
         """Return the risk sets of some of the rows; those that are left out weigh nothing, and have no events."""
@@ -110,6 +115,19 @@ class Risk(NamedTuple):
             masses=np.bincount(places, weights[event >= 0], minlength=size).astype(np.float64),
         )  # fmt: skip
         return self._replace(table=changed)
+
+    def saturation(self, client: int) -> float:
+        """Return the least upper bound of the log-likelihood of a client over all linear forms.
+
+        With c events at a time, of weights that sum to m, it is −m log m, and for Efron's ties −(m/c) log(c!/cᶜ) more.
+        """
+        table, groups = self.table, self.groups_of(client)
+        own = slice(int(table.times[groups.start]), int(table.times[groups.stop]))
+        masses, counts = (one[own][table.counts[own] > 0] for one in (table.masses, table.counts))
+        found = -float(masses @ np.log(masses))
+        if table.efron:
+            found -= float(masses / counts @ (gammaln(counts + 1.0) - counts * np.log(counts)))
+        return found
 
     def groups_of(self, client: int) -> range:
         return range(int(self.table.groups[client]), int(self.table.groups[client + 1]))
@@ -128,7 +146,7 @@ class Risk(NamedTuple):
             times=_ends(np.diff(table.times)[groups]),
             groups=_ends(counts),
         )
-        return Risk(changed, self.times[times], self.strata[groups], self.given[rows])
+        return Risk(changed, self.times[times], self.strata[groups], self.given[rows], self.clusters[rows])
 
 
 class Look:

@@ -17,8 +17,8 @@ from fpdfp.errors import ArgumentError
 class Rows(NamedTuple):
     """Samples sorted by client: client i holds rows ``offsets[i]:offsets[i + 1]`` of X and y.
 
-    ``weights`` and ``shifts`` are the weight of each row and what is added to its linear form; None where all weights
-    are 1 and nothing is added.
+    ``weights`` and ``shifts`` are the weight of each row and what is added to its linear form (or forms, a column for
+    each); None where all weights are 1 and nothing is added.
     """
 
     X: Any
@@ -49,8 +49,13 @@ def collect(
     dtype: DTypeLike | None = None,
     weights: Any = None,
     shifts: Any = None,
+    *,
+    width: int | None = None,
 ) -> Rows:
-    """Check the samples and sort them by client, by default in the dtype of X; what is kept, nobody else can change."""
+    """Check the samples and sort them by client, by default in the dtype of X; what is kept, nobody else can change.
+
+    With ``width`` there may be as many numbers in ``shifts`` for each row.
+    """
     given = X, y
     X = _matrix("X", X, None if dtype is None else check_dtype(dtype))
     with _within_range("y", X.dtype):
@@ -67,7 +72,7 @@ def collect(
         raise ValueError(f"clients: {empty.size} of {len(names)} clients hold no rows ({shown}); leave them out")
     if weights is not None or shifts is not None:
         weights = np.ones(len(y)) if weights is None else _numbers("weights", weights, len(y))
-        shifts = np.zeros(len(y)) if shifts is None else _numbers("offset", shifts, len(y))
+        shifts = np.zeros(len(y)) if shifts is None else _numbers("offset", shifts, len(y), width)
         if (weights < 0).any():
             raise ArgumentError("weights", f"must be at least 0, got {weights.min():g}")
         if not np.add.reduceat(weights[np.argsort(codes, kind="stable")], np.cumsum(counts) - counts).all():
@@ -82,10 +87,10 @@ def collect(
     return Rows(X, np.ascontiguousarray(y), offsets, names, weights, shifts)
 
 
-def _numbers(name: str, value: Any, count: int) -> Array:
-    """Return a number for each row, as an array of its own."""
+def _numbers(name: str, value: Any, count: int, width: int | None = None) -> Array:
+    """Return a number for each row, or so many, as an array of its own."""
     found = _checks.float_array(name, value, dtype=np.float64)
-    if found.shape != (count,):
+    if found.shape not in ((count,), (count, width)):
         raise ArgumentError(name, f"must be a number for each of the {count} rows, got shape {found.shape}")
     return found.copy()
 
@@ -195,3 +200,28 @@ def _client_numbers(clients: Any, n_rows: int, n_clients: int | None) -> tuple[I
     if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= count:
         raise ValueError(f"clients must be integers from 0 to {count - 1} when n_clients={count} is given")
     return labels.astype(np.int64), np.arange(count)
+
+
+def count_classes(labels: Array, n_classes: int | None) -> int:
+    """Return the number of classes, if the labels are classes."""
+    found = np.unique(labels)
+    odd = found[(found < 0) | (found != np.floor(found))]
+    if odd.size:
+        raise ArgumentError("y", f"must hold classes, whole numbers from 0 on, got {odd[0]:g}")
+    if n_classes is not None:
+        count = _checks.integer("n_classes", n_classes, at_least=2)
+        if found[-1] >= count:
+            raise ArgumentError(
+                "y", f"must hold classes from 0 to {count - 1} when n_classes={count}, got {found[-1]:g}"
+            )
+        return count
+    if found.size < 2:
+        raise ArgumentError(
+            "y", f"must hold at least two classes, but every label is {found[0]:g}; give n_classes if there are more"
+        )
+    if found[-1] >= found.size:
+        missing = int(np.flatnonzero(found != np.arange(found.size))[0])
+        raise ArgumentError(
+            "y", f"has no row of class {missing}; give n_classes if there is such a class, or renumber the classes"
+        )
+    return int(found.size)

@@ -55,6 +55,9 @@ class Cox(LinearModel):
         How events at the same time are treated: ``"efron"`` or ``"breslow"``.
     strata
         Labels of strata, each with a baseline hazard of its own, in addition to the clients.
+    clusters
+        Labels of rows that belong together, of one subject for instance: :meth:`sums_at` adds up their scores. Those of
+        different clients are apart.
     weights
         The weight of each row, at least 0.
     weight_scale
@@ -96,6 +99,7 @@ class Cox(LinearModel):
         entry: Any = None,
         ties: Ties = "efron",
         strata: Any = None,
+        clusters: Any = None,
         weights: Any = None,
         weight_scale: float = 1.0,
         offset: Any = None,
@@ -121,9 +125,17 @@ class Cox(LinearModel):
             self.lower_bound = 0.0
         self.weight_scale = _checks.real("weight_scale", weight_scale, positive=True)
         shifts = _vector("offset", offset, rows, 0.0)
+        together: IntArray = np.arange(rows)
+        if clusters is not None:
+            together = _checks.labels("clusters", clusters)[1]
+            if together.shape != (rows,):
+                raise ArgumentError(
+                    "clusters", f"must have one label for each of the {rows} rows, got {together.shape}"
+                )
         self._risk, order = Risk.of(
-            times, codes, labels, w, shifts, self._rows, efron=self.ties == "efron", scale=self.weight_scale
-        )
+            times, codes, labels, w, shifts, self._rows, efron=self.ties == "efron", scale=self.weight_scale,
+            clusters=together,
+        )  # fmt: skip
         # Rows sorted by client, as they come, are sorted within clients as well.
         self._rows = self._rows._replace(X=self._rows.X[order], y=(self._risk.table.event >= 0).astype(np.float64))
 
@@ -183,6 +195,11 @@ class Cox(LinearModel):
         weights: Array = np.where(self._risk.table.event >= 0, self.masses, 0.0)
         return weights
 
+    def saturations(self, clients: IntArray) -> Array:
+        """Return the log-likelihood of each client if all events were certain, but for those at the same time."""
+        found = [self._risk.saturation(int(client)) for client in clients]
+        return np.array(found) * self.weight_scale / self.sizes[clients]
+
     @functools.cached_property
     def _kernels(self) -> dict[str, Callable[..., None]]:
         from fpdfp._kernels import cox
@@ -241,6 +258,12 @@ class Cox(LinearModel):
             weight, deviance = (sum(getattr(look, name) for look in looks) for name in ("weight", "deviance"))
             numbers.append([float(self.sizes[client]), weight, 0.0, deviance, 0.0])
             scores.append(parts.sum(axis=0))
+            first, last = self._rows.offsets[client : client + 2]
+            number = np.unique(self._risk.clusters[first:last], return_inverse=True)[1]
+            if number.max() + 1 < len(number):
+                sums = np.zeros((number.max() + 1, self.n_features))
+                np.add.at(sums, number, parts)
+                parts = sums
             hessians.append(np.sum([look.information() for look in looks], axis=0)[some])
             meats.append((parts.T @ parts)[some] if robust else np.zeros(0))
         return InformationSums(*map(np.array, (numbers, scores, hessians, meats)))
@@ -266,6 +289,12 @@ class Cox(LinearModel):
         """
         looks = [self._look(group, x) for group in self._risk.groups_of(client)]
         return np.concatenate([look.expected for look in looks]), np.concatenate([look.spread() for look in looks])
+
+    def cluster_sizes(self, client: int) -> IntArray:
+        """Return how many rows each cluster of a client has."""
+        first, last = self._rows.offsets[client : client + 2]
+        sizes: IntArray = np.unique(self._risk.clusters[first:last], return_counts=True)[1]
+        return sizes
 
     def strata_sizes(self, client: int) -> IntArray:
         """Return how many rows each stratum of a client has."""

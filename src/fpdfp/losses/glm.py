@@ -11,7 +11,6 @@ from numpy.typing import DTypeLike
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
-from fpdfp.linops.base import LinOp
 from fpdfp.losses import _rows
 from fpdfp.losses._linear import DENSE_HESSIAN, LinearModel, _names_of
 from fpdfp.losses.base import Form, InformationSums
@@ -173,7 +172,7 @@ class GLM(LinearModel):
         # Rows that are fitted to the last digit have no variance, and nothing left.
         left = np.divide((y - mu) ** 2, variance, out=np.zeros(len(y)), where=variance > 0)
         numbers = np.array([
-            len(y), weights.sum(), np.nan_to_num(family.saturated(y, weights)),
+            np.count_nonzero(weights), weights.sum(), np.nan_to_num(family.saturated(y, weights)),
             2.0 * (weights * family.functions.value(z, y, family.parameters)).sum(),
             (weights * left).sum(),
         ])  # fmt: skip
@@ -236,24 +235,6 @@ class GLM(LinearModel):
         scale = self._row_weights(weights) * self._second(self.forms(x), self._rows.y)
         product: Array = X.T @ (scale * (X @ direction)) + float(weights.sum()) * self._ridge * direction
         return product
-
-    def lipschitz(self) -> Array:
-        return super().lipschitz() if np.isfinite(self.curvature) else np.full(self.n_clients, np.inf)
-
-    def lipschitz_in(self, factor: LinOp) -> Array:
-        return super().lipschitz_in(factor) if np.isfinite(self.curvature) else np.full(self.n_clients, np.inf)
-
-    def curvatures(self, clients: IntArray) -> Array | None:
-        return super().curvatures(clients) if np.isfinite(self.curvature) else None
-
-    def curvature_diagonals(self, clients: IntArray) -> Array | None:
-        return super().curvature_diagonals(clients) if np.isfinite(self.curvature) else None
-
-    def curvature_blocks(self, clients: IntArray, size: int) -> Array | None:
-        return super().curvature_blocks(clients, size) if np.isfinite(self.curvature) else None
-
-    def curvature_products(self, clients: IntArray, vectors: Array) -> Array | None:
-        return super().curvature_products(clients, vectors) if np.isfinite(self.curvature) else None
 
     @property
     def has_duals(self) -> bool:

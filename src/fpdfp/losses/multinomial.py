@@ -9,7 +9,7 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
-from fpdfp.losses._classes import ClassModel, Pairs, gram
+from fpdfp.losses._classes import ClassModel, Pairs, class_blocks, gram
 from fpdfp.losses.base import Form
 
 
@@ -41,6 +41,9 @@ class Multinomial(ClassModel):
         The weight of each row, 1 by default.
     weight_scale
         What weights are multiplied with in the losses, and not in deviances and likelihoods: so that their mean is 1.
+    offset
+        What is added to the linear predictors of each row: a number for all classes but the reference, or a column for
+        each of the classes 1, …, K − 1.
     feature_names
         The names of the columns; by default those of a table. Sites of one federation must agree on them.
 
@@ -69,9 +72,14 @@ class Multinomial(ClassModel):
         n_classes: int | None = None,
         weights: Any = None,
         weight_scale: float = 1.0,
+        offset: Any = None,
         feature_names: Sequence[str] | None = None,
     ) -> None:
-        self._begin(X, y, clients, l2, n_clients, n_classes, weights, weight_scale, None, feature_names)
+        shape = np.shape(offset)
+        width = shape[1] if len(shape) == 2 else None
+        self._begin(X, y, clients, l2, n_clients, n_classes, weights, weight_scale, offset, feature_names, width=width)
+        if width not in (None, self.n_classes - 1):
+            raise ArgumentError("offset", f"must have a column for each of {self.n_classes - 1} classes, got {width}")
         if self._rows.weights is not None:
             self.curvature = 0.5 * float(self._rows.weights.max())
 
@@ -84,7 +92,10 @@ class Multinomial(ClassModel):
 
     def predictors(self, x: Array, rows: slice = slice(None)) -> Array:
         z: Array = np.asarray(self._rows.X[rows] @ x.reshape(self.n_classes - 1, self.n_features).T)
-        return z
+        if self._rows.shifts is None:
+            return z
+        shifts = self._rows.shifts[rows]
+        return z + (shifts if shifts.ndim == 2 else shifts[:, None])
 
     def probabilities(self, z: Array) -> Array:
         """Return the probability of each class, the reference first, given linear predictors."""
@@ -127,10 +138,4 @@ class Multinomial(ClassModel):
         return np.asarray(X.T @ slopes).T.ravel()
 
     def _collect_pairs(self, X: Any, bends: Pairs) -> Array:
-        count, d = self.n_classes - 1, X.shape[1]
-        blocks = np.empty((count, d, count, d))
-        for a in range(count):
-            for b in range(a + 1):
-                blocks[a, :, b] = gram(X, bends(a, b))
-                blocks[b, :, a] = blocks[a, :, b].T
-        return blocks.reshape(count * d, count * d)
+        return class_blocks(self.n_classes - 1, X.shape[1], lambda a, b: gram(X, bends(a, b)))

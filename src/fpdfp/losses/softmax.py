@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from fpdfp import _checks
 from fpdfp._entropy import kullback_leibler
 from fpdfp._typing import Array, IntArray
-from fpdfp.errors import ArgumentError
 from fpdfp.losses import _rows
+from fpdfp.losses._classes import add_up, class_blocks, class_sums, gram
 from fpdfp.losses._linear import DENSE_HESSIAN, LinearModel, _names_of
+from fpdfp.losses.base import InformationSums
 
 
 class Softmax(LinearModel):
@@ -86,7 +86,7 @@ class Softmax(LinearModel):
         if self._rows.weights is not None:
             most = float(self._rows.weights.max())
             self.curvature, self.steepest = 0.5 * most, most
-        self.n_classes = count_classes(self._rows.y, n_classes)
+        self.n_classes = _rows.count_classes(self._rows.y, n_classes)
         self.shape = (self.n_classes, self.n_features)
 
     @property
@@ -140,14 +140,26 @@ class Softmax(LinearModel):
         if classes * d > DENSE_HESSIAN:
             return None
         probabilities, scale = self._probabilities(x), self._row_weights(weights)
-        blocks = np.empty((classes, d, classes, d))
-        for k in range(classes):
-            for other in range(k + 1):
-                pairs = probabilities[:, k] * (float(k == other) - probabilities[:, other])
-                blocks[k, :, other] = blocks[other, :, k] = self._weighted_gram(scale * pairs)
-        hessian = blocks.reshape(classes * d, classes * d)
+        hessian = class_blocks(classes, d, lambda k, m: self._weighted_gram(scale * _bend(probabilities, k, m)))
         hessian[np.diag_indices_from(hessian)] += np.tile(float(weights.sum()) * self._ridge, classes)
         return hessian
+
+    def sums_at(self, x: Array, clients: IntArray, *, robust: bool) -> InformationSums | None:
+        return add_up([self._sums_of(x, int(client), robust) for client in clients])
+
+    def _sums_of(self, x: Array, client: int, robust: bool) -> tuple[Array, ...]:
+        from scipy.special import logsumexp
+
+        own = slice(int(self._rows.offsets[client]), int(self._rows.offsets[client + 1]))
+        X, y = self._rows.X[own], self._rows.y[own].astype(np.int64)
+        weights = np.ones(len(y)) if self._rows.weights is None else self._rows.weights[own]
+        z = np.asarray(X @ x.T, dtype=np.float64)
+        lost, chances = logsumexp(z, axis=1) - z[np.arange(len(y)), y], _softmax(z)
+        return class_sums(
+            weights, lost, self._slopes(z, y), lambda a, b: _bend(chances, a, b), robust,
+            lambda slopes: np.asarray(X.T @ slopes).T.ravel(),
+            lambda bends: class_blocks(self.n_classes, self.n_features, lambda a, b: gram(X, bends(a, b))),
+        )  # fmt: skip
 
     def hessian_product(self, x: Array, direction: Array, weights: Array) -> Array:
         X, probabilities = self._rows.X, self._probabilities(x)
@@ -182,33 +194,14 @@ def _softmax(z: Array) -> Array:
     return probabilities
 
 
+def _bend(chances: Array, a: int, b: int) -> Array:
+    """The second derivative of each row's loss in the linear forms of two classes."""
+    bend: Array = chances[:, a] * (float(a == b) - chances[:, b])
+    return bend
+
+
 def _covariance(probabilities: Array, change: Array) -> Array:
     """(diag(p) − ppᵀ) times a change of the linear forms, for each row."""
     weighted = probabilities * change
     product: Array = weighted - probabilities * weighted.sum(axis=1, keepdims=True)
     return product
-
-
-def count_classes(labels: Array, n_classes: int | None) -> int:
-    """Return the number of classes, if the labels are classes."""
-    found = np.unique(labels)
-    odd = found[(found < 0) | (found != np.floor(found))]
-    if odd.size:
-        raise ArgumentError("y", f"must hold classes, whole numbers from 0 on, got {odd[0]:g}")
-    if n_classes is not None:
-        count = _checks.integer("n_classes", n_classes, at_least=2)
-        if found[-1] >= count:
-            raise ArgumentError(
-                "y", f"must hold classes from 0 to {count - 1} when n_classes={count}, got {found[-1]:g}"
-            )
-        return count
-    if found.size < 2:
-        raise ArgumentError(
-            "y", f"must hold at least two classes, but every label is {found[0]:g}; give n_classes if there are more"
-        )
-    if found[-1] >= found.size:
-        missing = int(np.flatnonzero(found != np.arange(found.size))[0])
-        raise ArgumentError(
-            "y", f"has no row of class {missing}; give n_classes if there is such a class, or renumber the classes"
-        )
-    return int(found.size)

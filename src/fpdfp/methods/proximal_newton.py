@@ -27,10 +27,11 @@ ENOUGH = 1e-4
 CAUTION = 1e3
 #: What rounding can do to an objective, relative to it.
 ROUNDING = 1e-13
-#: What clients send for a loss that is not finite, since messages are numbers (of single precision, perhaps).
-HUGE = 1e30
-#: A mean above this has one of those in it, even if the client's weight is small.
+#: A loss above this counts as infinite: nothing is left of other clients' digits beside it.
 BEYOND = 1e20
+#: What clients say of what they send: that it is of a point, of a start, or nothing, since their loss is not finite at
+#: the point. In a mean a single NOWHERE is seen however small the client's weight, as all others say 0 then.
+POINT, START, NOWHERE = 0.0, 1.0, -1.0
 #: Which model to start from the server asks for (see :meth:`fpdfp.losses.GLM.start_model`), or may ask for later.
 OPEN, DONE, ROWS, LEVEL = -1.0, 0.0, 1.0, 2.0
 
@@ -61,7 +62,7 @@ class ProximalNewtonMessage(NamedTuple):
 
 
 class ProximalNewtonReply(NamedTuple):
-    """What a client sends: the value of its loss and whether it is of a start, its slope, and its Hessian."""
+    """What a client sends: the value of its loss and what that is of, its slope, and its Hessian."""
 
     value: Array
     slope: Array
@@ -186,17 +187,17 @@ class ProximalNewtonAlgorithm(Algorithm, Knowing):
         started = local.start_model(level=wanted == LEVEL) if wanted in (ROWS, LEVEL) else None
         if started is not None:
             slopes, matrices = started
-            values = np.stack([np.zeros(len(slopes)), np.ones(len(slopes))], axis=1)
+            values = np.stack([np.zeros(len(slopes)), np.full(len(slopes), START)], axis=1)
         else:
             with np.errstate(all="ignore"):
                 found, slopes = local.values(message.x), local.gradients(message.x)
                 known = local.hessians(message.x) if local.losses.is_convex else local.informations(message.x)
             if known is None:
                 raise ArgumentError("losses", "must have known Hessians for ProximalNewton")
-            bad = ~(np.isfinite(found) & np.isfinite(slopes).all(axis=1) & np.isfinite(known).all(axis=(1, 2)))
+            bad = ~((found < BEYOND) & np.isfinite(slopes).all(axis=1) & np.isfinite(known).all(axis=(1, 2)))
             matrices = np.where(bad[:, None, None], 0.0, known)
             slopes = np.where(bad[:, None], 0.0, slopes)
-            values = np.stack([np.where(bad, HUGE, np.minimum(found, HUGE)), np.zeros(len(found))], axis=1)
+            values = np.stack([np.where(bad, 0.0, found), np.where(bad, NOWHERE, POINT)], axis=1)
         triangles = lower((matrices + matrices.swapaxes(1, 2)) / 2.0)
         return Update(
             ProximalNewtonReply(values.astype(dtype), slopes.astype(dtype, copy=False), triangles.astype(dtype))
@@ -205,17 +206,17 @@ class ProximalNewtonAlgorithm(Algorithm, Knowing):
     def server_update(
         self, state: ProximalNewtonState, mean: ProximalNewtonReply, k: int, count: int
     ) -> ProximalNewtonState:
-        value, started = map(float, mean.value)
+        value, kind = map(float, mean.value)
         begins = np.array([DONE if state.begins[0] in (LEVEL, DONE) else OPEN])
         slope, hessian = mean.slope.astype(np.float64), full(mean.hessian.astype(np.float64))
-        if started > 0.5:  # a model to start from: its slope is that at zero, and nothing is known of F
+        if kind > 0.5:  # a model to start from: its slope is that at zero, and nothing is known of F
             found = minimise(self.model, hessian, slope, np.zeros_like(state.x), state.v, self._inner)
             numbers = np.array([math.inf, 1.0, math.inf, math.inf])
             return state._replace(
                 trial=found.x, trial_v=found.v, numbers=numbers, begins=begins, work=state.work + found.work.steps
             )
         objective, share, promised, _ = state.numbers
-        reached = value + self._penalty(state.trial) if value < BEYOND else math.inf
+        reached = value + self._penalty(state.trial) if kind == POINT else math.inf
         enough = (
             math.inf if objective == math.inf else objective - ENOUGH * share * promised + ROUNDING * abs(objective)
         )

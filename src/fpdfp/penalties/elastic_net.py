@@ -12,6 +12,7 @@ from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, Shape
 from fpdfp.penalties.base import Penalty, describe
 from fpdfp.penalties.box import Box
+from fpdfp.penalties.l1 import L1
 from fpdfp.penalties.zero import Zero
 
 
@@ -56,8 +57,10 @@ class ElasticNet(Penalty):
         return self
 
     def without_ridge(self) -> Penalty:
-        """Return the same with r = 0: no penalty, if nothing is left."""
-        return Zero() if self.finite and not self.l1.any() else ElasticNet(self.l1, 0.0, self.lower, self.upper)
+        """Return the same with r = 0: no penalty if nothing is left, and an l1 norm if there are no limits."""
+        if not self.finite:
+            return ElasticNet(self.l1, 0.0, self.lower, self.upper)
+        return L1(self.l1) if self.l1.any() else Zero()
 
     def value(self, y: Array) -> float:
         inside = self._box.value(y)

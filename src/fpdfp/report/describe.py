@@ -16,7 +16,9 @@ from fpdfp._typing import Array
 from fpdfp.engines.history import COLUMNS, INNER, SENT, History
 from fpdfp.engines.traffic import KINDS, Traffic
 from fpdfp.errors import RunFolderError
+from fpdfp.report.evaluation import evaluation_of
 from fpdfp.report.model import model_of
+from fpdfp.report.plain import as_list, mapping, number, text
 from fpdfp.runs import SavedRun, load
 from fpdfp.runs.saved import relative_error
 
@@ -67,7 +69,7 @@ def describe(folder: Path) -> dict[str, Any]:
         "traffic": _traffic(info.get("traffic")),
         "ends": {metric: columns[metric][-1] for metric in metrics if columns[metric]},
         "certificate": _certificate(info.get("certificate")),
-        "versions": {str(name): text(version) for name, version in _mapping(info.get("versions")).items()},
+        "versions": {str(name): text(version) for name, version in mapping(info.get("versions")).items()},
         "clients": _clients(info),
         "sites": [
             {"name": text(site.get("name")), "last_refusal": text(site.get("last_refusal"))}
@@ -83,6 +85,7 @@ def describe(folder: Path) -> dict[str, Any]:
         "evaluations": history.rows,
         "every": step,
         "model": _try(lambda: model_of(run), trouble),
+        "evaluation": _try(lambda: evaluation_of(folder), trouble),
         # Reports are shared, so they do not contain paths of this machine.
         "trouble": [one.replace(f"{folder}{os.sep}", "") for one in trouble],
     }
@@ -117,31 +120,6 @@ def _show(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else text(str(value))
 
 
-def number(value: Any) -> float | int | None:
-    """Return a finite number as it is, and None for anything else.
-
-    >>> number(2.5), number("2.5"), number(float("nan")), number(True)
-    (2.5, None, None, None)
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return value
-
-
-def text(value: Any) -> str:
-    """Return a text as it is, and an empty one for anything else; surrogates have no place in UTF-8."""
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
-
-
-def as_list(value: Any) -> list[Any]:
-    """Return a list as it is, and an empty one for anything else."""
-    return value if isinstance(value, list) else []
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _try(read: Callable[[], T], trouble: list[str]) -> T | None:
     try:
         return read()
@@ -167,7 +145,7 @@ def _traffic(found: Any) -> list[dict[str, Any]]:
     """What was sent, a line for each kind of message of which there was any."""
     lines = []
     for kind, meaning in KINDS.items():
-        up, down = ([*map(number, as_list(_mapping(found).get(kind))), None, None])[:2]
+        up, down = ([*map(number, as_list(mapping(found).get(kind))), None, None])[:2]
         if up or down:
             lines.append({"kind": kind, "meaning": meaning, "up": up, "down": down})
     return lines
@@ -187,12 +165,12 @@ def _clients(info: dict[str, Any]) -> dict[str, Any] | None:
         by_size = sorted(range(described), key=lambda i: number(clients[i].get("samples")) or 0)
         chosen = {by_size[i] for i in np.linspace(0, described - 1, MOST_CLIENTS).astype(int).tolist()}
         clients = [clients[i] for i in sorted(chosen)]
-    labels = sorted({str(label) for client in clients for label in _mapping(client.get("labels"))})
+    labels = sorted({str(label) for client in clients for label in mapping(client.get("labels"))})
     return {
         "names": [text(client.get("name")) or str(i) for i, client in enumerate(clients)],
         "samples": [number(client.get("samples")) or 0 for client in clients],
         "shares": [number(client.get("share")) for client in clients],
         "labels": labels,
-        "counts": [[number(_mapping(client.get("labels")).get(label)) or 0 for label in labels] for client in clients],
+        "counts": [[number(mapping(client.get("labels")).get(label)) or 0 for label in labels] for client in clients],
         "of": number(info.get("clients_in_all")) or described,
     }

@@ -11,7 +11,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.errors import RunFolderError
-from fpdfp.report.describe import number
+from fpdfp.report.plain import number
 from fpdfp.report.quality import slice_psnr, ssim
 from fpdfp.runs import SavedRun
 

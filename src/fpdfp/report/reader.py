@@ -15,7 +15,7 @@ from fpdfp.report.pictures import Volumes, pack, volumes_of
 from fpdfp.runs import find, load
 from fpdfp.runs.saved import natural
 
-SMALL = ("run.json", "history.csv", "history.parquet", "model.json", "final.npz", "best.npz")
+SMALL = ("run.json", "history.csv", "history.parquet", "model.json", "final.npz", "best.npz", "evaluation.json")
 LARGE = ("run.json", "truth.npz", "final.npz", "best.npz")
 
 Signature = tuple[Any, ...]

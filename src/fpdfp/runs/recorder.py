@@ -242,9 +242,16 @@ class Recorder(Observer):
                 self._best = load(self.folder).best
         if not self.folder.is_dir():
             return
-        stale = (
-            [] if goes_on else ["final.npz", "best.npz", "model.json", "truth.npz", "history.csv", "history.parquet"]
+        files = (
+            "final.npz",
+            "best.npz",
+            "model.json",
+            "truth.npz",
+            "history.csv",
+            "history.parquet",
+            "evaluation.json",
         )
+        stale = () if goes_on else files
         for file in [*map(self.folder.joinpath, stale), *self.folder.glob(".*.tmp")]:
             file.unlink(missing_ok=True)
 

@@ -5,6 +5,7 @@ from fpdfp.scores.base import Estimate, Score
 from fpdfp.scores.evaluation import Evaluation, Measure
 from fpdfp.scores.means import AbsoluteError, Accuracy, Brier, Deviance, SquaredError
 from fpdfp.scores.named import by_name, names_for
+from fpdfp.scores.plots import plot_calibration, plot_roc, plot_sites
 from fpdfp.scores.times import ConcordanceScore, PartialDeviance
 
 __all__ = [
@@ -22,4 +23,7 @@ __all__ = [
     "SquaredError",
     "by_name",
     "names_for",
+    "plot_calibration",
+    "plot_roc",
+    "plot_sites",
 ]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +26,8 @@ from fpdfp.scores.site import EXACT, SiteScores
 
 #: What the area under the curve, and calibration, are called in tables.
 AREA, INTERCEPT, SLOPE, EXPLAINED = "auc", "calibration intercept", "calibration slope", "explained deviance"
+#: The file in the folder of a run from which a report shows it.
+FILE = "evaluation.json"
 
 
 class Measure(NamedTuple):
@@ -143,6 +148,23 @@ class Evaluation:
 
         shown = "".join(html_table(head, lines) for head, *lines in self._grids())
         return shown + "".join(f"<p>{escape(line)}</p>" for line in self._lines())
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the measures and curves to ``evaluation.json`` in a folder; a report of a run shows what is in its own.
+
+        Parameters
+        ----------
+        folder
+            The folder of the run, or any other; it is made if needed.
+        """
+        path = Path(folder) / FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
+        # Beside the old one, and then in its place: a page may be reading.
+        new = path.with_name(f".{FILE}.tmp")
+        new.write_text(text + "\n", encoding="utf-8")
+        new.replace(path)
+        return path
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as plain numbers, texts and lists, None for NaN: what a report shows."""

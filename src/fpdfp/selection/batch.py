@@ -27,17 +27,21 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fpdfp._blas import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress.fixed import EXACT, largest_step
-from fpdfp.engines.ask import ask_evaluations
+from fpdfp.engines.ask import ask_evaluations, ask_scores
 from fpdfp.engines.evaluations import BEYOND, UNIT, ZERO, Evaluations, Sums
 from fpdfp.engines.evaluations import COARSE as FEWER
+from fpdfp.engines.held_scores import MOMENTS, HeldScores, locate
 from fpdfp.errors import ArgumentError
 from fpdfp.folds import Folds
 from fpdfp.methods._model import minimise
 from fpdfp.methods.inner import InnerSolve
 from fpdfp.penalties import L1, ElasticNet
 from fpdfp.problem import Problem
+from fpdfp.scores.auc import AUC
+from fpdfp.scores.base import Estimate, Score
 from fpdfp.selection.knowledge import Knowledge
 from fpdfp.selection.task import Anchor, Task
 
@@ -59,6 +63,8 @@ FLAT = 1e-3
 CLEARLY = 10.0
 #: A step is shortened by this factor, and below the second number more digits are asked for.
 SHORTER, SHORTEST = 0.5, 0.2
+#: The bits of a number that is exact, less a few for the sums that it is of.
+DOUBLE = 48
 #: The most features of a model: Hessians are matrices.
 MOST = 2000
 
@@ -116,8 +122,9 @@ class Batch:
         if not self.known.anchors:
             self._begin()
         for stage in arrange(tasks):
-            for task in stage:
-                self._open(task)
+            with one_thread():
+                for task in stage:
+                    self._open(task)
             while left := [task for task in stage if task.status == "open"]:
                 if self.exchanges >= rounds:
                     return False
@@ -125,6 +132,31 @@ class Batch:
                 if report is not None and report():
                     return all(task.status == "converged" for task in tasks)
         return True
+
+    def score(self, points: Array, held: IntArray, score: Score) -> list[Estimate]:
+        """Return a score of the rows that are left out at each point, in one exchange; two for areas under curves."""
+        if not isinstance(score, AUC):
+            return [score.finish(one) for one in self._ask_scores(points, held, score.name)]
+        mean, deviation = locate(self._ask_scores(points, held, MOMENTS))
+        constant = deviation == 0
+        sums = self._ask_scores(points, held, score.name, mean, np.where(constant, 1.0, deviation))
+        tied = Estimate(0.5, 0.0, math.nan)
+        return [tied if same else score.finish(one) for one, same in zip(sums, constant, strict=True)]
+
+    def _ask_scores(self, points: Array, held: IntArray, name: str, *cells: Array) -> Array:
+        own, factors = self._who(held)
+        about = Evaluations.of(
+            points, points != 0, (28, 28), own, np.zeros(0, dtype=np.int64), units=self.units, folds=self.folds
+        )
+        sums, up, down = ask_scores(self.problem, HeldScores(about, name, *cells), factors)
+        self.exchanges, self.bits_up, self.bits_down = self.exchanges + 1, self.bits_up + up, self.bits_down + down
+        return sums
+
+    def _who(self, held: IntArray) -> tuple[IntArray, Array | None]:
+        """Return the fold of rows that each point leaves out, and how often each client counts there."""
+        if self.samples is None:
+            return held, None
+        return np.full_like(held, -1), np.where(held >= 0, self.samples[held].T, 1).astype(np.float64)
 
     def _begin(self) -> None:
         """Ask about the start: the gradient with the rows of each fold left out, and the Hessian."""
@@ -134,10 +166,13 @@ class Batch:
         x0 = self._start()
         folds = np.arange(-1, self.n_folds)
         points = np.tile(x0, (len(folds), 1))
-        sent, sums = self._ask(points, np.ones(points.shape, dtype=bool), folds, np.array([0]), (EXACT, EXACT))
+        whole = np.ones(points.shape, dtype=bool)
+        sent, sums = self._ask(points, whole, folds, np.array([0]), (EXACT, EXACT))
         zero = np.zeros(self.problem.model.dual_shape)
         for place, fold in enumerate(folds):
-            self.known.anchors[int(fold)] = [self._anchor(sums, place, sent[place], zero, int(fold))]
+            self.known.anchors[int(fold)] = [
+                self._anchor(sums, place, sent[place], zero, int(fold), whole[place], EXACT)
+            ]
         hessian = self.known.hessians[0][1]
         roots = np.sqrt(np.where(np.diag(hessian) > 0, np.diag(hessian), 1.0))
         self.units = np.clip(np.rint(np.log2(roots)) + ZERO, 0, 255).astype(np.uint8)
@@ -163,20 +198,23 @@ class Batch:
 
     def _exchange(self, tasks: Sequence[Task]) -> None:
         """Ask about the next point of each of some tasks, and learn from the answers."""
-        points, places = np.array([task.trial for task in tasks]), np.array([task.places for task in tasks])
+        points = np.array([task.trial for task in tasks])
+        # Where digits are wanted, those of all entries are.
+        places = np.array([task.places | (task.level >= LEVELS - 1) for task in tasks])
         held = np.array([task.fold for task in tasks])
-        sent, sums = self._ask(points, places, held, self._worst(tasks), self._bits(tasks, points))
+        bits = self._bits(tasks, points)
+        sent, sums = self._ask(points, places, held, self._worst(tasks), bits)
         self.size = float(sums.sizes.max())
-        for place, task in enumerate(tasks):
-            self._learn(task, self._anchor(sums, place, sent[place], task.trial_v, task.fold))
+        with one_thread():
+            for place, task in enumerate(tasks):
+                found = self._anchor(sums, place, sent[place], task.trial_v, task.fold, places[place], bits[1])
+                self._learn(task, found)
 
     def _ask(
         self, points: Array, places: Array, held: IntArray, curved: IntArray, bits: tuple[int, int]
     ) -> tuple[Array, Sums]:
         """Return the points as they were sent, and what all clients together say about them."""
-        own, factors = held, None
-        if self.samples is not None:
-            own, factors = np.full_like(held, -1), np.where(held >= 0, self.samples[held].T, 1).astype(np.float64)
+        own, factors = self._who(held)
         question = Evaluations.of(points, places, bits, own, curved, units=self.units, folds=self.folds)
         sums, up, down = ask_evaluations(self.problem, question, factors)
         self.exchanges, self.bits_up, self.bits_down = self.exchanges + 1, self.bits_up + up, self.bits_down + down
@@ -203,16 +241,22 @@ class Batch:
         if self.n_folds and (self.shares >= 1.0).any() and self.samples is None:
             raise ArgumentError("folds", f"must all have rows, but fold {int(np.argmax(self.shares))} has none")
 
-    def _anchor(self, sums: Sums, place: int, x: Array, v: Array, fold: int) -> Anchor:
-        """Return what was found at a point."""
+    def _anchor(self, sums: Sums, place: int, x: Array, v: Array, fold: int, sure: Array, bits: int) -> Anchor:
+        """Return what was found at a point, about whose entries in ``sure`` gradients have so many bits."""
         if float(sums.values[place]) > BEYOND:
-            return Anchor(x, v, math.inf, np.zeros(self.d), math.inf)
+            return Anchor(x, v, math.inf, np.zeros(self.d), math.inf, sure, 0.0)
         share = float(self.shares[fold]) if fold >= 0 else 1.0
         ridge = self.ridge * x
         value = float(sums.values[place]) / share + 0.5 * float(ridge @ x)
         outside = float(self.weights[fold]) if fold >= 0 else 0.0
         held = float(sums.helds[place]) / outside if outside > 0 else math.nan
-        return Anchor(x, v, value, sums.slopes[place] / share + ridge, held)
+        error = self._error(float(sums.sizes[place]), bits)
+        blur = 0.5 * self.spread * int(sure.sum()) * error**2
+        return Anchor(x, v, value, sums.slopes[place] / share + ridge, held, sure, blur)
+
+    def _error(self, size: float, bits: int) -> float:
+        """Return the error of entries of the mean gradient, in units, if those of clients are up to ``size``."""
+        return size / largest_step(min(bits, DOUBLE)) / math.sqrt(12.0 * self.problem.n_clients)
 
     @property
     def _unit(self) -> Array:
@@ -255,8 +299,7 @@ class Batch:
 
     def _propose(self, task: Task, at: Anchor, fold: int, *further: Anchor) -> None:
         """Minimise the model around a point plus the penalty of a task: that is where to look next."""
-        least = self.tol * abs(at.value) / 4.0 ** (MORE * task.level)
-        hessian = self.known.model(at, fold, least, further)
+        hessian = self.known.model(at, fold, further)
         inner = InnerSolve(TOLERANCE, DUAL_STEPS)
         found = minimise(task.model, hessian, at.slope - hessian @ at.x, at.x, at.v, inner)
         step = found.x - at.x
@@ -271,7 +314,7 @@ class Batch:
         if not task.model.linop.is_identity or not isinstance(penalty, L1 | ElasticNet):
             return np.ones(self.d, dtype=bool)
         weight = penalty.weight if isinstance(penalty, L1) else penalty.l1
-        error = self.size * self._unit / largest_step(FEWER) / math.sqrt(12.0 * self.problem.n_clients)
+        error = self._unit * self._error(self.size, FEWER)
         found: Array = (x != 0) | (np.broadcast_to(weight, x.shape) - np.abs(slope) < CLEARLY * error)
         return found
 

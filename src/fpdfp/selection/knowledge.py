@@ -12,8 +12,9 @@ from fpdfp.selection.task import Anchor, Task
 
 #: How many points a model looks back at.
 PAIRS = 4
-#: Secants whose curvature is further from that of the model than this are not believed.
-FACTOR = 100.0
+#: Secants whose curvature is further from that of the model than this are not believed, nor those of steps whose square
+#: is less than the second number times what rounding adds.
+FACTOR, CLEAR = 100.0, 30.0
 
 
 class Knowledge:
@@ -24,9 +25,16 @@ class Knowledge:
         self.anchors: dict[int, list[Anchor]] = {}
 
     def nearest_hessian(self, x: Array) -> Array:
-        """Return the Hessian whose point is nearest, by its own measure."""
+        """Return the Hessian whose point is nearest, by its own measure and that of the start together.
+
+        By its own alone, a point where losses are nearly flat would be near to everything.
+        """
+        first = self.hessians[0][1]
         steps = [x - point for point, _ in self.hessians]
-        lengths = [float(step @ (hessian @ step)) for step, (_, hessian) in zip(steps, self.hessians, strict=True)]
+        lengths = [
+            float(step @ (hessian @ step + first @ step))
+            for step, (_, hessian) in zip(steps, self.hessians, strict=True)
+        ]
         return self.hessians[int(np.argmin(lengths))][1]
 
     def best_for(self, task: Task) -> tuple[Anchor, int]:
@@ -38,18 +46,22 @@ class Knowledge:
         known = self.anchors[fold]
         return known[int(np.argmin([one.value + task.penalty(one.x) for one in known]))], fold
 
-    def model(self, at: Anchor, fold: int, least: float, further: Sequence[Anchor] = ()) -> Array:
+    def model(self, at: Anchor, fold: int, further: Sequence[Anchor] = ()) -> Array:
         """Return the Hessian near a point, changed so that it explains the gradients nearby (BFGS).
 
         Two gradients with the same rows left out tell the curvature between them, which is the direction in which
-        solutions move. Steps whose square, by the Hessian, is below ``least`` tell more of rounding than of curvature.
+        solutions move. Entries of gradients that were sent with few bits are not believed: they change as the Hessian
+        says.
         """
         hessian = self.nearest_hessian(at.x)
+        diagonal = np.where(np.diag(hessian) > 0, np.diag(hessian), 1.0)
         for other in [*self._around(at, fold, np.diag(hessian)), *further]:
-            step, change = other.x - at.x, other.slope - at.slope
+            step = other.x - at.x
             image = hessian @ step
+            change = np.where(at.sure & other.sure, other.slope - at.slope, image)
             bend, expected = float(step @ change), float(step @ image)
-            if expected > least and expected / FACTOR < bend < FACTOR * expected:
+            clear = expected > CLEAR * (at.blur + other.blur) and expected / FACTOR < bend < FACTOR * expected
+            if clear and float(change @ (change / diagonal)) < FACTOR * len(step) * bend:
                 hessian = hessian + np.outer(change, change) / bend - np.outer(image, image) / expected
         return hessian
 

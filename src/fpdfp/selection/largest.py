@@ -16,7 +16,7 @@ from fpdfp.selection.batch import Batch
 from fpdfp.selection.task import Anchor, Task
 
 #: The accuracy of the solution at which the largest weight is computed, and by how much its penalty is above that.
-TIGHT, ABOVE = 1e-13, 2.0
+TIGHT, ABOVE = 1e-15, 2.0
 #: How often the weight of the trivial solution is doubled.
 DOUBLINGS = 60
 #: Penalties below this, relative to the weight and to x, are zero.
@@ -110,6 +110,10 @@ def _least_multiple(model: Model, slope: Array) -> float:
     scaled = (rows.T.tocsc()[:, used] * weights[used]).tocsc()
     m = int(used.sum())
     touched = np.flatnonzero(np.abs(scaled).sum(axis=1) > 0)
+    # What is not in the range of Bᵀ is 0 where Bx = 0 and x is best otherwise, up to rounding.
+    dense = scaled[touched].toarray()
+    slope = slope.copy()
+    slope[touched] = dense @ np.linalg.lstsq(dense, slope[touched], rcond=None)[0]
     size = float(np.abs(slope[touched]).max(initial=0.0))
     if size == 0.0:
         return 0.0

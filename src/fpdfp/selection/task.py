@@ -25,6 +25,8 @@ class Anchor(NamedTuple):
         The mean loss of the rows that are used, with the ridge, and its gradient; infinite outside the domain.
     held
         The mean loss of the rows that are left out, NaN where there are none.
+    sure, blur
+        Which entries of the gradient were sent with all bits, and how much rounding of these adds to a gap.
     """
 
     x: Array
@@ -32,6 +34,8 @@ class Anchor(NamedTuple):
     value: float
     slope: Array
     held: float
+    sure: Array
+    blur: float
 
 
 @dataclasses.dataclass

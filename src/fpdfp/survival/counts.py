@@ -15,6 +15,9 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
 from fpdfp.survival.response import Times
 
+#: Counts that are spread are multiples of one by this.
+FINE = 2.0**20
+
 
 @dataclasses.dataclass(frozen=True)
 class RiskCounts:
@@ -34,6 +37,8 @@ class RiskCounts:
         How many rows leave at a time, with an event or without.
     events
         How many of these have an event.
+    delayed
+        Whether rows were moved to later times until enough were at each: see :meth:`coarsen`.
     """
 
     times: Array
@@ -41,6 +46,7 @@ class RiskCounts:
     entered: Array
     left: Array
     events: Array
+    delayed: bool = False
 
     def __post_init__(self) -> None:
         for name in ("times", "start", "entered", "left", "events"):  # sites may send small integers
@@ -146,7 +152,7 @@ class RiskCounts:
                 if name == "entered":  # after the time before
                     place = np.append(0, place[:-1] + 1)[: len(place)]
                 parts[name][:, place] += getattr(one, name)
-        return RiskCounts(times, self.start + other.start, **parts)
+        return RiskCounts(times, self.start + other.start, **parts, delayed=self.delayed or other.delayed)
 
     @staticmethod
     def total(parts: Iterable[RiskCounts]) -> RiskCounts:
@@ -156,12 +162,13 @@ class RiskCounts:
     def group(self, number: int) -> RiskCounts:
         """Return the counts of one group."""
         some = slice(number, number + 1)
-        return RiskCounts(self.times, self.start[some], self.entered[some], self.left[some], self.events[some])
+        cells = (self.start[some], self.entered[some], self.left[some], self.events[some])
+        return RiskCounts(self.times, *cells, delayed=self.delayed)
 
     def merge_groups(self) -> RiskCounts:
         """Return the counts of all groups together."""
         sums = {name: getattr(self, name).sum(axis=0, keepdims=True) for name in ("entered", "left", "events")}
-        return RiskCounts(self.times, self.start.sum(keepdims=True), **sums)
+        return RiskCounts(self.times, self.start.sum(keepdims=True), **sums, delayed=self.delayed)
 
     def coarsen(self, least: int) -> RiskCounts:
         """Return counts at the same times, such that no cell tells of fewer rows than so many.
@@ -198,7 +205,33 @@ class RiskCounts:
         late = np.flatnonzero(some)[:1]
         start += entered[:, late].sum(axis=1)  # the first time that is kept
         entered[:, late] = 0.0
-        return RiskCounts(self.times[some], start, entered[:, some], (events + censored)[:, some], events[:, some])
+        left = (events + censored)[:, some]
+        return RiskCounts(self.times[some], start, entered[:, some], left, events[:, some], delayed=least > 1)
+
+    def spread(self, times: Any) -> RiskCounts:
+        """Return delayed counts at all times that were asked for, as if rows had left at a steady pace.
+
+        Those with events that were delayed to a time have left after the time before it that has some: they are spread
+        over the times in between, by their distances. So are those without an event. Sums over all times stay the same,
+        and so do counts that are not ``delayed``.
+
+        >>> counts = RiskCounts.of(Times.of([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1, 1, 1, 1, 1, 1])).coarsen(3)
+        >>> counts.spread([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).events.round(3)
+        array([[1., 1., 1., 1., 1., 1.]])
+        """
+        if not self.delayed:
+            return self
+        grid = check_grid(times)
+        place = np.searchsorted(grid, self.times)
+        if not np.array_equal(grid[np.minimum(place, len(grid) - 1)], self.times):
+            raise ArgumentError("times", "must be those that were asked for, all times of the counts among them")
+        entered = np.zeros((len(self.start), len(grid)))
+        entered[:, np.append(0, place[:-1] + 1)[: len(place)]] = self.entered  # after the time before
+        reached = self.start[:, None] + np.cumsum(entered, axis=1)
+        events, censored = (_even_out(cells, place, grid) for cells in (self.events, self.censored))
+        gone = np.minimum(np.cumsum(events + censored, axis=1), reached)
+        left = np.diff(gone, axis=1, prepend=0.0)
+        return RiskCounts(grid, self.start, entered, left, np.minimum(events, left))
 
 
 def _delay(counts: Array, least: int) -> tuple[Array, float]:
@@ -214,6 +247,19 @@ def _delay(counts: Array, least: int) -> tuple[Array, float]:
         out[last], out[ends[-1]] = waiting + out[ends[-1]], 0.0
         waiting = 0.0
     return out, waiting
+
+
+def _even_out(cells: Array, place: IntArray, grid: Array) -> Array:
+    """Spread counts at some places of a grid over the times since the last one before that has any."""
+    start = 0.0 if grid[0] > 0 else grid[0] - float(np.diff(grid)[:1].sum() or 1.0)
+    out = np.zeros((len(cells), len(grid)))
+    for row, counts in zip(out, cells, strict=True):
+        some = np.flatnonzero(counts)
+        ends = np.append(start, grid[place[some]])
+        whole = np.interp(grid, ends, np.append(0.0, np.cumsum(counts[some])))
+        # Of numbers with few digits sums are exact, so that nobody is left over.
+        row[:] = np.diff(np.round(whole * FINE) / FINE, prepend=0.0)
+    return out
 
 
 def check_grid(times: Any) -> Array:

@@ -1,0 +1,128 @@
+"""Pictures of an evaluation: ROC curves, calibration, and a forest plot of sites."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+from fpdfp import _checks
+from fpdfp.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from fpdfp.scores.evaluation import Evaluation
+
+BLUE, DARK, GREY = "#0072B2", "#1B3A4B", "#808080"
+
+
+def plot_roc(evaluation: Evaluation, path: str | os.PathLike[str] | None = None) -> Any:
+    """Draw the ROC curves of all sites together, and of each in a lighter line.
+
+    Parameters
+    ----------
+    evaluation
+        Of a model of two classes.
+    path
+        A file for the picture, whose ending sets the format; None saves nothing.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The picture.
+    """
+    if evaluation.roc is None:
+        raise ArgumentError("evaluation", "must have a ROC curve, as those of models of two classes do")
+    figure, axes = _square("1 − specificity", "sensitivity")
+    for name, curve in evaluation.site_roc.items() if len(evaluation.by_site) > 1 else ():
+        axes.plot(curve.false_positive_rates, curve.true_positive_rates, linewidth=0.9, alpha=0.6, label=name)
+    roc = evaluation.roc
+    axes.plot(
+        roc.false_positive_rates, roc.true_positive_rates, color=DARK, linewidth=1.8,
+        label=f"all sites, area {roc.area:.3f}",
+    )  # fmt: skip
+    axes.legend(loc="lower right", fontsize="small", frameon=False)
+    return _save(figure, path)
+
+
+def plot_calibration(evaluation: Evaluation, path: str | os.PathLike[str] | None = None) -> Any:
+    """Draw observed against predicted chances of groups of rows, with 95 % limits.
+
+    The arguments are those of :func:`plot_roc`.
+    """
+    table = evaluation.calibration_table
+    if table is None:
+        raise ArgumentError("evaluation", "must have a table of calibration, as those of models of two classes do")
+    figure, axes = _square("predicted chance", "observed share")
+    width = [table.observed - table.lower, table.upper - table.observed]
+    axes.errorbar(table.predicted, table.observed, width, fmt="o", color=BLUE, markersize=4.0, linewidth=1.0)
+    if evaluation.calibration is not None:
+        found = evaluation.calibration
+        axes.set_title(f"intercept {found.intercept:.2f}, slope {found.slope:.2f}", fontsize="small", loc="left")
+    return _save(figure, path)
+
+
+def plot_sites(evaluation: Evaluation, measure: str, path: str | os.PathLike[str] | None = None) -> Any:
+    """Draw a forest plot: a measure of each site with its limits, and that of all.
+
+    Parameters
+    ----------
+    evaluation
+        Of a model.
+    measure
+        One of those of ``evaluation.overall``, ``"auc"`` for instance.
+    path
+        A file for the picture, whose ending sets the format; None saves nothing.
+    """
+    from matplotlib.figure import Figure
+
+    _checks.choice("measure", measure, tuple(evaluation.overall))
+    found = {name: one[measure] for name, one in evaluation.by_site.items() if measure in one}
+    lines = [(name, one) for name, one in found.items() if math.isfinite(one.value)]
+    most = max(evaluation.rows.values())
+    figure = Figure(figsize=(7.0, 1.4 + 0.32 * (len(lines) + 1)), layout="constrained")
+    axes = figure.add_subplot()
+    texts = []
+    for place, (name, one) in enumerate([*lines, ("all sites", evaluation.overall[measure])]):
+        limits = (one.value, one.value) if math.isnan(one.lower) else (one.lower, one.upper)
+        texts.append(f"{one.value:.3g} ({limits[0]:.3g} to {limits[1]:.3g})")
+        if place == len(lines):
+            diamond = [limits[0], one.value, limits[1], one.value]
+            axes.fill(diamond, [place, place - 0.25, place, place + 0.25], color=DARK)
+            continue
+        axes.plot(limits, [place, place], color=BLUE, linewidth=1.2)
+        size = 20.0 + 100.0 * evaluation.rows[name] / most
+        axes.scatter([one.value], [place], s=size, marker="s", color=BLUE, zorder=3)
+    ideal = {"auc": 0.5, "concordance": 0.5, "calibration slope": 1.0, "calibration intercept": 0.0}.get(measure)
+    if ideal is not None:
+        axes.axvline(ideal, color=GREY, linewidth=0.8)
+    axes.set_yticks(range(len(lines) + 1), [*(name for name, _ in lines), "all sites"])
+    axes.set_ylim(len(lines) + 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.set_xlabel(measure)
+    right = axes.secondary_yaxis("right")
+    right.set_yticks(range(len(texts)), texts)
+    right.tick_params(length=0)
+    right.spines["right"].set_visible(False)
+    return _save(figure, path)
+
+
+def _square(x: str, y: str) -> tuple[Any, Any]:
+    """Return axes from 0 to 1 with the diagonal."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.6, 4.6), layout="constrained")
+    axes = figure.add_subplot(aspect="equal")
+    axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
+    axes.set_xlim(0.0, 1.0)
+    axes.set_ylim(0.0, 1.0)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _save(figure: Any, path: str | os.PathLike[str] | None) -> Any:
+    if path is not None:
+        figure.savefig(path)
+    return figure
