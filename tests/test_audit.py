@@ -170,19 +170,24 @@ class TestLedger:
             ledger.count_bits(budget, 101, 100)
 
     def test_a_plan_is_one_request_with_its_own_price(self, tmp_path: Path) -> None:
-        budget, ledger = Budget(runs=5, price_in_plan=0.2, runs_in_plan=20), Ledger(tmp_path)
+        budget = Budget(runs=5, price_in_plan=0.2, problems_in_plan=20, points_per_problem=2, requests=200)
+        ledger = Ledger(tmp_path)
         assert ledger.declare(budget, "path", 11) == pytest.approx(3.0)
         assert ledger.declare(budget, "path", 11) == 0.0  # asked again
-        for number in range(11):
-            ledger.begin_run(budget, f"run {number}", "path")
-        with pytest.raises(RefusedError, match="no such plan, or all its runs are done"):
-            ledger.begin_run(budget, "one more", "path")
-        with pytest.raises(RefusedError, match="no such plan"):
-            ledger.begin_run(budget, "other", "never declared")
-        with pytest.raises(RefusedError, match="at most 20 runs in a plan"):
+        ledger.count_points(budget, "path", 100)
+        with pytest.raises(RefusedError, match="as many points as it allows for this path"):
+            ledger.count_points(budget, "path", 23)
+        ledger.count_points(budget, "path", 22)
+        assert Ledger(tmp_path).spent.plans == {"path": 0}  # a crash gives nothing back
+        with pytest.raises(RefusedError, match="that was declared"):
+            ledger.count_points(budget, "never declared", 1)
+        with pytest.raises(RefusedError, match="at most 20 problems in a path"):
             ledger.declare(budget, "long", 21)
         with pytest.raises(RefusedError, match="as many runs"):
             ledger.declare(budget, "second", 11)
+        assert ledger.declare(budget, "short", 1) == 1.0
+        with pytest.raises(RefusedError, match="as many requests"):
+            ledger.count_points(budget, "short", 90)
 
     def test_it_survives_restarts_and_crashes(self, tmp_path: Path) -> None:
         budget, ledger = Budget(), Ledger(tmp_path)
@@ -218,6 +223,14 @@ class TestLedger:
         ledger.path.unlink()
         with pytest.raises(RuntimeError, match="fewer runs than the log"):
             Ledger(tmp_path, logged)
+
+    def test_one_of_the_first_format(self, tmp_path: Path) -> None:
+        ledger = Ledger(tmp_path)
+        text = json.dumps({"format": 1, "runs": 2.0, "requests": 9, "bits": 5, "known": {"a": ""}, "plans": {"old": 3}})
+        files.write_sealed(ledger.path, lambda file: file.write(text.encode()))
+        again = Ledger(tmp_path)
+        assert (again.spent.runs, again.spent.known, again.spent.plans) == (2.0, ["a"], {})
+        assert not again.begin_run(Budget(), "a")
 
     def test_one_that_is_damaged(self, tmp_path: Path) -> None:
         ledger = Ledger(tmp_path)

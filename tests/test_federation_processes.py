@@ -255,3 +255,28 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
+
+
+@pytest.mark.slow
+def test_a_cross_validation_has_the_bits_of_one_machine(rehearsal: Rehearsal, patients: Path) -> None:
+    def fit(*data: Any, **options: Any) -> Any:
+        chosen: Any = fpdfp.FederatedLogisticRegressionCV
+        return chosen(penalty="graph", standardize=True, alphas=10, cv=3).fit(*data, **options)
+
+    expected = fit(patients, FORMULA, groups="hospital")
+    with fpdfp.Federation(rehearsal.study.folder, run="choice") as federation:
+        found = fit(federation, FORMULA)
+    for name in ("alphas_", "scores_", "coef_", "intercept_"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert found.alpha_ == expected.alpha_
+
+
+@pytest.mark.slow
+def test_a_cross_validation_is_rehearsed_with_one_command(tmp_path: Path) -> None:
+    """A graph-guided logistic model, 100 weights and 5 folds, three site processes with the default policy."""
+    run("example", tmp_path / "patients.csv", "--rows", 6000)
+    given = ["--data", tmp_path / "patients.csv", "--by", "hospital", "--penalty", "graph", "--cv", 5]
+    said = run("rehearse", *given, "--model", "died ~ age + C(stage) + sex + pressure").stdout
+    assert "600 problems (100 weights, all rows and 5 folds) in" in said
+    assert "the chosen weight is" in said
+    assert "bytes up and" in said

@@ -115,7 +115,7 @@ class TestFullDisk:
     def test_a_ledger_that_cannot_be_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """What was counted and could not be written is written as soon as there is room, before anything leaves."""
         desk = make_desk(*self.rows(), tmp_path)
-        plan = {"kind": "plan", "run": "r", "sequence": 1, "plan": "path", "runs": 11}
+        plan = {"kind": "plan", "run": "r", "sequence": 1, "plan": "path", "problems": 201}
         assert "reply" in desk.answer({"kind": "schema", "run": "r", "sequence": 1}, ANALYST)
         real = os.open
 
@@ -129,7 +129,7 @@ class TestFullDisk:
             assert desk.answer(dict(plan), ANALYST) == {"error": FULL}
             assert desk.answer(dict(plan), ANALYST) == {"error": FULL}
         before = desk.ledger.path.read_bytes()
-        assert desk.answer(dict(plan), ANALYST) == {"reply": {"price": 0.0}}
+        assert desk.answer(dict(plan), ANALYST) == {"reply": {"price": 0.0, "problems": 201, "folds": 0}}
         assert desk.ledger.path.read_bytes() != before
         # As after a power cut: what is on the disk agrees with the log.
         desk.audit.close()

@@ -200,9 +200,10 @@ class TestDesk:
 
     def test_a_plan(self, tmp_path: Path) -> None:
         desk = make_desk(*rows(), tmp_path, Policy(budget=Budget(runs=4)))
-        assert ask(desk, kind="plan", plan="path", runs=11) == {"price": pytest.approx(3.0)}
+        told = ask(desk, kind="plan", plan="path", problems=201)
+        assert told == {"price": pytest.approx(3.0), "problems": 201, "folds": 0}
         with pytest.raises(RefusedError, match="as many runs"):
-            ask(desk, kind="plan", plan="another", runs=11)
+            ask(desk, kind="plan", plan="another", problems=201)
 
     def test_too_many_refused_points_stop_everything_until_a_person_looks(self, tmp_path: Path) -> None:
         X, y = rows()

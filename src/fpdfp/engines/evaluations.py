@@ -26,7 +26,7 @@ UNIT = 1.0 / largest_step(ENTRY)
 #: Bits of the entries of gradients where those of the point are left out.
 COARSE = 6
 #: The types of what is sent.
-SENT = {"numbers": "<f8", "slopes": "|u1", "scales": "<f4", "entries": "|u1", "roots": "<f4"}
+SENT = {"numbers": "<f8", "slopes": "|u1", "scales": "<f4", "entries": "|u1", "roots": "<f4", "ridge": "<f8"}
 #: What is added to the exponents of units, which are sent as bytes.
 ZERO = 128
 #: The most points, and the most numbers of all of them, in a question.
@@ -45,6 +45,8 @@ class Evaluated(NamedTuple):
         The gradients in fixed point, first their entries in the places that were sent, and the largest of each.
     entries, roots
         The lower triangles of Hessians, relative to the roots of their diagonals, in fixed point; and these.
+    ridge
+        The ridge of each entry of x, which is in none of these, along with Hessians.
     """
 
     numbers: Array
@@ -52,6 +54,7 @@ class Evaluated(NamedTuple):
     scales: Array
     entries: Array
     roots: Array
+    ridge: Array
 
 
 class Sums(NamedTuple):
@@ -59,6 +62,7 @@ class Sums(NamedTuple):
 
     ``sizes`` is the largest entry of a client's gradient at each point, in the units that were asked for. ``weights``
     are those of folds in scores (of events for survival, of rows otherwise), ``of_clients`` those of each client.
+    ``ridge`` is that of each entry of x, empty where no Hessian was asked for.
     """
 
     values: Array
@@ -69,6 +73,7 @@ class Sums(NamedTuple):
     sizes: Array
     weights: Array
     of_clients: Array
+    ridge: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,8 +213,11 @@ class Evaluations(FromEveryone):
             scaled = whole / (safe[..., :, None] * safe[..., None, :])
             triangles = lower(scaled)
         entries = write_fixed(_flat(triangles), np.array(UNIT), ENTRY)
+        ridge = local.weigh(
+            np.tile(np.asarray(losses.ridge_of_x, dtype=np.float64)[: d if matrices else 0], (count, 1))
+        )
         return Evaluated(
-            numbers, np.concatenate(slopes, axis=1), scales, entries, _flat(roots.astype(np.float32))
+            numbers, np.concatenate(slopes, axis=1), scales, entries, _flat(roots.astype(np.float32)), ridge
         )  # fmt: skip
 
     def draw_folds(self, losses: LinearModel) -> list[IntArray]:
@@ -273,13 +281,14 @@ class Evaluations(FromEveryone):
         wanted = {
             "numbers": 2 * (count + self.n_masses), "slopes": sum(lengths), "scales": count,
             "entries": count_bytes(ENTRY, curved * size), "roots": curved * d,
+            "ridge": d if curved else 0,
         }  # fmt: skip
         for name, length in wanted.items():
             if getattr(sent, name).shape != (clients, length):
                 raise MessageError(f"{name} must be {length} numbers of each client")
             if getattr(sent, name).dtype.str != SENT[name]:
                 raise MessageError(f"{name} must be of dtype {SENT[name]}")
-        if not all(np.isfinite(one).all() for one in (sent.numbers, sent.scales, sent.roots)):
+        if not all(np.isfinite(one).all() for one in (sent.numbers, sent.scales, sent.roots, sent.ridge)):
             raise MessageError("numbers must be finite")
         values, helds, masses, weights = np.split(
             sent.numbers, np.cumsum([count, count, self.n_masses]).tolist(), axis=1
@@ -302,6 +311,7 @@ class Evaluations(FromEveryone):
         return Sums(
             values.mean(axis=0), helds.mean(axis=0), slopes.mean(axis=0), masses.mean(axis=0), hessians,
             sent.scales.max(axis=0), weights.mean(axis=0), weights.sum(axis=1),
+            sent.ridge.mean(axis=0),
         )  # fmt: skip
 
 

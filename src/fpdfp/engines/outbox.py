@@ -24,8 +24,8 @@ WORDS = {
     "facts": "the number of rows, constants of the loss, and the mean loss at two points",
     "gather": "what a preconditioner is made of, second moments of the features or parts of them; or for a path or a "
     "cross-validation mean losses and gradients at many points, also without a fold of the rows, and Hessians",
-    "price": "nothing of the data: that a path or a cross-validation of so many problems and folds may begin, and what it "
-    "costs in runs",
+    "price": "nothing of the data: that a path or a cross-validation of so many problems and folds may begin, and its "
+    "price in runs",
     "constants": "bounds of the curvature in given coordinates",
     "at": "the mean loss, or its gradient, at a point that was sent",
     "duals": "sums over rows for a bound of the error: a gradient, mean squares of features, a gap or a Hessian",

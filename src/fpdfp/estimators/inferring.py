@@ -209,7 +209,8 @@ class Inferring:
         return [names[j] for j in order], values[order], [site.take(order) for site in sites]
 
     def _penalty_words(self: Any) -> str:
-        words = f"{self.penalty}, alpha={self.alpha:g}" if self.alpha and self.penalty != "none" else "none"
+        alpha = getattr(self, "alpha_", self.alpha)  # where it was chosen
+        words = f"{self.penalty}, alpha={alpha:g}" if alpha and self.penalty != "none" else "none"
         if self.l2:
             words = f"l2={self.l2:g}" if words == "none" else f"{words}, l2={self.l2:g}"
         return words

@@ -87,7 +87,7 @@ def describe_many(tree: Any) -> str:
     if not isinstance(asked, dict):
         return ""
     held, curved, folds = (asked.get(name) for name in ("held", "curved", "folds"))
-    if not all(isinstance(one, np.ndarray) and one.dtype.kind == "i" for one in (held, curved)):
+    if not (isinstance(held, np.ndarray) and isinstance(curved, np.ndarray) and held.dtype.kind == "i"):
         return ""
     without = int((held >= 0).sum())
     rows = f", at {without} of them without a fold of the rows" if without and folds is not None else ""

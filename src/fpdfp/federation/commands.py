@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -342,6 +342,7 @@ def policy() -> None:
 @app.command()
 def example(
     file: Annotated[Path, typer.Argument(help="The CSV file to write; one that is there is not overwritten.")],
+    rows: Annotated[int, typer.Option(help="The number of patients, at least 100.")] = 900,
 ) -> None:
     """Write a table of made-up patients of three hospitals, to try a federation with.
 
@@ -350,7 +351,7 @@ def example(
     with leaving():
         from fpdfp.federation.example import write_patients
 
-        typer.echo(write_patients(file))
+        typer.echo(write_patients(file, rows))
 
 
 @app.command()
@@ -360,16 +361,24 @@ def rehearse(
     model: Annotated[str, typer.Option(help='The model, as "died ~ age + C(stage)".')],
     policy: Annotated[Path | None, typer.Option(help="The policy of all sites; by default the safe one.")] = None,
     family: Annotated[str, typer.Option(help="logistic or linear; by default what the response looks like.")] = "auto",
+    penalty: Annotated[str | None, typer.Option(help="l1, ridge, graph, …; by default the estimator's.")] = None,
+    cv: Annotated[
+        str | None, typer.Option(help='Choose the penalty weight by so many folds of rows, or by "sites".')
+    ] = None,
     keep: Annotated[Path | None, typer.Option(help="A new folder to keep everything in, logs included.")] = None,
 ) -> None:
     """Rehearse a federation on this machine: a hub and every site as real processes, on your own table.
 
     Example: fpdfp federation rehearse --data patients.csv --by hospital --model "died ~ age + C(stage)"
+
+    With cross-validation: … --model "died ~ age + C(stage) + pressure" --penalty graph --cv 5
     """
     with leaving():
         from fpdfp.federation.rehearse import rehearse as run
 
-        typer.echo(str(run(data, by, model, policy=policy, family=family, keep=keep, say=typer.echo)))
+        folds = int(cv) if cv is not None and cv.isdigit() else cv
+        options: dict[str, Any] = {"policy": policy, "family": family, "penalty": penalty, "cv": folds, "keep": keep}
+        typer.echo(str(run(data, by, model, **options, say=typer.echo)))
 
 
 @contextlib.contextmanager

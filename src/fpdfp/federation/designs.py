@@ -104,7 +104,7 @@ def _check_size(losses: Losses, rows: int, policy: Policy) -> None:
 
 
 def _check_part(losses: LinearModel, client: int, some: Array, policy: Policy) -> None:
-    """Refuse some rows of a client by their columns, classes and strata; they are in the order in which they are kept."""
+    """Refuse some rows of a client by their columns, classes and strata; the order is that in which rows are kept."""
     least = policy.data.least_rows_per_level
     names = losses.column_names if isinstance(losses, ClassModel) else losses.feature_names
     check_columns(losses._rows_of(client)[some], least, names)

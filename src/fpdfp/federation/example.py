@@ -61,8 +61,9 @@ def make_patients(rows: int = 900, seed: int = 0) -> pandas.DataFrame:
     )
 
 
-def write_patients(path: Path) -> Path:
+def write_patients(path: Path, rows: int = 900) -> Path:
     """Write such a table as a CSV file; one that is there is not overwritten."""
+    table = make_patients(rows)
     with path.open("x", encoding="utf-8", newline="") as file:
-        make_patients().to_csv(file, index=False)
+        table.to_csv(file, index=False)
     return path

@@ -16,8 +16,8 @@ single ones amplifies rounding by about :math:`\exp(\pi^2 N / 6)`, beyond double
 
 A second rule compares probabilities with those at earlier points: a change that is nearly all of one row's (N of the
 change below 2) is refused. Where a fold of rows is left out, sums over each fold can be told from those over all rows,
-so both rules hold for every fold as for a site of its own. Least squares have constant curvature: gradients at any points tell nothing beyond second
-moments, and the rules on designs (:mod:`fpdfp.federation.designs`) are all there is.
+so both rules hold for every fold as for a site of its own. Least squares have constant curvature: gradients at any
+points tell nothing beyond second moments, and the rules on designs (:mod:`fpdfp.federation.designs`) are all there is.
 
 The cost is a product with the rows for each point, and sums of the size of the data.
 """
@@ -288,8 +288,8 @@ class Watched(LinearModel):
         if short.any():
             worst = int(np.flatnonzero(short)[0])
             raise PointRefusedError(
-                f"{inside[worst]:.1f} effective rows{what} of the {group.sizes[worst]} in which a feature is not at its "
-                "most common value share the curvature"
+                f"{inside[worst]:.1f} effective rows{what} of the {group.sizes[worst]} in which a feature is not at "
+                "its most common value share the curvature"
             )
 
     def least_rows(self, rows: int) -> float:

@@ -62,7 +62,10 @@ class Ledger:
         self.path = folder / FILE
         try:
             tree = json.loads(files.read_sealed(self.path))
-            if tree.pop("format") != FORMAT:
+            written = tree.pop("format")
+            if written == 1:  # it had the plan of each run; no plan of that kind goes on
+                tree |= {"known": list(tree["known"]), "plans": {}}
+            elif written != FORMAT:
                 raise ValueError("it was written by another version")
             self.spent = Spent(**tree)
         except FileNotFoundError:

@@ -1,7 +1,7 @@
 """The ways in which a site has divided its rows into folds: few, and such that they tell nothing of few rows together.
 
-Sums with a fold left out and sums over all rows tell the sum over the fold. What many divisions of the same rows tell at
-one point are sums that have one weight for all rows of a *cell*: of those rows that are in the same fold in each
+Sums with a fold left out and sums over all rows tell the sum over the fold. What many divisions of the same rows tell
+at one point are sums that have one weight for all rows of a *cell*: of those rows that are in the same fold in each
 division. So where every cell has enough rows, no combination of answers is about fewer.
 """
 
@@ -15,7 +15,7 @@ from fpdfp._typing import IntArray
 from fpdfp.federation.points import Earlier
 from fpdfp.federation.policy import RefusedError
 
-#: Of how many different numbers of rows divisions are kept: models have as many as there are patterns of missing values.
+#: Of how many different numbers of rows divisions are kept: there are as many as patterns of missing values.
 SIZES = 512
 
 

@@ -152,6 +152,8 @@ def rehearse(
     *,
     policy: Path | str | None = None,
     family: str = "auto",
+    penalty: str | None = None,
+    cv: int | str | None = None,
     keep: Path | str | None = None,
     say: Callable[[str], Any] = print,
 ) -> Any:
@@ -167,6 +169,11 @@ def rehearse(
         The policy of all sites; None for the safe one of the package.
     family
         ``"logistic"`` or ``"linear"``; ``"auto"`` takes the first for a response of two values.
+    penalty
+        As in :class:`fpdfp.FederatedLogisticRegression`; by default that of the estimator.
+    cv
+        In how many folds each site divides its rows to choose the weight of the penalty, or ``"sites"`` to leave out
+        one site at a time; None for the weight that the estimator has by default.
     keep
         A new folder to keep everything in; None for one that is removed at the end.
     say
@@ -185,17 +192,41 @@ def rehearse(
         ):
             say(f"hub and sites are running, after {time.monotonic() - started:.1f} s")
             say(str(sites.describe()))
-            from fpdfp.estimators import FederatedLinearRegression, FederatedLogisticRegression
-
-            estimator = FederatedLogisticRegression() if kind == "logistic" else FederatedLinearRegression()
+            estimator = _estimator(kind, penalty, cv)
             started = time.monotonic()
             summary = estimator.fit(sites, model).summary()
             usage = sites.usage
+            if cv is not None:
+                say(_describe_choice(estimator))
             say(
                 f"fitted in {time.monotonic() - started:.1f} s: {usage.exchanges} exchanges, {usage.up:,} bytes up and "
                 f"{usage.down:,} bytes down on the wire"
             )
             return summary
+
+
+def _estimator(kind: str, penalty: str | None, cv: int | str | None) -> Any:
+    """Return the estimator that is rehearsed."""
+    import fpdfp
+
+    name = ("FederatedLogisticRegression" if kind == "logistic" else "FederatedLinearRegression") + "CV" * (
+        cv is not None
+    )
+    options: dict[str, Any] = {} if penalty is None else {"penalty": penalty}
+    if cv is not None:
+        options |= {"cv": cv, "standardize": True}
+    return getattr(fpdfp, name)(**options)
+
+
+def _describe_choice(model: Any) -> str:
+    """Say which weight was chosen, and how good it is."""
+    place = int((model.alphas_ == model.alpha_).argmax())
+    folds, weights = model.scores_.shape[1], len(model.alphas_)
+    return (
+        f"{weights * (folds + 1)} problems ({weights} weights, all rows and {folds} folds) in {model.path_.rounds} "
+        f"exchanges: the chosen weight is {model.alpha_:.3g}, with a deviance of {model.mean_score_[place]:.4f} ± "
+        f"{model.score_error_[place]:.4f} of the rows left out; within one standard error is {model.alpha_1se_:.3g}"
+    )
 
 
 def split(path: Path, by: str, folder: Path) -> dict[str, Path]:

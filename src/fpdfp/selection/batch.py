@@ -96,7 +96,8 @@ class Batch:
             )
         self.problem, self.folds, self.samples = problem, folds, samples
         self._problems = problems
-        self.ridge = np.asarray(getattr(problem.losses, "ridge_of_x", np.zeros(self.d)), dtype=np.float64)
+        #: That of the losses, which clients tell with the first answer.
+        self.ridge: Array = np.zeros(self.d)
         self.known = Knowledge()
         self.shares: Array = np.zeros(0)
         self.weights: Array = np.zeros(0)
@@ -220,6 +221,8 @@ class Batch:
         sent = question.points(self.d)
         if not len(self.shares):
             self._weigh_folds(sums)
+        if len(curved):
+            self.ridge = sums.ridge
         # what rounding its entries can have done to eigenvalues
         noise = 2.0 * UNIT * math.sqrt(self.d / self.problem.n_clients)
         for point, hessian in zip(sent[curved], sums.hessians, strict=True):
