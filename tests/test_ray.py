@@ -274,3 +274,14 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r"needs Ray: pip install 'fpdfp\[ray\]'"):
         fpdfp.solve(whole(), rounds=3, engine=fpdfp.engines.Ray())
+
+
+def test_many_problems_with_folds(engine: fpdfp.engines.Ray) -> None:
+    def solve(problem: fpdfp.Problem) -> Any:
+        weights = (0.1, 0.03)
+        problems = [fpdfp.Problem(problem.losses, fpdfp.penalties.L1(one)) for _ in range(3) for one in weights]
+        return fpdfp.solve_many(problems, folds=2, held_out=[None, None, 0, 0, 1, 1], progress=False)
+
+    expected, found = solve(whole()), solve(remote(engine))
+    for name in ("x", "objective", "held_out_loss", "bits_up", "bits_down"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
