@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -23,7 +23,7 @@ from fpdfp.estimators.glm import FederatedGLM
 from fpdfp.estimators.regressor import FederatedLinearRegression
 from fpdfp.estimators.selecting import Structures, make_problem
 from fpdfp.estimators.stepping import Scaled
-from fpdfp.estimators.structure import Columns, Structure
+from fpdfp.estimators.structure import Columns, Name, Structure
 from fpdfp.folds import Folds
 from fpdfp.losses import Losses
 from fpdfp.problem import Problem
@@ -60,7 +60,21 @@ class CrossValidated(Structures):
 
     if TYPE_CHECKING:  # every class has one of its own, below
 
-        def __init__(self, *args: Any, **given: Any) -> None: ...
+        def __init__(
+            self,
+            *args: Any,
+            penalty: Name = "l1",
+            alphas: int | Sequence[float] | Array = 100,
+            ratio: float = 1e-3,
+            cv: Any = 5,
+            scoring: str = "deviance",
+            rule: Literal["min", "1se"] = "min",
+            cv_tol: float = 1e-4,
+            cv_rounds: int = 500,
+            l1_ratio: float | Sequence[float] = 0.5,
+            l1_weight: float | Sequence[float] = 1.0,
+            **others: Any,
+        ) -> None: ...
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
@@ -292,7 +306,7 @@ class FederatedLogisticRegressionCV(CrossValidated, FederatedLogisticRegression)
     l1_ratio, l1_weight
         Numbers, or lists of numbers to choose from as well: how an elastic net is mixed, and the weight of single
         coefficients beside that of the edges of a graph.
-    others
+    **others
         As in :class:`FederatedLogisticRegression`.
 
     Attributes
