@@ -27,7 +27,9 @@ import scipy.sparse.linalg
 import fpdfp
 from fpdfp import compress, linops, methods, penalties, precondition, steps
 from fpdfp.engines import spec
-from fpdfp.engines.ask import ask_informations, ask_overdispersions
+from fpdfp.engines.ask import ask_evaluations, ask_informations, ask_overdispersions, ask_scores
+from fpdfp.engines.evaluations import Evaluations
+from fpdfp.engines.held_scores import HeldScores
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.requests import PARTS
 from fpdfp.engines.site import Site
@@ -158,6 +160,7 @@ def corpus() -> list[Recorded]:
         if where == "counts":
             ask_informations(there, np.zeros(4), robust=True)
             ask_overdispersions(there, np.zeros(4), 1.5)
+            ask_many(there)
         site = Site(problem.losses)
         for request in engine.requests:
             tree = unpack(pack(request))
@@ -165,6 +168,15 @@ def corpus() -> list[Recorded]:
             site.handle(spec.load(copy.deepcopy(tree)))
     found += factors(all_problems["graph"])
     return found
+
+
+def ask_many(problem: fpdfp.Problem) -> None:
+    """Ask about several points without a fold of the rows, and for scores of the fold."""
+    points, units = np.array([[0.1, 0.0, 0.0, 0.2], [0.0, 0.3, 0.0, 0.0]]), np.full(4, 128, dtype=np.uint8)
+    given = points, points != 0, (12, 12), np.array([-1, 1]), np.array([0])
+    about = Evaluations.of(*given, units=units, folds=fpdfp.Folds(2))
+    ask_evaluations(problem, about)
+    ask_scores(problem, HeldScores(about, "mse"))
 
 
 def factors(problem: fpdfp.Problem) -> list[Recorded]:
