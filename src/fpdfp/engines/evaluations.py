@@ -33,6 +33,11 @@ ZERO = 128
 MOST_POINTS, MOST_NUMBERS = 1 << 14, 1 << 26
 
 
+def unit_sizes(units: Array) -> Array:
+    """Return the units of entries, given their exponents as they are sent."""
+    return np.asarray(2.0 ** (units.astype(np.float64) - ZERO))
+
+
 class Evaluated(NamedTuple):
     """What each client sends.
 
@@ -114,7 +119,7 @@ class Evaluations(FromEveryone):
         units: Array, folds: Folds | None,
     ) -> Self:  # fmt: skip
         """Return the question about points, whose entries in ``places`` are sent; the others must be 0."""
-        scaled = points * 2.0 ** (units.astype(np.float64) - ZERO)
+        scaled = points * unit_sizes(units)
         scales = scale_rows(scaled, min(bits[0], 32))
         steps = np.broadcast_to(scales[:, None], points.shape)[places]
         numbers = write_fixed(scaled[places], steps, bits[0])
@@ -166,7 +171,7 @@ class Evaluations(FromEveryone):
     def _units(self, d: int) -> Array:
         if self.units.shape != (d,):
             raise MessageError(f"units must be those of {d} entries")
-        return 2.0 ** (self.units.astype(np.float64) - ZERO)
+        return unit_sizes(self.units)
 
     def _groups(self, there: Array) -> list[tuple[int, Array]]:
         """Return with how many bits which entries of gradients are sent."""
@@ -263,7 +268,7 @@ class Evaluations(FromEveryone):
     def _curvature(self, local: LocalLosses, x: Array) -> Array:
         """Return the Hessian of each client at a point, or what stands in for it; without the ridge."""
         losses: Losses = local.losses
-        found = (losses.hessians if losses.is_convex else losses.informations)(x.astype(losses.dtype), local.clients)
+        found = losses.informations(x.astype(losses.dtype), local.clients)
         if found is None:
             raise MessageError("losses must have known Hessians")
         return np.asarray((found + found.swapaxes(1, 2)) / 2.0 - np.diag(losses.ridge_of_x))  # type: ignore[attr-defined]

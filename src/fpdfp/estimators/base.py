@@ -328,13 +328,17 @@ class FederatedLinearModel(ByFormula, Stepping, Selecting, Inferring, Evaluating
         """Return the fit and its problem; ``rebuild`` makes the problem anew, of what is known of outcomes by then."""
         return self._solve(problem, method, x0), problem
 
-    def _solve(self, problem: Problem, method: Any, x0: Array | None = None) -> Result:
+    def _draw_seed(self) -> int:
+        """Return the seed of ``random_state``, drawn from it if it is not a number."""
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
+        return int(seed)
+
+    def _solve(self, problem: Problem, method: Any, x0: Array | None = None) -> Result:
         # Parameters of the estimator that have the name of an option are that option.
         options = {field.name: getattr(self, field.name) for field in fields(RunOptions) if hasattr(self, field.name)}
-        result = run(problem, method, RunOptions(**options, seed=int(seed), x0=x0))
+        result = run(problem, method, RunOptions(**options, seed=self._draw_seed(), x0=x0))
         fine = ("stationary",) if self._by_glm or isinstance(method, ProximalNewton) else self._fine
         if self.tol is not None and result.status not in ("converged", "diverged", *fine):
             warn(self._shortfall(result), ConvergenceWarning)

@@ -127,13 +127,12 @@ class CrossValidated(Structures):
                 raise ArgumentError("cv", "must be a number for one site: there must be another to learn from")
             return None, 1 - np.eye(losses.n_clients, dtype=np.int64), losses
         if isinstance(self.cv, int | np.integer):
-            seed = self.random_state if isinstance(self.random_state, int | np.integer) else 0
             rows = int(losses.sizes.sum())
             if rows < self.cv:
                 raise ArgumentError(
                     "cv", f"must be at most the number of rows, got {self.cv} folds for n_samples={rows}"
                 )
-            return Folds(int(self.cv), int(seed), stratified=self._stratifies), None, losses
+            return Folds(int(self.cv), self._draw_seed(), stratified=self._stratifies), None, losses
         if getattr(self, "formula_", None) is not None or not hasattr(self, "_owner_of_rows"):
             raise ArgumentError("cv", "must be a number of folds, or 'sites', with a formula")
         owner = self._owner_of_rows

@@ -203,8 +203,7 @@ class Selecting:
         _checks.integer("pairs", pairs, at_least=1, at_most=1000)
 
         def find(one: Any, design: Design) -> Stability:
-            seed = one.random_state if isinstance(one.random_state, int | np.integer) else 0
-            folds = Folds(2, int(seed), one._stratifies, repeats=pairs)
+            folds = Folds(2, one._draw_seed(), one._stratifies, repeats=pairs)
             batch = Batch(make_problem(design.losses), folds, problems=(folds.all + 1) * count_alphas(alphas))
             weights, _ = one._find_alphas(batch, design.model_of, alphas, ratio, rounds)
             models = [design.model_of(float(alpha)) for alpha in weights]
@@ -251,8 +250,7 @@ class Selecting:
             sites = design.losses.n_clients
             if sites < LEAST_SITES:
                 raise ArgumentError("groups", f"must be at least {LEAST_SITES} sites to draw from, got {sites}")
-            seed = one.random_state if isinstance(one.random_state, int | np.integer) else 0
-            drawn = np.random.default_rng(int(seed)).multinomial(sites, np.full(sites, 1.0 / sites), size=draws)
+            drawn = np.random.default_rng(one._draw_seed()).multinomial(sites, np.full(sites, 1.0 / sites), size=draws)
             batch = Batch(make_problem(design.losses), samples=drawn, problems=draws + 1)
             model = design.model_of(float(self.alpha))
             tasks = [Task(model, fold) for fold in range(-1, draws)]

@@ -31,7 +31,7 @@ from fpdfp._blas import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress.fixed import EXACT, largest_step
 from fpdfp.engines.ask import ask_evaluations, ask_scores
-from fpdfp.engines.evaluations import BEYOND, UNIT, ZERO, Evaluations, Sums
+from fpdfp.engines.evaluations import BEYOND, UNIT, ZERO, Evaluations, Sums, unit_sizes
 from fpdfp.engines.evaluations import COARSE as FEWER
 from fpdfp.engines.held_scores import MOMENTS, HeldScores, locate
 from fpdfp.errors import ArgumentError
@@ -119,8 +119,7 @@ class Batch:
         ``report`` is called after each exchange, and ends the run if it returns True.
         """
         self.tol = tol
-        if not self.known.anchors:
-            self._begin()
+        self.begin()
         for stage in arrange(tasks):
             with one_thread():
                 for task in stage:
@@ -149,8 +148,14 @@ class Batch:
             points, points != 0, (28, 28), own, np.zeros(0, dtype=np.int64), units=self.units, folds=self.folds
         )
         sums, up, down = ask_scores(self.problem, HeldScores(about, name, *cells), factors)
-        self.exchanges, self.bits_up, self.bits_down = self.exchanges + 1, self.bits_up + up, self.bits_down + down
+        self._count(1, up, down)
         return sums
+
+    def _count(self, exchanges: int, up: int, down: int) -> None:
+        """Add what was sent."""
+        self.exchanges += exchanges
+        self.bits_up += up
+        self.bits_down += down
 
     def _who(self, held: IntArray) -> tuple[IntArray, Array | None]:
         """Return the fold of rows that each point leaves out, and how often each client counts there."""
@@ -158,8 +163,10 @@ class Batch:
             return held, None
         return np.full_like(held, -1), np.where(held >= 0, self.samples[held].T, 1).astype(np.float64)
 
-    def _begin(self) -> None:
-        """Ask about the start: the gradient with the rows of each fold left out, and the Hessian."""
+    def begin(self) -> None:
+        """Ask about the start, once: the gradient with the rows of each fold left out, and the Hessian."""
+        if self.known.anchors:
+            return
         engine = getattr(self.problem.losses, "engine", None)
         if engine is not None:
             engine.declare(self._problems, 0 if self.folds is None else self.folds.all)
@@ -190,8 +197,7 @@ class Batch:
         from fpdfp.methods.proximal_newton import ProximalNewton
 
         result = solve(self.problem, ProximalNewton(), rounds=50, tol=0.1, progress=False)
-        self.exchanges += result.rounds
-        self.bits_up, self.bits_down = self.bits_up + result.total_up, self.bits_down + result.total_down
+        self._count(result.rounds, result.total_up, result.total_down)
         return result.x.astype(np.float64)
 
     # What is asked.
@@ -217,7 +223,7 @@ class Batch:
         own, factors = self._who(held)
         question = Evaluations.of(points, places, bits, own, curved, units=self.units, folds=self.folds)
         sums, up, down = ask_evaluations(self.problem, question, factors)
-        self.exchanges, self.bits_up, self.bits_down = self.exchanges + 1, self.bits_up + up, self.bits_down + down
+        self._count(1, up, down)
         sent = question.points(self.d)
         if not len(self.shares):
             self._weigh_folds(sums)
@@ -260,7 +266,7 @@ class Batch:
 
     @property
     def _unit(self) -> Array:
-        return np.asarray(2.0 ** (self.units.astype(np.float64) - ZERO))
+        return unit_sizes(self.units)
 
     def _bits(self, tasks: Sequence[Task], points: Array) -> tuple[int, int]:
         """Return how many bits the entries of points and of gradients need."""

@@ -29,9 +29,7 @@ def largest_alpha(batch: Batch, model_of: Callable[[float], Model], rounds: int)
     ``model_of(α)`` is g and B. With x the solution of a weight that is large enough, where Bx = 0, that is the least α
     for which −∇f(x) is in Bᵀ∂(αg)(0).
     """
-    batch.tol = TIGHT
-    if not batch.known.anchors:
-        batch._begin()
+    batch.begin()
     alpha = ABOVE * max(dual_size(model_of(1.0), -batch.known.anchors[-1][0].slope), 1e-300)
     for _ in range(DOUBLINGS):
         task = Task(model_of(alpha), level=3)

@@ -12,6 +12,7 @@ from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.problem import Model, Problem
+from fpdfp.selection.axes import finish_axes, make_axes
 from fpdfp.selection.batch import Batch
 from fpdfp.selection.largest import check_alphas, largest_alpha, make_grid
 from fpdfp.selection.many import collect, run
@@ -80,23 +81,14 @@ class Path:
         labels
             How many of the largest coefficients are named.
         """
-        if ax is None:
-            from matplotlib.figure import Figure
-
-            ax = Figure(figsize=(7.0, 4.5), layout="constrained").add_subplot()
+        ax = make_axes(ax, "coefficient")
         some = self.alphas > 0
         largest = set(np.argsort(-np.abs(self.coef).max(axis=0), kind="stable")[:labels].tolist())
         for j, name in enumerate(self.names):
             ax.plot(self.alphas[some], self.coef[some, j], lw=1.0, label=name if j in largest else None)
         if chosen is not None:
             ax.axvline(chosen, color="0.3", lw=0.8, ls="--")
-        ax.set_xscale("log")
-        ax.invert_xaxis()
-        ax.set_xlabel("penalty weight α")
-        ax.set_ylabel("coefficient")
-        if largest:
-            ax.legend(fontsize="small", frameon=False)
-        return ax
+        return finish_axes(ax)
 
 
 def path(

@@ -10,6 +10,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
+from fpdfp.selection.axes import finish_axes, make_axes
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -83,10 +84,7 @@ class Stability:
     def plot(self, ax: Any = None, *, threshold: float = 0.75) -> Any:
         """Draw the frequencies against the weight; features above the threshold are named. Return the axes."""
         self._check(threshold)
-        if ax is None:
-            from matplotlib.figure import Figure
-
-            ax = Figure(figsize=(7.0, 4.5), layout="constrained").add_subplot()
+        ax = make_axes(ax, "share of halves that select a feature")
         for j, name in enumerate(self.names):
             stable = self.frequencies[:, j].max() >= threshold
             ax.plot(
@@ -94,13 +92,7 @@ class Stability:
                 label=name if stable else None,
             )  # fmt: skip
         ax.axhline(threshold, color="0.3", lw=0.8, ls="--")
-        ax.set_xscale("log")
-        ax.invert_xaxis()
-        ax.set_xlabel("penalty weight α")
-        ax.set_ylabel("share of halves that select a feature")
-        if ax.get_legend_handles_labels()[0]:
-            ax.legend(fontsize="small", frameon=False)
-        return ax
+        return finish_axes(ax)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
