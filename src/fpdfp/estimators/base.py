@@ -31,6 +31,7 @@ from fpdfp.estimators.choice import MOST_SITES
 from fpdfp.estimators.concave import USUAL, check_concavity
 from fpdfp.estimators.evaluating import Evaluating
 from fpdfp.estimators.inferring import Inferring
+from fpdfp.estimators.reporting import Reporting
 from fpdfp.estimators.routing import advise_on_search, warn_of_groups
 from fpdfp.estimators.rows import column
 from fpdfp.estimators.saving import Saving
@@ -61,7 +62,7 @@ class Prepared(NamedTuple):
     scale: Array
 
 
-class FederatedLinearModel(ByFormula, Stepping, Selecting, Inferring, Evaluating, Saving, BaseEstimator):
+class FederatedLinearModel(ByFormula, Stepping, Selecting, Inferring, Evaluating, Reporting, Saving, BaseEstimator):
     """What :class:`FederatedLogisticRegression` and :class:`FederatedLinearRegression` share; see there."""
 
     def __init__(
@@ -193,6 +194,7 @@ class FederatedLinearModel(ByFormula, Stepping, Selecting, Inferring, Evaluating
         double = np.dtype(np.float64)
         up = sum(plain_bits((part.numbers,), double) for part in moments)
         down = len(moments) * plain_bits((2 * self.n_features_in_,), double) if self.standardize else 0
+        self._note_run(None)
         self._keep(problem, columns, structure.ridge, up, down)
         self.rows_ = {str(site): int(count) for site, count in zip(self.sites_, np.bincount(owner), strict=True)}
         self.left_out_ = dict.fromkeys(self.rows_, 0)

@@ -67,6 +67,7 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
         if isinstance(y, str):
             refuse_of_rows(sample_weight=sample_weight, offset=offset)
             self._fit_formula(X, y, groups, missing, levels, weights=weights, effects=effects)
+            self._add_sections()
             return
         refuse_column(weights)
         X, y = validate_data(self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64)

@@ -236,7 +236,9 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         check_class_weight(self.class_weight)
         if isinstance(y, str):
             refuse_of_rows(sample_weight=sample_weight, offset=offset)
-            return self._take(self._fit_formula(X, y, groups, missing, levels, weights=weights))
+            self._take(self._fit_formula(X, y, groups, missing, levels, weights=weights))
+            self._add_sections()
+            return self
         refuse_column(weights)
         X, y = validate_data(self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)

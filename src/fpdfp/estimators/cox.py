@@ -238,6 +238,7 @@ class FederatedCoxRegression(FederatedLinearModel):
                     raise ArgumentError(name, f"must be None with a formula; give {instead}")
             (model,) = self._fit_formula(X, y, groups, missing, levels, weights=weights)
             self.coef_ = model[:-1]
+            self._add_sections()
             return self
         if weights is not None:
             raise ArgumentError("weights", "must be None without a formula; give sample_weight")

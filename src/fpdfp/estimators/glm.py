@@ -233,6 +233,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         self.coef_, self.intercept_ = model[:-1], float(model[-1])
         if self._theta is not None:
             self.theta_, self.theta_standard_error_ = self._theta.value, self._theta.standard_error
+        self._add_sections()
         return self
 
     def _run(

@@ -66,6 +66,7 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinearModel):
             refuse_of_rows(sample_weight=sample_weight, offset=offset)
             (model,) = self._fit_formula(X, y, groups, missing, levels, weights=weights)
             self.coef_, self.intercept_ = model[:-1], float(model[-1])
+            self._add_sections()
             return self
         refuse_column(weights)
         X, y = validate_data(
