@@ -102,6 +102,7 @@ class ByFormula:
         self.left_out_ = {
             name: rows - used for name, rows, used in zip(asking.names, found.rows, found.used, strict=True)
         }
+        self._coded = (columns, *used)
         model: Array = self._conclude(problem, columns, *used)
         self._ask_more(asking, spec)
         return model

@@ -95,7 +95,7 @@ class Reporting:
         rows = np.atleast_2d(self.coef_).astype(np.float64)
         names = [*self._names().features]
         intercept = None
-        if hasattr(self, "intercept_"):
+        if "intercept_" in vars(self):
             rows = np.concatenate([rows, np.atleast_1d(self.intercept_).reshape(-1, 1)], axis=1)
             intercept, names = len(names), [*names, "Intercept"]
         classes = getattr(self, "others_", getattr(self, "classes_", None))

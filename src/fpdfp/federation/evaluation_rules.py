@@ -30,7 +30,8 @@ def check_model(
     check_design(losses, policy)
     watched = watch(losses, policy, earlier)
     if isinstance(watched, Watched):
-        watched.look(question.x, np.arange(1))
+        for x in (question.x, *getattr(question, "more", ())):
+            watched.look(x, np.arange(1))
         if isinstance(question, CalibrationQuestion):
             watched.look_along(question.x, question.point)
     return watched
@@ -58,6 +59,8 @@ def protect(found: SiteScores, question: EvaluationQuestion, watched: Losses, po
         except PointRefusedError:
             own, own_sums = np.zeros(0), []
             withheld.append("calibration")
+    # Each further point by itself, as if it had been asked for alone.
+    alone = [dataclasses.replace(question, x=x, more=[]) for x in question.more]
     return dataclasses.replace(
         found,
         sums=sums,
@@ -68,4 +71,5 @@ def protect(found: SiteScores, question: EvaluationQuestion, watched: Losses, po
         own_sums=own_sums,
         hits=hits,
         withheld=tuple(withheld),
+        more=[protect(one, asked, watched, policy) for one, asked in zip(found.more, alone, strict=True)],
     )

@@ -213,6 +213,7 @@ class Summary(Section):
             "formula": self.formula,
             "facts": [list(fact) for fact in self._facts()],
             "notes": self._notes(),
+            "level": None if self.table is None else self.table.level,
             "refused": self.table is None and self.refused is not None,
             "columns": {name: column[kept] for name, column in columns.items()},
             "names": [names[j] for j in kept],

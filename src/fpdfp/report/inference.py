@@ -23,6 +23,7 @@ def clean_summary(tree: dict[str, Any]) -> dict[str, Any]:
         "formula": text(tree.get("formula")),
         "facts": [[text(one) for one in fact] for fact in as_list(tree.get("facts")) if _is_pair(fact)],
         "notes": [text(note) for note in as_list(tree.get("notes"))],
+        "level": number(tree.get("level")),
         "refused": tree.get("refused") is True,
         "names": names,
         "columns": columns,

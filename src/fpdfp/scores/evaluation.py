@@ -111,11 +111,11 @@ class Evaluation(Section):
         """Return the cells of the tables: one of all sites with limits, and one with a row for each site."""
         tail = 50.0 * (1.0 - self.level)
         head = ["all sites", "value", f"{tail:.6g} %", f"{100.0 - tail:.6g} %"]
-        whole = [[name, *map(_show, (one.value, one.lower, one.upper))] for name, one in self.overall.items()]
+        whole = [[name, *map(show, (one.value, one.lower, one.upper))] for name, one in self.overall.items()]
         if len(self.by_site) == 1:
             return [[head, *whole]]
         sites = [
-            [name, f"{self.rows[name]:,}", *(_show(found.get(one, MISSING).value) for one in self.overall)]
+            [name, f"{self.rows[name]:,}", *(show(found.get(one, MISSING).value) for one in self.overall)]
             for name, found in self.by_site.items()
         ]
         return [[head, *whole], [["site", "rows", *self.overall], *sites]]
@@ -137,7 +137,7 @@ class Evaluation(Section):
         return said
 
     def __str__(self) -> str:
-        return "\n".join([*(f"{_align(grid)}\n" for grid in self._grids()), *self._lines()])
+        return "\n".join([*(f"{align(grid)}\n" for grid in self._grids()), *self._lines()])
 
     __repr__ = __str__
 
@@ -326,11 +326,12 @@ def _curve(answers: Sequence[SiteScores]) -> RocCurve | None:
     return dataclasses.replace(roc_curve(pooled[0], _effective(answers, 0)), area=area.value, error=area.bound)
 
 
-def _show(value: float) -> str:
+def show(value: float) -> str:
+    """Return a number with four digits, a dash for none."""
     return "–" if math.isnan(value) else format_number(value)
 
 
-def _align(grid: list[list[str]]) -> str:
+def align(grid: list[list[str]]) -> str:
     """Return cells as text in columns."""
     widths = [max(len(row[j]) for row in grid) for j in range(len(grid[0]))]
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in grid]

@@ -3,7 +3,7 @@ let charts = 0;
 
 class Chart {
   // what: key, title, wide, logarithmic at first, say (a value in words), facts (of a point), head and row (of its table);
-  // perhaps linear (there is no other scale), marks (weights to mark: x, label, dash), top (a text above a tick), crowded (many curves: no marks at their
+  // perhaps linear (there is no other scale), dots (at all points), marks (weights to mark: x, short, label, dash), top (a text above a tick), crowded (many curves: no marks at their
   // ends, names of the first ones). zooms is where the reader's choices are kept.
   constructor(what, zooms) {
     this.what = what;
@@ -139,7 +139,8 @@ class Chart {
     const lines = this.lines.filter((line) => line.series === one);
     const several = lines.length > 1;
     const mid = several ? middle(lines) : null;
-    const nodes = lines.map((line) => this.curve(one, line, mid ? "curve seed" : "curve"));
+    const nodes = lines.map((line) => this.curve(one, line, mid || one.faint ? "curve seed" : "curve"));
+    if (this.what.dots) nodes.push(...lines.map((line) => this.dots(one, line)));
     if (mid) nodes.push(this.curve(one, mid, "curve"));
     nodes.push(...lines.filter((line) => line.low).map((line) => this.bars(one, line)));
     for (const line of this.what.crowded ? [] : mid ? [mid] : lines) {
@@ -160,7 +161,13 @@ class Chart {
       const [x, low, high] = [this.sx(line.x[i]), this.sy(line.low[i]), this.sy(line.high[i])];
       path += `M${x.toFixed(1)} ${low.toFixed(1)}V${high.toFixed(1)}M${(x - 2).toFixed(1)} ${low.toFixed(1)}h4M${(x - 2).toFixed(1)} ${high.toFixed(1)}h4`;
     }
-    return svg("path", { class: `bars ${one.colour}`, d: path || "M0 0" });
+    return svg("path", { class: `${one.faint ? "bars faint" : "bars"} ${one.colour}`, d: path || "M0 0" });
+  }
+
+  // A path of points alone, which round ends make dots of.
+  dots(one, line) {
+    const seen = line.x.map((_, i) => i).filter((i) => this.sx.fits(line.x[i]) && this.sy.fits(line.y[i]));
+    return svg("path", { class: `dots ${one.colour}`, d: seen.map((i) => `M${this.sx(line.x[i]).toFixed(1)} ${this.sy(line.y[i]).toFixed(1)}h0`).join("") || "M0 0" });
   }
 
   // Names at the ends of the first curves, as far as there is room.
@@ -175,11 +182,12 @@ class Chart {
   }
 
   marks(box) {
-    return (this.what.marks || []).filter(({ x }) => x >= this.span.x[0] && x <= this.span.x[1]).flatMap(({ x, label, dash }, place) => {
+    return (this.what.marks || []).filter(({ x }) => x >= this.span.x[0] && x <= this.span.x[1]).flatMap(({ x, short, label, dash }, place) => {
+      const text = box.right - box.left < 420 ? short : label;
       // The stronger weight has its name on the left, so that names do not cross lines, as long as there is room.
-      const at = this.sx(x), room = 7 * label.length, left = place > 0 ? at - room > box.left : at + room > box.right;
+      const at = this.sx(x), room = 7 * text.length, left = place > 0 ? at - room > box.left : at + room > box.right;
       return [svg("line", { class: "chosen", x1: at, x2: at, y1: box.top - 4, y2: box.bottom, "stroke-dasharray": dash }),
-        svg("text", { class: "chosen", x: at + (left ? -5 : 5), y: box.top + 12 + 14 * place, "text-anchor": left ? "end" : "start" }, label)];
+        svg("text", { class: "chosen", x: at + (left ? -5 : 5), y: box.top + 12 + 14 * place, "text-anchor": left ? "end" : "start" }, text)];
     });
   }
 

@@ -10,7 +10,7 @@ function forestPlot(title, rows, level, { log = false, zero = null }) {
 }
 
 function forestPicture(rows, width, log, zero) {
-  const narrow = width < 520, line = 24, left = narrow ? 96 : 170, right = width - (narrow ? 12 : 190), height = line * rows.length + 34;
+  const narrow = width < 520, line = 24, left = narrow ? 112 : 170, right = width - (narrow ? 12 : 190), height = line * rows.length + 34;
   const good = (value) => isNumber(value) && (!log || value > 0);
   const ends = [...rows.flatMap((one) => [one.value, one.lower, one.upper]), zero].filter(good);
   const [low, high] = padded(Math.min(...ends), Math.max(...ends), log, 0.05), sx = scale(low, high, left, right, log);
@@ -24,7 +24,7 @@ function forestPicture(rows, width, log, zero) {
   rows.forEach((one, place) => {
     const y = line * place + line / 2 + 2, size = isNumber(one.weight) ? 2.5 + 6 * Math.sqrt(one.weight) : one.pooled ? 6 : 4, colour = one.pooled ? "c1" : "c0";
     const known = good(one.lower) && good(one.upper), x = sx(one.value);
-    nodes.push(svg("text", { class: "row", x: left - 10, y: y + 4, "text-anchor": "end" }, svg("title", {}, one.label), cut(one.label, narrow ? 13 : 25)));
+    nodes.push(svg("text", { class: "row", x: left - 10, y: y + 4, "text-anchor": "end" }, svg("title", {}, one.label), cut(one.label, narrow ? 15 : 25)));
     if (!narrow) {
       nodes.push(svg("text", { class: "row", x: width - 6, y: y + 4, "text-anchor": "end" },
         known ? `${digits(one.value, 3)} (${digits(one.lower, 3)} to ${digits(one.upper, 3)})` : digits(one.value, 3)));

@@ -7,14 +7,14 @@ class Inference extends View {
 
   fill(run) { return [run.summary && this.summary(run.summary), ...(run.heterogeneity ? this.differences(run.heterogeneity) : [])]; }
 
-  summary({ title, formula, facts, notes, refused, names, columns, of, sites }) {
+  summary({ title, formula, facts, notes, level, refused, names, columns, of, sites }) {
     const cell = (name, value) => (name === "p" ? chance(value) : name === "z" || name === "t" ? (isNumber(value) ? value.toFixed(2).replace("-", MINUS) : "\u2013") : digits(value));
     const rows = names.map((name, i) => [name, ...columns.map((column) => cell(column.name, column.values[i]))]);
     const limited = of > names.length ? [`${figure(names.length)} of ${figure(of)} coefficients are shown, those with the largest ${columns.length > 1 ? "statistics" : "values"}.`] : [];
     return el("div", { class: "card", id: "summary-card" }, el("h3", {}, title), formula ? el("p", { class: "formula" }, formula) : null,
       el("dl", { class: "facts" }, ...facts.flatMap(([name, text]) => [el("dt", {}, name || "fit"), el("dd", {}, text)])),
       scrolled("Coefficients with their errors", table(["", ...columns.map((column) => column.name)], rows, 1)),
-      ...notes.map((note) => el("p", { class: refused ? "note" : "muted" }, capital(note))),
+      ...notes.map((note) => el("p", { class: refused ? "note" : "muted" }, capital(note) + (isNumber(level) ? `; intervals at ${percent(level)}` : ""))),
       ...limited.map((text) => el("p", { class: "muted" }, text)),
       sites.length ? el("details", {}, el("summary", {}, "Rows of each site"),
         scrolled("Rows of each site", table(["Site", "Rows used", "Left out"], sites.map(([name, ...counts]) => [name, ...counts.map((one) => figure(one))]), 1))) : null);

@@ -9,6 +9,7 @@ class LearningCurves {
   constructor() {
     this.measure = null;
     this.against = "rounds";
+    this.xLog = null; // as it fits, until the reader chooses
     this.zooms = new Map();
   }
 
@@ -21,19 +22,23 @@ class LearningCurves {
     if (known.length === 0) return;
     const measures = [...new Set(known.flatMap((run) => Object.keys(run.learning_curve.overall)))];
     if (!measures.includes(this.measure)) [this.measure] = measures;
-    const chart = new Chart({ key: "learning", title: "Score after each round", wide: true, log: false, many: "Curve", ...ofLearning(this) }, this.zooms);
+    const chart = new Chart({ key: "learning", title: "Score after each round", wide: true, log: false, dots: true, many: "Curve", ...ofLearning(this) }, this.zooms);
     const draw = () => {
       const lines = known.length === 1 ? this.ofSites(known[0]) : this.ofRuns(known, series);
       chart.what.short = this.measure;
       const against = LEARNT[this.against];
-      chart.update(against, `${this.measure} ${this.against}`, false, [...new Set(lines.map((line) => line.series))], lines);
+      const ends = lines.map((line) => line.x.at(-1)).filter((end) => end > 0);
+      const xLog = this.xLog ?? Math.max(...ends) >= 8 * Math.min(...ends);
+      axis.press(xLog);
+      chart.update(against, `${this.measure} ${this.against}`, xLog, [...new Set(lines.map((line) => line.series))], lines);
       legend.replaceChildren(...[...new Set(lines.map((line) => line.series))].map((one) => el("span", {}, swatch(one), one.label)));
     };
     const legend = el("div", { class: "labels" });
+    const axis = segments("Horizontal axis", [["false", "linear"], ["true", "log"]], "false", (value) => { this.xLog = value === "true"; draw(); });
     byId("learning-body").replaceChildren(
       el("div", { class: "bar" }, picker("Score", measures.map((name) => [name, name]), this.measure, (value) => { this.measure = value; draw(); }),
-        segments("Against", Object.entries(LEARNT).map(([key, { label }]) => [key, label]), this.against, (value) => { this.against = value; draw(); })),
-      legend, chart.node, ...known.flatMap((run) => run.learning_curve.notes.map((note) => el("p", { class: "muted" }, known.length > 1 ? `${run.label}: ${note}` : note))));
+        segments("Against", Object.entries(LEARNT).map(([key, { label }]) => [key, label]), this.against, (value) => { this.against = value; draw(); }), axis),
+      legend, chart.node, el("div", {}, ...known.map((run) => el("p", { class: "hint muted" }, [known.length > 1 ? `${run.label}: ` : "", capital(run.learning_curve.notes.join("; ")), "."].join("")))));
     draw();
   }
 

@@ -11,7 +11,7 @@ class Selections extends View {
   curves(found, path) {
     const { curves, scoring, folds, rule, alpha, of, greater_is_better: greater } = found;
     const lines = curves.map((curve, place) => {
-      const series = lineStyle(place, curve.name || scoring);
+      const series = { ...lineStyle(place, curve.name || scoring), faint: curves.length > 1 && !curve.chosen };
       return { id: String(place), name: series.label, series, x: curve.alphas, y: curve.mean, error: curve.error,
         low: curve.mean.map((value, i) => value - curve.error[i]), high: curve.mean.map((value, i) => value + curve.error[i]) };
     });
@@ -27,7 +27,7 @@ class Selections extends View {
     const legend = lines.length > 1 ? el("div", { class: "labels" }, ...lines.map((line) => el("span", {}, swatch(line.series), line.name))) : null;
     const node = this.chart(what, WEIGHTS, true, lines.map((line) => line.series), lines);
     const text = [`${count(folds, "fold", "folds")}; bars are one standard error over folds; ${greater ? "more" : "less"} is better.`,
-      `Chosen by rule \u201c${rule}\u201d: \u03b1 = ${figure(alpha, 4)}${chosen.name ? `, ${chosen.name}` : ""}.`, what.top ? "Above: how many coefficients are not zero." : "",
+      `Chosen by the rule \u201c${rule}\u201d: \u03b1 = ${figure(alpha, 4)}${chosen.name ? `, ${chosen.name}` : ""}. \u201cmin\u201d has the best mean, \u201c1se\u201d is the largest weight whose mean is within one standard error of that.`, what.top ? "Above: how many coefficients are not zero." : "",
       of > curves.length ? `${figure(curves.length)} of ${figure(of)} curves are shown, the best ones.` : ""].filter(Boolean).join(" ");
     node.append(el("p", { class: "muted" }, text));
     if (legend) node.insertBefore(legend, node.children[1]);
@@ -40,7 +40,7 @@ class Selections extends View {
     const best = validated && validated.curves.find((curve) => curve.chosen);
     const what = {
       key: "path", title: "Regularisation path", short: "coefficient", wide: true, log: false, linear: true, crowded: true, many: "Coefficient",
-      marks: best ? weightMarks(best) : isNumber(chosen) ? [{ x: chosen, label: `chosen, \u03b1 = ${figure(chosen, 3)}`, dash: null }] : [],
+      marks: best ? weightMarks(best) : isNumber(chosen) ? [{ x: chosen, short: "chosen", label: `chosen, \u03b1 = ${figure(chosen, 3)}`, dash: null }] : [],
       say: (value) => figure(value, 4), facts: (line, i) => [["weight \u03b1", figure(line.x[i], 4)], ...(nonzero.length ? [["not zero", figure(nonzero[i])]] : [])],
       head: () => ["Weight \u03b1", "Value"], row: (line, i) => [figure(line.x[i], 4), figure(line.y[i], 4)],
     };
@@ -54,8 +54,8 @@ class Selections extends View {
 }
 
 const weightMarks = (curve) => [
-  isNumber(curve.alpha_min) ? { x: curve.alpha_min, label: `best, \u03b1 = ${figure(curve.alpha_min, 3)}`, dash: null } : null,
-  isNumber(curve.alpha_1se) && curve.alpha_1se !== curve.alpha_min ? { x: curve.alpha_1se, label: `within one error, \u03b1 = ${figure(curve.alpha_1se, 3)}`, dash: "5 4" } : null].filter(Boolean);
+  isNumber(curve.alpha_min) ? { x: curve.alpha_min, short: "min", label: `min: \u03b1 = ${figure(curve.alpha_min, 3)}`, dash: null } : null,
+  isNumber(curve.alpha_1se) && curve.alpha_1se !== curve.alpha_min ? { x: curve.alpha_1se, short: "1se", label: `1se: \u03b1 = ${figure(curve.alpha_1se, 3)}`, dash: "5 4" } : null].filter(Boolean);
 
 // How many coefficients are not zero at the weight nearest to a tick.
 function nonzeroAt({ alphas, nonzero }) {
