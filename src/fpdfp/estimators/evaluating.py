@@ -174,7 +174,7 @@ class Evaluating:
 
     def learning_curve(
         self: Any, X: Any, y: Any = None, groups: Any = None, *, sample_weight: Any = None, offset: Any = None,
-        strata: Any = None, level: float = 0.95, points: int = 25,
+        strata: Any = None, level: float = 0.95, points: int = 15,
     ) -> LearningCurve:  # fmt: skip
         """Return how good the model was after rounds of its fit, over all sites and at each.
 
@@ -214,7 +214,9 @@ class Evaluating:
         kept = self.iterates_.kept
         places = np.unique(np.linspace(0, len(kept) - 1, points).round().astype(np.int64))
         chosen = [kept[place] for place in places]
-        models = [self._at_point(one.x) for one in chosen]
+        # A fit that has converged stays where it is, and is asked about once.
+        distinct = {one.x.tobytes(): self._at_point(one.x) for one in chosen}
+        models = list(distinct.values())
         family, data = self._predictor()[0].outcomes, (X, y, groups, sample_weight, offset, strata)
         asked: list[Sites] = [models[0]._sites_of(*data)]
         if isinstance(asked[0], CohortSites):
@@ -223,11 +225,13 @@ class Evaluating:
             # Effects of sites are in the rows, so that each model has rows of its own.
             asked += [one._sites_of(*data) for one in models[1:]]
             answers = [one.score() for one in asked]
+        found = [summarise(asked[0].names, one, family, level=level) for one in answers]
+        by_point = dict(zip(distinct, found, strict=True))
         # The choice of a penalty weight comes before the fit.
         before = getattr(self, "path_", None)
         rounds, up, down = (0, 0, 0) if before is None else (before.rounds, before.bits_up, before.bits_down)
         return LearningCurve.of(
-            [summarise(asked[0].names, one, family, level=level) for one in answers],
+            [by_point[one.x.tobytes()] for one in chosen],
             rounds=rounds + np.array([one.round for one in chosen]),
             bits_up=up + np.array([one.bits_up for one in chosen]),
             bits_down=down + np.array([one.bits_down for one in chosen]),

@@ -170,6 +170,8 @@ class FederationEngine(RemoteEngine):
     def add_options(self, problem: Problem, options: RunOptions) -> RunOptions:
         if self.recorder is None or any(isinstance(one, Recorder) for one in options.callbacks):
             return options
+        if getattr(problem.losses, "features", b""):
+            return options  # of some columns alone, as the null model: no run of its own, and not that of this name
         recorder = self.recorder(problem)
         self.run_folder = recorder.folder
         added: dict[str, Any] = {"callbacks": [*options.callbacks, recorder]}

@@ -82,5 +82,5 @@ def answer_evaluation(rows: Any, question: EvaluationQuestion | CalibrationQuest
     made = model.predict(rows)
     if isinstance(question, CalibrationQuestion):
         return information_of(made, question.point)
-    more = [score_rows(model._replace(x=x).predict(rows), calibration=False) for x in question.more]
+    more = [score_rows(model._replace(x=x).predict(rows), scores_only=True) for x in question.more]
     return dataclasses.replace(score_rows(made), more=more)

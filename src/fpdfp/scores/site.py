@@ -78,7 +78,7 @@ class SiteScores:
     withheld
         What the site does not tell: sums of such scores are zeros.
     more
-        The same of further points, where these were asked for; without calibrations.
+        The same of further points, where these were asked for; without residuals and calibrations.
     """
 
     rows: int
@@ -129,8 +129,8 @@ class SiteScores:
         return sums
 
 
-def score_rows(rows: Predicted, *, calibration: bool = True) -> SiteScores:
-    """Return what a site tells of its rows; its own calibration may be left out."""
+def score_rows(rows: Predicted, *, scores_only: bool = False) -> SiteScores:
+    """Return what a site tells of its rows; perhaps without residuals and its own calibration."""
     outcome = outcome_of(rows.family)
     parts = [_sums(by_name(name, rows.family), rows) for name in EXACT[outcome]]
     sums = np.concatenate(parts if outcome == "times" else [parts[0][COMMON], *(one[OWN] for one in parts)])
@@ -158,7 +158,10 @@ def score_rows(rows: Predicted, *, calibration: bool = True) -> SiteScores:
         if outcome == "binary":
             pairs = [(rows.eta, np.asarray(rows.y, dtype=np.float64), rows.weights)]
             predictors = [PredictorCounts.of(*pairs[0], mu)]
-    own, own_sums = _calibrate_alone(rows) if calibration else (np.zeros(0), [])
+    if scores_only:
+        residuals, own, own_sums = [], np.zeros(0), []
+    else:
+        own, own_sums = _calibrate_alone(rows)
     areas, hits = np.zeros((0, 3)), None
     if areas_of := [exact_area(*one) for one in pairs]:
         areas = np.array(areas_of)
