@@ -158,10 +158,8 @@ def score_rows(rows: Predicted, *, scores_only: bool = False) -> SiteScores:
         if outcome == "binary":
             pairs = [(rows.eta, np.asarray(rows.y, dtype=np.float64), rows.weights)]
             predictors = [PredictorCounts.of(*pairs[0], mu)]
-    if scores_only:
-        residuals, own, own_sums = [], np.zeros(0), []
-    else:
-        own, own_sums = _calibrate_alone(rows)
+    own, own_sums = (np.zeros(0), []) if scores_only else _calibrate_alone(rows)
+    residuals = [] if scores_only else residuals
     areas, hits = np.zeros((0, 3)), None
     if areas_of := [exact_area(*one) for one in pairs]:
         areas = np.array(areas_of)
