@@ -31,6 +31,7 @@ from fpdfp.estimators.choice import MOST_SITES
 from fpdfp.estimators.concave import USUAL, check_concavity
 from fpdfp.estimators.evaluating import Evaluating
 from fpdfp.estimators.inferring import Inferring
+from fpdfp.estimators.learning import Learning
 from fpdfp.estimators.reporting import Reporting
 from fpdfp.estimators.routing import advise_on_search, warn_of_groups
 from fpdfp.estimators.rows import column
@@ -62,7 +63,9 @@ class Prepared(NamedTuple):
     scale: Array
 
 
-class FederatedLinearModel(ByFormula, Stepping, Selecting, Inferring, Evaluating, Reporting, Saving, BaseEstimator):
+class FederatedLinearModel(
+    ByFormula, Stepping, Selecting, Inferring, Evaluating, Learning, Reporting, Saving, BaseEstimator
+):
     """What :class:`FederatedLogisticRegression` and :class:`FederatedLinearRegression` share; see there."""
 
     def __init__(

@@ -30,15 +30,16 @@ class LearningCurves {
       const ends = lines.map((line) => line.x.at(-1)).filter((end) => end > 0);
       const xLog = this.xLog ?? Math.max(...ends) >= 8 * Math.min(...ends);
       axis.press(xLog);
+      why.hidden = !xLog;
       chart.update(against, `${this.measure} ${this.against}`, xLog, [...new Set(lines.map((line) => line.series))], lines);
       legend.replaceChildren(...[...new Set(lines.map((line) => line.series))].map((one) => el("span", {}, swatch(one), one.label)));
     };
-    const legend = el("div", { class: "labels" });
+    const legend = el("div", { class: "labels" }), why = el("p", { class: "hint muted" }, "The start, at 0, is not on a logarithmic axis.");
     const axis = segments("Horizontal axis", [["false", "linear"], ["true", "log"]], "false", (value) => { this.xLog = value === "true"; draw(); });
     byId("learning-body").replaceChildren(
       el("div", { class: "bar" }, picker("Score", measures.map((name) => [name, name]), this.measure, (value) => { this.measure = value; draw(); }),
         segments("Against", Object.entries(LEARNT).map(([key, { label }]) => [key, label]), this.against, (value) => { this.against = value; draw(); }), axis),
-      legend, chart.node, el("div", {}, ...known.map((run) => el("p", { class: "hint muted" }, [known.length > 1 ? `${run.label}: ` : "", capital(run.learning_curve.notes.join("; ")), "."].join("")))));
+      legend, chart.node, why, el("div", {}, ...known.map((run) => el("p", { class: "hint muted" }, [known.length > 1 ? `${run.label}: ` : "", capital(run.learning_curve.notes.join("; ")), "."].join("")))));
     draw();
   }
 

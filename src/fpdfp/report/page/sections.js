@@ -37,7 +37,6 @@ class View {
 }
 
 const scrolled = (name, node) => el("div", { class: "scroll compact", tabindex: "0", role: "region", "aria-label": name }, node);
-const shortly = (value) => (isNumber(value) ? figure(value, 4) : "\u2013");
 const limitNames = (level) => [`${figure(50 * (1 - level), 4)} %`, `${figure(100 - 50 * (1 - level), 4)} %`];
 const lineStyle = (place, label) => ({ label, runs: [null], colour: `c${place % COLOURS}`, dash: DASHES[Math.floor(place / COLOURS) % DASHES.length], mark: MARKS[place % MARKS.length] });
 
