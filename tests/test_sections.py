@@ -82,6 +82,7 @@ def test_penalised_fits_have_the_sentence_and_no_errors(chosen: Any, tmp_path: P
     assert found["heterogeneity"] is None
     said = found["summary"]
     assert said["refused"]
+    assert dict(said["facts"])["penalty"] == f"elasticnet, alpha={chosen.alpha_:g}, l1_ratio={chosen.l1_ratio_:g}"
     assert said["notes"] == [inference.PENALISED]
     assert [column["name"] for column in said["columns"]] == ["coefficient"]
     assert dict(zip(said["names"], said["columns"][0]["values"], strict=True)) == chosen.coefficients_

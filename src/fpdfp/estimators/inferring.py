@@ -212,6 +212,8 @@ class Inferring:
     def _penalty_words(self: Any) -> str:
         alpha = getattr(self, "alpha_", self.alpha)  # where it was chosen
         words = f"{self.penalty}, alpha={alpha:g}" if alpha and self.penalty != "none" else "none"
+        if words != "none" and self.penalty in ("elasticnet", "sparse group"):
+            words += f", l1_ratio={getattr(self, 'l1_ratio_', self.l1_ratio):g}"
         if self.l2:
             words = f"l2={self.l2:g}" if words == "none" else f"{words}, l2={self.l2:g}"
         return words
