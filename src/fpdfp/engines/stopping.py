@@ -25,6 +25,8 @@ PATIENCE = 1.1
 THOROUGH = 1.5
 #: Where the server has an estimate of its own, the round of the first look without it.
 FIRST = 200
+#: The same for a run with a guess of features: what these are asked for is little beside what all others are.
+FIRST_OF_FEW = 40
 #: After a Newton step in few features that was in vain, the next one is after so many times the rounds, if the server
 #: then expects so small a part of the gap.
 AGAIN, LESS = 1.2, 0.3
@@ -69,7 +71,8 @@ class Stopping:
     def __init__(self, run: Run, tol: float) -> None:
         self.run, self.tol = run, tol
         self.next_round = run.round + 1
-        self.next_thorough = run.round + (FIRST if run.foresees else 1)
+        guessed = run.left is not None and not run.left.is_certain
+        self.next_thorough = run.round + ((FIRST_OF_FEW if guessed else FIRST) if run.foresees else 1)
         self.outlook = math.inf
         self.finish, self.next_finish, self.finish_below = Finish(run, tol), run.round + 1, math.inf
         #: A round, the objective there and the gap: where the run was when it was last seen to make progress.

@@ -29,6 +29,7 @@ from fpdfp.methods.base import Method
 from fpdfp.penalties.l1 import L1
 from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import Slopes
+from fpdfp.precondition.quantized import SLOPE_LEVELS
 from fpdfp.problem import Certificate, Problem
 
 #: Runs with fewer features begin with all of them.
@@ -44,6 +45,9 @@ NEAR = 0.9
 TIGHTER, TIGHTEST = 0.5, 0.1
 #: The levels of the point that clients are told to send their slopes at.
 POINT_LEVELS = 1 << 14
+#: The levels of slopes that certify features which are left out: where many are nearly as steep as their weights, those
+#: that may be steeper are then few.
+FINE = 4095
 #: What rounding of a gradient may be beside the weight of the penalty, by the bytes of a number.
 ROUNDING = {4: 1e-3, 8: 1e-9}
 
@@ -91,14 +95,15 @@ def look_at_others(
     elif _is_simple(run.problem):
         certificate = run.problem.metered(run.meter).certificate(own, thorough=False)
         enough = certificate.gap is not None and certificate.gap <= tol * certificate.scale
-        slopes, error, up, down = _ask_slopes(problem, method, options, Announced.plain(to_host(x)))
+        slopes, error, up, down = _ask_slopes(problem, method, options, Announced.plain(to_host(x)), FINE)
         run.meter.count("certificate", up, down)
         ratios = _ratios(problem, np.abs(slopes) + error) + ROUNDING[np.dtype(problem.model.dtype).itemsize]
         others = np.setdiff1d(np.arange(len(ratios)), left.numbers)
         if enough and not (ratios[others] > 1.0).any():
             return _end(certificate._replace(v=_extend(problem, certificate.v, slopes, left)), x, tol)
+        # As few as may be, so that the run goes on in coordinates that are as good.
         until = left.until if enough else TIGHTER * left.until
-        added = np.union1d(left.numbers, np.flatnonzero(ratios >= NEAR))
+        added = np.union1d(left.numbers, np.flatnonzero(ratios > 1.0))
     else:
         whole = problem.metered(run.meter)
         certificate = whole.certificate(x, find_dual(whole, x), thorough=False)
@@ -123,11 +128,11 @@ def _ask(problem: Problem, method: Method | None, options: RunOptions, x: Array)
 
 
 def _ask_slopes(
-    problem: Problem, method: Method | None, options: RunOptions, told: Announced | None
+    problem: Problem, method: Method | None, options: RunOptions, told: Announced | None, levels: int = SLOPE_LEVELS
 ) -> tuple[Array, float, int, int]:
     """Return the slopes of all features in few levels, their largest error, and the bits up and down."""
     clients = AskedClients(problem, choose(problem, method, options), options)
-    sums, count = clients.add_up(Slopes(told))
+    sums, count = clients.add_up(Slopes(told, levels))
     return sums.slope / count, float(sums.error) / count, clients.bits, 0 if told is None else count * told.bits
 
 

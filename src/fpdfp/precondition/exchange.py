@@ -30,6 +30,8 @@ KINDS: tuple[Kind, ...] = ("auto", "moments", "diagonal", "fourier")
 MOMENTS = 1000
 #: All moments are asked for where they cost at most so many rounds, and at most for so many features.
 AFFORDABLE, LARGEST = 100.0, 4000
+#: The most levels of a slope.
+MOST_LEVELS = 1 << 16
 #: Fourth powers of bounds for screening are sent within 2⁻¹²⁰ and 2¹²⁰.
 LARGEST_POWER = 120
 
@@ -153,6 +155,10 @@ class Slopes(FromEveryone):
     """
 
     x: Announced | None = None
+    levels: int = SLOPE_LEVELS
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "levels", _checks.integer("levels", self.levels, at_least=1, at_most=MOST_LEVELS))
 
     def count_numbers(self, model: Model) -> int:
         """How many numbers a client works with."""
@@ -160,7 +166,7 @@ class Slopes(FromEveryone):
 
     def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
         """Return how the field is sent, and its shape."""
-        return {"slope": (QSGD(SLOPE_LEVELS, block=None, norm="max"), model.shape)}
+        return {"slope": (QSGD(self.levels, block=None, norm="max"), model.shape)}
 
     def gather(self, model: Model, local: LocalLosses) -> Gradient:
         """Return what clients send."""
@@ -174,7 +180,7 @@ class Slopes(FromEveryone):
         """Return the sum over clients, and its error: at most a level of each, of which the largest entry has all."""
         slope = sent[0].astype(np.float64)
         scales = np.abs(slope).reshape(len(slope), -1).max(axis=1, initial=0.0)
-        error = scales.sum() * (1.0 / SLOPE_LEVELS + float(np.finfo(np.float32).eps))
+        error = scales.sum() * (1.0 / self.levels + float(np.finfo(np.float32).eps))
         return Summed(slope.sum(axis=0), np.asarray(error))
 
 
