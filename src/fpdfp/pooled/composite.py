@@ -1,10 +1,14 @@
 """Proximal Newton steps for linear models with any g(Bx) that is finite, up to some thousand features.
 
-f is replaced by a quadratic model, and model + g∘B is minimised by an augmented Lagrangian and semismooth Newton steps,
-which need no more of the data. So the data are read a few times in all, however many steps g∘B needs.
+f is replaced by a quadratic model, and model + g∘B is minimised without the data: for an l1 norm of sparse maps by
+accelerated proximal gradient steps (`accelerated.py`), and where these are too many or g is another one, by an augmented
+Lagrangian and semismooth Newton steps. So the data are read a few times in all, however many steps g∘B needs.
 """
 
 from __future__ import annotations
+
+import functools
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -13,8 +17,10 @@ from fpdfp._typing import Array
 from fpdfp.bounds import Bound
 from fpdfp.losses._single import SingleForm
 from fpdfp.penalties.base import Penalty
+from fpdfp.pooled import accelerated
 from fpdfp.pooled.fit import START_TOL, Curvature, Fit, Found, Point, find_start
 from fpdfp.pooled.lagrangian import DENSE_COLUMNS, DENSE_ENTRIES, GROWTH
+from fpdfp.pooled.proxes import find_prox
 from fpdfp.pooled.quadratic import solve_scaled
 from fpdfp.problem import Problem
 from fpdfp.semismooth import Subproblem, as_matrix
@@ -23,6 +29,8 @@ from fpdfp.semismooth import Subproblem, as_matrix
 MAX_STEPS, MAX_ROUGH, PATIENCE, MULTIPLIERS = 60, 10, 5, 40
 #: A model is minimised up to this part of what the step promises.
 EXACT = 1e-3
+#: A model of accelerated steps is minimised up to this part of the accuracy.
+WITHIN = 0.1
 #: A bound is computed once a step promises no more than so many times the tolerance.
 NEAR = 30.0
 #: B is a sparse matrix with no more than this part of its entries.
@@ -58,15 +66,24 @@ class Composite:
         self.fit, self.tol = fit, tol
         self.model = fit.problem.model
         self.curvature = Curvature(fit, fit.data, slice(None))
-        self.matrix = as_matrix(self.model.linop, np.dtype(np.float64))
-        rows = self.matrix.reshape(len(self.matrix), -1)
-        few = np.count_nonzero(rows) <= SPARSE * rows.size
-        self.sparse = scipy.sparse.csr_array(rows.T) if few else None
+        self.prox = find_prox(self.model.linop, self.model.penalty)
         # Without a ridge a dual point must be feasible.
         self.exact = 1e-9 if fit.ridge.min() > 0 else 1e-2 * min(tol, 1e-6)
+        self.quadratic = fit.losses.form == "quadratic"
         self.v = np.zeros(self.model.dual_shape)
         self.sigma = 0.0
         self.steps = 0
+
+    @functools.cached_property
+    def matrix(self) -> Array:
+        """Bᵀ, as rows B e_1, B e_2, …"""
+        return as_matrix(self.model.linop, np.dtype(np.float64))
+
+    @functools.cached_property
+    def sparse(self) -> Any | None:
+        """B as a sparse matrix, None where it has many entries."""
+        rows = self.matrix.reshape(len(self.matrix), -1)
+        return scipy.sparse.csr_array(rows.T) if np.count_nonzero(rows) <= SPARSE * rows.size else None
 
     def solve(self, x: Array) -> Found:
         """Return the best point found."""
@@ -81,6 +98,11 @@ class Composite:
             if close and point.travel is None and not fit.rough:
                 point = fit.at(point.x)
             slope, point = fit.back(point, fit.data)
+            if taken and point.travel is not None and fit.ridge.min() > 0 and not (close or fit.rough):
+                # It takes no more than to look at the rows once.
+                bound = fit.bound(point, slope, self.v, quick=True)
+                if bound.gap <= self.tol * scale:
+                    return fit.conclude(point, slope, bound, self.steps)
             if close:
                 bound = Bound(np.inf, self.v)
                 if not fit.rough:
@@ -111,7 +133,19 @@ class Composite:
     def minimise(self, smooth: QuadraticModel, accuracy: float) -> Array:
         """Return where model + g∘B is least; v is then the multiplier there."""
         model, u = self.model, smooth.centre
-        scale = float(np.linalg.norm(smooth.gradient(u))) or 1.0
+        scale = float(np.linalg.norm(smooth.slope)) or 1.0
+        if self.prox is not None:
+            self.steps += 1
+            enough = WITHIN * accuracy
+            ridge = np.where(self.fit.ridge > 0, self.fit.ridge, (self.exact * scale) ** 2 / (2.0 * enough))
+            share = 0.0 if self.quadratic else EXACT
+            found = accelerated.minimise(
+                smooth, model.linop, model.penalty, self.prox, self.v, ridge, enough, share
+            )
+            self.v = found.v
+            if found.enough:
+                return found.u
+            self.prox, u = None, found.u
         start = model.penalty.value(model.linop.apply(u))
         # Where f may be flat, a decreasing term keeps u near the last u: the proximal method of multipliers.
         size = float(np.trace(smooth.matrix)) / len(u)

@@ -142,17 +142,27 @@ class Fit:
         zero = np.zeros(len(self.ridge))
         return EPS * abs(self.evaluate(zero, self.losses._phi(np.zeros(len(self.y)), self.y)))
 
-    def bound(self, point: Point, slope: Array, v: Array, *, enough: float = 0.0, thorough: bool = False) -> Bound:
+    def bound(
+        self,
+        point: Point,
+        slope: Array,
+        v: Array,
+        *,
+        enough: float = 0.0,
+        thorough: bool = False,
+        quick: bool = False,
+    ) -> Bound:
         """Return a bound of F(x) − F* from a dual point, for the gradient of f without its ridge.
 
-        One that is ``enough`` is not improved; with ``thorough`` the Hessian is looked at otherwise.
+        One that is ``enough`` is not improved, nor is any with ``quick``; with ``thorough`` the Hessian is looked at
+        otherwise.
         """
         problem = self.problem
         duals = RowDuals(self.losses, point.x, problem.weights, point.forms, slope, point.travel)
         image = problem.linop.apply(point.x)
         search = Search(problem.model, problem._feasibility, duals, point.x, image, image)
         first = Bound(np.inf, v) if search.free.any() else search.bound(v)
-        if first.gap <= enough:
+        if quick or first.gap <= enough:
             return first
         found = search.best([v], 0, thorough=False)
         return search.best([v], 0, thorough=True) if thorough and found.gap > enough else found
