@@ -126,17 +126,37 @@ def l1(folder: Path) -> Iterator[Task]:
             )
 
 
+def differences(count: int) -> Any:
+    """Return the differences of neighbours as a matrix."""
+    return scipy.sparse.diags_array([-1.0, 1.0], offsets=[0, 1], shape=(count - 1, count)).tocsr()
+
+
+def of_signal(name: str, x: np.ndarray, B: Any, rows: int, logistic: bool, rng: np.random.Generator) -> Task:
+    """Draw normal features and targets that depend on all of them."""
+    X = rng.standard_normal((rows, len(x)))
+    return Task(name, X, targets(X @ x, logistic, rng), logistic, 0.01, 1e-3, B=B)
+
+
 def composite(folder: Path) -> Iterator[Task]:
     rng = np.random.default_rng(0)
     for name, rows, features, logistic in (
         ("fused least squares", 4000, 400, False),
         ("fused logistic", 4000, 200, True),
+        ("fused least squares", 20_000, 2000, False),
     ):
-        X = rng.standard_normal((rows, features))
         x = np.repeat(rng.standard_normal(features // 20), 20) / np.sqrt(features)
-        y = targets(2 * X @ x, logistic, rng)
-        B = scipy.sparse.diags_array([-1.0, 1.0], offsets=[0, 1], shape=(features - 1, features)).tocsr()
-        yield Task(f"{name}, {rows} × {features}", X, y, logistic, 0.01, 1e-3, B=B)
+        yield of_signal(f"{name}, {rows:,} × {features:,}", 2 * x, differences(features), rows, logistic, rng)
+    for name, rows, side, logistic in (
+        ("grid least squares", 16_000, 40, False),
+        ("grid logistic", 4000, 20, True),
+    ):
+        x = np.zeros((side, side))
+        x[side // 8 : side // 2, side // 8 : side // 2] = 1.0
+        x[side // 4 : 3 * side // 4, side // 3 : 7 * side // 8] -= 0.6
+        along, across = differences(side), scipy.sparse.identity(side)
+        B = scipy.sparse.vstack([scipy.sparse.kron(along, across), scipy.sparse.kron(across, along)]).tocsr()
+        x = x.ravel() / np.linalg.norm(x)
+        yield of_signal(f"{name}, {rows:,} × {side}²", 2 * x, B, rows, logistic, rng)
     a9a = load(folder, "a9a")
     assert a9a.graph is not None
     name = "a9a" if is_there(folder, "a9a") else SMALL

@@ -53,8 +53,8 @@ def prox_chain(target: Any, metric: Any, weights: Any, out: Any) -> None:
 def prox_sparse(
     data: Any, indices: Any, indptr: Any, turned_data: Any, turned_indices: Any, turned_indptr: Any, steps: Any,
     target: Any, metric: Any, weights: Any, enough: Any, most: Any, v: Any, out: Any,
-) -> int:  # fmt: skip
-    """Write u ≈ argmin_u ½ Σ_i m_i (u_i − t_i)² + Σ_e w_e |(Bu)_e|, within a duality gap; return the steps taken.
+) -> None:  # fmt: skip
+    """Write u ≈ argmin_u ½ Σ_i m_i (u_i − t_i)² + Σ_e w_e |(Bu)_e|, within a duality gap or after so many steps.
 
     B and Bᵀ (``turned``) are CSR. The dual v, from which the steps start and which is written, is moved by accelerated
     projected gradient steps whose lengths are given for each entry; u = t − M⁻¹Bᵀv, up to rounding.
@@ -62,7 +62,7 @@ def prox_sparse(
     rows, columns = indptr.size - 1, turned_indptr.size - 1
     ahead, new = v.copy(), np.empty(rows)
     theta = 1.0
-    for step in range(most):
+    for _ in range(most):
         for i in range(columns):
             total = 0.0
             for p in range(turned_indptr[i], turned_indptr[i + 1]):
@@ -79,7 +79,7 @@ def prox_sparse(
             along += (new[e] - ahead[e]) * (new[e] - v[e]) / steps[e]
         if gap <= enough:
             v[:] = ahead
-            return step
+            return
         after = 1.0 if along < 0.0 else 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * theta * theta))
         momentum = 0.0 if along < 0.0 else (theta - 1.0) / after
         theta = after
@@ -92,4 +92,3 @@ def prox_sparse(
         for p in range(turned_indptr[i], turned_indptr[i + 1]):
             total += turned_data[p] * v[turned_indices[p]]
         out[i] = target[i] - total / metric[i]
-    return most

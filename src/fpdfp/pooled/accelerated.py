@@ -17,8 +17,8 @@ from fpdfp.linops.base import LinOp
 from fpdfp.penalties.base import Penalty
 from fpdfp.pooled.proxes import Prox
 
-#: Steps for a model, and after how many it is looked at whether the rest of them will suffice.
-MOST, TRIAL = 400, 40
+#: After this part of the steps it is looked at whether the others will suffice.
+TRIAL = 0.2
 #: How much larger than what was met the curvature is taken to be, and the part of the accuracy that a prox gets.
 SAFE, PART = 1.02, 0.1
 #: The smallest entry of the metric, relative to the largest.
@@ -34,32 +34,40 @@ class Minimum(NamedTuple):
 
 
 class Model(Protocol):
-    """m(u) = gᵀ(u − x) + ½ (u − x)ᵀH(u − x), with H, x and g."""
+    """m(u) = gᵀ(u − x) + ½ (u − x)ᵀH(u − x), with x, g and the diagonal of H."""
 
-    matrix: Array
     centre: Array
     slope: Array
+    diagonal: Array
 
     def gradient(self, u: Array) -> Array:
         """Return ∇m(u)."""
 
 
 def minimise(
-    model: Model, linop: LinOp, penalty: Penalty, prox: Prox, v: Array, ridge: Array, enough: float, share: float
+    model: Model,
+    linop: LinOp,
+    penalty: Penalty,
+    prox: Prox,
+    v: Array,
+    ridge: Array,
+    enough: float,
+    share: float,
+    most: int,
 ) -> Minimum:
-    """Minimise m + g∘B from the centre of the model.
+    """Minimise m + g∘B from the centre of the model, in at most so many steps.
 
     The error of u and v is g(Bu) + g*(v) − ⟨Bu, v⟩ + Σ_k r_k²/2R_k with r = ∇m(u) + Bᵀv and R the ridge, which is a
     bound of what is left to gain where R is a part of H. It is to become ``enough``, or a ``share`` of the decrease.
     """
-    diagonal = np.diag(model.matrix)
-    metric = np.maximum(diagonal, LEAST * float(diagonal.max()))
+    metric = np.maximum(model.diagonal, LEAST * float(model.diagonal.max()))
     u, slope = model.centre, model.slope
     start = penalty.value(linop.apply(u))
     ahead, slope_ahead = u, slope
     stretch, theta = 1.0, 1.0
     best, least, before = (u, v), np.inf, np.inf
-    for step in range(MOST):
+    trial = max(1, round(TRIAL * most))
+    for step in range(most):
         while True:
             stretched = stretch * metric
             new, v = prox.apply(ahead - slope_ahead / stretched, stretched, v, PART * enough)
@@ -77,9 +85,9 @@ def minimise(
         decrease = start - value - 0.5 * float((new - model.centre) @ (model.slope + slope_new))
         if error <= max(enough, share * decrease):
             return Minimum(new, v, True)
-        if step % TRIAL == TRIAL - 1:
+        if step % trial == trial - 1:
             # At this rate there would not be steps enough.
-            if least >= before or (MOST - step) * math.log(before / least) < TRIAL * math.log(least / enough):
+            if least >= before or (most - step) * math.log(before / least) < trial * math.log(least / enough):
                 break
             before = least
         if float((metric * (ahead - new)) @ (new - u)) > 0.0:

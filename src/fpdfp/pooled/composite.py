@@ -1,8 +1,8 @@
 """Proximal Newton steps for linear models with any g(Bx) that is finite, up to some thousand features.
 
 f is replaced by a quadratic model, and model + g∘B is minimised without the data: for an l1 norm of sparse maps by
-accelerated proximal gradient steps (`accelerated.py`), and where these are too many or g is another one, by an augmented
-Lagrangian and semismooth Newton steps. So the data are read a few times in all, however many steps g∘B needs.
+accelerated proximal gradient steps (`accelerated.py`), and where these are too many or g is another one, by an
+augmented Lagrangian and semismooth Newton steps. So the data are read a few times in all, however many steps g∘B needs.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import scipy.sparse
 
 from fpdfp._typing import Array
 from fpdfp.bounds import Bound
+from fpdfp.linops.base import LinOp
 from fpdfp.losses._single import SingleForm
 from fpdfp.penalties.base import Penalty
 from fpdfp.pooled import accelerated
+from fpdfp.pooled.data import TINY
 from fpdfp.pooled.fit import START_TOL, Curvature, Fit, Found, Point, find_start
 from fpdfp.pooled.lagrangian import DENSE_COLUMNS, DENSE_ENTRIES, GROWTH
-from fpdfp.pooled.proxes import find_prox
+from fpdfp.pooled.proxes import Prox, find_prox
 from fpdfp.pooled.quadratic import solve_scaled
 from fpdfp.problem import Problem
 from fpdfp.semismooth import Subproblem, as_matrix
@@ -37,19 +39,30 @@ NEAR = 30.0
 SPARSE = 0.1
 #: So many rows for each feature there must be.
 ROWS = 2
+#: Up to so many features accelerated steps work with a Hessian.
+WIDE = 5000
+#: Accelerated steps for a model, and no more than it has coordinates.
+MOST = 400
+#: From so many features on the rows themselves are looked at in place of a Hessian, once for so many features.
+DIRECT, DIRECT_STEP = 1200, 100
 #: The smallest accuracy asked for, relative to gradients and to the objective.
 ROUNDING = 1e-14
+
+
+def has_newton_systems(linop: LinOp) -> bool:
+    """Whether Newton systems are small enough to be factorised."""
+    return linop.size_in <= DENSE_COLUMNS and linop.size_in * linop.size_out <= DENSE_ENTRIES
 
 
 def is_composite(problem: Problem) -> bool:
     """Whether a problem is of this form and size."""
     linop, penalty = problem.linop, problem.penalty
     differentiable = type(penalty).conjugate_prox_derivative is not Penalty.conjugate_prox_derivative
-    dense = linop.size_in <= DENSE_COLUMNS and linop.size_in * linop.size_out <= DENSE_ENTRIES
+    few = has_newton_systems(linop) or (linop.size_in <= WIDE and find_prox(linop, penalty) is not None)
     if not (isinstance(problem.losses, SingleForm) and penalty.finite and penalty.has_conjugate and differentiable):
         return False
     # With few rows there is little to save, and a model may be flat where f is.
-    return dense and int(problem.losses.sizes.sum()) >= ROWS * linop.size_in
+    return few and int(problem.losses.sizes.sum()) >= ROWS * linop.size_in
 
 
 def solve_composite(problem: Problem, tol: float, x: Array | None) -> Found:
@@ -76,7 +89,7 @@ class Composite:
 
     @functools.cached_property
     def matrix(self) -> Array:
-        """Bᵀ, as rows B e_1, B e_2, …"""
+        """The rows B e_1, B e_2, and so on of Bᵀ."""
         return as_matrix(self.model.linop, np.dtype(np.float64))
 
     @functools.cached_property
@@ -91,6 +104,11 @@ class Composite:
         point, best = fit.at(x), None
         goal, promised, least = self.tol, np.inf, np.inf
         taken = stalled = 0
+        # In single precision the points where a gradient is computed are not those that are asked for.
+        exact = self.quadratic and fit.losses.dtype == np.float64
+        if exact and self.prox is not None and len(x) >= DIRECT and not fit.rough:
+            point, least_value = self.descend(point, self.prox, goal * fit.scale(point.value))
+            taken, promised = 1, 0.0 if least_value else np.inf
         while True:
             scale = fit.scale(point.value)
             over = taken == (MAX_ROUGH if fit.rough else MAX_STEPS) or stalled > PATIENCE
@@ -136,17 +154,12 @@ class Composite:
         scale = float(np.linalg.norm(smooth.slope)) or 1.0
         if self.prox is not None:
             self.steps += 1
-            enough = WITHIN * accuracy
-            ridge = np.where(self.fit.ridge > 0, self.fit.ridge, (self.exact * scale) ** 2 / (2.0 * enough))
-            share = 0.0 if self.quadratic else EXACT
-            found = accelerated.minimise(
-                smooth, model.linop, model.penalty, self.prox, self.v, ridge, enough, share
-            )
-            self.v = found.v
-            if found.enough:
+            found = self.accelerate(smooth, self.prox, accuracy, min(MOST, len(u)))
+            # Where there is no other way, an inexact step is better than none.
+            if found.enough or not has_newton_systems(model.linop):
                 return found.u
             self.prox, u = None, found.u
-        start = model.penalty.value(model.linop.apply(u))
+        start = model.penalty.value(model.linop.apply(smooth.centre))
         # Where f may be flat, a decreasing term keeps u near the last u: the proximal method of multipliers.
         size = float(np.trace(smooth.matrix)) / len(u)
         tau = 0.0 if self.fit.ridge.min() > 0 else 1e-8 * size
@@ -162,6 +175,27 @@ class Composite:
         if length > self.exact * scale:
             u, _, _ = self.multiply(smooth, u, 0.0, max(self.exact, ROUNDING) * scale)
         return u
+
+    def accelerate(self, smooth: accelerated.Model, prox: Prox, accuracy: float, most: int) -> accelerated.Minimum:
+        """Minimise a model by accelerated steps; v is then the dual of what was found."""
+        enough, ridge = max(WITHIN * accuracy, TINY), self.fit.ridge
+        small = self.exact * float(np.linalg.norm(smooth.slope))
+        ridge = np.where(ridge > 0, ridge, max(small**2, TINY) / (2.0 * enough))
+        share = 0.0 if self.quadratic else EXACT
+        model = self.model
+        found = accelerated.minimise(smooth, model.linop, model.penalty, prox, self.v, ridge, enough, share, most)
+        self.v = found.v
+        return found
+
+    def descend(self, point: Point, prox: Prox, accuracy: float) -> tuple[Point, bool]:
+        """Minimise F itself by accelerated steps, where f is quadratic; return the point, and whether it is the least.
+
+        Each step multiplies all rows forth and back: up to some steps in less time than it takes to make a Hessian.
+        """
+        direct = Direct(self.fit, point)
+        found = self.accelerate(direct, prox, accuracy, len(point.x) // DIRECT_STEP)
+        point = direct.point if np.array_equal(direct.point.x, found.u) else self.fit.at(found.u)
+        return point, found.enough
 
     def multiply(self, smooth: QuadraticModel, u: Array, tau: float, accuracy: float) -> tuple[Array, float, float]:
         """Minimise the augmented Lagrangian and take the new multiplier.
@@ -192,11 +226,30 @@ class Composite:
         return min(max(ratio, 1e-8 * balanced), balanced)
 
 
+class Direct:
+    """f where it is quadratic, by products with the rows."""
+
+    def __init__(self, fit: Fit, point: Point) -> None:
+        self.fit, self.centre = fit, point.x
+        self.slope = self._slope_at(point)
+        self.diagonal = fit.losses.curvature * fit.squares + fit.ridge
+
+    def gradient(self, u: Array) -> Array:
+        """Return the gradient."""
+        return self._slope_at(self.fit.at(u))
+
+    def _slope_at(self, point: Point) -> Array:
+        slope, self.point = self.fit.back(point, self.fit.data)
+        gradient: Array = slope + self.fit.ridge * point.x
+        return gradient
+
+
 class QuadraticModel:
     """gᵀ(u − x) + ½ (u − x)ᵀH(u − x)."""
 
     def __init__(self, matrix: Array, centre: Array, slope: Array) -> None:
         self.matrix, self.centre, self.slope = matrix, centre, slope
+        self.diagonal = np.diag(matrix)
 
     def value(self, u: Array) -> float:
         """Return the value."""

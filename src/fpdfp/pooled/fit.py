@@ -31,6 +31,8 @@ PART, OVER = 8, 200
 CLEAR = 1e-11
 #: From so many coordinates on, the Hessian of dense rows is at first computed in float32.
 SINGLE = 64
+#: Columns as large as this, or one over it, get units of their own there.
+EXTREME = 1e12
 #: What rounding does to a sum, relative to its terms.
 ROUNDING = 1e-14
 #: Shortenings of a step.
@@ -112,9 +114,9 @@ class Fit:
             np.add(forms, data.times(change) if change.any() else 0.0, out=moved)
             self._look(slice(None), moved, found)
         else:
-            product = np.zeros(data.count)
+            product, moves = np.zeros(data.count), bool(change.any())
             for rows, block in data.blocks(max(64, NEAR // data.count)):
-                np.add(forms[rows], block @ change, out=moved[rows])
+                np.add(forms[rows], block @ change if moves else 0.0, out=moved[rows])
                 self._look(rows, moved, found)
                 product += found[1][rows] @ block
         known = None if product is None else (data.X, product)
@@ -207,7 +209,8 @@ class Curvature:
         rows, count = data.X.shape[0], data.count
         self._data, self._quadratic = data, fit.losses.form == "quadratic"
         self._ridge, squares = fit.ridge[coordinates], fit.squares[coordinates]
-        self._units = np.sqrt(np.where(squares > 0, squares, 1.0))
+        units = np.sqrt(np.where(squares > 0, squares, 1.0))
+        self._units = units if max(units.max(initial=1.0), 1.0 / units.min(initial=1.0)) > EXTREME else None
         # Sparse rows are cheap, and a part of them may miss a rare feature.
         self._stride = 1 if data.sparse else max(1, rows // max(rows // PART, OVER * count))
         self._single = not data.sparse and count >= SINGLE and rows >= 4 * count
@@ -226,7 +229,8 @@ class Curvature:
                 if self._stride == 1 and not self._single and np.array_equal(curvatures, before):
                     return False
                 self._stride, self._single = max(1, self._stride // 4), False
-        self.hessian = self._data.gram(curvatures, self._stride, self._units if self._single else None)
+        units = self._units if self._single else None
+        self.hessian = self._data.gram(curvatures, self._stride, single=self._single, units=units)
         self.hessian[np.diag_indices_from(self.hessian)] += self._ridge
         self._curvatures, self._promised, self._slow = curvatures, np.inf, False
         return True

@@ -91,11 +91,15 @@ class SparseProx(NamedTuple):
     matrix: Any
     turned: Any
     weights: Array
+    #: |B|, and the sums of its columns.
+    sizes: Any
+    sums: Array
 
     @classmethod
     def of(cls, matrix: Any, weights: Array) -> SparseProx:
         """Return the prox of a CSR matrix."""
-        return cls(matrix, matrix.T.tocsr(), np.ascontiguousarray(weights))
+        sizes = abs(matrix)
+        return cls(matrix, matrix.T.tocsr(), np.ascontiguousarray(weights), sizes, sizes.sum(axis=0))
 
     def apply(self, target: Array, metric: Array, v: Array, enough: float) -> tuple[Array, Array]:
         """Return u and its dual, within a duality gap or after MOST steps."""
@@ -104,7 +108,7 @@ class SparseProx(NamedTuple):
         there, back = self.matrix, self.turned
         # Steps of this length are stable whatever B is: A. Chambolle and T. Pock, "Diagonal preconditioning for first
         # order primal-dual algorithms in convex optimization", ICCV 2011.
-        sizes = abs(there) @ (abs(back).sum(axis=1) / metric)
+        sizes = self.sizes @ (self.sums / metric)
         steps = 1.0 / np.where(sizes > 0, sizes, 1.0)
         dual, u = np.minimum(np.maximum(v, -self.weights), self.weights), np.empty_like(target)
         prox_sparse(
