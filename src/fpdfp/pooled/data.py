@@ -78,7 +78,8 @@ class Columns:
         columns, are for columns whose squares it might not hold.
         """
         size = self.count
-        X, some = self.X[::stride], np.ascontiguousarray(weights[::stride])
+        # even of every row SciPy would make a copy
+        X, some = self.X if stride == 1 else self.X[::stride], np.ascontiguousarray(weights[::stride])
         total = np.zeros((size, size))
         if self.sparse:
             from fpdfp._kernels import matrix

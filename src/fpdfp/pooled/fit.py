@@ -84,7 +84,7 @@ class Fit:
         self.problem, self.losses = problem, problem.losses
         X, y = self.losses._rows[:2]
         self.rough = stride > 1
-        self.data = Columns(X[::stride])
+        self.data = Columns(X[::stride] if self.rough else X)
         self.y = y[::stride].astype(np.float64, copy=False)
         weights = self.losses._row_weights(problem.weights)
         self.c = weights[::stride] * (weights.sum() / weights[::stride].sum()) if self.rough else weights
