@@ -39,7 +39,7 @@ ROUNDING = 1e-14
 HALVINGS = 30
 #: From LARGE times as many rows on, so many rows, or so many for each coordinate at least, give a start: they determine
 #: the solution up to about this part of the objective. Of many more rows, MORE times as many give the next start.
-LARGE, START_ROWS, START_OVER, START_TOL, MORE = 4, 10_000, 50, 1e-3, 10
+LARGE, START_ROWS, START_OVER, START_TOL, MORE = 8, 10_000, 50, 1e-3, 10
 #: Numbers of a dense matrix that are multiplied forth and back while they are near the processor.
 NEAR = 1 << 16
 
