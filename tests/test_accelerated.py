@@ -124,6 +124,20 @@ def test_units_and_precision(dtype: Any) -> None:
         assert best.newton_steps <= 3
 
 
+@pytest.mark.parametrize("l2", [0.0, 1e-3])
+def test_a_start_far_away_is_not_the_measure(l2: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(composite, "DIRECT", 2)
+    monkeypatch.setattr(composite, "DIRECT_STEP", 1)
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((600, 60))
+    y = X @ np.repeat([100.0, -50.0, 70.0], 20) + 1e-3 * rng.standard_normal(600)
+    problem = fpdfp.Problem(fpdfp.losses.LeastSquares(X, y, l2=l2 * 1e-6), fpdfp.penalties.L1(1e-7), Difference(60))
+    best = fpdfp.minimize(problem, tol=1e-8)
+    assert best.converged
+    # without a ridge the gap needs a dual point that fits exactly, which Newton steps give
+    assert best.newton_steps == 0 or l2 == 0.0
+
+
 def ill_conditioned() -> fpdfp.Problem:
     rng = np.random.default_rng(5)
     X = np.cumsum(rng.standard_normal((400, 40)), axis=1)

@@ -107,8 +107,7 @@ class Composite:
         # In single precision the points where a gradient is computed are not those that are asked for.
         exact = self.quadratic and fit.losses.dtype == np.float64
         if exact and self.prox is not None and len(x) >= DIRECT and not fit.rough:
-            point, least_value = self.descend(point, self.prox, goal * fit.scale(point.value))
-            taken, promised = 1, 0.0 if least_value else np.inf
+            taken, (point, promised) = 1, self.descend(point, self.prox)
         while True:
             scale = fit.scale(point.value)
             over = taken == (MAX_ROUGH if fit.rough else MAX_STEPS) or stalled > PATIENCE
@@ -187,15 +186,22 @@ class Composite:
         self.v = found.v
         return found
 
-    def descend(self, point: Point, prox: Prox, accuracy: float) -> tuple[Point, bool]:
-        """Minimise F itself by accelerated steps, where f is quadratic; return the point, and whether it is the least.
+    def descend(self, point: Point, prox: Prox) -> tuple[Point, float]:
+        """Minimise F itself by accelerated steps, where f is quadratic; return the point, and about what is left.
 
         Each step multiplies all rows forth and back: up to some steps in less time than it takes to make a Hessian.
         """
-        direct = Direct(self.fit, point)
-        found = self.accelerate(direct, prox, accuracy, len(point.x) // DIRECT_STEP)
-        point = direct.point if np.array_equal(direct.point.x, found.u) else self.fit.at(found.u)
-        return point, found.enough
+        fit = self.fit
+        while True:
+            accuracy = self.tol * fit.scale(point.value)
+            direct = Direct(fit, point)
+            found = self.accelerate(direct, prox, accuracy, len(point.x) // DIRECT_STEP)
+            point = direct.point if np.array_equal(direct.point.x, found.u) else fit.at(found.u)
+            if not found.enough:
+                return point, np.inf
+            # The objective may have become so much smaller that this is not near enough.
+            if self.tol * fit.scale(point.value) >= 2.0 * WITHIN * accuracy:
+                return point, WITHIN * accuracy
 
     def multiply(self, smooth: QuadraticModel, u: Array, tau: float, accuracy: float) -> tuple[Array, float, float]:
         """Minimise the augmented Lagrangian and take the new multiplier.
