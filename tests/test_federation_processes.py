@@ -21,6 +21,7 @@ from benchmarks import _federation_soak
 import fpdfp
 from fpdfp.federation.engine import FederationEngine
 from fpdfp.federation.rehearse import Rehearsal, split
+from fpdfp.report.describe import describe
 
 PEERS = Path(__file__).parents[2] / "shared" / "peers"
 FORMULA = "died ~ age + C(stage)"
@@ -95,6 +96,25 @@ def test_a_model_is_evaluated_at_sites(rehearsal: Rehearsal, patients: Path) -> 
     # Counts are in wider cells there, and the bound says what that hides.
     area, exact = found.overall["auc"], expected.overall["auc"]
     assert abs(area.value - exact.value) <= area.bound + exact.bound
+
+
+@pytest.mark.slow
+def test_a_named_fit_without_a_penalty_has_its_table_in_the_report(rehearsal: Rehearsal, patients: Path) -> None:
+    plain: Any = fpdfp.FederatedLogisticRegression(alpha=0.0)
+    expected = plain.fit(patients, "died ~ age + stage", groups="hospital")
+    curve = expected.learning_curve(patients, groups="hospital", points=3)
+    with fpdfp.Federation(rehearsal.study.folder, run="plain") as federation:
+        fitted: Any = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(federation, "died ~ age + stage")
+        found = fitted.learning_curve(federation, points=3)
+    assert fitted.run_folder_ == rehearsal.study.folder / "runs" / "plain"
+    found.save(fitted.run_folder_)
+    shown = describe(fitted.run_folder_)
+    assert shown["trouble"] == []
+    assert shown["summary"]["names"] == list(expected.table().names)
+    assert shown["heterogeneity"]["of"] == len(expected.table().names)
+    assert shown["learning_curve"]["rounds"] == curve.rounds.tolist()
+    for name in ("accuracy", "brier", "deviance"):
+        assert list(found.overall[name]) == list(curve.overall[name])
 
 
 FPDFP: dict[str, Any] = {"method": fpdfp.FPDFP(), "compressor": fpdfp.QSGD(20), "rounds": 40, "tol": None}
@@ -269,6 +289,10 @@ def test_a_cross_validation_has_the_bits_of_one_machine(rehearsal: Rehearsal, pa
     for name in ("alphas_", "scores_", "coef_", "intercept_"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
     assert found.alpha_ == expected.alpha_
+    shown = describe(rehearsal.study.folder / "runs" / "choice")
+    assert shown["trouble"] == []
+    assert shown["cross_validation"]["alpha"] == shown["path"]["chosen"] == found.alpha_
+    assert shown["summary"]["refused"]
 
 
 @pytest.mark.slow

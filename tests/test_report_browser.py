@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import fpdfp
@@ -508,8 +510,6 @@ def test_the_live_page_says_when_its_server_is_gone(browser: Browser, tmp_path: 
 
 
 def test_the_page_shows_how_good_a_model_is(visit: Open, model_runs: Path, tmp_path: Path) -> None:
-    import numpy as np
-
     folder = tmp_path / "run"
     shutil.copytree(next(path.parent for path in sorted(model_runs.rglob("run.json"))), folder)
     rng = np.random.default_rng(0)
@@ -519,11 +519,115 @@ def test_the_page_shows_how_good_a_model_is(visit: Open, model_runs: Path, tmp_p
     evaluation.save(folder)
     page = visit(fpdfp.report.write(folder, tmp_path / "report.html"))
     section = page.locator("#evaluation")
-    assert section.locator("h3").all_inner_texts() == ["all sites", "Sites", "ROC curve", "Calibration"]
+    assert section.locator("h3").all_inner_texts() == ["All sites", "Sites", "ROC curve", "Calibration"]
     assert f"{evaluation.overall['brier'].value:.4g}" in section.inner_text()
     assert section.locator("polyline").count() == 4
     assert section.locator("circle").count() == 10
     assert "\t2.5 %\t" in section.inner_text()
     section.locator("select").select_option("calibration slope")
-    shown = f"{evaluation.by_site['north']['calibration slope'].value:.4g}"
+    section.locator("summary").first.click()
+    shown = f"{evaluation.by_site['north']['calibration slope'].value:#.4g}"
     assert shown in section.locator(".card").nth(1).inner_text()
+
+
+@pytest.fixture(scope="module")
+def sections_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fit without a penalty and a cross-validation, with all sections, of sites and features with evil names."""
+    folder, rng = tmp_path_factory.mktemp("sections"), np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(400, 3)), columns=["age", EVIL, "dose"])
+    y = (X["age"] + rng.logistic(size=400) > 0).astype(int)
+    site = np.array(["east", EVIL])[np.arange(400) % 2]
+    plain: Any = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(X, y, groups=site)
+    chosen: Any = fpdfp.FederatedLogisticRegressionCV("elasticnet", alphas=15, cv=3, l1_ratio=[0.5, 1.0])
+    for name, model in ("plain", plain), ("chosen", chosen.fit(X, y, groups=site)):
+        run = model.write_run(folder / name)
+        model.evaluate(X, y, groups=site).save(run)
+        model.learning_curve(X, y, groups=site).save(run)
+    return fpdfp.report.write(folder, folder / "report.html")
+
+
+def test_coefficients_have_errors_and_forests(visit: Open, sections_page: Path) -> None:
+    page = visit(sections_page)
+    assert (
+        "No standard errors: they hold for fits without a penalty" in page.locator("#summary-card .note").inner_text()
+    )
+    assert page.locator("#heterogeneity-card").count() == 0
+    page.locator("#inference select").first.select_option(label="plain")
+    card = page.locator("#summary-card")
+    heads = card.locator("thead th").all_inner_texts()[:7]
+    assert heads == ["", "coefficient", "standard error", "z", "p", "2.5 %", "97.5 %"]
+    assert card.locator("tbody tr th").all_inner_texts()[:4] == ["Intercept", "age", EVIL, "dose"]
+    assert "intervals at 95 %" in card.inner_text()
+    assert "null deviance" in card.inner_text()
+    assert page.locator("#heterogeneity-card tbody tr").count() == 4
+    forest = page.locator("#forest-card")
+    # A square for each site and a diamond for each pooled estimate, and the value of no effect.
+    assert (forest.locator("rect").count(), forest.locator("svg path").count()) == (2, 2)
+    assert forest.locator("line.cross").count() == 1
+    before = forest.locator("svg").inner_html()
+    forest.locator("select").select_option(label=EVIL)
+    assert forest.locator("svg").inner_html() != before
+    assert "random effects" in (forest.locator("svg").text_content() or "")
+    forest.locator("summary").click()
+    assert forest.locator("tbody tr").count() == 4
+
+
+def test_paths_and_cross_validations_are_drawn(visit: Open, sections_page: Path) -> None:
+    page = visit(sections_page)
+    curve = page.locator('[data-chart="cross-validation"]')
+    assert curve.locator("path.curve").count() == curve.locator("path.bars").count() == 2
+    assert [text[:3] for text in curve.locator("text.chosen").all_text_contents()][:1] == ["min"]
+    path = page.locator('[data-chart="path"]')
+    assert path.locator("path.curve").count() == 3
+    assert path.locator("line.chosen").count() == curve.locator("line.chosen").count()
+    assert any(text.startswith(EVIL[:10]) for text in path.locator("text.name").all_text_contents())
+    # Weights go from strong to weak.
+    ticks = path.locator(".plot > svg text[text-anchor=middle]").all_text_contents()
+    weights = [float(text) for text in ticks if text.startswith("0.")]
+    assert weights == sorted(weights, reverse=True)
+    plot = path.locator(".plot")
+    plot.scroll_into_view_if_needed()
+    plot.focus()
+    page.keyboard.press("End")
+    assert "weight" in path.locator(".tip").inner_text()
+    assert path.locator("path.curve.near").count() == 1
+    before = paths_of(page, "path")
+    page.keyboard.press("+")
+    assert paths_of(page, "path") != before
+    page.keyboard.press("0")
+    assert paths_of(page, "path")[:3] == before[:3]
+    box = plot.bounding_box()
+    assert box is not None
+    drag(page, (box["x"] + 200, box["y"] + 100), (box["x"] + 400, box["y"] + 110))
+    assert paths_of(page, "path")[:3] != before[:3]
+    path.locator("summary").click()
+    assert path.locator("tbody tr").count() == 45
+
+
+def test_learning_curves_by_rounds_and_bits(visit: Open, sections_page: Path) -> None:
+    page = visit(sections_page)
+    section = page.locator("#learning")
+    assert section.locator("path.curve").count() == 2
+    seen = [paths_of(page, "learning")]
+    for label in ("Total bits", "Total bits up"):
+        section.get_by_role("button", name=label, exact=True).click()
+        seen.append(paths_of(page, "learning"))
+    section.locator("select").select_option(label="brier")
+    seen.append(paths_of(page, "learning"))
+    assert len({tuple(one) for one in seen}) == 4
+    assert "bits that sites send" in (section.locator(".plot > svg").text_content() or "")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_sections_fit_a_phone(visit: Open, sections_page: Path, scheme: str) -> None:
+    page = visit(sections_page, width=375, scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") == 375
+    page.locator("#inference select").first.select_option(label="plain")
+    for section in ("inference", "selection", "evaluation", "learning"):
+        assert page.locator(f"#{section}").is_visible()
+        outside = page.eval_on_selector_all(
+            f"#{section} .plot > svg text",
+            "nodes => nodes.map(node => [node.textContent, node.getBoundingClientRect()])"
+            ".filter(([_, box]) => box.left < 0 || box.right > 376).map(([text]) => text)",
+        )
+        assert outside == []

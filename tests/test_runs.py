@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import fpdfp
+from fpdfp._sections import plain
 from fpdfp.errors import RunFolderError, StorageError
 from fpdfp.report.describe import describe
-from fpdfp.runs import Recorder, find, linear_model, load, toml, writing
+from fpdfp.runs import Recorder, find, linear_model, load, toml
 from tests import helpers
 from tests.loopback import Loopback
 
@@ -252,7 +253,7 @@ def test_many_clients_are_not_all_written_down(tmp_path: Path) -> None:
 
 
 def test_json_is_strict() -> None:
-    text = json.dumps(writing.strict({"a": np.float64("nan"), "b": np.arange(2), "c": [float("inf")]}), allow_nan=False)
+    text = json.dumps(plain({"a": np.float64("nan"), "b": np.arange(2), "c": [float("inf")]}), allow_nan=False)
     assert json.loads(text) == {"a": None, "b": [0, 1], "c": [None]}
 
 

@@ -31,6 +31,8 @@ from fpdfp.estimators.choice import MOST_SITES
 from fpdfp.estimators.concave import USUAL, check_concavity
 from fpdfp.estimators.evaluating import Evaluating
 from fpdfp.estimators.inferring import Inferring
+from fpdfp.estimators.learning import Learning
+from fpdfp.estimators.reporting import Reporting
 from fpdfp.estimators.routing import advise_on_search, warn_of_groups
 from fpdfp.estimators.rows import column
 from fpdfp.estimators.saving import Saving
@@ -61,7 +63,9 @@ class Prepared(NamedTuple):
     scale: Array
 
 
-class FederatedLinearModel(ByFormula, Stepping, Selecting, Inferring, Evaluating, Saving, BaseEstimator):
+class FederatedLinearModel(
+    ByFormula, Stepping, Selecting, Inferring, Evaluating, Learning, Reporting, Saving, BaseEstimator
+):
     """What :class:`FederatedLogisticRegression` and :class:`FederatedLinearRegression` share; see there."""
 
     def __init__(
@@ -127,6 +131,10 @@ class FederatedLinearModel(ByFormula, Stepping, Selecting, Inferring, Evaluating
         super().__init_subclass__(**given)
         own_init(cls)
 
+    #: A number, or one for each of several classes.
+    intercept_: Any
+    #: The intercepts of sites, or of periods.
+    _effects: Array
     #: What estimators have that do not take these parameters.
     concavity: float | None = None
     penalty_weights: Any = None
@@ -193,14 +201,27 @@ class FederatedLinearModel(ByFormula, Stepping, Selecting, Inferring, Evaluating
         double = np.dtype(np.float64)
         up = sum(plain_bits((part.numbers,), double) for part in moments)
         down = len(moments) * plain_bits((2 * self.n_features_in_,), double) if self.standardize else 0
+        self._note_run(None)
         self._keep(problem, columns, structure.ridge, up, down)
         self.rows_ = {str(site): int(count) for site, count in zip(self.sites_, np.bincount(owner), strict=True)}
         self.left_out_ = dict.fromkeys(self.rows_, 0)
+        self._coded = (columns, prepared.centre, prepared.scale)
         return self._conclude(problem, columns, prepared.centre, prepared.scale)
+
+    def _adopt(self, x: Array, columns: Columns, centre: Array, scale: Array) -> None:
+        """Take the coefficients that x, of a run of this fit, stands for."""
+        if columns.classes is None:
+            self._effects = x[len(x) - columns.effects :]
+        self._take_model(self._undo_scaling(x, centre, scale, columns.intercept))
+
+    def _take_model(self, model: Array) -> None:
+        """Keep coefficients and intercept of a model for features as they were given."""
+        (row,) = model
+        self.coef_, self.intercept_ = row[:-1], float(row[-1])
 
     def _conclude(self, problem: Problem, columns: Columns, centre: Array, scale: Array) -> Array:
         """Ask for what standard errors need, and return the model for features as they were given."""
-        self._effects: Array = np.zeros(0)
+        self._effects = np.zeros(0)
         if columns.classes is None:
             self._ask(problem, unscale(columns, centre, scale), columns)
             self._effects = self.result_.x[len(self.result_.x) - columns.effects :].astype(np.float64)
@@ -338,7 +359,8 @@ class FederatedLinearModel(ByFormula, Stepping, Selecting, Inferring, Evaluating
     def _solve(self, problem: Problem, method: Any, x0: Array | None = None) -> Result:
         # Parameters of the estimator that have the name of an option are that option.
         options = {field.name: getattr(self, field.name) for field in fields(RunOptions) if hasattr(self, field.name)}
-        result = run(problem, method, RunOptions(**options, seed=self._draw_seed(), x0=x0))
+        seed = self._draw_seed()
+        result = run(problem, method, RunOptions(**options, seed=seed, x0=x0, callbacks=[self.iterates_]))
         fine = ("stationary",) if self._by_glm or isinstance(method, ProximalNewton) else self._fine
         if self.tol is not None and result.status not in ("converged", "diverged", *fine):
             warn(self._shortfall(result), ConvergenceWarning)

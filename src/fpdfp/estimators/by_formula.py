@@ -95,12 +95,14 @@ class ByFormula:
 
         used = Scaled(centre, np.where(scale > 0, scale, 1.0))
         problem = self._minimise(build, structure, columns, used, choose)
+        self._note_run(problem)
         down = asking.down + len(moments) * plain_bits((2 * d,), np.dtype(np.float64)) * int(bool(self.standardize))
         self._keep(problem, columns, structure.ridge, asking.up, down)
         self.rows_ = dict(zip(asking.names, found.used, strict=True))
         self.left_out_ = {
             name: rows - used for name, rows, used in zip(asking.names, found.rows, found.used, strict=True)
         }
+        self._coded = (columns, *used)
         model: Array = self._conclude(problem, columns, *used)
         self._ask_more(asking, spec)
         return model

@@ -56,8 +56,11 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
         """Return the losses of rows."""
 
     @abc.abstractmethod
-    def _take(self, columns: Columns, centre: Array, scale: Array) -> tuple[Array, Array]:
-        """Keep the coefficients of the result, and return what takes x back to features as they were given."""
+    def _take(self, x: Array, columns: Columns, centre: Array, scale: Array) -> tuple[Array, Array]:
+        """Keep the coefficients of x, and return what takes x back to features as they were given."""
+
+    def _adopt(self, x: Array, columns: Columns, centre: Array, scale: Array) -> None:
+        self._take(x, columns, centre, scale)
 
     def _fit_classes(
         self, X: Any, y: Any, groups: Any, sample_weight: Any, offset: Any, weights: Any, missing: Any, levels: Any
@@ -67,6 +70,7 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
         if isinstance(y, str):
             refuse_of_rows(sample_weight=sample_weight, offset=offset)
             self._fit_formula(X, y, groups, missing, levels, weights=weights, effects=effects)
+            self._add_sections()
             return
         refuse_column(weights)
         X, y = validate_data(self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64)
@@ -128,7 +132,7 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
         return ProximalNewton()
 
     def _conclude(self, problem: Problem, columns: Columns, centre: Array, scale: Array) -> Array:
-        back, model = self._take(columns, centre, scale)
+        back, model = self._take(self.result_.x, columns, centre, scale)
         self._ask(problem, back, columns)
         return model
 

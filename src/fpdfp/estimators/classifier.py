@@ -236,7 +236,9 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         check_class_weight(self.class_weight)
         if isinstance(y, str):
             refuse_of_rows(sample_weight=sample_weight, offset=offset)
-            return self._take(self._fit_formula(X, y, groups, missing, levels, weights=weights))
+            self._take_model(self._fit_formula(X, y, groups, missing, levels, weights=weights))
+            self._add_sections()
+            return self
         refuse_column(weights)
         X, y = validate_data(self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)
@@ -271,12 +273,13 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         model = self._fit(X, groups, len(self.classes_) if many else None, losses)
         if isinstance(self.class_weight, str):  # sites have sent how many rows of each class they have
             self.bits_up_ += len(self.sites_) * plain_bits((len(self.classes_),), np.dtype(np.float64))
-        return self._take(model)
+        self._take_model(model)
+        return self
 
     def _mark_rows(self, used: Array) -> None:
         """Take note of the rows that are used; a cross-validation has folds of all of them."""
 
-    def _take(self, model: Array) -> FederatedLogisticRegression:
+    def _take_model(self, model: Array) -> None:
         """Keep coefficients and intercepts; of several classes these add up to 0, as they may grow alike."""
         if self._by_reference:
             model = np.concatenate([np.zeros((1, model.shape[1])), model])
@@ -284,7 +287,6 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         self.coef_, self.intercept_ = model[:, :-1], model[:, -1]
         if len(self.classes_) > 2:
             self.intercept_ = self.intercept_ - self.intercept_.mean()
-        return self
 
     def _columns(self, features: int, intercept: bool, classes: int | None, effects: int) -> Columns:
         # Without a penalty classes are compared with the first, which Newton's method can do in a few exact rounds.

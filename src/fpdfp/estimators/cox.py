@@ -236,8 +236,8 @@ class FederatedCoxRegression(FederatedLinearModel):
                 if value is not None:
                     instead = "weights='column'" if name == "sample_weight" else f"{name}(…) in the formula"
                     raise ArgumentError(name, f"must be None with a formula; give {instead}")
-            (model,) = self._fit_formula(X, y, groups, missing, levels, weights=weights)
-            self.coef_ = model[:-1]
+            self._take_model(self._fit_formula(X, y, groups, missing, levels, weights=weights))
+            self._add_sections()
             return self
         if weights is not None:
             raise ArgumentError("weights", "must be None without a formula; give sample_weight")
@@ -254,8 +254,7 @@ class FederatedCoxRegression(FederatedLinearModel):
                 clusters=clusters, weights=weight, weight_scale=scale, offset=whole.offset,
             )  # fmt: skip
 
-        (model,) = self._fit(X, groups, None, losses)
-        self.coef_ = model[:-1]
+        self._take_model(self._fit(X, groups, None, losses))
         x = self.result_.x.astype(np.float64)
         sums = [find_concordance(part, x) for part in parts]
         self._keep_concordance(sums)
@@ -308,6 +307,10 @@ class FederatedCoxRegression(FederatedLinearModel):
             self.bits_up_ + asking.up - before[0],
             self.bits_down_ + asking.down - before[1],
         )
+
+    def _take_model(self, model: Array) -> None:
+        (row,) = model
+        self.coef_ = row[:-1]
 
     def _keep_concordance(self, parts: list[Concordance]) -> None:
         self.exchanges_ |= {"concordance": 1}

@@ -29,6 +29,7 @@ from fpdfp.losses import Losses
 from fpdfp.problem import Problem
 from fpdfp.selection.batch import Batch
 from fpdfp.selection.choice import RULES, Curve, summarise
+from fpdfp.selection.curves import Curves
 from fpdfp.selection.many import collect, run
 from fpdfp.selection.paths import Path, check_grid, count_alphas, settle
 from fpdfp.selection.task import Task
@@ -210,12 +211,16 @@ class CrossValidated(Structures):
         self.alpha_min_, self.alpha_1se_ = float(weights[curve.best]), float(weights[curve.simplest])
         self.alpha_ = float(weights[place])
         self.l1_ratio_, self.l1_weight_ = (mixings[best][name] for name in MIXED)
+        varied = [{name: one[name] for name in MIXED if np.ndim(getattr(self, name))} for one in mixings]
+        self.curves_ = Curves(
+            self.scoring, greater, self.rule, batch.n_folds, tuple(varied), tuple(grids), tuple(curves), best
+        )
         x = found.x.reshape(*shape, -1)[best, 0]
         model = np.array([self._undo_scaling(one, *scaled, columns.intercept)[0] for one in x])
         own = slice(best * shape[1] * shape[2], best * shape[1] * shape[2] + shape[2])
         self.path_ = Path(
             weights, model[:, :-1], model[:, -1], found.objective[own], found.gap[own], found.status[own],
-            found.rounds, found.bits_up, found.bits_down, tuple(self._names().features),
+            found.rounds, found.bits_up, found.bits_down, tuple(self._names().features), self.alpha_,
         )  # fmt: skip
         chosen = self._make_structure(self.alpha_, **mixings[best]).restrain(columns, None, absorb=True)
         self._warm = x[place]
@@ -322,6 +327,8 @@ class FederatedLogisticRegressionCV(CrossValidated, FederatedLogisticRegression)
         Its mean over folds, weighted by their size, and the standard error of that.
     score_bound_
         How far any score is off at most, 0 for exact ones.
+    curves_
+        The same for each way of mixing, as a table and a picture (:class:`fpdfp.selection.Curves`).
     path_
         The coefficients of all weights, fitted to all rows (:class:`fpdfp.Path`).
     n_iter_, bits_up_, bits_down_

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,13 @@ from fpdfp.families import Binomial, Gaussian
 from fpdfp.families.means import link_of
 from fpdfp.federation.cohort import Cohort, LocalCohort
 from fpdfp.federation.predictions import Predictor
-from fpdfp.federation.questions import CalibrationQuestion, Distribution, EvaluationQuestion, ModelSpec, write_answer
+from fpdfp.federation.questions import (
+    CalibrationQuestion,
+    Distribution,
+    EvaluationQuestion,
+    ModelSpec,
+    write_answer,
+)
 from fpdfp.federation.table import ModelRows
 from fpdfp.inference import Information, coefficient_table, wald_test
 from fpdfp.inference.calibration import Calibration, calibrate
@@ -81,6 +88,11 @@ class CohortSites(Sites):
     @property
     def down(self) -> int:  # type: ignore[override]
         return self._asking.down
+
+    def score_also(self, more: Sequence[Array]) -> list[list[SiteScores]]:
+        """Return what sites tell of the model and, in the same exchange, of others with further coefficients."""
+        told: list[SiteScores] = self._asking.ask(EvaluationQuestion(self._spec, self._x, list(more)))
+        return [told, *map(list, zip(*(one.more for one in told), strict=True))]
 
     def _score(self) -> list[SiteScores]:
         return self._asking.ask(EvaluationQuestion(self._spec, self._x))
@@ -154,18 +166,24 @@ class Evaluating:
         """
         check_is_fitted(self)
         quantile_of(level)  # before sites are asked
-        if getattr(self, "formula_", None) is None:
-            sites: Sites = self._rows_sites(X, y, groups, sample_weight, offset, strata)
-            family = self._predictor()[0].outcomes
-        else:
-            for name, given in (("y", y), ("sample_weight", sample_weight), ("offset", offset), ("strata", strata)):
-                if given is not None:
-                    raise ArgumentError(name, "must be None for a model of a formula, which says what it is")
-            sites, family = self._cohort_sites(X, groups)
-        return _evaluate(sites, family, level)
+        sites = self._sites_of(X, y, groups, sample_weight, offset, strata)
+        return _evaluate(sites, self._predictor()[0].outcomes, level)
 
-    def _cohort_sites(self: Any, source: Any, groups: Any) -> tuple[Sites, Any]:
-        """Return the sites of a cohort, or of a table, and the family of outcomes."""
+    def _sites_of(
+        self: Any, X: Any, y: Any, groups: Any, sample_weight: Any, offset: Any, strata: Any
+    ) -> Sites:  # fmt: skip
+        """Return the sites that are asked."""
+        if getattr(self, "formula_", None) is None:
+            rows: Sites = self._rows_sites(X, y, groups, sample_weight, offset, strata)
+            return rows
+        for name, given in (("y", y), ("sample_weight", sample_weight), ("offset", offset), ("strata", strata)):
+            if given is not None:
+                raise ArgumentError(name, "must be None for a model of a formula, which says what it is")
+        sites: Sites = self._cohort_sites(X, groups)
+        return sites
+
+    def _cohort_sites(self: Any, source: Any, groups: Any) -> Sites:
+        """Return the sites of a cohort, or of a table."""
         if not isinstance(source, Cohort):
             source = LocalCohort(source, groups)
         elif groups is not None:
@@ -181,7 +199,7 @@ class Evaluating:
             plan.design, plan.means, np.zeros(d), np.ones(d), columns == d + 1 + len(effects), predictor.kind,
             plan.classes, np.zeros(columns), distribution, effects=effects, **options,
         )  # fmt: skip
-        return CohortSites(source, spec, predictor.x), predictor.outcomes
+        return CohortSites(source, spec, predictor.x)
 
     def _effect_sites(self: Any) -> tuple[str, ...]:
         """Return the sites that have an intercept of their own."""

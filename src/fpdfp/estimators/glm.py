@@ -212,7 +212,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
             raise ArgumentError("site_effects", f"must not be random with the penalty {self.penalty}")
         if isinstance(y, str):
             refuse_of_rows(sample_weight=sample_weight, offset=offset, exposure=exposure)
-            (model,) = self._fit_formula(X, y, groups, missing, levels, weights=weights, effects=effects)
+            self._take_model(self._fit_formula(X, y, groups, missing, levels, weights=weights, effects=effects))
         else:
             refuse_column(weights)
             X, y = validate_data(
@@ -229,10 +229,10 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
                     weight_scale=scale, offset=shifts,
                 )  # fmt: skip
 
-            (model,) = self._fit(X, groups, None, losses, effects=effects)
-        self.coef_, self.intercept_ = model[:-1], float(model[-1])
+            self._take_model(self._fit(X, groups, None, losses, effects=effects))
         if self._theta is not None:
             self.theta_, self.theta_standard_error_ = self._theta.value, self._theta.standard_error
+        self._add_sections()
         return self
 
     def _run(

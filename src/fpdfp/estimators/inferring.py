@@ -20,6 +20,7 @@ from fpdfp.estimators.structure import Columns
 from fpdfp.inference import (
     PENALISED,
     Heterogeneity,
+    HeterogeneityTable,
     HypothesisTest,
     Information,
     Summary,
@@ -211,6 +212,8 @@ class Inferring:
     def _penalty_words(self: Any) -> str:
         alpha = getattr(self, "alpha_", self.alpha)  # where it was chosen
         words = f"{self.penalty}, alpha={alpha:g}" if alpha and self.penalty != "none" else "none"
+        if words != "none" and self.penalty in ("elasticnet", "sparse group"):
+            words += f", l1_ratio={getattr(self, 'l1_ratio_', self.l1_ratio):g}"
         if self.l2:
             words = f"l2={self.l2:g}" if words == "none" else f"{words}, l2={self.l2:g}"
         return words
@@ -296,17 +299,33 @@ class Inferring:
             terms.setdefault(term, []).append(name)
         return terms
 
-    def site_tables(self: Any) -> dict[str, Table | None]:
-        """Return the coefficients that each site by itself would have, by one Newton step from the common ones."""
+    def site_tables(self: Any, *, level: float = 0.95, exponentiate: bool = False) -> dict[str, Table | None]:
+        """Return the coefficients that each site by itself would have, by one Newton step from the common ones.
+
+        ``level`` and ``exponentiate`` are those of :meth:`table`.
+        """
         names, values, sites = self._intercept_first()
         family = self._family()
         errors: Literal["model", "HC0"] = "model" if family.is_likelihood else "HC0"
-        found = site_tables(names, values, sites, has_dispersion=family.has_dispersion, errors=errors)
+        found = site_tables(
+            names, values, sites, has_dispersion=family.has_dispersion, errors=errors, level=level,
+            exponentiate=exponentiate,
+        )  # fmt: skip
         return dict(zip(self.rows_, found, strict=True))
 
-    def heterogeneity(self: Any, name: str) -> Heterogeneity:
-        """Return how much a coefficient differs between sites: Cochran's Q, I², pooled estimates, a forest plot."""
-        return Heterogeneity.of_tables(name, self.site_tables())
+    def heterogeneity(self: Any, name: str, *, level: float = 0.95, exponentiate: bool = False) -> Heterogeneity:
+        """Return how much a coefficient differs between sites: Cochran's Q, I², pooled estimates, a forest plot.
+
+        ``level`` and ``exponentiate`` are those of :meth:`table`.
+        """
+        return Heterogeneity.of_tables(name, self.site_tables(level=level, exponentiate=exponentiate))
+
+    def heterogeneity_table(self: Any, *, level: float = 0.95, exponentiate: bool = False) -> HeterogeneityTable:
+        """Return how much every coefficient differs between sites: a table of Cochran's Q, I² and τ².
+
+        ``level`` and ``exponentiate`` are those of :meth:`table`.
+        """
+        return HeterogeneityTable.of_tables(self.site_tables(level=level, exponentiate=exponentiate))
 
     def debiased_table(
         self: Any,

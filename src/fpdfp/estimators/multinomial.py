@@ -172,9 +172,9 @@ class FederatedMultinomialRegression(CategoryModel):
     def _columns(self, features: int, intercept: bool, classes: int | None, effects: int) -> Columns:
         return Columns(features, intercept, classes, effects, flat=True)
 
-    def _take(self, columns: Columns, centre: Array, scale: Array) -> tuple[Array, Array]:
+    def _take(self, x: Array, columns: Columns, centre: Array, scale: Array) -> tuple[Array, Array]:
         count = len(self.others_)
-        x = self.result_.x.reshape(count, columns.all)
+        x = x.reshape(count, columns.all)
         model = self._undo_scaling(x, centre, scale, columns.intercept)
         self._effects = x[:, columns.all - columns.effects :].astype(np.float64)
         self.coef_, self.intercept_ = model[:, :-1], model[:, -1]

@@ -196,12 +196,12 @@ class FederatedOrdinalRegression(CategoryModel):
     def _columns(self, features: int, intercept: bool, classes: int | None, effects: int) -> Columns:
         return Columns(features, intercept, None, effects, thresholds=classes or 0)
 
-    def _take(self, columns: Columns, centre: Array, scale: Array) -> tuple[Array, Array]:
+    def _take(self, x: Array, columns: Columns, centre: Array, scale: Array) -> tuple[Array, Array]:
         features = np.arange(columns.features)
         back = np.eye(columns.all)
         back[features, features] = 1.0 / scale
         back[columns.of_rows :, : columns.features] = centre / scale
-        x = self.result_.x.astype(np.float64)
+        x = np.array(x, dtype=np.float64)
         x[columns.of_rows :] += base_of(self.link, len(self.classes_))
         model = back @ x
         self.coef_, self._effects, self.thresholds_ = np.split(model, [columns.features, columns.of_rows])

@@ -64,8 +64,8 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinearModel):
         self._check_parameters()
         if isinstance(y, str):
             refuse_of_rows(sample_weight=sample_weight, offset=offset)
-            (model,) = self._fit_formula(X, y, groups, missing, levels, weights=weights)
-            self.coef_, self.intercept_ = model[:-1], float(model[-1])
+            self._take_model(self._fit_formula(X, y, groups, missing, levels, weights=weights))
+            self._add_sections()
             return self
         refuse_column(weights)
         X, y = validate_data(
@@ -81,8 +81,7 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinearModel):
                 return LeastSquares(rows, targets, clients=owner, l2=ridge)
             return GLM(rows, targets, clients=owner, l2=ridge, weights=row_weight, weight_scale=scale, offset=shifts)
 
-        (model,) = self._fit(X, groups, None, losses)
-        self.coef_, self.intercept_ = model[:-1], float(model[-1])
+        self._take_model(self._fit(X, groups, None, losses))
         return self
 
     def _distribution(self, found: Any) -> Any:

@@ -12,6 +12,7 @@ from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.engines import Result
 from fpdfp.engines.ask import ask_informations
+from fpdfp.engines.iterates import Iterates
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators import random_effects
 from fpdfp.estimators.by_feature import Limits, Names, find_limits, find_start
@@ -37,6 +38,8 @@ class Stepping:
     ----------
     n_steps_
         How many problems were solved: more than one for ``"mcp"``, ``"scad"`` and random site effects.
+    iterates_
+        Some of the iterates, for :meth:`learning_curve`.
     """
 
     def _minimise(
@@ -45,7 +48,7 @@ class Stepping:
     ) -> Problem:  # fmt: skip
         """Minimise the losses that ``build`` makes plus a structure; keep the result with rounds and bits of all."""
         limits = self._limits(columns, scaled)
-        self._spent = [0, 0, 0]
+        self._spent, self.iterates_ = [0, 0, 0], Iterates()
         for left in ("_variances", "site_variance_"):  # of an earlier fit
             if hasattr(self, left):
                 delattr(self, left)

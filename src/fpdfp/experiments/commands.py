@@ -160,6 +160,6 @@ def doctor(as_json: AsJson = False) -> None:
 def _print_json(value: Any) -> None:
     import json
 
-    from fpdfp.runs import writing
+    from fpdfp._sections import plain
 
-    sys.stdout.write(json.dumps(writing.strict(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n")

@@ -295,7 +295,11 @@ class Desk:
         answer = self.table.answer(question, site=self.name)
         if asked.get("kind") == "evaluation":
             answer = evaluation_rules.protect(answer, question, watched, self.policy)
-        self.ledger.count_model(self.policy.budget, digest_of([asked.get("kind"), asked.get("question")]))
+        tree = asked["question"]
+        # Several points in one question count as one question for each.
+        for x in (question.x, *getattr(question, "more", ())):
+            about = {name: value for name, value in tree.items() if name != "more"} | {"x": x}
+            self.ledger.count_model(self.policy.budget, digest_of([asked.get("kind"), about]))
         written: dict[str, Any] = self.questions.write_answer(answer)
         return written
 

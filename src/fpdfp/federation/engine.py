@@ -8,6 +8,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from fpdfp.engines.job import Job
@@ -110,6 +111,8 @@ class FederationEngine(RemoteEngine):
         What sites have refused in this run: their names and what they said.
     recorder
         What makes the recorder of a run, None for no run folders.
+    run_folder
+        The folder of the run that began last, None before there was one.
     """
 
     pause = 1.0
@@ -136,6 +139,7 @@ class FederationEngine(RemoteEngine):
         self.refusals: list[tuple[str, str]] = []
         self.slow = False
         self.recorder: Callable[[Problem], Recorder] | None = None
+        self.run_folder: Path | None = None
 
     @property
     def names(self) -> Sequence[str]:
@@ -166,7 +170,10 @@ class FederationEngine(RemoteEngine):
     def add_options(self, problem: Problem, options: RunOptions) -> RunOptions:
         if self.recorder is None or any(isinstance(one, Recorder) for one in options.callbacks):
             return options
+        if getattr(problem.losses, "features", b""):
+            return options  # of some columns alone, as the null model: no run of its own, and not that of this name
         recorder = self.recorder(problem)
+        self.run_folder = recorder.folder
         added: dict[str, Any] = {"callbacks": [*options.callbacks, recorder]}
         if options.checkpoint is None:
             # A name that is given again goes on with the run that it is the name of.

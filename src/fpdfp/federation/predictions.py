@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,5 +78,9 @@ class Predictor(NamedTuple):
 
 def answer_evaluation(rows: Any, question: EvaluationQuestion | CalibrationQuestion) -> SiteScores | Information:
     """Answer a question about predictions; rows are those of the model (``ModelRows``)."""
-    made = Predictor.of(question.spec, question.x).predict(rows)
-    return score_rows(made) if isinstance(question, EvaluationQuestion) else information_of(made, question.point)
+    model = Predictor.of(question.spec, question.x)
+    made = model.predict(rows)
+    if isinstance(question, CalibrationQuestion):
+        return information_of(made, question.point)
+    more = [score_rows(model._replace(x=x).predict(rows), scores_only=True) for x in question.more]
+    return dataclasses.replace(score_rows(made), more=more)

@@ -28,6 +28,8 @@ from fpdfp.survival.periods import name_periods
 
 #: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates.
 Kind = Literal["number", "integer", "truth", "category", "empty", "other"]
+#: At so many points predictions are evaluated in one question.
+MOST_POINTS = 100
 Family = Literal["Logistic", "Softmax", "LeastSquares", "GLM", "Multinomial", "Ordinal", "Cox"]
 
 
@@ -315,13 +317,25 @@ class ConcordanceQuestion:
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationQuestion:
-    """How good the predictions of a model are: sums and counts, at its coefficients."""
+    """How good the predictions of a model are: sums and counts, at its coefficients.
+
+    Attributes
+    ----------
+    spec, x
+        The model and its coefficients.
+    more
+        Further coefficients at which the same is asked, as those along a fit.
+    """
 
     spec: ModelSpec
     x: Array
+    more: list[Array] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
-        check_point(self.spec, self.x)
+        if len(self.more) >= MOST_POINTS:
+            raise MessageError(f"a question must be about at most {MOST_POINTS} points, got {1 + len(self.more)}")
+        for x in (self.x, *self.more):
+            check_point(self.spec, x)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -427,6 +441,8 @@ def read_answer(question: Question, tree: Any) -> Answer:
     except ArgumentError as error:
         raise MessageError(f"an answer: {error}") from None
     _check_survival(question, made)
+    if isinstance(question, EvaluationQuestion) and len(getattr(made, "more", ())) != len(question.more):
+        raise MessageError(f"an answer must be about {1 + len(question.more)} points")
     if isinstance(question, CalibrationQuestion) and isinstance(made, Information):
         count = len(question.point)
         if made.parameters != count or made.rows < 1:

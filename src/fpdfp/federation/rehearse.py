@@ -202,6 +202,8 @@ def rehearse(
                 f"fitted in {time.monotonic() - started:.1f} s: {usage.exchanges} exchanges, {usage.up:,} bytes up and "
                 f"{usage.down:,} bytes down on the wire"
             )
+            if keep is not None:
+                say(f"fpdfp report {rehearsal.study.folder / 'runs'} makes a page of it")
             return summary
 
 

@@ -9,13 +9,19 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from fpdfp._sections import Section, plain
 from fpdfp._units import format_bits
 from fpdfp.errors import ArgumentError
 from fpdfp.inference.table import Table, format_number, html_table
 
+#: So many coefficients are in a report, the most remarkable ones.
+MOST = 400
+
 
 @dataclasses.dataclass(frozen=True)
-class Summary:
+class Summary(Section):
     """A fitted model: ``print`` shows it, and :meth:`frame` returns the coefficients as a table.
 
     Attributes
@@ -54,6 +60,8 @@ class Summary:
     more
         Further lines, by name: numbers and texts.
     """
+
+    section = "summary"
 
     title: str
     formula: str | None
@@ -184,6 +192,35 @@ class Summary:
         sites = html_table(["site", "rows used", "left out"], self._site_rows())
         return f"<div><p><b>{escape(title)}</b></p><table>{facts}</table>{table}{notes}{sites}</div>"
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a report shows; of more than 400 coefficients those with the largest statistics or values."""
+        if self.table is not None:
+            names, columns = list(self.table.names), self.table.columns()
+            sizes = np.abs(self.table.statistics)
+        else:
+            by_class = self.coefficients
+            if not any(isinstance(value, dict) for value in by_class.values()):
+                by_class = {"coefficient": self.coefficients}
+            names = list(dict.fromkeys(name for column in by_class.values() for name in column))
+            columns = {
+                str(label): np.array([column.get(name, math.nan) for name in names])
+                for label, column in by_class.items()
+            }
+            sizes = np.max([np.abs(column) for column in columns.values()], axis=0)
+        kept = np.sort(np.argsort(-np.nan_to_num(sizes), kind="stable")[:MOST])
+        return {
+            "title": self.title,
+            "formula": self.formula,
+            "facts": [list(fact) for fact in self._facts()],
+            "notes": self._notes(),
+            "level": None if self.table is None else self.table.level,
+            "refused": self.table is None and self.refused is not None,
+            "columns": {name: column[kept] for name, column in columns.items()},
+            "names": [names[j] for j in kept],
+            "of": len(names),
+            "sites": [list(row) for row in zip(self.sites, self.rows, self.left_out, strict=True)],
+        }
+
     def to_csv(self, path: Any = None) -> str | None:
         """Write :meth:`frame` as CSV with all digits to a file, or return the text if there is no path."""
         text = str(self.frame().to_csv(lineterminator="\n"))
@@ -207,22 +244,11 @@ class Summary:
                 "level": table.level,
                 "exponentiate": table.exponentiate,
             }
-        return _write(path, json.dumps(_plain(shown), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        return _write(path, json.dumps(plain(shown), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _on(df: int | None) -> str:
     return "" if df is None else f" on {df:,} degrees of freedom"
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON knows it."""
-    if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _write(path: Any, text: str) -> str | None:

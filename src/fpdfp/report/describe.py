@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -16,9 +17,9 @@ from fpdfp._typing import Array
 from fpdfp.engines.history import COLUMNS, INNER, SENT, History
 from fpdfp.engines.traffic import KINDS, Traffic
 from fpdfp.errors import RunFolderError
-from fpdfp.report.evaluation import evaluation_of
 from fpdfp.report.model import model_of
 from fpdfp.report.plain import as_list, mapping, number, text
+from fpdfp.report.sections import SECTIONS, read_section
 from fpdfp.runs import SavedRun, load
 from fpdfp.runs.saved import relative_error
 
@@ -85,7 +86,7 @@ def describe(folder: Path) -> dict[str, Any]:
         "evaluations": history.rows,
         "every": step,
         "model": _try(lambda: model_of(run), trouble),
-        "evaluation": _try(lambda: evaluation_of(folder), trouble),
+        **{name: _try(functools.partial(read_section, folder, name), trouble) for name in SECTIONS},
         # Reports are shared, so they do not contain paths of this machine.
         "trouble": [one.replace(f"{folder}{os.sep}", "") for one in trouble],
     }

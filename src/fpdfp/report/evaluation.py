@@ -1,34 +1,20 @@
-"""How good a model is, as ``Evaluation.save`` wrote it into the folder of a run; whatever else is there is left out."""
+"""How good a model is, and was after each round, as the page shows it."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from fpdfp.report.plain import as_list, mapping, number, text
-from fpdfp.scores.evaluation import FILE
+from fpdfp.report.plain import as_list, mapping, number, numbers, text
 
-#: A file that is longer is none of ours, and so many sites and points are shown at most.
-LONGEST, MOST = 1 << 24, 400
+#: So many sites and points are shown at most.
+MOST = 400
 NUMBERS = ("value", "lower", "upper", "bound")
 COLUMNS = ("predicted", "observed", "lower", "upper")
 
 
-def evaluation_of(folder: Path) -> dict[str, Any] | None:
-    """Return what the page shows; None where there is no evaluation. Raise ValueError for a damaged one."""
-    path = folder / FILE
-    try:
-        if path.stat().st_size > LONGEST:
-            raise ValueError(f"{path} is too long")
-        tree = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, RecursionError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {type(error).__name__}") from None
-    if not isinstance(tree, dict):
-        raise ValueError(f"{path} is no evaluation")
+def clean_evaluation(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return what the page shows of an evaluation."""
     calibration = mapping(tree.get("calibration"))
     roc = {
         name: points
@@ -62,3 +48,26 @@ def _points(found: Mapping[str, Any], names: tuple[str, ...]) -> list[list[float
     if not all(isinstance(one, list) and all(number(value) is not None for value in one) for one in columns):
         return []
     return [list(point) for point in zip(*columns, strict=False)][:MOST]
+
+
+def clean_learning_curve(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return what the page shows of scores along the rounds."""
+    rounds = numbers(tree.get("rounds"), MOST)
+    count = len(rounds)
+    sent = {key: numbers(tree.get(key), MOST) for key in ("bits_up", "bits_down")}
+    return {
+        "rounds": rounds,
+        **{key: column if len(column) == count else [None] * count for key, column in sent.items()},
+        "overall": _columns(tree.get("overall"), count),
+        "sites": [
+            {"name": text(name), "measures": _columns(found, count)}
+            for name, found in list(mapping(tree.get("sites")).items())[:MOST]
+        ],
+        "notes": [text(one) for one in as_list(tree.get("notes"))],
+    }
+
+
+def _columns(found: Any, count: int) -> dict[str, Any]:
+    """Return the values of each measure, after each of the rounds."""
+    columns = {text(name): numbers(one, MOST) for name, one in mapping(found).items()}
+    return {name: column for name, column in columns.items() if len(column) == count}

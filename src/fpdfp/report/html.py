@@ -13,7 +13,8 @@ from fpdfp.report.reader import strict_json
 
 SCRIPTS = (
     "dom.js", "format.js", "scales.js", "series.js", "chart.js", "runs.js", "curves.js", "settings.js", "clients.js",
-    "sites.js", "model.js", "evaluation.js", "slices.js", "main.js",
+    "sites.js", "model.js", "sections.js", "forest.js", "inference.js", "selection.js", "evaluation.js", "learning.js",
+    "slices.js", "main.js",
 )  # fmt: skip
 
 

@@ -30,3 +30,12 @@ def as_list(value: Any) -> list[Any]:
 def mapping(value: Any) -> dict[str, Any]:
     """Return a dictionary as it is, and an empty one for anything else."""
     return value if isinstance(value, dict) else {}
+
+
+def numbers(value: Any, most: int) -> list[float | int | None]:
+    """Return the first entries of a list as finite numbers or None; an empty list for anything else.
+
+    >>> numbers([1, "a", 2.5, 4], 3), numbers("abc", 3)
+    ([1, None, 2.5], [])
+    """
+    return [number(one) for one in as_list(value)[:most]]

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fpdfp._sections import FILES
 from fpdfp.errors import RunFolderError
 from fpdfp.report.describe import describe
 from fpdfp.report.pictures import Volumes, pack, volumes_of
 from fpdfp.runs import find, load
 from fpdfp.runs.saved import natural
 
-SMALL = ("run.json", "history.csv", "history.parquet", "model.json", "final.npz", "best.npz", "evaluation.json")
+SMALL = ("run.json", "history.csv", "history.parquet", "model.json", "final.npz", "best.npz", *FILES)
 LARGE = ("run.json", "truth.npz", "final.npz", "best.npz")
 
 Signature = tuple[Any, ...]

@@ -16,6 +16,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._array import to_host
+from fpdfp._sections import FILES
 from fpdfp.ct.losses import ProjectionLosses
 from fpdfp.engines.checkpoint import fingerprint
 from fpdfp.engines.observer import Observer
@@ -242,15 +243,7 @@ class Recorder(Observer):
                 self._best = load(self.folder).best
         if not self.folder.is_dir():
             return
-        files = (
-            "final.npz",
-            "best.npz",
-            "model.json",
-            "truth.npz",
-            "history.csv",
-            "history.parquet",
-            "evaluation.json",
-        )
+        files = ("final.npz", "best.npz", "model.json", "truth.npz", "history.csv", "history.parquet", *FILES)
         stale = () if goes_on else files
         for file in [*map(self.folder.joinpath, stale), *self.folder.glob(".*.tmp")]:
             file.unlink(missing_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp._array import to_host
+from fpdfp._sections import plain
 from fpdfp.engines import files
 from fpdfp.engines.checkpoint import to_archive
 from fpdfp.engines.history import History
@@ -29,25 +29,8 @@ def write(path: Path, contents: bytes, *, flush: bool = False) -> None:
 
 def write_json(path: Path, value: Any, *, flush: bool = False) -> None:
     """Write strict JSON: what is not a finite number becomes null."""
-    text = json.dumps(strict(value), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False)
     write(path, (text + "\n").encode(), flush=flush)
-
-
-def strict(value: Any) -> Any:
-    """Return a value as JSON has it: plain numbers, lists, texts and null.
-
-    >>> strict({"a": float("nan"), "b": (1, 2)})
-    {'a': None, 'b': [1, 2]}
-    """
-    if isinstance(value, Mapping):
-        return {str(name): strict(one) for name, one in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return strict(value.tolist())
-    if isinstance(value, list | tuple):
-        return [strict(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any], *, flush: bool = False) -> None:

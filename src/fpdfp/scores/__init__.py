@@ -3,6 +3,7 @@
 from fpdfp.scores.auc import AUC
 from fpdfp.scores.base import Estimate, Score
 from fpdfp.scores.evaluation import Evaluation, Measure
+from fpdfp.scores.learning import LearningCurve
 from fpdfp.scores.means import AbsoluteError, Accuracy, Brier, Deviance, SquaredError
 from fpdfp.scores.named import by_name, names_for
 from fpdfp.scores.plots import plot_calibration, plot_roc, plot_sites
@@ -17,6 +18,7 @@ __all__ = [
     "Deviance",
     "Estimate",
     "Evaluation",
+    "LearningCurve",
     "Measure",
     "PartialDeviance",
     "Score",

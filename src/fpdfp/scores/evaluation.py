@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fpdfp._sections import Section
 from fpdfp._typing import Array
 from fpdfp._units import format_bits
 from fpdfp.errors import ArgumentError
@@ -26,8 +24,6 @@ from fpdfp.scores.site import EXACT, SiteScores
 
 #: What the area under the curve, and calibration, are called in tables.
 AREA, INTERCEPT, SLOPE, EXPLAINED = "auc", "calibration intercept", "calibration slope", "explained deviance"
-#: The file in the folder of a run from which a report shows it.
-FILE = "evaluation.json"
 
 
 class Measure(NamedTuple):
@@ -56,7 +52,7 @@ MISSING = Measure(math.nan)
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Section):
     """How good a model is; ``print`` shows it, and so does a notebook.
 
     Attributes
@@ -82,6 +78,8 @@ class Evaluation:
     exchanges, bits_up, bits_down
         How often sites were asked, and all bits that sites and server sent.
     """
+
+    section = "evaluation"
 
     overall: dict[str, Measure]
     by_site: dict[str, dict[str, Measure]]
@@ -113,11 +111,11 @@ class Evaluation:
         """Return the cells of the tables: one of all sites with limits, and one with a row for each site."""
         tail = 50.0 * (1.0 - self.level)
         head = ["all sites", "value", f"{tail:.6g} %", f"{100.0 - tail:.6g} %"]
-        whole = [[name, *map(_show, (one.value, one.lower, one.upper))] for name, one in self.overall.items()]
+        whole = [[name, *map(show, (one.value, one.lower, one.upper))] for name, one in self.overall.items()]
         if len(self.by_site) == 1:
             return [[head, *whole]]
         sites = [
-            [name, f"{self.rows[name]:,}", *(_show(found.get(one, MISSING).value) for one in self.overall)]
+            [name, f"{self.rows[name]:,}", *(show(found.get(one, MISSING).value) for one in self.overall)]
             for name, found in self.by_site.items()
         ]
         return [[head, *whole], [["site", "rows", *self.overall], *sites]]
@@ -139,7 +137,7 @@ class Evaluation:
         return said
 
     def __str__(self) -> str:
-        return "\n".join([*(f"{_align(grid)}\n" for grid in self._grids()), *self._lines()])
+        return "\n".join([*(f"{align(grid)}\n" for grid in self._grids()), *self._lines()])
 
     __repr__ = __str__
 
@@ -149,32 +147,17 @@ class Evaluation:
         shown = "".join(html_table(head, lines) for head, *lines in self._grids())
         return shown + "".join(f"<p>{escape(line)}</p>" for line in self._lines())
 
-    def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the measures and curves to ``evaluation.json`` in a folder; a report of a run shows what is in its own.
-
-        Parameters
-        ----------
-        folder
-            The folder of the run, or any other; it is made if needed.
-        """
-        path = Path(folder) / FILE
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
-        # Beside the old one, and then in its place: a page may be reading.
-        new = path.with_name(f".{FILE}.tmp")
-        new.write_text(text + "\n", encoding="utf-8")
-        new.replace(path)
-        return path
-
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain numbers, texts and lists, None for NaN: what a report shows."""
+        """Return all of it as plain numbers, texts and lists: what a report shows."""
         roc = {"all sites": self.roc} | dict(self.site_roc)
         table = self.calibration_table
         return {
             "level": self.level,
             "rows": dict(self.rows),
-            "overall": {name: _plain(one) for name, one in self.overall.items()},
-            "sites": {site: {name: _plain(one) for name, one in found.items()} for site, found in self.by_site.items()},
+            "overall": {name: one._asdict() for name, one in self.overall.items()},
+            "sites": {
+                site: {name: one._asdict() for name, one in found.items()} for site, found in self.by_site.items()
+            },
             "roc": {
                 name: {
                     "false": _thin(curve.false_positive_rates).tolist(),
@@ -343,11 +326,12 @@ def _curve(answers: Sequence[SiteScores]) -> RocCurve | None:
     return dataclasses.replace(roc_curve(pooled[0], _effective(answers, 0)), area=area.value, error=area.bound)
 
 
-def _show(value: float) -> str:
+def show(value: float) -> str:
+    """Return a number with four digits, a dash for none."""
     return "–" if math.isnan(value) else format_number(value)
 
 
-def _align(grid: list[list[str]]) -> str:
+def align(grid: list[list[str]]) -> str:
     """Return cells as text in columns."""
     widths = [max(len(row[j]) for row in grid) for j in range(len(grid[0]))]
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in grid]
@@ -360,10 +344,6 @@ def _middle(limits: tuple[float, float]) -> str:
     if math.isinf(lower) or math.isinf(upper):
         return f"below {upper:g}" if math.isinf(lower) else f"above {lower:g}"
     return f"{(lower + upper) / 2:.3g} ± {(upper - lower) / 2:.2g}"
-
-
-def _plain(one: Measure) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in one._asdict().items()}
 
 
 def _thin(values: Array, most: int = 200) -> Array:

@@ -77,6 +77,8 @@ class SiteScores:
         The rows of classes for which theirs is the most probable; None for other outcomes.
     withheld
         What the site does not tell: sums of such scores are zeros.
+    more
+        The same of further points, where these were asked for; without residuals and calibrations.
     """
 
     rows: int
@@ -89,8 +91,11 @@ class SiteScores:
     own_sums: list[Information]
     hits: int | None = None
     withheld: tuple[str, ...] = ()
+    more: list[SiteScores] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
+        if any(one.more for one in self.more):
+            raise ArgumentError("more", "must be of points that have no further ones")
         if self.rows < 1 or self.sums.ndim != 1 or self.totals.ndim != 1:
             raise ArgumentError("sums", "must be rows of numbers, of at least one row of data")
         if self.areas.ndim != 2 or self.areas.shape[1] != 3 or len(self.areas) not in (0, len(self.predictors)):
@@ -124,8 +129,8 @@ class SiteScores:
         return sums
 
 
-def score_rows(rows: Predicted) -> SiteScores:
-    """Return what a site tells of its rows."""
+def score_rows(rows: Predicted, *, scores_only: bool = False) -> SiteScores:
+    """Return what a site tells of its rows; perhaps without residuals and its own calibration."""
     outcome = outcome_of(rows.family)
     parts = [_sums(by_name(name, rows.family), rows) for name in EXACT[outcome]]
     sums = np.concatenate(parts if outcome == "times" else [parts[0][COMMON], *(one[OWN] for one in parts)])
@@ -153,7 +158,8 @@ def score_rows(rows: Predicted) -> SiteScores:
         if outcome == "binary":
             pairs = [(rows.eta, np.asarray(rows.y, dtype=np.float64), rows.weights)]
             predictors = [PredictorCounts.of(*pairs[0], mu)]
-    own, own_sums = _calibrate_alone(rows)
+    own, own_sums = (np.zeros(0), []) if scores_only else _calibrate_alone(rows)
+    residuals = [] if scores_only else residuals
     areas, hits = np.zeros((0, 3)), None
     if areas_of := [exact_area(*one) for one in pairs]:
         areas = np.array(areas_of)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp import _checks
+from fpdfp._sections import Section, shorten
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.problem import Model, Problem
@@ -21,10 +22,12 @@ from fpdfp.selection.task import Anchor, Task
 
 #: By default the least weight is this part of the largest one.
 RATIO = 1e-3
+#: So many coefficients and weights are in a report.
+MOST_DRAWN, MOST_WEIGHTS = 40, 200
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Path:
+class Path(Section):
     """The solutions along a path, from the largest weight down.
 
     Attributes
@@ -42,7 +45,11 @@ class Path:
         The exchanges with all clients, and all that was sent.
     names
         The names of the coefficients.
+    chosen
+        The weight that was chosen, None for a path alone.
     """
+
+    section = "path"
 
     alphas: Array
     coef: Array
@@ -54,6 +61,7 @@ class Path:
     bits_up: int
     bits_down: int
     names: tuple[str, ...]
+    chosen: float | None = None
 
     def __repr__(self) -> str:
         return (
@@ -77,18 +85,45 @@ class Path:
         ax
             Axes of Matplotlib, new ones by default.
         chosen
-            A weight to mark.
+            A weight to mark; by default the one that was chosen, if one was.
         labels
             How many of the largest coefficients are named.
         """
         ax = make_axes(ax, "coefficient")
         some = self.alphas > 0
-        largest = set(np.argsort(-np.abs(self.coef).max(axis=0), kind="stable")[:labels].tolist())
+        largest = set(self._find_largest(labels).tolist())
         for j, name in enumerate(self.names):
             ax.plot(self.alphas[some], self.coef[some, j], lw=1.0, label=name if j in largest else None)
+        chosen = self.chosen if chosen is None else chosen
         if chosen is not None:
             ax.axvline(chosen, color="0.3", lw=0.8, ls="--")
         return finish_axes(ax)
+
+    def _find_largest(self, count: int) -> Array:
+        """Return the coefficients that are largest anywhere on the path, the largest first."""
+        order: Array = np.argsort(-np.abs(self.coef).max(axis=0, initial=0.0), kind="stable")[:count]
+        return order
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a report shows: the 40 largest coefficients, at 200 weights at most, with six digits."""
+        kept = self._find_largest(MOST_DRAWN)
+        kept = kept[np.abs(self.coef[:, kept]).max(axis=0, initial=0.0) > 0]
+        step = -(-len(self.alphas) // MOST_WEIGHTS)
+        some = sorted(
+            {*range(0, len(self.alphas), step), len(self.alphas) - 1, *np.flatnonzero(self.alphas == self.chosen)}
+        )
+        return {
+            "alphas": self.alphas[some],
+            "names": [self.names[j] for j in kept],
+            "values": [shorten(self.coef[some, j]) for j in kept],
+            "nonzero": np.count_nonzero(self.coef[some], axis=1),
+            "of": len(self.names),
+            "weights": len(self.alphas),
+            "chosen": self.chosen,
+            "rounds": self.rounds,
+            "bits_up": self.bits_up,
+            "bits_down": self.bits_down,
+        }
 
 
 def path(

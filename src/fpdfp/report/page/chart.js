@@ -2,7 +2,9 @@
 let charts = 0;
 
 class Chart {
-  // what: key, title, wide, logarithmic at first, say (a value in words); zooms is where the reader's choices are kept.
+  // what: key, title, wide, logarithmic at first, say (a value in words), facts (of a point), head and row (of its table);
+  // perhaps linear (there is no other scale), dots (at all points), marks (weights to mark: x, short, label, dash), top (a text above a tick), crowded (many curves: no marks at their
+  // ends, names of the first ones). zooms is where the reader's choices are kept.
   constructor(what, zooms) {
     this.what = what;
     this.zooms = zooms;
@@ -23,13 +25,14 @@ class Chart {
     this.plot = el("div", { class: "plot", tabindex: "0", role: "application", "aria-roledescription": "chart" }, this.svg, this.tip);
     this.numbers = numbersOf(`${what.title} in numbers`, () => this.table());
     this.node = el("figure", { class: what.wide ? "card wide" : "card", "data-chart": what.key, style: { margin: "0" } },
-      el("div", { class: "chart-head" }, el("h3", {}, what.title), el("div", {}, this.resetButton, this.scaleChoice)),
+      el("div", { class: "chart-head" }, el("h3", {}, what.title), el("div", {}, this.resetButton, what.linear ? null : this.scaleChoice)),
       this.plot, this.voice, this.numbers);
     this.listen();
     onWidth(this.plot, () => this.draw());
   }
 
-  // against: one of AGAINST; xLog: whether the horizontal axis is logarithmic; lines: {series, run, x, y}.
+  // against: one of AGAINST, or like one; xLog: whether the horizontal axis is logarithmic; lines: {id, name, series, x, y},
+  // perhaps with low and high for bars.
   update(against, againstName, xLog, series, lines) {
     this.against = against;
     this.zoomKey = `${this.what.key} ${againstName}`;
@@ -59,11 +62,13 @@ class Chart {
     let low = Infinity, high = -Infinity;
     for (const line of this.lines) {
       for (let i = 0; i < line.x.length; i++) {
-        const value = line[axis][i];
-        if (!this.fits(value, log) || !this.fits(line.x[i], this.xLog) || !isNumber(line.y[i])) continue;
+        if (!this.fits(line[axis][i], log) || !this.fits(line.x[i], this.xLog) || !isNumber(line.y[i])) continue;
         if (within && (line.x[i] < within[0] || line.x[i] > within[1])) continue;
-        if (value < low) low = value;
-        if (value > high) high = value;
+        const bars = axis === "y" && line.low ? [line.low[i], line.high[i]] : [];
+        for (const value of [line[axis][i], ...bars].filter((one) => this.fits(one, log))) {
+          if (value < low) low = value;
+          if (value > high) high = value;
+        }
       }
     }
     return [low, high];
@@ -81,12 +86,13 @@ class Chart {
   draw() {
     const width = this.plot.clientWidth;
     if (!width || !this.against) return;
-    const height = this.what.small ? 150 : width < 520 ? 230 : this.what.wide ? 340 : 250;
-    const box = { left: 52, right: width - 14, top: 10, bottom: height - 40 };
+    const height = width < 520 ? 230 : this.what.wide ? 340 : 250;
+    const named = this.what.crowded && width >= 520;
+    const box = { left: 52, right: width - (named ? 122 : 14), top: this.what.top || this.what.marks ? 30 : 10, bottom: height - 40 };
     const [x0, x1] = this.range("x", this.xLog, null, 0.015);
     const [y0, y1] = this.range("y", this.log, this.zoom.x, 0.05);
     this.box = box;
-    this.sx = scale(x0, x1, box.left, box.right, this.xLog);
+    this.sx = this.against.reversed ? scale(x1, x0, box.left, box.right, this.xLog) : scale(x0, x1, box.left, box.right, this.xLog);
     this.sy = scale(y0, y1, box.bottom, box.top, this.log);
     this.span = { x: [x0, x1], y: [y0, y1] };
     const nodes = [svg("defs", {}, svg("clipPath", { id: this.clip },
@@ -98,13 +104,15 @@ class Chart {
     }
     const room = this.against === AGAINST.bits || this.against === AGAINST.bits_up ? 88 : 64;
     let rightmost = -Infinity;
-    for (const value of ticks(x0, x1, (box.right - box.left) / room, this.xLog, this.against.whole)) {
+    const along = ticks(x0, x1, (box.right - box.left) / room, this.xLog, this.against.whole);
+    for (const value of this.against.reversed ? along.reverse() : along) {
       const x = this.sx(value);
       nodes.push(svg("line", { class: "grid", x1: x, x2: x, y1: box.top, y2: box.bottom }));
       const half = this.against.tick(value).length * 3.4;
       const at = Math.min(x, width - half);
       if (at - half > rightmost + 6) {
         nodes.push(svg("text", { x: at, y: box.bottom + 17, "text-anchor": "middle" }, this.against.tick(value)));
+        if (this.what.top) nodes.push(svg("text", { x: at, y: box.top - 7, "text-anchor": "middle" }, this.what.top(value)));
         rightmost = at + half;
       }
     }
@@ -112,6 +120,8 @@ class Chart {
       svg("text", { x: (box.left + box.right) / 2, y: height - 5, "text-anchor": "middle" }, this.against.axis));
     const curves = svg("g", { "clip-path": `url(#${this.clip})` });
     for (const one of this.series) curves.append(...this.curves(one));
+    if (named) nodes.push(...this.names(box));
+    nodes.push(...this.marks(box));
     this.front = svg("g", {});
     this.hit = svg("rect", { class: "hit", x: box.left, y: box.top, width: Math.max(0, box.right - box.left), height: box.bottom - box.top });
     nodes.push(curves, this.front, this.hit);
@@ -129,9 +139,11 @@ class Chart {
     const lines = this.lines.filter((line) => line.series === one);
     const several = lines.length > 1;
     const mid = several ? middle(lines) : null;
-    const nodes = lines.map((line) => this.curve(one, line, mid ? "curve seed" : "curve"));
+    const nodes = lines.map((line) => this.curve(one, line, mid || one.faint ? "curve seed" : "curve"));
+    if (this.what.dots) nodes.push(...lines.map((line) => this.dots(one, line)));
     if (mid) nodes.push(this.curve(one, mid, "curve"));
-    for (const line of mid ? [mid] : lines) {
+    nodes.push(...lines.filter((line) => line.low).map((line) => this.bars(one, line)));
+    for (const line of this.what.crowded ? [] : mid ? [mid] : lines) {
       for (let i = line.x.length - 1; i >= 0; i--) {
         if (!this.sx.fits(line.x[i]) || !this.sy.fits(line.y[i])) continue;
         nodes.push(svg("path", { class: `mark ${one.colour}`, d: one.mark, transform: `translate(${this.sx(line.x[i]).toFixed(1)} ${this.sy(line.y[i]).toFixed(1)})` }));
@@ -141,6 +153,44 @@ class Chart {
     return nodes;
   }
 
+  // From low to high at each point.
+  bars(one, line) {
+    let path = "";
+    for (let i = 0; i < line.x.length; i++) {
+      if (!this.sx.fits(line.x[i]) || !this.sy.fits(line.low[i]) || !this.sy.fits(line.high[i])) continue;
+      const [x, low, high] = [this.sx(line.x[i]), this.sy(line.low[i]), this.sy(line.high[i])];
+      path += `M${x.toFixed(1)} ${low.toFixed(1)}V${high.toFixed(1)}M${(x - 2).toFixed(1)} ${low.toFixed(1)}h4M${(x - 2).toFixed(1)} ${high.toFixed(1)}h4`;
+    }
+    return svg("path", { class: `${one.faint ? "bars faint" : "bars"} ${one.colour}`, d: path || "M0 0" });
+  }
+
+  // A path of points alone, which round ends make dots of.
+  dots(one, line) {
+    const seen = line.x.map((_, i) => i).filter((i) => this.sx.fits(line.x[i]) && this.sy.fits(line.y[i]));
+    return svg("path", { class: `dots ${one.colour}`, d: seen.map((i) => `M${this.sx(line.x[i]).toFixed(1)} ${this.sy(line.y[i]).toFixed(1)}h0`).join("") || "M0 0" });
+  }
+
+  // Names at the ends of the first curves, as far as there is room.
+  names(box) {
+    const taken = [];
+    return this.lines.flatMap((line) => {
+      const y = this.sy(line.y.at(-1));
+      if (!(y >= box.top && y <= box.bottom) || taken.length === 10 || taken.some((other) => Math.abs(other - y) < 13)) return [];
+      taken.push(y);
+      return [svg("text", { class: `name ${line.series.colour}`, x: box.right + 6, y: y + 4 }, cut(line.name, 17))];
+    });
+  }
+
+  marks(box) {
+    return (this.what.marks || []).filter(({ x }) => x >= this.span.x[0] && x <= this.span.x[1]).flatMap(({ x, short, label, dash }, place) => {
+      const text = box.right - box.left < 420 ? short : label;
+      // The stronger weight has its name on the left, so that names do not cross lines, as long as there is room.
+      const at = this.sx(x), room = 7 * text.length, left = place > 0 ? at - room > box.left : at + room > box.right;
+      return [svg("line", { class: "chosen", x1: at, x2: at, y1: box.top - 4, y2: box.bottom, "stroke-dasharray": dash }),
+        svg("text", { class: "chosen", x: at + (left ? -5 : 5), y: box.top + 12 + 14 * place, "text-anchor": left ? "end" : "start" }, text)];
+    });
+  }
+
   curve(one, line, kind) {
     let path = "", pen = false;
     for (let i = 0; i < line.x.length; i++) {
@@ -148,7 +198,7 @@ class Chart {
       path += `${pen ? "L" : "M"}${this.sx(line.x[i]).toFixed(1)} ${this.sy(line.y[i]).toFixed(1)}`;
       pen = true;
     }
-    return svg("path", { class: `${kind} ${one.colour}`, d: path || "M0 0", "stroke-dasharray": one.dash, "data-series": one.label });
+    return svg("path", { class: `${kind} ${one.colour}`, d: path || "M0 0", "stroke-dasharray": one.dash, "data-series": one.label, "data-line": line.name });
   }
 
   visible(line, i) {
@@ -168,22 +218,20 @@ class Chart {
     return best;
   }
 
-  // Show a point, or none; lines are found again by their run, since news brings new ones.
+  // Show a point, or none; lines are found again by their identity, since news brings new ones.
   show(point, speak = false) {
-    const line = point && this.lines.find((other) => other.run.id === point.line.run.id);
+    const line = point && this.lines.find((other) => other.id === point.line.id);
     this.chosen = line && point.i < line.x.length && this.visible(line, point.i) ? { line, i: point.i } : null;
     this.front.replaceChildren();
     this.tip.hidden = !this.chosen;
     if (!this.chosen) return;
-    const { i } = this.chosen, { run, series } = line, { box } = this;
+    const { i } = this.chosen, { series, name } = line, { box } = this;
     const x = this.sx(line.x[i]), y = this.sy(line.y[i]);
     this.front.append(svg("line", { class: "cross", x1: x, x2: x, y1: box.top, y2: box.bottom }),
       svg("line", { class: "cross", x1: box.left, x2: box.right, y1: y, y2: y }),
       svg("circle", { class: `spot ${series.colour}`, cx: x, cy: y, r: 5 }));
-    const facts = [[this.what.short || this.what.title, this.what.say(line.y[i])], ["round", figure(run.columns.round[i])]];
-    const up = run.columns.total_up[i], down = run.columns.total_down[i];
-    facts.push(["total bits up", bits(up)], ["total bits down", bits(down)], ["time", duration(run.columns.seconds[i])]);
-    const name = series.runs.length > 1 ? `${series.label}, seed ${figure(run.seed)}` : series.label;
+    if (this.what.crowded) this.front.prepend(svg("g", { "clip-path": `url(#${this.clip})` }, this.curve(series, line, "curve near")));
+    const facts = [[this.what.short || this.what.title, this.what.say(line.y[i])], ...this.what.facts(line, i)];
     this.tip.replaceChildren(el("b", {}, swatch(series), name),
       el("dl", {}, ...facts.flatMap(([term, text]) => [el("dt", {}, term), el("dd", {}, text)])));
     const width = this.tip.offsetWidth, height = this.tip.offsetHeight, all = this.plot.clientWidth;
@@ -240,7 +288,7 @@ class Chart {
 
   zoomTo(area) {
     const zoom = { ...this.zoom };
-    if (!area.whole.x) zoom.x = area.x.map(this.sx.back);
+    if (!area.whole.x) zoom.x = area.x.map(this.sx.back).sort((a, b) => a - b);
     if (!area.whole.y) zoom.y = [this.sy.back(area.y[1]), this.sy.back(area.y[0])];
     this.zooms.set(this.zoomKey, zoom);
     this.draw();
@@ -250,7 +298,7 @@ class Chart {
   closer(factor) {
     const { left, right } = this.box;
     const centre = this.chosen ? this.sx(this.chosen.line.x[this.chosen.i]) : (left + right) / 2;
-    const ends = [centre - (centre - left) * factor, centre + (right - centre) * factor].map(this.sx.back);
+    const ends = [centre - (centre - left) * factor, centre + (right - centre) * factor].map(this.sx.back).sort((a, b) => a - b);
     if (ends.every(isNumber)) this.zooms.set(this.zoomKey, { ...this.zoom, x: ends });
     this.draw();
   }
@@ -286,13 +334,9 @@ class Chart {
   }
 
   table() {
-    const rows = [];
-    for (const line of this.lines) {
-      const name = line.series.runs.length > 1 ? `${line.series.label}, seed ${figure(line.run.seed)}` : line.series.label;
-      line.y.forEach((value, i) => rows.push([name, figure(line.run.columns.round[i]), this.against.say(line.x[i]), this.what.say(value)]));
-    }
+    const rows = this.lines.flatMap((line) => line.y.map((_, i) => [line.name, ...this.what.row(line, i, this.against)]));
     const most = 3000;
     const shown = rows.length > most ? rows.filter((_, i) => i % Math.ceil(rows.length / most) === 0) : rows;
-    return table(["Series", "Round", capital(this.against.axis), this.what.title], shown, 1);
+    return table([this.what.many || "Series", ...this.what.head(this.against)], shown, 1);
   }
 }

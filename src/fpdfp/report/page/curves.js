@@ -29,7 +29,7 @@ class Curves {
     for (const name of metrics) wanted.push({ key: name, title: capital(words(name)), short: words(name), log: name === "violation" });
     wanted.forEach((what, place) => {
       what.wide = place === 0 || (place === wanted.length - 1 && wanted.length % 2 === 0);
-      what.say = (value) => figure(value, 6);
+      Object.assign(what, ofRounds(what.title));
       if (!this.charts.has(what.key)) this.charts.set(what.key, new Chart(what, this.zooms));
     });
     for (const [key, chart] of this.charts) {
@@ -72,11 +72,23 @@ class Curves {
     this.why.textContent = `The horizontal axis is logarithmic, since the longest run goes ${figure(fits.times, 2)} times as far as the shortest; the start, at 0, is not on it.`;
     for (const [key, chart] of this.charts) {
       const lines = shown.flatMap((one) => one.runs.filter((run) => run.columns[key]).map((run) => (
-        { series: one, run, x: against.of(run, this.evaluations), y: run.columns[key] })));
+        lineOf(one, run, run.columns.round, against.of(run, this.evaluations), run.columns[key]))));
       chart.update(against, this.against, xLog, shown, lines);
     }
   }
 }
+
+// What a chart says of rounds of runs.
+const ofRounds = (title) => ({
+  say: (value) => figure(value, 6),
+  facts: ({ run, rounds }, i) => [["round", figure(rounds[i])], ["total bits up", bits(run.columns.total_up[i])],
+    ["total bits down", bits(run.columns.total_down[i])], ["time", duration(run.columns.seconds[i])]],
+  head: (against) => ["Round", capital(against.axis), title],
+  row: (line, i, against) => [figure(line.rounds[i]), against.say(line.x[i]), figure(line.y[i], 6)],
+});
+
+const lineOf = (series, run, rounds, x, y) => (
+  { id: run.id, name: series.runs.length > 1 ? `${series.label}, seed ${figure(run.seed)}` : series.label, series, run, rounds, x, y });
 
 // Whether the longest of several runs would leave no room for the shortest; those that go on or failed do not count.
 function longest(runs, along) {

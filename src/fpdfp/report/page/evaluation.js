@@ -1,29 +1,20 @@
 // How good a model is: measures, ROC curves, calibration, and a forest plot of the sites.
-class Evaluations {
-  constructor() { this.measure = null; }
-
-  update(runs) {
-    const known = runs.filter((run) => run.evaluation);
-    byId("evaluation").hidden = known.length === 0;
-    const text = JSON.stringify(known.map((run) => [run.label, run.evaluation]));
-    if (this.seen === text) return;
-    this.seen = text;
-    this.fill(known, runs.length > 1);
+class Evaluations extends View {
+  constructor() {
+    super("evaluation", ["evaluation"]);
+    this.measure = null;
   }
 
-  fill(known, several) {
-    byId("evaluation-body").replaceChildren(...known.flatMap((run) => {
-      const { overall, sites, roc, calibration, notes } = run.evaluation, name = several ? `${run.label}: ` : "";
-      const cards = [el("div", { class: "card" }, el("h3", {}, `${name}all sites`),
-        el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Measures over all sites" },
-          table(["Measure", "Value", ...limitNames(run.evaluation.level)], overall.map((one) => [one.name, ...["value", "lower", "upper"].map((key) => shortly(one[key]))]), 1)),
-        ...notes.map((note) => el("p", { class: "muted" }, note)))];
-      if (sites.length > 1) cards.push(this.forest(run.evaluation));
-      const pictures = [
-        roc.length ? unitChart("ROC curve", "1 \u2212 specificity", "sensitivity", (at) => rocLines(roc, at)) : null,
-        calibration.length ? unitChart("Calibration", "predicted chance", "observed share", (at) => calibrationMarks(calibration, at)) : null].filter(Boolean);
-      return pictures.length ? [...cards, el("div", { class: "pair" }, ...pictures)] : cards;
-    }));
+  fill(run) {
+    const found = run.evaluation, { overall, sites, roc, calibration, notes } = found;
+    const cards = [el("div", { class: "card" }, el("h3", {}, "All sites"),
+      scrolled("Measures over all sites", table(["Measure", "Value", ...limitNames(found.level)], overall.map((one) => [one.name, ...["value", "lower", "upper"].map((key) => digits(one[key]))]), 1)),
+      ...notes.map((note) => el("p", { class: "muted" }, note)))];
+    if (sites.length > 1) cards.push(this.forest(found));
+    const pictures = [
+      roc.length ? unitChart("ROC curve", "1 \u2212 specificity", "sensitivity", (at) => rocLines(roc, at)) : null,
+      calibration.length ? unitChart("Calibration", "predicted chance", "observed share", (at) => calibrationMarks(calibration, at)) : null].filter(Boolean);
+    return pictures.length ? [...cards, el("div", { class: "pair" }, ...pictures)] : cards;
   }
 
   // A row for each site and one for all: the measure, with its limits.
@@ -32,34 +23,14 @@ class Evaluations {
     if (!names.includes(this.measure)) this.measure = names[0];
     const body = el("div", {});
     const draw = () => {
-      const rows = [...found.sites.map((site) => [site.name, site.measures.find((one) => one.name === this.measure)]),
-        ["all sites", found.overall.find((one) => one.name === this.measure)]].filter(([, one]) => one && isNumber(one.value));
-      body.replaceChildren(forestPicture(rows), table(["Site", this.measure, ...limitNames(found.level)],
-        rows.map(([name, one]) => [name, ...["value", "lower", "upper"].map((key) => shortly(one[key]))]), 1));
+      const rows = [...found.sites.map((site) => ({ name: site.name, ...site.measures.find((one) => one.name === this.measure), label: site.name })),
+        { ...found.overall.find((one) => one.name === this.measure), label: "all sites", pooled: true }].filter((one) => isNumber(one.value));
+      body.replaceChildren(forestPlot(`${capital(this.measure)} at each site`, rows, found.level, {}));
     };
     draw();
     return el("div", { class: "card" }, el("h3", {}, "Sites"),
       picker("Measure", names.map((name) => [name, name]), this.measure, (value) => { this.measure = value; draw(); }), body);
   }
-}
-
-const shortly = (value) => (isNumber(value) ? figure(value, 4) : "\u2013");
-const limitNames = (level) => [`${figure(50 * (1 - level), 4)} %`, `${figure(100 - 50 * (1 - level), 4)} %`];
-
-function forestPicture(rows) {
-  const width = 640, line = 24, left = 150, right = width - 12, height = line * rows.length + 34;
-  const ends = rows.flatMap(([, one]) => [one.value, one.lower, one.upper].filter(isNumber));
-  const [low, high] = padded(Math.min(...ends), Math.max(...ends), false, 0.05), sx = scale(low, high, left, right, false);
-  const nodes = linearTicks(low, high, 5).flatMap((value) => [svg("line", { class: "grid", x1: sx(value), x2: sx(value), y1: 4, y2: height - 26 }),
-    svg("text", { x: sx(value), y: height - 8, "text-anchor": "middle" }, figure(value, 4))]);
-  rows.forEach(([name, one], place) => {
-    const y = line * place + line / 2 + 2, last = place === rows.length - 1, size = last ? 6 : 4;
-    nodes.push(svg("text", { x: left - 10, y: y + 4, "text-anchor": "end" }, cut(name, 18)));
-    if (isNumber(one.lower) && isNumber(one.upper)) nodes.push(svg("line", { class: "c0", stroke: "currentColor", "stroke-width": 1.4, x1: sx(one.lower), x2: sx(one.upper), y1: y, y2: y }));
-    nodes.push(svg("rect", { class: `c${last ? 1 : 0}`, fill: "currentColor", x: sx(one.value) - size, y: y - size, width: 2 * size, height: 2 * size,
-      transform: last ? `rotate(45 ${sx(one.value).toFixed(1)} ${y})` : null }));
-  });
-  return el("div", { class: "plot" }, svg("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true", focusable: "false", style: { "max-width": `${width}px` } }, ...nodes));
 }
 
 // A square from 0 to 1 with its diagonal; draw gets what turns a point into pixels.

@@ -1,7 +1,7 @@
 // The whole page, from what is in it or from what the live server says.
 const POLL = 1000;
 const initial = JSON.parse(byId("data").textContent);
-const runsTable = new RunsTable(), curves = new Curves(), settings = new Settings(), clients = new Clients(), sites = new Sites(), model = new Model(), evaluations = new Evaluations(), slices = new Slices();
+const runsTable = new RunsTable(), curves = new Curves(), settings = new Settings(), clients = new Clients(), sites = new Sites(), model = new Model(), inference = new Inference(), selections = new Selections(), evaluations = new Evaluations(), learning = new LearningCurves(), slices = new Slices();
 let volumes = JSON.parse(byId("volumes").textContent), volumesVersion = "";
 
 function render(data) {
@@ -17,7 +17,10 @@ function render(data) {
   curves.update(runs, series);
   settings.update(series);
   model.update(runs);
+  inference.update(runs);
+  selections.update(runs);
   evaluations.update(runs);
+  learning.update(runs, series);
   clients.update(data.federations, runs);
   sites.update(runs);
   const versions = runs.map((run) => run.versions).find((one) => Object.keys(one).length) || {};

@@ -65,9 +65,9 @@ function median(values) {
 // The curve in the middle of several seeds, as far as all of them have got; null where they were evaluated differently.
 function middle(lines) {
   const length = Math.min(...lines.map((line) => line.x.length));
-  const rounds = lines[0].run.columns.round;
+  const { rounds } = lines[0];
   for (const line of lines) {
-    for (let i = 0; i < length; i++) if (line.run.columns.round[i] !== rounds[i]) return null;
+    for (let i = 0; i < length; i++) if (line.rounds[i] !== rounds[i]) return null;
   }
   const at = (name) => Array.from({ length }, (_, i) => median(lines.map((line) => line[name][i])));
   return { x: at("x"), y: at("y") };
