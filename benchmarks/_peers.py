@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse
 
 import fpdfp
@@ -194,7 +195,10 @@ def _cvxpy(solver: str, settings: Callable[[float], dict[str, Any]]) -> Callable
             if task.logistic:
                 loss = cvxpy.sum(cvxpy.logistic((scipy.sparse.diags_array(-task.y) @ task.X) @ x)) / len(task.y)
             else:
-                loss = cvxpy.sum_squares(task.X @ x - task.y) / (2 * len(task.y))
+                # a triangle instead of all rows: ‖Xx − y‖² = ‖Rx − c‖² + const with XᵀX = RᵀR
+                root = np.linalg.cholesky(task.X.T @ task.X).T
+                right = scipy.linalg.solve_triangular(root, task.X.T @ task.y, trans="T")
+                loss = cvxpy.sum_squares(root @ x - right) / (2 * len(task.y))
             objective = loss + task.l2 / 2 * cvxpy.sum_squares(x) + task.l1 * cvxpy.norm1(task.B @ x)
             cvxpy.Problem(cvxpy.Minimize(objective)).solve(solver=solver, **settings(tol))
             return x.value
@@ -255,8 +259,8 @@ def _osqp(task: Task) -> Callable[[float], Any] | None:
 
 
 def _dual_path(task: Task) -> Callable[[float], Any] | None:
-    if task.logistic:
-        return None
+    if task.logistic or task.B.shape[0] >= task.B.shape[1]:
+        return None  # it needs a B with independent rows
     return lambda _: solve_dual_path(task.X, task.y, scipy.sparse.csr_array(task.B), task.l1, task.l2)
 
 

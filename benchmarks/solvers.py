@@ -1,11 +1,11 @@
 """`fpdfp.minimize` beside the solvers that a person would use with all data in one place.
 
-    python -m benchmarks.solvers [--tasks table,l1,composite] [--budget 20] [--peer adelie --peer …]
+    python -m benchmarks.solvers [--tasks table,l1,composite] [--only TEXT] [--budget 20] [--peer adelie --peer …]
 
 * ``table``: six sizes of linear models with an l1 norm and a ridge (both with a weight of 1e-3), among N clients;
 * ``l1``: the lasso, l1 logistic regression and the group lasso on a9a, on bag-of-words features (16,000 × 62,000,
   drawn) and on dense 10⁴ × 10³ data;
-* ``composite``: g(Bx) with differences and with a graph.
+* ``composite``: g(Bx) with differences along chains and grids, and with a graph.
 
 Peers: SAGA, liblinear and coordinate descent of scikit-learn, skglm, celer, glum, adelie (extra ``peers``); cvxpy with
 Clarabel and SCS, OSQP, PyProximal and a dense dual path algorithm for g(Bx). One that is not
@@ -126,17 +126,34 @@ def l1(folder: Path) -> Iterator[Task]:
             )
 
 
+def differences(count: int) -> Any:
+    """Return the differences of neighbours as a matrix."""
+    return scipy.sparse.diags_array([-1.0, 1.0], offsets=[0, 1], shape=(count - 1, count)).tocsr()
+
+
 def composite(folder: Path) -> Iterator[Task]:
     rng = np.random.default_rng(0)
     for name, rows, features, logistic in (
         ("fused least squares", 4000, 400, False),
         ("fused logistic", 4000, 200, True),
+        ("fused least squares", 20_000, 2000, False),
     ):
         X = rng.standard_normal((rows, features))
         x = np.repeat(rng.standard_normal(features // 20), 20) / np.sqrt(features)
         y = targets(2 * X @ x, logistic, rng)
-        B = scipy.sparse.diags_array([-1.0, 1.0], offsets=[0, 1], shape=(features - 1, features)).tocsr()
-        yield Task(f"{name}, {rows} × {features}", X, y, logistic, 0.01, 1e-3, B=B)
+        yield Task(f"{name}, {rows:,} × {features:,}", X, y, logistic, 0.01, 1e-3, B=differences(features))
+    for name, rows, side, logistic in (
+        ("grid least squares", 16_000, 40, False),
+        ("grid logistic", 4000, 20, True),
+    ):
+        x = np.zeros((side, side))
+        x[side // 8 : side // 2, side // 8 : side // 2] = 1.0
+        x[side // 4 : 3 * side // 4, side // 3 : 7 * side // 8] -= 0.6
+        along, across = differences(side), scipy.sparse.identity(side)
+        B = scipy.sparse.vstack([scipy.sparse.kron(along, across), scipy.sparse.kron(across, along)]).tocsr()
+        X = rng.standard_normal((rows, side * side))
+        y = targets(2 * X @ (x.ravel() / np.linalg.norm(x)), logistic, rng)
+        yield Task(f"{name}, {rows:,} × {side}²", X, y, logistic, 0.01, 1e-3, B=B)
     a9a = load(folder, "a9a")
     assert a9a.graph is not None
     name = "a9a" if is_there(folder, "a9a") else SMALL
@@ -219,6 +236,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--tasks", default="table,l1,composite", help="which of table, l1 and composite, with commas")
     parser.add_argument("--budget", type=float, default=20.0, help="seconds of the longest run of a peer")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only the tasks whose names contain this")
     names = [*SPECIALISTS, *GENERIC]
     parser.add_argument(
         "--peer", action="append", choices=names, metavar="NAME", help=f"only these of: {'; '.join(names)}"
@@ -249,6 +267,8 @@ def run(arguments: argparse.Namespace) -> None:
         else:
             fpdfp.minimize(next(iter(tasks())).problem(), tol=1e-2)
         for task in tasks():
+            if arguments.only not in task.name:
+                continue
             times = compare(task, peers, arguments.budget)
             header = ["solver", *(f"seconds to {level:g}" for level in LEVELS)]
             shown = [

@@ -1,20 +1,28 @@
 """Proximal Newton steps for linear models with any g(Bx) that is finite, up to some thousand features.
 
-f is replaced by a quadratic model, and model + g∘B is minimised by an augmented Lagrangian and semismooth Newton steps,
-which need no more of the data. So the data are read a few times in all, however many steps g∘B needs.
+f is replaced by a quadratic model, and model + g∘B is minimised without the data: for an l1 norm of sparse maps by
+accelerated proximal gradient steps (`accelerated.py`), and where these are too many or g is another one, by an
+augmented Lagrangian and semismooth Newton steps. So the data are read a few times in all, however many steps g∘B needs.
 """
 
 from __future__ import annotations
+
+import functools
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from fpdfp._typing import Array
 from fpdfp.bounds import Bound
+from fpdfp.linops.base import LinOp
 from fpdfp.losses._single import SingleForm
 from fpdfp.penalties.base import Penalty
+from fpdfp.pooled import accelerated
+from fpdfp.pooled.data import TINY
 from fpdfp.pooled.fit import START_TOL, Curvature, Fit, Found, Point, find_start
 from fpdfp.pooled.lagrangian import DENSE_COLUMNS, DENSE_ENTRIES, GROWTH
+from fpdfp.pooled.proxes import Prox, find_prox
 from fpdfp.pooled.quadratic import solve_scaled
 from fpdfp.problem import Problem
 from fpdfp.semismooth import Subproblem, as_matrix
@@ -23,25 +31,38 @@ from fpdfp.semismooth import Subproblem, as_matrix
 MAX_STEPS, MAX_ROUGH, PATIENCE, MULTIPLIERS = 60, 10, 5, 40
 #: A model is minimised up to this part of what the step promises.
 EXACT = 1e-3
+#: A model of accelerated steps is minimised up to this part of the accuracy.
+WITHIN = 0.1
 #: A bound is computed once a step promises no more than so many times the tolerance.
 NEAR = 30.0
 #: B is a sparse matrix with no more than this part of its entries.
 SPARSE = 0.1
 #: So many rows for each feature there must be.
 ROWS = 2
+#: Up to so many features accelerated steps work with a Hessian.
+WIDE = 5000
+#: Accelerated steps for a model, and no more than it has coordinates.
+MOST = 400
+#: From so many features on the rows themselves are looked at in place of a Hessian, once for so many features.
+DIRECT, DIRECT_STEP = 1200, 100
 #: The smallest accuracy asked for, relative to gradients and to the objective.
 ROUNDING = 1e-14
+
+
+def has_newton_systems(linop: LinOp) -> bool:
+    """Whether Newton systems are small enough to be factorised."""
+    return linop.size_in <= DENSE_COLUMNS and linop.size_in * linop.size_out <= DENSE_ENTRIES
 
 
 def is_composite(problem: Problem) -> bool:
     """Whether a problem is of this form and size."""
     linop, penalty = problem.linop, problem.penalty
     differentiable = type(penalty).conjugate_prox_derivative is not Penalty.conjugate_prox_derivative
-    dense = linop.size_in <= DENSE_COLUMNS and linop.size_in * linop.size_out <= DENSE_ENTRIES
+    few = has_newton_systems(linop) or (linop.size_in <= WIDE and find_prox(linop, penalty) is not None)
     if not (isinstance(problem.losses, SingleForm) and penalty.finite and penalty.has_conjugate and differentiable):
         return False
     # With few rows there is little to save, and a model may be flat where f is.
-    return dense and int(problem.losses.sizes.sum()) >= ROWS * linop.size_in
+    return few and int(problem.losses.sizes.sum()) >= ROWS * linop.size_in
 
 
 def solve_composite(problem: Problem, tol: float, x: Array | None) -> Found:
@@ -58,15 +79,24 @@ class Composite:
         self.fit, self.tol = fit, tol
         self.model = fit.problem.model
         self.curvature = Curvature(fit, fit.data, slice(None))
-        self.matrix = as_matrix(self.model.linop, np.dtype(np.float64))
-        rows = self.matrix.reshape(len(self.matrix), -1)
-        few = np.count_nonzero(rows) <= SPARSE * rows.size
-        self.sparse = scipy.sparse.csr_array(rows.T) if few else None
+        self.prox = find_prox(self.model.linop, self.model.penalty)
         # Without a ridge a dual point must be feasible.
         self.exact = 1e-9 if fit.ridge.min() > 0 else 1e-2 * min(tol, 1e-6)
+        self.quadratic = fit.losses.form == "quadratic"
         self.v = np.zeros(self.model.dual_shape)
         self.sigma = 0.0
         self.steps = 0
+
+    @functools.cached_property
+    def matrix(self) -> Array:
+        """The rows B e_1, B e_2, and so on of Bᵀ."""
+        return as_matrix(self.model.linop, np.dtype(np.float64))
+
+    @functools.cached_property
+    def sparse(self) -> Any | None:
+        """B as a sparse matrix, None where it has many entries."""
+        rows = self.matrix.reshape(len(self.matrix), -1)
+        return scipy.sparse.csr_array(rows.T) if np.count_nonzero(rows) <= SPARSE * rows.size else None
 
     def solve(self, x: Array) -> Found:
         """Return the best point found."""
@@ -74,6 +104,10 @@ class Composite:
         point, best = fit.at(x), None
         goal, promised, least = self.tol, np.inf, np.inf
         taken = stalled = 0
+        # In single precision the points where a gradient is computed are not those that are asked for.
+        exact = self.quadratic and fit.losses.dtype == np.float64
+        if exact and self.prox is not None and len(x) >= DIRECT and not fit.rough:
+            taken, (point, promised) = 1, self.descend(point, self.prox)
         while True:
             scale = fit.scale(point.value)
             over = taken == (MAX_ROUGH if fit.rough else MAX_STEPS) or stalled > PATIENCE
@@ -81,6 +115,11 @@ class Composite:
             if close and point.travel is None and not fit.rough:
                 point = fit.at(point.x)
             slope, point = fit.back(point, fit.data)
+            if taken and point.travel is not None and fit.ridge.min() > 0 and not (close or fit.rough):
+                # It takes no more than to look at the rows once.
+                bound = fit.bound(point, slope, self.v, quick=True)
+                if bound.gap <= self.tol * scale:
+                    return fit.conclude(point, slope, bound, self.steps)
             if close:
                 bound = Bound(np.inf, self.v)
                 if not fit.rough:
@@ -111,8 +150,15 @@ class Composite:
     def minimise(self, smooth: QuadraticModel, accuracy: float) -> Array:
         """Return where model + g∘B is least; v is then the multiplier there."""
         model, u = self.model, smooth.centre
-        scale = float(np.linalg.norm(smooth.gradient(u))) or 1.0
-        start = model.penalty.value(model.linop.apply(u))
+        scale = float(np.linalg.norm(smooth.slope)) or 1.0
+        if self.prox is not None:
+            self.steps += 1
+            found = self.accelerate(smooth, self.prox, accuracy, min(MOST, len(u)))
+            # Where there is no other way, an inexact step is better than none.
+            if found.enough or not has_newton_systems(model.linop):
+                return found.u
+            self.prox, u = None, found.u
+        start = model.penalty.value(model.linop.apply(smooth.centre))
         # Where f may be flat, a decreasing term keeps u near the last u: the proximal method of multipliers.
         size = float(np.trace(smooth.matrix)) / len(u)
         tau = 0.0 if self.fit.ridge.min() > 0 else 1e-8 * size
@@ -128,6 +174,34 @@ class Composite:
         if length > self.exact * scale:
             u, _, _ = self.multiply(smooth, u, 0.0, max(self.exact, ROUNDING) * scale)
         return u
+
+    def accelerate(self, smooth: accelerated.Model, prox: Prox, accuracy: float, most: int) -> accelerated.Minimum:
+        """Minimise a model by accelerated steps; v is then the dual of what was found."""
+        enough, ridge = max(WITHIN * accuracy, TINY), self.fit.ridge
+        small = self.exact * float(np.linalg.norm(smooth.slope))
+        ridge = np.where(ridge > 0, ridge, max(small**2, TINY) / (2.0 * enough))
+        share = 0.0 if self.quadratic else EXACT
+        model = self.model
+        found = accelerated.minimise(smooth, model.linop, model.penalty, prox, self.v, ridge, enough, share, most)
+        self.v = found.v
+        return found
+
+    def descend(self, point: Point, prox: Prox) -> tuple[Point, float]:
+        """Minimise F itself by accelerated steps, where f is quadratic; return the point, and about what is left.
+
+        Each step multiplies all rows forth and back: up to some steps in less time than it takes to make a Hessian.
+        """
+        fit = self.fit
+        while True:
+            accuracy = self.tol * fit.scale(point.value)
+            direct = Direct(fit, point)
+            found = self.accelerate(direct, prox, accuracy, len(point.x) // DIRECT_STEP)
+            point = direct.point if np.array_equal(direct.point.x, found.u) else fit.at(found.u)
+            if not found.enough:
+                return point, np.inf
+            # The objective may have become so much smaller that this is not near enough.
+            if self.tol * fit.scale(point.value) >= 2.0 * WITHIN * accuracy:
+                return point, WITHIN * accuracy
 
     def multiply(self, smooth: QuadraticModel, u: Array, tau: float, accuracy: float) -> tuple[Array, float, float]:
         """Minimise the augmented Lagrangian and take the new multiplier.
@@ -158,11 +232,30 @@ class Composite:
         return min(max(ratio, 1e-8 * balanced), balanced)
 
 
+class Direct:
+    """f where it is quadratic, by products with the rows."""
+
+    def __init__(self, fit: Fit, point: Point) -> None:
+        self.fit, self.centre = fit, point.x
+        self.slope = self._slope_at(point)
+        self.diagonal = fit.losses.curvature * fit.squares + fit.ridge
+
+    def gradient(self, u: Array) -> Array:
+        """Return the gradient."""
+        return self._slope_at(self.fit.at(u))
+
+    def _slope_at(self, point: Point) -> Array:
+        slope, self.point = self.fit.back(point, self.fit.data)
+        gradient: Array = slope + self.fit.ridge * point.x
+        return gradient
+
+
 class QuadraticModel:
     """gᵀ(u − x) + ½ (u − x)ᵀH(u − x)."""
 
     def __init__(self, matrix: Array, centre: Array, slope: Array) -> None:
         self.matrix, self.centre, self.slope = matrix, centre, slope
+        self.diagonal = np.diag(matrix)
 
     def value(self, u: Array) -> float:
         """Return the value."""

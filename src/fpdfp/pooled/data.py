@@ -71,13 +71,15 @@ class Columns:
         """Return the entries of these columns."""
         return product if self.columns is None else product[self.columns]
 
-    def gram(self, weights: Array, stride: int, units: Array | None = None) -> Array:
+    def gram(self, weights: Array, stride: int, *, single: bool = False, units: Array | None = None) -> Array:
         """Return Σ_j w_j a_j a_jᵀ over every so many-th row, as large as that over all rows would be.
 
-        With units, about the sizes of the columns, dense rows are multiplied in float32, in about half the time.
+        With ``single`` dense rows are multiplied in float32, in about half the time; units, about the sizes of the
+        columns, are for columns whose squares it might not hold.
         """
         size = self.count
-        X, some = self.X[::stride], np.ascontiguousarray(weights[::stride])
+        # even of every row SciPy would make a copy
+        X, some = self.X if stride == 1 else self.X[::stride], np.ascontiguousarray(weights[::stride])
         total = np.zeros((size, size))
         if self.sparse:
             from fpdfp._kernels import matrix
@@ -87,11 +89,14 @@ class Columns:
             parts = np.zeros((PARTS if size <= 512 and X.nnz >= ENTRIES else 1, size, size))
             matrix.weighted_gram_csr(X.data, X.indices, X.indptr, some, place, parts, total)
         else:
-            roots, factors = np.sqrt(some), None if units is None else 1.0 / units
+            dtype = np.dtype(np.float32 if single else np.float64)
+            roots, factors = np.sqrt(some).astype(dtype)[:, None], None if units is None else 1.0 / units
+            room = np.empty((min(ROWS, len(X)), size), dtype)
             for first in range(0, len(X), ROWS):
-                block = X[first : first + ROWS] * roots[first : first + ROWS, None]
-                if factors is not None:
-                    block = (block * factors).astype(np.float32)
+                rows = X[first : first + ROWS]
+                block = room[: len(rows)]
+                block[:] = rows if factors is None else rows * factors
+                block *= roots[first : first + ROWS]
                 total += block.T @ block
             if units is not None:
                 total *= np.outer(units, units)

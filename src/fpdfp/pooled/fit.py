@@ -31,13 +31,15 @@ PART, OVER = 8, 200
 CLEAR = 1e-11
 #: From so many coordinates on, the Hessian of dense rows is at first computed in float32.
 SINGLE = 64
+#: Columns as large as this, or one over it, get units of their own there.
+EXTREME = 1e12
 #: What rounding does to a sum, relative to its terms.
 ROUNDING = 1e-14
 #: Shortenings of a step.
 HALVINGS = 30
 #: From LARGE times as many rows on, so many rows, or so many for each coordinate at least, give a start: they determine
 #: the solution up to about this part of the objective. Of many more rows, MORE times as many give the next start.
-LARGE, START_ROWS, START_OVER, START_TOL, MORE = 4, 10_000, 50, 1e-3, 10
+LARGE, START_ROWS, START_OVER, START_TOL, MORE = 8, 10_000, 50, 1e-3, 10
 #: Numbers of a dense matrix that are multiplied forth and back while they are near the processor.
 NEAR = 1 << 16
 
@@ -82,7 +84,7 @@ class Fit:
         self.problem, self.losses = problem, problem.losses
         X, y = self.losses._rows[:2]
         self.rough = stride > 1
-        self.data = Columns(X[::stride])
+        self.data = Columns(X[::stride] if self.rough else X)
         self.y = y[::stride].astype(np.float64, copy=False)
         weights = self.losses._row_weights(problem.weights)
         self.c = weights[::stride] * (weights.sum() / weights[::stride].sum()) if self.rough else weights
@@ -112,9 +114,9 @@ class Fit:
             np.add(forms, data.times(change) if change.any() else 0.0, out=moved)
             self._look(slice(None), moved, found)
         else:
-            product = np.zeros(data.count)
+            product, moves = np.zeros(data.count), bool(change.any())
             for rows, block in data.blocks(max(64, NEAR // data.count)):
-                np.add(forms[rows], block @ change, out=moved[rows])
+                np.add(forms[rows], block @ change if moves else 0.0, out=moved[rows])
                 self._look(rows, moved, found)
                 product += found[1][rows] @ block
         known = None if product is None else (data.X, product)
@@ -142,17 +144,27 @@ class Fit:
         zero = np.zeros(len(self.ridge))
         return EPS * abs(self.evaluate(zero, self.losses._phi(np.zeros(len(self.y)), self.y)))
 
-    def bound(self, point: Point, slope: Array, v: Array, *, enough: float = 0.0, thorough: bool = False) -> Bound:
+    def bound(
+        self,
+        point: Point,
+        slope: Array,
+        v: Array,
+        *,
+        enough: float = 0.0,
+        thorough: bool = False,
+        quick: bool = False,
+    ) -> Bound:
         """Return a bound of F(x) − F* from a dual point, for the gradient of f without its ridge.
 
-        One that is ``enough`` is not improved; with ``thorough`` the Hessian is looked at otherwise.
+        One that is ``enough`` is not improved, nor is any with ``quick``; with ``thorough`` the Hessian is looked at
+        otherwise.
         """
         problem = self.problem
         duals = RowDuals(self.losses, point.x, problem.weights, point.forms, slope, point.travel)
         image = problem.linop.apply(point.x)
         search = Search(problem.model, problem._feasibility, duals, point.x, image, image)
         first = Bound(np.inf, v) if search.free.any() else search.bound(v)
-        if first.gap <= enough:
+        if quick or first.gap <= enough:
             return first
         found = search.best([v], 0, thorough=False)
         return search.best([v], 0, thorough=True) if thorough and found.gap > enough else found
@@ -197,7 +209,8 @@ class Curvature:
         rows, count = data.X.shape[0], data.count
         self._data, self._quadratic = data, fit.losses.form == "quadratic"
         self._ridge, squares = fit.ridge[coordinates], fit.squares[coordinates]
-        self._units = np.sqrt(np.where(squares > 0, squares, 1.0))
+        units = np.sqrt(np.where(squares > 0, squares, 1.0))
+        self._units = units if max(units.max(initial=1.0), 1.0 / units.min(initial=1.0)) > EXTREME else None
         # Sparse rows are cheap, and a part of them may miss a rare feature.
         self._stride = 1 if data.sparse else max(1, rows // max(rows // PART, OVER * count))
         self._single = not data.sparse and count >= SINGLE and rows >= 4 * count
@@ -216,7 +229,8 @@ class Curvature:
                 if self._stride == 1 and not self._single and np.array_equal(curvatures, before):
                     return False
                 self._stride, self._single = max(1, self._stride // 4), False
-        self.hessian = self._data.gram(curvatures, self._stride, self._units if self._single else None)
+        units = self._units if self._single else None
+        self.hessian = self._data.gram(curvatures, self._stride, single=self._single, units=units)
         self.hessian[np.diag_indices_from(self.hessian)] += self._ridge
         self._curvatures, self._promised, self._slow = curvatures, np.inf, False
         return True

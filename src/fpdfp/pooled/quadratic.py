@@ -36,16 +36,23 @@ class Blocks(NamedTuple):
         within = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
         return Blocks(self.coordinates[np.repeat(self.starts[chosen], sizes) + within], starts, self.weights[chosen])
 
+    @property
+    def single(self) -> bool:
+        """Whether every block has one coordinate."""
+        return len(self.starts) == len(self.coordinates) + 1
+
+    def reduce(self, function: np.ufunc, u: Array) -> Array:
+        """Return the sums, or what another function makes of the entries, of each block."""
+        reduced: Array = u if self.single else function.reduceat(u, self.starts[:-1])
+        return reduced
+
     def norms(self, u: Array) -> Array:
         """Return the norm of each block of a vector whose entries are sorted as the coordinates are."""
-        if len(self.starts) == len(u) + 1:
-            return np.abs(u)
-        norms: Array = np.sqrt(np.add.reduceat(u * u, self.starts[:-1])) if len(u) else np.zeros(0)
-        return norms
+        return np.abs(u) if self.single else np.sqrt(self.reduce(np.add, u * u))
 
     def spread(self, factors: Array) -> Array:
         """Give each entry the factor of its block."""
-        return factors if len(self.starts) == len(self.coordinates) + 1 else np.repeat(factors, self.sizes)
+        return factors if self.single else np.repeat(factors, self.sizes)
 
     def value(self, u: Array) -> float:
         """Return Σ_G w_G ‖u_G‖."""
@@ -53,6 +60,10 @@ class Blocks(NamedTuple):
 
     def residuals(self, u: Array, slope: Array) -> Array:
         """Return the length of the shortest subgradient in each block, for the slope of the smooth part."""
+        if self.single:
+            outside = np.maximum(np.abs(slope) - self.weights, 0.0)
+            residuals: Array = np.where(u == 0, outside, np.abs(slope + np.copysign(self.weights, u)))
+            return residuals
         norms = self.norms(u)
         there = norms > 0
         direction = self.spread(np.where(there, self.weights / np.where(there, norms, 1.0), 0.0)) * u

@@ -1,8 +1,8 @@
 """Minimise f(x) + g(Bx) with all data in one place, and certify the result.
 
-The way depends on the problem: proximal Newton steps on working sets (`working_set.py`) where B is the identity, g a
-weighted l1 or group norm and f a linear model; otherwise an augmented Lagrangian (`lagrangian.py`). The certificate
-does not depend on how x was found.
+The way depends on the problem. For linear models, proximal Newton steps: on working sets (`working_set.py`) where B is
+the identity and g a weighted l1 or group norm, else on all coordinates (`composite.py`). For all other problems, an
+augmented Lagrangian (`lagrangian.py`). The certificate does not depend on how x was found.
 """
 
 from __future__ import annotations

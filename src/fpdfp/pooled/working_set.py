@@ -40,11 +40,15 @@ SCREEN, MANY = 0.3, 2000
 
 
 class Live(NamedTuple):
-    """Blocks that screening has left, their columns of the data, and where the blocks' coordinates are in these."""
+    """Blocks that screening has left, their columns of the data, and where the blocks' coordinates are in these.
+
+    ``curved`` is how much F curves along each block at least, or, where it has no weight, about how much.
+    """
 
     blocks: Blocks
     data: Columns
     place: IntArray
+    curved: Array
 
 
 @dataclasses.dataclass
@@ -54,6 +58,7 @@ class Set:
     chosen: IntArray
     blocks: Blocks
     data: Columns
+    curved: Array
     curvature: Curvature
     quadratic: Quadratic | None = None
 
@@ -88,7 +93,7 @@ class WorkingSets:
 
     def __init__(self, fit: Fit, blocks: Blocks, tol: float) -> None:
         self.fit, self.blocks, self.tol = fit, blocks, tol
-        self.whole = Live(blocks, fit.data, blocks.coordinates)
+        self.whole = Live(blocks, fit.data, blocks.coordinates, self.curve(blocks))
         self.live = self.whole
         self.set: Set | None = None
         self.steps = 0
@@ -104,7 +109,7 @@ class WorkingSets:
             live = self.live
             slope, point = fit.back(point, live.data)
             gradient = self.sort(point.x, slope)
-            error = self.estimate_gap(live.blocks, point, gradient)
+            error = self.estimate_gap(live.blocks, live.curved, point, gradient)
             stalled = 0 if error < 0.5 * least else stalled + 1
             if error < least:
                 least, nearest = error, point.x
@@ -148,18 +153,28 @@ class WorkingSets:
         whole[self.live.blocks.coordinates] = slope
         return whole
 
-    def estimate_gap(self, blocks: Blocks, point: Point, gradient: Array) -> float:
+    def curve(self, blocks: Blocks) -> Array:
+        """Return the ridge of each block, and all of its curvature where the block has no weight."""
+        ridge = blocks.reduce(np.minimum, self.fit.ridge[blocks.coordinates])
+        if (blocks.weights > 0).all():
+            return ridge
+        squares = blocks.reduce(np.add, self.fit.squares[blocks.coordinates])
+        curved: Array = np.where(blocks.weights > 0, ridge, ridge + self.fit.losses.curvature * squares)
+        return curved
+
+    def estimate_gap(self, blocks: Blocks, curved: Array, point: Point, gradient: Array) -> float:
         """Return about what the duality gap will be, from the optimality conditions of some blocks."""
-        own, ridges = point.x[blocks.coordinates], self.fit.ridge[blocks.coordinates]
-        residuals, norms = blocks.residuals(own, gradient), blocks.norms(own)
-        seen = blocks.weights > 0
-        ridge = np.minimum.reduceat(ridges, blocks.starts[:-1])
-        squares = np.add.reduceat(self.fit.squares[blocks.coordinates], blocks.starts[:-1])
-        curved = np.maximum(ridge, np.where(seen, 0.0, ridge + self.fit.losses.curvature * squares))
+        own = point.x[blocks.coordinates]
+        residuals = blocks.residuals(own, gradient)
+        # Most blocks are as they should be.
+        some = np.flatnonzero(residuals)
+        residuals, norms = residuals[some], blocks.norms(own)[some]
+        weights, curved = blocks.weights[some], curved[some]
+        seen = weights > 0
         quadratic = residuals**2 / np.where(curved > 0, 2.0 * curved, 1.0)
         # Without curvature the dual point is scaled until it is feasible.
         free = (curved == 0) & (norms == 0)
-        excess = float((residuals / (blocks.weights + residuals + TINY))[free & seen].max(initial=0.0))
+        excess = float((residuals / (weights + residuals + TINY))[free & seen].max(initial=0.0))
         along = np.where(seen, norms * residuals, 0.0)
         return (
             float(along.sum()) + float(np.where(seen & (norms > 0) | free, 0.0, quadratic).sum()) + excess * point.value
@@ -181,14 +196,15 @@ class WorkingSets:
             return False
         coordinates = live.blocks.coordinates
         radius = np.sqrt(2.0 * self.fit.losses.curvature * bound.gap)
-        reach = radius * np.sqrt(np.add.reduceat(self.fit.squares[coordinates], live.blocks.starts[:-1]))
+        reach = radius * np.sqrt(live.blocks.reduce(np.add, self.fit.squares[coordinates]))
         norms = live.blocks.norms(bound.q[coordinates])
         kept = np.flatnonzero((norms + reach >= live.blocks.weights) | (live.blocks.norms(point.x[coordinates]) > 0))
         if 2 * len(kept) > len(norms):
             return False
         blocks = live.blocks.select(kept)
         columns = live.data.extract(live.place[np.isin(coordinates, blocks.coordinates)])
-        self.live, self.set = Live(blocks, columns, np.arange(len(blocks.coordinates))), None
+        place = np.arange(len(blocks.coordinates))
+        self.live, self.set = Live(blocks, columns, place, live.curved[kept]), None
         return True
 
     def suffices(self, point: Point, gradient: Array, error: float) -> bool:
@@ -196,7 +212,7 @@ class WorkingSets:
         if self.set is None:
             return False
         own = gradient[_positions(self.live.blocks, self.set.chosen)]
-        return self.estimate_gap(self.set.blocks, point, own) >= (1.0 - OUTSIDE) * error
+        return self.estimate_gap(self.set.blocks, self.set.curved, point, own) >= (1.0 - OUTSIDE) * error
 
     def choose(self, x: Array, gradient: Array) -> bool:
         """Choose what to work on; return False where that would be too much."""
@@ -211,7 +227,7 @@ class WorkingSets:
         else:
             room = max(FEW, 2 * int(needed.sum()))
             if len(violated) > room:
-                squares = np.add.reduceat(self.fit.squares[blocks.coordinates], blocks.starts[:-1])[violated]
+                squares = blocks.reduce(np.add, self.fit.squares[blocks.coordinates])[violated]
                 gains = residuals[violated] ** 2 / np.maximum(squares, TINY)
                 violated = violated[np.argpartition(gains, -room)[-room:]]
             wanted = needed.copy()
@@ -225,7 +241,8 @@ class WorkingSets:
         if len(own_blocks.coordinates) > MOST:
             return False
         columns = live.data.select(live.place[_positions(blocks, chosen)])
-        self.set = Set(chosen, own_blocks, columns, Curvature(self.fit, columns, own_blocks.coordinates))
+        curvature = Curvature(self.fit, columns, own_blocks.coordinates)
+        self.set = Set(chosen, own_blocks, columns, live.curved[chosen], curvature)
         return True
 
     def descend(self, point: Point, gradient: Array, accuracy: float) -> Point:
@@ -253,7 +270,7 @@ class WorkingSets:
                 working.quadratic = None
             if len(working.chosen) == len(self.live.blocks.weights):
                 break
-            if self.estimate_gap(blocks, point, slope) <= accuracy:
+            if self.estimate_gap(blocks, working.curved, point, slope) <= accuracy:
                 break
         return point
 

@@ -1,0 +1,94 @@
+"""The prox of weighted sums of absolute differences, in a diagonal metric."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fpdfp._kernels.jit import serial
+
+
+@serial
+def prox_chain(target: Any, metric: Any, weights: Any, out: Any) -> None:
+    """Write argmin_u ½ Σ_i m_i (u_i − t_i)² + Σ_i w_i |u_{i+1} − u_i|, in a time proportional to the length.
+
+    The derivative of the least value of the first terms, as a function of u_i, is piecewise linear. It is kept as a
+    list of its kinks: where each is, and by how much slope and intercept change there. N. A. Johnson, "A dynamic
+    programming algorithm for the fused lasso and L0-segmentation", J. Comput. Graph. Stat. 22 (2013).
+    """
+    count = target.size
+    kinks, slopes, intercepts = np.empty(2 * count), np.empty(2 * count), np.empty(2 * count)
+    lowest, highest = np.empty(count), np.empty(count)
+    first, last, before = count, count - 1, 0.0
+    for k in range(count - 1):
+        m, shift, weight = metric[k], metric[k] * target[k], weights[k]
+        # from the left until the derivative is above −w, from the right until it is below w
+        slope, intercept, low = m, -shift - before, first
+        while low <= last and slope * kinks[low] + intercept <= -weight:
+            slope += slopes[low]
+            intercept += intercepts[low]
+            low += 1
+        down, fall, high = m, -shift + before, last
+        while high >= low and down * kinks[high] + fall >= weight:
+            down -= slopes[high]
+            fall -= intercepts[high]
+            high -= 1
+        lowest[k], highest[k] = (-weight - intercept) / slope, (weight - fall) / down
+        first, last = low - 1, high + 1
+        kinks[first], slopes[first], intercepts[first] = lowest[k], slope, intercept + weight
+        kinks[last], slopes[last], intercepts[last] = highest[k], -down, weight - fall
+        before = weight
+    slope, intercept = metric[count - 1], -metric[count - 1] * target[count - 1] - before
+    while first <= last and slope * kinks[first] + intercept <= 0.0:
+        slope += slopes[first]
+        intercept += intercepts[first]
+        first += 1
+    out[count - 1] = -intercept / slope
+    for k in range(count - 2, -1, -1):
+        out[k] = min(max(out[k + 1], lowest[k]), highest[k])
+
+
+@serial
+def prox_sparse(
+    data: Any, indices: Any, indptr: Any, turned_data: Any, turned_indices: Any, turned_indptr: Any, steps: Any,
+    target: Any, metric: Any, weights: Any, enough: Any, most: Any, v: Any, out: Any,
+) -> None:  # fmt: skip
+    """Write u ≈ argmin_u ½ Σ_i m_i (u_i − t_i)² + Σ_e w_e |(Bu)_e|, within a duality gap or after so many steps.
+
+    B and Bᵀ (``turned``) are CSR. The dual v, from which the steps start and which is written, is moved by accelerated
+    projected gradient steps whose lengths are given for each entry; u = t − M⁻¹Bᵀv, up to rounding.
+    """
+    rows, columns = indptr.size - 1, turned_indptr.size - 1
+    ahead, new = v.copy(), np.empty(rows)
+    theta = 1.0
+    for _ in range(most):
+        for i in range(columns):
+            total = 0.0
+            for p in range(turned_indptr[i], turned_indptr[i + 1]):
+                total += turned_data[p] * ahead[turned_indices[p]]
+            out[i] = target[i] - total / metric[i]
+        gap, along = 0.0, 0.0
+        for e in range(rows):
+            image = 0.0
+            for p in range(indptr[e], indptr[e + 1]):
+                image += data[p] * out[indices[p]]
+            weight = weights[e]
+            gap += weight * abs(image) - ahead[e] * image
+            new[e] = min(max(ahead[e] + steps[e] * image, -weight), weight)
+            along += (new[e] - ahead[e]) * (new[e] - v[e]) / steps[e]
+        if gap <= enough:
+            v[:] = ahead
+            return
+        after = 1.0 if along < 0.0 else 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * theta * theta))
+        momentum = 0.0 if along < 0.0 else (theta - 1.0) / after
+        theta = after
+        for e in range(rows):
+            # outside of its bounds there would be no gap
+            ahead[e] = min(max(new[e] + momentum * (new[e] - v[e]), -weights[e]), weights[e])
+            v[e] = new[e]
+    for i in range(columns):
+        total = 0.0
+        for p in range(turned_indptr[i], turned_indptr[i + 1]):
+            total += turned_data[p] * v[turned_indices[p]]
+        out[i] = target[i] - total / metric[i]

@@ -1,0 +1,99 @@
+"""Quadratic models with g(Bx), minimised by accelerated proximal gradient steps.
+
+A step takes one product with the Hessian and a prox, so that tens of them take less time than one Newton system. Steps
+are measured by the diagonal of the Hessian, and their length follows from the curvature that they meet.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from fpdfp._momentum import accelerate
+from fpdfp._typing import Array
+from fpdfp.linops.base import LinOp
+from fpdfp.penalties.base import Penalty
+from fpdfp.pooled.proxes import Prox
+
+#: After this part of the steps it is looked at whether the others will suffice.
+TRIAL = 0.2
+#: How much larger than what was met the curvature is taken to be, and the part of the accuracy that a prox gets.
+SAFE, PART = 1.02, 0.1
+#: The smallest entry of the metric, relative to the largest.
+LEAST = 1e-12
+
+
+class Minimum(NamedTuple):
+    """Where m + g∘B was found to be least, its dual, and whether that is near enough."""
+
+    u: Array
+    v: Array
+    enough: bool
+
+
+class Model(Protocol):
+    """m(u) = gᵀ(u − x) + ½ (u − x)ᵀH(u − x), with x, g and the diagonal of H."""
+
+    centre: Array
+    slope: Array
+    diagonal: Array
+
+    def gradient(self, u: Array) -> Array:
+        """Return ∇m(u)."""
+
+
+def minimise(
+    model: Model,
+    linop: LinOp,
+    penalty: Penalty,
+    prox: Prox,
+    v: Array,
+    ridge: Array,
+    enough: float,
+    share: float,
+    most: int,
+) -> Minimum:
+    """Minimise m + g∘B from the centre of the model, in at most so many steps.
+
+    The error of u and v is g(Bu) + g*(v) − ⟨Bu, v⟩ + Σ_k r_k²/2R_k with r = ∇m(u) + Bᵀv and R the ridge, which is a
+    bound of what is left to gain where R is a part of H. It is to become ``enough``, or a ``share`` of the decrease.
+    """
+    metric = np.maximum(model.diagonal, LEAST * float(model.diagonal.max()))
+    u, slope = model.centre, model.slope
+    start = penalty.value(linop.apply(u))
+    ahead, slope_ahead = u, slope
+    stretch, theta = 1.0, 1.0
+    best, least, before = (u, v), np.inf, np.inf
+    trial = max(1, round(TRIAL * most))
+    for step in range(most):
+        while True:
+            stretched = stretch * metric
+            new, v = prox.apply(ahead - slope_ahead / stretched, stretched, v, PART * enough)
+            slope_new = model.gradient(new)
+            change = new - ahead
+            size, bend = float(change @ (metric * change)), float(change @ (slope_new - slope_ahead))
+            if bend <= (1.0 + 1e-9) * stretch * size:
+                break
+            stretch = SAFE * max(bend / size, 1.2 * stretch)
+        rest, image = slope_new + linop.adjoint(v), linop.apply(new)
+        value = penalty.value(image)
+        error = abs(value - float(image @ v)) + float((rest * rest / (2.0 * ridge)).sum())
+        if error < least:
+            best, least = (new, v), error
+        decrease = start - value - 0.5 * float((new - model.centre) @ (model.slope + slope_new))
+        if error <= max(enough, share * decrease):
+            return Minimum(new, v, True)
+        if step % trial == trial - 1:
+            # At this rate there would not be steps enough.
+            if least >= before or (most - step) * math.log(before / least) < trial * math.log(least / enough):
+                break
+            before = least
+        if float((metric * (ahead - new)) @ (new - u)) > 0.0:
+            theta = 1.0
+        momentum, theta = accelerate(theta)
+        # The gradient of a quadratic is affine, so that no product is needed where the next step starts.
+        ahead, slope_ahead = new + momentum * (new - u), slope_new + momentum * (slope_new - slope)
+        u, slope = new, slope_new
+    return Minimum(*best, False)
