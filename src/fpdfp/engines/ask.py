@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def ask_overdispersions(problem: Problem, x: Array, theta: float) -> tuple[Array
 def ask_evaluations(problem: Problem, question: Evaluations, factors: Array | None = None) -> tuple[Sums, int, int]:
     """Return the means over all clients at many points, and all bits up and down."""
     sent, up, down = _ask(problem, question)
-    return question.read(sent, problem.model.shape[0], factors), up, down
+    return question.read(sent, math.prod(problem.model.shape), factors), up, down
 
 
 def ask_scores(problem: Problem, question: HeldScores, factors: Array | None = None) -> tuple[Array, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from fpdfp._typing import Array
@@ -108,7 +109,8 @@ def check_request(site: Site, request: Request, policy: Policy) -> None:
     rows, features = int(site.whole.sizes.min()), int(site.whole.shape[-1])
     if request.gather is not None:
         if tells_moments(request.gather.exchange):
-            check_moments(rows, features, policy)
+            many = isinstance(request.gather.exchange, Evaluations)
+            check_moments(rows, math.prod(site.whole.shape) if many else features, policy)
         if isinstance(request.gather.exchange, Evaluations):
             check_divisions(site, request.gather.exchange, policy)
     if request.duals is not None and request.duals.part == "hessian":

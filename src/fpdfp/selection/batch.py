@@ -87,9 +87,10 @@ class Batch:
     def __init__(
         self, problem: Problem, folds: Folds | None = None, samples: IntArray | None = None, *, problems: int
     ) -> None:
-        if len(problem.model.shape) != 1 or problem.model.device != "cpu":
-            raise ArgumentError("losses", "must be functions of a vector in memory")
-        (self.d,) = problem.model.shape
+        if problem.model.device != "cpu":
+            raise ArgumentError("losses", "must be functions of an array in memory")
+        #: How many coefficients there are: those of several classes are one vector here.
+        self.d = math.prod(problem.model.shape)
         if self.d > MOST:
             raise ArgumentError(
                 "problems", f"must have at most {MOST:,} coefficients, got {self.d:,}; call fpdfp.solve for each"
@@ -191,14 +192,14 @@ class Batch:
     def _start(self) -> Array:
         """Return zero, or where the losses are not finite there, a point of their domain."""
         zero = np.zeros(self.d)
-        if np.isfinite(self.problem.smooth_value(zero)):
+        if np.isfinite(self.problem.smooth_value(zero.reshape(self.problem.model.shape))):
             return zero
         from fpdfp.engines.solve import solve
         from fpdfp.methods.proximal_newton import ProximalNewton
 
         result = solve(self.problem, ProximalNewton(), rounds=50, tol=0.1, progress=False)
         self._count(result.rounds, result.total_up, result.total_down)
-        return result.x.astype(np.float64)
+        return result.x.astype(np.float64).ravel()
 
     # What is asked.
 

@@ -16,6 +16,7 @@ from fpdfp.errors import ArgumentError
 from fpdfp.folds import Folds
 from fpdfp.problem import Problem
 from fpdfp.selection.batch import Batch
+from fpdfp.selection.flat import flatten
 from fpdfp.selection.task import Task
 
 
@@ -118,9 +119,10 @@ def solve_many(
     first = problems[0]
     batch = Batch(first, *read_folds(folds, first.n_clients), problems=len(problems))
     held = check_held(held_out, len(problems), batch.n_folds)
-    tasks = [Task(problem.model, fold) for problem, fold in zip(problems, held, strict=True)]
+    tasks = [Task(flatten(problem.model), fold) for problem, fold in zip(problems, held, strict=True)]
     run(batch, tasks, tol, rounds, progress)
-    return collect(batch, tasks)
+    found = collect(batch, tasks)
+    return dataclasses.replace(found, x=found.x.reshape(-1, *first.model.shape))
 
 
 def run(batch: Batch, tasks: Sequence[Task], tol: float, rounds: int, progress: bool | None) -> bool:

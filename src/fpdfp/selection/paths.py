@@ -14,6 +14,7 @@ from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.problem import Model, Problem
 from fpdfp.selection.axes import finish_axes, make_axes
 from fpdfp.selection.batch import Batch
+from fpdfp.selection.flat import flatten
 from fpdfp.selection.largest import check_alphas, largest_alpha, make_grid
 from fpdfp.selection.many import collect, run
 from fpdfp.selection.multiples import multiply
@@ -142,7 +143,8 @@ def path(
     batch = Batch(source, problems=count_alphas(alphas))
 
     def model_of(alpha: float) -> Model:
-        return source.model._replace(penalty=multiply(source.penalty, alpha).bind(source.linop.out_shape))
+        one = source.model._replace(penalty=multiply(source.penalty, alpha).bind(source.linop.out_shape))
+        return flatten(one)
 
     weights, trivial = find_alphas(batch, model_of, alphas, ratio, rounds)
     return follow(batch, model_of, weights, trivial, tol, rounds, progress, names_of(source))
