@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from fpdfp import _checks
@@ -16,11 +17,7 @@ from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.engines.held_scores import make_score
 from fpdfp.errors import ArgumentError
-from fpdfp.estimators.classifier import FederatedLogisticRegression
 from fpdfp.estimators.concave import USUAL
-from fpdfp.estimators.cox import FederatedCoxRegression
-from fpdfp.estimators.glm import FederatedGLM
-from fpdfp.estimators.regressor import FederatedLinearRegression
 from fpdfp.estimators.selecting import Structures, make_problem
 from fpdfp.estimators.stepping import Scaled
 from fpdfp.estimators.structure import Columns, Name, Structure
@@ -37,8 +34,6 @@ from fpdfp.selection.task import Task
 OWN = {
     "alphas": 100, "ratio": 1e-3, "cv": 5, "scoring": "deviance", "rule": "min", "cv_tol": 1e-4, "cv_rounds": 500,
 }  # fmt: skip
-#: The estimators that there are cross-validations of.
-PLAIN = (FederatedLogisticRegression, FederatedLinearRegression, FederatedGLM, FederatedCoxRegression)
 #: The names of scores.
 SCORES = ("deviance", "brier", "accuracy", "auc", "mse", "mae", "concordance")
 #: What may be a list, and is then chosen too.
@@ -78,7 +73,9 @@ class CrossValidated(Structures):
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
-        (base,) = [one for one in cls.__mro__ if one in PLAIN][:1]
+        base: Any = next(
+            one for one in cls.__mro__ if issubclass(one, BaseEstimator) and not issubclass(one, Structures)
+        )
         own = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default) for name, default in OWN.items()
         ]
@@ -211,14 +208,14 @@ class CrossValidated(Structures):
         self.alpha_ = float(weights[place])
         self.l1_ratio_, self.l1_weight_ = (mixings[best][name] for name in MIXED)
         x = found.x.reshape(*shape, -1)[best, 0]
-        model = np.array([self._undo_scaling(one, *scaled, columns.intercept)[0] for one in x])
+        coef, intercept = self._unscale_many(x, columns, scaled)
         own = slice(best * shape[1] * shape[2], best * shape[1] * shape[2] + shape[2])
         self.path_ = Path(
-            weights, model[:, :-1], model[:, -1], found.objective[own], found.gap[own], found.status[own],
-            found.rounds, found.bits_up, found.bits_down, tuple(self._names().features),
+            weights, coef, intercept, found.objective[own], found.gap[own], found.status[own], found.rounds,
+            found.bits_up, found.bits_down, tuple(self._names().features), self._path_labels(),
         )  # fmt: skip
-        chosen = self._make_structure(self.alpha_, **mixings[best]).restrain(columns, None, absorb=True)
-        self._warm = x[place]
+        chosen = self._make_structure(columns, self.alpha_, **mixings[best]).restrain(columns, None, absorb=True)
+        self._warm = x[place].reshape(losses.shape)
         try:
             solved: Problem = super()._minimise(lambda: losses, chosen, columns, scaled, choose)  # type: ignore[misc]
         finally:
@@ -271,94 +268,3 @@ def _read_labels(cv: Any, owner: Array) -> Array:
     if (times != 1).any():
         raise ArgumentError("cv", "must have pairs whose test rows are all rows once")
     return labels
-
-
-class FederatedLogisticRegressionCV(CrossValidated, FederatedLogisticRegression):
-    r"""Logistic regression whose penalty weight is chosen by cross-validation; rows stay at their sites.
-
-    All weights and all folds travel in the same exchanges (:func:`fpdfp.solve_many`), so that the choice takes about as
-    many rounds as one fit. The model with the chosen weight is then fitted to all rows, from the solution that the
-    cross-validation has, to ``tol``.
-
-    Parameters
-    ----------
-    penalty
-        As in :class:`FederatedLogisticRegression`, except ``"none"``, ``"mcp"`` and ``"scad"``.
-    alphas
-        How many weights, from the smallest whose solution is zero down to ``ratio`` times that; or the weights.
-    ratio
-        The least weight relative to the largest.
-    cv
-        In how many folds each site divides its rows at random, classes evenly; ``"sites"`` to leave out one site at a
-        time; or an array with the fold of each row, a splitter of scikit-learn, or its pairs of training and test rows,
-        whose test rows must be all rows once.
-    scoring
-        ``"deviance"``: that of the rows left out, divided by their weight. Or, in one more exchange, ``"brier"``,
-        ``"accuracy"`` or ``"auc"`` for two classes, ``"mse"`` or ``"mae"`` for numbers, ``"concordance"`` for times.
-        The area under the ROC curve is that of histograms of the linear predictor with 1,002 cells, in two exchanges;
-        ``score_bound_`` says how far it is off at most. Sites with a policy tell deviances only.
-    rule
-        ``"min"`` for the weight of the best mean score, ``"1se"`` for the largest weight whose score is within one
-        standard error of that.
-    cv_tol, cv_rounds
-        The relative accuracy of the problems of the cross-validation, as it is estimated, and the most exchanges.
-    l1_ratio, l1_weight
-        Numbers, or lists of numbers to choose from as well: how an elastic net is mixed, and the weight of single
-        coefficients beside that of the edges of a graph.
-    **others
-        As in :class:`FederatedLogisticRegression`.
-
-    Attributes
-    ----------
-    alpha_, alpha_min_, alpha_1se_
-        The weight that was chosen, and that of either rule.
-    l1_ratio_, l1_weight_
-        How the penalty is mixed.
-    alphas_
-        The weights, largest first.
-    scores_
-        The score of each weight and fold.
-    mean_score_, score_error_
-        Its mean over folds, weighted by their size, and the standard error of that.
-    score_bound_
-        How far any score is off at most, 0 for exact ones.
-    path_
-        The coefficients of all weights, fitted to all rows (:class:`fpdfp.Path`).
-    n_iter_, bits_up_, bits_down_
-        All rounds and bits, those of the cross-validation included.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_breast_cancer
-    >>> import fpdfp
-    >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> hospital = (X[:, 0] > 12).astype(int) + (X[:, 0] > 15)
-    >>> model = fpdfp.FederatedLogisticRegressionCV(standardize=True, alphas=20).fit(X, y, groups=hospital)
-    >>> model.scores_.shape, 0.0 < model.alpha_min_ <= model.alpha_1se_
-    ((20, 5), True)
-    """
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
-
-
-class FederatedLinearRegressionCV(CrossValidated, FederatedLinearRegression):
-    """Linear regression whose penalty weight is chosen by cross-validation; see
-    :class:`FederatedLogisticRegressionCV` and :class:`FederatedLinearRegression`.
-    """  # noqa: D205
-
-
-class FederatedGLMCV(CrossValidated, FederatedGLM):
-    """A generalised linear model whose penalty weight is chosen by cross-validation; see
-    :class:`FederatedLogisticRegressionCV` and :class:`FederatedGLM`.
-    """  # noqa: D205
-
-
-class FederatedCoxRegressionCV(CrossValidated, FederatedCoxRegression):
-    """A Cox model whose penalty weight is chosen by cross-validation; see
-    :class:`FederatedLogisticRegressionCV` and :class:`FederatedCoxRegression`.
-
-    The deviance of rows left out is what they add to that of the others, per event (van Houwelingen et al. 2006).
-    """  # noqa: D205

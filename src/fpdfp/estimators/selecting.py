@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -47,7 +48,8 @@ class Design(NamedTuple):
     losses: Losses
     model_of: Callable[..., Model]
     names: tuple[str, ...]
-    unscale: Callable[[Array], Array]
+    labels: tuple[str, ...]
+    unscale: Callable[[Array], tuple[Array, Array]]
 
 
 class Structures:
@@ -56,7 +58,7 @@ class Structures:
     def _structure(self: Any, columns: Columns, moments: Any, scale: Array, feature_groups: Any) -> Structure:
         graphs: list[Any] = []
 
-        def make(alpha: float, **mixing: float) -> Structure:
+        def make(columns: Columns, alpha: float, **mixing: float) -> Structure:
             one = copy.copy(self)
             one.alpha = alpha
             for name, value in mixing.items():
@@ -74,11 +76,11 @@ class Structures:
         return Structure(Zero(), None, np.zeros(columns.of_rows))
 
     def _models(self: Any, columns: Columns, scaled: Scaled, shape: Shape) -> Callable[..., Model]:
-        """Return g and B as a function of the weight, and of how it is mixed."""
-        limits = self._limits(columns, scaled)
+        """Return g and B as a function of the weight, and of how it is mixed; x is one vector for several classes."""
+        limits, flat, shape = self._limits(columns, scaled), columns._replace(flat=True), (math.prod(shape),)
 
         def model_of(alpha: float, **mixing: Any) -> Model:
-            made = self._make_structure(alpha, **mixing).restrain(columns, limits, absorb=True)
+            made = self._make_structure(flat, alpha, **mixing).restrain(flat, limits, absorb=True)
             linop = Identity(shape) if made.linop is None else made.linop
             return Model(made.penalty.bind(linop.out_shape), linop, shape, np.dtype(np.float64))
 
@@ -113,11 +115,15 @@ class Interrupted(Structures):
         losses = build()
         model_of = self._models(columns, scaled, losses.shape)
 
-        def unscale(x: Array) -> Array:
-            rows = [self._undo_scaling(one, *scaled, columns.intercept)[0] for one in np.atleast_2d(x)]
-            return np.array(rows)
+        def unscale(x: Array) -> tuple[Array, Array]:
+            found: tuple[Array, Array] = self._unscale_many(x, columns, scaled)
+            return found
 
-        raise Found(self._then(self, Design(losses, model_of, tuple(self._names().features), unscale)))
+        names = tuple(self._names().features)
+        raise Found(self._then(self, Design(losses, model_of, names, self._path_labels(), unscale)))
+
+    def _suits_newton(self, columns: Columns) -> bool:
+        return False  # a path has a penalty, whatever the weight of the estimator is
 
 
 def fit_until(estimator: Any, then: Callable[[Any, Design], Any], *data: Any, **options: Any) -> Any:
@@ -135,13 +141,7 @@ def fit_until(estimator: Any, then: Callable[[Any, Design], Any], *data: Any, **
 
 
 def make_problem(losses: Losses) -> Problem:
-    """Return the problem without a penalty; refuse losses of several classes."""
-    if len(losses.shape) != 1:
-        raise ArgumentError(
-            "y",
-            "must have two classes for a path or a cross-validation. Only binary classification is supported; "
-            "FederatedMultinomialRegression fits more classes",
-        )
+    """Return the problem without a penalty."""
     return Problem(losses, Zero(), weights="samples")
 
 
@@ -173,8 +173,8 @@ class Selecting:
             batch = Batch(make_problem(design.losses), problems=count_alphas(alphas))
             weights, trivial = one._find_alphas(batch, design.model_of, alphas, ratio, rounds)
             found = follow(batch, design.model_of, weights, trivial, tol, rounds, progress, design.names)
-            model = design.unscale(found.coef)
-            return dataclasses.replace(found, coef=model[:, :-1], intercept=model[:, -1])
+            coef, intercept = design.unscale(found.coef)
+            return dataclasses.replace(found, coef=coef, intercept=intercept, labels=design.labels)
 
         found: Path = fit_until(self, find, X, y, groups, **options)
         return found
@@ -186,7 +186,7 @@ class Selecting:
         """Return how often each feature is selected with half of the rows, for a grid of penalty weights.
 
         Each site divides its rows in halves at random, many times; all halves and weights travel in the same exchanges.
-        The estimator is not fitted.
+        Of several classes a feature is selected if it has a coefficient for any. The estimator is not fitted.
 
         Parameters
         ----------
@@ -211,7 +211,8 @@ class Selecting:
             tasks = [Task(model, fold) for fold in range(-1, 2 * pairs) for model in models]
             run(batch, tasks, tol, rounds, progress)
             found = collect(batch, tasks)
-            chosen = design.unscale(found.x)[:, :-1].reshape(2 * pairs + 1, len(weights), -1) != 0
+            coef, _ = design.unscale(found.x)
+            chosen = (coef != 0).reshape(2 * pairs + 1, len(weights), -1, len(design.names)).any(axis=2)
             return Stability(
                 weights, chosen[1:].mean(axis=0), chosen[1:].any(axis=1).sum(axis=1).mean(), pairs,
                 found.converged, found.rounds, found.bits_up, found.bits_down, design.names,
@@ -256,10 +257,13 @@ class Selecting:
             tasks = [Task(model, fold) for fold in range(-1, draws)]
             run(batch, tasks, tol, rounds, progress)
             found = collect(batch, tasks)
-            rows = design.unscale(found.x)
+            coef, _ = design.unscale(found.x)
+            names = design.names
+            if coef.ndim == 3:
+                names = tuple(f"{label}: {name}" for label in design.labels for name in names)
+            rows = coef.reshape(draws + 1, -1)
             return Bootstrap(
-                rows[0, :-1], rows[1:, :-1], float(level), found.converged, found.rounds, found.bits_up,
-                found.bits_down, design.names,
+                rows[0], rows[1:], float(level), found.converged, found.rounds, found.bits_up, found.bits_down, names,
             )  # fmt: skip
 
         found: Bootstrap = fit_until(self, find, X, y, groups, **options)
@@ -267,6 +271,19 @@ class Selecting:
 
     @property
     def _stratifies(self: Any) -> bool:
-        """Whether folds are to have equal shares of outcomes: of two classes, or of events."""
+        """Whether folds are to have equal shares of outcomes: of classes, or of events."""
         family = self._family()
-        return family is None or self._survives or getattr(family, "name", "") == "binomial"
+        return family is None or self._survives or family.name in ("binomial", "multinomial", "ordinal")
+
+    def _unscale_many(self: Any, x: Array, columns: Columns, scaled: Scaled) -> tuple[Array, Array]:
+        """Return coefficients and intercepts of many solutions, of several classes with an axis for these."""
+        shape = () if columns.classes is None else (columns.classes,)
+        model = np.array([
+            self._undo_scaling(one, *scaled, columns.intercept) for one in x.reshape(len(x), *shape, columns.all)
+        ])  # fmt: skip
+        model = model.reshape(len(x), *shape, -1)
+        return model[..., :-1], model[..., -1]
+
+    def _path_labels(self) -> tuple[str, ...]:
+        """Return the names of the classes that have coefficients each; none where there is one vector of them."""
+        return ()

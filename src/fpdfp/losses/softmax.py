@@ -148,15 +148,15 @@ class Softmax(LinearModel):
         """Return the Hessian of each client, with the entries of x in the order of its rows."""
         if x.size > DENSE_HESSIAN:
             return None
-        out = np.empty((len(clients), x.size, x.size))
-        for place, client in enumerate(clients):
-            X, weights = self._rows_of(int(client)), np.ones(self.sizes[client])
-            if self._rows.weights is not None:
-                weights = self._rows.weights[self._rows.offsets[client] : self._rows.offsets[client + 1]]
-            chances, scale = _softmax(np.asarray(X @ x.T, dtype=np.float64)), weights / self.sizes[client]
-            out[place] = class_blocks(*self.shape, lambda a, b: gram(X, scale * _bend(chances, a, b)))  # noqa: B023
-            out[place][np.diag_indices(x.size)] += self.ridge_of_x.ravel()
-        return out
+        return np.stack([self._hessian_of(x, int(client)) for client in clients])
+
+    def _hessian_of(self, x: Array, client: int) -> Array:
+        X, weights = self._rows_of(client), np.ones(self.sizes[client])
+        if self._rows.weights is not None:
+            weights = self._rows.weights[self._rows.offsets[client] : self._rows.offsets[client + 1]]
+        chances, scale = _softmax(np.asarray(X @ x.T, dtype=np.float64)), weights / self.sizes[client]
+        found = class_blocks(self.n_classes, self.n_features, lambda a, b: gram(X, scale * _bend(chances, a, b)))
+        return found + np.diag(self.ridge_of_x.ravel())
 
     def hessian(self, x: Array, weights: Array) -> Array | None:
         classes, d = self.shape

@@ -49,11 +49,12 @@ def _flatten_penalty(penalty: Penalty, shape: Shape) -> Penalty:
         return ElasticNet(*map(spread, (penalty.l1, penalty.l2, penalty.lower, penalty.upper)))
     if isinstance(penalty, SparseGroup):
         return SparseGroup(spread(penalty.weight), penalty.group_weight, groups=penalty.groups.ravel())
-    if isinstance(penalty, GroupL12) and penalty.axis is None:
-        return GroupL12(penalty.weight, groups=penalty.groups.ravel())
     if isinstance(penalty, GroupL12):
-        others = tuple(size for axis, size in enumerate(shape) if axis != penalty.axis % len(shape))
-        numbers = np.expand_dims(np.arange(math.prod(others)).reshape(others), penalty.axis % len(shape))
+        if penalty.axis is None:
+            return GroupL12(penalty.weight, groups=penalty.groups.ravel())
+        along = penalty.axis % len(shape)
+        others = tuple(size for axis, size in enumerate(shape) if axis != along)
+        numbers = np.expand_dims(np.arange(math.prod(others)).reshape(others), along)
         weights = penalty.weight if np.ndim(penalty.weight) == 0 else np.ravel(penalty.weight)
         return GroupL12(weights, groups=spread(numbers))
     raise ArgumentError(

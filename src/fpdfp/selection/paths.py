@@ -33,9 +33,11 @@ class Path:
     alphas
         The weights.
     coef
-        The coefficients: a row for each weight; those of an estimator are for features as they were given.
+        The coefficients: a row for each weight; those of an estimator are for features as they were given. Of several
+        classes there is a matrix for each weight, with a row for each class.
     intercept
-        The intercepts of an estimator, otherwise zeros.
+        The intercepts of an estimator, otherwise zeros; of several classes, or of the thresholds between ordered ones,
+        a row for each weight.
     objective, gap, status
         The objective, its expected relative distance from the least one, and how each problem ended; see
         :class:`fpdfp.ManyResult`.
@@ -43,6 +45,8 @@ class Path:
         The exchanges with all clients, and all that was sent.
     names
         The names of the coefficients.
+    labels
+        The classes that have coefficients, or the names of thresholds; none where there is one intercept.
     """
 
     alphas: Array
@@ -55,6 +59,7 @@ class Path:
     bits_up: int
     bits_down: int
     names: tuple[str, ...]
+    labels: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return (
@@ -66,9 +71,20 @@ class Path:
         """Return the coefficients as a pandas table, with a row for each weight."""
         import pandas as pd
 
-        table = pd.DataFrame(self.coef, index=pd.Index(self.alphas, name="alpha"), columns=list(self.names))
-        table.insert(0, "Intercept", self.intercept)
-        return table
+        coef, names = self._flat
+        first = ["Intercept"]
+        if self.labels:
+            first = [f"{label}: Intercept" if self.coef.ndim == 3 else label for label in self.labels]
+        rows = np.column_stack([self.intercept, coef])
+        return pd.DataFrame(rows, index=pd.Index(self.alphas, name="alpha"), columns=[*first, *names])
+
+    @property
+    def _flat(self) -> tuple[Array, list[str]]:
+        """The coefficients in a row for each weight, and their names."""
+        names = list(self.names)
+        if self.coef.ndim == 3:
+            names = [f"{label}: {name}" for label in self.labels for name in names]
+        return self.coef.reshape(len(self.alphas), len(names)), names
 
     def plot(self, ax: Any = None, *, chosen: float | None = None, labels: int = 10) -> Any:
         """Draw the coefficients against the weight; return the axes.
@@ -84,9 +100,10 @@ class Path:
         """
         ax = make_axes(ax, "coefficient")
         some = self.alphas > 0
-        largest = set(np.argsort(-np.abs(self.coef).max(axis=0), kind="stable")[:labels].tolist())
-        for j, name in enumerate(self.names):
-            ax.plot(self.alphas[some], self.coef[some, j], lw=1.0, label=name if j in largest else None)
+        coef, names = self._flat
+        largest = set(np.argsort(-np.abs(coef).max(axis=0), kind="stable")[:labels].tolist())
+        for j, name in enumerate(names):
+            ax.plot(self.alphas[some], coef[some, j], lw=1.0, label=name if j in largest else None)
         if chosen is not None:
             ax.axvline(chosen, color="0.3", lw=0.8, ls="--")
         return finish_axes(ax)
@@ -147,7 +164,12 @@ def path(
         return flatten(one)
 
     weights, trivial = find_alphas(batch, model_of, alphas, ratio, rounds)
-    return follow(batch, model_of, weights, trivial, tol, rounds, progress, names_of(source))
+    names, labels = names_of(source)
+    found = follow(batch, model_of, weights, trivial, tol, rounds, progress, names)
+    shape = source.model.shape
+    return dataclasses.replace(
+        found, coef=found.coef.reshape(-1, *shape), intercept=np.zeros((len(weights), *shape[:-1])), labels=labels
+    )
 
 
 def follow(
@@ -199,8 +221,9 @@ def check_grid(alphas: Any, ratio: float, tol: float, rounds: int) -> None:
     _checks.integer("rounds", rounds, at_least=1)
 
 
-def names_of(problem: Problem) -> tuple[str, ...]:
-    """Return the names of the coefficients."""
+def names_of(problem: Problem) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the coefficients, and the numbers of classes where each has them."""
     given = problem.losses.feature_names
-    (d,) = problem.model.shape
-    return given if given is not None and len(given) == d else tuple(f"x{j}" for j in range(d))
+    *classes, d = problem.model.shape
+    names = given if given is not None and len(given) == d else tuple(f"x{j}" for j in range(d))
+    return names, tuple(map(str, range(classes[0]))) if classes else ()
