@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from sklearn.metrics import roc_auc_score
 
 import fpdfp
 from fpdfp import losses, penalties
@@ -131,8 +132,8 @@ def test_scores_are_those_of_fits_without_the_rows(kind: str, penalty: str) -> N
     for fold in range(3):
         train, test = fold != FOLD, fold == FOLD
         for k, alpha in enumerate(model.alphas_):
-            single = plain(alpha=alpha, **options | {"tol": 1e-11}).fit(X[train], names[train])
-            chances = single.predict_proba(X[test])[np.arange(test.sum()), CLASS[test]]
+            single = plain(alpha=alpha, **options | {"tol": 1e-9}).fit(X[train], names[train])
+            chances = single.predict_proba(X[test])[np.arange(len(X[test])), CLASS[test]]
             assert model.scores_[k, fold] == pytest.approx(-2 * np.log(chances).mean(), rel=2e-4)
     place = list(model.alphas_).index(model.alpha_)
     np.testing.assert_allclose(model.path_.coef[place], model.coef_, atol=2e-3)
@@ -140,6 +141,25 @@ def test_scores_are_those_of_fits_without_the_rows(kind: str, penalty: str) -> N
     np.testing.assert_allclose(model.path_.intercept[place], constants, atol=2e-3)
     assert model.path_.to_frame().shape == (2, model.path_.coef[0].size + len(model.path_.labels))
     assert model.predict(X[:5]).shape == (5,)
+
+
+@pytest.mark.parametrize("kind", CHOOSING)
+@pytest.mark.parametrize("scoring", ["brier", "accuracy", "auc"])
+def test_other_scores(kind: str, scoring: str) -> None:
+    chooser, plain = CHOOSING[kind]
+    options: dict[str, Any] = {"penalty": "l1"}
+    model = chooser(alphas=[0.02], cv=FOLD, cv_tol=1e-10, scoring=scoring, **options).fit(X, CLASS, SITE)
+    for fold in range(3):
+        train, test = fold != FOLD, fold == FOLD
+        single = plain(alpha=0.02, tol=1e-11, **options).fit(X[train], CLASS[train])
+        p, y = single.predict_proba(X[test]), CLASS[test]
+        exact = {
+            "brier": ((p - np.eye(3)[y]) ** 2).sum(axis=1).mean(),
+            "accuracy": (p.argmax(axis=1) == y).mean(),
+            "auc": np.mean([roc_auc_score(y == k, p[:, k]) for k in range(3)]),
+        }[scoring]
+        assert model.scores_[0, fold] == pytest.approx(exact, abs=1e-4 + model.score_bound_)
+    assert model.score_bound_ < (0.02 if scoring == "auc" else 1e-12)
 
 
 @pytest.mark.parametrize("kind", CHOOSING)

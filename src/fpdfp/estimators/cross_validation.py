@@ -24,6 +24,7 @@ from fpdfp.estimators.structure import Columns, Name, Structure
 from fpdfp.folds import Folds
 from fpdfp.losses import Losses
 from fpdfp.problem import Problem
+from fpdfp.scores.base import outcome_of
 from fpdfp.selection.batch import Batch
 from fpdfp.selection.choice import RULES, Curve, summarise
 from fpdfp.selection.many import collect, run
@@ -230,10 +231,12 @@ class CrossValidated(Structures):
         self.score_bound_ = 0.0
         if self.scoring == "deviance":
             return 2.0 * found.held_out_loss.reshape(shape)[:, 1:].transpose(0, 2, 1), False
-        score = make_score(self.scoring, "cox" if self._survives else self._family())
+        family = "cox" if self._survives else self._family() or "multinomial"
+        score = make_score(self.scoring, family)
         held = np.broadcast_to(np.arange(-1, batch.n_folds)[:, None], shape)
         points = np.nan_to_num(found.x).reshape(*shape, -1)[:, 1:].reshape(-1, batch.d)
-        estimates = batch.score(points, held[:, 1:].ravel().copy(), score)
+        classes = outcome_of(family) == "classes"
+        estimates = batch.score(points, held[:, 1:].ravel().copy(), score, classes=classes)
         self.score_bound_ = float(np.nanmax([one.bound for one in estimates]))
         values = np.array([one.value for one in estimates]).reshape(shape[0], shape[1] - 1, shape[2])
         return values.transpose(0, 2, 1), score.greater_is_better

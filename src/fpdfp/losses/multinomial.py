@@ -117,6 +117,10 @@ class Multinomial(ClassModel):
         found: Array = softmax(np.concatenate([np.zeros((len(z), 1)), z], axis=1), axis=1)
         return found
 
+    def class_forms(self, x: Array, rows: slice = slice(None)) -> Array:
+        z = self.predictors(x, rows)
+        return np.concatenate([np.zeros((len(z), 1)), z], axis=1)
+
     def restrict(self, features: IntArray) -> Self:
         """Return the losses as functions of some entries of x: the same features of all classes."""
         columns = np.unique(np.asarray(features) % self.n_features)

@@ -140,6 +140,11 @@ class Softmax(LinearModel):
         self.check(np.ascontiguousarray(points[0], dtype=self.dtype), clients, shared=True)
         return evaluate_classes(self, points, held, labels, clients, None)
 
+    def class_forms(self, x: Array, rows: slice = slice(None)) -> Array:
+        """Return what the softmax of is the chances of classes, a column for each, of some rows."""
+        forms: Array = np.asarray(self._rows.X[rows] @ x.T, dtype=np.float64)
+        return forms
+
     @property
     def ridge_of_x(self) -> Array:
         return np.broadcast_to(self._ridge, self.shape)
@@ -156,7 +161,8 @@ class Softmax(LinearModel):
             weights = self._rows.weights[self._rows.offsets[client] : self._rows.offsets[client + 1]]
         chances, scale = _softmax(np.asarray(X @ x.T, dtype=np.float64)), weights / self.sizes[client]
         found = class_blocks(self.n_classes, self.n_features, lambda a, b: gram(X, scale * _bend(chances, a, b)))
-        return found + np.diag(self.ridge_of_x.ravel())
+        found[np.diag_indices(x.size)] += self.ridge_of_x.ravel()
+        return found
 
     def hessian(self, x: Array, weights: Array) -> Array | None:
         classes, d = self.shape

@@ -133,10 +133,14 @@ class Batch:
                     return all(task.status == "converged" for task in tasks)
         return True
 
-    def score(self, points: Array, held: IntArray, score: Score) -> list[Estimate]:
-        """Return a score of the rows that are left out at each point, in one exchange; two for areas under curves."""
-        if not isinstance(score, AUC):
-            return [score.finish(one) for one in self._ask_scores(points, held, score.name)]
+    def score(self, points: Array, held: IntArray, score: Score, *, classes: bool = False) -> list[Estimate]:
+        """Return a score of the rows that are left out at each point, in one exchange.
+
+        Areas under curves take two, the first to place cells, except those of several classes.
+        """
+        if classes or not isinstance(score, AUC):
+            cells = (np.zeros(len(points)), np.ones(len(points))) if isinstance(score, AUC) else ()
+            return [score.finish(one) for one in self._ask_scores(points, held, score.name, *cells)]
         mean, deviation = locate(self._ask_scores(points, held, MOMENTS))
         constant = deviation == 0
         sums = self._ask_scores(points, held, score.name, mean, np.where(constant, 1.0, deviation))
