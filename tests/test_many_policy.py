@@ -287,6 +287,7 @@ def table(n: int, d: int = 5) -> tuple[pd.DataFrame, str]:
     frame["died"] = (X[:, 0] + 0.5 * X[:, 2] + rng.logistic(size=n) > 0).astype(int)
     frame["dose"] = X @ np.linspace(1, 0, d) + rng.normal(size=n)
     frame["time"], frame["event"] = rng.exponential(np.exp(-X[:, 0])).round(3) + 0.001, rng.random(n) < 0.8
+    frame["stage"] = np.array(["i", "ii", "iii"])[np.digitize(X[:, 0] + rng.logistic(size=n), [-1, 1])]
     frame["hospital"] = np.array(["east", "north", "south"])[np.arange(n) % 3]
     return frame, " + ".join(f"v{j}" for j in range(d))
 
@@ -299,6 +300,9 @@ def table(n: int, d: int = 5) -> tuple[pd.DataFrame, str]:
         ("FederatedLinearRegressionCV", "dose", {}),
         ("FederatedGLMCV", "died", {"family": "poisson"}),
         ("FederatedCoxRegressionCV", "Surv(time, event)", {}),
+        ("FederatedLogisticRegressionCV", "stage", {}),
+        ("FederatedMultinomialRegressionCV", "stage", {"penalty": "elasticnet"}),
+        ("FederatedOrdinalRegressionCV", "stage", {}),
     ],
 )
 def test_sites_with_the_default_policy_give_the_same_bits(

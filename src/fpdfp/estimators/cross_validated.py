@@ -41,6 +41,10 @@ class FederatedLogisticRegressionCV(CrossValidated, FederatedLogisticRegression)
         standard error of that.
     cv_tol, cv_rounds
         The relative accuracy of the problems of the cross-validation, as it is estimated, and the most exchanges.
+    cv_checkpoint
+        A folder to which all answers of sites, and the fit at the end, are written. After an interruption the same
+        ``fit`` goes on there, to exactly the bits of one that was not interrupted; nothing is asked, nor paid for,
+        twice.
     l1_ratio, l1_weight
         Numbers, or lists of numbers to choose from as well: how an elastic net is mixed, and the weight of single
         coefficients beside that of the edges of a graph.

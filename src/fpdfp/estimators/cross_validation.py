@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -16,6 +18,7 @@ from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.engines.held_scores import make_score
+from fpdfp.engines.record import open_record
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators.concave import USUAL
 from fpdfp.estimators.selecting import Structures, make_problem
@@ -23,7 +26,7 @@ from fpdfp.estimators.stepping import Scaled
 from fpdfp.estimators.structure import Columns, Name, Structure
 from fpdfp.folds import Folds
 from fpdfp.losses import Losses
-from fpdfp.problem import Problem
+from fpdfp.problem import Model, Problem
 from fpdfp.scores.base import outcome_of
 from fpdfp.selection.batch import Batch
 from fpdfp.selection.choice import RULES, Curve, summarise
@@ -34,6 +37,7 @@ from fpdfp.selection.task import Task
 #: The parameters that a cross-validation has in place of ``alpha``.
 OWN = {
     "alphas": 100, "ratio": 1e-3, "cv": 5, "scoring": "deviance", "rule": "min", "cv_tol": 1e-4, "cv_rounds": 500,
+    "cv_checkpoint": None,
 }  # fmt: skip
 #: The names of scores.
 SCORES = ("deviance", "brier", "accuracy", "auc", "mse", "mae", "concordance")
@@ -51,6 +55,7 @@ class CrossValidated(Structures):
     rule: Literal["min", "1se"]
     cv_tol: float
     cv_rounds: int
+    cv_checkpoint: str | os.PathLike[str] | None
     #: Of the model that is fitted at the end.
     alpha = 1.0
 
@@ -67,6 +72,7 @@ class CrossValidated(Structures):
             rule: Literal["min", "1se"] = "min",
             cv_tol: float = 1e-4,
             cv_rounds: int = 500,
+            cv_checkpoint: str | os.PathLike[str] | None = None,
             l1_ratio: float | Sequence[float] = 0.5,
             l1_weight: float | Sequence[float] = 1.0,
             **others: Any,
@@ -165,6 +171,17 @@ class CrossValidated(Structures):
         problems = len(mixings) * (left_out + 1) * count_alphas(self.alphas)
         batch = Batch(problem if held is losses else make_problem(held), folds, samples, problems=problems)
         model_of = self._models(columns, scaled, losses.shape)
+        place = None if self.cv_checkpoint is None else FilePath(self.cv_checkpoint) / "cv"
+        with open_record(place, batch.problem):
+            chosen = self._select(losses, batch, model_of, mixings, columns, scaled)
+        solved: Problem = self._fit_chosen(losses, columns, scaled, choose, batch, *chosen)
+        return solved
+
+    def _select(
+        self: Any, losses: Losses, batch: Batch, model_of: Callable[..., Model], mixings: list[dict[str, float]],
+        columns: Columns, scaled: Scaled,
+    ) -> tuple[Array, dict[str, float]]:  # fmt: skip
+        """Solve the problems of all weights and folds, and choose; return the solution, and how it is mixed."""
         tasks: list[Task] = []
         grids = []
         for mixing in mixings:
@@ -187,14 +204,14 @@ class CrossValidated(Structures):
                 f"in {batch.exchanges} rounds; allow more cv_rounds, a larger ratio or a larger cv_tol",
                 ConvergenceWarning,
             )
-        solved: Problem = self._choose(losses, columns, scaled, choose, batch, grids, mixings, found)
-        return solved
+        chosen: tuple[Array, dict[str, float]] = self._choose(losses, columns, scaled, batch, grids, mixings, found)
+        return chosen
 
     def _choose(
-        self: Any, losses: Losses, columns: Columns, scaled: Scaled, choose: Any,
-        batch: Batch, grids: list[Array], mixings: list[dict[str, float]], found: Any,
-    ) -> Problem:  # fmt: skip
-        """Keep scores, choose a weight, and fit all rows with it."""
+        self: Any, losses: Losses, columns: Columns, scaled: Scaled, batch: Batch, grids: list[Array],
+        mixings: list[dict[str, float]], found: Any,
+    ) -> tuple[Array, dict[str, float]]:  # fmt: skip
+        """Keep scores, and choose a weight; return its solution, and how the penalty is mixed."""
         shape = (len(mixings), batch.n_folds + 1, len(grids[0]))
         scores, greater = self._score(batch, found, shape)
         curves: list[Curve] = [summarise(one, batch.weights, greater_is_better=greater) for one in scores]
@@ -215,13 +232,22 @@ class CrossValidated(Structures):
             weights, coef, intercept, found.objective[own], found.gap[own], found.status[own], found.rounds,
             found.bits_up, found.bits_down, tuple(self._names().features), self._path_labels(),
         )  # fmt: skip
-        chosen = self._make_structure(columns, self.alpha_, **mixings[best]).restrain(columns, None, absorb=True)
-        self._warm = x[place].reshape(losses.shape)
+        return x[place].reshape(losses.shape), mixings[best]
+
+    def _fit_chosen(
+        self: Any, losses: Losses, columns: Columns, scaled: Scaled, choose: Any, batch: Batch, warm: Array,
+        mixing: dict[str, float],
+    ) -> Problem:  # fmt: skip
+        """Fit all rows with the chosen weight, from what the cross-validation has found."""
+        chosen = self._make_structure(columns, self.alpha_, **mixing).restrain(columns, None, absorb=True)
+        self._warm = warm
+        if self.cv_checkpoint is not None:  # options of a run are read from attributes of their names
+            self.checkpoint, self.resume = FilePath(self.cv_checkpoint) / "fit.npz", True
         try:
             solved: Problem = super()._minimise(lambda: losses, chosen, columns, scaled, choose)  # type: ignore[misc]
         finally:
-            for name in ("_warm", "_make_structure", "_owner_of_rows", "_used_rows"):  # of this fit alone
-                vars(self).pop(name, None)
+            for name in ("_warm", "_make_structure", "_owner_of_rows", "_used_rows", "checkpoint", "resume"):
+                vars(self).pop(name, None)  # of this fit alone
         self.n_iter_ += batch.exchanges
         self.bits_up_, self.bits_down_ = self.bits_up_ + batch.bits_up, self.bits_down_ + batch.bits_down
         return solved

@@ -13,6 +13,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.engines.record import open_record
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators.concave import USUAL
 from fpdfp.estimators.stepping import Scaled
@@ -150,7 +151,8 @@ class Selecting:
 
     def path(
         self: Any, X: Any, y: Any, groups: Any = None, *, alphas: Any = 100, ratio: float = RATIO, tol: float = 1e-6,
-        rounds: int = 500, progress: bool | None = False, **options: Any,
+        rounds: int = 500, progress: bool | None = False, checkpoint: Any = None,
+        **options: Any,
     ) -> Path:  # fmt: skip
         """Return the coefficients for a grid of penalty weights, all found in the same exchanges.
 
@@ -164,15 +166,16 @@ class Selecting:
             How many weights, from the smallest that gives zero down; or the weights.
         ratio
             The least weight relative to the largest, where a number of them is given.
-        tol, rounds, progress
+        tol, rounds, progress, checkpoint
             As in :func:`fpdfp.solve_many`.
         """
         check_grid(alphas, ratio, tol, rounds)
 
         def find(one: Any, design: Design) -> Path:
             batch = Batch(make_problem(design.losses), problems=count_alphas(alphas))
-            weights, trivial = one._find_alphas(batch, design.model_of, alphas, ratio, rounds)
-            found = follow(batch, design.model_of, weights, trivial, tol, rounds, progress, design.names)
+            with open_record(checkpoint, batch.problem):
+                weights, trivial = one._find_alphas(batch, design.model_of, alphas, ratio, rounds)
+                found = follow(batch, design.model_of, weights, trivial, tol, rounds, progress, design.names)
             coef, intercept = design.unscale(found.coef)
             return dataclasses.replace(found, coef=coef, intercept=intercept, labels=design.labels)
 
@@ -181,7 +184,8 @@ class Selecting:
 
     def stability(
         self: Any, X: Any, y: Any, groups: Any = None, *, alphas: Any = 20, ratio: float = 0.3, pairs: int = 50,
-        tol: float = 1e-4, rounds: int = 500, progress: bool | None = False, **options: Any,
+        tol: float = 1e-4, rounds: int = 500, progress: bool | None = False, checkpoint: Any = None,
+        **options: Any,
     ) -> Stability:  # fmt: skip
         """Return how often each feature is selected with half of the rows, for a grid of penalty weights.
 
@@ -196,7 +200,7 @@ class Selecting:
             As in :meth:`path`. Small weights select much, and make the bound on false selections large.
         pairs
             How many times rows are divided: twice as many halves are fitted.
-        tol, rounds, progress
+        tol, rounds, progress, checkpoint
             As in :func:`fpdfp.solve_many`.
         """
         check_grid(alphas, ratio, tol, rounds)
@@ -205,11 +209,12 @@ class Selecting:
         def find(one: Any, design: Design) -> Stability:
             folds = Folds(2, one._draw_seed(), one._stratifies, repeats=pairs)
             batch = Batch(make_problem(design.losses), folds, problems=(folds.all + 1) * count_alphas(alphas))
-            weights, _ = one._find_alphas(batch, design.model_of, alphas, ratio, rounds)
-            models = [design.model_of(float(alpha)) for alpha in weights]
-            # whatever leaves out a half is fitted to the other
-            tasks = [Task(model, fold) for fold in range(-1, 2 * pairs) for model in models]
-            run(batch, tasks, tol, rounds, progress)
+            with open_record(checkpoint, batch.problem):
+                weights, _ = one._find_alphas(batch, design.model_of, alphas, ratio, rounds)
+                models = [design.model_of(float(alpha)) for alpha in weights]
+                # whatever leaves out a half is fitted to the other
+                tasks = [Task(model, fold) for fold in range(-1, 2 * pairs) for model in models]
+                run(batch, tasks, tol, rounds, progress)
             found = collect(batch, tasks)
             coef, _ = design.unscale(found.x)
             chosen = (coef != 0).reshape(2 * pairs + 1, len(weights), -1, len(design.names)).any(axis=2)
@@ -223,7 +228,8 @@ class Selecting:
 
     def bootstrap_sites(
         self: Any, X: Any, y: Any, groups: Any = None, *, draws: int = 200, level: float = 0.95, tol: float = 1e-6,
-        rounds: int = 500, progress: bool | None = False, **options: Any,
+        rounds: int = 500, progress: bool | None = False, checkpoint: Any = None,
+        **options: Any,
     ) -> Bootstrap:  # fmt: skip
         """Return how coefficients vary if sites are drawn with replacement, for the penalty of the estimator.
 
@@ -239,7 +245,7 @@ class Selecting:
             How many samples of sites.
         level
             The level of the intervals, by quantiles.
-        tol, rounds, progress
+        tol, rounds, progress, checkpoint
             As in :func:`fpdfp.solve_many`.
         """
         _checks.integer("draws", draws, at_least=2, at_most=10_000)
@@ -255,7 +261,8 @@ class Selecting:
             batch = Batch(make_problem(design.losses), samples=drawn, problems=draws + 1)
             model = design.model_of(float(self.alpha))
             tasks = [Task(model, fold) for fold in range(-1, draws)]
-            run(batch, tasks, tol, rounds, progress)
+            with open_record(checkpoint, batch.problem):
+                run(batch, tasks, tol, rounds, progress)
             found = collect(batch, tasks)
             coef, _ = design.unscale(found.x)
             names = design.names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array
+from fpdfp.engines.record import open_record
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.problem import Model, Problem
 from fpdfp.selection.axes import finish_axes, make_axes
@@ -117,6 +119,7 @@ def path(
     tol: float = 1e-6,
     rounds: int = 500,
     progress: bool | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Path:
     """Return the solutions for a grid of penalty weights, from the smallest one that gives zero down.
@@ -132,7 +135,7 @@ def path(
         How many weights, or the weights themselves.
     ratio
         The least weight relative to the largest, where a number of them is given.
-    tol, rounds, progress
+    tol, rounds, progress, checkpoint
         As in :func:`fpdfp.solve_many`.
 
     Examples
@@ -147,7 +150,14 @@ def path(
     >>> (found.coef != 0).sum(axis=1)
     array([0, 1, 2, 2, 2, 2, 2, 3, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5])
     """
-    grid = {"alphas": alphas, "ratio": ratio, "tol": tol, "rounds": rounds, "progress": progress}
+    grid = {
+        "alphas": alphas,
+        "ratio": ratio,
+        "tol": tol,
+        "rounds": rounds,
+        "progress": progress,
+        "checkpoint": checkpoint,
+    }
     if hasattr(source, "path") and hasattr(source, "fit"):
         found: Path = source.path(*data, **grid, **options)
         return found
@@ -163,9 +173,10 @@ def path(
         one = source.model._replace(penalty=multiply(source.penalty, alpha).bind(source.linop.out_shape))
         return flatten(one)
 
-    weights, trivial = find_alphas(batch, model_of, alphas, ratio, rounds)
     names, labels = names_of(source)
-    found = follow(batch, model_of, weights, trivial, tol, rounds, progress, names)
+    with open_record(checkpoint, source):
+        weights, trivial = find_alphas(batch, model_of, alphas, ratio, rounds)
+        found = follow(batch, model_of, weights, trivial, tol, rounds, progress, names)
     shape = source.model.shape
     return dataclasses.replace(
         found, coef=found.coef.reshape(-1, *shape), intercept=np.zeros((len(weights), *shape[:-1])), labels=labels
