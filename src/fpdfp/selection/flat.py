@@ -1,4 +1,4 @@
-"""Problems with coefficients of several classes as problems of one vector."""
+"""Problems in the form in which many are solved at once: x is one vector, and an l1 norm is that of its entries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def flatten(model: Model) -> Model:
     ((12,), L1(weights of shape (12,)))
     """
     if len(model.shape) == 1:
-        return model
+        return _take_entries(model)
     d = math.prod(model.shape)
     linop: LinOp = Identity((d,))
     if not model.linop.is_identity:
@@ -32,7 +32,22 @@ def flatten(model: Model) -> Model:
         images = model.linop.apply(np.eye(d).reshape(d, *model.shape)).reshape(d, -1)
         linop = Matrix(csr_array(images.T))
     penalty = _flatten_penalty(model.penalty, model.linop.out_shape)
-    return Model(penalty.bind(linop.out_shape), linop, (d,), np.dtype(np.float64))
+    return _take_entries(Model(penalty.bind(linop.out_shape), linop, (d,), np.dtype(np.float64)))
+
+
+def _take_entries(model: Model) -> Model:
+    """Return the l1 norm of multiples of single entries, such as of all but the intercept, as one with weights."""
+    if not isinstance(model.linop, Matrix) or not isinstance(model.penalty, L1):
+        return model
+    from scipy.sparse import csr_array
+
+    rows = csr_array(model.linop.matrix, copy=True)
+    rows.eliminate_zeros()
+    if (np.diff(rows.indptr) > 1).any():
+        return model
+    weights = np.repeat(np.broadcast_to(model.penalty.weight, (rows.shape[0],)), np.diff(rows.indptr))
+    total = np.bincount(rows.indices, weights * np.abs(rows.data), minlength=model.shape[0])
+    return model._replace(penalty=L1(total), linop=Identity(model.shape))
 
 
 def _flatten_penalty(penalty: Penalty, shape: Shape) -> Penalty:
