@@ -61,8 +61,8 @@ ROUGHLY, MORE, LEVELS = 0.03, 6, 4
 FLAT = 1e-3
 #: Entries of gradients are sent with fewer bits where they are this many times their error away from mattering.
 CLEARLY = 10.0
-#: A step is shortened by this factor, and below the second number more digits are asked for; far from the solution
-#: below the third.
+#: A step is shortened by this factor, and below the second number more digits are asked for; later, and far from
+#: the solution, below the third.
 SHORTER, SHORTEST, FURTHEST = 0.5, 0.2, 1e-3
 #: The bits of a number that is exact, less a few for the sums that it is of.
 DOUBLE = 48
@@ -354,8 +354,8 @@ class Batch:
         """Look again after a step that was no good: by what is known now, nearer, or with more digits."""
         assert task.best is not None
         task.poor = True
-        # Far from the solution it is not rounding that makes a step too long.
-        far = task.promised > max(WORTH * self.tol, 1e-6) * abs(task.objective)
+        # Where more digits, and a Hessian at the point, have not helped, it is not rounding that makes a step too long.
+        far = task.level > 0 and task.promised > max(WORTH * self.tol, 1e-6) * abs(task.objective)
         if task.share * SHORTER < (FURTHEST if far else SHORTEST):
             task.level, task.share = task.level + 1, 1.0
             if task.level == LEVELS + 2:
