@@ -28,6 +28,8 @@ from fpdfp.survival.response import Times
 EDGES = np.linspace(-5.0, 5.0, 1001)
 #: The score that tells where the linear predictor is: the weight of rows, and the sums of it and of its square.
 MOMENTS = "moments"
+#: From here on sums of a mean are those of its standard error, which a cross-validation does not use.
+FOR_ERRORS = 4
 
 
 class Scored(NamedTuple):
@@ -67,10 +69,9 @@ class HeldScores(FromEveryone):
     def gather(self, model: Model, local: LocalLosses) -> Scored:
         """Return what clients send."""
         losses = local.losses
-        if hasattr(losses, "policy"):
-            raise MessageError("this site scores models of a cross-validation by their deviance only")
         if not isinstance(losses, LinearModel):
             raise MessageError("losses must be those of a linear model")
+        all_sums = losses.admit_score(self.score, self.about)
         points, drawn = self.about.points(math.prod(losses.shape)), self.about.draw_folds(losses)
         score = None if self.score == MOMENTS else make_score(self.score, family_of(losses))
         ends = np.concatenate([[0], np.cumsum(losses.sizes)])
@@ -83,7 +84,10 @@ class HeldScores(FromEveryone):
                 left_out = np.ones(len(labels), dtype=bool) if fold < 0 else labels == fold
                 found.append(self._score(score, losses, x.reshape(losses.shape), own, left_out, place))
             rows.append(np.array(found))
-        return Scored(np.array(rows, dtype=np.float32 if isinstance(score, AUC) else np.float64))
+        sums = np.array(rows, dtype=np.float32 if isinstance(score, AUC) else np.float64)
+        if not all_sums:
+            sums[..., FOR_ERRORS:] = 0.0
+        return Scored(sums)
 
     def _score(
         self, score: Score | None, losses: LinearModel, x: Array, own: slice, left_out: Array, place: int
