@@ -9,8 +9,8 @@ import pytest
 import fpdfp
 from tests.helpers import conventions
 
-#: Several checks have twenty rows whose three classes are separated: with a thousandth of the largest weight one problem
-#: in twelve stalls there, with a warning.
+#: Some checks have twenty rows whose three classes are separated: with a thousandth of the largest weight one problem
+#: of twelve stalls there, with a warning.
 FEW: dict[str, Any] = {"alphas": 3, "cv": 3, "ratio": 0.1}
 #: Weights of rows and repeated rows give the same model up to the tolerance of a fit. The check asks for 1e-7, which a
 #: duality gap of 1e-6 does not promise; with Efron's ties they are not the same model. Fits by Newton steps pass.
