@@ -89,6 +89,7 @@ def test_lines_are_forced_to_the_disk_by_a_thread(
 ) -> None:
     """Where that fails, nothing is written that cannot be forced to the disk at once."""
     monkeypatch.setattr(audit, "EVERY", 0.02)
+    monkeypatch.setattr(audit, "HEAD_EVERY", 0.0)
     written, real, full = threading.Event(), files.write_whole, [False]
 
     def write(*given: Any, **options: Any) -> None:
@@ -240,3 +241,18 @@ class TestLedger:
         ledger.path.write_bytes(bytes(contents))
         with pytest.raises(RuntimeError, match="cannot be used: it is cut off or damaged"):
             Ledger(tmp_path)
+
+
+def test_the_head_follows_the_lines_without_another_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "EVERY", 0.02)
+    monkeypatch.setattr(audit, "HEAD_EVERY", 0.3)
+    log = Audit(tmp_path)
+    for _ in range(3):
+        log.append(**FIELDS)
+    time.sleep(0.1)
+    assert json.loads((tmp_path / HEAD).read_bytes())["number"] == 1  # lines are forced to the disk more often
+    until = time.monotonic() + 10
+    while json.loads((tmp_path / HEAD).read_bytes())["number"] < 3 and time.monotonic() < until:
+        time.sleep(0.02)
+    assert json.loads((tmp_path / HEAD).read_bytes())["number"] == 3
+    log.close()

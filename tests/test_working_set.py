@@ -73,6 +73,53 @@ def test_a_wrong_guess_is_found_out(
     assert (len(result.left.numbers) == 600) == (tightest > 1)
 
 
+@pytest.mark.parametrize("kind", ["logistic", "squares", "float32", "no ridge"])
+def test_few_levels_certify_all_features(kind: str) -> None:
+    """Where all features have a penalty, no exact gradient of all features is sent, and the gap is a bound."""
+    rng = np.random.default_rng(5)
+    rows, d = 300, 2000
+    X = rng.standard_normal((rows, d)).astype(np.float32 if kind == "float32" else np.float64)
+    y = (X[:, :5] @ np.array([2.0, -2, 1, 1, -1]) + rng.standard_normal(rows) > 0).astype(float)
+    given: Any = {"clients": np.arange(rows) % 3, "l2": 0.0 if kind == "no ridge" else 0.01}
+    smooth = losses.LeastSquares(X, y, **given) if kind == "squares" else losses.Logistic(X, y, **given)
+    problem = fpdfp.Problem(smooth, penalties.L1(0.3 * float(np.abs(X.T @ (y - y.mean())).max()) / rows))
+    tol = 1e-4 if kind == "float32" else 1e-6
+    result = fpdfp.solve(problem, rounds=2000, tol=tol)
+    assert result.status == "converged"
+    assert result.left is not None
+    assert not result.left.is_certain
+    exact = fpdfp.Problem(
+        type(smooth)(X.astype(np.float64), y, **given),
+        penalties.L1(problem.penalty.weight),  # type: ignore[attr-defined]
+    )
+    best = fpdfp.minimize(exact, tol=1e-10)
+    gap = result.certificate.gap
+    assert gap is not None
+    error = exact.objective(result.x.astype(np.float64)) - best.objective
+    assert -1e-9 <= error <= gap <= tol * abs(result.objective)
+    assert problem.penalty.conjugate(result.certificate.v) == 0
+    # 255 levels are at most nine bits with their sign.
+    assert result.traffic["certificate"].up < 3 * 12 * d + 3 * 64 * 20 * len(result.left.numbers)
+    # A dual point of the whole problem that is made of exact gradients says the same.
+    again = exact.certificate(result.x.astype(np.float64), thorough=False)
+    assert again.gap is not None
+    assert error <= again.gap <= 1.5 * gap + 1e-9
+
+
+def test_steep_features_are_never_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was guessed: a feature whose slope may exceed its weight is added before a run ends."""
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((200, 600))
+    y = X[:, :30] @ rng.standard_normal(30) + rng.standard_normal(200)
+    problem = fpdfp.Problem(losses.LeastSquares(X, y, clients=np.arange(200) % 4), penalties.L1(0.5))
+    monkeypatch.setattr(working_set, "_steepest", lambda ratios, least, most: np.array([int(np.argmax(ratios))]))
+    result = fpdfp.solve(problem, rounds=3000, tol=1e-6)
+    best = fpdfp.minimize(problem, tol=1e-10)
+    assert result.status == "converged"
+    assert result.objective - best.objective <= 1e-6 * best.objective
+    assert len(np.flatnonzero(best.x)) > 20
+
+
 def test_a_run_that_ends_early_is_certified_with_all_features(problem: fpdfp.Problem, best: Any) -> None:
     result = fpdfp.solve(problem, rounds=2, tol=1e-6)
     assert result.status == "finished"

@@ -33,6 +33,8 @@ MAGIC, VERSION = b"FPDP", 1
 HEAD, TAIL = struct.Struct("<4sBI"), struct.Struct("<I")
 #: What arrays may hold; all little-endian.
 DTYPES = ("|b1", "|u1", "<i4", "<i8", "<f4", "<f8")
+#: What a tree holds as it is; most of its leaves are of exactly these types.
+PLAIN = frozenset({type(None), bool, int, float, str})
 #: How long a tree may be, without its arrays and bytes.
 TREE = 1 << 22
 #: How deep a tree may be.
@@ -108,7 +110,7 @@ def _outline(value: Any, buffers: list[Any], depth: int) -> Any:
     """Return a tree with places instead of arrays and bytes, and add those to the buffers."""
     if depth > DEPTH:
         raise ValueError(f"a parcel's tree may be {DEPTH} deep, this one is deeper")
-    if value is None or isinstance(value, bool | int | float | str):
+    if type(value) in PLAIN or isinstance(value, int | float | str):
         return value
     if isinstance(value, bytes | bytearray | memoryview):
         buffers.append(value)
@@ -146,6 +148,8 @@ class _Reader:
         """Return an outline with arrays and bytes in their places."""
         if depth > DEPTH:
             raise MessageError(f"a parcel's tree may be {DEPTH} deep, this one is deeper")
+        if type(outline) in PLAIN:
+            return outline
         if isinstance(outline, list):
             return [self.fill(one, depth + 1) for one in outline]
         if not isinstance(outline, dict):

@@ -156,10 +156,14 @@ class RemoteLosses(Losses):
     def constants(self) -> tuple[Array, ...]:
         return tuple(self._facts.constants)
 
+    @property
+    def has_duals(self) -> bool:
+        return self._facts.duals
+
     def dual_points(self, x: Array, weights: Array) -> Any:
         from fpdfp.engines.remote_duals import RemoteDuals
 
-        return RemoteDuals(self, x, weights) if self._facts.duals else None
+        return RemoteDuals(self, x, weights) if self.has_duals else None
 
 
 def _known(values: Array) -> Array:

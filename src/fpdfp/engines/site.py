@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -343,9 +344,9 @@ class Site:
                 return UpdateReply(diverged=str(error))
             frames[name], bits[field] = compressor.encode(quantized), compressor.nbits(quantized)
             found = compressor.dequantize(quantized).reshape(arrays.shape)
-            rows = to_host(found).reshape(len(own), -1)
+            rows = to_host(found).reshape(len(own), -1).astype(np.float64, copy=False)
             with np.errstate(over="ignore"):  # a run that diverges is told elsewhere
-                self.largest = max(self.largest, *(float(np.linalg.norm(row)) for row in rows))
+                self.largest = max(self.largest, math.sqrt(np.einsum("ij,ij->i", rows, rows).max()))
             decoded.append(shorten(found, job.norm_bound))
         sent = type(update.reply)(*decoded)
         for row, i in enumerate(own):

@@ -3,8 +3,12 @@
 Screening leaves out what is certainly zero, which takes a small gap; until then a run with many features sends all of
 them. Here the server guesses instead, from the clients' slopes, sent in few levels, which features are not zero, and
 the run begins with these alone. At moderate gaps clients send the slopes of all features at the point that was found,
-and the server guesses again. When the tolerance is reached, the certificate is that of the problem with all features:
-if it is not small enough, the features that it shows to matter are added.
+and the server guesses again.
+
+When the tolerance is reached, what is certified is the problem with all features. Those that are left out are zero, and
+add nothing to the gap if |∂f/∂x_j| ≤ w_j: then the dual point of the smaller problem, with v_j = −∂f/∂x_j for the
+others, is one of the whole problem. That is seen from slopes in few levels, whose errors are known. Features that may
+be steeper are added. Where the smaller problem has no such bound, all gradients are sent as they are.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from fpdfp.methods.base import Method
 from fpdfp.penalties.l1 import L1
 from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import Slopes
-from fpdfp.problem import Problem
+from fpdfp.problem import Certificate, Problem
 
 #: Runs with fewer features begin with all of them.
 FEWEST = 512
@@ -40,6 +44,8 @@ NEAR = 0.9
 TIGHTER, TIGHTEST = 0.5, 0.1
 #: The levels of the point that clients are told to send their slopes at.
 POINT_LEVELS = 1 << 14
+#: What rounding of a gradient may be beside the weight of the penalty, by the bytes of a number.
+ROUNDING = {4: 1e-3, 8: 1e-9}
 
 
 def begin(
@@ -73,7 +79,8 @@ def look_at_others(
     assert tol is not None
     # Where a Newton step has led to the tolerance, that is the point.
     step = None if ending.certificate is None else ending.certified
-    x = left.lift(run.polish(run.x, run.v) if step is None else step.x)
+    own = run.polish(run.x, run.v) if step is None else step.x
+    x = left.lift(own)
     support = _support(x)
     if left.until > tol:
         ratios, up, down = _ask(problem, method, options, x)
@@ -81,13 +88,22 @@ def look_at_others(
         until = tol if left.until <= LOOSE else max(tol, LOOSE)
         ratios[support] = np.inf
         added = _steepest(ratios, NEAR, max(MOST, 2 * len(support)))
+    elif _is_simple(run.problem):
+        certificate = run.problem.metered(run.meter).certificate(own, thorough=False)
+        enough = certificate.gap is not None and certificate.gap <= tol * certificate.scale
+        slopes, error, up, down = _ask_slopes(problem, method, options, Announced.plain(to_host(x)))
+        run.meter.count("certificate", up, down)
+        ratios = _ratios(problem, np.abs(slopes) + error) + ROUNDING[np.dtype(problem.model.dtype).itemsize]
+        others = np.setdiff1d(np.arange(len(ratios)), left.numbers)
+        if enough and not (ratios[others] > 1.0).any():
+            return _end(certificate._replace(v=_extend(problem, certificate.v, slopes, left)), x, tol)
+        until = left.until if enough else TIGHTER * left.until
+        added = np.union1d(left.numbers, np.flatnonzero(ratios >= NEAR))
     else:
         whole = problem.metered(run.meter)
         certificate = whole.certificate(x, find_dual(whole, x), thorough=False)
-        gap, scale = certificate.gap, certificate.scale
-        if gap is not None and gap <= tol * scale:
-            sentence = f"the relative duality gap is {gap / scale:.2g}, at most tol={tol:g}"
-            return Ending("converged", sentence, Certified(gap, certificate.objective, scale, x), certificate)
+        if certificate.gap is not None and certificate.gap <= tol * certificate.scale:
+            return _end(certificate, x, tol)
         ratios, until = _ratios(problem, whole.gradient(x)), TIGHTER * left.until
         added = np.union1d(left.numbers, np.flatnonzero(ratios >= NEAR))
     numbers = np.union1d(support, added)
@@ -102,9 +118,40 @@ def _ask(problem: Problem, method: Method | None, options: RunOptions, x: Array)
     """Return the slopes of all features at x beside their weights, and the bits up and down that this took."""
     point = to_host(x).astype(np.float32)
     told = Announced.rounded(QSGD(POINT_LEVELS, block=None, norm="max"), point) if point.any() else None
+    slopes, _, up, down = _ask_slopes(problem, method, options, told)
+    return _ratios(problem, slopes), up, down
+
+
+def _ask_slopes(
+    problem: Problem, method: Method | None, options: RunOptions, told: Announced | None
+) -> tuple[Array, float, int, int]:
+    """Return the slopes of all features in few levels, their largest error, and the bits up and down."""
     clients = AskedClients(problem, choose(problem, method, options), options)
     sums, count = clients.add_up(Slopes(told))
-    return _ratios(problem, sums[0] / count), clients.bits, 0 if told is None else count * told.bits
+    return sums.slope / count, float(sums.error) / count, clients.bits, 0 if told is None else count * told.bits
+
+
+def _is_simple(problem: Problem) -> bool:
+    """Whether bounds of a problem rest on its gradient alone: it has dual points, and nothing is without a penalty."""
+    assert isinstance(problem.penalty, L1)
+    return problem.losses.has_duals and bool(np.all(np.asarray(problem.penalty.weight) > 0))
+
+
+def _end(certificate: Certificate, x: Array, tol: float) -> Ending:
+    """Return how a run ends whose certificate is good enough."""
+    gap, scale = certificate.gap, certificate.scale
+    assert gap is not None
+    sentence = f"the relative duality gap is {gap / scale:.2g}, at most tol={tol:g}"
+    return Ending("converged", sentence, Certified(gap, certificate.objective, scale, x), certificate)
+
+
+def _extend(problem: Problem, v: Array, slopes: Array, left: Left) -> Array:
+    """Return a dual point of some features with what is known of the others, within their weights."""
+    assert isinstance(problem.penalty, L1)
+    xp, weight = problem.model.xp, problem.penalty.weight
+    whole: Array = xp.clip(xp.asarray(-slopes, dtype=v.dtype), -weight, weight)
+    whole[..., left.numbers] = v
+    return whole
 
 
 def find_dual(problem: Problem, x: Array) -> Array:

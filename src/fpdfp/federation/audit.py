@@ -6,8 +6,8 @@ the folder can write both anew. To notice that too, note the hash that :func:`ve
 then, and give it to the next ``verify``.
 
 Every line is handed to the operating system before a reply leaves, so it survives the end of the process. It is forced
-to the disk, and the head is written, with every refusal, hold and first request of a run, and otherwise once a second:
-a power cut takes the lines of a second at most.
+to the disk with every refusal, hold and first request of a run, and otherwise once a second: a power cut takes the
+lines of a second at most. The head is written with these too, and otherwise every ten seconds.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import json
 import logging
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,8 +31,8 @@ from fpdfp.engines import files
 
 log = logging.getLogger("fpdfp.federation")
 LOG, HEAD = "audit.jsonl", "audit.head"
-#: Seconds after which lines are forced to the disk.
-EVERY = 1.0
+#: Seconds after which lines are forced to the disk, and between two heads while nothing but answers is written.
+EVERY, HEAD_EVERY = 1.0, 10.0
 #: What the first line has in place of the hash of the one before.
 NOTHING = "0" * 64
 
@@ -137,6 +138,8 @@ class Audit:
             )
         self.last = last_entry(folder)
         self._syncing = threading.Lock()
+        #: When the head was written last, and the last line that was forced to the disk.
+        self._headed, self._synced = -HEAD_EVERY, self.last
         #: What forces lines to the disk that were not yet; None where there is nothing to force.
         self._later: threading.Timer | None = None
         #: Whether that has failed: then nothing is written that is not forced to the disk at once.
@@ -163,10 +166,13 @@ class Audit:
         if sync or self._failed or number == 0:  # the first line has its head from the start
             self.sync()
         elif self._later is None:
-            self._later = threading.Timer(EVERY, self._sync_later)
-            self._later.daemon = True
-            self._later.start()
+            self._start_timer()
         return entry
+
+    def _start_timer(self) -> None:
+        self._later = threading.Timer(EVERY, self._sync_later)
+        self._later.daemon = True
+        self._later.start()
 
     def _write(self, line: bytes) -> None:
         """Write a line, all of it or none."""
@@ -178,19 +184,27 @@ class Audit:
             self._file.truncate(length)
             raise
 
-    def sync(self) -> None:
+    def sync(self, *, head: bool = True) -> None:
         """Force all lines to the disk, and write the head."""
         with self._syncing:
-            os.fsync(self._file.fileno())
-            if self.last is not None:
-                head = json.dumps({"number": self.last.number, "hash": self.last.hash}).encode()
-                files.write_whole(self.folder / HEAD, head, flush=True, private=True)
+            last, handle = self.last, self._file.fileno()
+            if last is not self._synced:
+                os.fsync(handle)
+                self._synced = last
+            if last is not None and head:
+                self._headed = time.monotonic()
+                contents = json.dumps({"number": last.number, "hash": last.hash}).encode()
+                files.write_whole(self.folder / HEAD, contents, flush=True, private=True)
             self._failed = False
 
     def _sync_later(self) -> None:
         self._later = None
         try:
-            self.sync()
+            # A head is a file of its own, and takes the disk twice as long as all lines of a second.
+            due = time.monotonic() - self._headed >= HEAD_EVERY
+            self.sync(head=due)
+            if not due and self._later is None:
+                self._start_timer()
         except OSError as error:
             self._failed = True
             log.error("the log of this site cannot be forced to the disk: %s", error)

@@ -273,6 +273,11 @@ class Losses(abc.ABC):
         """
         return None
 
+    @property
+    def has_duals(self) -> bool:
+        """Whether there are dual points, from which a duality gap is computed."""
+        return False
+
     def dual_points(self, x: Array, weights: Array) -> DualPoints | None:
         """Return the dual points of Σ w_i f_i near x, from which a duality gap is computed; None if unknown."""
         return None

@@ -138,6 +138,13 @@ class Gradient(NamedTuple):
     slope: Array
 
 
+class Summed(NamedTuple):
+    """The sum of what clients sent, and by how much rounding to levels may have changed any of its entries."""
+
+    slope: Array
+    error: Array
+
+
 @dataclasses.dataclass(frozen=True)
 class Slopes(FromEveryone):
     """Everyone sends its gradient at a point in few levels, so that the server can guess which features matter.
@@ -162,6 +169,13 @@ class Slopes(FromEveryone):
             raise ValueError(f"x must have shape {model.shape}, got {x.shape}")
         slope = to_host(local.gradients(model.xp.asarray(x, dtype=model.dtype)))
         return Gradient(np.clip(slope, -1e17, 1e17).astype(np.float32))
+
+    def add_up(self, sent: Any, places: IntArray) -> Summed:
+        """Return the sum over clients, and its error: at most a level of each, of which the largest entry has all."""
+        slope = sent[0].astype(np.float64)
+        scales = np.abs(slope).reshape(len(slope), -1).max(axis=1, initial=0.0)
+        error = scales.sum() * (1.0 / SLOPE_LEVELS + float(np.finfo(np.float32).eps))
+        return Summed(slope.sum(axis=0), np.asarray(error))
 
 
 def divide(sums: Once, count: int) -> Once:
