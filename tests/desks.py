@@ -13,6 +13,7 @@ import fpdfp
 from fpdfp.datasets import Moments
 from fpdfp.engines import requests, spec
 from fpdfp.engines.parcel import pack, unpack
+from fpdfp.engines.record import plan_name
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.requests import AtRequest, Request
 from fpdfp.federation.asker import Asker
@@ -110,7 +111,7 @@ class Desks(RemoteEngine):
         return [desk.name for desk in self.desks]
 
     def declare(self, problems: int, folds: int) -> None:
-        self.plan = f"plan {problems} {folds}"
+        self.plan = plan_name()
         for desk in self.desks:
             ask(desk, kind="plan", plan=self.plan, problems=problems, folds=folds)
 

@@ -20,7 +20,7 @@ FAMILIES = {"Gamma": "gamma", "inverse.gaussian": "inverse gaussian"}
 
 @functools.cache
 def cases(topic: str) -> dict[str, dict[str, Any]]:
-    """Return the cases of "glm", "survival", "glmnet" or "cv" by name; what R said is under "r"."""
+    """Return the cases of "glm", "survival", "glmnet", "cv" or "cv_classes" by name; what R said is under "r"."""
     found: dict[str, dict[str, Any]] = json.loads((FOLDER / f"{topic}.json").read_text())["cases"]
     return found
 

@@ -21,8 +21,9 @@ from typer.testing import CliRunner
 import fpdfp
 from fpdfp import experiments
 from fpdfp.cli import app
-from fpdfp.declarative import build, comparison, diagnosis, made, rows, runner
+from fpdfp.declarative import build, comparison, diagnosis, made, rows
 from fpdfp.declarative.document import Document, SettingsError
+from fpdfp.declarative.jobs import Job
 from fpdfp.declarative.settings import NOT_IN_RUN, Case, read, run_options
 from fpdfp.declarative.table import nearest
 from fpdfp.engines.options import RunOptions
@@ -542,9 +543,10 @@ class TestRuns:
         file, output = written(tmp_path), tmp_path / "out"
 
         class Interrupted:
-            def imap_unordered(self, work: Any, jobs: list[runner.Job]) -> Iterator[Any]:
-                writing.write_json(jobs[0].folder / "run.json", {"format": 1, "status": "running"})
-                writing.write(jobs[0].folder / "config.toml", toml.dumps(jobs[0].settings).encode())
+            def imap_unordered(self, work: Any, jobs: list[list[Job]]) -> Iterator[Any]:
+                ((job,),) = jobs
+                writing.write_json(job.folder / "run.json", {"format": 1, "status": "running"})
+                writing.write(job.folder / "config.toml", toml.dumps(job.settings).encode())
                 raise KeyboardInterrupt
 
         monkeypatch.setattr("fpdfp.declarative.pool.workers", lambda *_, **__: contextlib.nullcontext(Interrupted()))

@@ -15,6 +15,7 @@ import pytest
 import fpdfp
 from fpdfp.compress.fixed import EXACT
 from fpdfp.engines.evaluations import ZERO, Evaluated, Evaluations
+from fpdfp.engines.held_scores import HeldScores, Scored
 from fpdfp.engines.job import Place
 from fpdfp.engines.requests import GatherRequest, Request
 from fpdfp.federation import audit
@@ -62,6 +63,14 @@ def many(desk: Desk, points: Any, held: Any = None, folds: Folds | None = None, 
     request = Request(gather=GatherRequest(asked, Place(np.array([0]), None, 1.0, 0), np.array([0])))
     sent = Evaluated(*ask(desk, request, **{"plan": "plan"} | more)["gather"]["arrays"])
     return asked.read(sent, np.shape(points)[-1])
+
+
+def held_scores(desk: Desk, points: Any, held: Any, folds: Folds, score: str, *cells: Any) -> Any:
+    """Ask a desk for scores of the rows that are left out, and return the sums."""
+    asked = HeldScores(question(points, held, folds), score, *cells)
+    request = Request(gather=GatherRequest(asked, Place(np.array([0]), None, 1.0, 0), np.array([0])))
+    sent = Scored(*ask(desk, request, plan="plan")["gather"]["arrays"])
+    return asked.read(sent, None)
 
 
 def desk_of(folder: Path, policy: Policy | None = None, rows: Any = None, problems: int = 10) -> Desk:
@@ -127,6 +136,36 @@ class TestAnswers:
         many(desk, np.zeros((1, 4)))
         with pytest.raises(RefusedError, match="second moments"):
             many(desk, np.zeros((1, 4)), curved=[0])
+
+    def test_brier_scores_are_looked_at_and_counted_as_gradients_are(self, tmp_path: Path) -> None:
+        X, y = make_rows()
+        folds, points = Folds(5, 3, stratified=True), np.random.default_rng(1).normal(size=(2, 4)) * 0.3
+        desk = desk_of(tmp_path, Policy(budget=Budget(points_per_problem=1)), problems=1)
+        labels = folds.draw(y)
+        found = held_scores(desk, points, [0, 3], folds, "brier")
+        for sums, x, fold in zip(found, points, (0, 3), strict=True):
+            p, target = 1 / (1 + np.exp(-(X @ x)[labels == fold])), y[labels == fold]
+            np.testing.assert_allclose(sums[:4], [len(p), len(p), ((p - target) ** 2).sum(), len(p)], rtol=1e-6)
+            assert not sums[4:].any()  # what standard errors would need is not told
+        assert desk.ledger.spent.plans == {"plan": 99}
+        with pytest.raises(RefusedError, match="about as many points as it allows"):
+            held_scores(desk, np.zeros((100, 4)), [0] * 100, folds, "brier")
+        with pytest.raises(RefusedError, match=TOO_FEW):
+            held_scores(desk, np.array([[1e4, 0.0, 0.0, 0.0]]), [0], folds, "brier")
+        with pytest.raises(RefusedError, match=r"fewer than 10 rows|least 10 rows"):
+            held_scores(desk, np.zeros((1, 4)), [0], Folds(300, 1), "brier")
+        desk.close()
+        said = [json.loads(line)["asked"] for line in (desk.folder / audit.LOG).read_text().splitlines()]
+        assert said[1] == "scores (brier) of the rows that are left out, at 2 points"
+
+    @pytest.mark.parametrize("score", ["accuracy", "auc", "moments"])
+    def test_counts_of_rows_at_many_points_are_refused(self, score: str, tmp_path: Path) -> None:
+        """Between two points at which a count differs by one a row changes sides: a bisection finds where it is."""
+        folds = Folds(5, 3, stratified=True)
+        cells = (np.zeros(1), np.ones(1)) if score == "auc" else ()
+        with pytest.raises(RefusedError, match=r"counts at many points tell single ones; .* \[points\] of its policy"):
+            held_scores(desk_of(tmp_path / "strict"), np.zeros((1, 4)), [0], folds, score, *cells)
+        assert held_scores(desk_of(tmp_path / "open", OPEN), np.zeros((1, 4)), [0], folds, score, *cells).size
 
     def test_folds_of_the_rows_themselves(self, tmp_path: Path) -> None:
         with pytest.raises(RefusedError, match="no folds of its own"):
@@ -244,7 +283,9 @@ class TestAttacks:
         point = np.zeros((1, 4))
         for seed in (1, 1, 2, 3):  # the same again is no other division
             many(desk, point, [0], Folds(4, seed))
-        with pytest.raises(RefusedError, match="in at most 3 ways"):
+        with pytest.raises(
+            RefusedError, match=r"in at most 3 ways \(most_divisions under \[points\] of its policy.toml\)"
+        ):
             many(desk, point, [0], Folds(4, 4))
         desk.close()
         # A restart does not forget them.
@@ -287,6 +328,7 @@ def table(n: int, d: int = 5) -> tuple[pd.DataFrame, str]:
     frame["died"] = (X[:, 0] + 0.5 * X[:, 2] + rng.logistic(size=n) > 0).astype(int)
     frame["dose"] = X @ np.linspace(1, 0, d) + rng.normal(size=n)
     frame["time"], frame["event"] = rng.exponential(np.exp(-X[:, 0])).round(3) + 0.001, rng.random(n) < 0.8
+    frame["stage"] = np.array(["i", "ii", "iii"])[np.digitize(X[:, 0] + rng.logistic(size=n), [-1, 1])]
     frame["hospital"] = np.array(["east", "north", "south"])[np.arange(n) % 3]
     return frame, " + ".join(f"v{j}" for j in range(d))
 
@@ -299,6 +341,9 @@ def table(n: int, d: int = 5) -> tuple[pd.DataFrame, str]:
         ("FederatedLinearRegressionCV", "dose", {}),
         ("FederatedGLMCV", "died", {"family": "poisson"}),
         ("FederatedCoxRegressionCV", "Surv(time, event)", {}),
+        ("FederatedLogisticRegressionCV", "stage", {"scoring": "brier"}),
+        ("FederatedMultinomialRegressionCV", "stage", {"penalty": "elasticnet"}),
+        ("FederatedOrdinalRegressionCV", "stage", {}),
     ],
 )
 def test_sites_with_the_default_policy_give_the_same_bits(

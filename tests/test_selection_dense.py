@@ -154,3 +154,16 @@ def test_nearly_separated(standardize: bool) -> None:
     found = fpdfp.solve_many(problems * 6, folds=5, held_out=held, tol=1e-4)
     assert found.converged
     assert found.rounds <= 80
+
+
+def test_nearly_separated_with_a_small_weight() -> None:
+    """From a start far away, long steps are shortened until they are good."""
+    X, y = load_breast_cancer(return_X_y=True)
+    X = np.column_stack([(X - X.mean(axis=0)) / X.std(axis=0), np.ones(len(y))])
+    losses = fpdfp.losses.Logistic(X, y, clients=np.arange(len(y)) % 20)
+    problem = fpdfp.Problem(losses, fpdfp.penalties.L1(np.append(np.full(30, 2e-4), 0.0)))
+    found = fpdfp.solve_many([problem], tol=1e-6)
+    assert found.converged
+    assert found.objective[0] <= (1 + 3e-6) * fpdfp.minimize(problem, tol=1e-10).objective
+    short = fpdfp.solve_many([problem], tol=1e-6, rounds=4)
+    assert np.isfinite(short.objective[0])

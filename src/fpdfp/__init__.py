@@ -42,7 +42,9 @@ if TYPE_CHECKING:
         FederatedLogisticRegression,
         FederatedLogisticRegressionCV,
         FederatedMultinomialRegression,
+        FederatedMultinomialRegressionCV,
         FederatedOrdinalRegression,
+        FederatedOrdinalRegressionCV,
         FederatedPoissonRegressor,
         FederatedQuantileRegressor,
         FederatedTweedieRegressor,
@@ -117,7 +119,9 @@ __all__ = [
     "FederatedLogisticRegression",
     "FederatedLogisticRegressionCV",
     "FederatedMultinomialRegression",
+    "FederatedMultinomialRegressionCV",
     "FederatedOrdinalRegression",
+    "FederatedOrdinalRegressionCV",
     "FederatedPoissonRegressor",
     "FederatedQuantileRegressor",
     "FederatedTweedieRegressor",
@@ -178,7 +182,8 @@ __getattr__ = attach(
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
         "estimators": "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
-        "FederatedLogisticRegressionCV FederatedCoxRegression FederatedGLM FederatedGammaRegressor "
+        "FederatedLogisticRegressionCV FederatedMultinomialRegressionCV FederatedOrdinalRegressionCV "
+        "FederatedCoxRegression FederatedGLM FederatedGammaRegressor "
         "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
         "FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor load_model log_rank_test "

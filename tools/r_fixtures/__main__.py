@@ -1,7 +1,7 @@
 """Write tests/data/r/*.json anew: the data sets, and what R says of them.
 
     python -m tools.r_fixtures            ask R and write all files
-    python -m tools.r_fixtures glm        one of them: glm, survival, glmnet, cv
+    python -m tools.r_fixtures glm        one of them: glm, survival, glmnet, cv, cv_classes
 
 Debian's packages are r-base-core, r-cran-mass, r-cran-survival, r-cran-glmnet, r-cran-nnet and r-cran-nlme.
 The tests read the files and need no R.
@@ -14,11 +14,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tools.r_fixtures import cv, glm, glmnet, r, survival
+from tools.r_fixtures import cv, cv_classes, glm, glmnet, r, survival
 from tools.r_fixtures.data import build_all
 
 FOLDER = Path(__file__).parents[2] / "tests" / "data" / "r"
-TOPICS = {"glm": glm, "survival": survival, "glmnet": glmnet, "cv": cv}
+TOPICS = {"glm": glm, "survival": survival, "glmnet": glmnet, "cv": cv, "cv_classes": cv_classes}
 
 
 def main() -> None:

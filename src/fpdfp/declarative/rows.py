@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +17,10 @@ from fpdfp.datasets import FeatureGraph, feature_graph
 from fpdfp.declarative.build import TOLERANCE, Built, deal, make_penalty
 from fpdfp.errors import ArgumentError
 from fpdfp.runs import linear_model
+
+#: The sections that rows, losses and the map depend on, and of how many of these the latest are kept.
+BUT_PENALTY = ("data", "split", "loss", "operator")
+KEPT = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +45,30 @@ class Rows(NamedTuple):
     classes: list[str] | None
 
 
+class Loaded(NamedTuple):
+    """All of a problem but its penalty."""
+
+    losses: fpdfp.losses.Losses
+    matrix: Any
+    linop: Any
+    metrics: dict[str, Any]
+    model: dict[str, Any]
+    rows: dict[str, Any]
+
+
 def build(settings: dict[str, Any]) -> BuiltRows:
-    """Make the problem."""
+    """Make the problem; those that differ in the penalty alone share their losses."""
+    loaded = _load_all(json.dumps({name: settings[name] for name in BUT_PENALTY}, sort_keys=True))
+    penalty = _penalty(settings["penalty"], settings["operator"], loaded.losses.shape, loaded.matrix)
+    problem = fpdfp.Problem(loaded.losses, penalty, loaded.linop, weights=settings["split"]["weights"])
+    return BuiltRows(
+        problem, loaded.metrics, lambda: fpdfp.minimize(problem, tol=TOLERANCE).objective, loaded.model, **loaded.rows
+    )
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _load_all(key: str) -> Loaded:
+    settings = json.loads(key)
     data, loss = settings["data"], settings["loss"]
     rows = load(data)
     targets, classes = _targets(rows, loss["kind"])
@@ -67,16 +95,17 @@ def build(settings: dict[str, Any]) -> BuiltRows:
         kind = fpdfp.losses.Logistic if loss["kind"] == "logistic" else fpdfp.losses.LeastSquares
         losses = kind(X[train], targets[train], **given)
     matrix = _matrix(settings["operator"], rows.X.shape[1], len(names), graph)
-    penalty = _penalty(settings["penalty"], settings["operator"], losses.shape, matrix)
     linop = matrix if matrix is None or len(losses.shape) == 1 else fpdfp.linops.EachRow(matrix, losses.shape[0])
-    problem = fpdfp.Problem(losses, penalty, linop, weights=settings["split"]["weights"])
-    return BuiltRows(
-        problem,
+    return Loaded(
+        losses,
+        matrix,
+        linop,
         _metrics(loss["kind"], X[test], targets[test]) if len(test) else {},
-        lambda: fpdfp.minimize(problem, tol=TOLERANCE).objective,
         linear_model(names, intercept=intercept, graph=graph, classes=classes, standardized=bool(data["standardize"])),
-        features=X[train], labels=targets[train], test_features=X[test], test_labels=targets[test], graph=graph,
-        l2=loss["l2"],
+        {
+            "features": X[train], "labels": targets[train], "test_features": X[test], "test_labels": targets[test],
+            "graph": graph, "l2": loss["l2"],
+        },
     )  # fmt: skip
 
 

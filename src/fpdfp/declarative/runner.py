@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import json
+import itertools
 import re
-import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
 
-from fpdfp.declarative import pool, results
-from fpdfp.declarative.build import build, check_fit, problem_key, solve_options
+from fpdfp.declarative import pool, results, together
+from fpdfp.declarative.build import build, check_fit, solve_options
 from fpdfp.declarative.document import Document, SettingsError
-from fpdfp.declarative.settings import Case, Settings, check, read
+from fpdfp.declarative.jobs import Job, find_reference, list_jobs
+from fpdfp.declarative.settings import Case, check, read
 from fpdfp.engines.history import RESERVED
 from fpdfp.engines.traffic import Traffic
 from fpdfp.errors import AccuracyWarning, DivergenceWarning, RunFolderError, StepTooLargeWarning
@@ -54,32 +53,6 @@ ABOUT: dict[str, tuple[str, ...]] = {
 
 #: Those of them that are not a setting under another name, but follow from it.
 DERIVED = ("column", "problem", "strong_convexity")
-
-
-class Job(NamedTuple):
-    """A run: what it is called in tables and reports, its settings, its seed, its folder, and that of the experiment.
-
-    ``changes`` are the values of the keys that are swept.
-    """
-
-    name: str
-    settings: Settings
-    seed: int
-    folder: Path
-    output: Path
-    changes: Mapping[str, Any]
-
-
-def jobs(cases: Iterable[Case], output: Path) -> list[Job]:
-    """Return all runs of an experiment: every setting with every seed."""
-    found = []
-    for case in cases:
-        run, title = case.settings["run"], case.label.replace(",", ", ") or case.settings["name"]
-        for seed in run["seeds"]:
-            name = f"{title}, seed {seed}" if len(run["seeds"]) > 1 else title
-            settings = {**case.settings, "run": {**run, "seeds": [seed]}}
-            found.append(Job(name, settings, seed, output / case.label / f"seed-{seed}", output, case.changes))
-    return found
 
 
 def is_done(job: Job) -> bool:
@@ -149,18 +122,6 @@ def mark_interrupted(job: Job) -> None:
     if saved is not None and saved.info["status"] == "running":
         ended = {"status": "interrupted", "message": "stopped by the user", "ended": now()}
         writing.write_json(job.folder / "run.json", saved.info | ended)
-
-
-def find_reference(job: Job) -> float:
-    """Return the minimum of a run's problem, found once for all runs that share it."""
-    digest = hashlib.sha256(problem_key(job.settings).encode()).hexdigest()[:16]
-    path = job.output / "references" / f"{digest}.json"
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return float(json.loads(path.read_text())["objective"])
-    began = time.perf_counter()
-    objective = build(job.settings).reference()
-    writing.write_json(path, {"objective": objective, "seconds": time.perf_counter() - began})
-    return objective
 
 
 def line(job: Job) -> dict[str, Any]:
@@ -250,7 +211,7 @@ def run_file(
         raise SettingsError(f"{folder} holds results already: --resume goes on there, --output takes another folder")
     todo = _check_all(cases, folder)
     found = {job.folder: line(job) for job in todo if is_done(job)}
-    left = [job for job in todo if job.folder not in found]
+    left = together.group([job for job in todo if job.folder not in found])
     interrupted = False
     with watch(folder), contextlib.ExitStack() as stack:
         advance = None
@@ -263,17 +224,17 @@ def run_file(
                 if not quiet:
                     bar = stack.enter_context(pool.bar())
                     task = bar.add_task(name, total=len(todo), completed=len(found))
-                    advance = functools.partial(bar.update, task, advance=1)
-            for where, row in done:
-                found[where] = row
+                    advance = functools.partial(bar.update, task)
+            for rows in done:
+                found |= rows
                 results.write(folder / "results.csv", _lines(todo, found))
                 if advance is not None:
-                    advance()
-                if row["status"] == "interrupted":
+                    advance(advance=len(rows))
+                if any(row["status"] == "interrupted" for row in rows.values()):
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
             interrupted = True
-    for job in left if interrupted else ():
+    for job in itertools.chain(*left) if interrupted else ():
         mark_interrupted(job)
     results.write(folder / "results.csv", _lines(todo, found))
     return Outcome(name, folder, _lines(todo, found), len(todo), interrupted)
@@ -284,16 +245,25 @@ def _lines(todo: Sequence[Job], found: dict[Path, dict[str, Any]]) -> list[dict[
     return [found[job.folder] for job in todo if job.folder in found]
 
 
-def _one_by_one(left: Sequence[Job], quiet: bool) -> Iterator[tuple[Path, dict[str, Any]]]:
-    for number, job in enumerate(left, 1):
+def _one_by_one(left: Sequence[Sequence[Job]], quiet: bool) -> Iterator[dict[Path, dict[str, Any]]]:
+    for number, jobs in enumerate(left, 1):
         if not quiet and len(left) > 1:
-            typer.echo(f"run {number} of {len(left)}: {job.name}", err=True)
-        yield job.folder, run_job(job, False if quiet else None)
+            named = jobs[0].name if len(jobs) == 1 else f"{len(jobs)} settings together"
+            typer.echo(f"run {number} of {len(left)}: {named}", err=True)
+        yield run_jobs(jobs, False if quiet else None)
 
 
-def _work(job: Job) -> tuple[Path, dict[str, Any]]:
+def _work(jobs: Sequence[Job]) -> dict[Path, dict[str, Any]]:
     with show_warnings():
-        return job.folder, run_job(job, progress=False)
+        return run_jobs(jobs, progress=False)
+
+
+def run_jobs(jobs: Sequence[Job], progress: bool | None) -> dict[Path, dict[str, Any]]:
+    """Do a run, or several at once; return the lines of the table by folder."""
+    if jobs[0].settings["run"]["together"]:
+        together.run_together(jobs, progress)
+        return {job.folder: line(job) for job in jobs if (job.folder / "run.json").exists()}
+    return {job.folder: run_job(job, progress) for job in jobs}
 
 
 def _place(cases: Sequence[Case], output: Path | None) -> tuple[str, Path]:
@@ -309,7 +279,7 @@ def _place(cases: Sequence[Case], output: Path | None) -> tuple[str, Path]:
 
 def _check_all(cases: Sequence[Case], folder: Path) -> list[Job]:
     """Return all jobs, if every setting can be run and none of the folders is that of another."""
-    todo = jobs(cases, folder)
+    todo = list_jobs(cases, folder)
     for job in todo:
         is_done(job)
     for case in cases:

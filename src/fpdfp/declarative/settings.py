@@ -335,5 +335,28 @@ def _check_run(run: Table, kind: str, tables: dict[str, Table], method: Any) -> 
         run.fail("engine", "is 'ray', which is not installed: pip install 'fpdfp[ray]'")
     if engine == "ray" and isinstance(method, Method) and not method.traits.restorable:
         run.fail("engine", f"must be 'local' for {type(method).__name__}")
+    if run.flag("together", False):
+        _check_together(run, kind, tables)
     if run.text("history", "csv", ["csv", "parquet"]) == "parquet" and importlib.util.find_spec("pyarrow") is None:
         run.fail("history", "is 'parquet', which needs pyarrow: pip install 'fpdfp[parquet]'")
+
+
+def _check_together(run: Table, kind: str, tables: dict[str, Table]) -> None:
+    """Refuse settings that runs cannot have which are solved together."""
+    if kind != "table":
+        run.fail("together", "is for tables: data.kind must be 'table'")
+    if run.resolved["tol"] <= 0:
+        run.fail("tol", "must be above 0 with run.together, such as 1e-6: the relative accuracy of all runs")
+    if len(run.resolved["seeds"]) > 1:
+        run.fail("seeds", "must be one with run.together, which draws nothing")
+    if run.resolved["engine"] != "local":
+        run.fail("engine", "must be 'local' with run.together")
+    for section in ("method", "compressor", "downlink"):
+        if tables[section].resolved != {"kind": "automatic"}:
+            tables[section].fail("kind", "must be 'automatic' with run.together: all runs are in the same messages")
+    for name, option in run_options().items():
+        usual = DEFAULTS.get(name, option.default)
+        if name not in ("rounds", "tol", "evaluate_every", "checkpoint_every") and (
+            run.resolved[name] not in (usual, usual or 0)
+        ):
+            run.fail(name, "must be left out with run.together: all clients take part in all exchanges")

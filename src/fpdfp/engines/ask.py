@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,14 @@ from fpdfp.engines.held_scores import HeldScores
 from fpdfp.engines.informations import Informations
 from fpdfp.engines.overdispersions import Overdispersions
 from fpdfp.engines.parcel import payload
+from fpdfp.engines.record import keep
 from fpdfp.engines.remote_losses import RemoteLosses
+from fpdfp.engines.tuples import tuple_kind
 from fpdfp.losses.base import InformationSums
 from fpdfp.problem import Problem
+
+#: Beside what clients send: the bits of that.
+BITS = "bits up"
 
 
 def ask_informations(problem: Problem, x: Array, *, robust: bool) -> tuple[InformationSums, int, int]:
@@ -34,7 +40,7 @@ def ask_overdispersions(problem: Problem, x: Array, theta: float) -> tuple[Array
 def ask_evaluations(problem: Problem, question: Evaluations, factors: Array | None = None) -> tuple[Sums, int, int]:
     """Return the means over all clients at many points, and all bits up and down."""
     sent, up, down = _ask(problem, question)
-    return question.read(sent, problem.model.shape[0], factors), up, down
+    return question.read(sent, math.prod(problem.model.shape), factors), up, down
 
 
 def ask_scores(problem: Problem, question: HeldScores, factors: Array | None = None) -> tuple[Array, int, int]:
@@ -47,8 +53,15 @@ def _ask(problem: Problem, question: Any) -> tuple[Any, int, int]:
     """Return what clients answer, and all bits up and down."""
     asked = np.arange(problem.n_clients)
     down = len(asked) * payload([spec.dump(question)])
-    if isinstance(problem.losses, RemoteLosses):
-        sent, up = problem.losses.engine.gather(problem, question, asked, 0)
-        return sent, up, down
-    sent = question.gather(problem.model, problem.local(asked))
-    return sent, sum(len(array) * plain_bits(array.shape[1:], array.dtype) for array in sent), down
+
+    def ask() -> dict[str, Array]:
+        if isinstance(problem.losses, RemoteLosses):
+            sent, up = problem.losses.engine.gather(problem, question, asked, 0)
+        else:
+            sent = question.gather(problem.model, problem.local(asked))
+            up = sum(len(array) * plain_bits(array.shape[1:], array.dtype) for array in sent)
+        return {**sent._asdict(), BITS: np.array(up)}
+
+    found = dict(keep(question, ask))
+    up = int(found.pop(BITS))
+    return tuple_kind("Sent", tuple(found))(*found.values()), up, down

@@ -209,7 +209,7 @@ def _ten_digits(values: Array) -> Array:
     """Round each number to ten significant digits."""
     flat = np.asarray(to_host(values), dtype=np.float64).ravel()
     with np.errstate(divide="ignore"):
-        exponent = np.where(flat == 0, 0.0, np.floor(np.log10(np.abs(flat))))
+        exponent = np.where((flat == 0) | ~np.isfinite(flat), 0.0, np.floor(np.log10(np.abs(flat))))
     rounded: Array = np.round(flat / 10.0**exponent, 9) * 10.0**exponent
     return rounded + 0.0  # no negative zeros
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -184,15 +185,15 @@ class Evaluations(FromEveryone):
 
     def count_numbers(self, model: Model) -> int:
         """How many numbers a client works with."""
-        (d,) = model.shape
+        d = math.prod(model.shape)
         return len(self.held) * d + len(self.curved) * d * d
 
     def gather(self, model: Model, local: LocalLosses) -> Evaluated:
         """Return what clients send."""
         losses, clients = local.losses, local.clients
-        if not isinstance(losses, LinearModel) or len(losses.shape) != 1:
-            raise MessageError("losses must be those of a linear model with a vector of coefficients")
-        (d,) = losses.shape
+        if not isinstance(losses, LinearModel):
+            raise MessageError("losses must be those of a linear model")
+        d = math.prod(losses.shape)
         points, drawn = self.points(d), self.draw_folds(losses)
         with np.errstate(all="ignore"):
             found = self._evaluate(losses, points, drawn, clients)
@@ -219,7 +220,7 @@ class Evaluations(FromEveryone):
             triangles = lower(scaled)
         entries = write_fixed(_flat(triangles), np.array(UNIT), ENTRY)
         ridge = local.weigh(
-            np.tile(np.asarray(losses.ridge_of_x, dtype=np.float64)[: d if matrices else 0], (count, 1))
+            np.tile(np.asarray(losses.ridge_of_x, dtype=np.float64).ravel()[: d if matrices else 0], (count, 1))
         )
         return Evaluated(
             numbers, np.concatenate(slopes, axis=1), scales, entries, _flat(roots.astype(np.float32)), ridge
@@ -241,18 +242,19 @@ class Evaluations(FromEveryone):
         ]
 
     def _evaluate(self, losses: LinearModel, points: Array, drawn: list[IntArray], clients: IntArray) -> ManySums:
-        """Return sums at all points, each with the rows of its division."""
+        """Return sums at all points, each with the rows of its division; coefficients of classes are in one row."""
+        given = points.reshape(-1, *losses.shape)
         if len(drawn) == 1 or self.folds is None:
-            return losses.evaluate_many(points, self.held, drawn[0], clients)
+            found = losses.evaluate_many(given, self.held, drawn[0], clients)
+            return found._replace(slopes=found.slopes.reshape(len(clients), *points.shape))
         division = np.maximum(self.held, 0) // self.folds.count
         shape = (len(clients), len(points))
         out = ManySums(np.empty(shape), np.empty(shape), np.empty((*shape, points.shape[1])))
         for number in np.unique(division):
             some = np.flatnonzero(division == number)
-            for whole, part in zip(
-                out, losses.evaluate_many(points[some], self.held[some], drawn[number], clients), strict=True
-            ):
-                whole[:, some] = part
+            found = losses.evaluate_many(given[some], self.held[some], drawn[number], clients)
+            for whole, part in zip(out, found, strict=True):
+                whole[:, some] = part.reshape(len(clients), len(some), *whole.shape[2:])
         return out
 
     def _masses(self, weights: Array, losses: LinearModel, drawn: list[IntArray], clients: IntArray) -> Array:
@@ -268,10 +270,10 @@ class Evaluations(FromEveryone):
     def _curvature(self, local: LocalLosses, x: Array) -> Array:
         """Return the Hessian of each client at a point, or what stands in for it; without the ridge."""
         losses: Losses = local.losses
-        found = losses.informations(x.astype(losses.dtype), local.clients)
+        found = losses.informations(x.astype(losses.dtype).reshape(losses.shape), local.clients)
         if found is None:
             raise MessageError("losses must have known Hessians")
-        return np.asarray((found + found.swapaxes(1, 2)) / 2.0 - np.diag(losses.ridge_of_x))  # type: ignore[attr-defined]
+        return np.asarray((found + found.swapaxes(1, 2)) / 2.0 - np.diag(losses.ridge_of_x.ravel()))  # type: ignore[attr-defined]
 
     def read(self, sent: Evaluated, d: int, factors: Array | None = None) -> Sums:
         """Return the means over clients of what they sent; refuse what is not of the right form.

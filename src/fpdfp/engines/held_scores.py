@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,21 +11,25 @@ import numpy as np
 from fpdfp._typing import Array
 from fpdfp.engines.evaluations import Evaluations
 from fpdfp.errors import MessageError
+from fpdfp.losses._classes import ClassModel
 from fpdfp.losses._linear import LinearModel
 from fpdfp.losses._single import SingleForm
 from fpdfp.losses.cox import Cox
 from fpdfp.losses.glm import GLM
+from fpdfp.losses.softmax import Softmax
 from fpdfp.precondition.exchange import FromEveryone
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.scores import by_name
 from fpdfp.scores.auc import AUC
-from fpdfp.scores.base import Score
+from fpdfp.scores.base import Score, outcome_of
 from fpdfp.survival.response import Times
 
 #: Cells of the linear predictor for areas under ROC curves, in standard deviations from its mean.
 EDGES = np.linspace(-5.0, 5.0, 1001)
 #: The score that tells where the linear predictor is: the weight of rows, and the sums of it and of its square.
 MOMENTS = "moments"
+#: From here on sums of a mean are those of its standard error, which a cross-validation does not use.
+FOR_ERRORS = 4
 
 
 class Scored(NamedTuple):
@@ -45,7 +50,7 @@ class HeldScores(FromEveryone):
         The name of the score, or ``"moments"`` of the linear predictor.
     centres, scales
         Of each point: what is subtracted from the linear predictor before it is put in cells, and what it is divided
-        by; none for other scores.
+        by (for classes, whose cells are of log-odds, not used); none for other scores.
     """
 
     about: Evaluations
@@ -64,11 +69,10 @@ class HeldScores(FromEveryone):
     def gather(self, model: Model, local: LocalLosses) -> Scored:
         """Return what clients send."""
         losses = local.losses
-        if hasattr(losses, "policy"):
-            raise MessageError("this site scores models of a cross-validation by their deviance only")
-        if not isinstance(losses, LinearModel) or len(losses.shape) != 1:
-            raise MessageError("losses must be those of a linear model with a vector of coefficients")
-        points, drawn = self.about.points(losses.shape[0]), self.about.draw_folds(losses)
+        if not isinstance(losses, LinearModel):
+            raise MessageError("losses must be those of a linear model")
+        all_sums = losses.admit_score(self.score, self.about)
+        points, drawn = self.about.points(math.prod(losses.shape)), self.about.draw_folds(losses)
         score = None if self.score == MOMENTS else make_score(self.score, family_of(losses))
         ends = np.concatenate([[0], np.cumsum(losses.sizes)])
         rows = []
@@ -78,9 +82,12 @@ class HeldScores(FromEveryone):
                 count = 1 if self.about.folds is None else self.about.folds.count
                 labels = drawn[max(int(fold), 0) // count][own]
                 left_out = np.ones(len(labels), dtype=bool) if fold < 0 else labels == fold
-                found.append(self._score(score, losses, x, own, left_out, place))
+                found.append(self._score(score, losses, x.reshape(losses.shape), own, left_out, place))
             rows.append(np.array(found))
-        return Scored(np.array(rows, dtype=np.float32 if isinstance(score, AUC) else np.float64))
+        sums = np.array(rows, dtype=np.float32 if isinstance(score, AUC) else np.float64)
+        if not all_sums:
+            sums[..., FOR_ERRORS:] = 0.0
+        return Scored(sums)
 
     def _score(
         self, score: Score | None, losses: LinearModel, x: Array, own: slice, left_out: Array, place: int
@@ -89,6 +96,11 @@ class HeldScores(FromEveryone):
         if isinstance(losses, Cox):
             assert score is not None
             return _score_times(score, losses, x, np.flatnonzero(left_out) + own.start)
+        if isinstance(losses, Softmax | ClassModel):
+            if score is None:
+                raise MessageError("moments are those of one linear predictor")
+            forms, classes = losses.class_forms(x, own)[left_out], losses._rows.y[own][left_out]
+            return score.sums(forms, classes, losses.masses[own][left_out], "multinomial")
         assert isinstance(losses, SingleForm | GLM)
         glm = losses._as_glm if isinstance(losses, SingleForm) else losses
         z, y, weights = glm.forms(x, own), glm._rows.y[own].astype(np.float64), glm.weights_of_rows[own]
@@ -110,9 +122,9 @@ class HeldScores(FromEveryone):
 
 
 def make_score(name: str, family: Any) -> Score:
-    """Return a score with cells that are few enough to be sent for many points."""
+    """Return a score with cells that are few enough to be sent for many points; those of classes are of log-odds."""
     found = by_name(name, family)
-    return AUC(EDGES) if isinstance(found, AUC) else found
+    return AUC(EDGES) if isinstance(found, AUC) and outcome_of(family) != "classes" else found
 
 
 def family_of(losses: LinearModel) -> Any:
@@ -123,6 +135,8 @@ def family_of(losses: LinearModel) -> Any:
         return losses.outcome_family
     if isinstance(losses, GLM):
         return losses.distribution
+    if isinstance(losses, Softmax | ClassModel):
+        return "multinomial"
     raise MessageError(f"losses of the family {losses.family} have no scores but the deviance")
 
 

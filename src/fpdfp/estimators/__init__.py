@@ -2,11 +2,13 @@
 
 from fpdfp.estimators.classifier import FederatedLogisticRegression
 from fpdfp.estimators.cox import FederatedCoxRegression
-from fpdfp.estimators.cross_validation import (
+from fpdfp.estimators.cross_validated import (
     FederatedCoxRegressionCV,
     FederatedGLMCV,
     FederatedLinearRegressionCV,
     FederatedLogisticRegressionCV,
+    FederatedMultinomialRegressionCV,
+    FederatedOrdinalRegressionCV,
 )
 from fpdfp.estimators.curves import GroupCurves, log_rank_test, survival_curves
 from fpdfp.estimators.glm import (
@@ -32,7 +34,9 @@ __all__ = [
     "FederatedLogisticRegression",
     "FederatedLogisticRegressionCV",
     "FederatedMultinomialRegression",
+    "FederatedMultinomialRegressionCV",
     "FederatedOrdinalRegression",
+    "FederatedOrdinalRegressionCV",
     "FederatedPoissonRegressor",
     "FederatedQuantileRegressor",
     "FederatedTweedieRegressor",

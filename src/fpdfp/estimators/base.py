@@ -52,7 +52,10 @@ MOST_COLUMNS = 1000
 
 
 #: The estimators that have a cross-validation of their own.
-SEARCHED = ("FederatedLogisticRegression", "FederatedLinearRegression", "FederatedGLM", "FederatedCoxRegression")
+SEARCHED = (
+    "FederatedLogisticRegression", "FederatedLinearRegression", "FederatedGLM", "FederatedCoxRegression",
+    "FederatedMultinomialRegression", "FederatedOrdinalRegression",
+)  # fmt: skip
 
 
 class Prepared(NamedTuple):

@@ -23,6 +23,7 @@ from fpdfp.estimators.rows import (
     refuse_of_rows,
     row_weights,
 )
+from fpdfp.estimators.stepping import Scaled
 from fpdfp.estimators.structure import Columns, Name
 from fpdfp.families import Binomial
 from fpdfp.formula.coding import Imputation
@@ -294,6 +295,13 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         free = self.bounds is None and self.start is None
         self._by_reference = classes is not None and free and self._suits_newton(plain)
         return plain if self._by_reference else super()._columns(features, intercept, classes, effects)
+
+    def _unscale_many(self, x: Array, columns: Columns, scaled: Scaled) -> tuple[Array, Array]:
+        coef, intercept = super()._unscale_many(x, columns, scaled)
+        return coef, intercept if columns.classes is None else intercept - intercept.mean(axis=1, keepdims=True)
+
+    def _path_labels(self) -> tuple[str, ...]:
+        return tuple(map(str, self.classes_)) if len(self.classes_) > 2 else ()
 
     def _undo_scaling(self, x: Array, centre: Array, scale: Array, intercept: bool) -> Array:
         rows = x.reshape(len(self.classes_) - 1, -1) if self._by_reference else x

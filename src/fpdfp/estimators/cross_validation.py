@@ -5,28 +5,29 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.engines.held_scores import make_score
+from fpdfp.engines.record import open_record
 from fpdfp.errors import ArgumentError
-from fpdfp.estimators.classifier import FederatedLogisticRegression
 from fpdfp.estimators.concave import USUAL
-from fpdfp.estimators.cox import FederatedCoxRegression
-from fpdfp.estimators.glm import FederatedGLM
-from fpdfp.estimators.regressor import FederatedLinearRegression
 from fpdfp.estimators.selecting import Structures, make_problem
 from fpdfp.estimators.stepping import Scaled
 from fpdfp.estimators.structure import Columns, Name, Structure
 from fpdfp.folds import Folds
 from fpdfp.losses import Losses
-from fpdfp.problem import Problem
+from fpdfp.problem import Model, Problem
+from fpdfp.scores.base import outcome_of
 from fpdfp.selection.batch import Batch
 from fpdfp.selection.choice import RULES, Curve, summarise
 from fpdfp.selection.curves import Curves
@@ -37,9 +38,8 @@ from fpdfp.selection.task import Task
 #: The parameters that a cross-validation has in place of ``alpha``.
 OWN = {
     "alphas": 100, "ratio": 1e-3, "cv": 5, "scoring": "deviance", "rule": "min", "cv_tol": 1e-4, "cv_rounds": 500,
+    "cv_checkpoint": None,
 }  # fmt: skip
-#: The estimators that there are cross-validations of.
-PLAIN = (FederatedLogisticRegression, FederatedLinearRegression, FederatedGLM, FederatedCoxRegression)
 #: The names of scores.
 SCORES = ("deviance", "brier", "accuracy", "auc", "mse", "mae", "concordance")
 #: What may be a list, and is then chosen too.
@@ -56,6 +56,7 @@ class CrossValidated(Structures):
     rule: Literal["min", "1se"]
     cv_tol: float
     cv_rounds: int
+    cv_checkpoint: str | os.PathLike[str] | None
     #: Of the model that is fitted at the end.
     alpha = 1.0
 
@@ -72,6 +73,7 @@ class CrossValidated(Structures):
             rule: Literal["min", "1se"] = "min",
             cv_tol: float = 1e-4,
             cv_rounds: int = 500,
+            cv_checkpoint: str | os.PathLike[str] | None = None,
             l1_ratio: float | Sequence[float] = 0.5,
             l1_weight: float | Sequence[float] = 1.0,
             **others: Any,
@@ -79,7 +81,9 @@ class CrossValidated(Structures):
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
-        (base,) = [one for one in cls.__mro__ if one in PLAIN][:1]
+        base: Any = next(
+            one for one in cls.__mro__ if issubclass(one, BaseEstimator) and not issubclass(one, Structures)
+        )
         own = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default) for name, default in OWN.items()
         ]
@@ -168,6 +172,17 @@ class CrossValidated(Structures):
         problems = len(mixings) * (left_out + 1) * count_alphas(self.alphas)
         batch = Batch(problem if held is losses else make_problem(held), folds, samples, problems=problems)
         model_of = self._models(columns, scaled, losses.shape)
+        place = None if self.cv_checkpoint is None else FilePath(self.cv_checkpoint) / "cv"
+        with open_record(place, batch.problem):
+            chosen = self._select(losses, batch, model_of, mixings, columns, scaled)
+        solved: Problem = self._fit_chosen(losses, columns, scaled, choose, batch, *chosen)
+        return solved
+
+    def _select(
+        self: Any, losses: Losses, batch: Batch, model_of: Callable[..., Model], mixings: list[dict[str, float]],
+        columns: Columns, scaled: Scaled,
+    ) -> tuple[Array, dict[str, float]]:  # fmt: skip
+        """Solve the problems of all weights and folds, and choose; return the solution, and how it is mixed."""
         tasks: list[Task] = []
         grids = []
         for mixing in mixings:
@@ -190,14 +205,14 @@ class CrossValidated(Structures):
                 f"in {batch.exchanges} rounds; allow more cv_rounds, a larger ratio or a larger cv_tol",
                 ConvergenceWarning,
             )
-        solved: Problem = self._choose(losses, columns, scaled, choose, batch, grids, mixings, found)
-        return solved
+        chosen: tuple[Array, dict[str, float]] = self._choose(losses, columns, scaled, batch, grids, mixings, found)
+        return chosen
 
     def _choose(
-        self: Any, losses: Losses, columns: Columns, scaled: Scaled, choose: Any,
-        batch: Batch, grids: list[Array], mixings: list[dict[str, float]], found: Any,
-    ) -> Problem:  # fmt: skip
-        """Keep scores, choose a weight, and fit all rows with it."""
+        self: Any, losses: Losses, columns: Columns, scaled: Scaled, batch: Batch, grids: list[Array],
+        mixings: list[dict[str, float]], found: Any,
+    ) -> tuple[Array, dict[str, float]]:  # fmt: skip
+        """Keep scores, and choose a weight; return its solution, and how the penalty is mixed."""
         shape = (len(mixings), batch.n_folds + 1, len(grids[0]))
         scores, greater = self._score(batch, found, shape)
         curves: list[Curve] = [summarise(one, batch.weights, greater_is_better=greater) for one in scores]
@@ -216,19 +231,28 @@ class CrossValidated(Structures):
             self.scoring, greater, self.rule, batch.n_folds, tuple(varied), tuple(grids), tuple(curves), best
         )
         x = found.x.reshape(*shape, -1)[best, 0]
-        model = np.array([self._undo_scaling(one, *scaled, columns.intercept)[0] for one in x])
+        coef, intercept = self._unscale_many(x, columns, scaled)
         own = slice(best * shape[1] * shape[2], best * shape[1] * shape[2] + shape[2])
         self.path_ = Path(
-            weights, model[:, :-1], model[:, -1], found.objective[own], found.gap[own], found.status[own],
-            found.rounds, found.bits_up, found.bits_down, tuple(self._names().features), self.alpha_,
+            weights, coef, intercept, found.objective[own], found.gap[own], found.status[own], found.rounds,
+            found.bits_up, found.bits_down, tuple(self._names().features), self._path_labels(), self.alpha_,
         )  # fmt: skip
-        chosen = self._make_structure(self.alpha_, **mixings[best]).restrain(columns, None, absorb=True)
-        self._warm = x[place]
+        return x[place].reshape(losses.shape), mixings[best]
+
+    def _fit_chosen(
+        self: Any, losses: Losses, columns: Columns, scaled: Scaled, choose: Any, batch: Batch, warm: Array,
+        mixing: dict[str, float],
+    ) -> Problem:  # fmt: skip
+        """Fit all rows with the chosen weight, from what the cross-validation has found."""
+        chosen = self._make_structure(columns, self.alpha_, **mixing).restrain(columns, None, absorb=True)
+        self._warm = warm
+        if self.cv_checkpoint is not None:  # options of a run are read from attributes of their names
+            self.checkpoint, self.resume = FilePath(self.cv_checkpoint) / "fit.npz", True
         try:
             solved: Problem = super()._minimise(lambda: losses, chosen, columns, scaled, choose)  # type: ignore[misc]
         finally:
-            for name in ("_warm", "_make_structure", "_owner_of_rows", "_used_rows"):  # of this fit alone
-                vars(self).pop(name, None)
+            for name in ("_warm", "_make_structure", "_owner_of_rows", "_used_rows", "checkpoint", "resume"):
+                vars(self).pop(name, None)  # of this fit alone
         self.n_iter_ += batch.exchanges
         self.bits_up_, self.bits_down_ = self.bits_up_ + batch.bits_up, self.bits_down_ + batch.bits_down
         return solved
@@ -238,10 +262,12 @@ class CrossValidated(Structures):
         self.score_bound_ = 0.0
         if self.scoring == "deviance":
             return 2.0 * found.held_out_loss.reshape(shape)[:, 1:].transpose(0, 2, 1), False
-        score = make_score(self.scoring, "cox" if self._survives else self._family())
+        family = "cox" if self._survives else self._family() or "multinomial"
+        score = make_score(self.scoring, family)
         held = np.broadcast_to(np.arange(-1, batch.n_folds)[:, None], shape)
         points = np.nan_to_num(found.x).reshape(*shape, -1)[:, 1:].reshape(-1, batch.d)
-        estimates = batch.score(points, held[:, 1:].ravel().copy(), score)
+        classes = outcome_of(family) == "classes"
+        estimates = batch.score(points, held[:, 1:].ravel().copy(), score, classes=classes)
         self.score_bound_ = float(np.nanmax([one.bound for one in estimates]))
         values = np.array([one.value for one in estimates]).reshape(shape[0], shape[1] - 1, shape[2])
         return values.transpose(0, 2, 1), score.greater_is_better
@@ -276,96 +302,3 @@ def _read_labels(cv: Any, owner: Array) -> Array:
     if (times != 1).any():
         raise ArgumentError("cv", "must have pairs whose test rows are all rows once")
     return labels
-
-
-class FederatedLogisticRegressionCV(CrossValidated, FederatedLogisticRegression):
-    r"""Logistic regression whose penalty weight is chosen by cross-validation; rows stay at their sites.
-
-    All weights and all folds travel in the same exchanges (:func:`fpdfp.solve_many`), so that the choice takes about as
-    many rounds as one fit. The model with the chosen weight is then fitted to all rows, from the solution that the
-    cross-validation has, to ``tol``.
-
-    Parameters
-    ----------
-    penalty
-        As in :class:`FederatedLogisticRegression`, except ``"none"``, ``"mcp"`` and ``"scad"``.
-    alphas
-        How many weights, from the smallest whose solution is zero down to ``ratio`` times that; or the weights.
-    ratio
-        The least weight relative to the largest.
-    cv
-        In how many folds each site divides its rows at random, classes evenly; ``"sites"`` to leave out one site at a
-        time; or an array with the fold of each row, a splitter of scikit-learn, or its pairs of training and test rows,
-        whose test rows must be all rows once.
-    scoring
-        ``"deviance"``: that of the rows left out, divided by their weight. Or, in one more exchange, ``"brier"``,
-        ``"accuracy"`` or ``"auc"`` for two classes, ``"mse"`` or ``"mae"`` for numbers, ``"concordance"`` for times.
-        The area under the ROC curve is that of histograms of the linear predictor with 1,002 cells, in two exchanges;
-        ``score_bound_`` says how far it is off at most. Sites with a policy tell deviances only.
-    rule
-        ``"min"`` for the weight of the best mean score, ``"1se"`` for the largest weight whose score is within one
-        standard error of that.
-    cv_tol, cv_rounds
-        The relative accuracy of the problems of the cross-validation, as it is estimated, and the most exchanges.
-    l1_ratio, l1_weight
-        Numbers, or lists of numbers to choose from as well: how an elastic net is mixed, and the weight of single
-        coefficients beside that of the edges of a graph.
-    **others
-        As in :class:`FederatedLogisticRegression`.
-
-    Attributes
-    ----------
-    alpha_, alpha_min_, alpha_1se_
-        The weight that was chosen, and that of either rule.
-    l1_ratio_, l1_weight_
-        How the penalty is mixed.
-    alphas_
-        The weights, largest first.
-    scores_
-        The score of each weight and fold.
-    mean_score_, score_error_
-        Its mean over folds, weighted by their size, and the standard error of that.
-    score_bound_
-        How far any score is off at most, 0 for exact ones.
-    curves_
-        The same for each way of mixing, as a table and a picture (:class:`fpdfp.selection.Curves`).
-    path_
-        The coefficients of all weights, fitted to all rows (:class:`fpdfp.Path`).
-    n_iter_, bits_up_, bits_down_
-        All rounds and bits, those of the cross-validation included.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_breast_cancer
-    >>> import fpdfp
-    >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> hospital = (X[:, 0] > 12).astype(int) + (X[:, 0] > 15)
-    >>> model = fpdfp.FederatedLogisticRegressionCV(standardize=True, alphas=20).fit(X, y, groups=hospital)
-    >>> model.scores_.shape, 0.0 < model.alpha_min_ <= model.alpha_1se_
-    ((20, 5), True)
-    """
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
-
-
-class FederatedLinearRegressionCV(CrossValidated, FederatedLinearRegression):
-    """Linear regression whose penalty weight is chosen by cross-validation; see
-    :class:`FederatedLogisticRegressionCV` and :class:`FederatedLinearRegression`.
-    """  # noqa: D205
-
-
-class FederatedGLMCV(CrossValidated, FederatedGLM):
-    """A generalised linear model whose penalty weight is chosen by cross-validation; see
-    :class:`FederatedLogisticRegressionCV` and :class:`FederatedGLM`.
-    """  # noqa: D205
-
-
-class FederatedCoxRegressionCV(CrossValidated, FederatedCoxRegression):
-    """A Cox model whose penalty weight is chosen by cross-validation; see
-    :class:`FederatedLogisticRegressionCV` and :class:`FederatedCoxRegression`.
-
-    The deviance of rows left out is what they add to that of the others, per event (van Houwelingen et al. 2006).
-    """  # noqa: D205

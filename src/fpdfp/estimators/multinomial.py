@@ -180,6 +180,9 @@ class FederatedMultinomialRegression(CategoryModel):
         self.coef_, self.intercept_ = model[:, :-1], model[:, -1]
         return np.kron(np.eye(count), unscale(columns, centre, scale)), model
 
+    def _path_labels(self) -> tuple[str, ...]:
+        return tuple(map(str, self.others_))
+
     def _check_loaded(self) -> None:
         others = [one for one in self.classes_ if one != self.reference_]
         if others != list(self.others_) or len(self.classes_) != len(others) + 1 or len(self.coef_) != len(others):

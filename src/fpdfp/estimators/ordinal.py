@@ -15,6 +15,7 @@ from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.estimators import codecs
 from fpdfp.estimators.categories import CategoryModel, ClassLikelihood
 from fpdfp.estimators.formulas import Plan
+from fpdfp.estimators.stepping import Scaled
 from fpdfp.estimators.structure import Columns, Name
 from fpdfp.formula.coding import Imputation
 from fpdfp.inference import Table
@@ -197,16 +198,25 @@ class FederatedOrdinalRegression(CategoryModel):
         return Columns(features, intercept, None, effects, thresholds=classes or 0)
 
     def _take(self, x: Array, columns: Columns, centre: Array, scale: Array) -> tuple[Array, Array]:
-        features = np.arange(columns.features)
-        back = np.eye(columns.all)
-        back[features, features] = 1.0 / scale
-        back[columns.of_rows :, : columns.features] = centre / scale
+        back = _unscale(columns, centre, scale)
         x = np.array(x, dtype=np.float64)
         x[columns.of_rows :] += base_of(self.link, len(self.classes_))
         model = back @ x
         self.coef_, self._effects, self.thresholds_ = np.split(model, [columns.features, columns.of_rows])
         self.coef_ = self._within(self.coef_)
         return back, model
+
+    def _unscale_many(self, x: Array, columns: Columns, scaled: Scaled) -> tuple[Array, Array]:
+        x = x.copy()
+        x[:, columns.of_rows :] += base_of(self.link, len(self.classes_))
+        model = x @ _unscale(columns, *scaled).T
+        return self._within(model[:, : columns.features]), model[:, columns.of_rows :]
+
+    def _path_labels(self) -> tuple[str, ...]:
+        return tuple(self._threshold_names())
+
+    def _threshold_names(self) -> list[str]:
+        return [f"{low}|{high}" for low, high in zip(self.classes_, self.classes_[1:], strict=False)]
 
     def _check_loaded(self) -> None:
         if self.thresholds_.shape != (len(self.classes_) - 1,) or not (np.diff(self.thresholds_) > 0).all():
@@ -230,8 +240,7 @@ class FederatedOrdinalRegression(CategoryModel):
         check_is_fitted(self)
         (features,) = self._by_name()
         features |= dict(zip(self._effect_names(len(self._effects)), map(float, self._effects), strict=True))
-        names = [f"{low}|{high}" for low, high in zip(self.classes_, self.classes_[1:], strict=False)]
-        return features | dict(zip(names, map(float, self.thresholds_), strict=True))
+        return features | dict(zip(self._threshold_names(), map(float, self.thresholds_), strict=True))
 
     @property
     def _flat(self) -> tuple[list[str], Array]:
@@ -267,3 +276,11 @@ class FederatedOrdinalRegression(CategoryModel):
         below = LINKS[self.link].chances(self.thresholds_ - scores[:, None])
         chances: Array = np.diff(below, axis=1, prepend=0.0, append=1.0)
         return chances
+
+
+def _unscale(columns: Columns, centre: Array, scale: Array) -> Array:
+    """Return the matrix that takes coefficients and thresholds to those of features as they were given."""
+    back, features = np.eye(columns.all), np.arange(columns.features)
+    back[features, features] = 1.0 / scale
+    back[columns.of_rows :, : columns.features] = centre / scale
+    return back

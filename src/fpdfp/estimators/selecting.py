@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.engines.record import open_record
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators.concave import USUAL
 from fpdfp.estimators.stepping import Scaled
@@ -47,7 +49,8 @@ class Design(NamedTuple):
     losses: Losses
     model_of: Callable[..., Model]
     names: tuple[str, ...]
-    unscale: Callable[[Array], Array]
+    labels: tuple[str, ...]
+    unscale: Callable[[Array], tuple[Array, Array]]
 
 
 class Structures:
@@ -56,7 +59,7 @@ class Structures:
     def _structure(self: Any, columns: Columns, moments: Any, scale: Array, feature_groups: Any) -> Structure:
         graphs: list[Any] = []
 
-        def make(alpha: float, **mixing: float) -> Structure:
+        def make(columns: Columns, alpha: float, **mixing: float) -> Structure:
             one = copy.copy(self)
             one.alpha = alpha
             for name, value in mixing.items():
@@ -74,11 +77,11 @@ class Structures:
         return Structure(Zero(), None, np.zeros(columns.of_rows))
 
     def _models(self: Any, columns: Columns, scaled: Scaled, shape: Shape) -> Callable[..., Model]:
-        """Return g and B as a function of the weight, and of how it is mixed."""
-        limits = self._limits(columns, scaled)
+        """Return g and B as a function of the weight, and of how it is mixed; x is one vector for several classes."""
+        limits, flat, shape = self._limits(columns, scaled), columns._replace(flat=True), (math.prod(shape),)
 
         def model_of(alpha: float, **mixing: Any) -> Model:
-            made = self._make_structure(alpha, **mixing).restrain(columns, limits, absorb=True)
+            made = self._make_structure(flat, alpha, **mixing).restrain(flat, limits, absorb=True)
             linop = Identity(shape) if made.linop is None else made.linop
             return Model(made.penalty.bind(linop.out_shape), linop, shape, np.dtype(np.float64))
 
@@ -113,11 +116,15 @@ class Interrupted(Structures):
         losses = build()
         model_of = self._models(columns, scaled, losses.shape)
 
-        def unscale(x: Array) -> Array:
-            rows = [self._undo_scaling(one, *scaled, columns.intercept)[0] for one in np.atleast_2d(x)]
-            return np.array(rows)
+        def unscale(x: Array) -> tuple[Array, Array]:
+            found: tuple[Array, Array] = self._unscale_many(x, columns, scaled)
+            return found
 
-        raise Found(self._then(self, Design(losses, model_of, tuple(self._names().features), unscale)))
+        names = tuple(self._names().features)
+        raise Found(self._then(self, Design(losses, model_of, names, self._path_labels(), unscale)))
+
+    def _suits_newton(self, columns: Columns) -> bool:
+        return False  # a path has a penalty, whatever the weight of the estimator is
 
 
 def fit_until(estimator: Any, then: Callable[[Any, Design], Any], *data: Any, **options: Any) -> Any:
@@ -135,13 +142,7 @@ def fit_until(estimator: Any, then: Callable[[Any, Design], Any], *data: Any, **
 
 
 def make_problem(losses: Losses) -> Problem:
-    """Return the problem without a penalty; refuse losses of several classes."""
-    if len(losses.shape) != 1:
-        raise ArgumentError(
-            "y",
-            "must have two classes for a path or a cross-validation. Only binary classification is supported; "
-            "FederatedMultinomialRegression fits more classes",
-        )
+    """Return the problem without a penalty."""
     return Problem(losses, Zero(), weights="samples")
 
 
@@ -150,7 +151,8 @@ class Selecting:
 
     def path(
         self: Any, X: Any, y: Any, groups: Any = None, *, alphas: Any = 100, ratio: float = RATIO, tol: float = 1e-6,
-        rounds: int = 500, progress: bool | None = False, **options: Any,
+        rounds: int = 500, progress: bool | None = False, checkpoint: Any = None,
+        **options: Any,
     ) -> Path:  # fmt: skip
         """Return the coefficients for a grid of penalty weights, all found in the same exchanges.
 
@@ -164,29 +166,31 @@ class Selecting:
             How many weights, from the smallest that gives zero down; or the weights.
         ratio
             The least weight relative to the largest, where a number of them is given.
-        tol, rounds, progress
+        tol, rounds, progress, checkpoint
             As in :func:`fpdfp.solve_many`.
         """
         check_grid(alphas, ratio, tol, rounds)
 
         def find(one: Any, design: Design) -> Path:
             batch = Batch(make_problem(design.losses), problems=count_alphas(alphas))
-            weights, trivial = one._find_alphas(batch, design.model_of, alphas, ratio, rounds)
-            found = follow(batch, design.model_of, weights, trivial, tol, rounds, progress, design.names)
-            model = design.unscale(found.coef)
-            return dataclasses.replace(found, coef=model[:, :-1], intercept=model[:, -1])
+            with open_record(checkpoint, batch.problem):
+                weights, trivial = one._find_alphas(batch, design.model_of, alphas, ratio, rounds)
+                found = follow(batch, design.model_of, weights, trivial, tol, rounds, progress, design.names)
+            coef, intercept = design.unscale(found.coef)
+            return dataclasses.replace(found, coef=coef, intercept=intercept, labels=design.labels)
 
         found: Path = fit_until(self, find, X, y, groups, **options)
         return found
 
     def stability(
         self: Any, X: Any, y: Any, groups: Any = None, *, alphas: Any = 20, ratio: float = 0.3, pairs: int = 50,
-        tol: float = 1e-4, rounds: int = 500, progress: bool | None = False, **options: Any,
+        tol: float = 1e-4, rounds: int = 500, progress: bool | None = False, checkpoint: Any = None,
+        **options: Any,
     ) -> Stability:  # fmt: skip
         """Return how often each feature is selected with half of the rows, for a grid of penalty weights.
 
         Each site divides its rows in halves at random, many times; all halves and weights travel in the same exchanges.
-        The estimator is not fitted.
+        Of several classes a feature is selected if it has a coefficient for any. The estimator is not fitted.
 
         Parameters
         ----------
@@ -196,7 +200,7 @@ class Selecting:
             As in :meth:`path`. Small weights select much, and make the bound on false selections large.
         pairs
             How many times rows are divided: twice as many halves are fitted.
-        tol, rounds, progress
+        tol, rounds, progress, checkpoint
             As in :func:`fpdfp.solve_many`.
         """
         check_grid(alphas, ratio, tol, rounds)
@@ -205,13 +209,15 @@ class Selecting:
         def find(one: Any, design: Design) -> Stability:
             folds = Folds(2, one._draw_seed(), one._stratifies, repeats=pairs)
             batch = Batch(make_problem(design.losses), folds, problems=(folds.all + 1) * count_alphas(alphas))
-            weights, _ = one._find_alphas(batch, design.model_of, alphas, ratio, rounds)
-            models = [design.model_of(float(alpha)) for alpha in weights]
-            # whatever leaves out a half is fitted to the other
-            tasks = [Task(model, fold) for fold in range(-1, 2 * pairs) for model in models]
-            run(batch, tasks, tol, rounds, progress)
+            with open_record(checkpoint, batch.problem):
+                weights, _ = one._find_alphas(batch, design.model_of, alphas, ratio, rounds)
+                models = [design.model_of(float(alpha)) for alpha in weights]
+                # whatever leaves out a half is fitted to the other
+                tasks = [Task(model, fold) for fold in range(-1, 2 * pairs) for model in models]
+                run(batch, tasks, tol, rounds, progress)
             found = collect(batch, tasks)
-            chosen = design.unscale(found.x)[:, :-1].reshape(2 * pairs + 1, len(weights), -1) != 0
+            coef, _ = design.unscale(found.x)
+            chosen = (coef != 0).reshape(2 * pairs + 1, len(weights), -1, len(design.names)).any(axis=2)
             return Stability(
                 weights, chosen[1:].mean(axis=0), chosen[1:].any(axis=1).sum(axis=1).mean(), pairs,
                 found.converged, found.rounds, found.bits_up, found.bits_down, design.names,
@@ -222,7 +228,8 @@ class Selecting:
 
     def bootstrap_sites(
         self: Any, X: Any, y: Any, groups: Any = None, *, draws: int = 200, level: float = 0.95, tol: float = 1e-6,
-        rounds: int = 500, progress: bool | None = False, **options: Any,
+        rounds: int = 500, progress: bool | None = False, checkpoint: Any = None,
+        **options: Any,
     ) -> Bootstrap:  # fmt: skip
         """Return how coefficients vary if sites are drawn with replacement, for the penalty of the estimator.
 
@@ -238,7 +245,7 @@ class Selecting:
             How many samples of sites.
         level
             The level of the intervals, by quantiles.
-        tol, rounds, progress
+        tol, rounds, progress, checkpoint
             As in :func:`fpdfp.solve_many`.
         """
         _checks.integer("draws", draws, at_least=2, at_most=10_000)
@@ -254,12 +261,16 @@ class Selecting:
             batch = Batch(make_problem(design.losses), samples=drawn, problems=draws + 1)
             model = design.model_of(float(self.alpha))
             tasks = [Task(model, fold) for fold in range(-1, draws)]
-            run(batch, tasks, tol, rounds, progress)
+            with open_record(checkpoint, batch.problem):
+                run(batch, tasks, tol, rounds, progress)
             found = collect(batch, tasks)
-            rows = design.unscale(found.x)
+            coef, _ = design.unscale(found.x)
+            names = design.names
+            if coef.ndim == 3:
+                names = tuple(f"{label}: {name}" for label in design.labels for name in names)
+            rows = coef.reshape(draws + 1, -1)
             return Bootstrap(
-                rows[0, :-1], rows[1:, :-1], float(level), found.converged, found.rounds, found.bits_up,
-                found.bits_down, design.names,
+                rows[0], rows[1:], float(level), found.converged, found.rounds, found.bits_up, found.bits_down, names,
             )  # fmt: skip
 
         found: Bootstrap = fit_until(self, find, X, y, groups, **options)
@@ -267,6 +278,19 @@ class Selecting:
 
     @property
     def _stratifies(self: Any) -> bool:
-        """Whether folds are to have equal shares of outcomes: of two classes, or of events."""
+        """Whether folds are to have equal shares of outcomes: of classes, or of events."""
         family = self._family()
-        return family is None or self._survives or getattr(family, "name", "") == "binomial"
+        return family is None or self._survives or family.name in ("binomial", "multinomial", "ordinal")
+
+    def _unscale_many(self: Any, x: Array, columns: Columns, scaled: Scaled) -> tuple[Array, Array]:
+        """Return coefficients and intercepts of many solutions, of several classes with an axis for these."""
+        shape = () if columns.classes is None else (columns.classes,)
+        model = np.array([
+            self._undo_scaling(one, *scaled, columns.intercept) for one in x.reshape(len(x), *shape, columns.all)
+        ])  # fmt: skip
+        model = model.reshape(len(x), *shape, -1)
+        return model[..., :-1], model[..., -1]
+
+    def _path_labels(self) -> tuple[str, ...]:
+        """Return the names of the classes that have coefficients each; none where there is one vector of them."""
+        return ()

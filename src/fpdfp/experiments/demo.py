@@ -13,8 +13,9 @@ import numpy as np
 import fpdfp
 from fpdfp._units import format_bits
 from fpdfp.declarative.build import TOLERANCE, build
+from fpdfp.declarative.jobs import Job
 from fpdfp.declarative.rows import BuiltRows
-from fpdfp.declarative.runner import Job, run_job
+from fpdfp.declarative.runner import run_job
 from fpdfp.declarative.settings import Settings
 from fpdfp.experiments.cases import declare
 from fpdfp.runs import load

@@ -83,8 +83,15 @@ def describe(asked: dict[str, Any]) -> str:
 
 def describe_many(tree: Any) -> str:
     """Say what a question about many points asks for; nothing of another."""
-    asked = tree.get("fields") if isinstance(tree, dict) and str(tree.get("class")).endswith("Evaluations") else None
+    asked = tree.get("fields") if isinstance(tree, dict) else None
     if not isinstance(asked, dict):
+        return ""
+    if str(tree.get("class")).endswith("HeldScores"):
+        about = asked.get("about")
+        held = about.get("fields", {}).get("held") if isinstance(about, dict) else None
+        count = held.size if isinstance(held, np.ndarray) else "some"
+        return f"scores ({str(asked.get('score'))[:16]}) of the rows that are left out, at {count} points"
+    if not str(tree.get("class")).endswith("Evaluations"):
         return ""
     held, curved, folds = (asked.get(name) for name in ("held", "curved", "folds"))
     if not (isinstance(held, np.ndarray) and isinstance(curved, np.ndarray) and held.dtype.kind == "i"):

@@ -19,7 +19,6 @@ from typing import Any, Protocol, Self
 from fpdfp._typing import Array
 from fpdfp.engines import outbox, spec
 from fpdfp.engines.envelope import Envelope, seal
-from fpdfp.engines.evaluations import Evaluations
 from fpdfp.engines.parcel import pack, payload
 from fpdfp.engines.requests import Request
 from fpdfp.engines.site import Site
@@ -34,7 +33,16 @@ from fpdfp.federation.ledger import Ledger
 from fpdfp.federation.partitions import Partitions
 from fpdfp.federation.points import Earlier
 from fpdfp.federation.policy import Policy, RefusedError, matches
-from fpdfp.federation.rules import check_names, check_request, check_rows, check_sums, check_width, hide, width_of
+from fpdfp.federation.rules import (
+    check_names,
+    check_request,
+    check_rows,
+    check_sums,
+    check_width,
+    hide,
+    many_points,
+    width_of,
+)
 from fpdfp.federation.slots import say_full
 from fpdfp.losses.base import Losses
 
@@ -327,8 +335,9 @@ class Desk:
                 self._digests.pop(self._models.popitem(last=False)[0])
         self._models.move_to_end(model)
         site, request = self._models[model], Request.read(spec.load(asked.get("request")))
-        if request.gather is not None and isinstance(request.gather.exchange, Evaluations):
-            points = len(request.gather.exchange.held)
+        about = None if request.gather is None else many_points(request.gather.exchange)
+        if about is not None:
+            points = len(about.held)
             self.ledger.count_points(self.policy.budget, str(asked.get("plan", ""))[:64], points)
         check_request(site, request, self.policy)
         reply = site.handle(request)

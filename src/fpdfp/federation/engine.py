@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, Literal
 from fpdfp.engines.job import Job
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.parcel import pack, unpack
+from fpdfp.engines.record import plan_name
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.transport import Tree
 from fpdfp.errors import AbsentError, ArgumentError, MessageError, RefusalError
@@ -181,7 +181,7 @@ class FederationEngine(RemoteEngine):
         return dataclasses.replace(options, **added)
 
     def declare(self, problems: int, folds: int) -> None:
-        self._plan = secrets.token_hex(8)
+        self._plan = plan_name()
         tree = {"kind": "plan", "plan": self._plan, "problems": problems, "folds": folds}
         gather_answers(self._asking, self.run_id, dict.fromkeys(self._sites, tree), self.collector.patience)
 

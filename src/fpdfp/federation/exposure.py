@@ -27,6 +27,7 @@ from __future__ import annotations
 import collections
 import copy
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
@@ -34,6 +35,7 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.engines.checkpoint import probe
+from fpdfp.engines.evaluations import Evaluations
 from fpdfp.federation.designs import check_folds, effective, uncommon
 from fpdfp.federation.partitions import Partitions
 from fpdfp.federation.points import Earlier
@@ -64,6 +66,8 @@ ROUNDING = 1e-14
 ONE_ROW = 2.0
 #: How many probabilities of the points of one question are kept to compare the others with, at least 64 points'.
 ROOM = 1 << 24
+#: Scores that are sums of smooth functions of the linear predictor, as losses are.
+SMOOTH = ("brier",)
 
 
 class PointRefusedError(RefusedError):
@@ -166,6 +170,24 @@ class Watched(LinearModel):
         plain.__class__ = type(self).__mro__[2]  # all points have passed
         found: ManySums = plain.evaluate_many(points, held, labels, clients)
         return found
+
+    def admit_score(self, name: str, about: Evaluations) -> bool:
+        if not self.policy.points.check:
+            return True
+        if name not in SMOOTH:
+            raise RefusedError(
+                f"this site tells deviances and Brier scores of rows that are left out, and not {name!a}, which counts "
+                "rows: counts at many points tell single ones; ask for model.evaluate, or for check = false under "
+                "[points] of its policy.toml"
+            )
+        points, drawn = about.points(math.prod(self.shape)).reshape(-1, *self.shape), about.draw_folds(self)
+        division = np.maximum(about.held, 0) // (1 if about.folds is None else about.folds.count)
+        for number in np.unique(division):
+            some, folds = division == number, self.admit_folds(drawn[number])
+            for client in range(self.n_clients):
+                own = folds[client] if folds else []
+                self._look_at_many(points[some], about.held[some] >= 0, drawn[number], own, client)
+        return False
 
     def admit_folds(self, labels: IntArray) -> list[list[Group]]:
         """Return the folds of each client, none where rows are not divided; refuse a division that tells few rows."""

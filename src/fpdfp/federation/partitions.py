@@ -43,7 +43,8 @@ class Partitions:
             return
         if len(known) >= self.most:
             raise RefusedError(
-                f"this site divides the same rows into folds in at most {self.most} ways",
+                f"this site divides the same rows into folds in at most {self.most} ways "
+                "(most_divisions under [points] of its policy.toml)",
                 f"there were {len(known)} for {len(labels)} rows",
             )
         cells = np.stack([labels, *known], axis=1)

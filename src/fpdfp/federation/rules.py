@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from fpdfp._typing import Array
 from fpdfp.engines.evaluations import Evaluations
+from fpdfp.engines.held_scores import HeldScores
 from fpdfp.engines.requests import Request
 from fpdfp.engines.site import Site
 from fpdfp.federation.asked import columns_of
@@ -108,9 +110,10 @@ def check_request(site: Site, request: Request, policy: Policy) -> None:
     rows, features = int(site.whole.sizes.min()), int(site.whole.shape[-1])
     if request.gather is not None:
         if tells_moments(request.gather.exchange):
-            check_moments(rows, features, policy)
-        if isinstance(request.gather.exchange, Evaluations):
-            check_divisions(site, request.gather.exchange, policy)
+            many = isinstance(request.gather.exchange, Evaluations)
+            check_moments(rows, math.prod(site.whole.shape) if many else features, policy)
+        if (about := many_points(request.gather.exchange)) is not None:
+            check_divisions(site, about, policy)
     if request.duals is not None and request.duals.part == "hessian":
         check_moments(rows, features, policy)
     if request.job is not None:
@@ -131,7 +134,8 @@ def check_divisions(site: Site, question: Evaluations, policy: Policy) -> None:
         raise RefusedError("this site has no folds of its own: it divides its rows by a number of folds and a seed")
     if folds.repeats > policy.points.most_divisions:
         raise RefusedError(
-            f"this site divides the same rows into folds in at most {policy.points.most_divisions} ways",
+            f"this site divides the same rows into folds in at most {policy.points.most_divisions} ways "
+            "(most_divisions under [points] of its policy.toml)",
             f"{folds.repeats} are asked for",
         )
     if isinstance(site.whole, Watched):
@@ -139,10 +143,17 @@ def check_divisions(site: Site, question: Evaluations, policy: Policy) -> None:
             site.whole.admit_folds(labels)
 
 
+def many_points(exchange: Any) -> Evaluations | None:
+    """Return the points of a question about many, None for another."""
+    return (
+        exchange.about if isinstance(exchange, HeldScores) else exchange if isinstance(exchange, Evaluations) else None
+    )
+
+
 def tells_moments(exchange: Any) -> bool:
     """Whether what is sent once tells products of pairs of features."""
-    if isinstance(exchange, Evaluations):
-        return bool(len(exchange.curved))
+    if isinstance(exchange, Evaluations | HeldScores):
+        return isinstance(exchange, Evaluations) and bool(len(exchange.curved))
     if isinstance(exchange, Exact):
         return exchange.kind not in ("diagonal", "fourier")
     if isinstance(exchange, QuantizedMoments):

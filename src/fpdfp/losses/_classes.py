@@ -82,6 +82,10 @@ class ClassModel(LinearModel):
     def predictors(self, x: Array, rows: slice = slice(None)) -> Array:
         """Return the linear predictors of rows, a column for each."""
 
+    @abc.abstractmethod
+    def class_forms(self, x: Array, rows: slice = slice(None)) -> Array:
+        """Return what the softmax of is the chances of classes, a column for each, of some rows."""
+
     @property
     def ridge_of_x(self) -> Array:
         return self._ridge_of()

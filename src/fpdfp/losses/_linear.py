@@ -204,6 +204,10 @@ class LinearModel(Losses):
         """
         return None
 
+    def admit_score(self, name: str, about: Any) -> bool:
+        """Tell whether all sums of a score may be told at the points of a question; a site may refuse it."""
+        return True
+
     def keep_rows(self, kept: Array) -> Self:
         """Return the losses of some of the rows, given by a mask of those kept, divided by the size of all."""
         made = self._without_caches()

@@ -45,6 +45,22 @@ def evaluate_rows(losses: LinearModel, points: Array, held: IntArray, labels: In
     return out
 
 
+def evaluate_classes(
+    losses: LinearModel, points: Array, held: IntArray, labels: IntArray, clients: IntArray, shifts: Array | None
+) -> ManySums:
+    """Return the sums of softmax losses; a point has a row for each class, ``shifts`` a column."""
+    from fpdfp._kernels import many_classes
+
+    rows, (count, classes, d) = losses._rows, points.shape
+    shape = (len(clients), count)
+    out = ManySums(np.zeros(shape), np.zeros(shape), np.empty((len(clients), count * classes, d)))
+    name, matrix = ("csr", (rows.X.data, rows.X.indices, rows.X.indptr)) if rows.sparse else ("dense", (rows.X,))
+    columns = np.ascontiguousarray(points.reshape(-1, d).T, dtype=np.float64)
+    kernel = getattr(many_classes, f"many_{name}")
+    kernel(rows.weights, shifts, *matrix, rows.y, rows.offsets, labels, clients, columns, held, *out)
+    return out._replace(slopes=out.slopes.reshape(*shape, classes, d))
+
+
 def evaluate_one_by_one(
     losses: LinearModel, points: Array, held: IntArray, labels: IntArray, clients: IntArray
 ) -> ManySums:

@@ -10,6 +10,7 @@ import numpy as np
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
 from fpdfp.losses._classes import ClassModel, Pairs, class_blocks, gram
+from fpdfp.losses._many import ManySums, evaluate_classes
 from fpdfp.losses.base import Form
 
 
@@ -97,12 +98,28 @@ class Multinomial(ClassModel):
         shifts = self._rows.shifts[rows]
         return z + (shifts if shifts.ndim == 2 else shifts[:, None])
 
+    def evaluate_many(self, points: Array, held: IntArray, labels: IntArray, clients: IntArray) -> ManySums:
+        self.check(np.ascontiguousarray(points[0], dtype=self.dtype), clients, shared=True)
+        count, (n, others) = len(points), (len(self._rows.y), self.n_classes - 1)
+        whole = np.zeros((count, others + 1, self.n_features))  # with the coefficients of the reference
+        whole[:, 1:] = points.reshape(count, others, -1)
+        shifts = None
+        if self._rows.shifts is not None:
+            shifts = np.zeros((n, others + 1))
+            shifts[:, 1:] = self._rows.shifts.reshape(n, -1)
+        found = evaluate_classes(self, whole, held, labels, clients, shifts)
+        return found._replace(slopes=found.slopes[:, :, 1:].reshape(len(clients), *points.shape))
+
     def probabilities(self, z: Array) -> Array:
         """Return the probability of each class, the reference first, given linear predictors."""
         from scipy.special import softmax
 
         found: Array = softmax(np.concatenate([np.zeros((len(z), 1)), z], axis=1), axis=1)
         return found
+
+    def class_forms(self, x: Array, rows: slice = slice(None)) -> Array:
+        z = self.predictors(x, rows)
+        return np.concatenate([np.zeros((len(z), 1)), z], axis=1)
 
     def restrict(self, features: IntArray) -> Self:
         """Return the losses as functions of some entries of x: the same features of all classes."""

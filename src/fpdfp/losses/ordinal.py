@@ -205,6 +205,12 @@ class Ordinal(ClassModel):
         found: Array = self.thresholds(x) - z[:, None]
         return found
 
+    def class_forms(self, x: Array, rows: slice = slice(None)) -> Array:
+        z = self.predictors(x, rows)
+        ends = np.concatenate([np.full((len(z), 1), -np.inf), z, np.full((len(z), 1), np.inf)], axis=1)
+        with np.errstate(all="ignore"):
+            return -LINKS[self.link].interval(ends[:, 1:], ends[:, :-1]).value
+
     def restrict(self, features: IntArray) -> Self:
         """Return the losses as functions of some entries of x: some features, and all thresholds."""
         kept, count = np.asarray(features), self.n_classes - 1

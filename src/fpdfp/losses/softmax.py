@@ -13,6 +13,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.losses import _rows
 from fpdfp.losses._classes import add_up, class_blocks, class_sums, gram
 from fpdfp.losses._linear import DENSE_HESSIAN, LinearModel, _names_of
+from fpdfp.losses._many import ManySums, evaluate_classes
 from fpdfp.losses.base import InformationSums
 
 
@@ -134,6 +135,34 @@ class Softmax(LinearModel):
         assert self._rows.weights is not None
         z: Array = np.asarray(self._rows.X[own] @ x.T, dtype=np.float64)
         return z, self._rows.y[own].astype(np.int64), self._rows.weights[own]
+
+    def evaluate_many(self, points: Array, held: IntArray, labels: IntArray, clients: IntArray) -> ManySums:
+        self.check(np.ascontiguousarray(points[0], dtype=self.dtype), clients, shared=True)
+        return evaluate_classes(self, points, held, labels, clients, None)
+
+    def class_forms(self, x: Array, rows: slice = slice(None)) -> Array:
+        """Return what the softmax of is the chances of classes, a column for each, of some rows."""
+        forms: Array = np.asarray(self._rows.X[rows] @ x.T, dtype=np.float64)
+        return forms
+
+    @property
+    def ridge_of_x(self) -> Array:
+        return np.broadcast_to(self._ridge, self.shape)
+
+    def informations(self, x: Array, clients: IntArray) -> Array | None:
+        """Return the Hessian of each client, with the entries of x in the order of its rows."""
+        if x.size > DENSE_HESSIAN:
+            return None
+        return np.stack([self._hessian_of(x, int(client)) for client in clients])
+
+    def _hessian_of(self, x: Array, client: int) -> Array:
+        X, weights = self._rows_of(client), np.ones(self.sizes[client])
+        if self._rows.weights is not None:
+            weights = self._rows.weights[self._rows.offsets[client] : self._rows.offsets[client + 1]]
+        chances, scale = _softmax(np.asarray(X @ x.T, dtype=np.float64)), weights / self.sizes[client]
+        found = class_blocks(self.n_classes, self.n_features, lambda a, b: gram(X, scale * _bend(chances, a, b)))
+        found[np.diag_indices(x.size)] += self.ridge_of_x.ravel()
+        return found
 
     def hessian(self, x: Array, weights: Array) -> Array | None:
         classes, d = self.shape

@@ -61,8 +61,9 @@ ROUGHLY, MORE, LEVELS = 0.03, 6, 4
 FLAT = 1e-3
 #: Entries of gradients are sent with fewer bits where they are this many times their error away from mattering.
 CLEARLY = 10.0
-#: A step is shortened by this factor, and below the second number more digits are asked for.
-SHORTER, SHORTEST = 0.5, 0.2
+#: A step is shortened by this factor, and below the second number more digits are asked for; later, and far from
+#: the solution, below the third.
+SHORTER, SHORTEST, FURTHEST = 0.5, 0.2, 1e-3
 #: The bits of a number that is exact, less a few for the sums that it is of.
 DOUBLE = 48
 #: The most features of a model: Hessians are matrices.
@@ -87,9 +88,10 @@ class Batch:
     def __init__(
         self, problem: Problem, folds: Folds | None = None, samples: IntArray | None = None, *, problems: int
     ) -> None:
-        if len(problem.model.shape) != 1 or problem.model.device != "cpu":
-            raise ArgumentError("losses", "must be functions of a vector in memory")
-        (self.d,) = problem.model.shape
+        if problem.model.device != "cpu":
+            raise ArgumentError("losses", "must be functions of an array in memory")
+        #: How many coefficients there are: those of several classes are one vector here.
+        self.d = math.prod(problem.model.shape)
         if self.d > MOST:
             raise ArgumentError(
                 "problems", f"must have at most {MOST:,} coefficients, got {self.d:,}; call fpdfp.solve for each"
@@ -132,10 +134,14 @@ class Batch:
                     return all(task.status == "converged" for task in tasks)
         return True
 
-    def score(self, points: Array, held: IntArray, score: Score) -> list[Estimate]:
-        """Return a score of the rows that are left out at each point, in one exchange; two for areas under curves."""
-        if not isinstance(score, AUC):
-            return [score.finish(one) for one in self._ask_scores(points, held, score.name)]
+    def score(self, points: Array, held: IntArray, score: Score, *, classes: bool = False) -> list[Estimate]:
+        """Return a score of the rows that are left out at each point, in one exchange.
+
+        Areas under curves take two, the first to place cells, except those of several classes.
+        """
+        if classes or not isinstance(score, AUC):
+            cells = (np.zeros(len(points)), np.ones(len(points))) if isinstance(score, AUC) else ()
+            return [score.finish(one) for one in self._ask_scores(points, held, score.name, *cells)]
         mean, deviation = locate(self._ask_scores(points, held, MOMENTS))
         constant = deviation == 0
         sums = self._ask_scores(points, held, score.name, mean, np.where(constant, 1.0, deviation))
@@ -191,14 +197,14 @@ class Batch:
     def _start(self) -> Array:
         """Return zero, or where the losses are not finite there, a point of their domain."""
         zero = np.zeros(self.d)
-        if np.isfinite(self.problem.smooth_value(zero)):
+        if np.isfinite(self.problem.smooth_value(zero.reshape(self.problem.model.shape))):
             return zero
         from fpdfp.engines.solve import solve
         from fpdfp.methods.proximal_newton import ProximalNewton
 
         result = solve(self.problem, ProximalNewton(), rounds=50, tol=0.1, progress=False)
         self._count(result.rounds, result.total_up, result.total_down)
-        return result.x.astype(np.float64)
+        return result.x.astype(np.float64).ravel()
 
     # What is asked.
 
@@ -348,10 +354,13 @@ class Batch:
         """Look again after a step that was no good: by what is known now, nearer, or with more digits."""
         assert task.best is not None
         task.poor = True
-        if task.share * SHORTER < SHORTEST:
+        # Where more digits, and a Hessian at the point, have not helped, it is not rounding that makes a step too long.
+        far = task.level > 0 and task.promised > max(WORTH * self.tol, 1e-6) * abs(task.objective)
+        if task.share * SHORTER < (FURTHEST if far else SHORTEST):
             task.level, task.share = task.level + 1, 1.0
             if task.level == LEVELS + 2:
                 task.status = "stalled"
+                return
             # The same point once more: its gradient is rounded less.
             task.trial, task.objective = task.best.x, math.inf
         elif task.share == 1.0 and found.value < math.inf:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ from fpdfp import _checks
 from fpdfp._progress import Bar
 from fpdfp._typing import Array, IntArray
 from fpdfp.engines.interrupt import Interrupt
+from fpdfp.engines.record import open_record
 from fpdfp.errors import ArgumentError
 from fpdfp.folds import Folds
 from fpdfp.problem import Problem
 from fpdfp.selection.batch import Batch
+from fpdfp.selection.flat import flatten
 from fpdfp.selection.task import Task
 
 
@@ -73,6 +76,7 @@ def solve_many(
     tol: float = 1e-6,
     rounds: int = 200,
     progress: bool | None = None,
+    checkpoint: str | Path | None = None,
 ) -> ManyResult:
     """Solve problems that share their losses and differ in penalties, or in the rows that are used.
 
@@ -96,6 +100,10 @@ def solve_many(
     progress
         Whether to show a progress bar; by default where standard error is a terminal. Ctrl-C ends the run after the
         current exchange, and what was found is returned.
+    checkpoint
+        A folder to which every answer of the clients is written. The same call goes on there after an interruption, or
+        with more ``rounds``: to exactly the bits of a run that was not interrupted, and nothing is asked twice. A
+        checkpoint of other data or other problems is refused.
 
     Examples
     --------
@@ -118,9 +126,11 @@ def solve_many(
     first = problems[0]
     batch = Batch(first, *read_folds(folds, first.n_clients), problems=len(problems))
     held = check_held(held_out, len(problems), batch.n_folds)
-    tasks = [Task(problem.model, fold) for problem, fold in zip(problems, held, strict=True)]
-    run(batch, tasks, tol, rounds, progress)
-    return collect(batch, tasks)
+    tasks = [Task(flatten(problem.model), fold) for problem, fold in zip(problems, held, strict=True)]
+    with open_record(checkpoint, first):
+        run(batch, tasks, tol, rounds, progress)
+    found = collect(batch, tasks)
+    return dataclasses.replace(found, x=found.x.reshape(-1, *first.model.shape))
 
 
 def run(batch: Batch, tasks: Sequence[Task], tol: float, rounds: int, progress: bool | None) -> bool:

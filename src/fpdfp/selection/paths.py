@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,10 +12,12 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._sections import Section, shorten
 from fpdfp._typing import Array
+from fpdfp.engines.record import open_record
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.problem import Model, Problem
 from fpdfp.selection.axes import finish_axes, make_axes
 from fpdfp.selection.batch import Batch
+from fpdfp.selection.flat import flatten
 from fpdfp.selection.largest import check_alphas, largest_alpha, make_grid
 from fpdfp.selection.many import collect, run
 from fpdfp.selection.multiples import multiply
@@ -35,9 +38,11 @@ class Path(Section):
     alphas
         The weights.
     coef
-        The coefficients: a row for each weight; those of an estimator are for features as they were given.
+        The coefficients: a row for each weight; those of an estimator are for features as they were given. Of several
+        classes there is a matrix for each weight, with a row for each class.
     intercept
-        The intercepts of an estimator, otherwise zeros.
+        The intercepts of an estimator, otherwise zeros; of several classes, or of the thresholds between ordered ones,
+        a row for each weight.
     objective, gap, status
         The objective, its expected relative distance from the least one, and how each problem ended; see
         :class:`fpdfp.ManyResult`.
@@ -45,6 +50,8 @@ class Path(Section):
         The exchanges with all clients, and all that was sent.
     names
         The names of the coefficients.
+    labels
+        The classes that have coefficients, or the names of thresholds; none where there is one intercept.
     chosen
         The weight that was chosen, None for a path alone.
     """
@@ -61,6 +68,7 @@ class Path(Section):
     bits_up: int
     bits_down: int
     names: tuple[str, ...]
+    labels: tuple[str, ...] = ()
     chosen: float | None = None
 
     def __repr__(self) -> str:
@@ -73,9 +81,20 @@ class Path(Section):
         """Return the coefficients as a pandas table, with a row for each weight."""
         import pandas as pd
 
-        table = pd.DataFrame(self.coef, index=pd.Index(self.alphas, name="alpha"), columns=list(self.names))
-        table.insert(0, "Intercept", self.intercept)
-        return table
+        coef, names = self._flat
+        first = ["Intercept"]
+        if self.labels:
+            first = [f"{label}: Intercept" if self.coef.ndim == 3 else label for label in self.labels]
+        rows = np.column_stack([self.intercept, coef])
+        return pd.DataFrame(rows, index=pd.Index(self.alphas, name="alpha"), columns=[*first, *names])
+
+    @property
+    def _flat(self) -> tuple[Array, list[str]]:
+        """The coefficients in a row for each weight, and their names."""
+        names = list(self.names)
+        if self.coef.ndim == 3:
+            names = [f"{label}: {name}" for label in self.labels for name in names]
+        return self.coef.reshape(len(self.alphas), len(names)), names
 
     def plot(self, ax: Any = None, *, chosen: float | None = None, labels: int = 10) -> Any:
         """Draw the coefficients against the weight; return the axes.
@@ -91,39 +110,42 @@ class Path(Section):
         """
         ax = make_axes(ax, "coefficient")
         some = self.alphas > 0
-        largest = set(self._find_largest(labels).tolist())
-        for j, name in enumerate(self.names):
-            ax.plot(self.alphas[some], self.coef[some, j], lw=1.0, label=name if j in largest else None)
+        coef, names = self._flat
+        largest = set(_find_largest(coef, labels).tolist())
+        for j, name in enumerate(names):
+            ax.plot(self.alphas[some], coef[some, j], lw=1.0, label=name if j in largest else None)
         chosen = self.chosen if chosen is None else chosen
         if chosen is not None:
             ax.axvline(chosen, color="0.3", lw=0.8, ls="--")
         return finish_axes(ax)
 
-    def _find_largest(self, count: int) -> Array:
-        """Return the coefficients that are largest anywhere on the path, the largest first."""
-        order: Array = np.argsort(-np.abs(self.coef).max(axis=0, initial=0.0), kind="stable")[:count]
-        return order
-
     def to_dict(self) -> dict[str, Any]:
         """Return what a report shows: the 40 largest coefficients, at 200 weights at most, with six digits."""
-        kept = self._find_largest(MOST_DRAWN)
-        kept = kept[np.abs(self.coef[:, kept]).max(axis=0, initial=0.0) > 0]
+        coef, names = self._flat
+        kept = _find_largest(coef, MOST_DRAWN)
+        kept = kept[np.abs(coef[:, kept]).max(axis=0, initial=0.0) > 0]
         step = -(-len(self.alphas) // MOST_WEIGHTS)
         some = sorted(
             {*range(0, len(self.alphas), step), len(self.alphas) - 1, *np.flatnonzero(self.alphas == self.chosen)}
         )
         return {
             "alphas": self.alphas[some],
-            "names": [self.names[j] for j in kept],
-            "values": [shorten(self.coef[some, j]) for j in kept],
-            "nonzero": np.count_nonzero(self.coef[some], axis=1),
-            "of": len(self.names),
+            "names": [names[j] for j in kept],
+            "values": [shorten(coef[some, j]) for j in kept],
+            "nonzero": np.count_nonzero(coef[some], axis=1),
+            "of": len(names),
             "weights": len(self.alphas),
             "chosen": self.chosen,
             "rounds": self.rounds,
             "bits_up": self.bits_up,
             "bits_down": self.bits_down,
         }
+
+
+def _find_largest(coef: Array, count: int) -> Array:
+    """Return the coefficients that are largest anywhere on a path, the largest first."""
+    order: Array = np.argsort(-np.abs(coef).max(axis=0, initial=0.0), kind="stable")[:count]
+    return order
 
 
 def path(
@@ -134,6 +156,7 @@ def path(
     tol: float = 1e-6,
     rounds: int = 500,
     progress: bool | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Path:
     """Return the solutions for a grid of penalty weights, from the smallest one that gives zero down.
@@ -149,7 +172,7 @@ def path(
         How many weights, or the weights themselves.
     ratio
         The least weight relative to the largest, where a number of them is given.
-    tol, rounds, progress
+    tol, rounds, progress, checkpoint
         As in :func:`fpdfp.solve_many`.
 
     Examples
@@ -164,7 +187,14 @@ def path(
     >>> (found.coef != 0).sum(axis=1)
     array([0, 1, 2, 2, 2, 2, 2, 3, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5])
     """
-    grid = {"alphas": alphas, "ratio": ratio, "tol": tol, "rounds": rounds, "progress": progress}
+    grid = {
+        "alphas": alphas,
+        "ratio": ratio,
+        "tol": tol,
+        "rounds": rounds,
+        "progress": progress,
+        "checkpoint": checkpoint,
+    }
     if hasattr(source, "path") and hasattr(source, "fit"):
         found: Path = source.path(*data, **grid, **options)
         return found
@@ -177,10 +207,17 @@ def path(
     batch = Batch(source, problems=count_alphas(alphas))
 
     def model_of(alpha: float) -> Model:
-        return source.model._replace(penalty=multiply(source.penalty, alpha).bind(source.linop.out_shape))
+        one = source.model._replace(penalty=multiply(source.penalty, alpha).bind(source.linop.out_shape))
+        return flatten(one)
 
-    weights, trivial = find_alphas(batch, model_of, alphas, ratio, rounds)
-    return follow(batch, model_of, weights, trivial, tol, rounds, progress, names_of(source))
+    names, labels = names_of(source)
+    with open_record(checkpoint, source):
+        weights, trivial = find_alphas(batch, model_of, alphas, ratio, rounds)
+        found = follow(batch, model_of, weights, trivial, tol, rounds, progress, names)
+    shape = source.model.shape
+    return dataclasses.replace(
+        found, coef=found.coef.reshape(-1, *shape), intercept=np.zeros((len(weights), *shape[:-1])), labels=labels
+    )
 
 
 def follow(
@@ -232,8 +269,9 @@ def check_grid(alphas: Any, ratio: float, tol: float, rounds: int) -> None:
     _checks.integer("rounds", rounds, at_least=1)
 
 
-def names_of(problem: Problem) -> tuple[str, ...]:
-    """Return the names of the coefficients."""
+def names_of(problem: Problem) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the coefficients, and the numbers of classes where each has them."""
     given = problem.losses.feature_names
-    (d,) = problem.model.shape
-    return given if given is not None and len(given) == d else tuple(f"x{j}" for j in range(d))
+    *classes, d = problem.model.shape
+    names = given if given is not None and len(given) == d else tuple(f"x{j}" for j in range(d))
+    return names, tuple(map(str, range(classes[0]))) if classes else ()

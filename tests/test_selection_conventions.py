@@ -1,0 +1,55 @@
+"""The conventions of scikit-learn for the estimators that choose their weight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import fpdfp
+from tests.helpers import conventions
+
+#: Some checks have twenty rows whose three classes are separated: with a thousandth of the largest weight one problem
+#: of twelve stalls there, with a warning.
+FEW: dict[str, Any] = {"alphas": 3, "cv": 3, "ratio": 0.1}
+#: Weights of rows and repeated rows give the same model up to the tolerance of a fit. The check asks for 1e-7, which a
+#: duality gap of 1e-6 does not promise; with Efron's ties they are not the same model. Fits by Newton steps pass.
+DIGITS = (
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_sample_weight_equivalence_on_sparse_data",
+    "check_class_weight_classifiers",
+)
+#: The linear predictor of a generalised linear model has this name.
+NAMED = ("check_regressors_no_decision_function",)
+
+
+@pytest.mark.slow
+@conventions(  # type: ignore[untyped-decorator]
+    fpdfp.FederatedLogisticRegressionCV(**FEW),
+    fpdfp.FederatedLinearRegressionCV(**FEW),
+    fpdfp.FederatedCoxRegressionCV(**FEW),
+    beside=DIGITS,
+)
+def test_conventions(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
+@conventions(  # type: ignore[untyped-decorator]
+    fpdfp.FederatedGLMCV(**FEW),
+    fpdfp.FederatedMultinomialRegressionCV(**FEW),
+    fpdfp.FederatedOrdinalRegressionCV(**FEW),
+    beside=NAMED,
+)
+def test_conventions_with_weights(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
+@conventions(  # type: ignore[untyped-decorator]
+    fpdfp.FederatedCoxRegressionCV(ties="breslow", tol=1e-12, **FEW),
+    fpdfp.FederatedLinearRegressionCV(method=fpdfp.ProximalNewton(), tol=1e-12, **FEW),
+    having="weight_equivalence",
+)
+def test_weights_with_more_digits(estimator: Any, check: Any) -> None:
+    check(estimator)
