@@ -9,6 +9,7 @@ import numpy as np
 from fpdfp._typing import Array
 from fpdfp.compress.plain import plain_bits
 from fpdfp.engines import spec
+from fpdfp.engines.dual_sums import DualSums, Means
 from fpdfp.engines.evaluations import Evaluations, Sums
 from fpdfp.engines.held_scores import HeldScores
 from fpdfp.engines.informations import Informations
@@ -35,6 +36,12 @@ def ask_evaluations(problem: Problem, question: Evaluations, factors: Array | No
     """Return the means over all clients at many points, and all bits up and down."""
     sent, up, down = _ask(problem, question)
     return question.read(sent, problem.model.shape[0], factors), up, down
+
+
+def ask_duals(problem: Problem, question: DualSums, factors: Array | None = None) -> tuple[Means, int, int]:
+    """Return the means over all clients of what bounds of gaps need at many points, and all bits up and down."""
+    sent, up, down = _ask(problem, question)
+    return question.read_duals(sent, problem.model.shape[0], factors), up, down
 
 
 def ask_scores(problem: Problem, question: HeldScores, factors: Array | None = None) -> tuple[Array, int, int]:

@@ -83,7 +83,8 @@ def describe(asked: dict[str, Any]) -> str:
 
 def describe_many(tree: Any) -> str:
     """Say what a question about many points asks for; nothing of another."""
-    asked = tree.get("fields") if isinstance(tree, dict) and str(tree.get("class")).endswith("Evaluations") else None
+    kind = str(tree.get("class")) if isinstance(tree, dict) else ""
+    asked = tree.get("fields") if kind.endswith(("Evaluations", "DualSums")) else None
     if not isinstance(asked, dict):
         return ""
     held, curved, folds = (asked.get(name) for name in ("held", "curved", "folds"))
@@ -91,6 +92,8 @@ def describe_many(tree: Any) -> str:
         return ""
     without = int((held >= 0).sum())
     rows = f", at {without} of them without a fold of the rows" if without and folds is not None else ""
+    if kind.endswith("DualSums"):
+        return f"sums for error bounds at {held.size} points{rows}"
     return f"losses and gradients at {held.size} points{rows}; {curved.size} Hessians"
 
 

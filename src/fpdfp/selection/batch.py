@@ -143,21 +143,21 @@ class Batch:
         return [tied if same else score.finish(one) for one, same in zip(sums, constant, strict=True)]
 
     def _ask_scores(self, points: Array, held: IntArray, name: str, *cells: Array) -> Array:
-        own, factors = self._who(held)
+        own, factors = self.who(held)
         about = Evaluations.of(
             points, points != 0, (28, 28), own, np.zeros(0, dtype=np.int64), units=self.units, folds=self.folds
         )
         sums, up, down = ask_scores(self.problem, HeldScores(about, name, *cells), factors)
-        self._count(1, up, down)
+        self.count(1, up, down)
         return sums
 
-    def _count(self, exchanges: int, up: int, down: int) -> None:
+    def count(self, exchanges: int, up: int, down: int) -> None:
         """Add what was sent."""
         self.exchanges += exchanges
         self.bits_up += up
         self.bits_down += down
 
-    def _who(self, held: IntArray) -> tuple[IntArray, Array | None]:
+    def who(self, held: IntArray) -> tuple[IntArray, Array | None]:
         """Return the fold of rows that each point leaves out, and how often each client counts there."""
         if self.samples is None:
             return held, None
@@ -174,11 +174,12 @@ class Batch:
         folds = np.arange(-1, self.n_folds)
         points = np.tile(x0, (len(folds), 1))
         whole = np.ones(points.shape, dtype=bool)
-        sent, sums = self._ask(points, whole, folds, np.array([0]), (EXACT, EXACT))
+        question, sums = self._ask(points, whole, folds, np.array([0]), (EXACT, EXACT))
+        sent = question.points(self.d)
         zero = np.zeros(self.problem.model.dual_shape)
         for place, fold in enumerate(folds):
             self.known.anchors[int(fold)] = [
-                self._anchor(sums, place, sent[place], zero, int(fold), whole[place], EXACT)
+                self._anchor(question, sums, place, sent[place], zero, int(fold), whole[place])
             ]
         hessian = self.known.hessians[0][1]
         roots = np.sqrt(np.where(np.diag(hessian) > 0, np.diag(hessian), 1.0))
@@ -186,7 +187,7 @@ class Batch:
         # How much more errors of gradients matter, on average, since features are correlated.
         values = np.linalg.eigvalsh(hessian / np.outer(roots, roots))
         self.spread = float((1.0 / np.maximum(values, FLAT)).mean())
-        self.size = float(np.abs(sums.slopes / self._unit).max())
+        self.size = float(np.abs(sums.slopes / self.unit).max())
 
     def _start(self) -> Array:
         """Return zero, or where the losses are not finite there, a point of their domain."""
@@ -197,7 +198,7 @@ class Batch:
         from fpdfp.methods.proximal_newton import ProximalNewton
 
         result = solve(self.problem, ProximalNewton(), rounds=50, tol=0.1, progress=False)
-        self._count(result.rounds, result.total_up, result.total_down)
+        self.count(result.rounds, result.total_up, result.total_down)
         return result.x.astype(np.float64)
 
     # What is asked.
@@ -208,32 +209,31 @@ class Batch:
         # Where digits are wanted, those of all entries are.
         places = np.array([task.places | (task.level >= LEVELS - 1) for task in tasks])
         held = np.array([task.fold for task in tasks])
-        bits = self._bits(tasks, points)
-        sent, sums = self._ask(points, places, held, self._worst(tasks), bits)
+        question, sums = self._ask(points, places, held, self._worst(tasks), self._bits(tasks, points))
+        sent = question.points(self.d)
         self.size = float(sums.sizes.max())
         with one_thread():
             for place, task in enumerate(tasks):
-                found = self._anchor(sums, place, sent[place], task.trial_v, task.fold, places[place], bits[1])
+                found = self._anchor(question, sums, place, sent[place], task.trial_v, task.fold, places[place])
                 self._learn(task, found)
 
     def _ask(
         self, points: Array, places: Array, held: IntArray, curved: IntArray, bits: tuple[int, int]
-    ) -> tuple[Array, Sums]:
-        """Return the points as they were sent, and what all clients together say about them."""
-        own, factors = self._who(held)
+    ) -> tuple[Evaluations, Sums]:
+        """Return what was asked about points, and what all clients together say about them."""
+        own, factors = self.who(held)
         question = Evaluations.of(points, places, bits, own, curved, units=self.units, folds=self.folds)
         sums, up, down = ask_evaluations(self.problem, question, factors)
-        self._count(1, up, down)
-        sent = question.points(self.d)
+        self.count(1, up, down)
         if not len(self.shares):
             self._weigh_folds(sums)
         if len(curved):
             self.ridge = sums.ridge
         # what rounding its entries can have done to eigenvalues
         noise = 2.0 * UNIT * math.sqrt(self.d / self.problem.n_clients)
-        for point, hessian in zip(sent[curved], sums.hessians, strict=True):
+        for point, hessian in zip(question.points(self.d)[curved], sums.hessians, strict=True):
             self.known.hessians.append((point, hessian + np.diag(noise * np.diag(hessian) + self.ridge)))
-        return sent, sums
+        return question, sums
 
     def _weigh_folds(self, sums: Sums) -> None:
         """Keep the share of the loss that is left without each fold, and the weight of the fold in scores."""
@@ -247,25 +247,32 @@ class Batch:
         if self.n_folds and (self.shares >= 1.0).any() and self.samples is None:
             raise ArgumentError("folds", f"must all have rows, but fold {int(np.argmax(self.shares))} has none")
 
-    def _anchor(self, sums: Sums, place: int, x: Array, v: Array, fold: int, sure: Array, bits: int) -> Anchor:
-        """Return what was found at a point, about whose entries in ``sure`` gradients have so many bits."""
+    def share_of(self, fold: int) -> float:
+        """Return the share of the loss that is left without a fold, 1 for all rows."""
+        return float(self.shares[fold]) if fold >= 0 else 1.0
+
+    def _anchor(
+        self, question: Evaluations, sums: Sums, place: int, x: Array, v: Array, fold: int, sure: Array
+    ) -> Anchor:
+        """Return what was found at a point, about whose entries in ``sure`` gradients have all bits."""
+        code = question.bits, float(question.scales[place])
         if float(sums.values[place]) > BEYOND:
-            return Anchor(x, v, math.inf, np.zeros(self.d), math.inf, sure, 0.0)
-        share = float(self.shares[fold]) if fold >= 0 else 1.0
-        ridge = self.ridge * x
+            return Anchor(x, v, math.inf, np.zeros(self.d), math.inf, sure, 0.0, code)
+        share, ridge = self.share_of(fold), self.ridge * x
         value = float(sums.values[place]) / share + 0.5 * float(ridge @ x)
         outside = float(self.weights[fold]) if fold >= 0 else 0.0
         held = float(sums.helds[place]) / outside if outside > 0 else math.nan
-        error = self._error(float(sums.sizes[place]), bits)
+        error = self._error(float(sums.sizes[place]), question.slope_bits)
         blur = 0.5 * self.spread * int(sure.sum()) * error**2
-        return Anchor(x, v, value, sums.slopes[place] / share + ridge, held, sure, blur)
+        return Anchor(x, v, value, sums.slopes[place] / share + ridge, held, sure, blur, code)
 
     def _error(self, size: float, bits: int) -> float:
         """Return the error of entries of the mean gradient, in units, if those of clients are up to ``size``."""
         return size / largest_step(min(bits, DOUBLE)) / math.sqrt(12.0 * self.problem.n_clients)
 
     @property
-    def _unit(self) -> Array:
+    def unit(self) -> Array:
+        """The unit of each entry of gradients."""
         return unit_sizes(self.units)
 
     def _bits(self, tasks: Sequence[Task], points: Array) -> tuple[int, int]:
@@ -276,7 +283,7 @@ class Batch:
         sizes = [abs(self.known.anchors[-1][0].value if task.best is None else task.objective) for task in tasks]
         least = min([size for size in sizes if 0.0 < size < math.inf], default=1.0)
         error = math.sqrt(24.0 * ROUGHLY * self.tol * least / self.d)
-        of_points = float(np.abs(points * self._unit).max())
+        of_points = float(np.abs(points * self.unit).max())
         of_slopes = self.size * math.sqrt(self.spread / self.problem.n_clients)
         bits = [math.ceil(1.0 + math.log2(max(size / error, 32.0))) + MORE * level for size in (of_points, of_slopes)]
         return (EXACT, EXACT) if max(bits) > 32 else (bits[0], bits[1])
@@ -320,7 +327,7 @@ class Batch:
         if not task.model.linop.is_identity or not isinstance(penalty, L1 | ElasticNet):
             return np.ones(self.d, dtype=bool)
         weight = penalty.weight if isinstance(penalty, L1) else penalty.l1
-        error = self._unit * self._error(self.size, FEWER)
+        error = self.unit * self._error(self.size, FEWER)
         found: Array = (x != 0) | (np.broadcast_to(weight, x.shape) - np.abs(slope) < CLEARLY * error)
         return found
 
