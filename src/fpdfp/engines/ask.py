@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fpdfp._typing import Array
+from fpdfp._typing import Array, IntArray
 from fpdfp.compress.plain import plain_bits
 from fpdfp.engines import spec
 from fpdfp.engines.dual_sums import DualSums, Means
@@ -17,7 +17,13 @@ from fpdfp.engines.overdispersions import Overdispersions
 from fpdfp.engines.parcel import payload
 from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.losses.base import InformationSums
+from fpdfp.precondition.agreement import Exchange
+from fpdfp.precondition.exchange import FeatureBounds, Slopes
 from fpdfp.problem import Problem
+from fpdfp.rng import Draws, Purpose
+
+#: The most numbers of features that are asked for at a time.
+FEATURES = 1 << 25
 
 
 def ask_informations(problem: Problem, x: Array, *, robust: bool) -> tuple[InformationSums, int, int]:
@@ -50,12 +56,34 @@ def ask_scores(problem: Problem, question: HeldScores, factors: Array | None = N
     return question.read(sent, factors), up, down
 
 
+def ask_features(problem: Problem, question: FeatureBounds | Slopes) -> tuple[Array, int]:
+    """Return the mean over all clients of a number for each feature, and all bits up."""
+    total, bits = np.zeros(problem.model.shape), 0
+    for first in range(0, problem.n_clients, max(1, FEATURES // problem.model.shape[-1])):
+        asked = np.arange(first, min(first + max(1, FEATURES // problem.model.shape[-1]), problem.n_clients))
+        sent, more = send_once(problem, question, asked, 0)
+        (numbers,) = question.add_up(sent, asked)
+        total, bits = total + numbers, bits + more
+    return total / problem.n_clients, bits
+
+
+def send_once(problem: Problem, question: Exchange, clients: IntArray, seed: int) -> tuple[Any, int]:
+    """Return what some clients send once, as the server decodes it, and its bits."""
+    if isinstance(problem.losses, RemoteLosses):
+        return problem.losses.engine.gather(problem, question, clients, seed)
+    sent = question.gather(problem.model, problem.local(clients))
+    messages = question.messages(problem.model)
+    if not messages:
+        return sent, sum(plain_bits(array.shape[1:], array.dtype) * len(array) for array in sent)
+    draws = Draws(seed, 0, clients)
+    done = [
+        messages[name][0].compress(array, draws, Purpose.ONCE + field)
+        for field, (name, array) in enumerate(zip(sent._fields, sent, strict=True))
+    ]
+    return type(sent)(*(one.values for one in done)), sum(int(one.bits.sum()) for one in done)
+
+
 def _ask(problem: Problem, question: Any) -> tuple[Any, int, int]:
     """Return what clients answer, and all bits up and down."""
     asked = np.arange(problem.n_clients)
-    down = len(asked) * payload([spec.dump(question)])
-    if isinstance(problem.losses, RemoteLosses):
-        sent, up = problem.losses.engine.gather(problem, question, asked, 0)
-        return sent, up, down
-    sent = question.gather(problem.model, problem.local(asked))
-    return sent, sum(len(array) * plain_bits(array.shape[1:], array.dtype) for array in sent), down
+    return *send_once(problem, question, asked, 0), len(asked) * payload([spec.dump(question)])

@@ -39,18 +39,18 @@ from fpdfp.folds import Folds
 from fpdfp.methods._model import minimise
 from fpdfp.methods.inner import InnerSolve
 from fpdfp.penalties import L1, ElasticNet
-from fpdfp.problem import Problem
+from fpdfp.problem import Model, Problem
 from fpdfp.scores.auc import AUC
 from fpdfp.scores.base import Estimate, Score
 from fpdfp.selection.knowledge import Knowledge
+from fpdfp.selection.stages import arrange
 from fpdfp.selection.task import Anchor, Task
+from fpdfp.selection.wide import MOST, TOO_MANY, Wide, suits
 
 #: The part of the decrease that a model promises which a step must have, and what rounding can do to an objective.
 ENOUGH, ROUNDING = 1e-4, 1e-13
 #: How near to the minimum of its model the server goes, relative to the length of the step, and in how many steps.
 TOLERANCE, DUAL_STEPS = 1e-4, 10_000
-#: Of the problems one in so many is solved first, if there are more.
-COARSE = 8
 #: A model is poor if more than this part of what it promised is promised again. Hessians are asked for where the
 #: promise is this many times the tolerance.
 MISSED, WORTH = 0.1, 10.0
@@ -65,8 +65,6 @@ CLEARLY = 10.0
 SHORTER, SHORTEST = 0.5, 0.2
 #: The bits of a number that is exact, less a few for the sums that it is of.
 DOUBLE = 48
-#: The most features of a model: Hessians are matrices.
-MOST = 2000
 
 
 class Batch:
@@ -90,10 +88,6 @@ class Batch:
         if len(problem.model.shape) != 1 or problem.model.device != "cpu":
             raise ArgumentError("losses", "must be functions of a vector in memory")
         (self.d,) = problem.model.shape
-        if self.d > MOST:
-            raise ArgumentError(
-                "problems", f"must have at most {MOST:,} coefficients, got {self.d:,}; call fpdfp.solve for each"
-            )
         self.problem, self.folds, self.samples = problem, folds, samples
         self._problems = problems
         #: That of the losses, which clients tell with the first answer.
@@ -105,6 +99,8 @@ class Batch:
         self.size, self.spread = 0.0, 1.0
         self.tol = 1e-6
         self.exchanges, self.bits_up, self.bits_down = 0, 0, 0
+        #: Where there are many features, what chooses those that are worked with.
+        self.wide: Wide | None = None
 
     @property
     def n_folds(self) -> int:
@@ -119,17 +115,22 @@ class Batch:
         ``report`` is called after each exchange, and ends the run if it returns True.
         """
         self.tol = tol
-        self.begin()
-        for stage in arrange(tasks):
-            with one_thread():
-                for task in stage:
-                    self._open(task)
-            while left := [task for task in stage if task.status == "open"]:
-                if self.exchanges >= rounds:
-                    return False
-                self._exchange(left)
-                if report is not None and report():
-                    return all(task.status == "converged" for task in tasks)
+        self.begin([task.model for task in tasks])
+        if self.wide is not None:
+            return self.wide.solve(tasks, tol, rounds, report)
+        return all(self.solve_stage(stage, rounds, report) for stage in arrange(tasks))
+
+    def solve_stage(self, stage: Sequence[Task], rounds: int, report: Callable[[], bool] | None) -> bool:
+        """Solve tasks that are solved at the same time; tell whether to go on."""
+        with one_thread():
+            for task in stage:
+                self._open(task)
+        while left := [task for task in stage if task.status == "open"]:
+            if self.exchanges >= rounds:
+                return False
+            self._exchange(left)
+            if report is not None and report():
+                return False
         return True
 
     def score(self, points: Array, held: IntArray, score: Score) -> list[Estimate]:
@@ -163,24 +164,40 @@ class Batch:
             return held, None
         return np.full_like(held, -1), np.where(held >= 0, self.samples[held].T, 1).astype(np.float64)
 
-    def begin(self) -> None:
-        """Ask about the start, once: the gradient with the rows of each fold left out, and the Hessian."""
+    def begin(self, models: Sequence[Model]) -> None:
+        """Ask about the start, once, for problems with some penalties.
+
+        With few features that is the gradient with the rows of each fold left out, and the Hessian.
+        """
         if self.known.anchors:
             return
         engine = getattr(self.problem.losses, "engine", None)
         if engine is not None:
             engine.declare(self._problems, 0 if self.folds is None else self.folds.all)
-        x0 = self._start()
-        folds = np.arange(-1, self.n_folds)
-        points = np.tile(x0, (len(folds), 1))
+        if suits(self.problem, models):
+            self.wide = Wide(self, models)
+        elif self.d > MOST:
+            raise ArgumentError("problems", TOO_MANY.format(self.d))
+        else:
+            self.begin_at([(self._start(), -1)])
+
+    def begin_at(self, points_of: Sequence[tuple[Array, int]]) -> None:
+        """Ask about points with some rows left out, about zero without the rows of all other folds, and for Hessians.
+
+        Those are at the first and at the last point.
+        """
+        others = sorted({*range(-1, self.n_folds)} - {fold for _, fold in points_of})
+        start = points_of[0][0] if len(points_of) == 1 else np.zeros(self.d)
+        asked = [*points_of, *((start, fold) for fold in others)]
+        points, folds = np.array([x for x, _ in asked]), np.array([fold for _, fold in asked])
         whole = np.ones(points.shape, dtype=bool)
-        question, sums = self._ask(points, whole, folds, np.array([0]), (EXACT, EXACT))
+        curved = np.unique([0, len(points_of) - 1])
+        question, sums = self._ask(points, whole, folds, curved, (EXACT, EXACT))
         sent = question.points(self.d)
         zero = np.zeros(self.problem.model.dual_shape)
-        for place, fold in enumerate(folds):
-            self.known.anchors[int(fold)] = [
-                self._anchor(question, sums, place, sent[place], zero, int(fold), whole[place])
-            ]
+        for place, fold in enumerate(map(int, folds)):
+            found = self._anchor(question, sums, place, sent[place], zero, fold, whole[place])
+            self.known.anchors.setdefault(fold, []).append(found)
         hessian = self.known.hessians[0][1]
         roots = np.sqrt(np.where(np.diag(hessian) > 0, np.diag(hessian), 1.0))
         self.units = np.clip(np.rint(np.log2(roots)) + ZERO, 0, 255).astype(np.uint8)
@@ -375,24 +392,3 @@ class Batch:
         task.trial = near.x + SHORTER * (task.trial - near.x)
         if task.share < 1e-6:
             task.status = "stalled"
-
-
-def arrange(tasks: Sequence[Task]) -> list[list[Task]]:
-    """Return which tasks are solved first, and which then: coarse ones, with all rows before those with some."""
-    of_fold: dict[int, list[Task]] = {}
-    for task in tasks:
-        of_fold.setdefault(task.fold, []).append(task)
-    main = -1 if -1 in of_fold else next(iter(of_fold))
-    numbers = {fold: list(range(len(own))) for fold, own in of_fold.items()}
-    done: dict[int, set[int]] = {fold: set() for fold in of_fold}
-    stages: list[list[Task]] = []
-    spacing = COARSE if len(of_fold[main]) > COARSE else 1
-    for level in [spacing >> shift for shift in range(spacing.bit_length())]:
-        fresh: dict[int, list[Task]] = {}
-        for fold, own in numbers.items():
-            some = sorted({*own[level // 2 :: level], own[-1]} - done[fold])
-            done[fold] |= set(some)
-            fresh[fold] = [of_fold[fold][place] for place in some]
-        rest = [task for fold, own in fresh.items() if fold != main for task in own]
-        stages += [fresh[main], rest] if not stages else [fresh[main] + rest]
-    return [stage for stage in stages if stage]
