@@ -49,8 +49,9 @@ from fpdfp.selection.wide import MOST, TOO_MANY, Wide, suits
 
 #: The part of the decrease that a model promises which a step must have, and what rounding can do to an objective.
 ENOUGH, ROUNDING = 1e-4, 1e-13
-#: How near to the minimum of its model the server goes, relative to the length of the step, and in how many steps.
-TOLERANCE, DUAL_STEPS = 1e-4, 10_000
+#: How near to the minimum of its model the server goes, relative to the length of the step, for bounds nearer; and in
+#: how many steps.
+TOLERANCE, TIGHTER, DUAL_STEPS = 1e-4, 1e-6, 10_000
 #: A model is poor if more than this part of what it promised is promised again. Hessians are asked for where the
 #: promise is this many times the tolerance.
 MISSED, WORTH = 0.1, 10.0
@@ -337,6 +338,13 @@ class Batch:
         gain = task.penalty(at.x) - task.penalty(found.x) - float(at.slope @ step) - 0.5 * float(step @ image)
         task.trial, task.trial_v, task.share, task.promised = found.x, found.v, 1.0, max(gain, 0.0)
         task.places = self._matter(task, found.x, at.slope + image)
+
+    def improve(self, task: Task, at: Anchor, further: Sequence[Anchor]) -> tuple[Array, Array]:
+        """Return where the model around a point plus the penalty of a task is least, and the dual there."""
+        hessian = self.known.model(at, task.fold, further)
+        inner = InnerSolve(TIGHTER, DUAL_STEPS)
+        found = minimise(task.model, hessian, at.slope - hessian @ at.x, at.x, at.v, inner)
+        return found.x, found.v
 
     def _matter(self, task: Task, x: Array, slope: Array) -> Array:
         """Return which entries are not clearly zero: all where the penalty is not one of single entries."""

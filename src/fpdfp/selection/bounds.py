@@ -9,39 +9,67 @@ each time before, how far to go along it. What rounding can have done is a part 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from fpdfp._blas import one_thread
-from fpdfp._typing import Array
+from fpdfp._typing import Array, IntArray
 from fpdfp.bounds import Feasibility, Search
 from fpdfp.compress.fixed import EXACT, largest_step
 from fpdfp.engines.ask import ask_duals
 from fpdfp.engines.dual_sums import BEYOND, MOST_DIRECTIONS, DualSums, Means
-from fpdfp.engines.evaluations import Evaluations
+from fpdfp.engines.evaluations import Evaluations, unit_sizes
 from fpdfp.losses._duals import sum_rounding
-from fpdfp.methods._model import minimise
-from fpdfp.methods.inner import InnerSolve
 from fpdfp.penalties import L1, GroupL12, SparseGroup
 from fpdfp.selection.task import Anchor, Task
 
 if TYPE_CHECKING:
+    from fpdfp.folds import Folds
+    from fpdfp.problem import Problem
     from fpdfp.selection.batch import Batch
+    from fpdfp.selection.wide import Wide
 
 #: Bits of the entries of gradients that are not near the limits of the dual; those are near whose errors would be this
 #: many times as large. Rounding of all others may add this part of the tolerance.
 FAR_BITS, CLEARLY, ROUGHLY = 10, 4.0, 0.1
 #: How often clients are asked about problems whose bounds are above so many times the tolerance.
 TIMES, ENOUGH = 4, 2.0
-#: How near to the minimum of a model the server goes, relative to the length of the step, and in how many steps.
-TOLERANCE, DUAL_STEPS = 1e-6, 10_000
 #: Steps in which a dual point is improved where the losses have a ridge.
 STEPS = 100
 #: The most numbers of all clients in one question.
 ROOM = 1 << 25
+
+
+class Space(Protocol):
+    """What bounds need of a batch of problems, or of those of its features that are left: see :class:`Batch`."""
+
+    problem: Problem
+    d: int
+    folds: Folds | None
+    ridge: Array
+    units: Array
+    size: float
+    tol: float
+
+    @property
+    def unit(self) -> Array:
+        """The unit of each entry of gradients."""
+
+    def share_of(self, fold: int) -> float:
+        """Return the share of the loss that is left without a fold."""
+
+    def who(self, held: IntArray) -> tuple[IntArray, Array | None]:
+        """Return the fold of rows that each point leaves out, and how often each client counts there."""
+
+    def count(self, exchanges: int, up: int, down: int) -> None:
+        """Add what was sent."""
+
+    def improve(self, task: Task, at: Anchor, further: Sequence[Anchor]) -> tuple[Array, Array]:
+        """Return where the model around a point plus the penalty is least, and the dual there."""
 
 
 class Answered:
@@ -71,8 +99,16 @@ class Answered:
 def bound_gaps(batch: Batch, tasks: Sequence[Task]) -> None:
     """Replace estimated gaps of tasks by upper bounds, where there are some."""
     losses = batch.problem.losses
-    if not getattr(losses, "has_duals", False) or not losses.is_convex:
+    if not getattr(losses, "has_duals", False) or not losses.is_convex or len(losses.shape) != 1:
         return
+    if batch.wide is not None:
+        bound_wide(batch.wide, [task for task in tasks if task.within is not None])
+    else:
+        _bound(batch, tasks)
+
+
+def _bound(batch: Space, tasks: Sequence[Task]) -> None:
+    """Bound the gaps of tasks in a space."""
     alike: dict[bytes, tuple[Feasibility, list[Task]]] = {}
     for task in tasks:
         if task.best is not None and math.isfinite(task.objective) and task.model.penalty.has_conjugate:
@@ -84,6 +120,62 @@ def bound_gaps(batch: Batch, tasks: Sequence[Task]) -> None:
     for feasibility, some in alike.values():
         for first in range(0, len(some), length):
             Questions(batch, some[first : first + length], feasibility).bound()
+
+
+class Remaining:
+    """The features that are left of a batch with many, as a space: models are those of the working set."""
+
+    def __init__(self, wide: Wide) -> None:
+        self.wide, self.problem, self.d = wide, wide.problem, len(wide.left)
+        self.folds, self.units, self.tol = wide.batch.folds, wide.units, wide.batch.tol
+        self.size, self.unit = wide.size, unit_sizes(wide.units)
+        self.share_of, self.who, self.count = wide.batch.share_of, wide.batch.who, wide.batch.count
+        # Outside of the working set x is 0: bounds hold, and are a little larger, if a ridge there is not used.
+        self.ridge = np.zeros(self.d)
+        self.ridge[wide.inside] = wide.inner.ridge
+
+    def take(self, task: Task) -> Task:
+        """Return a task in the features that are left, with all that is known of it in the working set."""
+        wide, looked = self.wide, self.wide.last[id(task)]
+        assert task.within is not None
+        features, one = task.within
+        assert one.best is not None
+        inside = np.searchsorted(wide.left, features)
+
+        def lift(values: Array, rest: Array | float = 0.0) -> Array:
+            whole = np.array(np.broadcast_to(rest, (self.d,)))
+            whole[inside] = values
+            return whole
+
+        slope = lift(one.best.slope, looked.bounds)
+        best = one.best._replace(x=lift(one.best.x), v=lift(one.best.v), slope=slope, code=(EXACT, 0.0))
+        return dataclasses.replace(
+            one, model=wide.leave(task), best=best, trial=lift(one.ahead), trial_v=lift(one.dual), share=1.0
+        )
+
+    def improve(self, task: Task, at: Anchor, further: Sequence[Anchor]) -> tuple[Array, Array]:
+        """Return where the model around a point is least in the working set, and the dual there."""
+        inside = self.wide.inside
+
+        def take(one: Anchor) -> Anchor:
+            parts = {name: getattr(one, name)[inside] for name in ("x", "v", "slope", "sure")}
+            return one._replace(**parts)
+
+        penalty = task.model.penalty.restrict(inside)  # type: ignore[attr-defined]
+        small = dataclasses.replace(task, model=self.wide.inner.problem.model._replace(penalty=penalty))
+        lifted = np.zeros((2, self.d))
+        lifted[:, inside] = self.wide.inner.improve(small, take(at), [take(one) for one in further])
+        return lifted[0], lifted[1]
+
+
+def bound_wide(wide: Wide, tasks: Sequence[Task]) -> None:
+    """Bound the gaps of tasks with many features: those that were left out are zero in all solutions."""
+    space = Remaining(wide)
+    taken = [space.take(task) for task in tasks]
+    _bound(space, taken)
+    for task, one in zip(tasks, taken, strict=True):
+        if one.certified:
+            task.gap, task.certified = one.gap, True
 
 
 class End(NamedTuple):
@@ -108,7 +200,7 @@ class Ready(NamedTuple):
 class Questions:
     """What is asked about problems that share what their penalties see."""
 
-    def __init__(self, batch: Batch, tasks: Sequence[Task], feasibility: Feasibility) -> None:
+    def __init__(self, batch: Space, tasks: Sequence[Task], feasibility: Feasibility) -> None:
         self.batch, self.feasibility = batch, feasibility
         self.free = batch.ridge == 0
         self.kernel = np.zeros((0, batch.d))
@@ -176,9 +268,7 @@ class Questions:
         task, end = self.tasks[place], self.ends[place]
         assert task.best is not None
         at = task.best._replace(x=end.x, v=end.v, slope=slope, sure=np.ones(len(slope), dtype=bool), blur=0.0)
-        hessian = self.batch.known.model(at, task.fold, end.known)
-        found = minimise(task.model, hessian, slope - hessian @ end.x, end.x, end.v, InnerSolve(TOLERANCE, DUAL_STEPS))
-        return End(found.x, found.v, (*end.known, at))
+        return End(*self.batch.improve(task, at, end.known), (*end.known, at))
 
     def _find_steps(self) -> Array:
         """Return how far to go along each direction that no penalty sees, so that the gradient is 0 there."""

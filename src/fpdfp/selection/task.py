@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fpdfp._typing import Array
+from fpdfp._typing import Array, IntArray
 from fpdfp.penalties import L1
 from fpdfp.problem import Model
 
@@ -65,6 +65,8 @@ class Task:
         Whether the model was poor.
     evaluations
         How many points were evaluated.
+    within
+        With many features, those of the working set, and the task in these.
     """
 
     model: Model
@@ -82,6 +84,7 @@ class Task:
     status: Status = "waiting"
     poor: bool = True
     evaluations: int = 0
+    within: tuple[IntArray, Task] | None = None
 
     def penalty(self, x: Array) -> float:
         """Return g(Bx), at the nearest point of the domain of g."""

@@ -50,8 +50,8 @@ LOOSE = (1e-2, 1e-4)
 MISSING = 0.1
 #: Bits of slopes of features outside of the working set, and of points.
 SLOPE_BITS, POINT_BITS = 10, 28
-#: What rounding may do to a bound.
-MARGIN = 1.0 + 1e-6
+#: What rounding may do to a bound, and sizes that are nearly nothing and beyond everything.
+MARGIN, NOTHING, BEYOND = 1.0 + 1e-6, 1e-100, 1e100
 #: The most points a working set is changed at, and the most numbers of all clients in one question.
 SEEDS, ROOM = 32, 1 << 25
 
@@ -77,7 +77,15 @@ def may_move(model: Model, sizes: Array) -> Array:
 
 
 class Looked(NamedTuple):
-    """A point at which slopes of all features were looked at: x, its slope in the working set, and bounds elsewhere."""
+    """A point at which the features that are left were looked at.
+
+    Attributes
+    ----------
+    x, slope
+        The point, and its slope without a ridge, which is known in the working set.
+    bounds
+        Bounds of the sizes of slopes outside of it.
+    """
 
     x: Array
     slope: Array
@@ -104,9 +112,13 @@ class Wide:
         self.problem = self.whole
         # Slopes that are too large by more than their rounding come first, and what is not penalised.
         sizes = np.max([np.abs(model.penalty.prox(-slopes, 1e-9)) for model in models], axis=0)
-        free = np.any([may_move(model, np.full(self.d, 1e-300)) for model in models], axis=0)
+        free = np.any([may_move(model, np.full(self.d, NOTHING)) for model in models], axis=0)
         order = np.argsort(-np.where(free, np.inf, sizes), kind="stable")
+        #: What was looked at in the features that are left, for each fold and the last time for each task.
         self.looked: dict[int, list[Looked]] = {}
+        self.last: dict[int, Looked] = {}
+        #: The largest entry of a client's gradient there, in units.
+        self.size = 1.0
         self.inner = self._work_with(np.sort(order[: max(FIRST, int(free.sum()))]), [])
         batch.shares, batch.weights = self.inner.shares, self.inner.weights
         sure = np.zeros(self.d, dtype=bool)
@@ -174,7 +186,7 @@ class Wide:
                 going = self.inner.solve_stage(inside, rounds, None)
                 self._note(self.inner)
                 found = [(task, one) for task, one in zip(left, inside, strict=True) if one.best is not None]
-                gains = self._look(found) if going else np.zeros((len(found), self.d))
+                gains = self._look(found) if going else np.zeros((len(found), len(self.left)))
                 left = self._judge(found, gains, at, tol, going=going)
                 if not going or (report is not None and report()):
                     return all(task.status == "converged" for task in tasks)
@@ -192,7 +204,7 @@ class Wide:
         remain[self.features] = True
         for task in tasks:
             remain |= may_move(task.model, self._without(task.fold) * self.slope_bounds)
-        self.left = np.flatnonzero(remain)
+        self.left, self.looked = np.flatnonzero(remain), {}
         self.problem = self._restrict(self.left) if len(self.left) < self.d else self.whole
 
     def _without(self, fold: int) -> float:
@@ -206,7 +218,7 @@ class Wide:
         self, found: Sequence[tuple[Task, Task]], gains: Array, at: float, tol: float, *, going: bool
     ) -> list[Task]:
         """Keep what was found; return the tasks that go on, with the features that they miss in the working set."""
-        left, missing, seeds = [], np.zeros(self.d), []
+        left, missing, seeds = [], np.zeros(len(self.left)), []
         for (task, one), gain in zip(found, gains, strict=True):
             self._keep(task, one, float(gain.sum()))
             if not going:
@@ -220,7 +232,7 @@ class Wide:
             seeds.append((task.point, task.fold))
         if missing.any():
             order = np.argsort(-missing, kind="stable")[: max(FIRST, len(self.features))]
-            chosen = np.union1d(self.features, order[missing[order] > 0])
+            chosen = np.union1d(self.features, self.left[order[missing[order] > 0]])
             few = seeds[:: -(-len(seeds) // SEEDS)]
             self.inner = self._work_with(chosen, few)
         return left
@@ -228,79 +240,91 @@ class Wide:
     def _keep(self, task: Task, one: Task, missing: float) -> None:
         """Let a task have what was found in the working set."""
         assert one.best is not None
-        x, slope, sure = np.zeros(self.d), np.zeros(self.d), np.zeros(self.d, dtype=bool)
-        x[self.features], slope[self.features], sure[self.features] = one.best.x, one.best.slope, True
-        task.best = one.best._replace(x=x, v=-slope, slope=slope, sure=sure)
+        x, nothing = np.zeros(self.d), np.broadcast_to(0.0, (self.d,))
+        slope, sure = nothing, nothing.astype(bool)
+        x[self.features] = one.best.x
+        if task.level:
+            # Who wants all digits wants to know slopes: the start of a path.
+            slope, sure = np.zeros(self.d), np.zeros(self.d, dtype=bool)
+            slope[self.features], sure[self.features] = one.best.slope, True
+        task.best = one.best._replace(x=x, v=nothing, slope=slope, sure=sure)
         task.objective, task.gap, task.status = one.objective, one.gap + missing, one.status
         task.evaluations += one.evaluations
+        task.within = self.features, one
 
     # Looking at other features.
 
     def _look(self, found: Sequence[tuple[Task, Task]]) -> Array:
-        """Return by how much each task would gain from each feature outside of the working set."""
-        gains = np.zeros((len(found), self.d))
+        """Return by how much each task would gain from each of the features that are left."""
+        gains = np.zeros((len(found), len(self.left)))
         length = max(1, ROOM // (self.whole.n_clients * len(self.left)))
         for first in range(0, len(found), length):
             some = found[first : first + length]
-            points = np.zeros((len(some), self.d))
-            points[:, self.features] = [one.best.x for _, one in some if one.best is not None]
-            known = [self._bound_slopes(task, one, x) for (task, one), x in zip(some, points, strict=True)]
-            asked = np.array([may_move(task.model, bounds) for (task, _), bounds in zip(some, known, strict=True)])
-            asked[:, self.features] = False
-            out = np.setdiff1d(np.arange(self.d), self.left)
-            asked[:, out] = False
+            points = np.zeros((len(some), len(self.left)))
+            points[:, self.inside] = [one.point for _, one in some]
+            models = [self.leave(task) for task, _ in some]
+            known = [self._bound_slopes(task.fold, one, x) for (task, one), x in zip(some, points, strict=True)]
+            asked = np.array([may_move(model, bounds) for model, bounds in zip(models, known, strict=True)])
+            asked[:, self.inside] = False
             slopes, errors = self._ask_slopes(points, asked, [task.fold for task, _ in some])
             for place, (task, one) in enumerate(some):
                 assert one.best is not None
-                slope = np.where(asked[place], slopes[place], 0.0)
+                x, slope = points[place], np.where(asked[place], slopes[place], 0.0)
                 bounds = np.where(asked[place], np.abs(slope) + errors[place], known[place])
-                slope[self.features] = one.best.slope
-                self.looked.setdefault(task.fold, []).append(
-                    Looked(points[place], slope - self._ridge * points[place], bounds)
-                )
-                moved = task.model.penalty.prox(points[place] - slope, 1.0)
-                moved[~asked[place]] = 0.0
-                gains[first + place] = 0.5 * moved**2 / np.maximum(self.curvatures, 1e-300)
+                slope[self.inside] = one.best.slope
+                moved = models[place].penalty.prox(x - slope, 1.0)
+                slope[self.inside] -= self.inner.ridge * one.best.x
+                self.last[id(task)] = Looked(x, slope, bounds)
+                self.looked.setdefault(task.fold, []).append(self.last[id(task)])
+                gains[first + place] = np.where(asked[place], 0.5 * moved**2 / self._curved, 0.0)
         return gains
 
     @property
-    def _ridge(self) -> Array:
-        """The ridge of the losses in the working set, 0 elsewhere, where x is."""
-        ridge = np.zeros(self.d)
-        ridge[self.features] = self.inner.ridge
-        return ridge
+    def inside(self) -> IntArray:
+        """Where the features of the working set are among those that are left."""
+        return np.searchsorted(self.left, self.features)
 
-    def _bound_slopes(self, task: Task, one: Task, x: Array) -> Array:
-        """Return bounds of the slopes of a task at x, from what is known at other points."""
-        bounds = np.full(self.d, np.inf)
+    @property
+    def _curved(self) -> Array:
+        """Bounds of the curvature in the features that are left, 1 where there is none."""
+        own = self.curvatures[self.left]
+        return np.where(own > 0, own, 1.0)
+
+    @property
+    def units(self) -> Array:
+        """The exponents of the units of slopes in the features that are left: roots of the curvature."""
+        return np.clip(np.rint(0.5 * np.log2(self._curved)) + ZERO, 0, 255).astype(np.uint8)
+
+    def leave(self, task: Task) -> Model:
+        """Return g and B of a task in the features that are left."""
+        penalty = task.model.penalty.restrict(self.left)  # type: ignore[attr-defined]
+        return self.problem.model._replace(penalty=penalty)
+
+    def _bound_slopes(self, fold: int, one: Task, x: Array) -> Array:
+        """Return bounds of the slopes of a task at x, from what is known at other points with the same rows."""
+        bounds = np.full(len(self.left), BEYOND)
         assert one.best is not None
-        own = one.best.slope - self.inner.ridge * one.best.x
-        for other in self.looked.get(task.fold, ()):
-            apart = float((own - other.slope[self.features]) @ (x - other.x)[self.features])
-            reach = np.sqrt(self._without(task.fold) * self.curvatures * max(apart, 0.0))
+        inside, own = self.inside, one.best.slope - self.inner.ridge * one.best.x
+        for other in self.looked.get(fold, ()):
+            apart = float((own - other.slope[inside]) @ (x - other.x)[inside])
+            reach = np.sqrt(self._without(fold) * self.curvatures[self.left] * max(apart, 0.0))
             bounds = np.minimum(bounds, other.bounds + reach)
         return bounds
 
     def _ask_slopes(self, points: Array, asked: Array, held: Sequence[int]) -> tuple[Array, Array]:
         """Return slopes at points where they are asked for, and bounds of their errors."""
-        used = np.union1d(np.flatnonzero(asked.any(axis=0)), self.features)
-        slopes, errors = np.zeros(points.shape), np.zeros(points.shape)
-        if len(used) == len(self.features):
-            return slopes, errors
-        inside = np.searchsorted(self.left, used)
-        assert (self.left[inside] == used).all()
-        batch, asked = self.batch, asked[:, self.left]
+        if not asked.any():
+            return np.zeros(points.shape), np.zeros(points.shape)
+        batch, units = self.batch, self.units
         own, factors = batch.who(np.array(held))
-        roots = np.sqrt(np.where(self.curvatures > 0, self.curvatures, 1.0))[self.left]
-        units = np.clip(np.rint(np.log2(roots)) + ZERO, 0, 255).astype(np.uint8)
         question = Evaluations.of(
-            points[:, self.left], points[:, self.left] != 0, (POINT_BITS, SLOPE_BITS), own, np.zeros(0, dtype=np.int64),
-            units=units, folds=batch.folds, asked=asked, rest_bits=SLOPE_BITS,
+            points, points != 0, (POINT_BITS, SLOPE_BITS), own, np.zeros(0, dtype=np.int64), units=units,
+            folds=batch.folds, asked=asked, rest_bits=SLOPE_BITS,
         )  # fmt: skip
         sums, up, down = ask_evaluations(self.problem, question, factors)
         batch.count(1, up, down)
         shares = np.array([batch.share_of(fold) for fold in held])[:, None]
         most = 1.0 if factors is None else factors.max(axis=0)[:, None]
-        slopes[:, self.left] = np.nan_to_num(sums.slopes) / shares
-        errors[:, self.left] = 0.5 * most * sums.sizes[:, None] / largest_step(SLOPE_BITS) * unit_sizes(units) / shares
-        return slopes, errors
+        self.size = float(sums.sizes.max())
+        errors = 0.5 * most * sums.sizes[:, None] / largest_step(SLOPE_BITS) * unit_sizes(units) / shares
+        return np.nan_to_num(sums.slopes) / shares, errors
