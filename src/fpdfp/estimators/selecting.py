@@ -150,7 +150,7 @@ class Selecting:
 
     def path(
         self: Any, X: Any, y: Any, groups: Any = None, *, alphas: Any = 100, ratio: float = RATIO, tol: float = 1e-6,
-        rounds: int = 500, progress: bool | None = False, **options: Any,
+        rounds: int = 500, certify: bool = False, progress: bool | None = False, **options: Any,
     ) -> Path:  # fmt: skip
         """Return the coefficients for a grid of penalty weights, all found in the same exchanges.
 
@@ -164,7 +164,7 @@ class Selecting:
             How many weights, from the smallest that gives zero down; or the weights.
         ratio
             The least weight relative to the largest, where a number of them is given.
-        tol, rounds, progress
+        tol, rounds, certify, progress
             As in :func:`fpdfp.solve_many`.
         """
         check_grid(alphas, ratio, tol, rounds)
@@ -172,7 +172,9 @@ class Selecting:
         def find(one: Any, design: Design) -> Path:
             batch = Batch(make_problem(design.losses), problems=count_alphas(alphas))
             weights, trivial = one._find_alphas(batch, design.model_of, alphas, ratio, rounds)
-            found = follow(batch, design.model_of, weights, trivial, tol, rounds, progress, design.names)
+            found = follow(
+                batch, design.model_of, weights, trivial, tol, rounds, progress, design.names, certify=certify
+            )
             model = design.unscale(found.coef)
             return dataclasses.replace(found, coef=model[:, :-1], intercept=model[:, -1])
 

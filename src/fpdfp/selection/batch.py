@@ -64,6 +64,8 @@ FLAT = 1e-3
 CLEARLY = 10.0
 #: A step is shortened by this factor, and below the second number more digits are asked for.
 SHORTER, SHORTEST = 0.5, 0.2
+#: The bits of numbers where a batch begins at several points, which were rounded before.
+ALONG = 28
 #: The bits of a number that is exact, less a few for the sums that it is of.
 DOUBLE = 48
 
@@ -137,14 +139,17 @@ class Batch:
     def score(self, points: Array, held: IntArray, score: Score) -> list[Estimate]:
         """Return a score of the rows that are left out at each point, in one exchange; two for areas under curves."""
         if not isinstance(score, AUC):
-            return [score.finish(one) for one in self._ask_scores(points, held, score.name)]
-        mean, deviation = locate(self._ask_scores(points, held, MOMENTS))
+            return [score.finish(one) for one in self.ask_scores(points, held, score.name)]
+        mean, deviation = locate(self.ask_scores(points, held, MOMENTS))
         constant = deviation == 0
-        sums = self._ask_scores(points, held, score.name, mean, np.where(constant, 1.0, deviation))
+        sums = self.ask_scores(points, held, score.name, mean, np.where(constant, 1.0, deviation))
         tied = Estimate(0.5, 0.0, math.nan)
         return [tied if same else score.finish(one) for one, same in zip(sums, constant, strict=True)]
 
-    def _ask_scores(self, points: Array, held: IntArray, name: str, *cells: Array) -> Array:
+    def ask_scores(self, points: Array, held: IntArray, name: str, *cells: Array) -> Array:
+        """Return the sums of a score over the rows that are left out at each point."""
+        if self.wide is not None:
+            return self.wide.ask_scores(points, held, name, *cells)
         own, factors = self.who(held)
         about = Evaluations.of(
             points, points != 0, (28, 28), own, np.zeros(0, dtype=np.int64), units=self.units, folds=self.folds
@@ -193,7 +198,8 @@ class Batch:
         points, folds = np.array([x for x, _ in asked]), np.array([fold for _, fold in asked])
         whole = np.ones(points.shape, dtype=bool)
         curved = np.unique([0, len(points_of) - 1])
-        question, sums = self._ask(points, whole, folds, curved, (EXACT, EXACT))
+        bits = (EXACT, EXACT) if len(points_of) == 1 else (ALONG, ALONG)
+        question, sums = self._ask(points, whole, folds, curved, bits)
         sent = question.points(self.d)
         zero = np.zeros(self.problem.model.dual_shape)
         for place, fold in enumerate(map(int, folds)):
@@ -205,7 +211,7 @@ class Batch:
         # How much more errors of gradients matter, on average, since features are correlated.
         values = np.linalg.eigvalsh(hessian / np.outer(roots, roots))
         self.spread = float((1.0 / np.maximum(values, FLAT)).mean())
-        self.size = float(np.abs(sums.slopes / self.unit).max())
+        self.size = max(float(np.abs(sums.slopes / self.unit).max()), 1e-300)
 
     def _start(self) -> Array:
         """Return zero, or where the losses are not finite there, a point of their domain."""

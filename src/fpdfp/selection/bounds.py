@@ -102,7 +102,7 @@ def bound_gaps(batch: Batch, tasks: Sequence[Task]) -> None:
     if not getattr(losses, "has_duals", False) or not losses.is_convex or len(losses.shape) != 1:
         return
     if batch.wide is not None:
-        bound_wide(batch.wide, [task for task in tasks if task.within is not None])
+        bound_wide(batch.wide, [task for task in tasks if task.best is not None])
     else:
         _bound(batch, tasks)
 
@@ -136,9 +136,8 @@ class Remaining:
 
     def take(self, task: Task) -> Task:
         """Return a task in the features that are left, with all that is known of it in the working set."""
-        wide, looked = self.wide, self.wide.last[id(task)]
-        assert task.within is not None
-        features, one = task.within
+        wide = self.wide
+        features, one, bounds = task.within or wide.place(task)
         assert one.best is not None
         inside = np.searchsorted(wide.left, features)
 
@@ -147,7 +146,7 @@ class Remaining:
             whole[inside] = values
             return whole
 
-        slope = lift(one.best.slope, looked.bounds)
+        slope = lift(one.best.slope, bounds)
         best = one.best._replace(x=lift(one.best.x), v=lift(one.best.v), slope=slope, code=(EXACT, 0.0))
         return dataclasses.replace(
             one, model=wide.leave(task), best=best, trial=lift(one.ahead), trial_v=lift(one.dual), share=1.0

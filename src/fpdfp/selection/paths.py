@@ -14,6 +14,7 @@ from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.problem import Model, Problem
 from fpdfp.selection.axes import finish_axes, make_axes
 from fpdfp.selection.batch import Batch
+from fpdfp.selection.bounds import bound_gaps
 from fpdfp.selection.largest import check_alphas, largest_alpha, make_grid
 from fpdfp.selection.many import collect, run
 from fpdfp.selection.multiples import multiply
@@ -42,6 +43,8 @@ class Path:
         The exchanges with all clients, and all that was sent.
     names
         The names of the coefficients.
+    certified
+        Which gaps are upper bounds.
     """
 
     alphas: Array
@@ -54,6 +57,7 @@ class Path:
     bits_up: int
     bits_down: int
     names: tuple[str, ...]
+    certified: Array
 
     def __repr__(self) -> str:
         return (
@@ -98,6 +102,7 @@ def path(
     ratio: float = RATIO,
     tol: float = 1e-6,
     rounds: int = 500,
+    certify: bool = False,
     progress: bool | None = None,
     **options: Any,
 ) -> Path:
@@ -114,7 +119,7 @@ def path(
         How many weights, or the weights themselves.
     ratio
         The least weight relative to the largest, where a number of them is given.
-    tol, rounds, progress
+    tol, rounds, certify, progress
         As in :func:`fpdfp.solve_many`.
 
     Examples
@@ -129,7 +134,8 @@ def path(
     >>> (found.coef != 0).sum(axis=1)
     array([0, 1, 2, 2, 2, 2, 2, 3, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5])
     """
-    grid = {"alphas": alphas, "ratio": ratio, "tol": tol, "rounds": rounds, "progress": progress}
+    grid = {"alphas": alphas, "ratio": ratio, "tol": tol, "rounds": rounds, "certify": certify,
+            "progress": progress}  # fmt: skip
     if hasattr(source, "path") and hasattr(source, "fit"):
         found: Path = source.path(*data, **grid, **options)
         return found
@@ -145,21 +151,23 @@ def path(
         return source.model._replace(penalty=multiply(source.penalty, alpha).bind(source.linop.out_shape))
 
     weights, trivial = find_alphas(batch, model_of, alphas, ratio, rounds)
-    return follow(batch, model_of, weights, trivial, tol, rounds, progress, names_of(source))
+    return follow(batch, model_of, weights, trivial, tol, rounds, progress, names_of(source), certify=certify)
 
 
 def follow(
     batch: Batch, model_of: Callable[[float], Model], weights: Array, trivial: Anchor | None, tol: float, rounds: int,
-    progress: bool | None, names: tuple[str, ...],
+    progress: bool | None, names: tuple[str, ...], *, certify: bool = False,
 ) -> Path:  # fmt: skip
     """Return the path of penalties α ↦ (g, B); ``trivial`` is the solution of the first weight, if it is known."""
     tasks = [Task(model_of(float(alpha))) for alpha in weights]
     settle(tasks[0], trivial)
     run(batch, tasks, tol, rounds, progress)
+    if certify:
+        bound_gaps(batch, tasks)
     found = collect(batch, tasks)
     return Path(
         weights, found.x, np.zeros(len(weights)), found.objective, found.gap, found.status, found.rounds,
-        found.bits_up, found.bits_down, names,
+        found.bits_up, found.bits_down, names, found.certified,
     )  # fmt: skip
 
 

@@ -66,7 +66,7 @@ class Task:
     evaluations
         How many points were evaluated.
     within
-        With many features, those of the working set, and the task in these.
+        With many features, what is known of it in the working set.
     """
 
     model: Model
@@ -84,7 +84,7 @@ class Task:
     status: Status = "waiting"
     poor: bool = True
     evaluations: int = 0
-    within: tuple[IntArray, Task] | None = None
+    within: Within | None = None
 
     def penalty(self, x: Array) -> float:
         """Return g(Bx), at the nearest point of the domain of g."""
@@ -129,3 +129,11 @@ class Task:
             found: Array = np.abs(points) @ np.broadcast_to(penalty.weight, points.shape[1:])
             return found
         return np.array([self.penalty(x) for x in points])
+
+
+class Within(NamedTuple):
+    """A task with many features in the working set: these features, the task, and bounds of slopes of all others."""
+
+    features: IntArray
+    task: Task
+    bounds: Array

@@ -15,6 +15,7 @@ What need not be looked at:
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,12 +27,13 @@ from fpdfp.compress.fixed import largest_step
 from fpdfp.engines.ask import ask_evaluations, ask_features
 from fpdfp.engines.evaluations import ZERO, Evaluations, unit_sizes
 from fpdfp.engines.features import Left
+from fpdfp.engines.traffic import FACTS
 from fpdfp.errors import ArgumentError
 from fpdfp.penalties import L1, ElasticNet, GroupL12, SparseGroup, Zero
 from fpdfp.precondition.exchange import FeatureBounds, Slopes
 from fpdfp.problem import Model, Problem
 from fpdfp.selection.stages import arrange
-from fpdfp.selection.task import Anchor, Task
+from fpdfp.selection.task import Anchor, Task, Within
 
 if TYPE_CHECKING:
     from fpdfp.selection.batch import Batch
@@ -52,6 +54,8 @@ MISSING = 0.1
 SLOPE_BITS, POINT_BITS = 10, 28
 #: What rounding may do to a bound, and sizes that are nearly nothing and beyond everything.
 MARGIN, NOTHING, BEYOND = 1.0 + 1e-6, 1e-100, 1e100
+#: The bits of a number in double precision.
+DOUBLE = 64
 #: The most points a working set is changed at, and the most numbers of all clients in one question.
 SEEDS, ROOM = 32, 1 << 25
 
@@ -74,6 +78,18 @@ def may_move(model: Model, sizes: Array) -> Array:
     """Return which entries of x may be other than zero if no slope is larger than these sizes."""
     sizes = MARGIN * sizes
     return np.asarray((model.penalty.prox(sizes, 1.0) != 0) | (model.penalty.prox(-sizes, 1.0) != 0))
+
+
+def move_first(models: Sequence[Model], slopes: Array) -> Array:
+    """Return the entries that move first if slopes at zero grow, until there are enough; and what is not penalised."""
+    moved = np.any([may_move(model, np.full(len(slopes), NOTHING)) for model in models], axis=0)
+    low, high = -300.0, 300.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        more = np.any([may_move(model, 2.0**middle * np.abs(slopes)) for model in models], axis=0)
+        low, high = (middle, high) if int(more.sum()) < FIRST else (low, middle)
+    found: Array = moved | np.any([may_move(model, 2.0**high * np.abs(slopes)) for model in models], axis=0)
+    return found
 
 
 class Looked(NamedTuple):
@@ -110,16 +126,11 @@ class Wide:
         #: The features that are left, their problem, and which of all features are worked with.
         self.left: IntArray = np.arange(self.d)
         self.problem = self.whole
-        # Slopes that are too large by more than their rounding come first, and what is not penalised.
-        sizes = np.max([np.abs(model.penalty.prox(-slopes, 1e-9)) for model in models], axis=0)
-        free = np.any([may_move(model, np.full(self.d, NOTHING)) for model in models], axis=0)
-        order = np.argsort(-np.where(free, np.inf, sizes), kind="stable")
-        #: What was looked at in the features that are left, for each fold and the last time for each task.
+        #: What was looked at in the features that are left, for each fold.
         self.looked: dict[int, list[Looked]] = {}
-        self.last: dict[int, Looked] = {}
         #: The largest entry of a client's gradient there, in units.
         self.size = 1.0
-        self.inner = self._work_with(np.sort(order[: max(FIRST, int(free.sum()))]), [])
+        self.inner = self._work_with(np.flatnonzero(move_first(models, slopes)), [])
         batch.shares, batch.weights = self.inner.shares, self.inner.weights
         sure = np.zeros(self.d, dtype=bool)
         batch.known.anchors[-1] = [Anchor(zero, zero, 0.0, slopes, math.nan, sure, 0.0, (2, 0.0))]
@@ -144,16 +155,23 @@ class Wide:
             )
         self.features = features
         made = Batch(self._restrict(features), self.batch.folds, self.batch.samples, problems=0)
-        made.exchanges, made.bits_up, made.bits_down = self.batch.exchanges, self.batch.bits_up, self.batch.bits_down
+        self._lend(made)
         made.begin_at([(x[features], fold) for x, fold in seeds] or [(np.zeros(len(features)), -1)])
         self._note(made)
         return made
 
     def _restrict(self, features: IntArray) -> Problem:
         """Return the problem of some features without a penalty, and count that clients are told which."""
-        mask = Left(features, (self.d,), 0).mask
-        self.batch.count(1, 0, self.whole.n_clients * mask.bits)
+        mask, clients = Left(features, (self.d,), 0).mask, self.whole.n_clients
+        # Sites say of the smaller losses what they have said of all.
+        self.batch.count(1, clients * DOUBLE * FACTS, clients * mask.bits)
         return self.whole.with_losses(self.whole.losses.restrict(features), Zero())
+
+    def _lend(self, inner: Batch) -> None:
+        """Let the working set go on counting what was sent."""
+        inner.exchanges, inner.bits_up, inner.bits_down = (
+            self.batch.exchanges, self.batch.bits_up, self.batch.bits_down,
+        )  # fmt: skip
 
     def _note(self, inner: Batch) -> None:
         """Take over what was sent in the working set."""
@@ -173,26 +191,32 @@ class Wide:
     ) -> bool:  # fmt: skip
         """Solve tasks; see :meth:`Batch.solve`."""
         self._leave_out(tasks)
-        loose = [one for one in LOOSE if one > tol]
+        loose = [one for one in LOOSE if one > tol and not any(task.level for task in tasks)]
         for stage in arrange(tasks):
             left = [task for task in stage if task.status == "waiting"]
             while left:
                 at = loose.pop(0) if loose else tol
                 inside = [self._inside(task) for task in left]
-                self.inner.exchanges, self.inner.bits_up, self.inner.bits_down = (
-                    self.batch.exchanges, self.batch.bits_up, self.batch.bits_down,
-                )  # fmt: skip
+                self._lend(self.inner)
                 self.inner.tol = at
-                going = self.inner.solve_stage(inside, rounds, None)
+                going = self.inner.solve_stage(inside, rounds, None if report is None else self._watch(report))
                 self._note(self.inner)
                 found = [(task, one) for task, one in zip(left, inside, strict=True) if one.best is not None]
-                gains = self._look(found) if going else np.zeros((len(found), len(self.left)))
-                left = self._judge(found, gains, at, tol, going=going)
-                if not going or (report is not None and report()):
-                    return all(task.status == "converged" for task in tasks)
+                left = self._judge(found, self._look(found) if going else [], at, tol)
+                if not going:
+                    return False
                 if not left:
                     loose = []
         return True
+
+    def _watch(self, report: Callable[[], bool]) -> Callable[[], bool]:
+        """Return what is called after each exchange in the working set."""
+
+        def watch() -> bool:
+            self._note(self.inner)
+            return report()
+
+        return watch
 
     def _leave_out(self, tasks: Sequence[Task]) -> None:
         """Leave out features for good whose slopes are bounded below all weights."""
@@ -215,29 +239,31 @@ class Wide:
         return most / self.batch.share_of(fold)
 
     def _judge(
-        self, found: Sequence[tuple[Task, Task]], gains: Array, at: float, tol: float, *, going: bool
+        self, found: Sequence[tuple[Task, Task]], looks: Sequence[tuple[Array, Array]], at: float, tol: float
     ) -> list[Task]:
         """Keep what was found; return the tasks that go on, with the features that they miss in the working set."""
-        left, missing, seeds = [], np.zeros(len(self.left)), []
-        for (task, one), gain in zip(found, gains, strict=True):
-            self._keep(task, one, float(gain.sum()))
-            if not going:
-                continue
+        if not looks:
+            for task, one in found:
+                self._keep(task, one, np.full(len(self.left), BEYOND), 0.0)
+                task.status = "open"
+            return []
+        left, missing = [], np.zeros(len(self.left))
+        for (task, one), (gain, bounds) in zip(found, looks, strict=True):
+            self._keep(task, one, bounds, float(gain.sum()))
             poor = float(gain.sum()) > MISSING * at * abs(one.objective)
             if poor:
                 missing = np.maximum(missing, gain)
             if poor or at > tol:
                 left.append(task)
                 task.status = "waiting"
-            seeds.append((task.point, task.fold))
         if missing.any():
             order = np.argsort(-missing, kind="stable")[: max(FIRST, len(self.features))]
             chosen = np.union1d(self.features, self.left[order[missing[order] > 0]])
-            few = seeds[:: -(-len(seeds) // SEEDS)]
-            self.inner = self._work_with(chosen, few)
+            few = found[:: -(-len(found) // SEEDS)]
+            self.inner = self._work_with(chosen, [(task.point, task.fold) for task, _ in few])
         return left
 
-    def _keep(self, task: Task, one: Task, missing: float) -> None:
+    def _keep(self, task: Task, one: Task, bounds: Array, missing: float) -> None:
         """Let a task have what was found in the working set."""
         assert one.best is not None
         x, nothing = np.zeros(self.d), np.broadcast_to(0.0, (self.d,))
@@ -250,13 +276,31 @@ class Wide:
         task.best = one.best._replace(x=x, v=nothing, slope=slope, sure=sure)
         task.objective, task.gap, task.status = one.objective, one.gap + missing, one.status
         task.evaluations += one.evaluations
-        task.within = self.features, one
+        task.within = Within(self.features, one, bounds)
+
+    def ask_scores(self, points: Array, held: IntArray, name: str, *cells: Array) -> Array:
+        """Return the sums of a score at points, in the features that are other than zero in some of them."""
+        used = np.flatnonzero(points.any(axis=0))
+        if not set(used.tolist()) <= set(self.features.tolist()):
+            self.inner = self._work_with(np.union1d(used, self.features), [])
+        self._lend(self.inner)
+        found = self.inner.ask_scores(points[:, self.features], held, name, *cells)
+        self._note(self.inner)
+        return found
 
     # Looking at other features.
 
-    def _look(self, found: Sequence[tuple[Task, Task]]) -> Array:
-        """Return by how much each task would gain from each of the features that are left."""
-        gains = np.zeros((len(found), len(self.left)))
+    def place(self, task: Task) -> Within:
+        """Return a task that was not solved here in the working set."""
+        assert task.best is not None
+        best = task.best
+        own = {name: getattr(best, name)[self.features] for name in ("x", "v", "slope", "sure")}
+        one = dataclasses.replace(self._inside(task), best=best._replace(**own), objective=task.objective, promised=0.0)
+        return Within(self.features, one, np.full(len(self.left), BEYOND))
+
+    def _look(self, found: Sequence[tuple[Task, Task]]) -> list[tuple[Array, Array]]:
+        """Return by how much each task would gain from each of the features that are left, and bounds of slopes."""
+        looks = []
         length = max(1, ROOM // (self.whole.n_clients * len(self.left)))
         for first in range(0, len(found), length):
             some = found[first : first + length]
@@ -274,10 +318,9 @@ class Wide:
                 slope[self.inside] = one.best.slope
                 moved = models[place].penalty.prox(x - slope, 1.0)
                 slope[self.inside] -= self.inner.ridge * one.best.x
-                self.last[id(task)] = Looked(x, slope, bounds)
-                self.looked.setdefault(task.fold, []).append(self.last[id(task)])
-                gains[first + place] = np.where(asked[place], 0.5 * moved**2 / self._curved, 0.0)
-        return gains
+                self.looked.setdefault(task.fold, []).append(Looked(x, slope, bounds))
+                looks.append((np.where(asked[place], 0.5 * moved**2 / self._curved, 0.0), bounds))
+        return looks
 
     @property
     def inside(self) -> IntArray:
