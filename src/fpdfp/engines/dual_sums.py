@@ -53,8 +53,8 @@ class Means(NamedTuple):
 class DualSums(Evaluations):
     """Everyone adds up what bounds of gaps need at dual points near many points.
 
-    The dual point of a row is θ = s (φ'(z) − φ''(z) Ad), see :class:`fpdfp.losses._duals.DualPoints`, with a direction d
-    and a scale s of each point, and with the rows of a fold left out.
+    The dual point of a row is θ = s (φ'(z) − φ''(z) Ad), see :class:`fpdfp.losses._duals.DualPoints`, with a direction
+    d and a scale s of each point, and with the rows of a fold left out.
 
     Attributes
     ----------
@@ -92,7 +92,10 @@ class DualSums(Evaluations):
             raise MessageError(f"shared must be at most {MOST_DIRECTIONS} directions, one a row")
         if self.steps.shape != (count, len(self.shared)):
             raise MessageError("steps must be a number for each point and each of the shared directions")
-        if self.shrinks.shape != (count if self.wants == "gap" else 0,) or ((self.shrinks < 0) | (self.shrinks > 1)).any():
+        if (
+            self.shrinks.shape != (count if self.wants == "gap" else 0,)
+            or ((self.shrinks < 0) | (self.shrinks > 1)).any()
+        ):
             raise MessageError("shrinks must be numbers from 0 to 1 for each point, where gaps are wanted")
 
     @classmethod
@@ -141,17 +144,17 @@ class DualSums(Evaluations):
                 with np.errstate(all="ignore"):
                     for place, p in enumerate(some):
                         at = duals.of(client, place, directions[p])
-                        numbers[i, p] = self._sum(at, p)
+                        numbers[i, p] = self._sum(at, int(p))
                         if sloped:
                             slopes[i, p] = at.gradient()
                 if sloped:
                     columns[i] = duals.columns_of(client)
-        numbers = local.weigh(np.where(np.isfinite(numbers), numbers, INFINITE)).reshape(count, -1)
+        flat = local.weigh(np.where(np.isfinite(numbers), numbers, INFINITE)).reshape(count, -1)
         if not sloped:
             empty = np.zeros((count, 0), dtype=np.float32)
-            return SentDuals(numbers, empty.astype(np.uint8), empty, empty)
+            return SentDuals(flat, empty.astype(np.uint8), empty, empty)
         above = np.nextafter(local.weigh(columns).astype(np.float32), np.float32(np.inf))
-        return SentDuals(numbers, *self.write_slopes(local.weigh(np.nan_to_num(slopes))), above)
+        return SentDuals(flat, *self.write_slopes(local.weigh(np.nan_to_num(slopes))), above)
 
     def _sum(self, at: PointDuals, p: int) -> Array:
         """Return the numbers of a point."""
@@ -177,4 +180,4 @@ class DualSums(Evaluations):
         slopes, errors = self.read_slopes(sent.slopes, sent.scales, d), self.bound_errors(sent.scales, d)
         most = 1.0 if factors is None else float(factors.max())
         columns = most * sent.columns.mean(axis=0, dtype=np.float64)
-        return Means(means, *((times * one).mean(axis=0) for one in (slopes, errors)), columns)
+        return Means(means, (times * slopes).mean(axis=0), (times * errors).mean(axis=0), columns)

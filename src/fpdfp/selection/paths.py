@@ -44,7 +44,7 @@ class Path:
     names
         The names of the coefficients.
     certified
-        Which gaps are upper bounds.
+        Which gaps are upper bounds; none where it is empty.
     """
 
     alphas: Array
@@ -57,7 +57,7 @@ class Path:
     bits_up: int
     bits_down: int
     names: tuple[str, ...]
-    certified: Array
+    certified: Array = dataclasses.field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     def __repr__(self) -> str:
         return (

@@ -331,12 +331,14 @@ class Wide:
     def _curved(self) -> Array:
         """Bounds of the curvature in the features that are left, 1 where there is none."""
         own = self.curvatures[self.left]
-        return np.where(own > 0, own, 1.0)
+        found: Array = np.where(own > 0, own, 1.0)
+        return found
 
     @property
     def units(self) -> Array:
         """The exponents of the units of slopes in the features that are left: roots of the curvature."""
-        return np.clip(np.rint(0.5 * np.log2(self._curved)) + ZERO, 0, 255).astype(np.uint8)
+        found: Array = np.clip(np.rint(0.5 * np.log2(self._curved)) + ZERO, 0, 255).astype(np.uint8)
+        return found
 
     def leave(self, task: Task) -> Model:
         """Return g and B of a task in the features that are left."""
