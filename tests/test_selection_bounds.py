@@ -14,7 +14,7 @@ from fpdfp.engines.ask import ask_duals
 from fpdfp.engines.dual_sums import DualSums
 from fpdfp.engines.evaluations import ZERO, Evaluations
 from fpdfp.errors import MessageError
-from tests.test_selection import COLUMNS, FOLD, ROWS, SITE, B, X, make
+from tests.test_selection import BINARY, COLUMNS, FOLD, ROWS, SITE, B, X, make
 from tests.test_selection_dense import hard_cases, losses_of
 
 SHAPES: dict[str, tuple[Any, Any]] = {
@@ -101,7 +101,7 @@ def test_rows_and_clients_left_out(kind: str) -> None:
 
 
 def test_where_there_is_no_bound() -> None:
-    for whole in (make("cox"), losses.GLM(X, np.abs(X[:, 0]) + 0.1, SITE, "gamma", link="inverse")):
+    for whole in (make("cox"), losses.GLM(X, BINARY, SITE, "binomial", link="probit")):
         found = fpdfp.solve_many([fpdfp.Problem(whole, penalties.L1(0.05), weights="samples")], certify=True)
         assert not found.certified.any()
         assert np.isfinite(found.gap).all()
@@ -112,7 +112,7 @@ def ask(**changed: Any) -> DualSums:
     points, units = np.array([[0.1, 0.0, 0.2], [0.0, 0.3, 0.0]]), np.full(3, ZERO, dtype=np.uint8)
     none = np.zeros(0, dtype=np.int64)
     about = Evaluations.of(
-        points, points != 0, (EXACT, EXACT), np.array([-1, 1]), none, units=units, folds=fpdfp.Folds(2)
+        points, points != 0, (EXACT, EXACT), np.array([-1, 1]), none, units=units, folds=fpdfp.Folds(2), rest_bits=EXACT
     )
     moves = 0.5 * (points != 0)
     question = DualSums.along(
