@@ -10,6 +10,7 @@ each time before, how far to go along it. What rounding can have done is a part 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -23,6 +24,7 @@ from fpdfp.compress.fixed import EXACT, largest_step
 from fpdfp.engines.ask import ask_duals
 from fpdfp.engines.dual_sums import BEYOND, MOST_DIRECTIONS, DualSums, Means
 from fpdfp.engines.evaluations import Evaluations, unit_sizes
+from fpdfp.errors import RefusalError
 from fpdfp.losses._duals import sum_rounding
 from fpdfp.penalties import L1, GroupL12, SparseGroup
 from fpdfp.selection.task import Anchor, Task
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from fpdfp.selection.batch import Batch
     from fpdfp.selection.wide import Wide
 
+log = logging.getLogger("fpdfp.selection")
 #: Bits of the entries of gradients that are not near the limits of the dual; those are near whose errors would be this
 #: many times as large. Rounding of all others may add this part of the tolerance.
 FAR_BITS, CLEARLY, ROUGHLY = 10, 4.0, 0.1
@@ -101,10 +104,14 @@ def bound_gaps(batch: Batch, tasks: Sequence[Task]) -> None:
     losses = batch.problem.losses
     if not getattr(losses, "has_duals", False) or not losses.is_convex or len(losses.shape) != 1:
         return
-    if batch.wide is not None:
-        bound_wide(batch.wide, [task for task in tasks if task.best is not None])
-    else:
-        _bound(batch, tasks)
+    try:
+        if batch.wide is not None:
+            bound_wide(batch.wide, [task for task in tasks if task.best is not None])
+        else:
+            _bound(batch, tasks)
+    except RefusalError as error:
+        # What was found is worth more than its bounds.
+        log.warning("gaps are estimates: %s", error)
 
 
 def _bound(batch: Space, tasks: Sequence[Task]) -> None:
