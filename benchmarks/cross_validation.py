@@ -255,7 +255,9 @@ def main() -> None:
             continue
         results[peer] = one | {"ratio": one["seconds"] / seconds}
         table.append([peer, f"{one['error']:.1e}", f"{one['seconds']:.1f}", f"{one['seconds'] / seconds:.1f}"])
-    title = f"{name}: {len(rows.alphas)} weights × {FOLDS} folds, {found.rounds} rounds (one fit: {single['rounds'][0]})"
+    title = (
+        f"{name}: {len(rows.alphas)} weights × {FOLDS} folds, {found.rounds} rounds (one fit: {single['rounds'][0]})"
+    )
     _tools.show(title, ["solver", "largest error", "seconds", "ratio"], table)
     _tools.finish(results)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fpdfp._typing import Array
+from fpdfp.engines.dual_sums import DualSums
 from fpdfp.engines.evaluations import Evaluations
 from fpdfp.engines.requests import Request
 from fpdfp.engines.site import Site
@@ -141,6 +142,8 @@ def check_divisions(site: Site, question: Evaluations, policy: Policy) -> None:
 
 def tells_moments(exchange: Any) -> bool:
     """Whether what is sent once tells products of pairs of features."""
+    if isinstance(exchange, DualSums):
+        return True  # gradients at dual points are products of Hessians with directions
     if isinstance(exchange, Evaluations):
         return bool(len(exchange.curved))
     if isinstance(exchange, Exact):
