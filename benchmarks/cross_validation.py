@@ -9,8 +9,8 @@ those of each of 5 folds, by `fpdfp.solve_many` to a relative accuracy of 1e-6. 
 1,000 rows with 3,000 features, neighbours of which have a correlation of 0.6, among 10 sites, and the same weights.
 
 Rounds are compared with those of the default method at the smallest weight, and bits with such fits of all problems. Of
-these the ones with all rows at --sample weights are run, and their mean counts for all; --all runs all of them. The accuracy is the
-largest relative error of objectives at --sample of the problems, against `fpdfp.minimize` to 1e-10.
+these the ones with all rows at --sample weights are run, and their mean counts for all; --all runs all of them. The
+accuracy is the largest relative error of objectives at --sample of the problems, against `fpdfp.minimize` to 1e-10.
 
 `cv.glmnet` (in R) and `LogisticRegressionCV(solver="saga")` get the same rows in one place, the same folds and weights,
 and the loosest of a ladder of tolerances whose objectives, of the fits that they return, are as accurate as ours must
