@@ -87,8 +87,9 @@ def solve_many(
     Parameters
     ----------
     problems
-        Problems of the same losses and weights, with at most 2,000 coefficients. Neighbours in the list should be
-        similar: of a path, in the order of its weights.
+        Problems of the same losses and weights, with at most 2,000 coefficients; or with an l1, elastic-net or group
+        norm of x itself and losses of bounded curvature, with solutions of at most 2,000 features together. Neighbours
+        in the list should be similar: of a path, in the order of its weights.
     folds
         How rows are left out: a number of folds into which each client divides its rows, a :class:`fpdfp.Folds`, or an
         array with the fold of each client.
@@ -99,9 +100,9 @@ def solve_many(
     rounds
         The most exchanges.
     certify
-        Whether to replace estimated gaps by upper bounds, in two more exchanges, or three where coefficients are not
-        penalised. There are bounds for the losses that have them in a single fit, which is all but Cox's and those
-        of links that are not canonical; ``certified`` of the result tells which gaps are bounds.
+        Whether to replace estimated gaps by upper bounds, in two to five more exchanges, up to nine where coefficients
+        are not penalised. There are none for Cox's model and for losses whose conjugates are not known (such as those
+        of a probit link); ``certified`` of the result tells which gaps are bounds.
     progress
         Whether to show a progress bar; by default where standard error is a terminal. Ctrl-C ends the run after the
         current exchange, and what was found is returned.
