@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import random
 import resource
@@ -27,7 +28,8 @@ import scipy.sparse.linalg
 import fpdfp
 from fpdfp import compress, linops, methods, penalties, precondition, steps
 from fpdfp.engines import spec
-from fpdfp.engines.ask import ask_evaluations, ask_informations, ask_overdispersions, ask_scores
+from fpdfp.engines.ask import ask_duals, ask_evaluations, ask_informations, ask_overdispersions, ask_scores
+from fpdfp.engines.dual_sums import DualSums
 from fpdfp.engines.evaluations import Evaluations
 from fpdfp.engines.held_scores import HeldScores
 from fpdfp.engines.parcel import pack, unpack
@@ -177,6 +179,9 @@ def ask_many(problem: fpdfp.Problem) -> None:
     about = Evaluations.of(*given, units=units, folds=fpdfp.Folds(2))
     ask_evaluations(problem, about)
     ask_scores(problem, HeldScores(about, "mse"))
+    along: dict[str, Any] = {"shared": np.eye(4)[:1], "steps": np.array([[0.1], [0.0]])}
+    ask_duals(problem, DualSums.along(dataclasses.replace(about, curved=np.zeros(0, dtype=np.int64)), 0.1 * points,
+                                      wants="gap", shrinks=np.ones(2), **along))  # fmt: skip
 
 
 def factors(problem: fpdfp.Problem) -> list[Recorded]:

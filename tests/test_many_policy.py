@@ -14,6 +14,7 @@ import pytest
 
 import fpdfp
 from fpdfp.compress.fixed import EXACT
+from fpdfp.engines.dual_sums import DualSums, SentDuals
 from fpdfp.engines.evaluations import ZERO, Evaluated, Evaluations
 from fpdfp.engines.held_scores import HeldScores, Scored
 from fpdfp.engines.job import Place
@@ -166,6 +167,30 @@ class TestAnswers:
         with pytest.raises(RefusedError, match=r"counts at many points tell single ones; .* \[points\] of its policy"):
             held_scores(desk_of(tmp_path / "strict"), np.zeros((1, 4)), [0], folds, score, *cells)
         assert held_scores(desk_of(tmp_path / "open", OPEN), np.zeros((1, 4)), [0], folds, score, *cells).size
+
+    def test_bounds_of_gaps(self, tmp_path: Path) -> None:
+        """Dual points near points are treated as these: counted, logged, looked at; and as second moments."""
+
+        def bounds(desk: Desk, points: Any, folds: Folds | None = None) -> Any:
+            about = question(points, [0] if folds else None, folds)
+            asked = DualSums.along(about, np.zeros((1, 4)), shared=np.zeros((0, 4)), steps=np.zeros((1, 0)),
+                                   shrinks=np.ones(1))  # fmt: skip
+            request = Request(gather=GatherRequest(asked, Place(np.array([0]), None, 1.0, 0), np.array([0])))
+            return SentDuals(*ask(desk, request, plan="plan")["gather"]["arrays"])
+
+        desk = desk_of(tmp_path / "default")
+        spent = desk.ledger.spent.plans["plan"]
+        assert 0 <= bounds(desk, np.full((1, 4), 0.1), Folds(5)).numbers[0, 0] < 1e-20
+        assert desk.ledger.spent.plans["plan"] == spent - 1
+        with pytest.raises(RefusedError, match=TOO_FEW):
+            bounds(desk, [[1e4, 0.0, 0.0, 0.0]])
+        with pytest.raises(RefusedError, match="at least 10 rows only, and so for each fold"):
+            bounds(desk, np.zeros((1, 4)), Folds(300))
+        desk.close()
+        said = [json.loads(line)["asked"] for line in (desk.folder / audit.LOG).read_text().splitlines()]
+        assert "sums for error bounds at 1 points, at 1 of them without a fold of the rows" in said
+        with pytest.raises(RefusedError, match="second moments"):
+            bounds(desk_of(tmp_path / "moments", Policy(moments=SecondMoments(allowed=False))), np.zeros((1, 4)))
 
     def test_folds_of_the_rows_themselves(self, tmp_path: Path) -> None:
         with pytest.raises(RefusedError, match="no folds of its own"):

@@ -290,7 +290,7 @@ def test_what_is_refused() -> None:
         fpdfp.solve_many([problem], folds=3, held_out=[3])
     with pytest.raises(ArgumentError, match="folds must be a number"):
         fpdfp.solve_many([problem], folds=[0, 1])
-    wide = fpdfp.Problem(losses.LeastSquares(np.ones((3, 2001)), np.ones(3)), penalties.L1(1.0))
+    wide = fpdfp.Problem(losses.LeastSquares(np.ones((3, 2001)), np.ones(3)), penalties.Zero())
     with pytest.raises(ArgumentError, match="at most 2,000 coefficients"):
         fpdfp.solve_many([wide])
     with pytest.raises(ArgumentError, match="problem must have"):
@@ -322,6 +322,6 @@ def test_damaged_questions_are_refused() -> None:
         with pytest.raises(MessageError):
             Evaluations(**fields | {name: value})
     with pytest.raises(MessageError, match="4 entries"):
-        good._units(4)
+        good.unit_sizes(4)
     with pytest.raises(MessageError, match="9 entries"):
         good.points(9)

@@ -139,6 +139,13 @@ class Feasibility:
         values, vectors = np.linalg.eigh(rows @ rows.T)
         return rows, values, vectors
 
+    @property
+    def _least(self) -> float:
+        """Eigenvalues up to this are 0, or rounding of the others."""
+        assert self._spectrum is not None
+        values = self._spectrum[1]
+        return max(RANK**2, EPS * len(values)) * max(float(values[-1]), 1e-300)
+
     @functools.cached_property
     def kernel(self) -> Array:
         """Directions that g∘B does not see, one a row; for a large B only entries and constants are found."""
@@ -149,7 +156,7 @@ class Feasibility:
             kernel[np.arange(len(entries)), entries] = 1.0
         elif self._spectrum is not None:
             _, values, vectors = self._spectrum
-            kernel = vectors[:, values <= RANK**2 * max(float(values[-1]), 1e-300)].T
+            kernel = vectors[:, values <= self._least].T
         else:
             constant = np.full(linop.in_shape, linop.size_in**-0.5)
             image = self.seen * linop.apply(constant)
@@ -163,7 +170,7 @@ class Feasibility:
         if self._spectrum is None:
             return self._iterate(r)
         rows, values, vectors = self._spectrum
-        there = values > RANK**2 * max(float(values[-1]), 1e-300)
+        there = values > self._least
         inverse = np.where(there, 1.0 / np.where(there, values, 1.0), 0.0)
         w = np.zeros(rows.shape[1])
         for _ in range(2):  # the second time for what rounding has left

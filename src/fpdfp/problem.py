@@ -308,7 +308,10 @@ class Problem:
         """Return the problem in some features, with all others zero; B must be the identity and g an l1 norm."""
         if not (self.linop.is_identity and isinstance(self.penalty, L1)):
             raise ValueError(f"penalty must be an l1 norm of x itself to restrict a problem, got {self!r}")
-        losses, penalty = self.losses.restrict(features), self.penalty.restrict(features)
+        return self.with_losses(self.losses.restrict(features), self.penalty.restrict(features))
+
+    def with_losses(self, losses: Losses, penalty: Penalty) -> Problem:
+        """Return the problem of other losses of the same clients, with B the identity."""
         made = Problem(losses, penalty, weights=self.weights, check=False)
         made._weighting = self._weighting
         return made

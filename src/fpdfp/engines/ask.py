@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fpdfp._typing import Array
+from fpdfp._typing import Array, IntArray
 from fpdfp.compress.plain import plain_bits
 from fpdfp.engines import spec
+from fpdfp.engines.dual_sums import DualSums, Means
 from fpdfp.engines.evaluations import Evaluations, Sums
 from fpdfp.engines.held_scores import HeldScores
 from fpdfp.engines.informations import Informations
@@ -19,7 +20,13 @@ from fpdfp.engines.record import keep
 from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.tuples import tuple_kind
 from fpdfp.losses.base import InformationSums
+from fpdfp.precondition.agreement import Exchange
+from fpdfp.precondition.exchange import FeatureBounds, Slopes
 from fpdfp.problem import Problem
+from fpdfp.rng import Draws, Purpose
+
+#: The most numbers of features that are asked for at a time.
+FEATURES = 1 << 25
 
 #: Beside what clients send: the bits of that.
 BITS = "bits up"
@@ -43,25 +50,57 @@ def ask_evaluations(problem: Problem, question: Evaluations, factors: Array | No
     return question.read(sent, math.prod(problem.model.shape), factors), up, down
 
 
+def ask_duals(problem: Problem, question: DualSums, factors: Array | None = None) -> tuple[Means, int, int]:
+    """Return the means over all clients of what bounds of gaps need at many points, and all bits up and down."""
+    sent, up, down = _ask(problem, question)
+    return question.read_duals(sent, math.prod(problem.model.shape), factors), up, down
+
+
 def ask_scores(problem: Problem, question: HeldScores, factors: Array | None = None) -> tuple[Array, int, int]:
     """Return the sums of a score over the rows left out at many points, and all bits up and down."""
     sent, up, down = _ask(problem, question)
     return question.read(sent, factors), up, down
 
 
+def ask_features(problem: Problem, question: FeatureBounds | Slopes) -> tuple[Array, int]:
+    """Return the mean over all clients of a number for each feature, and all bits up."""
+    total, bits = np.zeros(problem.model.shape), 0
+    for first in range(0, problem.n_clients, max(1, FEATURES // problem.model.shape[-1])):
+        asked = np.arange(first, min(first + max(1, FEATURES // problem.model.shape[-1]), problem.n_clients))
+        sent, more = _keep(problem, question, asked)
+        total, bits = total + question.add_up(sent, asked)[0], bits + more
+    return total / problem.n_clients, bits
+
+
+def send_once(problem: Problem, question: Exchange, clients: IntArray, seed: int) -> tuple[Any, int]:
+    """Return what some clients send once, as the server decodes it, and its bits."""
+    if isinstance(problem.losses, RemoteLosses):
+        return problem.losses.engine.gather(problem, question, clients, seed)
+    sent = question.gather(problem.model, problem.local(clients))
+    messages = question.messages(problem.model)
+    if not messages:
+        return sent, sum(plain_bits(array.shape[1:], array.dtype) * len(array) for array in sent)
+    draws = Draws(seed, 0, clients)
+    done = [
+        messages[name][0].compress(array, draws, Purpose.ONCE + field)
+        for field, (name, array) in enumerate(zip(sent._fields, sent, strict=True))
+    ]
+    return type(sent)(*(one.values for one in done)), sum(int(one.bits.sum()) for one in done)
+
+
 def _ask(problem: Problem, question: Any) -> tuple[Any, int, int]:
     """Return what clients answer, and all bits up and down."""
     asked = np.arange(problem.n_clients)
-    down = len(asked) * payload([spec.dump(question)])
+    return *_keep(problem, question, asked), len(asked) * payload([spec.dump(question)])
+
+
+def _keep(problem: Problem, question: Any, clients: IntArray) -> tuple[Any, int]:
+    """Return what some clients send once, and its bits, through the record of the run."""
 
     def ask() -> dict[str, Array]:
-        if isinstance(problem.losses, RemoteLosses):
-            sent, up = problem.losses.engine.gather(problem, question, asked, 0)
-        else:
-            sent = question.gather(problem.model, problem.local(asked))
-            up = sum(len(array) * plain_bits(array.shape[1:], array.dtype) for array in sent)
+        sent, up = send_once(problem, question, clients, 0)
         return {**sent._asdict(), BITS: np.array(up)}
 
     found = dict(keep(question, ask))
     up = int(found.pop(BITS))
-    return tuple_kind("Sent", tuple(found))(*found.values()), up, down
+    return tuple_kind("Sent", tuple(found))(*found.values()), up

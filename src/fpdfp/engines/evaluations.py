@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -24,10 +24,11 @@ OUTSIDE, BEYOND = 1e30, 1e20
 #: Bits of the entries of a Hessian, which are correlations, and their step: they are at most 1.
 ENTRY = 14
 UNIT = 1.0 / largest_step(ENTRY)
-#: Bits of the entries of gradients where those of the point are left out.
+#: Bits of the entries of gradients where those of the point are left out, unless a question names another number.
 COARSE = 6
 #: The types of what is sent.
-SENT = {"numbers": "<f8", "slopes": "|u1", "scales": "<f4", "entries": "|u1", "roots": "<f4", "ridge": "<f8"}
+SENT = {"numbers": "<f8", "slopes": "|u1", "scales": "<f4", "entries": "|u1", "roots": "<f4", "ridge": "<f8",
+        "columns": "<f4"}  # fmt: skip
 #: What is added to the exponents of units, which are sent as bytes.
 ZERO = 128
 #: The most points, and the most numbers of all of them, in a question.
@@ -94,14 +95,17 @@ class Evaluations(FromEveryone):
         Exponents e: entries of points are multiplied with 2ᵉ before they are rounded, those of gradients divided by it.
         With the roots of the curvature as units, errors of all entries matter as much.
     bits, slope_bits
-        Of each number of a point, and of a gradient in the places that are sent: up to 32, or 64 for exact ones. Other
-        entries of gradients have six, or as many.
+        Of each number of a point, and of a gradient in the places that are sent: up to 32, or 64 for exact ones.
     held
         The fold that is left out at each point, −1 for none.
     curved
         The points of which the Hessian is wanted, always that of all rows.
     folds
         How folds are drawn, None where all rows are used.
+    asked
+        Which entries of gradients are sent beside those in the places of points, as bits; all where it is empty.
+    rest_bits
+        The bits of these, if ``slope_bits`` is not less.
     """
 
     places: Array
@@ -113,22 +117,31 @@ class Evaluations(FromEveryone):
     held: IntArray
     curved: IntArray
     folds: Folds | None = None
+    asked: Array = dataclasses.field(default_factory=lambda: np.zeros((0, 0), dtype=np.uint8))
+    rest_bits: int = COARSE
 
     @classmethod
     def of(
         cls, points: Array, places: Array, bits: tuple[int, int], held: IntArray, curved: IntArray, *,
-        units: Array, folds: Folds | None,
+        units: Array, folds: Folds | None, asked: Array | None = None, scales: Array | None = None, **more: Any,
     ) -> Self:  # fmt: skip
-        """Return the question about points, whose entries in ``places`` are sent; the others must be 0."""
+        """Return the question about points, whose entries in ``places`` are sent; the others must be 0.
+
+        Points that were rounded before to multiples of ``scales`` are sent as they are.
+        """
         scaled = points * unit_sizes(units)
-        scales = scale_rows(scaled, min(bits[0], 32))
+        if scales is None:
+            scales = scale_rows(scaled, min(bits[0], 32))
         steps = np.broadcast_to(scales[:, None], points.shape)[places]
         numbers = write_fixed(scaled[places], steps, bits[0])
-        return cls(np.packbits(places, axis=1), numbers, scales, units, *bits, held, curved, folds)
+        if asked is not None:
+            more["asked"] = np.packbits(asked & ~places, axis=1)
+        return cls(np.packbits(places, axis=1), numbers, scales, units, *bits, held, curved, folds, **more)
 
     def __post_init__(self) -> None:
         count = len(self.places)
-        kinds = {"places": "|u1", "numbers": "|u1", "units": "|u1", "scales": "<f4", "held": "<i8", "curved": "<i8"}
+        kinds = {"places": "|u1", "numbers": "|u1", "units": "|u1", "scales": "<f4", "held": "<i8", "curved": "<i8",
+                 "asked": "|u1"}  # fmt: skip
         for name, kind in kinds.items():
             if getattr(self, name).dtype.str != kind:
                 raise MessageError(f"{name} must be of dtype {kind}")
@@ -136,7 +149,9 @@ class Evaluations(FromEveryone):
             raise MessageError("places, scales and held must have an entry for each point")
         if not 1 <= count <= MOST_POINTS or 8 * self.places.size > MOST_NUMBERS:
             raise MessageError(f"there must be 1 to {MOST_POINTS:,} points")
-        for name in ("bits", "slope_bits"):
+        if self.asked.shape not in ((0, 0), self.places.shape):
+            raise MessageError("asked must be empty or have an entry for each of the places")
+        for name in ("bits", "slope_bits", "rest_bits"):
             if not (2 <= getattr(self, name) <= 32 or getattr(self, name) == EXACT):
                 raise MessageError(f"{name} must be from 2 to 32, or {EXACT}, got {getattr(self, name)}")
         there = int(np.unpackbits(self.places).sum())
@@ -151,12 +166,7 @@ class Evaluations(FromEveryone):
 
     def mask(self, d: int) -> Array:
         """Return which entries of points of d entries are sent."""
-        if self.places.shape[1] != -(-d // 8):
-            raise MessageError(f"points must have {d} entries")
-        there = np.unpackbits(self.places, axis=1).astype(bool)
-        if there[:, d:].any():
-            raise MessageError(f"points must have {d} entries")
-        return there[:, :d]
+        return _unpack(self.places, d)
 
     def points(self, d: int) -> Array:
         """Return the points, of d entries each."""
@@ -164,19 +174,21 @@ class Evaluations(FromEveryone):
         points = np.zeros(there.shape)
         steps = np.broadcast_to(self.scales[:, None], there.shape)[there]
         points[there] = read_fixed(self.numbers, steps, self.bits, len(steps))
-        points /= self._units(d)
+        points /= self.unit_sizes(d)
         if not np.isfinite(points).all():
             raise MessageError("points must be finite")
         return points
 
-    def _units(self, d: int) -> Array:
+    def unit_sizes(self, d: int) -> Array:
+        """Return the units of d entries."""
         if self.units.shape != (d,):
             raise MessageError(f"units must be those of {d} entries")
         return unit_sizes(self.units)
 
     def _groups(self, there: Array) -> list[tuple[int, Array]]:
         """Return with how many bits which entries of gradients are sent."""
-        return [(self.slope_bits, there), (min(self.slope_bits, COARSE), ~there)]
+        rest = _unpack(self.asked, there.shape[1]) & ~there if self.asked.size else ~there
+        return [(self.slope_bits, there), (min(self.slope_bits, self.rest_bits), rest)]
 
     @property
     def n_masses(self) -> int:
@@ -200,12 +212,7 @@ class Evaluations(FromEveryone):
             matrices = [self._curvature(local, points[p]) for p in self.curved]
         bad = ~(np.isfinite(found.values) & np.isfinite(found.helds) & np.isfinite(found.slopes).all(axis=2))
         values, helds = (np.where(bad, OUTSIDE, one) for one in (found.values, found.helds))
-        weighed = local.weigh(np.where(bad[..., None], 0.0, found.slopes)) / self._units(d)
-        scales = np.abs(weighed).max(axis=-1, initial=0.0).astype(np.float32) * np.float32(1 + 2**-20)
-        slopes = [
-            write_fixed(weighed[:, where], _steps(scales, bits, where), bits)
-            for bits, where in self._groups(self.mask(d))
-        ]  # fmt: skip
+        slopes, scales = self.write_slopes(local.weigh(np.where(bad[..., None], 0.0, found.slopes)))
         masses = [local.weigh(self._masses(one, losses, drawn, clients)) for one in (losses.masses, losses.counted)]
         numbers = np.concatenate([local.weigh(values), local.weigh(helds), *masses], axis=1)
         count = len(clients)
@@ -222,9 +229,39 @@ class Evaluations(FromEveryone):
         ridge = local.weigh(
             np.tile(np.asarray(losses.ridge_of_x, dtype=np.float64).ravel()[: d if matrices else 0], (count, 1))
         )
-        return Evaluated(
-            numbers, np.concatenate(slopes, axis=1), scales, entries, _flat(roots.astype(np.float32)), ridge
-        )  # fmt: skip
+        return Evaluated(numbers, slopes, scales, entries, _flat(roots.astype(np.float32)), ridge)
+
+    def write_slopes(self, slopes: Array) -> tuple[Array, Array]:
+        """Return gradients of clients, with axes for these and for points, in fixed point, and the largest of each."""
+        d = slopes.shape[2]
+        scaled = slopes / self.unit_sizes(d)
+        scales = np.abs(scaled).max(axis=-1, initial=0.0).astype(np.float32) * np.float32(1 + 2**-20)
+        written = [
+            write_fixed(scaled[:, where], _steps(scales, bits, where), bits)
+            for bits, where in self._groups(self.mask(d))
+        ]  # fmt: skip
+        return np.concatenate(written, axis=1), scales
+
+    def read_slopes(self, written: Array, scales: Array, d: int) -> Array:
+        """Return the gradients that were written, NaN where they were not asked for."""
+        slopes = np.full((*scales.shape, d), np.nan)
+        groups, lengths = self._groups(self.mask(d)), self._lengths(d)
+        for (bits, where), part in zip(groups, np.split(written, lengths[:1], axis=1), strict=True):
+            slopes[:, where] = read_fixed(part, _steps(scales, bits, where), bits, int(where.sum()))
+        slopes *= self.unit_sizes(d)
+        return slopes
+
+    def bound_errors(self, scales: Array, d: int) -> Array:
+        """Return by how much rounding may have changed each entry of the gradients of each client, at most."""
+        errors = np.zeros((*scales.shape, d))
+        for bits, where in self._groups(self.mask(d)):
+            errors[:, where] = 0.0 if bits == EXACT else 0.5 * _steps(scales, bits, where)
+        errors *= self.unit_sizes(d)
+        return errors
+
+    def _lengths(self, d: int) -> list[int]:
+        """Return how many bytes gradients take in the places of points, and elsewhere."""
+        return [count_bytes(bits, int(where.sum())) for bits, where in self._groups(self.mask(d))]
 
     def draw_folds(self, losses: LinearModel) -> list[IntArray]:
         """Return for each division of rows the fold of each row of all clients, as rows are kept."""
@@ -282,28 +319,19 @@ class Evaluations(FromEveryone):
         does not is among those held.
         """
         clients, count, curved = len(sent.numbers), len(self.held), len(self.curved)
-        there, size = self.mask(d), d * (d + 1) // 2
-        groups = self._groups(there)
-        lengths = [count_bytes(bits, int(where.sum())) for bits, where in groups]
+        size = d * (d + 1) // 2
         wanted = {
-            "numbers": 2 * (count + self.n_masses), "slopes": sum(lengths), "scales": count,
+            "numbers": 2 * (count + self.n_masses), "slopes": sum(self._lengths(d)), "scales": count,
             "entries": count_bytes(ENTRY, curved * size), "roots": curved * d,
             "ridge": d if curved else 0,
         }  # fmt: skip
-        for name, length in wanted.items():
-            if getattr(sent, name).shape != (clients, length):
-                raise MessageError(f"{name} must be {length} numbers of each client")
-            if getattr(sent, name).dtype.str != SENT[name]:
-                raise MessageError(f"{name} must be of dtype {SENT[name]}")
+        check_sent(sent, wanted)
         if not all(np.isfinite(one).all() for one in (sent.numbers, sent.scales, sent.roots, sent.ridge)):
             raise MessageError("numbers must be finite")
         values, helds, masses, weights = np.split(
             sent.numbers, np.cumsum([count, count, self.n_masses]).tolist(), axis=1
         )
-        slopes = np.empty((clients, count, d))
-        for (bits, where), written in zip(groups, np.split(sent.slopes, lengths[:1], axis=1), strict=True):
-            slopes[:, where] = read_fixed(written, _steps(sent.scales, bits, where), bits, int(where.sum()))
-        slopes *= self._units(d)
+        slopes = self.read_slopes(sent.slopes, sent.scales, d)
         if factors is not None:
             helds, values = np.where(factors == 0, values + helds, 0.0), factors * values
             slopes = factors[..., None] * slopes
@@ -320,6 +348,26 @@ class Evaluations(FromEveryone):
             sent.scales.max(axis=0), weights.mean(axis=0), weights.sum(axis=1),
             sent.ridge.mean(axis=0),
         )  # fmt: skip
+
+
+def check_sent(sent: Any, wanted: dict[str, int]) -> None:
+    """Refuse arrays that do not have so many numbers of each client, or are of another type."""
+    for name, length in wanted.items():
+        array = getattr(sent, name, None)
+        if array is None or array.shape != (len(sent[0]), length):
+            raise MessageError(f"{name} must be {length} numbers of each client")
+        if array.dtype.str != SENT[name]:
+            raise MessageError(f"{name} must be of dtype {SENT[name]}")
+
+
+def _unpack(packed: Array, d: int) -> Array:
+    """Return which of d entries of each point are marked by bits."""
+    if packed.shape[1] != -(-d // 8):
+        raise MessageError(f"points must have {d} entries")
+    there = np.unpackbits(packed, axis=1).astype(bool)
+    if there[:, d:].any():
+        raise MessageError(f"points must have {d} entries")
+    return there[:, :d]
 
 
 def _steps(scales: Array, bits: int, where: Array) -> Array:

@@ -10,11 +10,12 @@ import numpy as np
 from fpdfp import _checks, steps
 from fpdfp._blas import one_thread
 from fpdfp._rounding import round_down, round_up
-from fpdfp._typing import Array, IntArray, Shape
+from fpdfp._typing import Array, Shape
 from fpdfp._warn import warn
 from fpdfp.compress import QSGD, Compressor, Full
 from fpdfp.compress.plain import plain_bits
 from fpdfp.compress.wire import frame_bits
+from fpdfp.engines.ask import send_once
 from fpdfp.engines.downlink import FULL, Downlink
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.remote_losses import RemoteLosses
@@ -28,7 +29,7 @@ from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.agreement import Agreement, Exchange
 from fpdfp.precondition.cost import Circumstances
 from fpdfp.problem import Problem
-from fpdfp.rng import Draws, Purpose
+from fpdfp.rng import Draws
 from fpdfp.sampling import Sampling, importance, inclusion_probabilities
 
 #: A short message is mostly header and norm, so that finer levels cost little.
@@ -308,26 +309,11 @@ class AskedClients:
         length = max(1, memory // question.count_numbers(self.model))
         for first in range(0, len(asked), length):
             clients = asked[first : first + length]
-            sent, bits = self._send(question, clients)
+            sent, bits = send_once(self.problem, question, clients, self.options.seed)
             part = question.add_up(sent, np.arange(first, first + len(clients)))
             sums = part if not sums else type(part)(*map(np.add, sums, part))
             self.bits += bits
         return sums, len(asked)
-
-    def _send(self, question: Exchange, clients: IntArray) -> tuple[Any, int]:
-        """Return what some clients send once, as the server decodes it, and its bits."""
-        if isinstance(self.losses, RemoteLosses):
-            return self.losses.engine.gather(self.problem, question, clients, self.options.seed)
-        sent = question.gather(self.model, self.problem.local(clients))
-        messages = question.messages(self.model)
-        if not messages:
-            return sent, sum(plain_bits(array.shape[1:], array.dtype) * len(array) for array in sent)
-        draws = Draws(self.options.seed, 0, clients)
-        done = [
-            messages[name][0].compress(array, draws, Purpose.ONCE + field)
-            for field, (name, array) in enumerate(zip(sent._fields, sent, strict=True))
-        ]
-        return type(sent)(*(one.values for one in done)), sum(int(one.bits.sum()) for one in done)
 
     def constants(self, coordinates: Preconditioner | None) -> steps.Constants:
         """Return what a step can be chosen from; clients are asked once for the same coordinates."""

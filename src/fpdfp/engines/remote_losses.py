@@ -142,6 +142,11 @@ class RemoteLosses(Losses):
         return np.empty((0, self.shape[-1])) if bounded else None
 
     @property
+    def has_duals(self) -> bool:
+        """Whether the conjugate of the loss of a row is known."""
+        return self._facts.duals
+
+    @property
     def can_restrict(self) -> bool:
         return self._facts.restricts
 
@@ -155,10 +160,6 @@ class RemoteLosses(Losses):
 
     def constants(self) -> tuple[Array, ...]:
         return tuple(self._facts.constants)
-
-    @property
-    def has_duals(self) -> bool:
-        return self._facts.duals
 
     def dual_points(self, x: Array, weights: Array) -> Any:
         from fpdfp.engines.remote_duals import RemoteDuals

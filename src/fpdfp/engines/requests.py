@@ -11,6 +11,7 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress.wire import DEFAULT_LIMIT, DTYPES
+from fpdfp.engines.dual_sums import DualSums
 from fpdfp.engines.evaluations import Evaluations
 from fpdfp.engines.held_scores import HeldScores
 from fpdfp.engines.hints import fit
@@ -53,6 +54,7 @@ class GatherRequest:
         | Informations
         | Overdispersions
         | Evaluations
+        | DualSums
         | HeldScores
         | Slopes
     )

@@ -12,6 +12,7 @@ import numpy as np
 
 from fpdfp import compress, linops, methods, penalties, precondition, steps
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.engines.dual_sums import DualSums
 from fpdfp.engines.evaluations import Evaluations
 from fpdfp.engines.held_scores import HeldScores
 from fpdfp.engines.hints import constructor_hints
@@ -72,7 +73,8 @@ def registry() -> dict[type, Sendable]:
         compress.Full, compress.Half, compress.QSGD, compress.NUQSGD, compress.Natural, compress.Sign, compress.RandK,
         compress.TopK,
         methods.InnerSolve, *methods_and_algorithms(), precondition.QuantizedMoments, Exact, FeatureBounds, Slopes,
-        Structure, NewtonExchange, LocalModels, Informations, Overdispersions, Evaluations, HeldScores,
+        Structure, NewtonExchange, LocalModels, Informations, Overdispersions, Evaluations, DualSums,
+        HeldScores,
         Folds, Announced, Place, Job,
     )  # fmt: skip
     return {kind: by_fields(kind) for kind in fields} | {

@@ -151,7 +151,7 @@ class Selecting:
 
     def path(
         self: Any, X: Any, y: Any, groups: Any = None, *, alphas: Any = 100, ratio: float = RATIO, tol: float = 1e-6,
-        rounds: int = 500, progress: bool | None = False, checkpoint: Any = None,
+        rounds: int = 500, certify: bool = False, progress: bool | None = False, checkpoint: Any = None,
         **options: Any,
     ) -> Path:  # fmt: skip
         """Return the coefficients for a grid of penalty weights, all found in the same exchanges.
@@ -166,7 +166,7 @@ class Selecting:
             How many weights, from the smallest that gives zero down; or the weights.
         ratio
             The least weight relative to the largest, where a number of them is given.
-        tol, rounds, progress, checkpoint
+        tol, rounds, certify, progress, checkpoint
             As in :func:`fpdfp.solve_many`.
         """
         check_grid(alphas, ratio, tol, rounds)
@@ -175,7 +175,9 @@ class Selecting:
             batch = Batch(make_problem(design.losses), problems=count_alphas(alphas))
             with open_record(checkpoint, batch.problem):
                 weights, trivial = one._find_alphas(batch, design.model_of, alphas, ratio, rounds)
-                found = follow(batch, design.model_of, weights, trivial, tol, rounds, progress, design.names)
+                found = follow(
+                    batch, design.model_of, weights, trivial, tol, rounds, progress, design.names, certify=certify
+                )
             coef, intercept = design.unscale(found.coef)
             return dataclasses.replace(found, coef=coef, intercept=intercept, labels=design.labels)
 

@@ -83,21 +83,22 @@ def describe(asked: dict[str, Any]) -> str:
 
 def describe_many(tree: Any) -> str:
     """Say what a question about many points asks for; nothing of another."""
-    asked = tree.get("fields") if isinstance(tree, dict) else None
+    kind = str(tree.get("class")) if isinstance(tree, dict) else ""
+    asked = tree.get("fields") if kind.endswith(("Evaluations", "DualSums", "HeldScores")) else None
     if not isinstance(asked, dict):
         return ""
-    if str(tree.get("class")).endswith("HeldScores"):
+    if kind.endswith("HeldScores"):
         about = asked.get("about")
         held = about.get("fields", {}).get("held") if isinstance(about, dict) else None
         count = held.size if isinstance(held, np.ndarray) else "some"
         return f"scores ({str(asked.get('score'))[:16]}) of the rows that are left out, at {count} points"
-    if not str(tree.get("class")).endswith("Evaluations"):
-        return ""
     held, curved, folds = (asked.get(name) for name in ("held", "curved", "folds"))
     if not (isinstance(held, np.ndarray) and isinstance(curved, np.ndarray) and held.dtype.kind == "i"):
         return ""
     without = int((held >= 0).sum())
     rows = f", at {without} of them without a fold of the rows" if without and folds is not None else ""
+    if kind.endswith("DualSums"):
+        return f"sums for error bounds at {held.size} points{rows}"
     return f"losses and gradients at {held.size} points{rows}; {curved.size} Hessians"
 
 

@@ -44,6 +44,7 @@ from fpdfp.linops.base import LinOp
 from fpdfp.losses._duals import RowDuals
 from fpdfp.losses._linear import LinearModel
 from fpdfp.losses._many import ManySums
+from fpdfp.losses._many_duals import ManyDuals
 from fpdfp.losses._pooled import PooledRows
 from fpdfp.losses.base import InformationSums, Losses
 from fpdfp.losses.cox import Cox
@@ -162,14 +163,22 @@ class Watched(LinearModel):
         return super().dual_points(x, weights)
 
     def evaluate_many(self, points: Array, held: IntArray, labels: IntArray, clients: IntArray) -> ManySums:
+        found: ManySums = self._pass(points, held, labels, clients).evaluate_many(points, held, labels, clients)
+        return found
+
+    def duals_at_many(self, points: Array, held: IntArray, labels: IntArray, clients: IntArray) -> ManyDuals:
+        found: ManyDuals = self._pass(points, held, labels, clients).duals_at_many(points, held, labels, clients)
+        return found
+
+    def _pass(self, points: Array, held: IntArray, labels: IntArray, clients: IntArray) -> Any:
+        """Refuse points at which too few rows decide; return the losses that answer at all others."""
         folds = self.admit_folds(labels)
         if self.policy.points.check:
             for client in map(int, clients):
                 self._look_at_many(points, held >= 0, labels, folds[client] if folds else [], client)
         plain = copy.copy(self)
-        plain.__class__ = type(self).__mro__[2]  # all points have passed
-        found: ManySums = plain.evaluate_many(points, held, labels, clients)
-        return found
+        plain.__class__ = type(self).__mro__[2]
+        return plain
 
     def admit_score(self, name: str, about: Evaluations) -> bool:
         if not self.policy.points.check:

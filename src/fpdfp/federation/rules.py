@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from fpdfp._typing import Array
+from fpdfp.engines.dual_sums import DualSums
 from fpdfp.engines.evaluations import Evaluations
 from fpdfp.engines.held_scores import HeldScores
 from fpdfp.engines.requests import Request
@@ -152,6 +153,8 @@ def many_points(exchange: Any) -> Evaluations | None:
 
 def tells_moments(exchange: Any) -> bool:
     """Whether what is sent once tells products of pairs of features."""
+    if isinstance(exchange, DualSums):
+        return True  # gradients at dual points are products of Hessians with directions
     if isinstance(exchange, Evaluations | HeldScores):
         return isinstance(exchange, Evaluations) and bool(len(exchange.curved))
     if isinstance(exchange, Exact):

@@ -19,6 +19,7 @@ from fpdfp.linops.diagonal import Diagonal
 from fpdfp.losses import _rows
 from fpdfp.losses._duals import RowDuals
 from fpdfp.losses._many import ManySums, evaluate_one_by_one, evaluate_rows
+from fpdfp.losses._many_duals import ManyDuals
 from fpdfp.losses.base import Form, Losses, checked_draws
 from fpdfp.rng import Draws, Purpose
 
@@ -196,6 +197,11 @@ class LinearModel(Losses):
         self.check(np.ascontiguousarray(points[0], dtype=self.dtype), clients, shared=True)
         how = evaluate_one_by_one if self._functions() is None else evaluate_rows
         return how(self, points, held, labels, clients)
+
+    def duals_at_many(self, points: Array, held: IntArray, labels: IntArray, clients: IntArray) -> ManyDuals:
+        """Return the dual points near each of some points, with rows left out as in ``evaluate_many``."""
+        self.check(np.ascontiguousarray(points[0], dtype=self.dtype), clients, shared=True)
+        return ManyDuals(self, points, held, labels)
 
     def _functions(self) -> tuple[Any, ...] | None:
         """Return what kernels need of a sum over rows of functions of one linear form; None for other losses.

@@ -9,7 +9,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._array import beside, namespace
-from fpdfp._typing import Array, Shape
+from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.penalties.base import Penalty, describe
 from fpdfp.penalties.box import Box
 from fpdfp.penalties.l1 import L1
@@ -55,6 +55,11 @@ class ElasticNet(Penalty):
                 raise ValueError(f"{name} must be one number or have the shape {shape} of Bx, got {weight.shape}")
         self._box.bind(shape)
         return self
+
+    def restrict(self, features: IntArray) -> ElasticNet:
+        """Return the penalty of some entries."""
+        parts = (self.l1, self.l2, self.lower, self.upper)
+        return ElasticNet(*(one if np.ndim(one) == 0 else one[..., features] for one in parts))
 
     def without_ridge(self) -> Penalty:
         """Return the same with r = 0: no penalty if nothing is left, and an l1 norm if there are no limits."""

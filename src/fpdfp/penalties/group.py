@@ -9,7 +9,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._array import beside, namespace
-from fpdfp._typing import Array, Shape
+from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.penalties.base import Penalty, describe, shrink_within
 
 
@@ -76,6 +76,11 @@ class GroupL12(Penalty):
         bound = GroupL12(self.weight, axis=axis)
         bound._ndim = len(shape)
         return bound
+
+    def restrict(self, features: IntArray) -> GroupL12:
+        """Return the norm of some entries, for groups that are named."""
+        numbers, codes = np.unique(self.groups[features], return_inverse=True)
+        return GroupL12(self.weight if isinstance(self.weight, float) else self.weight[numbers], groups=codes)
 
     def _norms(self, y: Array) -> Array:
         """The norm of each group."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp._array import beside
-from fpdfp._typing import Array, Shape
+from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.penalties.base import Penalty
 from fpdfp.penalties.group import GroupL12
 from fpdfp.penalties.l1 import L1
@@ -47,6 +47,11 @@ class SparseGroup(Penalty):
         self._l1.bind(shape)
         self._norms.bind(shape)
         return self
+
+    def restrict(self, features: IntArray) -> SparseGroup:
+        """Return the penalty of some entries."""
+        norms = self._norms.restrict(features)
+        return SparseGroup(self._l1.restrict(features).weight, norms.weight, groups=norms.groups)
 
     def value(self, y: Array) -> float:
         return self._l1.value(y) + self._norms.value(y)

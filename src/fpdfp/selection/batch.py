@@ -39,18 +39,19 @@ from fpdfp.folds import Folds
 from fpdfp.methods._model import minimise
 from fpdfp.methods.inner import InnerSolve
 from fpdfp.penalties import L1, ElasticNet
-from fpdfp.problem import Problem
+from fpdfp.problem import Model, Problem
 from fpdfp.scores.auc import AUC
 from fpdfp.scores.base import Estimate, Score
 from fpdfp.selection.knowledge import Knowledge
+from fpdfp.selection.stages import arrange
 from fpdfp.selection.task import Anchor, Task
+from fpdfp.selection.wide import MOST, TOO_MANY, Wide, suits
 
 #: The part of the decrease that a model promises which a step must have, and what rounding can do to an objective.
 ENOUGH, ROUNDING = 1e-4, 1e-13
-#: How near to the minimum of its model the server goes, relative to the length of the step, and in how many steps.
-TOLERANCE, DUAL_STEPS = 1e-4, 10_000
-#: Of the problems one in so many is solved first, if there are more.
-COARSE = 8
+#: How near to the minimum of its model the server goes, relative to the length of the step, for bounds nearer; and in
+#: how many steps.
+TOLERANCE, TIGHTER, DUAL_STEPS = 1e-4, 1e-6, 10_000
 #: A model is poor if more than this part of what it promised is promised again. Hessians are asked for where the
 #: promise is this many times the tolerance.
 MISSED, WORTH = 0.1, 10.0
@@ -64,10 +65,10 @@ CLEARLY = 10.0
 #: A step is shortened by this factor, and below the second number more digits are asked for; later, and far from
 #: the solution, below the third.
 SHORTER, SHORTEST, FURTHEST = 0.5, 0.2, 1e-3
+#: The bits of numbers where a batch begins at several points, which were rounded before.
+ALONG = 28
 #: The bits of a number that is exact, less a few for the sums that it is of.
 DOUBLE = 48
-#: The most features of a model: Hessians are matrices.
-MOST = 2000
 
 
 class Batch:
@@ -92,10 +93,6 @@ class Batch:
             raise ArgumentError("losses", "must be functions of an array in memory")
         #: How many coefficients there are: those of several classes are one vector here.
         self.d = math.prod(problem.model.shape)
-        if self.d > MOST:
-            raise ArgumentError(
-                "problems", f"must have at most {MOST:,} coefficients, got {self.d:,}; call fpdfp.solve for each"
-            )
         self.problem, self.folds, self.samples = problem, folds, samples
         self._problems = problems
         #: That of the losses, which clients tell with the first answer.
@@ -107,6 +104,8 @@ class Batch:
         self.size, self.spread = 0.0, 1.0
         self.tol = 1e-6
         self.exchanges, self.bits_up, self.bits_down = 0, 0, 0
+        #: Where there are many features, what chooses those that are worked with.
+        self.wide: Wide | None = None
 
     @property
     def n_folds(self) -> int:
@@ -121,17 +120,22 @@ class Batch:
         ``report`` is called after each exchange, and ends the run if it returns True.
         """
         self.tol = tol
-        self.begin()
-        for stage in arrange(tasks):
-            with one_thread():
-                for task in stage:
-                    self._open(task)
-            while left := [task for task in stage if task.status == "open"]:
-                if self.exchanges >= rounds:
-                    return False
-                self._exchange(left)
-                if report is not None and report():
-                    return all(task.status == "converged" for task in tasks)
+        self.begin([task.model for task in tasks])
+        if self.wide is not None:
+            return self.wide.solve(tasks, tol, rounds, report)
+        return all(self.solve_stage(stage, rounds, report) for stage in arrange(tasks))
+
+    def solve_stage(self, stage: Sequence[Task], rounds: int, report: Callable[[], bool] | None) -> bool:
+        """Solve tasks that are solved at the same time; tell whether to go on."""
+        with one_thread():
+            for task in stage:
+                self._open(task)
+        while left := [task for task in stage if task.status == "open"]:
+            if self.exchanges >= rounds:
+                return False
+            self._exchange(left)
+            if report is not None and report():
+                return False
         return True
 
     def score(self, points: Array, held: IntArray, score: Score, *, classes: bool = False) -> list[Estimate]:
@@ -141,58 +145,79 @@ class Batch:
         """
         if classes or not isinstance(score, AUC):
             cells = (np.zeros(len(points)), np.ones(len(points))) if isinstance(score, AUC) else ()
-            return [score.finish(one) for one in self._ask_scores(points, held, score.name, *cells)]
-        mean, deviation = locate(self._ask_scores(points, held, MOMENTS))
+            return [score.finish(one) for one in self.ask_scores(points, held, score.name, *cells)]
+        mean, deviation = locate(self.ask_scores(points, held, MOMENTS))
         constant = deviation == 0
-        sums = self._ask_scores(points, held, score.name, mean, np.where(constant, 1.0, deviation))
+        sums = self.ask_scores(points, held, score.name, mean, np.where(constant, 1.0, deviation))
         tied = Estimate(0.5, 0.0, math.nan)
         return [tied if same else score.finish(one) for one, same in zip(sums, constant, strict=True)]
 
-    def _ask_scores(self, points: Array, held: IntArray, name: str, *cells: Array) -> Array:
-        own, factors = self._who(held)
+    def ask_scores(self, points: Array, held: IntArray, name: str, *cells: Array) -> Array:
+        """Return the sums of a score over the rows that are left out at each point."""
+        if self.wide is not None:
+            return self.wide.ask_scores(points, held, name, *cells)
+        own, factors = self.who(held)
         about = Evaluations.of(
             points, points != 0, (28, 28), own, np.zeros(0, dtype=np.int64), units=self.units, folds=self.folds
         )
         sums, up, down = ask_scores(self.problem, HeldScores(about, name, *cells), factors)
-        self._count(1, up, down)
+        self.count(1, up, down)
         return sums
 
-    def _count(self, exchanges: int, up: int, down: int) -> None:
+    def count(self, exchanges: int, up: int, down: int) -> None:
         """Add what was sent."""
         self.exchanges += exchanges
         self.bits_up += up
         self.bits_down += down
 
-    def _who(self, held: IntArray) -> tuple[IntArray, Array | None]:
+    def who(self, held: IntArray) -> tuple[IntArray, Array | None]:
         """Return the fold of rows that each point leaves out, and how often each client counts there."""
         if self.samples is None:
             return held, None
         return np.full_like(held, -1), np.where(held >= 0, self.samples[held].T, 1).astype(np.float64)
 
-    def begin(self) -> None:
-        """Ask about the start, once: the gradient with the rows of each fold left out, and the Hessian."""
+    def begin(self, models: Sequence[Model]) -> None:
+        """Ask about the start, once, for problems with some penalties.
+
+        With few features that is the gradient with the rows of each fold left out, and the Hessian.
+        """
         if self.known.anchors:
             return
         engine = getattr(self.problem.losses, "engine", None)
         if engine is not None:
             engine.declare(self._problems, 0 if self.folds is None else self.folds.all)
-        x0 = self._start()
-        folds = np.arange(-1, self.n_folds)
-        points = np.tile(x0, (len(folds), 1))
+        if suits(self.problem, models):
+            self.wide = Wide(self, models)
+        elif self.d > MOST:
+            raise ArgumentError("problems", TOO_MANY.format(self.d))
+        else:
+            self.begin_at([(self._start(), -1)])
+
+    def begin_at(self, points_of: Sequence[tuple[Array, int]]) -> None:
+        """Ask about points with some rows left out, about zero without the rows of all other folds, and for Hessians.
+
+        Those are at the first and at the last point.
+        """
+        others = sorted({*range(-1, self.n_folds)} - {fold for _, fold in points_of})
+        start = points_of[0][0] if len(points_of) == 1 else np.zeros(self.d)
+        asked = [*points_of, *((start, fold) for fold in others)]
+        points, folds = np.array([x for x, _ in asked]), np.array([fold for _, fold in asked])
         whole = np.ones(points.shape, dtype=bool)
-        sent, sums = self._ask(points, whole, folds, np.array([0]), (EXACT, EXACT))
+        curved = np.unique([0, len(points_of) - 1])
+        bits = (EXACT, EXACT) if len(points_of) == 1 else (ALONG, ALONG)
+        question, sums = self._ask(points, whole, folds, curved, bits)
+        sent = question.points(self.d)
         zero = np.zeros(self.problem.model.dual_shape)
-        for place, fold in enumerate(folds):
-            self.known.anchors[int(fold)] = [
-                self._anchor(sums, place, sent[place], zero, int(fold), whole[place], EXACT)
-            ]
+        for place, fold in enumerate(map(int, folds)):
+            found = self._anchor(question, sums, place, sent[place], zero, fold, whole[place])
+            self.known.anchors.setdefault(fold, []).append(found)
         hessian = self.known.hessians[0][1]
         roots = np.sqrt(np.where(np.diag(hessian) > 0, np.diag(hessian), 1.0))
         self.units = np.clip(np.rint(np.log2(roots)) + ZERO, 0, 255).astype(np.uint8)
         # How much more errors of gradients matter, on average, since features are correlated.
         values = np.linalg.eigvalsh(hessian / np.outer(roots, roots))
         self.spread = float((1.0 / np.maximum(values, FLAT)).mean())
-        self.size = float(np.abs(sums.slopes / self._unit).max())
+        self.size = max(float(np.abs(sums.slopes / self.unit).max()), 1e-300)
 
     def _start(self) -> Array:
         """Return zero, or where the losses are not finite there, a point of their domain."""
@@ -203,7 +228,7 @@ class Batch:
         from fpdfp.methods.proximal_newton import ProximalNewton
 
         result = solve(self.problem, ProximalNewton(), rounds=50, tol=0.1, progress=False)
-        self._count(result.rounds, result.total_up, result.total_down)
+        self.count(result.rounds, result.total_up, result.total_down)
         return result.x.astype(np.float64).ravel()
 
     # What is asked.
@@ -214,32 +239,31 @@ class Batch:
         # Where digits are wanted, those of all entries are.
         places = np.array([task.places | (task.level >= LEVELS - 1) for task in tasks])
         held = np.array([task.fold for task in tasks])
-        bits = self._bits(tasks, points)
-        sent, sums = self._ask(points, places, held, self._worst(tasks), bits)
+        question, sums = self._ask(points, places, held, self._worst(tasks), self._bits(tasks, points))
+        sent = question.points(self.d)
         self.size = float(sums.sizes.max())
         with one_thread():
             for place, task in enumerate(tasks):
-                found = self._anchor(sums, place, sent[place], task.trial_v, task.fold, places[place], bits[1])
+                found = self._anchor(question, sums, place, sent[place], task.trial_v, task.fold, places[place])
                 self._learn(task, found)
 
     def _ask(
         self, points: Array, places: Array, held: IntArray, curved: IntArray, bits: tuple[int, int]
-    ) -> tuple[Array, Sums]:
-        """Return the points as they were sent, and what all clients together say about them."""
-        own, factors = self._who(held)
+    ) -> tuple[Evaluations, Sums]:
+        """Return what was asked about points, and what all clients together say about them."""
+        own, factors = self.who(held)
         question = Evaluations.of(points, places, bits, own, curved, units=self.units, folds=self.folds)
         sums, up, down = ask_evaluations(self.problem, question, factors)
-        self._count(1, up, down)
-        sent = question.points(self.d)
+        self.count(1, up, down)
         if not len(self.shares):
             self._weigh_folds(sums)
         if len(curved):
             self.ridge = sums.ridge
         # what rounding its entries can have done to eigenvalues
         noise = 2.0 * UNIT * math.sqrt(self.d / self.problem.n_clients)
-        for point, hessian in zip(sent[curved], sums.hessians, strict=True):
+        for point, hessian in zip(question.points(self.d)[curved], sums.hessians, strict=True):
             self.known.hessians.append((point, hessian + np.diag(noise * np.diag(hessian) + self.ridge)))
-        return sent, sums
+        return question, sums
 
     def _weigh_folds(self, sums: Sums) -> None:
         """Keep the share of the loss that is left without each fold, and the weight of the fold in scores."""
@@ -253,25 +277,32 @@ class Batch:
         if self.n_folds and (self.shares >= 1.0).any() and self.samples is None:
             raise ArgumentError("folds", f"must all have rows, but fold {int(np.argmax(self.shares))} has none")
 
-    def _anchor(self, sums: Sums, place: int, x: Array, v: Array, fold: int, sure: Array, bits: int) -> Anchor:
-        """Return what was found at a point, about whose entries in ``sure`` gradients have so many bits."""
+    def share_of(self, fold: int) -> float:
+        """Return the share of the loss that is left without a fold, 1 for all rows."""
+        return float(self.shares[fold]) if fold >= 0 else 1.0
+
+    def _anchor(
+        self, question: Evaluations, sums: Sums, place: int, x: Array, v: Array, fold: int, sure: Array
+    ) -> Anchor:
+        """Return what was found at a point, about whose entries in ``sure`` gradients have all bits."""
+        code = question.bits, float(question.scales[place])
         if float(sums.values[place]) > BEYOND:
-            return Anchor(x, v, math.inf, np.zeros(self.d), math.inf, sure, 0.0)
-        share = float(self.shares[fold]) if fold >= 0 else 1.0
-        ridge = self.ridge * x
+            return Anchor(x, v, math.inf, np.zeros(self.d), math.inf, sure, 0.0, code)
+        share, ridge = self.share_of(fold), self.ridge * x
         value = float(sums.values[place]) / share + 0.5 * float(ridge @ x)
         outside = float(self.weights[fold]) if fold >= 0 else 0.0
         held = float(sums.helds[place]) / outside if outside > 0 else math.nan
-        error = self._error(float(sums.sizes[place]), bits)
+        error = self._error(float(sums.sizes[place]), question.slope_bits)
         blur = 0.5 * self.spread * int(sure.sum()) * error**2
-        return Anchor(x, v, value, sums.slopes[place] / share + ridge, held, sure, blur)
+        return Anchor(x, v, value, sums.slopes[place] / share + ridge, held, sure, blur, code)
 
     def _error(self, size: float, bits: int) -> float:
         """Return the error of entries of the mean gradient, in units, if those of clients are up to ``size``."""
         return size / largest_step(min(bits, DOUBLE)) / math.sqrt(12.0 * self.problem.n_clients)
 
     @property
-    def _unit(self) -> Array:
+    def unit(self) -> Array:
+        """The unit of each entry of gradients."""
         return unit_sizes(self.units)
 
     def _bits(self, tasks: Sequence[Task], points: Array) -> tuple[int, int]:
@@ -282,7 +313,7 @@ class Batch:
         sizes = [abs(self.known.anchors[-1][0].value if task.best is None else task.objective) for task in tasks]
         least = min([size for size in sizes if 0.0 < size < math.inf], default=1.0)
         error = math.sqrt(24.0 * ROUGHLY * self.tol * least / self.d)
-        of_points = float(np.abs(points * self._unit).max())
+        of_points = float(np.abs(points * self.unit).max())
         of_slopes = self.size * math.sqrt(self.spread / self.problem.n_clients)
         bits = [math.ceil(1.0 + math.log2(max(size / error, 32.0))) + MORE * level for size in (of_points, of_slopes)]
         return (EXACT, EXACT) if max(bits) > 32 else (bits[0], bits[1])
@@ -320,13 +351,20 @@ class Batch:
         task.trial, task.trial_v, task.share, task.promised = found.x, found.v, 1.0, max(gain, 0.0)
         task.places = self._matter(task, found.x, at.slope + image)
 
+    def improve(self, task: Task, at: Anchor, further: Sequence[Anchor]) -> tuple[Array, Array]:
+        """Return where the model around a point plus the penalty of a task is least, and the dual there."""
+        hessian = self.known.model(at, task.fold, further)
+        inner = InnerSolve(TIGHTER, DUAL_STEPS)
+        found = minimise(task.model, hessian, at.slope - hessian @ at.x, at.x, at.v, inner)
+        return found.x, found.v
+
     def _matter(self, task: Task, x: Array, slope: Array) -> Array:
         """Return which entries are not clearly zero: all where the penalty is not one of single entries."""
         penalty = task.model.penalty
         if not task.model.linop.is_identity or not isinstance(penalty, L1 | ElasticNet):
             return np.ones(self.d, dtype=bool)
         weight = penalty.weight if isinstance(penalty, L1) else penalty.l1
-        error = self._unit * self._error(self.size, FEWER)
+        error = self.unit * self._error(self.size, FEWER)
         found: Array = (x != 0) | (np.broadcast_to(weight, x.shape) - np.abs(slope) < CLEARLY * error)
         return found
 
@@ -377,24 +415,3 @@ class Batch:
         task.trial = near.x + SHORTER * (task.trial - near.x)
         if task.share < 1e-6:
             task.status = "stalled"
-
-
-def arrange(tasks: Sequence[Task]) -> list[list[Task]]:
-    """Return which tasks are solved first, and which then: coarse ones, with all rows before those with some."""
-    of_fold: dict[int, list[Task]] = {}
-    for task in tasks:
-        of_fold.setdefault(task.fold, []).append(task)
-    main = -1 if -1 in of_fold else next(iter(of_fold))
-    numbers = {fold: list(range(len(own))) for fold, own in of_fold.items()}
-    done: dict[int, set[int]] = {fold: set() for fold in of_fold}
-    stages: list[list[Task]] = []
-    spacing = COARSE if len(of_fold[main]) > COARSE else 1
-    for level in [spacing >> shift for shift in range(spacing.bit_length())]:
-        fresh: dict[int, list[Task]] = {}
-        for fold, own in numbers.items():
-            some = sorted({*own[level // 2 :: level], own[-1]} - done[fold])
-            done[fold] |= set(some)
-            fresh[fold] = [of_fold[fold][place] for place in some]
-        rest = [task for fold, own in fresh.items() if fold != main for task in own]
-        stages += [fresh[main], rest] if not stages else [fresh[main] + rest]
-    return [stage for stage in stages if stage]

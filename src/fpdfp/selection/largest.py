@@ -29,7 +29,7 @@ def largest_alpha(batch: Batch, model_of: Callable[[float], Model], rounds: int)
     ``model_of(α)`` is g and B. With x the solution of a weight that is large enough, where Bx = 0, that is the least α
     for which −∇f(x) is in Bᵀ∂(αg)(0).
     """
-    batch.begin()
+    batch.begin([model_of(1.0)])
     alpha = ABOVE * max(dual_size(model_of(1.0), -batch.known.anchors[-1][0].slope), 1e-300)
     for _ in range(DOUBLINGS):
         task = Task(model_of(alpha), level=3)
@@ -38,7 +38,8 @@ def largest_alpha(batch: Batch, model_of: Callable[[float], Model], rounds: int)
             raise ArgumentError("rounds", f"must be more than {rounds}: the start of the path was not found")
         found = task.best
         if task.penalty(found.x) <= NOTHING * alpha * max(np.abs(found.x).max(initial=0.0), 1.0):
-            size = dual_size(model_of(1.0), -found.slope)
+            # With many features, those with the largest slopes are known exactly.
+            size = dual_size(model_of(1.0), np.where(found.sure, -found.slope, 0.0))
             if size <= alpha * (1.0 + 1e-9):
                 return size, found
         alpha *= ABOVE

@@ -17,6 +17,7 @@ from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.problem import Model, Problem
 from fpdfp.selection.axes import finish_axes, make_axes
 from fpdfp.selection.batch import Batch
+from fpdfp.selection.bounds import bound_gaps
 from fpdfp.selection.flat import flatten
 from fpdfp.selection.largest import check_alphas, largest_alpha, make_grid
 from fpdfp.selection.many import collect, run
@@ -54,6 +55,8 @@ class Path(Section):
         The classes that have coefficients, or the names of thresholds; none where there is one intercept.
     chosen
         The weight that was chosen, None for a path alone.
+    certified
+        Which gaps are upper bounds; none where it is empty.
     """
 
     section = "path"
@@ -70,6 +73,7 @@ class Path(Section):
     names: tuple[str, ...]
     labels: tuple[str, ...] = ()
     chosen: float | None = None
+    certified: Array = dataclasses.field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     def __repr__(self) -> str:
         return (
@@ -155,6 +159,7 @@ def path(
     ratio: float = RATIO,
     tol: float = 1e-6,
     rounds: int = 500,
+    certify: bool = False,
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     **options: Any,
@@ -172,7 +177,7 @@ def path(
         How many weights, or the weights themselves.
     ratio
         The least weight relative to the largest, where a number of them is given.
-    tol, rounds, progress, checkpoint
+    tol, rounds, certify, progress, checkpoint
         As in :func:`fpdfp.solve_many`.
 
     Examples
@@ -192,6 +197,7 @@ def path(
         "ratio": ratio,
         "tol": tol,
         "rounds": rounds,
+        "certify": certify,
         "progress": progress,
         "checkpoint": checkpoint,
     }
@@ -213,7 +219,7 @@ def path(
     names, labels = names_of(source)
     with open_record(checkpoint, source):
         weights, trivial = find_alphas(batch, model_of, alphas, ratio, rounds)
-        found = follow(batch, model_of, weights, trivial, tol, rounds, progress, names)
+        found = follow(batch, model_of, weights, trivial, tol, rounds, progress, names, certify=certify)
     shape = source.model.shape
     return dataclasses.replace(
         found, coef=found.coef.reshape(-1, *shape), intercept=np.zeros((len(weights), *shape[:-1])), labels=labels
@@ -222,16 +228,18 @@ def path(
 
 def follow(
     batch: Batch, model_of: Callable[[float], Model], weights: Array, trivial: Anchor | None, tol: float, rounds: int,
-    progress: bool | None, names: tuple[str, ...],
+    progress: bool | None, names: tuple[str, ...], *, certify: bool = False,
 ) -> Path:  # fmt: skip
     """Return the path of penalties α ↦ (g, B); ``trivial`` is the solution of the first weight, if it is known."""
     tasks = [Task(model_of(float(alpha))) for alpha in weights]
     settle(tasks[0], trivial)
     run(batch, tasks, tol, rounds, progress)
+    if certify:
+        bound_gaps(batch, tasks)
     found = collect(batch, tasks)
     return Path(
         weights, found.x, np.zeros(len(weights)), found.objective, found.gap, found.status, found.rounds,
-        found.bits_up, found.bits_down, names,
+        found.bits_up, found.bits_down, names, certified=found.certified,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fpdfp._typing import Array
+from fpdfp._typing import Array, IntArray
 from fpdfp.penalties import L1
 from fpdfp.problem import Model
 
@@ -28,6 +28,8 @@ class Anchor(NamedTuple):
         The mean loss of the rows that are left out, NaN where there are none.
     sure, blur
         Which entries of the gradient were sent with all bits, and how much rounding of these adds to a gap.
+    code
+        The bits of the entries of the point as it was sent, and their step.
     """
 
     x: Array
@@ -37,6 +39,7 @@ class Anchor(NamedTuple):
     held: float
     sure: Array
     blur: float
+    code: tuple[int, float]
 
 
 @dataclasses.dataclass
@@ -49,8 +52,9 @@ class Task:
         g and B, and which rows are left out, −1 for none.
     best, objective
         The best point that was evaluated, None before the first, and the objective there.
-    gap
-        An estimate of how far that is above the least objective: what the quadratic model promises.
+    gap, certified
+        An estimate of how far that is above the least objective, what the quadratic model promises; or, if certified,
+        an upper bound.
     trial, trial_v, places
         The next point, its dual, and which of its entries are not clearly zero.
     share, promised
@@ -61,6 +65,8 @@ class Task:
         Whether the model was poor.
     evaluations
         How many points were evaluated.
+    within
+        With many features, what is known of it in the working set.
     """
 
     model: Model
@@ -68,6 +74,7 @@ class Task:
     best: Anchor | None = None
     objective: float = math.inf
     gap: float = math.inf
+    certified: bool = False
     trial: Array = dataclasses.field(default_factory=lambda: np.zeros(0))
     trial_v: Array = dataclasses.field(default_factory=lambda: np.zeros(0))
     places: Array = dataclasses.field(default_factory=lambda: np.zeros(0, dtype=bool))
@@ -77,11 +84,43 @@ class Task:
     status: Status = "waiting"
     poor: bool = True
     evaluations: int = 0
+    within: Within | None = None
 
     def penalty(self, x: Array) -> float:
         """Return g(Bx), at the nearest point of the domain of g."""
         penalty, image = self.model.penalty, self.model.linop.apply(x)
         return float(penalty.value(image if penalty.finite else penalty.project(image)))
+
+    @property
+    def point(self) -> Array:
+        """The best point."""
+        assert self.best is not None
+        return self.best.x
+
+    @property
+    def ahead(self) -> Array:
+        """Where the model of the best point is least; that point itself where it has none."""
+        return self.trial if self.trial.shape == self.point.shape and self.share == 1.0 else self.point
+
+    @property
+    def dual(self) -> Array:
+        """The dual point of ``ahead``."""
+        assert self.best is not None
+        return self.best.v if self.ahead is self.point else self.trial_v
+
+    @property
+    def code(self) -> tuple[int, float]:
+        """The bits of the entries of the best point as it was sent, and their step."""
+        assert self.best is not None
+        return self.best.code
+
+    def near(self, error: Array) -> Array:
+        """Return which entries of the best point are not 0, or may be so if the gradient has an error."""
+        assert self.best is not None
+        slope = np.abs(self.best.slope) + error
+        proxes = [self.model.penalty.prox(one, 1.0) for one in (slope, -slope)]
+        found: Array = (self.best.x != 0) | (proxes[0] != 0) | (proxes[1] != 0)
+        return found
 
     def penalties(self, points: Array) -> Array:
         """Return g(Bx) of each of some points; at once for an l1 norm, since there are many."""
@@ -90,3 +129,11 @@ class Task:
             found: Array = np.abs(points) @ np.broadcast_to(penalty.weight, points.shape[1:])
             return found
         return np.array([self.penalty(x) for x in points])
+
+
+class Within(NamedTuple):
+    """A task with many features in the working set: these features, the task, and bounds of slopes of all others."""
+
+    features: IntArray
+    task: Task
+    bounds: Array
