@@ -127,7 +127,7 @@ def test_large_models_do_not_bloat_the_page(tmp_path: Path) -> None:
     alphas = np.geomspace(1, 1e-3, weights)
     found = fpdfp.Path(
         alphas, coef, np.zeros(weights), np.zeros(weights), np.zeros(weights), ("converged",) * weights, 9, 1, 1,
-        tuple(f"a rather long name of a feature {j}" for j in range(d)), float(alphas[101]),
+        tuple(f"a rather long name of a feature {j}" for j in range(d)), chosen=float(alphas[101]),
     )  # fmt: skip
     file = found.save(tmp_path)
     assert file.stat().st_size < 200_000
