@@ -31,6 +31,7 @@ def cost(problem: fpdfp.Problem, best: float, method: Any = None, **arguments: A
     return (result.rounds, result.bits_up) if result.status == "stopped" else (np.inf, np.inf)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [helpers.slow(name, name not in QUICK) for name in helpers.zoo()])
 def test_within_twice_the_best_by_hand(name: str) -> None:
     problem = helpers.zoo()[name]

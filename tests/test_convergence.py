@@ -53,6 +53,7 @@ def draw(seed: int) -> tuple[fpdfp.Problem, dict[str, Any]]:
     return fpdfp.Problem(losses, penalty, linop), run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [helpers.slow(block, block > 0) for block in range(7)])
 def test_every_claim_of_convergence_is_true(block: int) -> None:
     claims = 0

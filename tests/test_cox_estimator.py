@@ -213,6 +213,7 @@ def test_a_likelihood_without_a_maximum_is_named(name: str) -> None:
         FederatedCoxRegression(baseline=False).fit(X, np.column_stack([time, event]), groups=np.arange(60) % 2)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:separation")
 def test_estimator_checks() -> None:
     tied = "Efron's ties of weighted rows are not those of repeated rows"

@@ -37,6 +37,8 @@ from fpdfp.experiments.ct_runs import (
 )  # fmt: skip
 from tests.test_projector import joseph
 
+pytestmark = pytest.mark.slow
+
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "ct"
 ROUNDS = 32
 FEW: dict[str, Any] = {"device": "cpu", "rounds": ROUNDS, "seeds": 2}

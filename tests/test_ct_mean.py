@@ -20,6 +20,8 @@ from fpdfp.experiments.ct_lines import Line, lines_of
 from fpdfp.experiments.ct_mean import reproduce
 from fpdfp.experiments.ct_runs import CLIENTS, OURS, SIZES, digest, evaluations
 
+pytestmark = pytest.mark.slow
+
 FIGURES = ("levels", "participation", "bits", "against-bits", "slices-levels", "slices-participation")
 FEW: dict[str, Any] = {"rounds": 20, "device": "cpu"}
 

@@ -88,6 +88,7 @@ print(hashlib.sha256(result.x.tobytes()).hexdigest(), result.history.inner_serve
 """
 
 
+@pytest.mark.slow
 def test_any_number_of_threads_gives_the_same_bits() -> None:
     seen = set()
     for threads in ("1", "5"):

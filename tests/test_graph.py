@@ -141,6 +141,7 @@ def test_both_solvers_find_the_same_graph(rows: int, features: int, alpha: float
     assert (abs(expected[found == 0]) < 1e-3).all()
 
 
+@pytest.mark.slow
 def test_many_features_are_solved_in_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     X = factors(400, 300, seed=1)
     graph = feature_graph(X, alpha=0.1, progress=True)

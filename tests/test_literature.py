@@ -90,6 +90,7 @@ def test_falling_steps_undo_the_bias_of_local_steps(differing: fpdfp.Problem) ->
     assert falling[-1] < 0.02 * constant[-1]
 
 
+@pytest.mark.slow
 def test_fedprox_damps_the_drift_of_clients(differing: fpdfp.Problem) -> None:
     """The fixed point comes nearer to the solution as ρ grows (Li et al. 2020), at the same step and local steps."""
     smoothness = float(differing.lipschitz.max())

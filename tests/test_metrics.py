@@ -51,6 +51,7 @@ def test_options_lazy_imports_and_members() -> None:
     assert metrics.count_members(trees, "Algorithm") is None
 
 
+@pytest.mark.slow
 def test_the_last_line_is_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "trace", lambda package: {"engines/solve.py": 1, "problem.py": 3})
     monkeypatch.setattr("sys.argv", ["metrics"])

@@ -329,6 +329,7 @@ def test_decoded_arrays_can_be_written_to() -> None:
         compress.decode(messages[0])[0] = 7.0
 
 
+@pytest.mark.slow
 def test_any_layout_of_an_array_gives_the_same() -> None:
     x = np.random.default_rng(0).standard_normal((2, 30, 40))
     draws = Draws(0, 0, np.arange(2))

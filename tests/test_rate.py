@@ -124,6 +124,7 @@ def test_a_wrong_prox_would_fail(rounds: int, seeds: int) -> None:
     assert theory.slope(found.lyapunov) > -1.0 + 2 * MARGIN
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_page(tmp_path: Path) -> None:
     arguments = ["reproduce", "theory", "--rounds", "400", "--seeds", "2", "--output", str(tmp_path)]
     done = CliRunner().invoke(app, arguments)

@@ -85,6 +85,7 @@ def test_the_same_bits_as_in_one_process(engine: fpdfp.engines.Ray, method: Any,
     same(fpdfp.solve(whole(), method, rounds=20, **options), there)
 
 
+@pytest.mark.slow
 def test_a_problem_with_its_data_is_sent_out(cluster: None) -> None:
     problem = whole()
     engine = fpdfp.engines.Ray(actors=3)

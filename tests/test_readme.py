@@ -110,6 +110,7 @@ def test_what_is_printed_is_compared_wherever_it_is_shown() -> None:
     assert loose == set(EXAMPLES.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_examples_print_what_their_pages_say(example: str, tmp_path: Path) -> None:
     page = EXAMPLES[example]

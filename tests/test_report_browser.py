@@ -569,6 +569,7 @@ def test_coefficients_have_errors_and_forests(visit: Open, sections_page: Path) 
     assert forest.locator("svg").inner_html() != before
     assert "random effects" in (forest.locator("svg").text_content() or "")
     forest.locator("summary").click()
+    forest.locator("tbody tr").first.wait_for()
     assert forest.locator("tbody tr").count() == 4
 
 

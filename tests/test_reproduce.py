@@ -108,6 +108,8 @@ def test_what_is_done_is_not_done_again(results: Path, tmp_path: Path) -> None:
 PROGRAM = f"""
 from fpdfp.cli import main
 from fpdfp.experiments import graph_guided
+
+pytestmark = pytest.mark.slow
 graph_guided.GAMMAS = {STEPS}
 main()
 """

@@ -157,6 +157,7 @@ def rounds_to(problem: fpdfp.Problem, method: Any, error: float, best: float, **
     return result.rounds if result.status == "stopped" else 1500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "error", "ratio"),
     [(fpdfp.ShiftedPDFP(), 1e-8, 0.7), (fpdfp.FPDFP(), 1e-2, 0.5)],

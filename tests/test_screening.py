@@ -272,6 +272,7 @@ def test_where_nothing_is_left_zero_is_the_solution() -> None:
     assert len(result.left.numbers) == 1
 
 
+@pytest.mark.slow
 def test_only_automatic_runs_to_a_tolerance_are_screened() -> None:
     problem = words()
     assert fpdfp.solve(problem, rounds=3).left is None
