@@ -33,6 +33,8 @@ from fpdfp.experiments.graph_guided import (
 )  # fmt: skip
 from fpdfp.experiments.reproduce import reproduce
 
+pytestmark = pytest.mark.slow
+
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 FIGURES = ("levels", "participation", "first-rounds", "steps", "bits", "against-bits")
 FILES = ["results.json", "claims.md", *(f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png"))]
@@ -109,7 +111,6 @@ PROGRAM = f"""
 from fpdfp.cli import main
 from fpdfp.experiments import graph_guided
 
-pytestmark = pytest.mark.slow
 graph_guided.GAMMAS = {STEPS}
 main()
 """
