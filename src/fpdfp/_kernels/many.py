@@ -20,6 +20,46 @@ TOGETHER = 32
 
 
 @inline
+def multiply_dense(X: Any, j: Any, x: Any, z: Any) -> None:
+    """Set z to the linear forms of row j at all columns of x."""
+    z[:] = 0.0
+    for i in range(x.shape[0]):
+        a = X[j, i]
+        if a != 0.0:
+            for b in range(z.size):
+                z[b] += a * x[i, b]
+
+
+@inline
+def multiply_csr(data: Any, indices: Any, indptr: Any, j: Any, x: Any, z: Any) -> None:
+    """Set z to the linear forms of row j at all columns of x."""
+    z[:] = 0.0
+    for t in range(indptr[j], indptr[j + 1]):
+        a, i = data[t], uint64(indices[t])
+        for b in range(z.size):
+            z[b] += a * x[i, b]
+
+
+@inline
+def add_dense(X: Any, j: Any, z: Any, gradients: Any) -> None:
+    """Add row j to each column of the gradients, as often as z says."""
+    for i in range(gradients.shape[0]):
+        a = X[j, i]
+        if a != 0.0:
+            for b in range(z.size):
+                gradients[i, b] += a * z[b]
+
+
+@inline
+def add_csr(data: Any, indices: Any, indptr: Any, j: Any, z: Any, gradients: Any) -> None:
+    """Add row j to each column of the gradients, as often as z says."""
+    for t in range(indptr[j], indptr[j + 1]):
+        a, i = data[t], uint64(indices[t])
+        for b in range(z.size):
+            gradients[i, b] += a * z[b]
+
+
+@inline
 def turn_into_slopes(
     phi: Any, slope: Any, p: Any, q: Any, weight: Any, shift: Any, y: Any, out: Any, z: Any, values: Any, helds: Any
 ) -> None:
@@ -43,22 +83,13 @@ def one_client_dense(
     z = np.empty(held.size)
     out = np.empty(held.size, dtype=np.bool_)
     for j in range(first, last):
-        z[:] = 0.0
-        for i in range(x.shape[0]):
-            a = X[j, i]
-            if a != 0.0:
-                for b in range(z.size):
-                    z[b] += a * x[i, b]
+        multiply_dense(X, j, x, z)
         for b in range(z.size):
             out[b] = labels[j] == held[b]
         weight = 1.0 if weights is None else weights[j]
         shift = 0.0 if shifts is None else shifts[j]
         turn_into_slopes(phi, slope, p, q, weight, shift, y[j], out, z, values, helds)
-        for i in range(x.shape[0]):
-            a = X[j, i]
-            if a != 0.0:
-                for b in range(z.size):
-                    gradients[i, b] += a * z[b]
+        add_dense(X, j, z, gradients)
 
 
 @serial
@@ -69,20 +100,13 @@ def one_client_csr(
     z = np.empty(held.size)
     out = np.empty(held.size, dtype=np.bool_)
     for j in range(first, last):
-        z[:] = 0.0
-        for t in range(indptr[j], indptr[j + 1]):
-            a, i = data[t], uint64(indices[t])
-            for b in range(z.size):
-                z[b] += a * x[i, b]
+        multiply_csr(data, indices, indptr, j, x, z)
         for b in range(z.size):
             out[b] = labels[j] == held[b]
         weight = 1.0 if weights is None else weights[j]
         shift = 0.0 if shifts is None else shifts[j]
         turn_into_slopes(phi, slope, p, q, weight, shift, y[j], out, z, values, helds)
-        for t in range(indptr[j], indptr[j + 1]):
-            a, i = data[t], uint64(indices[t])
-            for b in range(z.size):
-                gradients[i, b] += a * z[b]
+        add_csr(data, indices, indptr, j, z, gradients)
 
 
 @threaded

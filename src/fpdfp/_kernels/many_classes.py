@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import int64, prange, uint64
+from numba import int64, prange
 
 from fpdfp._kernels.jit import inline, serial, threaded
+from fpdfp._kernels.many import add_csr, add_dense, multiply_csr, multiply_dense
 from fpdfp._kernels.softmax import loss, weigh
 
 #: How many linear forms are done at a time, if a point does not have more.
@@ -48,19 +49,10 @@ def one_client_dense(
 ) -> None:  # fmt: skip
     z = np.empty(x.shape[1])
     for j in range(first, last):
-        z[:] = 0.0
-        for i in range(x.shape[0]):
-            a = X[j, i]
-            if a != 0.0:
-                for b in range(z.size):
-                    z[b] += a * x[i, b]
+        multiply_dense(X, j, x, z)
         weight = 1.0 if weights is None else weights[j]
         turn_into_slopes(weight, shifts, j, int64(y[j]), held, labels[j], z, values, helds)
-        for i in range(x.shape[0]):
-            a = X[j, i]
-            if a != 0.0:
-                for b in range(z.size):
-                    gradients[i, b] += a * z[b]
+        add_dense(X, j, z, gradients)
 
 
 @serial
@@ -70,17 +62,10 @@ def one_client_csr(
 ) -> None:  # fmt: skip
     z = np.empty(x.shape[1])
     for j in range(first, last):
-        z[:] = 0.0
-        for t in range(indptr[j], indptr[j + 1]):
-            a, i = data[t], uint64(indices[t])
-            for b in range(z.size):
-                z[b] += a * x[i, b]
+        multiply_csr(data, indices, indptr, j, x, z)
         weight = 1.0 if weights is None else weights[j]
         turn_into_slopes(weight, shifts, j, int64(y[j]), held, labels[j], z, values, helds)
-        for t in range(indptr[j], indptr[j + 1]):
-            a, i = data[t], uint64(indices[t])
-            for b in range(z.size):
-                gradients[i, b] += a * z[b]
+        add_csr(data, indices, indptr, j, z, gradients)
 
 
 @threaded

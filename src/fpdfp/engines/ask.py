@@ -27,7 +27,6 @@ from fpdfp.rng import Draws, Purpose
 
 #: The most numbers of features that are asked for at a time.
 FEATURES = 1 << 25
-
 #: Beside what clients send: the bits of that.
 BITS = "bits up"
 
@@ -65,8 +64,9 @@ def ask_scores(problem: Problem, question: HeldScores, factors: Array | None = N
 def ask_features(problem: Problem, question: FeatureBounds | Slopes) -> tuple[Array, int]:
     """Return the mean over all clients of a number for each feature, and all bits up."""
     total, bits = np.zeros(problem.model.shape), 0
-    for first in range(0, problem.n_clients, max(1, FEATURES // problem.model.shape[-1])):
-        asked = np.arange(first, min(first + max(1, FEATURES // problem.model.shape[-1]), problem.n_clients))
+    length = max(1, FEATURES // problem.model.shape[-1])
+    for first in range(0, problem.n_clients, length):
+        asked = np.arange(first, min(first + length, problem.n_clients))
         sent, more = _keep(problem, question, asked)
         total, bits = total + question.add_up(sent, asked)[0], bits + more
     return total / problem.n_clients, bits

@@ -54,6 +54,11 @@ class Ending(NamedTuple):
     certificate: Certificate | None = None
 
 
+def say_gap(gap: float, tol: float) -> str:
+    """Say that a relative gap is small enough."""
+    return f"the relative duality gap is {gap:.2g}, at most tol={tol:g}"
+
+
 class Stopping:
     """Looks from time to time whether the tolerance has been reached.
 
@@ -177,7 +182,7 @@ class Stopping:
             certified = run.certify(fine=self.tol < FINE, slack=self.tol * run.scale)
         if certified is not None:
             if certified.gap <= self.tol * certified.scale:
-                return Ending("converged", self._sentence(certified.gap / certified.scale), certified)
+                return Ending("converged", say_gap(certified.gap / certified.scale, self.tol), certified)
             self._learn(certified.gap / certified.scale)
             self.found = run.dual_point, certified.gap, run.round
             if not thorough:
@@ -203,7 +208,7 @@ class Stopping:
             self.found = certificate.v, gap, run.round
             return None
         certified = Certified(gap, certificate.objective, scale, x)
-        return Ending("converged", self._sentence(gap / scale), certified, certificate)
+        return Ending("converged", say_gap(gap / scale, self.tol), certified, certificate)
 
     def _learn(self, gap: float) -> None:
         """Have the server's estimate come down by about what the gap is too large, before the next look."""
@@ -222,7 +227,7 @@ class Stopping:
                 "known for this problem, so how far x is from optimal is not known",
             )
         if gap <= self.tol and certificate.violation <= self.tol * size:
-            return Ending("converged", self._sentence(gap))
+            return Ending("converged", say_gap(gap, self.tol))
         if isinstance(self.run.algorithm, Knowing) and gap >= 0.5 * self.progress[2]:
             # With features of very different sizes a bound that allows for rounding stays far above what is left.
             ending = self._judge_step(certificate, f"the relative duality gap that can be shown is {gap:.2g}", SURE)
@@ -239,9 +244,6 @@ class Stopping:
             "stationary",
             f"by Newton's model F(x) − F* is about {expected:.2g} of the objective, at most tol={self.tol:g}; {known}",
         )
-
-    def _sentence(self, gap: float) -> str:
-        return f"the relative duality gap is {gap:.2g}, at most tol={self.tol:g}"
 
     def _rests(self, objective: float, gap: float) -> Ending | None:
         """End where neither the objective nor the gap changes any more: rounding is then all that is left."""

@@ -23,7 +23,7 @@ from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import AskedClients, choose
 from fpdfp.engines.run import Certified, Run
 from fpdfp.engines.screening import WORTH, applies, count_told
-from fpdfp.engines.stopping import Ending
+from fpdfp.engines.stopping import Ending, say_gap
 from fpdfp.engines.traffic import Meter, Traffic
 from fpdfp.methods.base import Method
 from fpdfp.penalties.l1 import L1
@@ -146,8 +146,7 @@ def _end(certificate: Certificate, x: Array, tol: float) -> Ending:
     """Return how a run ends whose certificate is good enough."""
     gap, scale = certificate.gap, certificate.scale
     assert gap is not None
-    sentence = f"the relative duality gap is {gap / scale:.2g}, at most tol={tol:g}"
-    return Ending("converged", sentence, Certified(gap, certificate.objective, scale, x), certificate)
+    return Ending("converged", say_gap(gap / scale, tol), Certified(gap, certificate.objective, scale, x), certificate)
 
 
 def _extend(problem: Problem, v: Array, slopes: Array, left: Left) -> Array:

@@ -192,9 +192,9 @@ class Audit:
                 os.fsync(handle)
                 self._synced = last
             if last is not None and head:
-                self._headed = time.monotonic()
                 contents = json.dumps({"number": last.number, "hash": last.hash}).encode()
                 files.write_whole(self.folder / HEAD, contents, flush=True, private=True)
+                self._headed = time.monotonic()
             self._failed = False
 
     def _sync_later(self) -> None:
