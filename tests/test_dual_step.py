@@ -36,7 +36,7 @@ def textbook(B: Any, weight: float, half: Any, v: Any, gamma: float, sigma: floa
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("clients", [1, 3, 16, 21])
+@pytest.mark.parametrize("clients", [1, 3, 16, 37])
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_sparse_matrix_and_an_l1_norm(dtype: Any, clients: int, shared: bool) -> None:
     rng = np.random.default_rng(clients)

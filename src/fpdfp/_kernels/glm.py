@@ -23,6 +23,7 @@ from numba import float64, prange, uint64
 from fpdfp._kernels.functions import Scalar, call
 from fpdfp._kernels.jit import inline, reduction, serial, threaded
 from fpdfp._kernels.philox import sample_subset
+from fpdfp._kernels.prefetch import fetch_rows
 
 
 @Scalar
@@ -192,6 +193,8 @@ def gradients_dense(
     shared = x.shape[0] == 1
     for i in prange(clients.size):
         own = choose_rows(rows, offsets, clients[i], draws, i)
+        if draws is not None:
+            fetch_rows(X, own)
         point = x[0] if shared else x[i]
         z = np.empty(own.size, dtype=np.float64)
         linear_forms_dense(X, own, point, z)

@@ -11,7 +11,7 @@ from fpdfp._kernels.glm import dot, sparse_dot
 from fpdfp._kernels.jit import serial, strictly_side_by_side, threaded
 
 #: Vectors that a sparse matrix is multiplied with at once, and of how many they are a multiple, with zeros beside them.
-CHUNK, LANES = 16, 4
+CHUNK, LANES = 32, 4
 
 
 def multiply(matrix: Any, vectors: Any, dtype: Any) -> Any:
@@ -123,14 +123,17 @@ def dual_step_csr(
         half = np.zeros((halves.shape[1], width), dtype=halves.dtype)
         turn(halves[start:stop], half)
         v = np.zeros((duals.shape[1], width), dtype=halves.dtype)
+        x = np.empty_like(half)
+        sums, images = np.empty(half.shape, dtype=np.float64), np.empty(v.shape, dtype=np.float64)
         if shared:
             for row in range(v.shape[0]):
                 v[row, :] = duals[0, row]
+            for row in range(sums.shape[0]):
+                first, last = turned_indptr[row], turned_indptr[row + 1]
+                sums[row, :] = sparse_dot(turned_data, turned_indices, first, last, duals[0])
         else:
             turn(duals[start:stop], v)
-        x = np.empty_like(half)
-        sums, images = np.empty(half.shape, dtype=np.float64), np.empty(v.shape, dtype=np.float64)
-        multiply_columns(turned_data, turned_indices, turned_indptr, v, sums)
+            multiply_columns(turned_data, turned_indices, turned_indptr, v, sums)
         step_back(half, sums, gamma, x)
         multiply_columns(data, indices, indptr, x, images)
         clip_step(images, sigma, weight, v)

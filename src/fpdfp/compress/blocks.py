@@ -61,6 +61,8 @@ def check_axes(block: tuple[int, ...], shape: Shape) -> None:
 
 def lay_out(block: BlockSpec, arrays: Array) -> Array:
     """Return arrays as rows, the entries of a block next to each other."""
+    if arrays.ndim == 2 and not isinstance(block, tuple):
+        return arrays
     shape = tuple(arrays.shape[1:])
     if isinstance(block, tuple):
         check_axes(block, shape)
@@ -72,6 +74,8 @@ def lay_out(block: BlockSpec, arrays: Array) -> Array:
 
 def put_back(block: BlockSpec, rows: Array, shape: Shape) -> Array:
     """Undo :func:`lay_out`."""
+    if len(shape) == 1 and not isinstance(block, tuple):
+        return rows
     order = _order(block, shape) if isinstance(block, tuple) else []
     if order == list(range(len(order))):
         return rows.reshape(len(rows), *shape)

@@ -84,11 +84,10 @@ class Total:
 
 def work_through(batches: Iterable[IntArray], work: Callable[[IntArray], T], threads: int) -> Iterator[T]:
     """Yield what ``work`` returns for each batch, in their order, with so many threads, kernels using one each."""
-    from fpdfp._kernels.jit import use
-
     if threads == 1:
         yield from map(work, batches)
         return
+    from fpdfp._kernels.jit import use
 
     def alone(batch: IntArray) -> T:
         use.one_thread = True  # of this thread

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -281,17 +282,24 @@ class Run:
 
     def _batches(self, clients: IntArray) -> list[IntArray]:
         """Return the clients of a round, all at once or some at a time, which changes nothing but time and memory."""
-        shapes = self.algorithm.reply_shapes().values()
-        on_host = self.problem.losses.xp is np
-        return divide(clients, max(map(math.prod, shapes)) if on_host else 0)
+        return divide(clients, self._longest)
+
+    @functools.cached_property
+    def _longest(self) -> int:
+        """How many numbers the longest part of a reply has; 0 where a GPU has all at once."""
+        if self.problem.losses.xp is not np:
+            return 0
+        return max(map(math.prod, self.algorithm.reply_shapes().values()))
 
     def _threads(self, batches: int) -> int:
         """Return how many batches to work on at once; with one thread kernels use as many as they may."""
+        if batches < 2:
+            return 1
         problem = self.problem
         used = (problem.penalty, *self.compressors.values())
         ours = all(type(one).__module__.startswith("fpdfp.") and not isinstance(one, Wrapped) for one in used)
         # What others have written may keep something between calls.
-        if batches < 2 or not (problem.losses.concurrent and problem.linop.is_identity and ours):
+        if not (problem.losses.concurrent and problem.linop.is_identity and ours):
             return 1
         from fpdfp._kernels import threads
 
