@@ -109,6 +109,25 @@ def test_large_maps_get_a_bound_that_holds_and_is_tight(kind: str) -> None:
     assert 1.0 <= bound <= 1.01
 
 
+@pytest.mark.parametrize("spectrum", ["clustered", "one", "spread", "flat"])
+@pytest.mark.parametrize("found", [1.0, 0.97, 0.5])
+def test_bounds_that_cholesky_verifies_hold(spectrum: str, found: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where Lanczos finds too little: a bound that is not shown to be one is not returned."""
+    size = 450
+    generator = np.random.default_rng(5)
+    values = {
+        "clustered": np.concatenate([np.linspace(0.999, 1.0, 200), np.linspace(0, 0.9, size - 200)]),
+        "one": np.eye(1, size)[0],
+        "spread": np.geomspace(1e-12, 1.0, size),
+        "flat": np.ones(size),
+    }[spectrum]
+    q, _ = np.linalg.qr(generator.standard_normal((size, size)))
+    matrix = q * np.sqrt(values)
+    lanczos = norm._lanczos
+    monkeypatch.setattr(norm, "_lanczos", lambda *given: (found * lanczos(*given)[0], norm.VERIFIED_STEPS))
+    assert np.linalg.norm(matrix, 2) ** 2 <= squared_norm_bound(matrix) <= 1.02
+
+
 def test_zero_map() -> None:
     assert linops.Matrix(np.zeros((3, 4))).squared_norm == 0.0
     assert linops.Gradient((1, 1)).squared_norm < 1e-30

@@ -27,7 +27,7 @@ def count() -> int:
 
 @contextlib.contextmanager
 def fastest(work: Callable[[], object], size: int) -> Iterator[None]:
-    """Within the context, use one thread or all, whichever does ``work``, a call of a kernel, sooner.
+    """Within the context, use one thread or all, whichever does ``work`` sooner, which is done several times.
 
     Where the work has a ``size`` of few entries, threads take longer to start than to finish it: that is one thread's,
     and nothing is timed. Results do not depend on the choice.

@@ -202,17 +202,15 @@ class Run:
         self._pending = None
 
     def choosing_threads(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which kernels use one thread or all, by a trial of the gradients of a round."""
+        """Return a context in which kernels use one thread or all, by a trial of the next round."""
         from fpdfp._kernels import threads
 
         losses, count = self.problem.losses, self.clients_per_round
         if losses.xp is not np:
             return contextlib.nullcontext()
-        clients, batch = np.arange(count), getattr(self.method, "batch_size", None)
+        batch = getattr(self.method, "batch_size", None)
         rows = np.minimum(losses.sizes[:count], batch or np.inf).sum()
-        draws = Draws(self.seed, self.round, clients)
-        size = int(rows) * math.prod(losses.shape)
-        return threads.fastest(lambda: losses.gradients(self.x, clients, batch, draws), size)
+        return threads.fastest(self.rehearse, int(rows) * math.prod(losses.shape))
 
     def rehearse(self) -> None:
         """Do the next round and forget it."""
