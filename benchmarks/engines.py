@@ -27,7 +27,7 @@ import fpdfp
 from benchmarks import _federation as trial
 from benchmarks import _tools
 
-#: Rounds of a run in-process and with Ray; in the federation.
+#: Rounds of a run in-process and with Ray; in the federation, and in other numbers of actors.
 ROUNDS, ROUNDS_THERE = 500, 100
 ROOT = Path(__file__).parent.parent
 METHODS = trial.METHODS
@@ -48,16 +48,19 @@ def scaling(numbers: list[int], runs: int) -> dict[int, dict[str, float]]:
     """Rounds per second in each number of actors, the median of several runs."""
     found: dict[int, dict[str, float]] = {}
     for actors in numbers:
-        say(f"Ray, {actors} actors")
+        say(f"Ray, {actors} actors …")
         with fpdfp.engines.Ray(trial.load, n_clients=trial.CLIENTS, actors=actors) as engine:
             there = fpdfp.Problem(engine.losses(), trial.penalty(), trial.graph())
-            found[actors] = {method: rate(there, method, engine, runs=runs)[0] for method in METHODS}
+            found[actors] = {
+                method: rate(there, method, engine, runs=runs, rounds=ROUNDS_THERE)[0] for method in METHODS
+            }
+        say(f"{actors} actors: " + ", ".join(f"{each:.3g} rounds/s {m}" for m, each in found[actors].items()))
     return found
 
 
 def simulation(method: str, rounds: int) -> float:
     """Seconds a round in Flower's simulation, in a process of its own."""
-    say(f"Flower's simulation, {method}")
+    say(f"Flower's simulation, {method} …")
     with tempfile.TemporaryDirectory() as folder:
         trial.plan(Path(folder), method, rounds)
         program = f"from benchmarks.engines import simulate; simulate({folder!r})"
@@ -107,7 +110,7 @@ def deployment(runs: dict[str, int]) -> dict[str, Any]:
                 seen = []
                 # Twice, with different numbers of rounds: what a round sends is the difference.
                 for count in (rounds // 2, rounds):
-                    say(f"Flower deployment, {method}, {count} rounds")
+                    say(f"Flower deployment, {method}, {count} rounds …")
                     trial.plan(folder, method, count)
                     status = federation.wait(federation.run(app), timeout=1800, check=True)
                     _, summary = trial.result(folder)
@@ -127,8 +130,8 @@ def deployment(runs: dict[str, int]) -> dict[str, Any]:
 
 
 def say(what: str) -> None:
-    """Say what is measured now."""
-    print(f"{time.strftime('%H:%M:%S')} {what} …", file=sys.stderr, flush=True)
+    """Say what is measured now, or was."""
+    print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
 
 
 def _environment(others: dict[str, str]) -> dict[str, str]:
@@ -157,18 +160,23 @@ def main() -> None:
 
     best_rates: dict[str, dict[str, float]] = {"in-process": {}}
     rates["in-process"], times["in-process"] = {}, {}
-    say("in-process")
+    say("in-process …")
     for method in METHODS:
         rates["in-process"][method], best_rates["in-process"][method] = rate(problem, method, runs=arguments.runs)
         times["in-process"][method] = trial.times_to(problem, method, best)
 
+    def shown(name: str, method: str) -> str:
+        best_rate = f" (best {best_rates[name][method]:.3g})" if name in best_rates else ""
+        return f"{rates[name][method]:.3g}{best_rate}"
+
     def compare(name: str, engine: Any, there: fpdfp.Problem, rounds: int) -> None:
-        say(name)
+        say(f"{name} …")
         rates[name], best_rates[name], times[name] = {}, {}, {}
         for method in METHODS:
             rates[name][method], best_rates[name][method] = rate(
                 there, method, engine, runs=arguments.runs, rounds=rounds
             )
+            say(f"{name}, {method}: {shown(name, method)} rounds/s")
             times[name][method] = found = trial.times_to(there, method, best, engine)
             for error, one in times["in-process"][method].items():
                 assert found[error]["rounds"] == one["rounds"], "engines must compute the same bits"
@@ -209,10 +217,6 @@ def main() -> None:
                     }
                     for method, one in each.items()
                 }
-
-    def shown(name: str, method: str) -> str:
-        best_rate = f" (best {best_rates[name][method]:.3g})" if name in best_rates else ""
-        return f"{rates[name][method]:.3g}{best_rate}"
 
     columns = [(method, f"{error:g}") for method in METHODS for error in trial.ERRORS[method]]
     header = ["engine", *(f"rounds/s {m}" for m in METHODS), *(f"s to {error} {m}" for m, error in columns)]
