@@ -37,7 +37,7 @@ from fpdfp._units import format_bits
 
 SITES, TOL, ROUNDS = 10, 1e-6, 1000
 KINDS = ("ar", "block", "words")
-FEATURES = (10, 30, 100, 300, 990, 1010, 2500, 10_000, 100_000)
+FEATURES = (10, 30, 100, 200, 300, 500, 990, 1010, 2500, 10_000, 30_000, 100_000)
 QUICK, WITHOUT = 2500, 1010
 #: Rounds may change by this factor from one number of features to the next, and bits by the second, up also by as much
 #: as there are more features.
