@@ -32,7 +32,7 @@ from fpdfp.penalties.l1 import L1
 from fpdfp.problem import Certificate, Problem
 
 #: Runs with fewer features begin with all of them.
-FEWEST = 512
+FEWEST = 128
 #: The most features of a guess, but twice those that are not zero: of so many all second moments are affordable.
 MOST = 256
 #: The last guess may have so many times the root of the number of all features, the one before half of that: what is
