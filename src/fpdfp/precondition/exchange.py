@@ -238,14 +238,14 @@ def automatic(losses: Losses, most: int = MOMENTS) -> Kind | None:
     return "fourier" if losses.form == "convolution" else None
 
 
-def plan(losses: Losses, given: cost.Circumstances) -> Kind | QuantizedMoments | Structure | None:
+def plan(losses: Losses, model: Model, given: cost.Circumstances) -> Kind | QuantizedMoments | Structure | None:
     """Return what clients are to be asked for, by what a run is predicted to cost.
 
     Where rounds are all that counts, what is known to need the fewest: numbers in float32 from everyone.
     """
     kind = automatic(losses, MOMENTS if given.prefer == "rounds" else FEW)
     if kind == "diagonal":
-        return Structure.plan(losses, given)
+        return Structure.plan(model, given)
     if kind == "moments" and given.prefer != "rounds":
         return QuantizedMoments(*cost.probe(given, losses.shape[-1]), given.accuracy)
     return kind
