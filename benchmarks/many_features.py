@@ -37,7 +37,7 @@ from fpdfp._units import format_bits
 
 SITES, TOL, ROUNDS = 10, 1e-6, 1000
 KINDS = ("ar", "block", "words")
-FEATURES = (10, 30, 100, 300, 990, 1010, 2500, 10_000, 100_000)
+FEATURES = (10, 30, 100, 200, 300, 500, 990, 1010, 2500, 10_000, 30_000, 100_000)
 QUICK, WITHOUT = 2500, 1010
 #: Rounds may change by this factor from one number of features to the next, and bits by the second, up also by as much
 #: as there are more features.
@@ -218,7 +218,7 @@ Made by `python -m benchmarks.many_features{given}`, whose
 help says what is run: l1 logistic regression among {sites} sites,
 certified to a relative gap of {tol:g}, everything automatic, the median by rounds over draws of the data, of which
 there were {seeds}. Bits up are those of rounds and certificates and of what is sent once, which is in brackets; dotted
-lines have no preconditioner. From 512 features on the default begins with those that are likely to matter; the
+lines have no preconditioner. From 128 features on the default begins with those that are likely to matter; the
 preconditioner is the one of the features that a run ends with. From one number of features to the next rounds change at
 most by a factor of {rounds_jump:g}, and bits by {bits_jump:g}, up also by as much as there are more features{jumps}.
 

@@ -20,7 +20,7 @@ from tests.loopback import Loopback
 @pytest.fixture(autouse=True)
 def affordable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Problems of tests are so small that a Newton step costs more than all rounds."""
-    monkeypatch.setattr(finish, "PRICE", 1.0)
+    monkeypatch.setattr(finish, "CHEAPER", np.inf)
 
 
 def draw_problem(seed: int = 0, kind: str = "logistic", **given: Any) -> fpdfp.Problem:
@@ -175,6 +175,19 @@ def test_where_it_costs_too_much_or_does_not_apply_nobody_is_asked(monkeypatch: 
     for other in (fused, grouped):
         assert fpdfp.solve(other, **given).status == "converged"
     assert fpdfp.solve(problem, fpdfp.ShiftedPDFP(preconditioner="diagonal"), **given).status == "converged"
-    monkeypatch.setattr(finish, "PRICE", 0.0)
+    monkeypatch.setattr(finish, "CHEAPER", 0.0)
     assert fpdfp.solve(problem, **given).status == "converged"
     assert not steps.ended
+
+
+def test_a_step_is_taken_where_it_costs_less_than_the_rounds_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what is to be saved: where rounds are all that counts always, where bits are never on so small a problem."""
+    monkeypatch.setattr(finish, "CHEAPER", 1.0)
+    problem = draw_problem()
+    taken = {}
+    for prefer in ("rounds", "bits"):
+        steps = Steps(monkeypatch)
+        result = fpdfp.solve(problem, rounds=600, tol=1e-6, prefer=prefer)  # type: ignore[arg-type]
+        assert result.status == "converged"
+        taken[prefer] = bool(steps.ended)
+    assert taken == {"rounds": True, "bits": False}

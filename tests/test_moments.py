@@ -260,8 +260,10 @@ class TestChoice:
         given = self.given()
         for size, prefer in ((300, "balanced"), (3000, "balanced"), (3000, "rounds")):
             wide = fpdfp.losses.Logistic(sparse.eye(size, format="csr"), np.arange(size) % 2)
-            assert isinstance(exchange.plan(wide, given._replace(prefer=prefer)), Structure)
-        assert exchange.plan(helpers.zoo()["isotropic TV"].losses, given) == "fourier"
+            model = fpdfp.Problem(wide, fpdfp.penalties.L1(0.1)).model
+            assert isinstance(exchange.plan(wide, model, given._replace(prefer=prefer)), Structure)
+        images = helpers.zoo()["isotropic TV"]
+        assert exchange.plan(images.losses, images.model, given) == "fourier"
 
     def test_badly_scaled_features(self) -> None:
         """Noise is looked at relative to each feature, and nothing is lost."""

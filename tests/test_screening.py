@@ -28,7 +28,7 @@ from tests.loopback import Loopback
 @pytest.fixture(autouse=True)
 def without_finish(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no run end by a Newton step before a gap leaves few features."""
-    monkeypatch.setattr(finish, "PRICE", 0.0)
+    monkeypatch.setattr(finish, "CHEAPER", 0.0)
 
 
 KINDS = {"logistic": losses.Logistic, "least squares": losses.LeastSquares, "softmax": losses.Softmax}

@@ -12,8 +12,9 @@ import fpdfp
 from fpdfp.engines import working_set
 from fpdfp.linops.base import adjoint_error
 from fpdfp.precondition import Blocks, LowRank, structure
-from fpdfp.precondition.blocks import count_numbers, groups
-from fpdfp.precondition.structure import Seen, Structure, columns_of, directions
+from fpdfp.precondition.layout import Layout
+from fpdfp.precondition.seen import Seen, columns_of, directions
+from fpdfp.precondition.structure import Structure
 from fpdfp.rng import Draws, Purpose
 from tests.loopback import Loopback
 
@@ -104,9 +105,10 @@ def test_losses_give_parts_of_their_bounds(make: Any) -> None:
     losses, clients = problem.losses, np.array([0, 1, 4])
     whole = losses.curvatures(clients)
     d = whole.shape[-1]
-    triangles = losses.curvature_blocks(clients, 64)
-    assert triangles.shape == (3, count_numbers(d, 64))
-    for group in groups(d, 64):
+    layout = Layout.by_index(d, 64)
+    triangles = losses.curvature_blocks(clients, layout.sizes)
+    assert triangles.shape == (3, layout.count_numbers)
+    for group in layout.groups:
         for client in range(3):
             for block, found in enumerate(group.read_symmetric(triangles[client])):
                 here = slice(group.feature + block * group.size, group.feature + (block + 1) * group.size)
@@ -145,7 +147,7 @@ def test_a_sketch_finds_steep_directions() -> None:
     """The steepest is found, and its curvature; blocks and directions together explain most of the moments."""
     problem = counts()
     question, sums = asked(problem, 6)
-    seen = Seen(question._mean(sums, 6, (0, 1)), question.block, problem.model)
+    seen = Seen(question._mean(sums, 6, (0, 1)), question.layout(problem.model.shape[-1]), problem.model)
     hessian = problem.losses.curvatures(np.arange(6)).mean(axis=0)  # type: ignore[union-attr]
     values, vectors = np.linalg.eigh(hessian)
     assert abs(vectors[:, -1] @ seen.steep[:, 0]) > 0.98
@@ -160,7 +162,7 @@ def test_what_is_between_far_features_is_missed() -> None:
     X = np.sqrt(0.9) * common + np.sqrt(0.1) * generator.standard_normal((2000, 600))
     loss = fpdfp.losses.Logistic(X, X[:, 0] > 0, clients=np.arange(2000) % 8, l2=1e-3)
     near, far = (
-        Seen(question._mean(sums, 4, (0, 1)), question.block, problem.model).missed
+        Seen(question._mean(sums, 4, (0, 1)), question.layout(problem.model.shape[-1]), problem.model).missed
         for problem in (neighbours(), fpdfp.Problem(loss, fpdfp.penalties.L1(0.02)))
         for question, sums in [asked(problem)]
     )

@@ -11,6 +11,8 @@ import pytest
 import fpdfp
 from fpdfp import losses, penalties
 from fpdfp.engines import checkpoint, working_set
+from fpdfp.engines.options import RunOptions
+from fpdfp.engines.slopes import Slopemeter
 from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import Slopes
 from fpdfp.rng import Draws
@@ -173,3 +175,35 @@ def test_slopes_are_those_at_a_point(problem: fpdfp.Problem) -> None:
         np.testing.assert_allclose(mean, problem.gradient(point), atol=np.abs(sent.slope).max() / 255)
     with pytest.raises(ValueError, match=r"x must have shape \(600,\), got \(2,\)"):
         Slopes(Announced.plain(np.ones(2, dtype=np.float32))).gather(problem.model, problem.local(everyone))
+
+
+def test_slopes_of_some_features() -> None:
+    """They are those of all, in the places of a mask; a mask that is none is refused."""
+    problem, everyone = draw(), np.arange(3)
+    mask = np.zeros(600, dtype=np.float32)
+    mask[[2, 80, 599]] = 1.0
+    x = Announced.plain(np.linspace(-1, 1, 600).astype(np.float32))
+    question = Slopes(x, 4095, Announced.plain(mask))
+    sent = question.gather(problem.model, problem.local(everyone))
+    whole = Slopes(x, 4095).gather(problem.model, problem.local(everyone))
+    np.testing.assert_array_equal(sent.slope, whole.slope[:, [2, 80, 599]])
+    assert question.messages(problem.model)["slope"][1] == (3,)
+    for wrong in (np.zeros(600), np.full(600, 2.0), np.ones(3)):
+        with pytest.raises(ValueError, match="a zero or a one for each of 600 features"):
+            Slopes(None, 63, Announced.plain(wrong.astype(np.float32))).messages(problem.model)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.999])
+def test_bounds_of_slopes_hold_and_are_fine_where_it_matters(problem: fpdfp.Problem, best: Any, scale: float) -> None:
+    """No bound is below the slope; features that coarse levels leave in doubt are known to a part in a thousand."""
+    x = scale * best.x
+    known = np.flatnonzero(x)
+    options = RunOptions(rounds=1, tol=1e-6)
+    clients = Slopemeter(problem, None, options)
+    looked = clients.bound(x, known)
+    others = np.setdiff1d(np.arange(600), np.append(known, 5))
+    exact = np.abs(problem.gradient(x))
+    assert (looked.ratios[others] >= exact[others]).all()
+    doubtful = others[looked.ratios[others] > 0.99]
+    np.testing.assert_allclose(looked.ratios[doubtful], exact[doubtful], atol=0.05)
+    assert looked.up < 3 * (600 * 10 + 100 * 16)

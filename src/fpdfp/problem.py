@@ -116,9 +116,9 @@ class LocalLosses(NamedTuple):
         bounds = self.losses.slope_bounds(self.clients)
         return None if bounds is None else self.weigh(bounds)
 
-    def curvature_blocks(self, size: int) -> Array | None:
-        """Return the blocks on the diagonal of ``curvatures``, ``size`` features each; None if none are known."""
-        bounds = self.losses.curvature_blocks(self.clients, size)
+    def curvature_blocks(self, sizes: IntArray, order: IntArray | None) -> Array | None:
+        """Return what of ``curvatures`` is between the features of blocks; None if none are known."""
+        bounds = self.losses.curvature_blocks(self.clients, sizes, order)
         return None if bounds is None else self.weigh(bounds)
 
     def curvature_products(self, vectors: Array) -> Array | None:

@@ -8,6 +8,7 @@ costs a look in vain, and the run goes on from where it was.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -21,13 +22,15 @@ from fpdfp.methods.base import Certifying
 from fpdfp.penalties.l1 import L1
 from fpdfp.pooled.quadratic import Blocks, Quadratic
 from fpdfp.precondition import Blocks as BlockDiagonal
-from fpdfp.precondition import LowRank, Whitening
+from fpdfp.precondition import LowRank, Whitening, cost
 from fpdfp.precondition.triangles import full
 
-#: About the bits of a second derivative.
-BITS = 12
-#: They may cost this part of what clients have sent so far.
-PRICE = 0.15
+#: About the bits of a second derivative, and the numbers for each feature of the run that certify where a step leads.
+BITS, CERTIFYING = 12, 3
+#: What a step is taken to cost beside bits: the exchanges of the model and of the certificate.
+EXCHANGES = 2
+#: A run that ends with a step is to cost less than so many times one that goes on.
+CHEAPER = 1.0
 #: The most features of a model.
 MOST = 1000
 #: Features that are zero count as well where the slope is estimated to be at least this part of the weight.
@@ -78,12 +81,33 @@ class Finish:
         return np.flatnonzero((run.x != 0) | (np.abs(slope) >= NEARLY * self.weights))
 
     def is_affordable(self) -> bool:
-        """Whether a model in the features that count costs little beside what was sent so far."""
+        """Whether a model in the features that count costs less than the rounds that are left without it."""
         if self.weights is None or self.run.outlook() > PROMISING * self.tol * self.run.scale:
             return False
         count = len(self.features())
-        each = BITS * count * (count + 1) // 2 + plain_bits((count,), np.dtype(np.float32))
-        return 0 < count <= MOST and self.run.problem.n_clients * each <= PRICE * self.run.traffic.up
+        return 0 < count <= MOST and self._pays(count)
+
+    def _pays(self, count: int) -> bool:
+        """Whether a run that ends with a step in so many features is predicted to cost less than one that goes on.
+
+        What is left is predicted from the digits that the rounds so far have brought.
+        """
+        run, given = self.run, self._given
+        n, single, double = run.problem.n_clients, np.dtype(np.float32), np.dtype(np.float64)
+        relative = run.outlook() / run.scale
+        rounds = run.round - (0 if run.left is None else run.left.since)
+        rest = rounds * max(math.log(relative / self.tol), 0.0) / -math.log(min(relative, 0.5))
+        up = BITS * count * (count + 1) // 2 + plain_bits((count,), single)
+        up += CERTIFYING * plain_bits(run.problem.model.shape, double)
+        down = 2 * plain_bits((count,), double)
+        kinds = [run.traffic[kind] for kind in ("rounds", "preconditioner", "certificate")]
+        so_far = cost.Price(run.round, sum(one.up for one in kinds), sum(one.down for one in kinds))
+        ended = given.price(0, n * up, n * down, n, EXCHANGES)._replace(rounds=EXCHANGES)
+        return given.score(so_far.plus(ended)) < CHEAPER * given.score(so_far.plus(given.price(rest)))
+
+    @functools.cached_property
+    def _given(self) -> cost.Circumstances:
+        return AskedClients(self.run.problem, self.run.prepared.choices, self.run.options).describe()
 
     def step(self) -> Array | None:
         """Ask all clients for a model, and return the point where that is least; None if it is not to be trusted."""

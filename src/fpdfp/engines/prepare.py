@@ -28,6 +28,7 @@ from fpdfp.methods.table import ORDER
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.agreement import Agreement, Exchange
 from fpdfp.precondition.cost import Circumstances
+from fpdfp.precondition.structure import Structure
 from fpdfp.problem import Problem
 from fpdfp.rng import Draws
 from fpdfp.sampling import Sampling, importance, inclusion_probabilities
@@ -99,7 +100,7 @@ def prepare(problem: Problem, method: Method | None, options: RunOptions) -> Pre
         clients = AskedClients(problem, choices, options)
         agreement = choices.method.agree(clients) if isinstance(choices.method, Agreeing) else Agreement()
         facts = Facts(problem.model, clients.constants(agreement.coordinates), agreement)
-        meter.count("preconditioner", clients.bits, problem.n_clients * agreement.bits)
+        meter.count("preconditioner", clients.bits, clients.told + problem.n_clients * agreement.bits)
         if choices.method.traits.needs_smooth and not np.isfinite(facts.constants.lipschitz_max):
             name = type(choices.method).__name__
             raise ArgumentError(
@@ -269,6 +270,8 @@ class AskedClients:
     ----------
     bits
         What clients have sent for the agreement.
+    told
+        What they were told with questions that have more than a few numbers: which features are in a block.
     sampling
         Who takes part in a round, by the constants that were asked for last; None for clients drawn uniformly.
     """
@@ -278,7 +281,7 @@ class AskedClients:
         self.model, self.losses = problem.model, problem.losses
         # Steps are chosen for those who are expected to answer.
         self.answering = max(1, int(choices.clients_per_round * (1.0 - options.drop_out)))
-        self.bits = 0
+        self.bits = self.told = 0
         self.sampling: Sampling | None = None
         self._constants: tuple[Preconditioner | None, steps.Constants] | None = None
 
@@ -303,6 +306,8 @@ class AskedClients:
     def add_up(self, question: Exchange) -> tuple[Any, int]:
         """Return sums of what clients send once, and how many of them were asked; count the bits."""
         asked = question.draw_clients(self.problem.n_clients, self.options.seed)
+        if isinstance(question, Structure):
+            self.told += len(asked) * question.told
         sums: Any = ()
         # Elsewhere a question takes a while, so that more is asked at a time.
         memory = ASKED_ELSEWHERE if isinstance(self.losses, RemoteLosses) else ASKED

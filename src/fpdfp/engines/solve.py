@@ -114,7 +114,7 @@ def solve(
         With methods that can (the shifted ones, where every f_i is strongly convex) clients certify the gap by two
         numbers each, as they would in a deployment, and those messages are counted; otherwise the gap is computed from
         sums over clients. When to ask does not depend on ``rounds``. Where no method is given, and g is an l1 norm of
-        at least 512 features of a linear model (B the identity), a run begins with those that are likely to matter, and
+        at least 128 features of a linear model (B the identity), a run begins with those that are likely to matter, and
         from 1,000 on features that are certainly zero in every solution are left out on the way (``result.left``). The
         certificate is that of the problem with all features.
     accuracy

@@ -7,49 +7,44 @@ and the server guesses again.
 
 When the tolerance is reached, what is certified is the problem with all features. Those that are left out are zero, and
 add nothing to the gap if |∂f/∂x_j| ≤ w_j: then the dual point of the smaller problem, with v_j = −∂f/∂x_j for the
-others, is one of the whole problem. That is seen from slopes in few levels, whose errors are known. Features that may
-be steeper are added. Where the smaller problem has no such bound, all gradients are sent as they are.
+others, is one of the whole problem. That is seen from slopes in few levels, whose errors are known; of features that
+may then be steeper, from slopes in more levels. Those that still may be are added. Where the smaller problem has no
+such bound, all gradients are sent as they are.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray
-from fpdfp.compress import QSGD
 from fpdfp.engines.features import Left
 from fpdfp.engines.options import RunOptions
-from fpdfp.engines.prepare import AskedClients, choose
 from fpdfp.engines.run import Certified, Run
 from fpdfp.engines.screening import WORTH, applies, count_told
+from fpdfp.engines.slopes import Slopemeter, measure
 from fpdfp.engines.stopping import Ending, say_gap
 from fpdfp.engines.traffic import Meter, Traffic
 from fpdfp.methods.base import Method
 from fpdfp.penalties.l1 import L1
-from fpdfp.precondition.base import Announced
-from fpdfp.precondition.exchange import Slopes
-from fpdfp.precondition.quantized import SLOPE_LEVELS
 from fpdfp.problem import Certificate, Problem
 
 #: Runs with fewer features begin with all of them.
-FEWEST = 512
+FEWEST = 128
 #: The most features of a guess, but twice those that are not zero: of so many all second moments are affordable.
 MOST = 256
+#: The last guess may have so many times the root of the number of all features, the one before half of that: what is
+#: sent once for these costs little beside another look at the slopes of all, which a guess that is too small takes.
+ROOT = 5.0
 #: The relative gaps at which the server guesses again, for the first time and for the last.
 FIRST, LOOSE = 1e-1, 1e-2
-#: Features are added whose slopes are so large a part of their weights.
-NEAR = 0.9
+#: Features are added whose slopes are so large a part of their weights, in a guess and beside some that are certain.
+NEAR, NEARLY = 0.9, 0.95
 #: Each time that the certificate of all features is not small enough, that of the chosen ones is to be so much smaller;
 #: a run whose tolerance would become less than this part goes on with all of them.
 TIGHTER, TIGHTEST = 0.5, 0.1
-#: The levels of the point that clients are told to send their slopes at.
-POINT_LEVELS = 1 << 14
-#: The levels of slopes that certify features which are left out: where many are nearly as steep as their weights, those
-#: that may be steeper are then few.
-FINE = 4095
-#: What rounding of a gradient may be beside the weight of the penalty, by the bytes of a number.
-ROUNDING = {4: 1e-3, 8: 1e-9}
 
 
 def begin(
@@ -60,11 +55,12 @@ def begin(
     if not applies(problem, method, options, FEWEST) or (left is not None and len(left.numbers) < FEWEST):
         return left, meter.traffic
     assert options.tol is not None
-    ratios, up, down = _ask(problem, method, options, start)
+    looked = Slopemeter(problem, method, options).guess(start)
+    ratios = looked.ratios
     if left is not None:
         ratios[np.setdiff1d(np.arange(len(ratios)), left.numbers)] = 0.0
     numbers = np.union1d(_steepest(ratios, min(1.0, float(ratios.max())), MOST), _support(start))
-    meter.count("preconditioner", up, down)
+    meter.count("preconditioner", looked.up, looked.down)
     if len(numbers) > WORTH * len(ratios):
         return left, meter.traffic
     if left is None:
@@ -87,29 +83,31 @@ def look_at_others(
     x = left.lift(own)
     support = _support(x)
     if left.until > tol:
-        ratios, up, down = _ask(problem, method, options, x)
-        run.meter.count("preconditioner", up, down)
+        looked = Slopemeter(problem, method, options).guess(x)
+        run.meter.count("preconditioner", looked.up, looked.down)
+        ratios = looked.ratios
         until = tol if left.until <= LOOSE else max(tol, LOOSE)
         ratios[support] = np.inf
-        added = _steepest(ratios, NEAR, max(MOST, 2 * len(support)))
+        most = ROOT * math.sqrt(len(ratios)) * (0.5 if until > tol else 1.0)
+        added = _steepest(ratios, NEAR, max(MOST, int(most), 2 * len(support)))
     elif _is_simple(run.problem):
         certificate = run.problem.metered(run.meter).certificate(own, thorough=False)
         enough = certificate.gap is not None and certificate.gap <= tol * certificate.scale
-        slopes, error, up, down = _ask_slopes(problem, method, options, Announced.plain(to_host(x)), FINE)
-        run.meter.count("certificate", up, down)
-        ratios = _ratios(problem, np.abs(slopes) + error) + ROUNDING[np.dtype(problem.model.dtype).itemsize]
+        looked = Slopemeter(problem, method, options).bound(x, left.numbers)
+        run.meter.count("certificate", looked.up, looked.down)
+        ratios = looked.ratios
         others = np.setdiff1d(np.arange(len(ratios)), left.numbers)
         if enough and not (ratios[others] > 1.0).any():
-            return _end(certificate._replace(v=_extend(problem, certificate.v, slopes, left)), x, tol)
-        # As few as may be, so that the run goes on in coordinates that are as good.
+            return _end(certificate._replace(v=_extend(problem, certificate.v, looked.slopes, left)), x, tol)
+        # Few, so that the run goes on in coordinates that are as good; but nearly as steep ones would be next.
         until = left.until if enough else TIGHTER * left.until
-        added = np.union1d(left.numbers, np.flatnonzero(ratios > 1.0))
+        added = np.union1d(left.numbers, others[ratios[others] > NEARLY])
     else:
         whole = problem.metered(run.meter)
         certificate = whole.certificate(x, find_dual(whole, x), thorough=False)
         if certificate.gap is not None and certificate.gap <= tol * certificate.scale:
             return _end(certificate, x, tol)
-        ratios, until = _ratios(problem, whole.gradient(x)), TIGHTER * left.until
+        ratios, until = measure(problem, whole.gradient(x)), TIGHTER * left.until
         added = np.union1d(left.numbers, np.flatnonzero(ratios >= NEAR))
     numbers = np.union1d(support, added)
     if len(numbers) > WORTH * len(ratios) or until < TIGHTEST * tol:
@@ -117,23 +115,6 @@ def look_at_others(
     chosen = Left(numbers, left.shape, run.round, until)
     count_told(run.meter, chosen)
     return chosen
-
-
-def _ask(problem: Problem, method: Method | None, options: RunOptions, x: Array) -> tuple[Array, int, int]:
-    """Return the slopes of all features at x beside their weights, and the bits up and down that this took."""
-    point = to_host(x).astype(np.float32)
-    told = Announced.rounded(QSGD(POINT_LEVELS, block=None, norm="max"), point) if point.any() else None
-    slopes, _, up, down = _ask_slopes(problem, method, options, told)
-    return _ratios(problem, slopes), up, down
-
-
-def _ask_slopes(
-    problem: Problem, method: Method | None, options: RunOptions, told: Announced | None, levels: int = SLOPE_LEVELS
-) -> tuple[Array, float, int, int]:
-    """Return the slopes of all features in few levels, their largest error, and the bits up and down."""
-    clients = AskedClients(problem, choose(problem, method, options), options)
-    sums, count = clients.add_up(Slopes(told, levels))
-    return sums.slope / count, float(sums.error) / count, clients.bits, 0 if told is None else count * told.bits
 
 
 def _is_simple(problem: Problem) -> bool:
@@ -163,14 +144,6 @@ def find_dual(problem: Problem, x: Array) -> Array:
     assert isinstance(problem.penalty, L1)
     v: Array = problem.model.xp.clip(-problem.gradient(x), -problem.penalty.weight, problem.penalty.weight)
     return v
-
-
-def _ratios(problem: Problem, slopes: Array) -> Array:
-    """Return the slope of each feature beside its weight: a feature is zero in the solution where it is below 1."""
-    assert isinstance(problem.penalty, L1)
-    weight = np.maximum(to_host(np.asarray(problem.penalty.weight)), 1e-300)
-    ratios: Array = (np.abs(to_host(slopes)) / weight).reshape(-1, problem.model.shape[-1]).max(axis=0)
-    return ratios
 
 
 def _steepest(ratios: Array, least: float, most: int) -> IntArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -372,24 +373,23 @@ class LinearModel(Losses):
             out[row][np.diag_indices(d)] += self._ridge
         return out
 
-    def curvature_blocks(self, clients: IntArray, size: int) -> Array | None:
+    def curvature_blocks(self, clients: IntArray, sizes: IntArray, order: IntArray | None = None) -> Array | None:
         if not self._is_bounded:
             return None
-        count, rest = divmod(self.n_features, size)
-        sizes = [(count, size)] * bool(count) + [(1, rest)] * bool(rest)
-        out, feature = [], 0
-        for number, width in sizes:
-            rows, columns = np.tril_indices(width)
-            ridge = self._ridge[feature : feature + number * width].reshape(number, width)
-            block = np.empty((len(clients), number, len(rows)))
-            for row, client in enumerate(clients):
-                X = self._rows_of(client)[:, feature : feature + number * width]
-                grams = _block_grams(X, number, width) * (self.curvature / self.sizes[client])
-                grams[:, np.arange(width), np.arange(width)] += ridge
-                block[row] = grams[:, rows, columns]
-            out.append(block.reshape(len(clients), -1))
-            feature += number * width
-        return np.concatenate(out, axis=1)
+        ridges = self._ridge if order is None else self._ridge[order]
+        numbers = np.empty((len(clients), int((sizes * (sizes + 1) // 2).sum())))
+        for row, client in enumerate(clients):
+            X = self._rows_of(client) if order is None else self._rows_of(client)[:, order]
+            feature = number = 0
+            for width, same in itertools.groupby(sizes.tolist()):
+                many = len(list(same))
+                rows, columns = np.tril_indices(width)
+                end = feature + many * width
+                grams = _block_grams(X[:, feature:end], many, width) * (self.curvature / self.sizes[client])
+                grams[:, np.arange(width), np.arange(width)] += ridges[feature:end].reshape(many, width)
+                numbers[row, number : number + many * len(rows)] = grams[:, rows, columns].ravel()
+                feature, number = end, number + many * len(rows)
+        return numbers
 
     def curvature_products(self, clients: IntArray, vectors: Array) -> Array | None:
         if not self._is_bounded:

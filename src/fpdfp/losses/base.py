@@ -178,10 +178,11 @@ class Losses(abc.ABC):
         """Return the losses as functions of some features, with all others zero."""
         raise NotImplementedError(f"{type(self).__name__} cannot be restricted to some features")
 
-    def curvature_blocks(self, clients: IntArray, size: int) -> Array | None:
-        """Return parts of ``curvatures``: what is between neighbouring features, ``size`` at a time; None if unknown.
+    def curvature_blocks(self, clients: IntArray, sizes: IntArray, order: IntArray | None = None) -> Array | None:
+        """Return parts of ``curvatures``: what is between the features of blocks of these sizes; None if unknown.
 
-        The lower triangles of all blocks on the diagonal, one after the other, as one row of numbers for each client.
+        The lower triangles of all blocks, one after the other, as one row of numbers for each client. ``order`` has
+        the features block by block, by default as they are.
         """
         return None
 

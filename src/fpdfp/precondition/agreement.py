@@ -82,7 +82,7 @@ def agree(wanted: Wanted, clients: Clients) -> Agreement:
     if wanted is None or isinstance(wanted, Preconditioner):
         return Agreement(wanted)
     given = clients.describe() if wanted == "auto" else None
-    question = wanted if given is None else exchange.plan(clients.losses, given)
+    question = wanted if given is None else exchange.plan(clients.losses, clients.model, given)
     reason = ""
     if isinstance(question, Structure):
         assert given is not None

@@ -178,6 +178,10 @@ class Price(NamedTuple):
     down: float
     seconds: float = 0.0
 
+    def plus(self, other: Price) -> Price:
+        """Return what both cost, one after the other."""
+        return Price(*map(sum, zip(self, other, strict=True)))
+
 
 def noise(d: int, clients: int, levels: int) -> float:
     """The error that levels leave in the mean of some clients' moments, relative to the largest curvature."""

@@ -151,11 +151,12 @@ class Summed(NamedTuple):
 class Slopes(FromEveryone):
     """Everyone sends its gradient at a point in few levels, so that the server can guess which features matter.
 
-    ``x`` is the point, None for zero.
+    ``x`` is the point, None for zero. ``mask`` has a one for each feature that is asked for, None for all of them.
     """
 
     x: Announced | None = None
     levels: int = SLOPE_LEVELS
+    mask: Announced | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", _checks.integer("levels", self.levels, at_least=1, at_most=MOST_LEVELS))
@@ -164,9 +165,20 @@ class Slopes(FromEveryone):
         """How many numbers a client works with."""
         return math.prod(model.shape)
 
+    def _features(self, model: Model) -> IntArray | None:
+        """Return the features that are asked for, None for all."""
+        if self.mask is None:
+            return None
+        mask, count = self.mask.array, model.shape[-1]
+        if mask.shape != (count,) or not ((mask == 0) | (mask == 1)).all() or not mask.any():
+            raise ValueError(f"mask must have a zero or a one for each of {count} features, and a one at least")
+        return np.flatnonzero(mask)
+
     def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
         """Return how the field is sent, and its shape."""
-        return {"slope": (QSGD(self.levels, block=None, norm="max"), model.shape)}
+        features = self._features(model)
+        shape = model.shape if features is None else (*model.shape[:-1], len(features))
+        return {"slope": (QSGD(self.levels, block=None, norm="max"), shape)}
 
     def gather(self, model: Model, local: LocalLosses) -> Gradient:
         """Return what clients send."""
@@ -174,6 +186,9 @@ class Slopes(FromEveryone):
         if x.shape != model.shape:
             raise ValueError(f"x must have shape {model.shape}, got {x.shape}")
         slope = to_host(local.gradients(model.xp.asarray(x, dtype=model.dtype)))
+        features = self._features(model)
+        if features is not None:
+            slope = slope[..., features]
         return Gradient(np.clip(slope, -1e17, 1e17).astype(np.float32))
 
     def add_up(self, sent: Any, places: IntArray) -> Summed:
@@ -223,14 +238,14 @@ def automatic(losses: Losses, most: int = MOMENTS) -> Kind | None:
     return "fourier" if losses.form == "convolution" else None
 
 
-def plan(losses: Losses, given: cost.Circumstances) -> Kind | QuantizedMoments | Structure | None:
+def plan(losses: Losses, model: Model, given: cost.Circumstances) -> Kind | QuantizedMoments | Structure | None:
     """Return what clients are to be asked for, by what a run is predicted to cost.
 
     Where rounds are all that counts, what is known to need the fewest: numbers in float32 from everyone.
     """
     kind = automatic(losses, MOMENTS if given.prefer == "rounds" else FEW)
     if kind == "diagonal":
-        return Structure.plan(losses, given)
+        return Structure.plan(model, given)
     if kind == "moments" and given.prefer != "rounds":
         return QuantizedMoments(*cost.probe(given, losses.shape[-1]), given.accuracy)
     return kind
