@@ -54,8 +54,9 @@ def minimise(
     enough: float,
     share: float,
     most: int,
+    likely: float = math.inf,
 ) -> Minimum:
-    """Minimise m + g∘B from the centre of the model, in at most so many steps.
+    """Minimise m + g∘B from the centre of the model, in at most so many steps, and if it is likely to take so many.
 
     The error of u and v is g(Bu) + g*(v) − ⟨Bu, v⟩ + Σ_k r_k²/2R_k with r = ∇m(u) + Bᵀv and R the ridge, which is a
     bound of what is left to gain where R is a part of H. It is to become ``enough``, or a ``share`` of the decrease.
@@ -83,8 +84,12 @@ def minimise(
         if error < least:
             best, least = (new, v), error
         decrease = start - value - 0.5 * float((new - model.centre) @ (model.slope + slope_new))
-        if error <= max(enough, share * decrease):
+        goal = max(enough, share * decrease)
+        if error <= goal:
             return Minimum(new, v, True)
+        # To shrink the error tenfold takes about as many steps as the curvature is times the diagonal.
+        if step == 0 and stretch * math.log10(error / goal) > likely:
+            break
         if step % trial == trial - 1:
             # At this rate there would not be steps enough.
             if least >= before or (most - step) * math.log(before / least) < trial * math.log(least / enough):
