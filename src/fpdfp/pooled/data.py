@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -95,12 +96,17 @@ class Columns:
     def back(self, slopes: Array) -> Array:
         """Return Aᵀs with all columns of X, of which ``pick`` takes these."""
         if self.sparse or self._wide:
-            product: Array = self.X.T @ slopes
+            product: Array = self._turned @ slopes
             return product
         total = np.zeros(self.X.shape[1])
         for rows, block in self.blocks():
             total += slopes[rows] @ block
         return total
+
+    @functools.cached_property
+    def _turned(self) -> Any:
+        """Xᵀ: SciPy looks at all of a matrix when it turns one."""
+        return self.X.T
 
     def pick(self, product: Array) -> Array:
         """Return the entries of these columns."""
