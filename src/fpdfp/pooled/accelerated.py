@@ -19,8 +19,9 @@ from fpdfp.pooled.proxes import Prox
 
 #: After this part of the steps it is looked at whether the others will suffice.
 TRIAL = 0.2
-#: How much larger than what was met the curvature is taken to be, and the part of the accuracy that a prox gets.
-SAFE, PART = 1.02, 0.1
+#: How much larger than what was met the curvature is taken to be, and than the last one at least; the part of the
+#: accuracy that a prox gets.
+SAFE, MORE, PART = 1.02, 1.2, 0.1
 #: The smallest entry of the metric, relative to the largest.
 LEAST = 1e-12
 
@@ -65,7 +66,8 @@ def minimise(
     u, slope = model.centre, model.slope
     start = penalty.value(linop.apply(u))
     ahead, slope_ahead = u, slope
-    stretch, theta = 1.0, 1.0
+    # The largest curvature is more than the diagonal, unless there is nothing else.
+    stretch, theta = SAFE * MORE, 1.0
     best, least, before = (u, v), np.inf, np.inf
     trial = max(1, round(TRIAL * most))
     for step in range(most):
@@ -77,7 +79,7 @@ def minimise(
             size, bend = float(change @ (metric * change)), float(change @ (slope_new - slope_ahead))
             if bend <= (1.0 + 1e-9) * stretch * size:
                 break
-            stretch = SAFE * max(bend / size, 1.2 * stretch)
+            stretch = SAFE * max(bend / size, MORE * stretch)
         rest, image = slope_new + linop.adjoint(v), linop.apply(new)
         value = penalty.value(image)
         error = abs(value - float(image @ v)) + float((rest * rest / (2.0 * ridge)).sum())

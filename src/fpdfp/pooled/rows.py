@@ -28,6 +28,7 @@ class Rows:
         X = fit.data.X
         self.fit, self.sparse = fit, fit.data.sparse
         self.X: Any = X if self.sparse else X.astype(np.float32, copy=False)
+        self.weights = fit.c.astype(self.X.dtype)
 
     @staticmethod
     def count_steps(fit: Fit) -> int:
@@ -41,13 +42,15 @@ class Rows:
     def multiply(self, u: Array) -> Array:
         """Return the Hessian times u, without the ridge."""
         if self.sparse:
-            product: Array = self.X.T @ (self.fit.c * (self.X @ u))
+            product: Array = self.X.T @ (self.weights * (self.X @ u))
             return product
         total, u = np.zeros(len(u)), u.astype(np.float32)
-        count = max(64, NEAR // len(u))
+        count = max(64, 2 * NEAR // len(u))
         for first in range(0, len(self.X), count):
-            block, weights = self.X[first : first + count], self.fit.c[first : first + count]
-            total += (weights * (block @ u)).astype(np.float32) @ block
+            block = self.X[first : first + count]
+            slopes = block @ u
+            slopes *= self.weights[first : first + count]
+            total += slopes @ block
         return total
 
 
