@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tracemalloc
 from typing import Any
 
@@ -222,3 +225,30 @@ def test_more_nonzeros_than_fit_go_to_the_augmented_lagrangian(monkeypatch: pyte
     other = fpdfp.minimize(problem)
     assert other.converged
     assert other.objective == pytest.approx(best.objective, rel=1e-9)
+
+
+THREADS = """
+import hashlib
+import numpy as np
+import fpdfp
+
+rng = np.random.default_rng(0)
+X = rng.standard_normal((3000, 1000))
+y = X[:, :500].sum(axis=1) / 30 + rng.standard_normal(3000)
+fused = fpdfp.penalties.L1(0.01), fpdfp.linops.Difference(1000)
+for penalty, linop in (fused, (fpdfp.penalties.GroupL12(0.02, groups=np.arange(1000) // 5), None)):
+    problem = fpdfp.Problem(fpdfp.losses.LeastSquares(X, y, l2=1e-3), penalty, linop)
+    print(hashlib.sha256(fpdfp.minimize(problem, tol=1e-6).x.tobytes()).hexdigest())
+"""
+
+
+def test_bits_do_not_depend_on_threads() -> None:
+    """More than 512 features, for which BLAS has all threads."""
+
+    def run(threads: str) -> str:
+        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+        environment = os.environ | dict.fromkeys(names, threads)
+        done = subprocess.run([sys.executable, "-c", THREADS], env=environment, capture_output=True, check=True)
+        return done.stdout.decode()
+
+    assert run("1") == run("2")

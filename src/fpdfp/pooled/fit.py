@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fpdfp._blas import one_thread
 from fpdfp._typing import Array
 from fpdfp.bounds import Bound, Search
 from fpdfp.losses._duals import EPS, RowDuals
@@ -113,10 +114,11 @@ class Fit:
             self._look(slice(None), moved, found)
         else:
             product, moves, change = np.zeros(data.X.shape[1]), bool(change.any()), data.spread(change)
-            for rows, block in data.blocks(max(64, NEAR // data.X.shape[1])):
-                np.add(forms[rows], block @ change if moves else 0.0, out=moved[rows])
-                self._look(rows, moved, found)
-                product += found[1][rows] @ block
+            with one_thread():
+                for rows, block in data.blocks(max(64, NEAR // data.X.shape[1])):
+                    np.add(forms[rows], block @ change if moves else 0.0, out=moved[rows])
+                    self._look(rows, moved, found)
+                    product += found[1][rows] @ block
         known = None if product is None else (data.X, product)
         return Point(x, moved, self.evaluate(x, found[0]), found[1], found[2], travel, known)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fpdfp._blas import one_thread
 from fpdfp._typing import Array
 from fpdfp.pooled.data import NEAR
 from fpdfp.pooled.fit import Fit, Point, find_units
@@ -46,11 +47,12 @@ class Rows:
             return product
         total, u = np.zeros(len(u)), u.astype(np.float32)
         count = max(64, 2 * NEAR // len(u))
-        for first in range(0, len(self.X), count):
-            block = self.X[first : first + count]
-            slopes = block @ u
-            slopes *= self.weights[first : first + count]
-            total += slopes @ block
+        with one_thread():
+            for first in range(0, len(self.X), count):
+                block = self.X[first : first + count]
+                slopes = block @ u
+                slopes *= self.weights[first : first + count]
+                total += slopes @ block
         return total
 
 

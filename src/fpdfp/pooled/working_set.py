@@ -14,6 +14,7 @@ import dataclasses
 
 import numpy as np
 
+from fpdfp._blas import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.bounds import Bound
 from fpdfp.losses._single import SingleForm
@@ -202,7 +203,8 @@ class WorkingSets:
             if working.curvature.move(point.curvatures) or working.quadratic is None:
                 working.quadratic = Quadratic(working.curvature.hessian, blocks)
             own = point.x[coordinates]
-            target = working.quadratic.minimise(own, slope, near)
+            with one_thread():  # factors of many threads differ in the last bits
+                target = working.quadratic.minimise(own, slope, near)
             promised = float(slope @ (target - own)) + blocks.value(target) - blocks.value(own)
             share, point = fit.search_line(point, data, coordinates, target, promised)
             working.curvature.judge(promised, share)
