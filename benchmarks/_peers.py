@@ -37,7 +37,7 @@ class Task(NamedTuple):
         rows, features = self.X.shape
         owner = np.arange(rows) * self.clients // rows
         kind = fpdfp.losses.Logistic if self.logistic else fpdfp.losses.LeastSquares
-        losses = kind(self.X, self.y, clients=owner, l2=self.l2)
+        losses = kind(self.by_row(), self.y, clients=owner, l2=self.l2)
         groups = np.arange(features) // self.group_size
         grouped = fpdfp.penalties.GroupL12(self.l1, groups=groups) if self.group_size > 1 else None
         return fpdfp.Problem(losses, grouped or fpdfp.penalties.L1(self.l1), self.B, weights="samples")
@@ -49,8 +49,10 @@ class Task(NamedTuple):
         return _with_short_indices(scipy.sparse.csc_matrix(self.X))
 
     def by_row(self) -> Any:
-        """Return X by rows."""
-        return _with_short_indices(scipy.sparse.csr_matrix(self.X)) if scipy.sparse.issparse(self.X) else self.X
+        """Return X by rows, sparse ones as a copy, since scikit-learn sorts their entries in place."""
+        if not scipy.sparse.issparse(self.X):
+            return self.X
+        return _with_short_indices(scipy.sparse.csr_matrix(self.X, copy=True))
 
 
 def _with_short_indices(X: Any) -> Any:

@@ -10,7 +10,7 @@ import scipy.sparse
 
 import fpdfp
 from fpdfp.linops import Difference, Matrix
-from fpdfp.pooled import accelerated, composite, lagrangian, proxes
+from fpdfp.pooled import accelerated, composite, data, fit, lagrangian, proxes, rows
 
 
 def chain(count: int) -> Any:
@@ -101,18 +101,20 @@ def problem_of(B: Any, *, kind: str, l2: float, scale: float = 1.0, dtype: Any =
 def test_agrees_with_the_augmented_lagrangian(
     make: Any, kind: str, l2: float, direct: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    grams = count_hessians(monkeypatch)
     if direct:
-        monkeypatch.setattr(composite, "DIRECT", 2)
-        monkeypatch.setattr(composite, "DIRECT_STEP", 1)
+        monkeypatch.setattr(rows, "DENSE_STEP", 0.1)
     problem = problem_of(make(), kind=kind, l2=l2)
     best = fpdfp.minimize(problem, tol=1e-10)
     assert best.converged
+    if l2 > 0 and kind == "squares":
+        assert bool(grams) is not direct
     start = np.zeros(problem.model.shape)
     exact = lagrangian.AugmentedLagrangian(problem, 1e-11).solve(start)
     assert best.objective == pytest.approx(exact.certificate.objective, rel=1e-9)
     # nothing but accelerated steps
     if l2 > 0:
-        assert best.newton_steps == 0 if direct and kind == "squares" else best.newton_steps <= 8
+        assert best.newton_steps <= 8
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -126,16 +128,54 @@ def test_units_and_precision(dtype: Any) -> None:
 
 @pytest.mark.parametrize("l2", [0.0, 1e-3])
 def test_a_start_far_away_is_not_the_measure(l2: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(composite, "DIRECT", 2)
-    monkeypatch.setattr(composite, "DIRECT_STEP", 1)
+    monkeypatch.setattr(rows, "DENSE_STEP", 0.1)
     rng = np.random.default_rng(7)
     X = rng.standard_normal((600, 60))
     y = X @ np.repeat([100.0, -50.0, 70.0], 20) + 1e-3 * rng.standard_normal(600)
     problem = fpdfp.Problem(fpdfp.losses.LeastSquares(X, y, l2=l2 * 1e-6), fpdfp.penalties.L1(1e-7), Difference(60))
     best = fpdfp.minimize(problem, tol=1e-8)
     assert best.converged
-    # without a ridge the gap needs a dual point that fits exactly, which Newton steps give
-    assert best.newton_steps == 0 or l2 == 0.0
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_products_with_rows_are_those_of_the_hessian(sparse: bool) -> None:
+    rng = np.random.default_rng(8)
+    X = rng.standard_normal((500, 300)) * (rng.random((500, 300)) < 0.5)
+    weights = np.repeat([0.7, 0.3], 250)
+    losses = fpdfp.losses.LeastSquares(
+        scipy.sparse.csr_array(X) if sparse else X, rng.standard_normal(500), np.repeat([0, 1], 250)
+    )
+    whole = fit.Fit(fpdfp.Problem(losses, fpdfp.penalties.L1(0.1), Difference(300), weights=[0.7, 0.3]))
+    assert rows.Rows.count_steps(whole) == 25 if sparse else 12
+    u = rng.standard_normal(300)
+    expected = X.T @ (weights / 250 * (X @ u))
+    np.testing.assert_allclose(rows.Rows(whole).multiply(u), expected, rtol=1e-12 if sparse else 1e-5, atol=1e-6)
+
+
+def test_rows_are_left_alone_where_features_are_alike() -> None:
+    rng = np.random.default_rng(9)
+    X = rng.standard_normal((700, 300)) + 3 * rng.standard_normal((700, 1))
+    problem = fpdfp.Problem(
+        fpdfp.losses.LeastSquares(X, X[:, :50].sum(axis=1), l2=0.01), fpdfp.penalties.L1(0.1), Difference(300)
+    )
+    assert rows.Rows.count_steps(fit.Fit(problem)) == 12
+    solver = composite.Composite(fit.Fit(problem), 1e-8)
+    found = solver.solve(np.zeros(300))
+    assert solver.by_rows == 0
+    assert found.bound.gap <= 1e-8 * found.scale
+
+
+def count_hessians(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list that gets an entry for every Hessian that is made."""
+    made: list[Any] = []
+    gram = data.Columns.gram
+
+    def note(self: data.Columns, weights: Any, stride: int, **options: Any) -> Any:
+        made.append(stride)
+        return gram(self, weights, stride, **options)
+
+    monkeypatch.setattr(data.Columns, "gram", note)
+    return made
 
 
 def ill_conditioned() -> fpdfp.Problem:

@@ -1,7 +1,10 @@
-"""Working sets, screening and proximal Newton steps against scikit-learn, optimality conditions and another solver."""
+"""Working sets and proximal Newton steps against scikit-learn, optimality conditions and another solver."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tracemalloc
 from typing import Any
 
@@ -11,7 +14,7 @@ import scipy.sparse
 from sklearn.linear_model import ElasticNet
 
 import fpdfp
-from fpdfp.pooled import composite, fit, lagrangian, working_set
+from fpdfp.pooled import composite, data, fit, lagrangian, working_set
 
 Drawn = tuple[Any, Any, Any, Any]
 
@@ -124,29 +127,35 @@ def sparse_problem(kind: str = "logistic", l2: float = 0.0) -> fpdfp.Problem:
     return fpdfp.Problem(losses_of((X, y, None, None), kind, l2=l2), fpdfp.penalties.L1(weight))
 
 
-@pytest.mark.parametrize(("kind", "l2"), [("logistic", 0.0), ("logistic", 1e-3), ("squares", 1e-3)])
-def test_screening_leaves_out_zeros_only(kind: str, l2: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = sparse_problem(kind, l2)
-    exact = fpdfp.minimize(problem, tol=1e-12)
-    monkeypatch.setattr(working_set, "FEW", 4)  # so that there are many rounds
-    blocks = working_set.find_blocks(problem)
-    assert blocks is not None
-    solver = working_set.WorkingSets(fit.Fit(problem), blocks, 1e-8)
-    left = []
-    keep = solver.screen
-
-    def screen(point: fit.Point, slope: Any) -> bool:
-        done = keep(point, slope)
-        left.append(solver.live.blocks.coordinates)
-        return done
-
-    monkeypatch.setattr(solver, "screen", screen)
-    found = solver.solve(np.zeros(2000))
-    assert found is not None
-    assert found.bound.gap <= 1e-8 * found.scale
-    assert min(map(len, left)) <= 1000
-    for coordinates in left:
-        assert np.isin(np.flatnonzero(exact.x), coordinates).all()
+@pytest.mark.parametrize("kind", ["logistic", "squares"])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("waste", [0.0, 1e9])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_columns_in_their_place_and_copies_lead_to_the_same(
+    kind: str, sparse: bool, waste: float, grouped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many rounds on small working sets, whose columns are copied at once, or never."""
+    monkeypatch.setattr(working_set, "FEW", 4)
+    monkeypatch.setattr(data, "WASTE", waste)
+    monkeypatch.setattr(data, "FEW", 1.0 if waste == 0.0 else 0.0)
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((300, 400)) * (rng.random((300, 400)) < 0.3)
+    y = np.sign(X[:, :12].sum(axis=1) + 0.1 * rng.standard_normal(300))
+    losses = losses_of((scipy.sparse.csr_array(X) if sparse else X, y, None, None), kind)
+    groups = rng.permutation(np.arange(400) // 4)
+    penalty = fpdfp.penalties.GroupL12(0.02, groups=groups) if grouped else fpdfp.penalties.L1(0.02)
+    problem = fpdfp.Problem(losses, penalty)
+    best = fpdfp.minimize(problem, tol=1e-10)
+    assert best.converged
+    # in plain NumPy, every optimality condition
+    z = X @ best.x
+    gradient = X.T @ (-y / (1 + np.exp(y * z)) if kind == "logistic" else z - y) / 300
+    for group in range(100) if grouped else np.arange(400):
+        own = groups == group if grouped else np.array([group])
+        x, slope = best.x[own], gradient[own]
+        size = float(np.linalg.norm(x))
+        rest = slope + 0.02 * x / size if size > 0 else slope * max(0.0, 1 - 0.02 / float(np.linalg.norm(slope)))
+        assert float(np.linalg.norm(rest)) <= 1e-6
 
 
 def test_gaps_are_bounds() -> None:
@@ -216,3 +225,30 @@ def test_more_nonzeros_than_fit_go_to_the_augmented_lagrangian(monkeypatch: pyte
     other = fpdfp.minimize(problem)
     assert other.converged
     assert other.objective == pytest.approx(best.objective, rel=1e-9)
+
+
+THREADS = """
+import hashlib
+import numpy as np
+import fpdfp
+
+rng = np.random.default_rng(0)
+X = rng.standard_normal((3000, 1000))
+y = X[:, :500].sum(axis=1) / 30 + rng.standard_normal(3000)
+fused = fpdfp.penalties.L1(0.01), fpdfp.linops.Difference(1000)
+for penalty, linop in (fused, (fpdfp.penalties.GroupL12(0.02, groups=np.arange(1000) // 5), None)):
+    problem = fpdfp.Problem(fpdfp.losses.LeastSquares(X, y, l2=1e-3), penalty, linop)
+    print(hashlib.sha256(fpdfp.minimize(problem, tol=1e-6).x.tobytes()).hexdigest())
+"""
+
+
+def test_bits_do_not_depend_on_threads() -> None:
+    """More than 512 features, for which BLAS has all threads."""
+
+    def run(threads: str) -> str:
+        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+        environment = os.environ | dict.fromkeys(names, threads)
+        done = subprocess.run([sys.executable, "-c", THREADS], env=environment, capture_output=True, check=True)
+        return done.stdout.decode()
+
+    assert run("1") == run("2")

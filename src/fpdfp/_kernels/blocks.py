@@ -1,4 +1,4 @@
-"""Coordinate descent on a quadratic with a Gram matrix, block by block."""
+"""Quadratics with a Gram matrix and norms of blocks: coordinate descent, and the Hessian of the norms."""
 
 from __future__ import annotations
 
@@ -56,3 +56,18 @@ def descend(
                     moved = True
         if not moved and sweep % 5 == 0:
             break
+
+
+@serial
+def bend(system: Any, place: Any, u: Any, starts: Any, weights: Any, norms: Any) -> None:
+    """Add the Hessian of w_G ‖u_G‖ for every larger block that is not 0; ``place`` says where a coordinate comes."""
+    for g in range(starts.size - 1):
+        first, last = starts[g], starts[g + 1]
+        if last - first == 1 or norms[g] == 0.0 or weights[g] == 0.0:
+            continue
+        factor = weights[g] / norms[g]
+        for k in range(first, last):
+            line = system[place[k]]
+            for m in range(first, last):
+                line[place[m]] -= factor * (u[k] / norms[g]) * (u[m] / norms[g])
+            line[place[k]] += factor

@@ -19,8 +19,9 @@ from fpdfp.pooled.proxes import Prox
 
 #: After this part of the steps it is looked at whether the others will suffice.
 TRIAL = 0.2
-#: How much larger than what was met the curvature is taken to be, and the part of the accuracy that a prox gets.
-SAFE, PART = 1.02, 0.1
+#: How much larger than what was met the curvature is taken to be, and than the last one at least; the part of the
+#: accuracy that a prox gets.
+SAFE, MORE, PART = 1.02, 1.2, 0.1
 #: The smallest entry of the metric, relative to the largest.
 LEAST = 1e-12
 
@@ -54,8 +55,9 @@ def minimise(
     enough: float,
     share: float,
     most: int,
+    likely: float = math.inf,
 ) -> Minimum:
-    """Minimise m + g∘B from the centre of the model, in at most so many steps.
+    """Minimise m + g∘B from the centre of the model, in at most so many steps, and if it is likely to take so many.
 
     The error of u and v is g(Bu) + g*(v) − ⟨Bu, v⟩ + Σ_k r_k²/2R_k with r = ∇m(u) + Bᵀv and R the ridge, which is a
     bound of what is left to gain where R is a part of H. It is to become ``enough``, or a ``share`` of the decrease.
@@ -64,7 +66,8 @@ def minimise(
     u, slope = model.centre, model.slope
     start = penalty.value(linop.apply(u))
     ahead, slope_ahead = u, slope
-    stretch, theta = 1.0, 1.0
+    # The largest curvature is more than the diagonal, unless there is nothing else.
+    stretch, theta = SAFE * MORE, 1.0
     best, least, before = (u, v), np.inf, np.inf
     trial = max(1, round(TRIAL * most))
     for step in range(most):
@@ -76,15 +79,19 @@ def minimise(
             size, bend = float(change @ (metric * change)), float(change @ (slope_new - slope_ahead))
             if bend <= (1.0 + 1e-9) * stretch * size:
                 break
-            stretch = SAFE * max(bend / size, 1.2 * stretch)
+            stretch = SAFE * max(bend / size, MORE * stretch)
         rest, image = slope_new + linop.adjoint(v), linop.apply(new)
         value = penalty.value(image)
         error = abs(value - float(image @ v)) + float((rest * rest / (2.0 * ridge)).sum())
         if error < least:
             best, least = (new, v), error
         decrease = start - value - 0.5 * float((new - model.centre) @ (model.slope + slope_new))
-        if error <= max(enough, share * decrease):
+        goal = max(enough, share * decrease)
+        if error <= goal:
             return Minimum(new, v, True)
+        # To shrink the error tenfold takes about as many steps as the curvature is times the diagonal.
+        if step == 0 and stretch * math.log10(error / goal) > likely:
+            break
         if step % trial == trial - 1:
             # At this rate there would not be steps enough.
             if least >= before or (most - step) * math.log(before / least) < trial * math.log(least / enough):

@@ -8,6 +8,7 @@ augmented Lagrangian and semismooth Newton steps. So the data are read a few tim
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from fpdfp.pooled.fit import START_TOL, Curvature, Fit, Found, Point, find_start
 from fpdfp.pooled.lagrangian import DENSE_COLUMNS, DENSE_ENTRIES, GROWTH
 from fpdfp.pooled.proxes import Prox, find_prox
 from fpdfp.pooled.quadratic import solve_scaled
+from fpdfp.pooled.rows import RowModel, Rows
 from fpdfp.problem import Problem
 from fpdfp.semismooth import Subproblem, as_matrix
 
@@ -43,8 +45,6 @@ ROWS = 2
 WIDE = 5000
 #: Accelerated steps for a model, and no more than it has coordinates.
 MOST = 400
-#: From so many features on the rows themselves are looked at in place of a Hessian, once for so many features.
-DIRECT, DIRECT_STEP = 1200, 100
 #: The smallest accuracy asked for, relative to gradients and to the objective.
 ROUNDING = 1e-14
 
@@ -83,9 +83,16 @@ class Composite:
         # Without a ridge a dual point must be feasible.
         self.exact = 1e-9 if fit.ridge.min() > 0 else 1e-2 * min(tol, 1e-6)
         self.quadratic = fit.losses.form == "quadratic"
+        #: Steps that a model may take without a Hessian.
+        self.by_rows = Rows.count_steps(fit)
         self.v = np.zeros(self.model.dual_shape)
         self.sigma = 0.0
         self.steps = 0
+
+    @functools.cached_property
+    def rows(self) -> Rows:
+        """The rows, for models without a Hessian."""
+        return Rows(self.fit)
 
     @functools.cached_property
     def matrix(self) -> Array:
@@ -104,10 +111,6 @@ class Composite:
         point, best = fit.at(x), None
         goal, promised, least = self.tol, np.inf, np.inf
         taken = stalled = 0
-        # In single precision the points where a gradient is computed are not those that are asked for.
-        exact = self.quadratic and fit.losses.dtype == np.float64
-        if exact and self.prox is not None and len(x) >= DIRECT and not fit.rough:
-            taken, (point, promised) = 1, self.descend(point, self.prox)
         while True:
             scale = fit.scale(point.value)
             over = taken == (MAX_ROUGH if fit.rough else MAX_STEPS) or stalled > PATIENCE
@@ -139,13 +142,29 @@ class Composite:
         """Go towards where the model is least; return the new point, and by how much F was promised to decrease."""
         fit, model = self.fit, self.model
         gradient = slope + fit.ridge * point.x
-        self.curvature.move(point.curvatures)
-        target = self.minimise(QuadraticModel(self.curvature.hessian, point.x, gradient), accuracy)
+        target = self.minimise_by_rows(point, gradient, accuracy)
+        if target is None:
+            self.curvature.move(point.curvatures)
+            target = self.minimise(QuadraticModel(self.curvature.hessian, point.x, gradient), accuracy)
         penalties = [model.penalty.value(model.linop.apply(at)) for at in (target, point.x)]
         promised = float(gradient @ (target - point.x)) + penalties[0] - penalties[1]
         share, point = fit.search_line(point, fit.data, slice(None), target, promised)
         self.curvature.judge(promised, share)
+        if self.curvature.slow:
+            self.by_rows = 0
         return point, abs(promised)
+
+    def minimise_by_rows(self, point: Point, gradient: Array, accuracy: float) -> Array | None:
+        """Return where model + g∘B is least without making a Hessian, None where that would take longer."""
+        if self.prox is None or not self.by_rows:
+            return None
+        self.steps += 1
+        model = RowModel(self.rows, point, gradient)
+        found = self.accelerate(model, self.prox, accuracy, self.by_rows, self.by_rows)
+        if found.enough:
+            return found.u
+        self.by_rows = 0
+        return None
 
     def minimise(self, smooth: QuadraticModel, accuracy: float) -> Array:
         """Return where model + g∘B is least; v is then the multiplier there."""
@@ -175,33 +194,20 @@ class Composite:
             u, _, _ = self.multiply(smooth, u, 0.0, max(self.exact, ROUNDING) * scale)
         return u
 
-    def accelerate(self, smooth: accelerated.Model, prox: Prox, accuracy: float, most: int) -> accelerated.Minimum:
+    def accelerate(
+        self, smooth: accelerated.Model, prox: Prox, accuracy: float, most: int, likely: float = math.inf
+    ) -> accelerated.Minimum:
         """Minimise a model by accelerated steps; v is then the dual of what was found."""
         enough, ridge = max(WITHIN * accuracy, TINY), self.fit.ridge
         small = self.exact * float(np.linalg.norm(smooth.slope))
         ridge = np.where(ridge > 0, ridge, max(small**2, TINY) / (2.0 * enough))
         share = 0.0 if self.quadratic else EXACT
         model = self.model
-        found = accelerated.minimise(smooth, model.linop, model.penalty, prox, self.v, ridge, enough, share, most)
+        found = accelerated.minimise(
+            smooth, model.linop, model.penalty, prox, self.v, ridge, enough, share, most, likely
+        )
         self.v = found.v
         return found
-
-    def descend(self, point: Point, prox: Prox) -> tuple[Point, float]:
-        """Minimise F itself by accelerated steps, where f is quadratic; return the point, and about what is left.
-
-        Each step multiplies all rows forth and back: up to some steps in less time than it takes to make a Hessian.
-        """
-        fit = self.fit
-        while True:
-            accuracy = self.tol * fit.scale(point.value)
-            direct = Direct(fit, point)
-            found = self.accelerate(direct, prox, accuracy, len(point.x) // DIRECT_STEP)
-            point = direct.point if np.array_equal(direct.point.x, found.u) else fit.at(found.u)
-            if not found.enough:
-                return point, np.inf
-            # The objective may have become so much smaller that this is not near enough.
-            if self.tol * fit.scale(point.value) >= 2.0 * WITHIN * accuracy:
-                return point, WITHIN * accuracy
 
     def multiply(self, smooth: QuadraticModel, u: Array, tau: float, accuracy: float) -> tuple[Array, float, float]:
         """Minimise the augmented Lagrangian and take the new multiplier.
@@ -230,24 +236,6 @@ class Composite:
         sizes = float(np.linalg.norm(dual)), float(np.linalg.norm(image))
         ratio = sizes[0] / sizes[1] if min(sizes) > 0 else balanced
         return min(max(ratio, 1e-8 * balanced), balanced)
-
-
-class Direct:
-    """f where it is quadratic, by products with the rows."""
-
-    def __init__(self, fit: Fit, point: Point) -> None:
-        self.fit, self.centre = fit, point.x
-        self.slope = self._slope_at(point)
-        self.diagonal = fit.losses.curvature * fit.squares + fit.ridge
-
-    def gradient(self, u: Array) -> Array:
-        """Return the gradient."""
-        return self._slope_at(self.fit.at(u))
-
-    def _slope_at(self, point: Point) -> Array:
-        slope, self.point = self.fit.back(point, self.fit.data)
-        gradient: Array = slope + self.fit.ridge * point.x
-        return gradient
 
 
 class QuadraticModel:

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fpdfp._blas import one_thread
 from fpdfp._typing import Array
 from fpdfp.bounds import Bound, Search
 from fpdfp.losses._duals import EPS, RowDuals
 from fpdfp.losses._single import SingleForm
-from fpdfp.pooled.data import TINY, Columns
+from fpdfp.pooled.data import NEAR, TINY, Columns
 from fpdfp.problem import Problem
 
 #: How much the second derivatives may have changed since the Hessian was computed, in the mean.
@@ -40,8 +41,6 @@ HALVINGS = 30
 #: From LARGE times as many rows on, so many rows, or so many for each coordinate at least, give a start: they determine
 #: the solution up to about this part of the objective. Of many more rows, MORE times as many give the next start.
 LARGE, START_ROWS, START_OVER, START_TOL, MORE = 8, 10_000, 50, 1e-3, 10
-#: Numbers of a dense matrix that are multiplied forth and back while they are near the processor.
-NEAR = 1 << 16
 
 
 class Point(NamedTuple):
@@ -114,11 +113,12 @@ class Fit:
             np.add(forms, data.times(change) if change.any() else 0.0, out=moved)
             self._look(slice(None), moved, found)
         else:
-            product, moves = np.zeros(data.count), bool(change.any())
-            for rows, block in data.blocks(max(64, NEAR // data.count)):
-                np.add(forms[rows], block @ change if moves else 0.0, out=moved[rows])
-                self._look(rows, moved, found)
-                product += found[1][rows] @ block
+            product, moves, change = np.zeros(data.X.shape[1]), bool(change.any()), data.spread(change)
+            with one_thread():
+                for rows, block in data.blocks(max(64, NEAR // data.X.shape[1])):
+                    np.add(forms[rows], block @ change if moves else 0.0, out=moved[rows])
+                    self._look(rows, moved, found)
+                    product += found[1][rows] @ block
         known = None if product is None else (data.X, product)
         return Point(x, moved, self.evaluate(x, found[0]), found[1], found[2], travel, known)
 
@@ -199,6 +199,12 @@ class Fit:
         return 0.0, point
 
 
+def find_units(squares: Array) -> Array | None:
+    """Return the sizes of columns, given their squares, where single precision might not hold products of them."""
+    units = np.sqrt(np.where(squares > 0, squares, 1.0))
+    return units if max(units.max(initial=1.0), 1.0 / units.min(initial=1.0)) > EXTREME else None
+
+
 class Curvature:
     """The Hessian of f on some coordinates: that of the present point, or of one near it, or of a part of the rows.
 
@@ -207,15 +213,16 @@ class Curvature:
 
     def __init__(self, fit: Fit, data: Columns, coordinates: Any) -> None:
         rows, count = data.X.shape[0], data.count
-        self._data, self._quadratic = data, fit.losses.form == "quadratic"
+        self.data, self._quadratic = data, fit.losses.form == "quadratic"
         self._ridge, squares = fit.ridge[coordinates], fit.squares[coordinates]
-        units = np.sqrt(np.where(squares > 0, squares, 1.0))
-        self._units = units if max(units.max(initial=1.0), 1.0 / units.min(initial=1.0)) > EXTREME else None
+        self._units = find_units(squares)
         # Sparse rows are cheap, and a part of them may miss a rare feature.
         self._stride = 1 if data.sparse else max(1, rows // max(rows // PART, OVER * count))
         self._single = not data.sparse and count >= SINGLE and rows >= 4 * count
         self._curvatures: Array | None = None
-        self._promised, self._slow = np.inf, False
+        self._promised = np.inf
+        #: Whether the last step did little of what the one before had left.
+        self.slow = False
         self.hessian: Array = np.zeros((0, 0))
 
     def move(self, curvatures: Array) -> bool:
@@ -223,16 +230,16 @@ class Curvature:
         before = self._curvatures
         if before is not None:
             changed = float(np.abs(curvatures - before).sum()) > STALE * float(before.sum())
-            if not changed and not self._slow:
+            if not changed and not self.slow:
                 return False
             if not changed:
                 if self._stride == 1 and not self._single and np.array_equal(curvatures, before):
                     return False
                 self._stride, self._single = max(1, self._stride // 4), False
         units = self._units if self._single else None
-        self.hessian = self._data.gram(curvatures, self._stride, single=self._single, units=units)
+        self.hessian = self.data.gram(curvatures, self._stride, single=self._single, units=units)
         self.hessian[np.diag_indices_from(self.hessian)] += self._ridge
-        self._curvatures, self._promised, self._slow = curvatures, np.inf, False
+        self._curvatures, self._promised, self.slow = curvatures, np.inf, False
         return True
 
     def learn(self, step: Array, change: Array) -> bool:
@@ -250,7 +257,7 @@ class Curvature:
 
     def judge(self, promised: float, share: float) -> None:
         """Take note of what a step promised, and of how much of it was taken."""
-        self._slow = -promised > SLOW * self._promised or share < 1.0
+        self.slow = -promised > SLOW * self._promised or share < 1.0
         self._promised = -promised
 
 

@@ -46,7 +46,7 @@ def as_sparse(linop: LinOp) -> Any | None:
         count = linop.size_in
         return scipy.sparse.diags_array([-1.0, 1.0], offsets=[0, 1], shape=(count - 1, count)).tocsr()
     if isinstance(linop, Matrix) and linop.sparse:
-        return linop.matrix.astype(np.float64)
+        return linop.matrix.astype(np.float64, copy=False)
     return None
 
 
@@ -74,7 +74,7 @@ def find_chain(matrix: Any, weights: Array) -> ChainProx | None:
     rows, columns = matrix.shape
     if not (np.diff(matrix.indptr) == 2).all():
         return None
-    sorted_matrix = matrix.sorted_indices()
+    sorted_matrix = matrix if matrix.has_sorted_indices else matrix.sorted_indices()
     places, entries = sorted_matrix.indices.reshape(-1, 2), sorted_matrix.data.reshape(-1, 2)
     edges, factors = places[:, 0], entries[:, 1]
     neighbours = (places[:, 1] == edges + 1) & (entries[:, 0] == -factors) & (factors != 0)

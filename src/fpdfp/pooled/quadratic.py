@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -10,6 +11,8 @@ from fpdfp._typing import Array, IntArray
 
 #: Rounds of coordinate descent and Newton steps, how many of both in each, and by how much they must shrink the error.
 ROUNDS, SWEEPS, NEWTON, SHRINK, ENOUGH = 40, 10, 10, 1e-20, 1e-12
+#: So many coordinates make a Newton step as long as a round of coordinate descent, and by how much that must shrink it.
+LONG, QUICK = 40, 0.1
 #: Shortenings of a Newton step.
 HALVINGS = 20
 
@@ -78,12 +81,13 @@ class Quadratic:
         diagonal = np.diag(hessian)
         #: The largest eigenvalue of each block, up to rounding.
         self.bounds: Array = np.maximum(diagonal, 0.0)
-        self._wide = np.flatnonzero(blocks.sizes > 1)
-        if len(self._wide):
+        if not blocks.single:
             self.bounds = np.maximum(np.maximum.reduceat(diagonal, blocks.starts[:-1]), 0.0)
-            for g in self._wide:
-                own = slice(blocks.starts[g], blocks.starts[g + 1])
-                self.bounds[g] = max(float(np.linalg.eigvalsh(hessian[own, own])[-1]), 0.0) * (1.0 + 1e-12)
+            for size in np.unique(blocks.sizes[blocks.sizes > 1]):
+                alike = np.flatnonzero(blocks.sizes == size)
+                own = blocks.starts[alike][:, None] + np.arange(size)
+                largest = np.linalg.eigvalsh(hessian[own[:, :, None], own[:, None, :]])[:, -1]
+                self.bounds[alike] = np.maximum(largest, 0.0) * (1.0 + 1e-12)
 
     def error(self, u: Array, slope: Array) -> float:
         """Return Σ_G r_G²/2L_G: about by how much the model can still be decreased."""
@@ -91,21 +95,29 @@ class Quadratic:
         residuals = np.where(bounded, self.blocks.residuals(u, slope), 0.0)
         return float((residuals**2 / np.where(bounded, 2.0 * self.bounds, 1.0)).sum())
 
-    def minimise(self, x: Array, gradient: Array) -> Array:
-        """Return the u of least m."""
+    def minimise(self, x: Array, gradient: Array, near: Callable[[Array, Array], bool] | None = None) -> Array:
+        """Return the u of least m, or one that with its slope is near enough."""
         from fpdfp._kernels.blocks import descend
 
         u, slope = x.copy(), gradient.copy()
         room = np.empty(int(self.blocks.sizes.max(initial=1)))
         start, last = self.error(u, slope), np.inf
-        sweeps = SWEEPS
+        sweeps, before = SWEEPS, start
         for _ in range(ROUNDS):
-            descend(self.hessian, slope, u, self.blocks.starts, self.blocks.weights, self.bounds, sweeps, room)
+            # A Newton step takes as long as many sweeps.
+            for _ in range(1 + len(u) // LONG):
+                descend(self.hessian, slope, u, self.blocks.starts, self.blocks.weights, self.bounds, sweeps, room)
+                error = self.error(u, slope)
+                if error > QUICK * before or (near is not None and near(u, slope)):
+                    break
+                before = error
             for _ in range(NEWTON if sweeps > 1 else len(u)):
+                if near is not None and near(u, slope):
+                    return u
                 u, slope, outcome = self.take_newton_step(u, slope)
                 if outcome == "there":
                     break
-                if outcome == "short" and not len(self._wide):
+                if outcome == "short" and self.blocks.single:
                     sweeps = 1  # where H is nearly singular, more would undo the Newton steps
             error = self.error(u, slope)
             if error <= SHRINK * start or (error <= ENOUGH * start and error > 0.5 * last):
@@ -131,12 +143,12 @@ class Quadratic:
         single = blocks.spread((blocks.sizes == 1) & (blocks.weights > 0))
         crossing = single & (u * (u + step) < 0)
         first = float((-u[crossing] / step[crossing]).min(initial=1.0))
-        columns, value = self.hessian[:, free], blocks.value(u)
+        value = blocks.value(u)
         for share in (1.0, first, *(first * 0.5 ** np.arange(1, HALVINGS))):
             trial = u + share * step
             trial[crossing & (u * trial <= 1e-14 * u * u)] = 0.0
             change = trial - u
-            image = columns @ change[free]
+            image = self.hessian @ change
             if float(slope @ change) + 0.5 * float(change @ image) + blocks.value(trial) - value < 0:
                 outcome: Outcome = "short" if share < 1.0 else "nearer" if crossing.any() else "there"
                 return trial, slope + image, outcome
@@ -144,16 +156,13 @@ class Quadratic:
 
     def _bend(self, free: IntArray, u: Array, norms: Array) -> Array:
         """Return the Hessian of the model on the free coordinates, with that of the norms of larger blocks."""
-        blocks = self.blocks
+        from fpdfp._kernels.blocks import bend
+
         system = self.hessian[np.ix_(free, free)]
-        place = np.full(len(u), -1)
-        place[free] = np.arange(len(free))
-        for g in self._wide:
-            if norms[g] > 0 and blocks.weights[g] > 0:
-                own = slice(blocks.starts[g], blocks.starts[g + 1])
-                along = u[own] / norms[g]
-                where = np.ix_(place[own], place[own])
-                system[where] += blocks.weights[g] / norms[g] * (np.eye(len(along)) - np.outer(along, along))
+        if not self.blocks.single:
+            place = np.full(len(u), -1)
+            place[free] = np.arange(len(free))
+            bend(system, place, u, self.blocks.starts, self.blocks.weights, norms)
         return system
 
 
@@ -161,14 +170,16 @@ def solve_scaled(system: Array, right: Array) -> Array:
     """Solve a positive semidefinite system, scaled to a diagonal of ones since coordinates may have any units."""
     from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-    roots = np.sqrt(np.maximum(np.diag(system), 1e-300))
-    scaled = system / np.outer(roots, roots)
-    diagonal = np.diag_indices_from(scaled)
+    inverses = 1.0 / np.sqrt(np.maximum(np.diag(system), 1e-300))
     ridge = 0.0
     while True:
-        scaled[diagonal] = 1.0 + ridge
+        scaled = system * inverses[:, None]
+        scaled *= inverses
+        scaled[np.diag_indices_from(scaled)] = 1.0 + ridge
         try:
-            solution: Array = cho_solve(cho_factor(scaled, check_finite=False), right / roots) / roots
+            # of its transpose, which is the same, LAPACK needs no copy
+            factor = cho_factor(scaled.T, overwrite_a=True, check_finite=False)
+            solution: Array = cho_solve(factor, right * inverses) * inverses
             if np.isfinite(solution).all():
                 return solution
         except LinAlgError:

@@ -6,25 +6,21 @@ with blocks of one coordinate for the l1 norm. Most blocks are 0 at the solution
 are not 0 and those whose optimality condition is violated most, and on these f is replaced by a quadratic model. The
 model is minimised exactly (`quadratic.py`); the line search needs no more products with the data. Its Hessian may be
 that of an earlier point, or of a part of the rows: it decides how fast the steps converge, not where to.
-
-A block with ‖(Aᵀcθ)_G‖ + ‖A_G‖ √(2Lε) < w_G, where θ is a dual point with duality gap ε and φ'' ≤ L, is 0 at every
-solution, and is not looked at again until the end: O. Fercoq, A. Gramfort and J. Salmon, "Mind the duality gap: safer
-rules for the lasso", ICML 2015.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 import numpy as np
 
+from fpdfp._blas import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.bounds import Bound
 from fpdfp.losses._single import SingleForm
 from fpdfp.penalties import L1, GroupL12, Zero
 from fpdfp.penalties.base import Penalty
-from fpdfp.pooled.data import TINY, Columns
+from fpdfp.pooled.data import TINY
 from fpdfp.pooled.fit import CLEAR, START_TOL, Curvature, Fit, Found, Point, find_start
 from fpdfp.pooled.quadratic import Blocks, Quadratic
 from fpdfp.problem import Problem
@@ -33,31 +29,19 @@ from fpdfp.problem import Problem
 ALL, FEW, MOST = 160, 64, 3000
 #: A working set is kept while no more than this part of the error is outside of it.
 OUTSIDE = 0.1
+#: A model is minimised up to this part of the goal.
+NEAR = 0.003
 #: Steps in all, with a part of the rows, on one working set, and rounds without progress.
 MAX_STEPS, MAX_ROUGH, MAX_INNER, PATIENCE = 400, 15, 12, 6
-#: Screening waits for a duality gap of this part of the objective, and is for so many coordinates or more.
-SCREEN, MANY = 0.3, 2000
-
-
-class Live(NamedTuple):
-    """Blocks that screening has left, their columns of the data, and where the blocks' coordinates are in these.
-
-    ``curved`` is how much F curves along each block at least, or, where it has no weight, about how much.
-    """
-
-    blocks: Blocks
-    data: Columns
-    place: IntArray
-    curved: Array
 
 
 @dataclasses.dataclass
 class Set:
-    """A working set: which blocks of the live ones, these blocks, their columns, and the model of f on them."""
+    """A working set: which blocks, where their coordinates are among all sorted by block, and the model of f there."""
 
     chosen: IntArray
+    place: IntArray
     blocks: Blocks
-    data: Columns
     curved: Array
     curvature: Curvature
     quadratic: Quadratic | None = None
@@ -93,8 +77,8 @@ class WorkingSets:
 
     def __init__(self, fit: Fit, blocks: Blocks, tol: float) -> None:
         self.fit, self.blocks, self.tol = fit, blocks, tol
-        self.whole = Live(blocks, fit.data, blocks.coordinates, self.curve(blocks))
-        self.live = self.whole
+        #: How much F curves along each block at least, or, where it has no weight, about how much.
+        self.curved = self.curve(blocks)
         self.set: Set | None = None
         self.steps = 0
 
@@ -106,24 +90,20 @@ class WorkingSets:
         best: Found | None = None
         returned = False
         while True:
-            live = self.live
-            slope, point = fit.back(point, live.data)
-            gradient = self.sort(point.x, slope)
-            error = self.estimate_gap(live.blocks, live.curved, point, gradient)
+            slope, point = fit.back(point, fit.data)
+            gradient = (slope + fit.ridge * point.x)[self.blocks.coordinates]
+            error = self.estimate_gap(self.blocks, self.curved, point.x[self.blocks.coordinates], gradient, point.value)
             stalled = 0 if error < 0.5 * least else stalled + 1
             if error < least:
                 least, nearest = error, point.x
             close = error <= goal * fit.scale(point.value)
             over = self.steps >= MAX_STEPS or stalled > PATIENCE
             if fit.rough and (close or over or self.steps >= MAX_ROUGH):
-                return fit.conclude(point, self.fill(slope), Bound(np.inf, -slope), self.steps)
+                return fit.conclude(point, slope, Bound(np.inf, -slope), self.steps)
             if close or over:
-                again = point.travel is None or (over and not returned)
-                if again or live is not self.whole:
-                    # What was left out, and x in the precision of the data, is looked at before anything is claimed.
-                    self.live, self.set = self.whole, self.set if live is self.whole else None
-                    if again:
-                        point, returned = fit.at(nearest if over else point.x), over
+                if point.travel is None or (over and not returned):
+                    # x in the precision of the data is looked at before anything is claimed.
+                    point, returned = fit.at(nearest if over else point.x), over
                     least *= 2.0
                     continue
                 bound = self.bound(point, slope, self.tol * fit.scale(point.value))
@@ -133,25 +113,9 @@ class WorkingSets:
                 if found.bound.gap <= self.tol * found.scale or over:
                     return best
                 goal *= 0.1
-            elif not fit.rough and error <= SCREEN * point.value and self.screen(point, slope):
-                continue
             if not self.suffices(point, gradient, error) and not self.choose(point.x, gradient):
                 return None
-            point = self.descend(point, gradient, max(0.3 * goal * point.value, 0.1 * error))
-
-    def sort(self, x: Array, slope: Array) -> Array:
-        """Return the gradient of f on the live blocks, sorted by block."""
-        coordinates = self.live.blocks.coordinates
-        gradient: Array = slope[self.live.place] + self.fit.ridge[coordinates] * x[coordinates]
-        return gradient
-
-    def fill(self, slope: Array) -> Array:
-        """Return the gradient of f without its ridge, with 0 for what screening left out."""
-        if self.live is self.whole:
-            return slope
-        whole = np.zeros(len(self.fit.ridge))
-        whole[self.live.blocks.coordinates] = slope
-        return whole
+            point = self.descend(point, gradient, goal * fit.scale(point.value), error)
 
     def curve(self, blocks: Blocks) -> Array:
         """Return the ridge of each block, and all of its curvature where the block has no weight."""
@@ -162,9 +126,8 @@ class WorkingSets:
         curved: Array = np.where(blocks.weights > 0, ridge, ridge + self.fit.losses.curvature * squares)
         return curved
 
-    def estimate_gap(self, blocks: Blocks, curved: Array, point: Point, gradient: Array) -> float:
-        """Return about what the duality gap will be, from the optimality conditions of some blocks."""
-        own = point.x[blocks.coordinates]
+    def estimate_gap(self, blocks: Blocks, curved: Array, own: Array, gradient: Array, value: float) -> float:
+        """Return about what the duality gap will be, from the optimality conditions of some blocks and F(x)."""
         residuals = blocks.residuals(own, gradient)
         # Most blocks are as they should be.
         some = np.flatnonzero(residuals)
@@ -176,48 +139,24 @@ class WorkingSets:
         free = (curved == 0) & (norms == 0)
         excess = float((residuals / (weights + residuals + TINY))[free & seen].max(initial=0.0))
         along = np.where(seen, norms * residuals, 0.0)
-        return (
-            float(along.sum()) + float(np.where(seen & (norms > 0) | free, 0.0, quadratic).sum()) + excess * point.value
-        )
+        return float(along.sum()) + float(np.where(seen & (norms > 0) | free, 0.0, quadratic).sum()) + excess * value
 
-    def bound(self, point: Point, slope: Array, enough: float = 0.0) -> Bound:
-        """Return the bound of F(x) − F*; without what screening left out, which has the same F*."""
-        whole = self.fill(slope)
-        nearest = self.fit.problem.penalty.conjugate_prox(-(whole + self.fit.ridge * point.x), 1.0)
-        return self.fit.bound(point, whole, nearest, enough=enough)
-
-    def screen(self, point: Point, slope: Array) -> bool:
-        """Leave out blocks that are 0 at every solution, once they are half of what is left; return whether it did."""
-        live = self.live
-        if len(live.blocks.coordinates) < MANY:
-            return False
-        bound = self.bound(point, slope)
-        if not np.isfinite(bound.gap) or bound.q is None:
-            return False
-        coordinates = live.blocks.coordinates
-        radius = np.sqrt(2.0 * self.fit.losses.curvature * bound.gap)
-        reach = radius * np.sqrt(live.blocks.reduce(np.add, self.fit.squares[coordinates]))
-        norms = live.blocks.norms(bound.q[coordinates])
-        kept = np.flatnonzero((norms + reach >= live.blocks.weights) | (live.blocks.norms(point.x[coordinates]) > 0))
-        if 2 * len(kept) > len(norms):
-            return False
-        blocks = live.blocks.select(kept)
-        columns = live.data.extract(live.place[np.isin(coordinates, blocks.coordinates)])
-        place = np.arange(len(blocks.coordinates))
-        self.live, self.set = Live(blocks, columns, place, live.curved[kept]), None
-        return True
+    def bound(self, point: Point, slope: Array, enough: float) -> Bound:
+        """Return the bound of F(x) − F*."""
+        nearest = self.fit.problem.penalty.conjugate_prox(-(slope + self.fit.ridge * point.x), 1.0)
+        return self.fit.bound(point, slope, nearest, enough=enough)
 
     def suffices(self, point: Point, gradient: Array, error: float) -> bool:
         """Return whether nearly all of the error is that of the working set: a larger one needs another Hessian."""
         if self.set is None:
             return False
-        own = gradient[_positions(self.live.blocks, self.set.chosen)]
-        return self.estimate_gap(self.set.blocks, self.set.curved, point, own) >= (1.0 - OUTSIDE) * error
+        blocks, slope = self.set.blocks, gradient[self.set.place]
+        inside = self.estimate_gap(blocks, self.set.curved, point.x[blocks.coordinates], slope, point.value)
+        return inside >= (1.0 - OUTSIDE) * error
 
     def choose(self, x: Array, gradient: Array) -> bool:
         """Choose what to work on; return False where that would be too much."""
-        live = self.live
-        blocks = live.blocks
+        blocks = self.blocks
         own = x[blocks.coordinates]
         needed = (blocks.norms(own) > 0) | (blocks.weights == 0)
         residuals = blocks.residuals(own, gradient)
@@ -237,26 +176,35 @@ class WorkingSets:
             chosen = np.flatnonzero(wanted)
         if self.set is not None and np.isin(chosen, self.set.chosen).all():
             return True
-        own_blocks = blocks.select(chosen)
-        if len(own_blocks.coordinates) > MOST:
+        place = Blocks(np.arange(len(blocks.coordinates)), blocks.starts, blocks.weights).select(chosen).coordinates
+        if len(place) > MOST:
             return False
-        columns = live.data.select(live.place[_positions(blocks, chosen)])
+        own_blocks = blocks.select(chosen)
+        columns = self.fit.data.select(own_blocks.coordinates)
         curvature = Curvature(self.fit, columns, own_blocks.coordinates)
-        self.set = Set(chosen, own_blocks, columns, live.curved[chosen], curvature)
+        self.set = Set(chosen, place, own_blocks, self.curved[chosen], curvature)
         return True
 
-    def descend(self, point: Point, gradient: Array, accuracy: float) -> Point:
-        """Take steps on the working set until its part of the error is small."""
+    def descend(self, point: Point, gradient: Array, goal: float, error: float) -> Point:
+        """Take steps on the working set until its part of the error is small, beside the goal or that of all blocks."""
         fit, working = self.fit, self.set
         assert working is not None
-        blocks, data, coordinates = working.blocks, working.data, working.blocks.coordinates
-        slope = gradient[_positions(self.live.blocks, working.chosen)]
-        for _ in range(MAX_INNER):
+        blocks, coordinates = working.blocks, working.blocks.coordinates
+        slope, value = gradient[working.place], point.value
+
+        def near(u: Array, at: Array) -> bool:
+            return self.estimate_gap(blocks, working.curved, u, at, value) <= NEAR * goal
+
+        for step in range(MAX_INNER):
             self.steps += 1
+            if step:
+                working.curvature.data = working.curvature.data.settle()
+            data = working.curvature.data
             if working.curvature.move(point.curvatures) or working.quadratic is None:
                 working.quadratic = Quadratic(working.curvature.hessian, blocks)
             own = point.x[coordinates]
-            target = working.quadratic.minimise(own, slope)
+            with one_thread():  # factors of many threads differ in the last bits
+                target = working.quadratic.minimise(own, slope, near)
             promised = float(slope @ (target - own)) + blocks.value(target) - blocks.value(own)
             share, point = fit.search_line(point, data, coordinates, target, promised)
             working.curvature.judge(promised, share)
@@ -268,14 +216,10 @@ class WorkingSets:
             clear = -promised > CLEAR * point.value
             if clear and working.curvature.learn(point.x[coordinates] - own, slope - before):
                 working.quadratic = None
-            if len(working.chosen) == len(self.live.blocks.weights):
+            if len(working.chosen) == len(self.blocks.weights):
                 break
-            if self.estimate_gap(blocks, working.curved, point, slope) <= accuracy:
+            if self.estimate_gap(blocks, working.curved, point.x[coordinates], slope, point.value) <= max(
+                0.3 * goal, 0.1 * error
+            ):
                 break
         return point
-
-
-def _positions(blocks: Blocks, chosen: IntArray) -> IntArray:
-    """Return where the coordinates of some blocks are among those of all, sorted by block."""
-    everywhere = Blocks(np.arange(len(blocks.coordinates)), blocks.starts, blocks.weights)
-    return everywhere.select(chosen).coordinates
