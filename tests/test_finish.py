@@ -181,13 +181,15 @@ def test_where_it_costs_too_much_or_does_not_apply_nobody_is_asked(monkeypatch: 
 
 
 def test_a_step_is_taken_where_it_costs_less_than_the_rounds_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what is to be saved: where rounds are all that counts always, where bits are never on so small a problem."""
+    """By what is to be saved: however many bits it takes where rounds are all that counts, but not where bits are."""
     monkeypatch.setattr(finish, "CHEAPER", 1.0)
     problem = draw_problem()
     taken = {}
-    for prefer in ("rounds", "bits"):
-        steps = Steps(monkeypatch)
-        result = fpdfp.solve(problem, rounds=600, tol=1e-6, prefer=prefer)  # type: ignore[arg-type]
-        assert result.status == "converged"
-        taken[prefer] = bool(steps.ended)
-    assert taken == {"rounds": True, "bits": False}
+    for bits in (12, 10**6):
+        monkeypatch.setattr(finish, "BITS", bits)
+        for prefer in ("rounds", "bits"):
+            steps = Steps(monkeypatch)
+            result = fpdfp.solve(problem, rounds=600, tol=1e-6, prefer=prefer)  # type: ignore[arg-type]
+            assert result.status == "converged"
+            taken[prefer, bits] = bool(steps.ended)
+    assert taken == {("rounds", 12): True, ("bits", 12): True, ("rounds", 10**6): True, ("bits", 10**6): False}

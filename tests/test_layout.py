@@ -1,4 +1,4 @@
-"""Blocks of features that a penalty or a linear map couples: which they are, and that both sides have the same."""
+"""Blocks of the groups of a penalty: which they are, and that both sides have the same."""
 
 from __future__ import annotations
 
@@ -12,34 +12,24 @@ import fpdfp
 from fpdfp.linops.base import adjoint_error
 from fpdfp.precondition import Blocks
 from fpdfp.precondition.base import Announced
-from fpdfp.precondition.layout import Layout, by_structure, pack
+from fpdfp.precondition.layout import Layout, by_groups, pack
 from fpdfp.precondition.structure import Structure
 from tests.loopback import Loopback
 
 
 def grouped(d: int = 400, rows: int = 1600, clients: int = 8, size: int = 40, kind: str = "groups") -> fpdfp.Problem:
-    """Autoregressions of groups, or of all features, in a random order."""
+    """Autoregressions of groups, in a random order."""
     rng = np.random.default_rng(2)
     X = rng.standard_normal((rows, d))
     for j in range(1, d):
-        if kind == "graph" or j % size:
+        if j % size:
             X[:, j] = 0.95 * X[:, j - 1] + np.sqrt(1 - 0.95**2) * X[:, j]
     y = (X[:, :size] @ (0.3 * rng.standard_normal(size)) + rng.standard_normal(rows) > 0).astype(float)
     order = rng.permutation(d)
     losses = fpdfp.losses.Logistic(X[:, order], y, clients=np.arange(rows) % clients, l2=1e-3)
-    if kind == "graph":
-        return fpdfp.Problem(losses, fpdfp.penalties.L1(0.05), fpdfp.linops.Matrix(path(np.argsort(order))))
     if kind == "sparse groups":
         return fpdfp.Problem(losses, fpdfp.penalties.SparseGroup(0.002, 0.004, groups=order // size))
     return fpdfp.Problem(losses, fpdfp.penalties.GroupL12(0.005, groups=order // size))
-
-
-def path(features: Any, d: int | None = None) -> Any:
-    """Return the differences of features that follow each other, of d in all."""
-    count = len(features) - 1
-    ends = np.stack([features[:-1], features[1:]], axis=1).ravel()
-    shape = (count, d or len(features))
-    return sparse.csr_array((np.tile([-1.0, 1.0], count), ends, 2 * np.arange(count + 1)), shape)
 
 
 def members(layout: Layout) -> list[set[int]]:
@@ -54,7 +44,7 @@ class TestLayouts:
     @pytest.mark.parametrize("kind", ["groups", "sparse groups"])
     def test_groups_stay_together(self, kind: str) -> None:
         problem = grouped(kind=kind)
-        layout = by_structure(problem.model, 64)
+        layout = by_groups(problem.model, 64)
         assert layout is not None
         labels = problem.penalty.groups  # type: ignore[attr-defined]
         assert sorted(map(sorted, members(layout))) == sorted(
@@ -66,39 +56,6 @@ class TestLayouts:
         assert list(pack([8], 8)) == [8]
         assert list(pack([], 8)) == []
 
-    def test_components_of_a_graph(self) -> None:
-        """Two paths and features on their own, in no order, with rows that couple all of them, which say nothing."""
-        order = np.random.default_rng(0).permutation(300)
-        rows = sparse.csr_array(
-            sparse.vstack([path(order[:50], 300), path(order[50:110], 300), sparse.csr_array(np.ones((1, 300)))])
-        )
-        losses = fpdfp.losses.LeastSquares(np.eye(300), np.ones(300), l2=0.1)
-        for linop in (
-            fpdfp.linops.Matrix(rows),
-            fpdfp.linops.VStack([fpdfp.linops.Identity((300,)), fpdfp.linops.Matrix(rows)]),
-        ):
-            penalty: Any = fpdfp.penalties.L1(0.1)
-            if isinstance(linop, fpdfp.linops.VStack):
-                penalty = fpdfp.penalties.Stacked([penalty, penalty], [(300,), (rows.shape[0],)])
-            layout = by_structure(fpdfp.Problem(losses, penalty, linop).model, 64)
-            assert layout is not None
-            blocks = members(layout)
-            assert sum(map(len, blocks)) == 300
-            for part in (order[:50], order[50:110]):
-                assert any(set(part.tolist()) <= block for block in blocks)
-
-    def test_a_long_path_is_cut_into_pieces_of_itself(self) -> None:
-        order = np.random.default_rng(1).permutation(1000)
-        losses = fpdfp.losses.LeastSquares(np.eye(1000), np.ones(1000), l2=0.1)
-        problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1), fpdfp.linops.Matrix(path(order)))
-        layout = by_structure(problem.model, 64)
-        assert layout is not None
-        place = np.argsort(order)
-        for block in members(layout):
-            assert len(block) <= 64
-            along = np.sort(place[list(block)])
-            assert along[-1] - along[0] == len(block) - 1
-
     def test_where_nothing_is_coupled(self) -> None:
         losses = fpdfp.losses.LeastSquares(np.eye(6), np.ones(6), l2=0.1)
         diagonal = fpdfp.linops.Matrix(sparse.csr_array(np.eye(6)))
@@ -108,7 +65,7 @@ class TestLayouts:
             (fpdfp.penalties.L1(0.1), diagonal),
             (fpdfp.penalties.L1(0.1), fpdfp.linops.Difference(6)),
         ):
-            assert by_structure(fpdfp.Problem(losses, penalty, linop).model, 4) is None
+            assert by_groups(fpdfp.Problem(losses, penalty, linop).model, 4) is None
 
     @pytest.mark.parametrize(
         ("labels", "message"),
@@ -127,7 +84,7 @@ class TestLayouts:
             Structure(1, 1e-6, labels=Announced.plain(np.zeros(2, dtype=np.float32))).layout(3)
 
     def test_labels_are_short_and_exact(self) -> None:
-        layout = by_structure(grouped().model, 64)
+        layout = by_groups(grouped().model, 64)
         assert layout is not None
         again = Layout.from_labels(layout.labels.array, 64)
         np.testing.assert_array_equal(again.order, layout.order)
@@ -189,7 +146,7 @@ def test_blocks_of_groups_are_taken_where_they_pay() -> None:
     assert result.status == "converged"
     coordinates = result.algorithm.coordinates  # type: ignore[union-attr]
     assert isinstance(coordinates, Blocks)
-    assert "blocks of features that are coupled" in str(result)
+    assert "blocks of groups" in str(result)
     labels = problem.penalty.groups  # type: ignore[attr-defined]
     for block in members(coordinates.layout):
         assert len(np.unique(labels[list(block)])) == 1
@@ -208,7 +165,7 @@ def _given(problem: fpdfp.Problem) -> Any:
     return AskedClients(problem, choose(problem, None, options), options).describe()
 
 
-@pytest.mark.parametrize("kind", ["groups", "graph"])
+@pytest.mark.parametrize("kind", ["groups", "sparse groups"])
 def test_sites_elsewhere_give_the_same_bits(kind: str) -> None:
     problem = grouped(kind=kind)
     here = fpdfp.solve(problem, rounds=4)

@@ -25,9 +25,10 @@ from fpdfp.precondition import Blocks as BlockDiagonal
 from fpdfp.precondition import LowRank, Whitening, cost
 from fpdfp.precondition.triangles import full
 
-#: About the bits of a second derivative, and the numbers for each feature of the run that certify where a step leads.
-BITS, CERTIFYING = 12, 3
-#: What a step is taken to cost beside bits: the exchanges of the model and of the certificate.
+#: About the bits of a second derivative.
+BITS = 12
+#: What a step is taken to cost beside these: exchanges, of the model and of the certificate. The bits of the latter are
+#: also sent in a run that goes on, at its end.
 EXCHANGES = 2
 #: A run that ends with a step is to cost less than so many times one that goes on.
 CHEAPER = 1.0
@@ -98,7 +99,6 @@ class Finish:
         rounds = run.round - (0 if run.left is None else run.left.since)
         rest = rounds * max(math.log(relative / self.tol), 0.0) / -math.log(min(relative, 0.5))
         up = BITS * count * (count + 1) // 2 + plain_bits((count,), single)
-        up += CERTIFYING * plain_bits(run.problem.model.shape, double)
         down = 2 * plain_bits((count,), double)
         kinds = [run.traffic[kind] for kind in ("rounds", "preconditioner", "certificate")]
         so_far = cost.Price(run.round, sum(one.up for one in kinds), sum(one.down for one in kinds))

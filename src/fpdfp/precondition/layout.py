@@ -1,24 +1,20 @@
-"""Which features are whitened together: neighbours, or those that the penalty or the linear map couples."""
+"""Which features are whitened together: neighbours, or the groups of a penalty."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress import QSGD
-from fpdfp.linops import LinOp, Matrix, VStack
 from fpdfp.penalties.group import GroupL12
 from fpdfp.penalties.sparse_group import SparseGroup
 from fpdfp.precondition.base import Announced
 from fpdfp.problem import Model
-
-#: Rows of B with more entries than this couple too much to say what belongs together.
-LONGEST = 64
 
 
 class Group(NamedTuple):
@@ -130,38 +126,26 @@ class Layout:
         return array if self.order is None else array[..., self.places]
 
 
-def by_structure(model: Model, size: int) -> Layout | None:
-    """Return blocks of features that a model couples, of at most so many; None where it says nothing of the kind.
+def by_groups(model: Model, size: int) -> Layout | None:
+    """Return blocks of the groups of a penalty of x itself, of at most so many features; None where there are none.
 
-    Groups of a penalty of x itself are kept together, or the connected components of the graph of a sparse B, in which
-    features are neighbours that a row has both of. Small ones share blocks, large ones are cut: the components of a
-    graph in the order of Cuthill and McKee, reversed, in which neighbours are near each other.
+    Small groups share a block, and large ones are cut.
     """
-    d = model.shape[-1]
-    if len(model.shape) != 1:
+    penalty, shape = model.penalty, model.shape
+    if not (model.linop.is_identity and isinstance(penalty, GroupL12 | SparseGroup)):
         return None
-    if model.linop.is_identity:
-        penalty = model.penalty
-        labels = penalty.groups if isinstance(penalty, GroupL12 | SparseGroup) else None
-        if labels is None or labels.shape != (d,):
-            return None
-        order = np.argsort(labels, kind="stable")
-    else:
-        graph = _graph(model.linop)
-        if graph is None:
-            return None
-        from scipy.sparse import csgraph
+    labels = penalty.groups
+    if labels is None or labels.shape != shape or len(shape) != 1:
+        return None
+    sets = np.bincount(labels)
+    return None if sets.max() == 1 else packed(np.argsort(labels, kind="stable"), sets, size)
 
-        _, labels = csgraph.connected_components(graph, directed=False)
-        near = csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64)
-        order = near[np.argsort(labels[near], kind="stable")]
-    together = np.bincount(np.unique(labels, return_inverse=True)[1])
-    if together.max() == 1:
-        return None
-    sizes = np.array(list(pack(together.tolist(), size)))
-    # Those of one size together, which is faster to compute with.
-    blocks = np.split(order, np.cumsum(sizes)[:-1])
-    rank = np.argsort(-sizes, kind="stable")
+
+def packed(order: IntArray, sets: IntArray, size: int) -> Layout:
+    """Return blocks of at most so many features, in an order in which sets of them follow each other."""
+    sizes = np.array(list(pack(sets.tolist(), size)))
+    # Blocks of one size together, which is faster to compute with.
+    blocks, rank = np.split(order, np.cumsum(sizes)[:-1]), np.argsort(-sizes, kind="stable")
     return Layout(sizes[rank], np.concatenate([np.sort(blocks[i]) for i in rank]))
 
 
@@ -179,21 +163,3 @@ def pack(together: Iterable[int], size: int) -> Iterator[int]:
             filled += count
     if filled:
         yield filled
-
-
-def _graph(linop: LinOp) -> Any:
-    """Return the graph of the features that rows of a sparse B couple, None where there is none."""
-    from scipy.sparse import csr_array, issparse
-
-    parts = linop.parts if isinstance(linop, VStack) else (linop,)
-    found: Any = None
-    for part in parts:
-        if not isinstance(part, Matrix) or not issparse(part.matrix):
-            continue
-        rows = csr_array(part.matrix)
-        lengths = np.diff(rows.indptr)
-        rows = rows[(lengths > 1) & (lengths <= LONGEST)]
-        pattern = csr_array((np.ones(rows.nnz, dtype=np.float32), rows.indices, rows.indptr), rows.shape)
-        coupled = (pattern.T @ pattern).tocsr()
-        found = coupled if found is None else found + coupled
-    return None if found is None or found.nnz == 0 else csr_array(found)
