@@ -216,11 +216,13 @@ INTRODUCTION = """# Many features
 
 Made by `python -m benchmarks.many_features{given}`, whose
 help says what is run: l1 logistic regression among {sites} sites,
-certified to a relative gap of {tol:g}, everything automatic, the median by rounds over draws of the data, of which
-there were {seeds}. Bits up are those of rounds and certificates and of what is sent once, which is in brackets; dotted
+certified to a relative gap of {tol:g}, everything automatic. Of {seeds} draws of the data the one with the median of
+rounds is shown. Bits up are those of rounds and certificates and of what is sent once, which is in brackets; dotted
 lines have no preconditioner. From 128 features on the default begins with those that are likely to matter; the
-preconditioner is the one of the features that a run ends with. From one number of features to the next rounds change at
-most by a factor of {rounds_jump:g}, and bits by {bits_jump:g}, up also by as much as there are more features{jumps}.
+preconditioner is the one of the features that a run ends with. The command fails where, from one number of features to the
+next, rounds change by more than a factor of {rounds_jump:g}, or bits in both directions together fall below a part of
+1/{bits_jump:g} or grow more than {bits_jump:g} times as fast as the number of features: {jumps}. Times are of cores that
+other programs may have used as well.
 
 ![Rounds and bits against the number of features](many-features.svg)
 
@@ -272,7 +274,7 @@ def main() -> None:
             seeds=arguments.seeds,
             rounds_jump=ROUNDS_JUMP,
             bits_jump=BITS_JUMP,
-            jumps=f", but {', '.join(jumps)}" if jumps else "",
+            jumps=", ".join(jumps) or "nowhere here",
         ) + markdown(header, lines)
         page += "\n## Few rows, and features of very different sizes\n\n" + markdown(
             ["case", *header[2:7]], special_lines

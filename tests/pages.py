@@ -20,7 +20,8 @@ BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 #: Gaps and residuals of a noisy run vary with the processor's rounding; the rest does so in later digits only.
 LOOSE = re.compile(r"gap|residual|relative error|certified")
-#: So does, by some rounds, when such a run reaches its tolerance, and with it all that was sent.
+#: So does, by some rounds, when such a run reaches its tolerance, and with it all that was sent: the first example of
+#: estimators.md took 31 rounds and 0.24 Mbit on one kind of processor, and 36 and 0.30 on another.
 COUNTED = re.compile(r"rounds|sent|bits?\b")
 #: Lines of a terminal: in a fence of its own, or indented.
 SHELL = ("console", "sh", "shell", "bash")
@@ -66,6 +67,6 @@ def compare(output: str, printed: str) -> None:
     assert len(expected) == len(found), printed
     for ours, theirs in zip(expected, found, strict=True):
         assert NUMBER.sub("#", ours) == NUMBER.sub("#", theirs)
-        tolerance = 3.0 if LOOSE.search(ours) else 0.15 if COUNTED.search(ours) else 1e-2
+        tolerance = 3.0 if LOOSE.search(ours) else 0.25 if COUNTED.search(ours) else 1e-2
         for a, b in zip(NUMBER.findall(ours), NUMBER.findall(theirs), strict=True):
             assert float(b) == pytest.approx(float(a), rel=tolerance, abs=1e-9)

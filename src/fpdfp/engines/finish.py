@@ -96,8 +96,10 @@ class Finish:
         run, given = self.run, self._given
         n, single, double = run.problem.n_clients, np.dtype(np.float32), np.dtype(np.float64)
         relative = run.outlook() / run.scale
+        if relative <= self.tol:
+            return False  # nothing is left to save
         rounds = run.round - (0 if run.left is None else run.left.since)
-        rest = rounds * max(math.log(relative / self.tol), 0.0) / -math.log(min(relative, 0.5))
+        rest = rounds * math.log(relative / self.tol) / -math.log(min(relative, 0.5))
         up = BITS * count * (count + 1) // 2 + plain_bits((count,), single)
         down = 2 * plain_bits((count,), double)
         kinds = [run.traffic[kind] for kind in ("rounds", "preconditioner", "certificate")]
