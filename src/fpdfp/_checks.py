@@ -217,7 +217,7 @@ def numbers(name: str, value: Any, accepted: str, *, shape: Shape | None = None,
     if array.dtype.kind not in "fiu":
         raise ArgumentTypeError(name, f"must be {accepted}, got {_describe(value, array)}")
     if shape is not None and array.shape != shape:
-        raise ArgumentError(name, f"must be {accepted}, with shape {shape} as an array, got shape {array.shape}")
+        raise ArgumentError(name, f"must have shape {shape}, got {array.shape}")
     array = own(np.ascontiguousarray(array, dtype=np.float64).reshape(array.shape), value)
     if infinite and np.isnan(array).any():
         raise ArgumentError(name, f"must not be NaN, which {np.count_nonzero(np.isnan(array))} of its entries are")

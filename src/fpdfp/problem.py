@@ -536,6 +536,13 @@ class Problem:
         return Search(self.model, self._feasibility, duals, x, image, nearest)
 
 
+def infinite_start(objective: float) -> ArgumentError:
+    """Return the error of a start without a finite objective."""
+    return ArgumentError(
+        "x0", f"must be a point where the objective is finite, got {objective:g}; look at x0 and at the losses"
+    )
+
+
 def _weights(weights: Any, losses: Losses) -> Array:
     """Return the weight of each client."""
     count = losses.n_clients
