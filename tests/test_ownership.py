@@ -130,6 +130,52 @@ def probe(made: Any) -> list[Any]:
     return [problem.objective(x), *proxes, slopes, made.conjugate(0.1 * x), made.value(x), repr(made)]
 
 
+LABELS = np.array([0.0, 1.0, 2.0, 0.0, 1.0, 2.0, 1.0, 0.0])
+ROWS: dict[str, Any] = {
+    "X": np.arange(24.0).reshape(8, 3) % 7 / 7,
+    "y": LABELS,
+    "clients": np.array([0, 0, 0, 0, 1, 1, 1, 1]),
+    "l2": np.array([0.1, 0.2, 0.3]),
+}
+WEIGHED = ROWS | {"weights": np.linspace(0.5, 1.5, 8), "offset": np.linspace(-0.1, 0.1, 8)}
+#: Every loss with all its arguments that are arrays.
+LOSSES: dict[str, dict[str, Any] | None] = {
+    "LeastSquares": ROWS,
+    "Logistic": ROWS | {"y": (LABELS > 0) * 2.0 - 1.0},
+    "Softmax": ROWS | {"weights": np.linspace(0.5, 1.5, 8)},
+    "GLM": WEIGHED,
+    "Multinomial": WEIGHED,
+    "Ordinal": WEIGHED,
+    "Cox": {name: WEIGHED[name] for name in ("X", "clients", "l2", "weights", "offset")}
+    | {"time": np.arange(8.0) + 2.0, "event": (LABELS > 0) * 1.0, "entry": np.linspace(0.0, 1.0, 8)}
+    | {"strata": np.arange(8) % 2, "clusters": np.arange(8) // 2},
+    "OperatorLeastSquares": None,  # below
+    "Custom": None,  # functions of the user
+    "Losses": None,
+}
+
+
+@pytest.mark.parametrize("marked", [False, True], ids=["writable", "read-only view"])
+@pytest.mark.parametrize("name", sorted(fpdfp.losses.__all__))
+def test_edits_of_any_argument_change_no_losses(name: str, marked: bool) -> None:
+    arguments = LOSSES[name]
+    if arguments is None:
+        return
+    arrays = {argument: np.array(array) for argument, array in arguments.items()}
+    given = {argument: array.view() if marked else array for argument, array in arrays.items()}
+    for array in given.values():
+        array.setflags(write=not marked)
+    make = getattr(fpdfp.losses, name)
+    losses, twin = make(**given), make(**arguments)
+    for array in arrays.values():
+        array[...] = 30 * array[::-1] + 1
+    x, clients = np.full(losses.shape, 0.2), np.arange(2)
+    if name == "Ordinal":
+        x[-2:] = [-1.0, 1.0]
+    np.testing.assert_array_equal(losses.values(x, clients), twin.values(x, clients))
+    np.testing.assert_array_equal(losses.gradients(x, clients), twin.gradients(x, clients))
+
+
 def test_a_loop_that_edits_its_weights_makes_different_problems() -> None:
     losses, w, B = fpdfp.losses.LeastSquares(np.eye(2), np.ones(2)), np.ones(2), np.eye(2)
     problems = []
