@@ -641,6 +641,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"metrics": {3: np.sum}}, "metrics: a name must be a text, got 3"),
     ({"metrics": [np.sum]}, "metrics must map names to functions of x, got list"),
     ({"callbacks": print}, "callbacks must be a list of functions of the run"),
+    ({"metrics": {"a": lambda x: "s"}}, r"metrics\['a'\] must return a number, got str"),
+    ({"metrics": {"a": lambda x: None}}, r"metrics\['a'\] must return a number, got NoneType"),
+    ({"metrics": {"a": lambda x: x}}, r"metrics\['a'\] must return a number, got ndarray"),
+    ({"checkpoint": 1}, "checkpoint must be the name of a file or None, got int"),
+    ({"checkpoint": ""}, "checkpoint must be the name of a file or None, got ''"),
+    ({"resume": 1}, "resume must be the name of a checkpoint, True or False, got int"),
+    ({"progress": "yes"}, "progress must be True, False or None, got 'yes'"),
+    ({"progress": 1}, "progress must be True, False or None, got 1"),
     ({"method": fpdfp.FedMiD(inner=fpdfp.InnerSolve()), "compressor": {"v": None}}, r"fields of a reply are \['x'\]"),
 ]
 

@@ -12,7 +12,7 @@ import fpdfp
 from fpdfp.engines.batches import Total
 from fpdfp.errors import ArgumentError, CheckpointError
 from fpdfp.methods.shifted import ShiftMemory
-from fpdfp.sampling import Sampling, importance, inclusion_probabilities
+from fpdfp.sampling import SMALLEST, Sampling, importance, inclusion_probabilities
 from tests import helpers
 from tests.loopback import Loopback
 
@@ -272,6 +272,14 @@ def test_sites_give_the_same_bits(method: Any, sampling: Any) -> None:
         (None, {"sampling": "optimal"}, "must be 'uniform', 'importance' or weights of the clients, got 'optimal'"),
         (None, {"sampling": [1.0, 0.0, 1.0, 1.0, 1.0]}, "positive weight for each client, got an array with 0"),
         (None, {"sampling": [[1.0]]}, "positive weight for each client, got an array of shape"),
+        (None, {"sampling": None}, "weights of the clients, got None"),
+        (None, {"sampling": dict.fromkeys(range(5), 1.0)}, "weights of the clients, got dict"),
+        (None, {"sampling": [True] * 5}, "weights of the clients, got truth values"),
+        (
+            None,
+            {"sampling": [1e-300, 1.0, 1.0, 1.0, 1.0]},
+            "must not be too unequal .* at least 1e-09 times the largest, got 1e-300 and 1",
+        ),
         (None, {"sampling": [1.0, 2.0]}, "a weight for each of the 5 clients, got 2"),
         (fpdfp.FedAvg(penalty="ignore"), {"sampling": "importance"}, "'uniform' for FedAvg; FPDFP, .*ShiftedPDFP"),
         (fpdfp.ErrorFeedbackPDFP(), {"sampling": "importance"}, "'uniform' for ErrorFeedbackPDFP; FPDFP"),
@@ -281,6 +289,14 @@ def test_errors_name_the_argument(method: Any, options: Any, message: str) -> No
     with pytest.raises(ArgumentError, match=f"sampling must be .*{message}|sampling {message}") as caught:
         fpdfp.solve(helpers.graph_guided(), method, rounds=1, clients_per_round=2, **options)
     assert caught.value.argument == "sampling"
+
+
+@pytest.mark.parametrize("method", [None, fpdfp.FPDFP(), fpdfp.StatelessPDFP()])
+def test_weights_may_be_as_unequal_as_is_said(method: Any) -> None:
+    weights = [SMALLEST, 1.0, 1.0, 1.0, 1.0]
+    result = fpdfp.solve(helpers.graph_guided(), method, rounds=5, clients_per_round=2, sampling=weights)
+    assert result.rounds == 5
+    assert np.isfinite(result.x).all()
 
 
 def test_a_checkpoint_is_of_one_sampling(tmp_path: Any) -> None:

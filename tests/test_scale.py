@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -124,3 +125,18 @@ def test_scratch_must_be_a_folder(tmp_path: Path) -> None:
         fpdfp.solve(problem_of(), rounds=1, scratch=tmp_path / "file")
     with pytest.raises(ArgumentError, match="scratch must be the name of a folder or None, got int"):
         fpdfp.solve(problem_of(), rounds=1, scratch=3)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="scratch must be the name of a folder or None, got ''"):
+        fpdfp.solve(problem_of(), rounds=1, scratch="")
+    with pytest.raises(ArgumentError, match="scratch must be a folder, got the file"):
+        fpdfp.solve(problem_of(), rounds=1, scratch=tmp_path / "file" / "within")
+    fpdfp.solve(problem_of(), rounds=1, scratch=tmp_path / "to" / "be" / "made")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]  # not where it is not needed
+
+
+def test_scratch_must_be_a_folder_that_can_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **options: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with pytest.raises(ArgumentError, match=r"scratch must be a folder that can be written to, got .*: Permission d"):
+        fpdfp.solve(problem_of(), rounds=1, scratch=tmp_path / "missing")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from typing import Any
 
 import numpy as np
@@ -161,6 +162,81 @@ def float_array(name: str, value: Any, *, shape: Shape | None = None, dtype: Any
     if shape is not None and array.shape != shape:
         raise ArgumentError(name, f"must have shape {shape}, got {array.shape}")
     return finite(name, array)
+
+
+def own(array: Any, given: Any) -> Any:
+    """Return an array that was made of what a user gave, copied where edits of that would change it.
+
+    This is the rule of the whole package. An array of NumPy is used as it is only if nobody can write to it: it is
+    read-only, and so is what it is a view of, unless nothing else refers to that (``numpy.load`` and ``reshape`` return
+    views). Of tables, tensors and arrays on the GPU it is not known who writes to them: they are copied.
+    """
+    if isinstance(given, np.ndarray):
+        return array.copy() if np.may_share_memory(array, given) and not _is_read_only(given, array) else array
+    return array if isinstance(given, list | tuple) else array.copy()
+
+
+def _is_read_only(array: Array, made: Array) -> bool:
+    """Whether nobody can write to an array; ``made`` is an array that was made of it, and may be a view."""
+    if array.flags.writeable:
+        return False
+    view: Any = array
+    while isinstance(view.base, np.ndarray):
+        known = _ALONE + (made is not array and made.base is view.base)
+        if view.base.flags.writeable and _references(view) > known:
+            return False
+        view = view.base
+    try:
+        return view.base is None or memoryview(view.base).readonly
+    except TypeError:  # no buffer that could be asked: the flag of the array counts
+        return True
+
+
+def _references(view: Any) -> int:
+    """Return the number of references to what an array is a view of."""
+    base = view.base
+    return sys.getrefcount(base)
+
+
+#: The same where nothing but the view and that function refers to it.
+_ALONE = _references(np.zeros(2).reshape(1, 2))
+
+
+def own_array(name: str, value: Any, *, shape: Shape | None = None, dtype: Any = None, xp: Any = np) -> Array:
+    """Return what :func:`float_array` does, as an array that edits of ``value`` do not change."""
+    array: Array = own(float_array(name, value, shape=shape, dtype=dtype, xp=xp), value)
+    return array
+
+
+def numbers(name: str, value: Any, accepted: str, *, shape: Shape | None = None, infinite: bool = False) -> Array:
+    """Return a number or an array of numbers in float64 that edits of ``value`` do not change.
+
+    Truth values, texts and everything else are refused, with ``accepted`` for what may be given in their place.
+    """
+    array = host_array(name, value)
+    if array.dtype.kind not in "fiu":
+        raise ArgumentTypeError(name, f"must be {accepted}, got {_describe(value, array)}")
+    if shape is not None and array.shape != shape:
+        raise ArgumentError(name, f"must have shape {shape}, got {array.shape}")
+    array = own(np.ascontiguousarray(array, dtype=np.float64).reshape(array.shape), value)
+    if infinite and np.isnan(array).any():
+        raise ArgumentError(name, f"must not be NaN, which {np.count_nonzero(np.isnan(array))} of its entries are")
+    return array if infinite else finite(name, array)
+
+
+def _describe(value: Any, array: Array) -> str:
+    """Say what was given where numbers were wanted."""
+    if array.ndim == 0:
+        return repr(value) if value is None or isinstance(value, str | bytes | bool | np.bool_) else kind(value)
+    return "truth values" if array.dtype.kind == "b" else f"dtype {array.dtype}"
+
+
+def weights(name: str, value: Any) -> Array:
+    """Return a number or an array of numbers, none of them negative, that edits of ``value`` do not change."""
+    array = numbers(name, value, "a number of at least 0, or an array of such numbers")
+    if (array < 0).any():
+        raise ArgumentError(name, f"must not be negative, got {array.min():g}")
+    return array
 
 
 def _device_array(value: Any, xp: Any) -> Array:

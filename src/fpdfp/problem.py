@@ -16,7 +16,7 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp._verify import verify_problem
 from fpdfp.bounds import Bound, Feasibility, Metered, Search, SmoothDuals
 from fpdfp.compress.base import on_device
-from fpdfp.errors import ArgumentTypeError
+from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.losses._duals import EPS, ROUNDINGS
 from fpdfp.losses.base import Losses
 from fpdfp.penalties.base import Penalty
@@ -536,6 +536,13 @@ class Problem:
         return Search(self.model, self._feasibility, duals, x, image, nearest)
 
 
+def infinite_start(objective: float) -> ArgumentError:
+    """Return the error of a start without a finite objective."""
+    return ArgumentError(
+        "x0", f"must be a point where the objective is finite, got {objective:g}; look at x0 and at the losses"
+    )
+
+
 def _weights(weights: Any, losses: Losses) -> Array:
     """Return the weight of each client."""
     count = losses.n_clients
@@ -544,7 +551,11 @@ def _weights(weights: Any, losses: Losses) -> Array:
             return np.full(count, 1.0 / count)
         shares: Array = losses.sizes / losses.sizes.sum()
         return shares
-    given = _checks.float_array("weights", weights, shape=(count,), dtype=np.float64)
+    accepted = f"'uniform', 'samples' or a positive number for each of the {count} clients"
+    given = _checks.numbers("weights", weights, accepted, shape=(count,))
     if (given <= 0).any():
-        raise ValueError("weights must be positive; leave out clients that are not to count")
+        where = int(given.argmin())
+        raise ArgumentError(
+            "weights", f"must be positive, got {given[where]:g} for client {where}; leave out clients that do not count"
+        )
     return given

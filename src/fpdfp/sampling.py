@@ -25,6 +25,8 @@ from fpdfp.rng import Draws, Purpose
 
 #: Importance sampling draws no client less often than one whose constant is this part of the mean.
 FLOOR = 0.1
+#: No weight may be less than this part of the largest: what is below it is lost in the rounding of probabilities.
+SMALLEST = 1e-9
 #: Probabilities that near to 1 are 1: what is left of them is rounding.
 CERTAIN = 1.0 - 1e-9
 

@@ -41,7 +41,8 @@ class ProjectionLosses(Losses):
     Parameters
     ----------
     projections
-        Line integrals, an array of shape ``geometry.data_shape`` of NumPy or CuPy; not copied if it is in float32.
+        Line integrals, an array of shape ``geometry.data_shape`` of NumPy or CuPy. A read-only array of
+        NumPy in float32 is used as it is; all others are copied.
     geometry
         The scan.
     clients
@@ -83,7 +84,7 @@ class ProjectionLosses(Losses):
         on_gpu = hasattr(projections, "__cuda_array_interface__")
         self.device = "cuda" if on_gpu else "cpu"
         check_shape(projections, geometry)
-        self._data = _checks.float_array(
+        self._data = _checks.own_array(
             "projections", projections, shape=geometry.data_shape, dtype=np.float32, xp=self.xp
         )
         warn_of_projections(self._data, geometry)

@@ -142,6 +142,8 @@ def build(settings: dict[str, Any]) -> BuiltScan:
     generator = np.random.default_rng(data["seed"])
     noise = generator.standard_normal(clean.shape, dtype=np.float32) * np.float32(data["noise"])
     noisy = move_to(clean, module).astype(np.float32) + move_to(noise, module)
+    if module is np:
+        noisy.setflags(write=False)  # shared with the losses, which would copy it otherwise
     owner = deal(settings["split"], scan.views, generator.permutation)
     problem = make_problem(noisy, scan, owner, penalty, settings["loss"]["l2"])
     built = BuiltScan(

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fpdfp import _checks
 from fpdfp._progress import Bar
 from fpdfp._typing import Array
 from fpdfp._warn import warn
@@ -24,9 +25,9 @@ from fpdfp.engines.run import DivergenceError, Run, StoppedError
 from fpdfp.engines.screening import Screening
 from fpdfp.engines.stopping import Ending, Stopping
 from fpdfp.engines.working_set import find_dual
-from fpdfp.errors import AbsentError, AccuracyWarning, ArgumentError, CheckpointError, DivergenceWarning
+from fpdfp.errors import AbsentError, AccuracyWarning, ArgumentTypeError, CheckpointError, DivergenceWarning
 from fpdfp.methods.base import Knowing
-from fpdfp.problem import Certificate, Problem, Residual
+from fpdfp.problem import Certificate, Problem, Residual, infinite_start
 
 log = logging.getLogger("fpdfp.engines")
 #: An objective this many times that of the start and of zero counts as divergence.
@@ -163,9 +164,7 @@ class Loop:
             self.evaluate()
         except DivergenceError:
             objective = self.run.problem.evaluate(self.run.x)[0]
-            raise ArgumentError(
-                "x0", f"must be a point where the objective is finite, got {objective:g}; look at x0 and at the losses"
-            ) from None
+            raise infinite_start(objective) from None
 
     def rounds(self, interrupt: Interrupt, bar: Bar) -> Ending | Left | None:
         """Do the rounds; return status and message if they ended early, or the features with which they go on."""
@@ -272,7 +271,7 @@ class Loop:
         if not run.problem.penalty.finite:
             row["violation"] = violation
         for name, metric in (self.options.metrics or {}).items():
-            row[name] = float(metric(self.shown.x))
+            row[name] = _measured(name, metric(self.shown.x))
         run.history.append(row)
         self.good = (run.state, run.work, run.round, run.traffic["rounds"])
         for one in self.observers:
@@ -360,3 +359,11 @@ class Loop:
             compression=run.compression,
             left=run.left,
         )
+
+
+def _measured(name: str, value: Any) -> float:
+    """Return what a metric gave as a number; it may be infinite or NaN."""
+    if not isinstance(value, str | bytes):
+        with contextlib.suppress(TypeError, ValueError):
+            return float(value)
+    raise ArgumentTypeError(f"metrics[{name!r}]", f"must return a number, got {_checks.kind(value)}")

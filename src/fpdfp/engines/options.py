@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +18,7 @@ from fpdfp.engines.checkpoint import check_path
 from fpdfp.engines.history import RESERVED, History
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.precondition.cost import Prefer, check_preference
+from fpdfp.sampling import SMALLEST
 
 #: What a run is for where neither ``accuracy`` nor ``tol`` says so.
 ACCURACY = 1e-6
@@ -83,6 +86,12 @@ class RunOptions:
             checked["accuracy"] = _below_one("accuracy", _checks.real("accuracy", self.accuracy, positive=True))
         if self.checkpoint_every is not None:
             checked["checkpoint_every"] = _checks.integer("checkpoint_every", self.checkpoint_every, at_least=1)
+        if self.progress is not None:
+            checked["progress"] = _check_progress(self.progress)
+        if self.checkpoint is not None:
+            _check_name("checkpoint", self.checkpoint, "the name of a file or None")
+        if self.resume is not None and not isinstance(self.resume, bool):
+            _check_name("resume", self.resume, "the name of a checkpoint, True or False")
         if self.resume is True and self.checkpoint is None:
             raise ArgumentError("resume", "needs checkpoint, the file to go on from, where it is True")
         if self.scratch is not None:
@@ -124,23 +133,51 @@ class RunOptions:
         return k % every == 0 and self.file is not None
 
 
+def _check_progress(given: Any) -> bool:
+    if not isinstance(given, bool | np.bool_):
+        raise ArgumentTypeError("progress", f"must be True, False or None, got {given!r}")
+    return bool(given)
+
+
+def _check_name(name: str, given: Any, accepted: str) -> None:
+    """Refuse what is no path."""
+    if not isinstance(given, str | os.PathLike):
+        raise ArgumentTypeError(name, f"must be {accepted}, got {type(given).__name__}")
+    if not os.fspath(given):
+        raise ArgumentError(name, f"must be {accepted}, got {given!r}")
+
+
 def _check_folder(given: str | Path) -> Path:
-    if not isinstance(given, str | Path):
-        raise ArgumentTypeError("scratch", f"must be the name of a folder or None, got {type(given).__name__}")
-    if Path(given).exists() and not Path(given).is_dir():
-        raise ArgumentError("scratch", f"must be a folder, got the file {given}")
-    return Path(given)
+    """Return a folder that can be written to, or that can be made in one; nothing is made yet."""
+    _check_name("scratch", given, "the name of a folder or None")
+    folder = Path(given)
+    try:
+        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if not there.is_dir():
+            raise ArgumentError("scratch", f"must be a folder, got the file {there}")
+        with tempfile.TemporaryFile(prefix=".fpdfp-memory-", dir=there):
+            return folder
+    except OSError as error:
+        problem = f"must be a folder that can be written to, got {folder}: {error.strerror}"
+        raise ArgumentError("scratch", problem) from None
 
 
 def _check_sampling(given: Any) -> str | tuple[float, ...]:
+    accepted = "'uniform', 'importance' or weights of the clients"
     if isinstance(given, str):
         if given not in SAMPLING:
-            raise ArgumentError("sampling", f"must be 'uniform', 'importance' or weights of the clients, got {given!r}")
+            raise ArgumentError("sampling", f"must be {accepted}, got {given!r}")
         return given
-    weights = _checks.float_array("sampling", given, dtype=np.float64)
+    weights = _checks.numbers("sampling", given, accepted)
     if weights.ndim != 1 or not (weights > 0).all():
         wrong = f"of shape {weights.shape}" if weights.ndim != 1 else f"with {weights.min():g}"
         raise ArgumentError("sampling", f"must be a positive weight for each client, got an array {wrong}")
+    if (weights < SMALLEST * weights.max(initial=0.0)).any():
+        raise ArgumentError(
+            "sampling",
+            f"must not be too unequal to compute with: the smallest weight must be at least {SMALLEST:g} times the "
+            f"largest, got {weights.min():g} and {weights.max():g}",
+        )
     return tuple(weights.tolist())
 
 

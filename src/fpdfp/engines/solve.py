@@ -85,8 +85,9 @@ def solve(
         How clients are drawn, for methods whose traits say so: ``"uniform"``; ``"importance"``, with probabilities p_i
         proportional to the clients' Lipschitz constants (weighted as in f, in the coordinates of the preconditioner; at
         least a tenth of the mean counts), for clients that differ much in size or scale; or positive weights of the
-        clients, to which p_i are proportional. None exceeds 1, and their sum is ``clients_per_round``: that many take
-        part in every round. The server multiplies a reply by n/(N p_i), so that its mean is right in expectation.
+        clients, to which p_i are proportional, none below 1e-9 of the largest. No p_i exceeds 1, and their sum is
+        ``clients_per_round``: that many take part in every round. The server multiplies a reply by n/(N p_i), so that
+        its mean is right in expectation.
     drop_out
         The probability with which a client that was to take part does not answer, and the round goes on without it.
     stateless
@@ -103,7 +104,8 @@ def solve(
         are); by default there are about 200 evaluations. They are off the method's clock, and what clients and server
         send for them is counted apart, in ``traffic["evaluation"]``.
     metrics
-        Functions of x to record at every evaluation, by name; x is a CuPy array where the losses live on a GPU.
+        Functions of x that return a number, to record at every evaluation, by name; x is a CuPy array where the losses
+        live on a GPU.
     callbacks
         Functions called after every round with the :class:`fpdfp.Run`; one that returns True ends it.
     tol
@@ -136,10 +138,10 @@ def solve(
     progress
         Whether to show a progress bar; None shows it where standard error is a terminal.
     scratch
-        A folder for temporary files that hold what clients remember, where that is an array of more than 64 MiB: the
-        operating system then keeps as much of it in memory as there is room. The files have no names and go with the
-        run. By default this is in memory; with an ``engine``, the server's copies of more than 256 MiB are in such
-        files in any case, in the folder of ``checkpoint``, or else in that of temporary files.
+        A folder, made if it is missing, for temporary files that hold what clients remember, where that is an array of
+        more than 64 MiB: the operating system then keeps as much of it in memory as there is room. The files have no
+        names and go with the run. By default this is in memory; with an ``engine``, the server's copies of more than
+        256 MiB are in such files in any case, in the folder of ``checkpoint``, or else in that of temporary files.
     engine
         Where the clients are: None for this process, or an engine such as :class:`fpdfp.engines.Ray`. The same seed and
         the same participants give the same bits.

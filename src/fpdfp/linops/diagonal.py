@@ -21,7 +21,7 @@ class Diagonal(LinOp):
     """
 
     def __init__(self, factors: Any) -> None:
-        self.factors = _checks.float_array("factors", factors)
+        self.factors = _checks.own_array("factors", factors)
         if self.factors.size == 0:
             raise ValueError("factors must have at least one entry")
         self.in_shape = self.out_shape = self.factors.shape

@@ -37,7 +37,7 @@ class Matrix(LinOp):
             _checks.finite(f"the stored entries of {name}", self.matrix.data)
         else:
             self.sparse = False
-            self.matrix = _checks.float_array(name, matrix)
+            self.matrix = _checks.own_array(name, matrix)
         if self.matrix.ndim != 2 or 0 in self.matrix.shape:
             raise ArgumentError(name, f"must be a matrix with rows and columns, got shape {self.matrix.shape}")
         rows, columns = self.matrix.shape

@@ -18,7 +18,7 @@ class Wrapped(LinOp):
     Parameters
     ----------
     operator
-        The operator, acting on vectors.
+        The operator, acting on vectors. It is called, not copied: what changes its results changes a problem.
     in_shape, out_shape
         The shapes of arguments and results; vectors by default.
 

@@ -96,16 +96,13 @@ def _numbers(name: str, value: Any, count: int, width: int | None = None) -> Arr
 
 
 def _own(array: Any, given: Any) -> Any:
-    """Return an array or CSR matrix as it is where nobody can change it through what was given, else a copy.
-
-    Arrays that are marked as read-only, such as memory-mapped files, are used as they are.
-    """
-    if not isinstance(array, np.ndarray):
-        aliased = given.format == "csr" and np.may_share_memory(array.data, given.data)
-        return array.copy() if aliased and given.data.flags.writeable else array
-    if isinstance(given, np.ndarray):
-        return array.copy() if given.flags.writeable and np.may_share_memory(array, given) else array
-    return array if isinstance(given, list | tuple) else array.copy()
+    """Return an array or CSR matrix that edits of what was given do not change."""
+    if isinstance(array, np.ndarray):
+        return _checks.own(array, given)
+    if given.format == "csr":  # what was made of another format is new
+        for part in ("data", "indices", "indptr"):
+            setattr(array, part, _checks.own(getattr(array, part), getattr(given, part)))
+    return array
 
 
 def stack(parts: Sequence[Any], targets: Sequence[Any]) -> tuple[Any, Array, IntArray]:

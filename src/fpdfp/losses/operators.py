@@ -77,7 +77,7 @@ class OperatorLeastSquares(Losses):
                     f"operators[{i}] acts on shape {operator.in_shape} but operators[0] on shape {self.shape}"
                 )
         self._data = [
-            _checks.float_array(f"data[{i}]", part, shape=operator.out_shape)
+            _checks.own_array(f"data[{i}]", part, shape=operator.out_shape)
             for i, (part, operator) in enumerate(zip(data, self._operators, strict=True))
         ]
         self.dtype = np.result_type(*(part.dtype for part in self._data))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fpdfp import _checks
 from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, Shape
 from fpdfp.errors import ArgumentError
@@ -35,12 +36,19 @@ class Box(Penalty):
     separable = True
 
     def __init__(self, lower: Any = -np.inf, upper: Any = np.inf) -> None:
-        self.lower = np.asarray(lower, dtype=np.float64)
-        self.upper = np.asarray(upper, dtype=np.float64)
-        if np.isnan(self.lower).any() or np.isnan(self.upper).any():
-            raise ValueError("lower and upper must not be NaN")
-        if (self.lower > self.upper).any() or (self.lower == np.inf).any() or (self.upper == -np.inf).any():
-            raise ValueError("lower must not exceed upper, and some finite value must lie between them")
+        accepted = "a number, infinite for no bound, or an array of such numbers"
+        self.lower = _checks.numbers("lower", lower, accepted, infinite=True)
+        self.upper = _checks.numbers("upper", upper, accepted, infinite=True)
+        shapes = self.lower.shape, self.upper.shape
+        if () not in shapes and shapes[0] != shapes[1]:
+            raise ArgumentError("lower", f"and upper must have one shape as arrays, got {shapes[0]} and {shapes[1]}")
+        lower, upper = np.broadcast_arrays(self.lower, self.upper)
+        wrong = (lower > upper) | (lower == np.inf) | (upper == -np.inf)
+        if wrong.any():
+            pair = f"{lower[wrong][0]:g} and {upper[wrong][0]:g}"
+            raise ArgumentError(
+                "lower", f"must not exceed upper, and some finite value must lie between them, got {pair}"
+            )
 
     def bind(self, shape: Shape) -> Box:
         for name, bound in (("lower", self.lower), ("upper", self.upper)):

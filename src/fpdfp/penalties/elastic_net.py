@@ -40,11 +40,7 @@ class ElasticNet(Penalty):
     separable = True
 
     def __init__(self, l1: Any = 0.0, l2: Any = 0.0, lower: Any = -np.inf, upper: Any = np.inf) -> None:
-        self.l1 = _checks.float_array("l1", l1, dtype=np.float64)
-        self.l2 = _checks.float_array("l2", l2, dtype=np.float64)
-        for name, weight in (("l1", self.l1), ("l2", self.l2)):
-            if (weight < 0).any():
-                raise ValueError(f"{name} must not be negative")
+        self.l1, self.l2 = _checks.weights("l1", l1), _checks.weights("l2", l2)
         self._box = Box(lower, upper)
         self.lower, self.upper = self._box.lower, self._box.upper
         self.finite = bool(np.isinf(self.lower).all() and np.isinf(self.upper).all())

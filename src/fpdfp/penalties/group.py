@@ -10,7 +10,11 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.errors import ArgumentError
 from fpdfp.penalties.base import Penalty, describe, shrink_within
+
+#: The most axes that an array of NumPy has.
+MOST_AXES = 64
 
 
 class GroupL12(Penalty):
@@ -42,11 +46,9 @@ class GroupL12(Penalty):
     def __init__(self, weight: Any, *, groups: Any = None, axis: int | None = None) -> None:
         if (groups is None) == (axis is None):
             raise ValueError("give either groups or axis")
-        array = _checks.float_array("weight", weight, dtype=np.float64)
-        if (array < 0).any():
-            raise ValueError("weight must not be negative")
+        array = _checks.weights("weight", weight)
         self.weight = float(array) if array.ndim == 0 else array
-        self.axis = axis
+        self.axis = None if axis is None else _checks.integer("axis", axis, at_least=-MOST_AXES)
         #: The number of each entry's group, where they are named.
         self.groups: Any = None
         self._ndim: int | None = None
@@ -56,7 +58,9 @@ class GroupL12(Penalty):
                 raise ValueError(f"groups must have one label for each entry of an array, got shape {labels.shape}")
             names, codes = _checks.labels("groups", labels)
             if array.ndim and array.shape != names.shape:
-                raise ValueError(f"weight must be one number or one for each of {len(names)} groups")
+                raise ArgumentError(
+                    "weight", f"must be one number or one for each of {len(names)} groups, got shape {array.shape}"
+                )
             self.groups = codes
             order = np.argsort(codes, axis=None, kind="stable")
             self._order = order
@@ -65,14 +69,19 @@ class GroupL12(Penalty):
     def bind(self, shape: Shape) -> GroupL12:
         if self.axis is None:
             if shape != self.groups.shape:
-                raise ValueError(f"groups must have one label for each entry of Bx, of shape {shape}")
+                raise ArgumentError(
+                    "groups",
+                    f"must have one label for each entry of Bx, of shape {shape}, got shape {self.groups.shape}",
+                )
             return self
         if not -len(shape) <= self.axis < len(shape):
             raise ValueError(f"axis must be an axis of Bx, of shape {shape}, got {self.axis}")
         axis = self.axis % len(shape)
         others = shape[:axis] + shape[axis + 1 :]
         if isinstance(self.weight, np.ndarray) and self.weight.shape != others:
-            raise ValueError(f"weight must be one number or have the shape {others} of the groups")
+            raise ArgumentError(
+                "weight", f"must be one number or have the shape {others} of the groups, got {self.weight.shape}"
+            )
         bound = GroupL12(self.weight, axis=axis)
         bound._ndim = len(shape)
         return bound

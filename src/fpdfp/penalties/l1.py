@@ -38,9 +38,7 @@ class L1(Penalty):
     separable = True
 
     def __init__(self, weight: Any) -> None:
-        array = _checks.float_array("weight", weight, dtype=np.float64)
-        if (array < 0).any():
-            raise ValueError("weight must not be negative")
+        array = _checks.weights("weight", weight)
         self.weight = float(array) if array.ndim == 0 else array
 
     def bind(self, shape: Shape) -> L1:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fpdfp import _checks
 from fpdfp._array import beside
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.penalties.base import Penalty
@@ -40,7 +41,8 @@ class SparseGroup(Penalty):
     """
 
     def __init__(self, weight: Any, group_weight: Any, groups: Any) -> None:
-        self._l1, self._norms = L1(weight), GroupL12(group_weight, groups=groups)
+        norms = _checks.weights("group_weight", group_weight)  # an error of GroupL12 would name its own argument
+        self._l1, self._norms = L1(weight), GroupL12(norms, groups=groups)
         self.weight, self.group_weight, self.groups = self._l1.weight, self._norms.weight, self._norms.groups
 
     def bind(self, shape: Shape) -> SparseGroup:

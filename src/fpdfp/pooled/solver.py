@@ -23,7 +23,7 @@ from fpdfp.pooled import lagrangian
 from fpdfp.pooled.composite import is_composite, solve_composite
 from fpdfp.pooled.fit import Found
 from fpdfp.pooled.working_set import find_blocks, solve_blocks
-from fpdfp.problem import Certificate, Problem
+from fpdfp.problem import Certificate, Problem, infinite_start
 
 #: Up to this size of x matrix products are computed by one thread.
 SMALL = 512
@@ -114,7 +114,12 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
         )
     tol = _checks.real("tol", tol, positive=True)
     shape, dtype = problem.model.shape, problem.model.dtype
-    x = None if x0 is None else _checks.float_array("x0", x0, shape=shape, dtype=dtype)
+    x = None if x0 is None else _checks.own_array("x0", x0, shape=shape, dtype=dtype)
+    if x is not None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            objective = problem.evaluate(x)[0]
+        if not np.isfinite(objective):
+            raise infinite_start(objective)
     started = time.perf_counter()
     # Idle threads of BLAS spin and slow down the kernels' threads; they pay off only for large matrices.
     with one_thread() if np.prod(shape) <= SMALL else contextlib.nullcontext():
