@@ -219,10 +219,10 @@ help says what is run: l1 logistic regression among {sites} sites,
 certified to a relative gap of {tol:g}, everything automatic. Of {seeds} draws of the data the one with the median of
 rounds is shown. Bits up are those of rounds and certificates and of what is sent once, which is in brackets; dotted
 lines have no preconditioner. From 128 features on the default begins with those that are likely to matter; the
-preconditioner is the one of the features that a run ends with. The command fails where, from one number of features to the
-next, rounds change by more than a factor of {rounds_jump:g}, or bits in both directions together fall below a part of
-1/{bits_jump:g} or grow more than {bits_jump:g} times as fast as the number of features: {jumps}. Times are of cores that
-other programs may have used as well.
+preconditioner is the one of the features that a run ends with. The command fails where, from one number of features to
+the next, rounds change by more than a factor of {rounds_jump:g}, or bits in both directions together fall below a part
+of 1/{bits_jump:g} or grow more than {bits_jump:g} times as fast as the number of features: {jumps}. Times are of cores
+that other programs may have used as well.
 
 ![Rounds and bits against the number of features](many-features.svg)
 
