@@ -27,6 +27,8 @@ DENSE_ENTRIES = 1 << 23
 GROWTH = 3.0
 #: Outer steps without halving the error after which rounding is taken to be the limit.
 PATIENCE = 12
+#: A residual that no gap goes with must be at least as small as this, relative to the gradient at 0.
+RESIDUAL = 1e-6
 
 
 class Found(NamedTuple):
@@ -119,7 +121,7 @@ class AugmentedLagrangian:
         if self.mu > 0:
             objective = abs(self.problem.evaluate(x)[0])
             return max(math.sqrt(0.2 * self.mu * self.tol * objective), 1e-15 * scale)
-        return 0.5 * self.tol * scale
+        return 0.5 * min(self.tol, RESIDUAL) * scale
 
     def error(self, x: Array, v: Array, w: Array, sigma: float, scale: float) -> float:
         """The relative duality gap and the relative violation; where no gap is known, the relative residuals."""
