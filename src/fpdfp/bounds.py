@@ -11,7 +11,7 @@ weak duality (Fenchel and Rockafellar) bounds F(x) − F* by a sum of terms that
 With a ridge on every coordinate θ = φ'(z) and any v will do. Without one a dual point is made feasible in three ways:
 
 * by a direction d, θ = φ'(z) − φ''(z) Ad: a Newton step in the dual, along what g∘B does not see (an intercept, the
-  constants of a total variation), or along all of x where the Hessian is definite;
+  constants of a total variation), or along all of x but where the Hessian is flat;
 * by v ← v − w with Bᵀw = q + Rx + Bᵀv;
 * by scaling, (sθ, sv), until sv is in the domain of g*, as is usual for the lasso.
 
@@ -279,7 +279,7 @@ class Search:
         return min(bounds, key=_gap)
 
     def newton_bounds(self, points: Sequence[Array]) -> Iterator[Bound]:
-        """Yield the bounds after Newton steps along all of x, where the Hessian is definite."""
+        """Yield the bounds after Newton steps along all of x."""
         hessian = self.duals.hessian()
         if hessian is None:
             return
@@ -318,17 +318,18 @@ class Search:
         return direction
 
     def newton(self, hessian: Array, v: Array) -> Array | None:
-        """Return the Newton step along all of x, None where the Hessian is not definite."""
-        from scipy.linalg import LinAlgError, cho_factor, cho_solve
+        """Return the Newton step along all of x, None where the Hessian is not definite and large.
 
+        Where it is not definite, the step leaves out the directions along which it is flat: classes that all move
+        alike, features that are the same.
+        """
         rest = self.slope + self.duals.ridge * self.x + self.model.linop.adjoint(v)
         # Scaled to a diagonal of ones, since features may have very different units.
         roots = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
-        try:
-            factor = cho_factor(hessian / np.outer(roots, roots))
-        except LinAlgError:
+        found = _solve_definite(hessian / np.outer(roots, roots), rest.ravel() / roots)
+        if found is None:
             return None
-        step: Array = (cho_solve(factor, rest.ravel() / roots) / roots).reshape(rest.shape)
+        step: Array = (found / roots).reshape(rest.shape)
         return step if np.isfinite(step).all() else None
 
     def improve(self, v: Array, steps: int) -> Bound:
@@ -353,6 +354,28 @@ class Search:
 
 def _gap(bound: Bound) -> float:
     return bound.gap
+
+
+def _solve_definite(matrix: Array, right: Array) -> Array | None:
+    """Solve a system with a diagonal of ones where it is definite, along its other eigenvectors; None if it is large.
+
+    A factorisation of a singular matrix may succeed by rounding, with a pivot as small as that.
+    """
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+    try:
+        factor = cho_factor(matrix)
+        if np.square(np.diag(factor[0])).min(initial=1.0) > RANK:
+            solution: Array = cho_solve(factor, right)
+            return solution
+    except LinAlgError:
+        pass
+    if len(matrix) > DENSE_COLUMNS or not np.isfinite(matrix).all():
+        return None
+    values, vectors = np.linalg.eigh(matrix)
+    there = values > RANK * values[-1]
+    along: Array = vectors[:, there] @ ((vectors[:, there].T @ right) / values[there])
+    return along
 
 
 class Metered:
