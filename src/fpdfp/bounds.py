@@ -234,11 +234,9 @@ class Search:
         rest = q + duals.ridge * self.x + linop.adjoint(v)
         moved = np.ones_like(self.free) if whole else self.free
         if moved.any():
-            before = v
-            v = v - self.feasibility.solve(np.where(moved, rest, 0.0))
-            if linop.is_identity and not penalty.finite:
-                # The dual of a limit on one side has a sign, which rounding of a gradient of zero must not change.
-                v = np.where(np.abs(rest) <= self.rounding + EPS * np.abs(q), before, v)
+            fitting = v - self.feasibility.solve(np.where(moved, rest, 0.0))
+            rounding = self.rounding + EPS * np.abs(q)
+            v = fitting if penalty.finite else self._keep(v, fitting, np.where(moved, np.abs(rest), 0.0), rounding)
         scale = penalty.conjugate_scale(self._inflate(v) if moved.any() else v)
         v = scale * v
         back = linop.adjoint(v)
@@ -252,9 +250,18 @@ class Search:
         young = (
             abs(sum(terms))
             + ROUNDINGS * EPS * sum(map(abs, terms))
-            + float((allowed * np.abs(self.x))[self.free].sum())
+            + float(((rest + allowed) * np.abs(self.x))[self.free].sum())
         )
         return Bound(duals.gap(direction, scale) + quadratic + young, v, scale * q)
+
+    def _keep(self, v: Array, fitting: Array, rest: Array, rounding: Array) -> Array:
+        """Return a v that fits, but as it was where what is left is rounding.
+
+        The dual of a limit on one side has a sign, which rounding must not change where it is 0.
+        """
+        if self.model.linop.is_identity:
+            return np.where(rest <= rounding, v, fitting)
+        return v if (rest <= LEFT * rounding).all() else fitting
 
     def _inflate(self, v: Array) -> Array:
         """Return v as large as rounding may have made it where B is the identity."""
