@@ -291,9 +291,8 @@ class Search:
         if hessian is None:
             return
         hessian[np.diag_indices_from(hessian)] += self.duals.ridge.ravel()
-        for point in points:
-            step = self.newton(hessian, point)
-            if step is not None:
+        for point, step in zip(points, self.newton(hessian, points), strict=False):
+            if np.isfinite(step).all():
                 yield self.bound(point, direction=step)
 
     def bounds(self, points: Sequence[Array]) -> Iterator[Bound]:
@@ -324,20 +323,18 @@ class Search:
         direction: Array = np.tensordot(steps, kernel, axes=1)
         return direction
 
-    def newton(self, hessian: Array, v: Array) -> Array | None:
-        """Return the Newton step along all of x, None where the Hessian is not definite and large.
+    def newton(self, hessian: Array, points: Sequence[Array]) -> list[Array]:
+        """Return the Newton step along all of x for each dual point, none where the Hessian is not definite and large.
 
         Where it is not definite, the step leaves out the directions along which it is flat: classes that all move
         alike, features that are the same.
         """
-        rest = self.slope + self.duals.ridge * self.x + self.model.linop.adjoint(v)
+        slope = self.slope + self.duals.ridge * self.x
+        rest = np.stack([(slope + self.model.linop.adjoint(v)).ravel() for v in points])
         # Scaled to a diagonal of ones, since features may have very different units.
         roots = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
-        found = _solve_definite(hessian / np.outer(roots, roots), rest.ravel() / roots)
-        if found is None:
-            return None
-        step: Array = (found / roots).reshape(rest.shape)
-        return step if np.isfinite(step).all() else None
+        found = _solve_definite(hessian / np.outer(roots, roots), (rest / roots).T)
+        return [] if found is None else [(step / roots).reshape(slope.shape) for step in found.T]
 
     def improve(self, v: Array, steps: int) -> Bound:
         """Minimise the bound over v where every coordinate has a ridge, by accelerated proximal gradient steps.
@@ -364,7 +361,7 @@ def _gap(bound: Bound) -> float:
 
 
 def _solve_definite(matrix: Array, right: Array) -> Array | None:
-    """Solve a system with a diagonal of ones where it is definite, along its other eigenvectors; None if it is large.
+    """Solve systems with a diagonal of ones, leaving out flat eigenvectors; None if there are some and it is large.
 
     A factorisation of a singular matrix may succeed by rounding, with a pivot as small as that.
     """
@@ -377,11 +374,11 @@ def _solve_definite(matrix: Array, right: Array) -> Array | None:
             return solution
     except LinAlgError:
         pass
-    if len(matrix) > DENSE_COLUMNS or not np.isfinite(matrix).all():
+    if len(matrix) > DENSE_COLUMNS:
         return None
     values, vectors = np.linalg.eigh(matrix)
     there = values > RANK * values[-1]
-    along: Array = vectors[:, there] @ ((vectors[:, there].T @ right) / values[there])
+    along: Array = vectors[:, there] @ ((vectors[:, there].T @ right) / values[there, None])
     return along
 
 
