@@ -9,6 +9,7 @@ import pytest
 
 import fpdfp
 from fpdfp import ErrorFeedbackPDFP, ShiftedPDFP, penalties
+from fpdfp.losses._duals import add_gaps
 from tests import helpers
 
 METHODS = [
@@ -118,3 +119,48 @@ def test_where_there_is_none_the_simulation_looks_itself() -> None:
     assert fpdfp.solve(helpers.graph_guided(), fpdfp.PDFP(), rounds=3000, tol=1e-4).status == "converged"
     box = helpers.zoo()["box"]
     assert fpdfp.solve(box, ShiftedPDFP(preconditioner="moments"), rounds=500, tol=1e-6).status == "converged"
+
+
+def unridged(seed: int, ridge: float) -> tuple[fpdfp.Problem, float]:
+    """Return a softmax problem without a ridge on the intercept, and its minimum as Clarabel finds it."""
+    import cvxpy
+
+    generator = np.random.default_rng(seed)
+    X = generator.standard_normal((44, 4))
+    X[:, 0] = 1.0
+    y = generator.integers(0, 3, 44)
+    y[:3] = range(3)
+    weight, l2 = float(10 ** generator.uniform(-6, -2)), np.array([0.0, ridge, ridge, ridge])
+    weights: Any = weight * np.ones((3, 4)) * np.where(np.arange(4) > 0, 1.0, float(seed % 2))
+    problem = fpdfp.Problem(fpdfp.losses.Softmax(X, y, l2=l2), penalties.L1(weights))
+    x = cvxpy.Variable((3, 4))
+    forms = X @ x.T
+    losses = cvxpy.log_sum_exp(forms, axis=1) - cvxpy.sum(cvxpy.multiply(forms, np.eye(3)[y]), axis=1)
+    squares = cvxpy.sum_squares(cvxpy.multiply(np.sqrt(l2) * np.ones((3, 1)), x))
+    objective = cvxpy.sum(losses) / 44 + squares / 2 + cvxpy.sum(cvxpy.multiply(weights, cvxpy.abs(x)))
+    precise = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
+    cvxpy.Problem(cvxpy.Minimize(objective)).solve(solver="CLARABEL", **precise)
+    return problem, problem.objective(x.value)
+
+
+@pytest.mark.parametrize("ridge", [0.01, 0.0])
+@pytest.mark.parametrize("seed", [*range(16), 21, 369])
+def test_classes_that_may_all_move_alike_have_true_gaps(seed: int, ridge: float) -> None:
+    # The Hessian is singular, and a factorisation of it succeeded by rounding: gaps were too small, even below 0.
+    pytest.importorskip("cvxpy")
+    problem, least = unridged(seed, ridge)
+    found = [fpdfp.minimize(problem, tol) for tol in (1e-2, 1e-4, 1e-10)]
+    assert all(one.converged for one in found)
+    certificates = [one.certificate for one in found]
+    away = np.random.default_rng(seed).standard_normal((3, 4))
+    certificates += [problem.certificate(found[-1].x + size * away) for size in (1e-1, 1e-2, 1e-3)]
+    for certificate in certificates:
+        assert certificate.gap is not None
+        assert certificate.gap >= max(certificate.objective - min(least, found[-1].objective) - 1e-14, 0.0)
+
+
+def test_a_sum_below_zero_is_no_bound() -> None:
+    weights = np.array([0.5, 0.5, 0.0])
+    assert add_gaps(np.array([1.0, 2.0, -1.0]), weights) == 1.5  # the last row does not count
+    assert add_gaps(np.array([1.0, -1e-9, 0.0]), weights) == np.inf
+    assert add_gaps(np.array([1.0, np.nan, 0.0]), weights) == np.inf

@@ -175,3 +175,85 @@ def test_the_text_says_what_was_reached() -> None:
     text = str(fpdfp.minimize(helpers.graph_guided()))
     assert "objective" in text
     assert "relative gap" in text
+
+
+@pytest.mark.parametrize("tol", [0.5, 0.1, 1e-2, 1e-6])
+def test_a_loose_tolerance_is_one_of_the_gap(tol: float) -> None:
+    # The first iterates have no gap here, and a residual of 0.1 went with six times the least objective.
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((14, 29)) + 3 * rng.standard_normal((14, 1))
+    y = X @ np.repeat([1.0, 0, -1], [10, 10, 9]) + 0.3 * rng.standard_normal(14)
+    weight = 0.01 * float(np.abs(X.T @ y / 14).max())
+    linop = fpdfp.linops.Difference(29)
+    problem = fpdfp.Problem(fpdfp.losses.LeastSquares(X, y), fpdfp.penalties.L1(weight), linop)
+    least = fpdfp.minimize(problem, tol=1e-10).objective
+    best = fpdfp.minimize(problem, tol)
+    assert best.converged
+    assert best.certificate.gap is not None
+    assert best.objective - least <= best.certificate.gap <= tol * best.objective
+
+
+def test_a_residual_without_a_gap_must_be_small() -> None:
+    losses = fpdfp.losses.Custom(
+        value=lambda i, x: float((np.logaddexp(x, -x) - 0.5 * x).sum()),
+        gradient=lambda i, x: np.tanh(x) - 0.5,
+        n_clients=1, shape=(3,), lipschitz=1.0,
+    )  # fmt: skip
+    best = fpdfp.minimize(fpdfp.Problem(losses, fpdfp.penalties.Zero()), tol=0.5)
+    assert best.stationary
+    np.testing.assert_allclose(best.x, np.arctanh(0.5), rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_limits_are_kept_with_fewer_rows_than_features(seed: int) -> None:
+    # The least objective may be 0, where every gap is large beside it.
+    rng = np.random.default_rng(seed)
+    X, y = rng.standard_normal((8, 24)), rng.standard_normal(8) * rng.choice([0.3, 1, 3])
+    best = fpdfp.minimize(fpdfp.Problem(fpdfp.losses.LeastSquares(X, y), fpdfp.penalties.Box(-0.1, 0.3)), tol=1e-6)
+    assert best.converged
+    assert best.certificate.violation == 0
+    assert best.x.min() >= -0.1
+    assert best.x.max() <= 0.3
+
+
+@pytest.mark.parametrize("linop", [None, fpdfp.linops.Difference(6)], ids=["signs", "order"])
+@pytest.mark.parametrize("seed", range(4))
+def test_features_that_are_the_same_with_constraints(seed: int, linop: Any) -> None:
+    rng = np.random.default_rng(seed)
+    X, y = rng.standard_normal((60, 6)), np.where(rng.random(60) < 0.5, 1.0, -1.0)
+    X[:, 0] = X[:, -1]
+    problem = fpdfp.Problem(fpdfp.losses.Logistic(X, y), fpdfp.penalties.NonNegative(), linop)
+    best = fpdfp.minimize(problem, tol=1e-8)
+    assert best.converged
+
+    def constrain(cp: Any, x: Any) -> tuple[Any, list[Any]]:
+        return 0, [(x if linop is None else cp.diff(x)) >= 0]
+
+    other = cvxpy_objective(problem, X, y, np.zeros(60, dtype=int), 0.0, constrain)
+    assert best.objective == pytest.approx(other, rel=1e-7)
+    assert best.certificate.violation <= (0 if linop is None else 1e-7)
+
+
+def test_constraints_at_a_solution_of_zero() -> None:
+    # Beside ‖Bx‖, which is rounding there, every violation is large.
+    for linop in (None, fpdfp.linops.Difference(6), np.eye(6) + np.eye(6, k=1)):
+        losses = fpdfp.losses.LeastSquares(np.eye(6), -np.arange(1.0, 7.0))
+        best = fpdfp.minimize(fpdfp.Problem(losses, fpdfp.penalties.NonNegative(), linop))
+        assert best.converged
+        assert best.certificate.violation <= 1e-9
+
+
+def test_what_was_not_reached_is_named() -> None:
+    problem = helpers.zoo()["non-negative"]
+    certificate = problem.certificate(fpdfp.minimize(problem).x)
+
+    def compare(gap: float | None, violation: float) -> lagrangian.Reached:
+        iterate = lagrangian.Iterate(
+            certificate.v, certificate.v, certificate._replace(gap=gap, scale=1.0), 1e-3, violation
+        )
+        return iterate.compare(1e-2, 1e-6)
+
+    assert compare(1e-18, 0.5) == ("violation of constraints", 0.5, 1e-2)
+    assert compare(0.5, 0.1) == ("duality gap", 0.5, 1e-2)
+    assert compare(1e-3, 1e-3).enough
+    assert compare(None, 0.0) == ("residual", 1e-3, 1e-6)

@@ -11,7 +11,7 @@ weak duality (Fenchel and Rockafellar) bounds F(x) − F* by a sum of terms that
 With a ridge on every coordinate θ = φ'(z) and any v will do. Without one a dual point is made feasible in three ways:
 
 * by a direction d, θ = φ'(z) − φ''(z) Ad: a Newton step in the dual, along what g∘B does not see (an intercept, the
-  constants of a total variation), or along all of x where the Hessian is definite;
+  constants of a total variation), or along all of x but where the Hessian is flat;
 * by v ← v − w with Bᵀw = q + Rx + Bᵀv;
 * by scaling, (sθ, sv), until sv is in the domain of g*, as is usual for the lasso.
 
@@ -234,11 +234,9 @@ class Search:
         rest = q + duals.ridge * self.x + linop.adjoint(v)
         moved = np.ones_like(self.free) if whole else self.free
         if moved.any():
-            before = v
-            v = v - self.feasibility.solve(np.where(moved, rest, 0.0))
-            if linop.is_identity and not penalty.finite:
-                # The dual of a limit on one side has a sign, which rounding of a gradient of zero must not change.
-                v = np.where(np.abs(rest) <= self.rounding + EPS * np.abs(q), before, v)
+            fitting = v - self.feasibility.solve(np.where(moved, rest, 0.0))
+            rounding = self.rounding + EPS * np.abs(q)
+            v = fitting if penalty.finite else self._keep(v, fitting, np.where(moved, np.abs(rest), 0.0), rounding)
         scale = penalty.conjugate_scale(self._inflate(v) if moved.any() else v)
         v = scale * v
         back = linop.adjoint(v)
@@ -252,9 +250,18 @@ class Search:
         young = (
             abs(sum(terms))
             + ROUNDINGS * EPS * sum(map(abs, terms))
-            + float((allowed * np.abs(self.x))[self.free].sum())
+            + float(((rest + allowed) * np.abs(self.x))[self.free].sum())
         )
         return Bound(duals.gap(direction, scale) + quadratic + young, v, scale * q)
+
+    def _keep(self, v: Array, fitting: Array, rest: Array, rounding: Array) -> Array:
+        """Return a v that fits, but as it was where what is left is rounding.
+
+        The dual of a limit on one side has a sign, which rounding must not change where it is 0.
+        """
+        if self.model.linop.is_identity:
+            return np.where(rest <= rounding, v, fitting)
+        return v if (rest <= LEFT * rounding).all() else fitting
 
     def _inflate(self, v: Array) -> Array:
         """Return v as large as rounding may have made it where B is the identity."""
@@ -279,14 +286,13 @@ class Search:
         return min(bounds, key=_gap)
 
     def newton_bounds(self, points: Sequence[Array]) -> Iterator[Bound]:
-        """Yield the bounds after Newton steps along all of x, where the Hessian is definite."""
+        """Yield the bounds after Newton steps along all of x."""
         hessian = self.duals.hessian()
         if hessian is None:
             return
         hessian[np.diag_indices_from(hessian)] += self.duals.ridge.ravel()
-        for point in points:
-            step = self.newton(hessian, point)
-            if step is not None:
+        for point, step in zip(points, self.newton(hessian, points), strict=False):
+            if np.isfinite(step).all():
                 yield self.bound(point, direction=step)
 
     def bounds(self, points: Sequence[Array]) -> Iterator[Bound]:
@@ -317,19 +323,18 @@ class Search:
         direction: Array = np.tensordot(steps, kernel, axes=1)
         return direction
 
-    def newton(self, hessian: Array, v: Array) -> Array | None:
-        """Return the Newton step along all of x, None where the Hessian is not definite."""
-        from scipy.linalg import LinAlgError, cho_factor, cho_solve
+    def newton(self, hessian: Array, points: Sequence[Array]) -> list[Array]:
+        """Return the Newton step along all of x for each dual point, none where the Hessian is not definite and large.
 
-        rest = self.slope + self.duals.ridge * self.x + self.model.linop.adjoint(v)
+        Where it is not definite, the step leaves out the directions along which it is flat: classes that all move
+        alike, features that are the same.
+        """
+        slope = self.slope + self.duals.ridge * self.x
+        rest = np.stack([(slope + self.model.linop.adjoint(v)).ravel() for v in points])
         # Scaled to a diagonal of ones, since features may have very different units.
         roots = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
-        try:
-            factor = cho_factor(hessian / np.outer(roots, roots))
-        except LinAlgError:
-            return None
-        step: Array = (cho_solve(factor, rest.ravel() / roots) / roots).reshape(rest.shape)
-        return step if np.isfinite(step).all() else None
+        found = _solve_definite(hessian / np.outer(roots, roots), (rest / roots).T)
+        return [] if found is None else [(step / roots).reshape(slope.shape) for step in found.T]
 
     def improve(self, v: Array, steps: int) -> Bound:
         """Minimise the bound over v where every coordinate has a ridge, by accelerated proximal gradient steps.
@@ -353,6 +358,28 @@ class Search:
 
 def _gap(bound: Bound) -> float:
     return bound.gap
+
+
+def _solve_definite(matrix: Array, right: Array) -> Array | None:
+    """Solve systems with a diagonal of ones, leaving out flat eigenvectors; None if there are some and it is large.
+
+    A factorisation of a singular matrix may succeed by rounding, with a pivot as small as that.
+    """
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+    try:
+        factor = cho_factor(matrix)
+        if np.square(np.diag(factor[0])).min(initial=1.0) > RANK:
+            solution: Array = cho_solve(factor, right)
+            return solution
+    except LinAlgError:
+        pass
+    if len(matrix) > DENSE_COLUMNS:
+        return None
+    values, vectors = np.linalg.eigh(matrix)
+    there = values > RANK * values[-1]
+    along: Array = vectors[:, there] @ ((vectors[:, there].T @ right) / values[there, None])
+    return along
 
 
 class Metered:

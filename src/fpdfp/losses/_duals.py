@@ -110,8 +110,7 @@ class RowDuals:
             return rounding
         change = None if direction is None else self._losses._curve(self._forms, self._y, self._times(direction))
         gaps = self._losses._young_gaps(self._forms, self._y, change, scale)
-        total = float((self._weights * gaps).sum())
-        return total + rounding if np.isfinite(total) else np.inf
+        return add_gaps(gaps, self._weights) + rounding
 
     def rounding(self) -> Array:
         """Return an estimated bound of the rounding error of each entry of the gradient."""
@@ -132,6 +131,12 @@ class RowDuals:
         if matrix is not None:
             matrix[np.diag_indices_from(matrix)] -= self.ridge.ravel()
         return matrix
+
+
+def add_gaps(gaps: Array, weights: Array) -> float:
+    """Return Σ c_j gap_j over rows that count; infinity, which is no bound, where a gap is below 0 or not a number."""
+    used = weights > 0
+    return float(weights[used] @ gaps[used]) if (gaps[used] >= 0).all() else np.inf
 
 
 def sum_rounding(sizes: Array, columns: Array) -> Array:

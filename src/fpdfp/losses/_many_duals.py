@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
-from fpdfp.losses._duals import form_rounding
+from fpdfp.losses._duals import add_gaps, form_rounding
 
 if TYPE_CHECKING:
     from fpdfp.losses._linear import LinearModel
@@ -77,8 +77,7 @@ class PointDuals:
     def gap(self, scale: float) -> float:
         """Return Σ c (φ(z) + φ*(θ) − zθ), and what rounding of the linear forms adds to it."""
         gaps = self._losses._young_gaps(self._forms, self._y, self._change, float(scale))
-        used = self._weights > 0
-        return float((self._weights * gaps)[used].sum()) + self.rounding()
+        return add_gaps(gaps, self._weights) + self.rounding()
 
     def rounding(self) -> float:
         """Return what rounding of the linear forms may add to a gap."""

@@ -211,7 +211,9 @@ class Softmax(LinearModel):
     def _young_gaps(self, z: Array, y: Array, change: Array | None, scale: float) -> Array:
         # θ is what the probabilities p have more than the class of the row: φ + φ* − ⟨z, θ⟩ is the divergence from p.
         moved = (scale - 1.0) * self._slopes(z, y) - (0.0 if change is None else scale * change)
-        gaps: Array = kullback_leibler(moved, _softmax(z)).sum(axis=1)
+        # Probabilities that rounding keeps from adding up to 1 are scaled, which moves ⟨z, θ⟩ and the divergence.
+        scaled = np.abs(moved.sum(axis=1)) * (1.0 + np.ptp(z, axis=1))
+        gaps: Array = kullback_leibler(moved, _softmax(z)).sum(axis=1) + scaled
         return gaps
 
 
@@ -230,7 +232,13 @@ def _bend(chances: Array, a: int, b: int) -> Array:
 
 
 def _covariance(probabilities: Array, change: Array) -> Array:
-    """(diag(p) − ppᵀ) times a change of the linear forms, for each row."""
-    weighted = probabilities * change
-    product: Array = weighted - probabilities * weighted.sum(axis=1, keepdims=True)
+    """(diag(p) − ppᵀ) times a change of the linear forms, for each row.
+
+    What all classes have in common drops out first: it may be very large, and rows of the product add up to 0.
+    """
+    likeliest = probabilities.argmax(axis=1)[:, None]
+    apart = change - np.take_along_axis(change, likeliest, axis=1)
+    product: Array = probabilities * (apart - (probabilities * apart).sum(axis=1, keepdims=True))
+    np.put_along_axis(product, likeliest, 0.0, axis=1)
+    np.put_along_axis(product, likeliest, -product.sum(axis=1, keepdims=True), axis=1)
     return product

@@ -27,16 +27,67 @@ DENSE_ENTRIES = 1 << 23
 GROWTH = 3.0
 #: Outer steps without halving the error after which rounding is taken to be the limit.
 PATIENCE = 12
+#: The smallest accuracy asked for, relative to gradients.
+ROUNDING = 1e-15
+#: A residual that no gap goes with must be at least as small as this, relative to the gradient at 0.
+RESIDUAL = 1e-6
+
+
+class Reached(NamedTuple):
+    """What is compared with the tolerance: its name, how large it is, and how small it must be."""
+
+    name: str
+    error: float
+    goal: float
+
+    @property
+    def enough(self) -> bool:
+        """Whether it is small enough."""
+        return self.error <= self.goal
 
 
 class Found(NamedTuple):
-    """Where the steps ended, the certificate there, the error to compare with the tolerance, and how many steps."""
+    """Where the steps ended, the certificate there, what was reached of the tolerance, and how many steps."""
 
     x: Array
     v: Array
     certificate: Certificate
-    error: float
+    reached: Reached
     steps: int
+
+
+class Iterate(NamedTuple):
+    """A point and its dual with a certificate, and two relative errors: of optimality, and of constraints."""
+
+    x: Array
+    v: Array
+    certificate: Certificate
+    residual: float
+    violation: float
+
+    @property
+    def gap(self) -> float:
+        """The duality gap; infinity where none is known."""
+        return math.inf if self.certificate.gap is None else self.certificate.gap
+
+    def compare(self, tol: float, goal: float) -> Reached:
+        """Return what of a gap, constraints and, where no gap is known, the residual is farthest from its goal."""
+        gap = self.certificate.relative_gap
+        if gap is None:
+            return Reached("residual", self.residual, goal)
+        if self.violation > max(gap, tol):
+            return Reached("violation of constraints", self.violation, tol)
+        return Reached("duality gap", gap, tol)
+
+    def is_better(self, other: Iterate) -> bool:
+        """Whether it has less of what is known of both: gaps beside the same scale, or else residuals.
+
+        A gap as large as F says no more than that F* is not negative.
+        """
+        if self.gap >= self.certificate.scale or other.gap >= other.certificate.scale:
+            return self.residual < other.residual
+        scale = min(self.certificate.scale, other.certificate.scale)
+        return max(self.gap / scale, self.violation) < max(other.gap / scale, other.violation)
 
 
 class AugmentedLagrangian:
@@ -45,6 +96,8 @@ class AugmentedLagrangian:
     def __init__(self, problem: Problem, tol: float) -> None:
         self.problem = problem
         self.tol = tol
+        #: What a residual must be below where no gap is known.
+        self.goal = min(tol, max(RESIDUAL, 100.0 * float(np.finfo(problem.model.dtype).eps)))
         self.mu = problem.strong_convexity
         self.newton_steps = 0
         self.smooth: Smooth = problem.losses.pooled(problem.weights) or _SmoothPart(problem)
@@ -74,20 +127,28 @@ class AugmentedLagrangian:
         v = np.zeros(problem.model.dual_shape, dtype=x.dtype)
         scale = float(np.linalg.norm(problem.gradient(np.zeros_like(x)))) or 1.0
         x, sigma = self.start(x, scale)
-        best_error, best, stalled = math.inf, (x, v), 0
+        size = float(np.linalg.norm(problem.linop.apply(x)))
+        best: Iterate | None = None
+        least, stalled = (math.inf, math.inf), 0
         for outer in range(MAX_OUTER):
-            accuracy = max(0.1 * scale * 10.0 ** (-1.5 * outer), self.gradient_tolerance(x, scale))
+            # A gap may be too large though the residual is small, as where nearly nothing of F is left.
+            least_slope = self.gradient_tolerance(x, scale) if least[1] > self.goal else ROUNDING * scale
+            accuracy = max(0.1 * scale * 10.0 ** (-1.5 * outer), least_slope)
             x, w = self.minimise(x, v, sigma, self.proximity * GROWTH**-outer, accuracy)
-            error = self.error(x, v, w, sigma, scale)
+            now = self.judge(x, w, float(np.linalg.norm(w - v)) / sigma, scale, size)
             v = w
-            stalled = 0 if error < 0.5 * best_error else stalled + 1
-            if error < best_error:
-                best_error, best = error, (x, v)
-            if error <= self.tol or stalled == PATIENCE:
+            stalled = 0 if now.gap < 0.5 * least[0] or now.residual < 0.5 * least[1] else stalled + 1
+            least = min(now.gap, least[0]), min(now.residual, least[1])
+            if best is None or now.is_better(best):
+                best = now
+            if now.compare(self.tol, self.goal).enough:
+                best = now
+                break
+            if stalled == PATIENCE:
                 break
             sigma *= GROWTH
-        x, v = best
-        return Found(x, v, problem.certificate(x, v, dual_steps=0), best_error, self.newton_steps)
+        assert best is not None
+        return Found(best.x, best.v, best.certificate, best.compare(self.tol, self.goal), self.newton_steps)
 
     def start(self, x: Array, scale: float) -> tuple[Array, float]:
         """Return a first point and a σ that suits the sizes of v and Bx.
@@ -118,19 +179,23 @@ class AugmentedLagrangian:
         """How small ‖∇ψ‖ must be for its part of the error to be within the tolerance."""
         if self.mu > 0:
             objective = abs(self.problem.evaluate(x)[0])
-            return max(math.sqrt(0.2 * self.mu * self.tol * objective), 1e-15 * scale)
-        return 0.5 * self.tol * scale
+            return max(math.sqrt(0.2 * self.mu * self.tol * objective), ROUNDING * scale)
+        return 0.5 * self.goal * scale
 
-    def error(self, x: Array, v: Array, w: Array, sigma: float, scale: float) -> float:
-        """The relative duality gap and the relative violation; where no gap is known, the relative residuals."""
+    def judge(self, x: Array, v: Array, apart: float, scale: float, size: float) -> Iterate:
+        """Return a point, where B is the identity the nearest one of the domain of g and its dual, with a certificate.
+
+        ``apart`` is ‖Bx − y‖ for the y that minimises the augmented Lagrangian; ``scale`` is that of gradients. Bx may
+        be nearly 0 at the solution, so it is compared with ``size``, what it was at the start, as well.
+        """
         problem = self.problem
-        certificate = problem.certificate(x, w, dual_steps=0)
-        size = max(float(np.linalg.norm(problem.linop.apply(x))), 1e-8)
-        if certificate.relative_gap is not None:
-            return max(certificate.relative_gap, certificate.violation / size)
-        stationarity = float(np.linalg.norm(problem.gradient(x) + problem.linop.adjoint(w))) / scale
-        # Bx and the y that minimises the augmented Lagrangian differ by (w − v)/σ.
-        return max(stationarity, float(np.linalg.norm(w - v)) / sigma / size)
+        if problem.linop.is_identity and not problem.penalty.finite:
+            x = problem.penalty.project(x)
+            v = problem.dual_step(x, v, problem.gradient(x))
+        certificate = problem.certificate(x, v, dual_steps=0)
+        size = max(float(np.linalg.norm(problem.linop.apply(x))), size, 1e-8)
+        stationarity = float(np.linalg.norm(problem.gradient(x) + problem.linop.adjoint(v))) / scale
+        return Iterate(x, v, certificate, max(stationarity, apart / size), certificate.violation / size)
 
 
 class _SmoothPart:

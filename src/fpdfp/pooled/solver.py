@@ -43,9 +43,9 @@ class Minimum:
     certificate
         The duality gap, if one is known, and the residual of Lemma 1.
     converged
-        Whether the duality gap is at most the tolerance.
+        Whether the duality gap is at most the tolerance, and so is what constraints are violated by.
     stationary
-        Whether no duality gap is known for the problem, and the residual is at most the tolerance.
+        Whether no duality gap is known for the problem, and the residual is at most the tolerance and 1e-6.
     newton_steps
         The number of Newton steps.
     seconds
@@ -76,8 +76,8 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
         The problem; its penalty must have the derivative of its prox, as all of :mod:`fpdfp.penalties` do.
     tol
         The relative duality gap to reach. If no gap is known (see :meth:`Problem.certificate`), the residual
-        ‖∇f(x) + Bᵀv‖ relative to ‖∇f(0)‖, and ‖Bx − y‖ relative to ‖Bx‖, with y in the domain of g: a small residual
-        does not bound the distance to the minimum.
+        ‖∇f(x) + Bᵀv‖ relative to ‖∇f(0)‖, and ‖Bx − y‖ relative to ‖Bx‖, with y in the domain of g, must be at most
+        ``tol`` and 1e-6 (1.2e-5 in single precision): a small residual does not bound the distance to the minimum.
     x0
         Where to start, for instance the solution for another weight of the penalty. By default, zero, or a rough
         solution of a part of the rows.
@@ -124,18 +124,17 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
     # Idle threads of BLAS spin and slow down the kernels' threads; they pay off only for large matrices.
     with one_thread() if np.prod(shape) <= SMALL else contextlib.nullcontext():
         found = _solve(problem, tol, x)
-    reached = found.error <= tol
-    gap_known = found.certificate.gap is not None
-    if not reached:
-        what = "duality gap" if gap_known else "residual"
-        warn(f"minimize reached a relative {what} of {found.error:.2g} instead of tol={tol:g}", AccuracyWarning)
+    reached, gap_known = found.reached, found.certificate.gap is not None
+    if not reached.enough:
+        goal = f"tol={tol:g}" if reached.goal == tol else f"{reached.goal:g}"
+        warn(f"minimize reached a relative {reached.name} of {reached.error:.2g} instead of {goal}", AccuracyWarning)
     return Minimum(
         found.x,
         found.v,
         found.certificate.objective,
         found.certificate,
-        converged=reached and gap_known,
-        stationary=reached and not gap_known,
+        converged=reached.enough and gap_known,
+        stationary=reached.enough and not gap_known,
         newton_steps=found.steps,
         seconds=time.perf_counter() - started,
     )
@@ -148,19 +147,27 @@ def _solve(problem: Problem, tol: float, x: Array | None) -> lagrangian.Found:
         fast = solve_blocks(problem, blocks, tol, x)
     else:
         fast = solve_composite(problem, tol, x) if is_composite(problem) else None
-    found = None if fast is None else _certify(problem, fast)
-    if found is not None and found.error <= tol:
+    found = None if fast is None else _certify(problem, fast, tol)
+    if found is not None and found.reached.enough:
         return found
     # Slower, and also for problems that the fast ways do not solve to the tolerance.
     start = np.zeros(problem.model.shape, problem.model.dtype) if x is None else x
     other = lagrangian.AugmentedLagrangian(problem, tol).solve(start)
-    return other if found is None or other.error < found.error else found
+    return other if found is None or _is_better(other, found) else found
 
 
-def _certify(problem: Problem, found: Found) -> lagrangian.Found:
+def _is_better(one: lagrangian.Found, other: lagrangian.Found) -> bool:
+    """Whether a point has the smaller gap, or where one has none, the smaller objective; g is finite."""
+    if one.certificate.gap is None or other.certificate.gap is None:
+        return one.certificate.objective < other.certificate.objective
+    return one.certificate.gap < other.certificate.gap
+
+
+def _certify(problem: Problem, found: Found, tol: float) -> lagrangian.Found:
     """Return what was found with its certificate."""
     x, v = found.x.astype(problem.model.dtype), found.bound.v.astype(problem.model.dtype)
     gap = found.bound.gap if np.isfinite(found.bound.gap) else None
     residual = problem.residual(x, v, gradient=found.gradient, step=found.step)
     certificate = Certificate(found.objective, gap, residual, 0.0, v, found.scale)
-    return lagrangian.Found(x, v, certificate, found.bound.gap / found.scale, found.steps)
+    reached = lagrangian.Reached("duality gap", found.bound.gap / found.scale, tol)
+    return lagrangian.Found(x, v, certificate, reached, found.steps)
