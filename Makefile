@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo    graph-guided logistic regression among 20 clients: a table and a plot"
-	@echo "make test    set up and run the tests, some twelve minutes on two cores"
+	@echo "make test    set up and run the tests, some six minutes on two cores that do nothing else"
 	@echo "make test-slow  the tests that take longer: real federations, a wheel, more methods on more problems"
 	@echo "make lint    ruff (format, check) and mypy --strict"
 	@echo "make format  let ruff rewrite the files"
