@@ -277,7 +277,7 @@ def test_only_automatic_runs_to_a_tolerance_are_screened() -> None:
     problem = words()
     assert fpdfp.solve(problem, rounds=3).left is None
     assert unscreened(problem, rounds=3, tol=1e-6).left is None
-    assert fpdfp.solve(words(d=500), rounds=3, tol=1e-6).left is None
+    assert fpdfp.solve(words(d=120), rounds=3, tol=1e-6).left is None
     many = losses.Logistic(np.eye(202, 1000) + np.eye(1, 1000), np.arange(202) % 2, clients=np.arange(202))
     for share, is_left in ((1, False), (3, True)):
         rare = fpdfp.solve(fpdfp.Problem(many, penalties.L1(5.0)), rounds=2, tol=1e-6, clients_per_round=share)
