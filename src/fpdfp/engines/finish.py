@@ -83,21 +83,22 @@ class Finish:
 
     def is_affordable(self) -> bool:
         """Whether a model in the features that count costs less than the rounds that are left without it."""
-        if self.weights is None or self.run.outlook() > PROMISING * self.tol * self.run.scale:
+        if self.weights is None:
             return False
+        relative = self.run.outlook() / self.run.scale
+        if not self.tol < relative <= PROMISING * self.tol:
+            return False  # too early, or nothing is left to save
         count = len(self.features())
-        return 0 < count <= MOST and self._pays(count)
+        return 0 < count <= MOST and self._pays(count, relative)
 
-    def _pays(self, count: int) -> bool:
+    def _pays(self, count: int, relative: float) -> bool:
         """Whether a run that ends with a step in so many features is predicted to cost less than one that goes on.
 
-        What is left is predicted from the digits that the rounds so far have brought.
+        ``relative`` is the gap that the server expects; what is left is predicted from the digits that the rounds so
+        far have brought.
         """
         run, given = self.run, self._given
         n, single, double = run.problem.n_clients, np.dtype(np.float32), np.dtype(np.float64)
-        relative = run.outlook() / run.scale
-        if relative <= self.tol:
-            return False  # nothing is left to save
         rounds = run.round - (0 if run.left is None else run.left.since)
         rest = rounds * math.log(relative / self.tol) / -math.log(min(relative, 0.5))
         up = BITS * count * (count + 1) // 2 + plain_bits((count,), single)

@@ -3,7 +3,7 @@
 Three ways, the cheapest that applies:
 
 * a matrix whose shorter side is short, and whose Gram matrix G takes little time, goes through LAPACK,
-  and the eigenvalue is raised by a bound of LAPACK's rounding error. From 400 rows on, a factorisation of cI − G
+  and the eigenvalue is raised by a bound of LAPACK's rounding error. From a side of 400 on, a factorisation of cI − G
   by Cholesky shows sooner that c is a bound, with c a little above what Lanczos finds;
 * any other map goes through Lanczos from a random start. The Ritz value θ is at most ‖B‖², and by
   J. Kuczyński and H. Woźniakowski, "Estimating the largest eigenvalue by the power and Lanczos algorithms
