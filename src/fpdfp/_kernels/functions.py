@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import cfunc, float64, int64
+from numba import float64, int64
+from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from fpdfp._kernels.jit import serial
+from fpdfp._kernels.jit import KeptCode, serial
 from fpdfp._typing import Array
 
 #: p and q are parameters, two numbers that are the same for all rows.
@@ -31,7 +32,10 @@ class Scalar:
 
     @functools.cached_property
     def _compiled(self) -> Any:
-        return cfunc(SIGNATURE, cache=True, error_model="numpy")(self.function)
+        compiled: Any = CFunc(self.function, (SIGNATURE.args, SIGNATURE.return_type), {}, {"error_model": "numpy"})
+        compiled._cache = KeptCode(self.function)
+        compiled.compile()
+        return compiled
 
     @property
     def address(self) -> int:

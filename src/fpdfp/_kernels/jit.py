@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+from numba.core.caching import FunctionCache
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.event import Listener, register
 
@@ -46,14 +47,32 @@ def forget_stale_code(folder: Path) -> None:
 forget_stale_code(Path(__file__).parent)
 
 
+class KeptCode(FunctionCache):  # type: ignore[misc]
+    """Numba's store of a kernel's machine code on disk, that a full disk does not turn into an error."""
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            log.info(
+                "machine code of %s could not be kept, so the next process compiles it again: %s", self._name, error
+            )
+
+
+def _njit(function: F, **options: Any) -> F:
+    dispatcher = numba.njit(nogil=True, error_model="numpy", **options)(function)
+    dispatcher._cache = KeptCode(function)
+    return cast(F, dispatcher)
+
+
 def serial(function: F) -> F:
     """Compile a function that other kernels call, or that is too small for threads."""
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    return _njit(function)
 
 
 def inline(function: F) -> F:
     """Compile a helper that is always inlined into the kernel that calls it."""
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", inline="always")(function))
+    return _njit(function, inline="always")
 
 
 def reduction(function: F) -> F:
@@ -61,8 +80,7 @@ def reduction(function: F) -> F:
 
     The order is fixed when the kernel is compiled; it does not depend on data or threads.
     """
-    free = {"reassoc", "contract"}
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=free)(function))
+    return _njit(function, fastmath={"reassoc", "contract"})
 
 
 class _Disjoint(CompilerBase):  # type: ignore[misc]
@@ -89,8 +107,7 @@ def strictly_side_by_side(function: F) -> F:
 
 
 def _disjoint(function: F, free: set[str]) -> F:
-    options: Any = {"fastmath": free, "pipeline_class": _Disjoint, "forceinline": True}
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function))
+    return _njit(function, fastmath=free, pipeline_class=_Disjoint, forceinline=True)
 
 
 #: Where no argument of a kernel has more entries than this, threads take longer to start than the kernel.
@@ -105,7 +122,7 @@ def threaded(function: F) -> F:
     a third of the time, and is the only one that small problems need; ``alone`` of what is returned is that version.
     """
     alone = serial(_renamed(function, "alone"))
-    together = numba.njit(cache=True, nogil=True, error_model="numpy", parallel=True)(function)
+    together = _njit(function, parallel=True)
 
     @functools.wraps(function)
     def call(*args: Any) -> None:
