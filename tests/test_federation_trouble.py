@@ -377,6 +377,7 @@ class TestRequestNumbers:
                 with AgentThread(trial.join("north"), TrialDesk(None)):
                     trial.wait(["north"])
                     said = unpack(trial.link.exchange(asked, 5.0)["north"])
+                trial.wait([])  # the hub has noticed that it is gone
             assert said["seen"] == 7
 
 

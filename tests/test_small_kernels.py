@@ -18,7 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fpdfp._kernels import elias, glm, jit, measure, norms, philox, quantize, rounding, threads
+from fpdfp._kernels.functions import Scalar
 from fpdfp._kernels.tables import tables
+from tests.test_federation_trouble import files_of_at_most
 
 
 def kernel(call: Any) -> Any:
@@ -198,6 +200,23 @@ def test_a_line_says_that_kernels_are_compiled(
     assert len(caplog.records) == 1
     assert "compiling" in caplog.text
     assert "compiling" in capsys.readouterr().err
+
+
+def double(x: float) -> float:
+    return 2.0 * x
+
+
+def add(z: float, y: float, p: float, q: float) -> float:
+    return z + y + p + q
+
+
+def test_a_full_disk_keeps_no_machine_code_and_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="fpdfp.kernels"), files_of_at_most(100):
+        assert jit.serial(double)(2.0) == 4.0
+        assert Scalar(add)(np.ones(1), np.ones(1), (1.0, 1.0)) == 4.0
+    kept = [record.getMessage() for record in caplog.records if "could not be kept" in record.getMessage()]
+    assert any("double" in message for message in kept)
+    assert any("add" in message for message in kept)
 
 
 FIRST = """
