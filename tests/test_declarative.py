@@ -517,6 +517,7 @@ class TestRuns:
         assert "no key 'intercept'" in error_of(tmp_path, scan + "intercept = true\n")
         assert "must be false" in error_of(tmp_path, scan + "[loss]\nl2 = 0.1\n[run]\nreference = true\n")
 
+    @pytest.mark.slow
     def test_a_sweep_runs_side_by_side_and_only_once(self, tmp_path: Path) -> None:
         file = written(tmp_path, SMALL + '[sweep]\nmethod.kind = ["FPDFP", "automatic"]\n')
         output = tmp_path / "out"

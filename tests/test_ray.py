@@ -97,6 +97,7 @@ def kill(engine: fpdfp.engines.Ray, actor: int) -> None:
     os.kill(ray.get(engine.actors[actor].process.remote()), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_killed_workers_come_back(engine: fpdfp.engines.Ray, caplog: pytest.LogCaptureFixture) -> None:
     problem = whole()
     before = engine.totals.healed

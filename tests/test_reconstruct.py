@@ -82,6 +82,7 @@ def test_the_same_call_gives_the_same_bits(data: Any) -> None:
     np.testing.assert_array_equal(*both)
 
 
+@pytest.mark.slow
 def test_double_precision_and_no_regulariser(data: Any) -> None:
     found = reconstruct(data.astype(np.float64), SCAN, tv=0.0, nonnegative=False, iterations=10, tol=0.0, device="cpu")
     assert found.volume.dtype == np.float64

@@ -18,6 +18,8 @@ from tests.pages import DOCS, ROOT
 pytest.importorskip("mkdocs")
 pytest.importorskip("mkdocstrings_handlers.python")
 
+pytestmark = pytest.mark.slow
+
 MODULES = (
     "losses", "penalties", "linops", "methods", "compress", "steps", "precondition", "datasets", "datasets.splits",
     "ct", "ct.phantoms", "estimators", "flower", "errors", "rng", "runs", "report", "loggers",

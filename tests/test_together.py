@@ -78,6 +78,7 @@ def test_each_setting_has_its_folder(tmp_path: Path) -> None:
     assert report.exit_code == 0, report.output
 
 
+@pytest.mark.slow
 def test_what_differs_in_more_than_the_penalty_is_another_group(tmp_path: Path) -> None:
     text = SWEEP.replace("[0.001, 0.01, 0.1]", "[0.01, 0.1]") + "loss.l2 = [0.0, 0.1]\n"
     lines = run(tmp_path, text, "--jobs", "2", command="sweep")
