@@ -27,6 +27,8 @@ from fpdfp.problem import Certificate, Problem, infinite_start
 
 #: Up to this size of x matrix products are computed by one thread.
 SMALL = 512
+#: A relative gap of so many machine epsilons is as small as rounding of x allows: no other way is tried.
+ROUNDINGS = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +150,7 @@ def _solve(problem: Problem, tol: float, x: Array | None) -> lagrangian.Found:
     else:
         fast = solve_composite(problem, tol, x) if is_composite(problem) else None
     found = None if fast is None else _certify(problem, fast, tol)
-    if found is not None and found.reached.enough:
+    if found is not None and found.reached.error <= max(tol, ROUNDINGS * float(np.finfo(problem.model.dtype).eps)):
         return found
     # Slower, and also for problems that the fast ways do not solve to the tolerance.
     start = np.zeros(problem.model.shape, problem.model.dtype) if x is None else x
