@@ -48,10 +48,18 @@ class Blocks(Coded):
         blocks = [_checks.float_array("hessians", block, dtype=np.float64) for block in hessians]
         if not blocks or any(block.ndim != 2 or block.shape[0] != block.shape[1] for block in blocks):
             raise ValueError("hessians must be square matrices, at least one")
+        nears = [1e-6 * float(np.abs(block).max(initial=0.0)) for block in blocks]
+        if not all(
+            np.allclose(block, block.T, rtol=1e-6, atol=near) for block, near in zip(blocks, nears, strict=True)
+        ):
+            raise ValueError("hessians must be symmetric")
         size, sizes = max(map(len, blocks)), [len(block) for block in blocks]
         if labels is None and (any(one != size for one in sizes[:-1]) or sizes[-1] > size):
             raise ValueError("hessians must be of one size, but for the last, which may be smaller")
-        layout = None if labels is None else Layout.from_labels(_checks.float_array("labels", labels), size)
+        numbered = None if labels is None else _checks.float_array("labels", labels)
+        if numbered is not None and (numbered != np.rint(numbered)).any():
+            raise ValueError("labels must be whole numbers")
+        layout = None if numbered is None else Layout.from_labels(numbered, size)
         if layout is not None and layout.sizes.tolist() != sizes:
             raise ValueError("labels must name as many features of each block as its matrix has")
         try:
