@@ -32,10 +32,9 @@ CERTAIN = 1.0 - 1e-9
 
 
 def importance(lipschitz: Array) -> Array:
-    """Return the weights of importance sampling: Lipschitz constants, the small ones raised to a part of the mean.
+    """Return the weights of importance sampling: Lipschitz constants, small ones raised to a tenth of the mean.
 
-    A client with a constant of zero has a gradient all the same, and what clients remember is renewed only when they
-    are drawn.
+    A client with a constant of zero still has a gradient, and what a client remembers is renewed only when it is drawn.
 
     >>> importance(np.array([0.0, 1.0, 3.0, 4.0])).tolist()
     [0.2, 1.0, 3.0, 4.0]
@@ -88,7 +87,7 @@ class Sampling:
 
     @functools.cached_property
     def weights(self) -> Array:
-        """n/(N p_i): the mean over a set of so many times what its clients send is right in expectation."""
+        """n/(N p_i): the mean over a set of what its clients send, multiplied by these, is right in expectation."""
         weights: Array = self.count / (len(self.probabilities) * self.probabilities)
         return weights
 

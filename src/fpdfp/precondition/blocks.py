@@ -17,22 +17,23 @@ from fpdfp.precondition.layout import Group, Layout
 
 
 class Blocks(Coded):
-    """P = H⁻¹ for a block-diagonal matrix H: features are whitened with those of their block, at most ``size``.
+    """P = H⁻¹ for a block-diagonal matrix H: the features of a block are whitened together.
 
-    With H_b = C_bC_bᵀ for each block, S has the blocks C_b⁻ᵀ. One feature in a block is a :class:`Scaling`, one block a
-    :class:`Whitening`; between the two a block costs few numbers, and does nearly as well where features that matter to
-    each other are in one: neighbours, where these are measurements in the order of time or place, or the groups of a
-    penalty. For x of several rows the same is done to each of them.
+    With H_b = C_bC_bᵀ for each block, S has the blocks C_b⁻ᵀ. With one feature in every block this is a
+    :class:`Scaling`, with a single block a :class:`Whitening`. Blocks take far fewer numbers than a whitening, and do
+    nearly as well if features that are correlated are in one block: neighbours, if features are measurements in the
+    order of time or place, or the groups of a penalty. For x of several rows the same is done to each of them.
 
     Parameters
     ----------
     hessians
-        The blocks H_b, symmetric and positive definite; all of one size, but for the last, which may be smaller, where
-        blocks are of neighbours.
+        The blocks H_b, symmetric and positive definite. Without ``labels``, all must be of one size, but for the last,
+        which may be smaller.
     rows
         How many rows x has; by default x is a vector.
     labels
-        The number of the block of each feature, from 0 on; by default features follow each other block by block.
+        The number of the block of each feature, from 0 on, in the order of ``hessians``; within a block, features have
+        the order of their numbers. By default, features follow each other block by block.
 
     Examples
     --------

@@ -51,7 +51,7 @@ class LowRank(Coded):
     Parameters
     ----------
     directions
-        The u_k, columns of a matrix; their span counts, and what is announced is a rounded basis of it.
+        The u_k, the columns of a matrix. They are rounded when they are announced, and then made orthonormal.
     ratios
         λ_k/ρ, all at least 1.
     rows
