@@ -21,6 +21,7 @@ import functools
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.errors import ArgumentError
 from fpdfp.rng import Draws, Purpose
 
 #: Importance sampling draws no client less often than one whose constant is this part of the mean.
@@ -28,7 +29,8 @@ FLOOR = 0.1
 #: No weight may be less than this part of the largest: what is below it is lost in the rounding of probabilities.
 SMALLEST = 1e-9
 #: Probabilities that near to 1 are 1: what is left of them is rounding.
-CERTAIN = 1.0 - 1e-9
+ROUNDING = 1e-9
+CERTAIN = 1.0 - ROUNDING
 
 
 def importance(lipschitz: Array) -> Array:
@@ -79,6 +81,13 @@ class Sampling:
     """
 
     probabilities: Array
+
+    def __post_init__(self) -> None:
+        p = self.probabilities
+        if p.ndim != 1 or not ((p > 0) & (p <= 1 + ROUNDING)).all():
+            raise ArgumentError("probabilities", "must be a number above 0 and at most 1 for each client")
+        if abs(p.sum() - round(float(p.sum()))) > ROUNDING * len(p):
+            raise ArgumentError("probabilities", f"must add up to a whole number of clients, got {p.sum():g}")
 
     @functools.cached_property
     def count(self) -> int:
