@@ -129,13 +129,14 @@ def cell(found: dict[str, Any]) -> str:
 
 INTRODUCTION = """# Features that are coupled
 
-Made by `python -m benchmarks.coupled_features{given}`, whose help says what is run: logistic regression
-among {sites} sites, certified to a relative gap of {tol:g}, features in a random order, the median by rounds over
-draws of the data, of which there were {seeds}. Cells have rounds, and bits up and down. "Neighbours" are blocks of 64
-features as they come, "coupled" those that the groups of the penalty, or the graph of B, make. "Chosen" is what the
-cost model takes by itself: that may be blocks of groups, but not of a graph, where they do not help, or keep a run from
-coming to rest. Predictions leave out how the penalty curves: with a heavy group norm and many features blocks are taken
-where no preconditioner would do.
+Made by `python -m benchmarks.coupled_features{given}`, whose help says what is run: logistic regression among
+{sites} sites, certified to a relative gap of {tol:g}, features in a random order. Number of draws of the data:
+{seeds}; of several, the one with the median number of rounds is shown. Cells have rounds, and bits up and down.
+"Neighbours" are blocks of 64 features in the order of the columns, "coupled" are blocks made from the groups of
+the penalty or from the graph of B. "Chosen" is what `solve` takes by default, according to its predictions.
+These may choose blocks of groups. Blocks of a graph are never chosen, since they are no better than blocks of
+neighbours, or keep a run from converging. Predictions do not include the curvature of the penalty. So with a
+heavy group norm and many features, blocks are chosen although a run without a preconditioner costs less.
 
 """
 

@@ -214,15 +214,15 @@ def draw(runs: dict[str, dict[int, dict[str, dict[str, Any]]]], file: Path) -> N
 
 INTRODUCTION = """# Many features
 
-Made by `python -m benchmarks.many_features{given}`, whose
-help says what is run: l1 logistic regression among {sites} sites,
-certified to a relative gap of {tol:g}, everything automatic. Of {seeds} draws of the data the one with the median of
-rounds is shown. Bits up are those of rounds and certificates and of what is sent once, which is in brackets; dotted
-lines have no preconditioner. From 128 features on the default begins with those that are likely to matter; the
-preconditioner is the one of the features that a run ends with. The command fails where, from one number of features to
-the next, rounds change by more than a factor of {rounds_jump:g}, or bits in both directions together fall below a part
-of 1/{bits_jump:g} or grow more than {bits_jump:g} times as fast as the number of features: {jumps}. Times are of cores
-that other programs may have used as well.
+Made by `python -m benchmarks.many_features{given}`, whose help says what is run: l1 logistic regression among
+{sites} sites, certified to a relative gap of {tol:g}, everything automatic. Of {seeds} draws of the data, the
+one with the median number of rounds is shown. Bits up are those of rounds, of certificates and of what is sent
+once; the last are also given in brackets. In the plot, dotted lines are runs without a preconditioner. From 128
+features on, a run begins with the features that are likely to matter and may add others; the table names the
+preconditioner that it ends with. The command fails if, from one number of features to the next, rounds change
+by more than a factor of {rounds_jump:g}, or bits in both directions together fall below 1/{bits_jump:g} or grow
+more than {bits_jump:g} times as fast as the number of features; this happened {jumps}. Other programs may have
+used the processor while times were measured.
 
 ![Rounds and bits against the number of features](many-features.svg)
 

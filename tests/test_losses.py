@@ -294,8 +294,9 @@ BAD: list[tuple[Any, str]] = [
     (lambda: Logistic(np.where(X0 > 0, np.nan, X0), Y0), "X must be finite, but 3 of its 9 entries"),
     (
         lambda: Logistic(scipy.sparse.csr_array(np.where(X0 > 0, np.inf, 0)), Y0),
-        "the stored entries of X must be finite",
+        r"the stored entries of X must be finite, but 3 of its 3 .* the first is at index \(0, 0\)",
     ),
+    (lambda: Logistic(scipy.sparse.csr_array([[1, 0], [0, 2], [3, np.nan]]), Y0), r"first is at index \(2, 1\)"),
     (lambda: Logistic(X0, Y0[:2]), "X and y must have the same length, got 3 rows and 2"),
     (lambda: Logistic(X0, [1, 2, 1]), r"y must hold labels in \{-1, 1\} or in \{0, 1\}, got 1, 2"),
     (lambda: Logistic(X0, [1, 1, 1]), "y must hold both classes, but every label is 1"),

@@ -163,6 +163,20 @@ def test_degenerate_data() -> None:
     assert rough.objective == pytest.approx(exact.objective, rel=1e-5)
 
 
+def test_single_precision_ends_where_rounding_does() -> None:
+    # The augmented Lagrangian has a smaller gap, but no entry of its x is zero, and 2,000 features take it minutes.
+    X, y = np.random.default_rng(0).standard_normal((300, 40)), np.arange(300) % 7.0
+    X[:, 0] += y
+    exact, rough = (fpdfp.losses.LeastSquares(X, y, dtype=dtype) for dtype in (np.float64, np.float32))
+    with pytest.warns(AccuracyWarning):
+        found = fpdfp.minimize(fpdfp.Problem(rough, fpdfp.penalties.L1(0.2)))
+    best = fpdfp.minimize(fpdfp.Problem(exact, fpdfp.penalties.L1(0.2)))
+    np.testing.assert_array_equal(found.x != 0, best.x != 0)
+    assert 0 < np.count_nonzero(best.x) < 40
+    assert found.certificate.relative_gap is not None
+    assert 1e-10 < found.certificate.relative_gap < 1e-6
+
+
 def test_a_warm_start_is_used() -> None:
     problem = helpers.graph_guided()
     cold = fpdfp.minimize(problem)

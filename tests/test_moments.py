@@ -325,3 +325,17 @@ def test_means_far_from_zero_are_told_exactly(l2: float) -> None:
     assert "too ill conditioned for quantized moments" in str(result)
     best = fpdfp.minimize(fpdfp.Problem(loss, fpdfp.penalties.L1([1e-3, 1e-3, 1e-3, 0.0])), tol=1e-8)
     assert result.objective <= best.objective * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("clients_per_round", [None, 20])
+def test_clients_that_are_asked_may_hold_nothing(clients_per_round: int | None) -> None:
+    """Without a ridge no preconditioner is made of zeros, and who holds something is waited for."""
+    X, y = np.zeros((4000, 50)), np.arange(4000) % 2
+    X[:4] = np.random.default_rng(0).standard_normal((4, 50))
+    loss = fpdfp.losses.Logistic(X, y, clients=np.arange(4000) // 2)
+    problem = fpdfp.Problem(loss, fpdfp.penalties.L1(1e-4))
+    result = fpdfp.solve(problem, rounds=40, tol=1e-4, clients_per_round=clients_per_round)
+    assert "no preconditioner, since the features of" in str(result)
+    assert result.status != "rounding"
+    held = fpdfp.ShiftedPDFP(preconditioner=QuantizedMoments(15, clients=3))
+    assert fpdfp.solve(problem, held, rounds=2).algorithm.coordinates is None  # type: ignore[union-attr]

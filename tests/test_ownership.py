@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +29,20 @@ def test_edits_do_not_change_losses(make: Any, clients: Any) -> None:
     (X if isinstance(X, np.ndarray) else X.data)[:] = 7.0
     y[:] = 5.0
     np.testing.assert_array_equal(losses.values(np.ones(2), np.arange(losses.n_clients)), before)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_rows_are_checked_a_part_at_a_time(order: Any) -> None:
+    """A mask of all entries would be a quarter of rows that are in a file because they are too large for memory."""
+    X = np.zeros((4, 1 << 20), dtype=np.float32, order=order)
+    tracemalloc.start()
+    _checks.finite("X", X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= 2 * _checks.AT_A_TIME + (1 << 16)
+    X[2, 5] = X[3, 7] = np.nan
+    with pytest.raises(ValueError, match=r"2 of its 4194304 entries .* the first is at index \(2, 5\)"):
+        _checks.finite("X", X)
 
 
 def test_edits_of_a_table_do_not_change_losses() -> None:

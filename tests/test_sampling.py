@@ -132,6 +132,21 @@ def test_probabilities_are_proportional_but_for_those_of_one(count: int) -> None
     assert {len(set(sampling.draw(0, k).tolist())) for k in range(20)} == {count}
 
 
+@pytest.mark.parametrize(
+    ("probabilities", "message"),
+    [
+        ([0.3, 0.3, 0.3], "must add up to a whole number of clients, got 0.9"),
+        ([1.5, 0.5], "must be a number above 0 and at most 1 for each client"),
+        ([0.0, 0.5, 0.5], "must be a number above 0"),
+        ([np.nan, 0.5], "must be a number above 0"),
+        ([[0.5, 0.5]], "must be a number above 0"),
+    ],
+)
+def test_probabilities_that_are_none(probabilities: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        Sampling(np.array(probabilities))
+
+
 def test_constants_of_zero_are_drawn_as_well() -> None:
     assert importance(np.zeros(3)).tolist() == [1.0, 1.0, 1.0]
     assert (importance(np.array([0.0, 1.0, 100.0])) > 0).all()

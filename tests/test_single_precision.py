@@ -74,3 +74,7 @@ def test_numbers_beyond_float32_are_refused(form: Any) -> None:
         fpdfp.losses.LeastSquares(form(1e300 * np.eye(2)), np.ones(2), dtype=np.float32)
     with pytest.raises(ArgumentError, match="y must hold numbers within the range of float32"):
         fpdfp.losses.LeastSquares(form(np.eye(2)), [1e300, 0.0], dtype=np.float32)
+
+
+def test_the_order_of_bytes_does_not_change_the_precision() -> None:
+    assert fpdfp.losses.LeastSquares(np.eye(2, dtype=">f4"), np.ones(2)).dtype == np.float32

@@ -128,6 +128,17 @@ def test_a_run_that_ends_early_is_certified_with_all_features(problem: fpdfp.Pro
     check(result, problem, best, np.inf)
 
 
+@pytest.mark.parametrize("ridge", [0.0, 0.01])
+def test_where_the_penalty_is_too_heavy_zero_is_the_solution(ridge: float) -> None:
+    """At zero no slope is near its weight, so that a guess has no feature at all."""
+    smooth = draw(d=200, l2=ridge).losses
+    steepest = np.abs(smooth.gradient(np.zeros(200), np.full(3, 1 / 3))).max()
+    for share in (1.01, 20.0):
+        result = fpdfp.solve(fpdfp.Problem(smooth, penalties.L1(share * steepest)), rounds=50, tol=1e-6)
+        assert result.status == "converged"
+        assert not result.x.any()
+
+
 def test_sites_begin_with_the_same_features(problem: fpdfp.Problem) -> None:
     here = fpdfp.solve(problem, rounds=600, tol=1e-6, evaluate_every=50)
     there = fpdfp.Problem(Loopback(problem).losses(), problem.penalty)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy as np
 from fpdfp._typing import Array, Shape
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 
+#: How many entries of an array are looked at at a time.
+AT_A_TIME = 1 << 20
 #: The devices of DLPack whose memory the processor can read: its own, and what is pinned for CUDA or for ROCm.
 HOST_MEMORY = (1, 3, 11)
 
@@ -86,15 +89,26 @@ def choice(name: str, value: Any, accepted: tuple[str, ...]) -> str:
     return value
 
 
-def finite(name: str, array: Array) -> Array:
-    """Return ``array`` if every entry is finite, or say where the first other one is."""
-    good = np.isfinite(array)
-    if not good.all():
-        where = tuple(int(i) for i in np.argwhere(~good)[0])
-        count = int(array.size - np.count_nonzero(good))
+def finite(name: str, array: Array, place: Callable[[int], tuple[int, ...]] | None = None) -> Array:
+    """Return ``array`` if every entry is finite, or say where the first other one is.
+
+    ``place`` returns the index to name for an entry, given its number; by default it is that of the array. Entries are
+    looked at some at a time: rows in a file that is mapped into memory may be more than fit there.
+    """
+    if array.size <= AT_A_TIME and np.isfinite(array).all():
+        return array
+    order: Any = "F" if array.flags.f_contiguous else "C"
+    flat, bad, first = array.reshape(-1, order=order), 0, 0
+    for start in range(0, flat.size, AT_A_TIME):
+        wrong = ~np.isfinite(flat[start : start + AT_A_TIME])
+        if wrong.any():
+            first = first if bad else start + int(np.argmax(wrong))
+            bad += int(np.count_nonzero(wrong))
+    if bad:
+        where = tuple(map(int, np.unravel_index(first, array.shape, order=order))) if place is None else place(first)
         raise ArgumentError(
             name,
-            f"must be finite, but {count} of its {array.size} entries are NaN or infinite; "
+            f"must be finite, but {bad} of its {array.size} entries are NaN or infinite; "
             f"the first is at index {where if len(where) != 1 else where[0]}",
         )
     return array
@@ -157,11 +171,16 @@ def float_array(name: str, value: Any, *, shape: Shape | None = None, dtype: Any
     if array.dtype.kind not in "fiub":
         raise ArgumentTypeError(name, f"must hold real numbers, got dtype {array.dtype}")
     if dtype is None:
-        dtype = array.dtype if array.dtype in (np.float32, np.float64) else np.float64
+        dtype = kept_dtype(array.dtype)
     array = xp.ascontiguousarray(array, dtype=dtype).reshape(array.shape)
     if shape is not None and array.shape != shape:
         raise ArgumentError(name, f"must have shape {shape}, got {array.shape}")
     return finite(name, array)
+
+
+def kept_dtype(dtype: Any) -> Any:
+    """Return the dtype in which numbers of a dtype are kept: float32 for such, in any order of bytes, else float64."""
+    return np.dtype(np.float32 if dtype.newbyteorder("=") == np.float32 else np.float64)
 
 
 def own(array: Any, given: Any) -> Any:

@@ -21,6 +21,7 @@ import functools
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.errors import ArgumentError
 from fpdfp.rng import Draws, Purpose
 
 #: Importance sampling draws no client less often than one whose constant is this part of the mean.
@@ -28,14 +29,14 @@ FLOOR = 0.1
 #: No weight may be less than this part of the largest: what is below it is lost in the rounding of probabilities.
 SMALLEST = 1e-9
 #: Probabilities that near to 1 are 1: what is left of them is rounding.
-CERTAIN = 1.0 - 1e-9
+ROUNDING = 1e-9
+CERTAIN = 1.0 - ROUNDING
 
 
 def importance(lipschitz: Array) -> Array:
-    """Return the weights of importance sampling: Lipschitz constants, the small ones raised to a part of the mean.
+    """Return the weights of importance sampling: Lipschitz constants, small ones raised to a tenth of the mean.
 
-    A client with a constant of zero has a gradient all the same, and what clients remember is renewed only when they
-    are drawn.
+    A client with a constant of zero still has a gradient, and what a client remembers is renewed only when it is drawn.
 
     >>> importance(np.array([0.0, 1.0, 3.0, 4.0])).tolist()
     [0.2, 1.0, 3.0, 4.0]
@@ -81,6 +82,13 @@ class Sampling:
 
     probabilities: Array
 
+    def __post_init__(self) -> None:
+        p = self.probabilities
+        if p.ndim != 1 or not ((p > 0) & (p <= 1 + ROUNDING)).all():
+            raise ArgumentError("probabilities", "must be a number above 0 and at most 1 for each client")
+        if abs(p.sum() - round(float(p.sum()))) > ROUNDING * len(p):
+            raise ArgumentError("probabilities", f"must add up to a whole number of clients, got {p.sum():g}")
+
     @functools.cached_property
     def count(self) -> int:
         """n, the size of a set."""
@@ -88,7 +96,7 @@ class Sampling:
 
     @functools.cached_property
     def weights(self) -> Array:
-        """n/(N p_i): the mean over a set of so many times what its clients send is right in expectation."""
+        """n/(N p_i): the mean over a set of what its clients send, multiplied by these, is right in expectation."""
         weights: Array = self.count / (len(self.probabilities) * self.probabilities)
         return weights
 

@@ -89,12 +89,12 @@ def solve(
         ``clients_per_round``: that many take part in every round. The server multiplies a reply by n/(N p_i), so that
         its mean is right in expectation.
     drop_out
-        The probability with which a client that was to take part does not answer, and the round goes on without it.
+        The probability that a client drawn for a round does not answer; the round then goes on without it.
     stateless
         Whether clients may keep nothing between rounds, as phones that take part once. The default method is then
-        :class:`fpdfp.StatelessPDFP`; methods whose clients remember something, and compressed messages down, which are
-        differences, raise an error. Server and clients together then need no memory that grows with clients times
-        features.
+        :class:`fpdfp.StatelessPDFP`, whose noise does not vanish, so that it reaches lower accuracies; methods whose
+        clients remember something, and compressed messages down, which are differences, raise an error. The memory
+        that server and clients need together does not grow with the number of clients times that of features.
     seed
         The seed of all randomness. The same seed gives the same bits, for any number of threads.
     x0
@@ -110,25 +110,27 @@ def solve(
         Functions called after every round with the :class:`fpdfp.Run`; one that returns True ends it.
     tol
         Stop with the status ``"converged"`` when a bound of F(x) − F* is at most ``tol`` times max(|F(x)|, ε F(0)), ε
-        the machine epsilon: a duality gap, see :meth:`Problem.certificate`. Where no bound is known for a problem, stop
-        with ``"stationary"`` when the residual of Lemma 1 is at most ``tol`` beside the gradient at zero, which says
-        nothing of F(x) − F*. Where rounding allows no more, stop with ``"rounding"``.
-        With methods that can (the shifted ones, where every f_i is strongly convex) clients certify the gap by two
-        numbers each, as they would in a deployment, and those messages are counted; otherwise the gap is computed from
-        sums over clients. When to ask does not depend on ``rounds``. Where no method is given, and g is an l1 norm of
-        at least 128 features of a linear model (B the identity), a run begins with those that are likely to matter, and
-        from 1,000 on features that are certainly zero in every solution are left out on the way (``result.left``). The
-        certificate is that of the problem with all features.
+        the machine epsilon. The bound is a duality gap, see :meth:`Problem.certificate`. If no bound is known for the
+        problem, stop with ``"stationary"`` when the residual of Lemma 1, relative to the gradient at zero, is at most
+        ``tol``; this says nothing about F(x) − F*. If rounding prevents further progress, stop with ``"rounding"``.
+        With the shifted methods, where every f_i is strongly convex, clients certify the gap by two numbers each, as
+        they would in a deployment, and those messages are counted; otherwise the gap is computed from sums over
+        clients. When clients are asked does not depend on ``rounds``.
+        Without ``method``, for a linear model with an l1 norm of x itself (B the identity), a run with at least 128
+        features begins with those that are likely to matter, and one with at least 1,000 leaves out features that are
+        certainly zero in every solution (``result.left``); but not where fewer than one of 100 clients takes part in a
+        round. The certificate is that of the problem with all features.
     accuracy
         The relative error of the objective that the run is for, from which the precision of what is sent once follows;
         by default ``tol``, or 1e-6 where there is none; that of its checkpoint for a run that goes on. It is a hint: it
         stops nothing.
     prefer
-        What an automatic preconditioner is to save: ``"rounds"``, with second moments of all clients in float32 where
-        there are at most 1,000 features; ``"bits"``, up and down together, with what is sent once; ``"balanced"``,
-        their product; or time, on an :class:`fpdfp.Network` whose latency and bandwidth are known, or with ``"time"``
-        on the network of the engine as it was measured (a typical one in a simulation).
-        :mod:`fpdfp.precondition.cost` says how all three are predicted.
+        What an automatic preconditioner is to save. ``"rounds"``: the number of rounds; with at most 1,000 features all
+        clients then send their second moments in float32. ``"bits"``: what is sent up and down, before the first round
+        and in rounds, a bit up counting as four down. ``"balanced"``: the product of rounds and these bits. An
+        :class:`fpdfp.Network`: the time on a network of that latency and bandwidth. ``"time"``: that on the network
+        which the engine has measured, or on a typical one in a simulation. :mod:`fpdfp.precondition.cost` says how
+        these are predicted.
     checkpoint
         A file to write the state of the run to, every ``checkpoint_every`` rounds (by default about 20 times
         a run), on Ctrl-C and at the end.

@@ -36,8 +36,9 @@ FINE = 1e-8
 RESTING = 16
 #: Where a duality gap stays above the tolerance, the server's own estimate ends a run below this part of it.
 SURE = 1e-3
-#: What comes to rest is watched for so many times the rounds, and for at least so many rounds.
-WATCH, AT_LEAST = 1.5, 20
+#: What comes to rest is watched for so many times the rounds, for at least so many rounds, and for so many times those
+#: in which as many clients take part as there are.
+WATCH, AT_LEAST, EVERYONE = 1.5, 20, 4
 #: What a run that is resumed must know to look when one that was not interrupted does, and to see the same.
 SCHEDULE = ("slope", "next_round", "next_thorough", "outlook", "progress", "looked", "next_finish", "finish_below")
 
@@ -255,7 +256,9 @@ class Stopping:
         if abs(objective - before) > RESTING * unit or gap < 0.5 * least:
             self.progress = (run.round, objective, min(gap, least))
             return None
-        if run.round < max(WATCH * since, since + AT_LEAST):
+        # Where few clients take part at a time, those who would change something may not have been drawn yet.
+        rare = run.problem.n_clients / (run.options.clients_per_round or run.problem.n_clients)
+        if run.round < max(WATCH * since, since + max(AT_LEAST, EVERYONE * rare)):
             return None
         dtype = np.dtype(run.problem.model.dtype).name
         return Ending(

@@ -109,7 +109,8 @@ def look_at_others(
             return _end(certificate, x, tol)
         ratios, until = measure(problem, whole.gradient(x)), TIGHTER * left.until
         added = np.union1d(left.numbers, np.flatnonzero(ratios >= NEAR))
-    numbers = np.union1d(support, added)
+    # Where x is zero and no slope is near its weight, one feature is left all the same.
+    numbers = np.union1d(support, added) if len(support) or len(added) else np.array([np.argmax(ratios)])
     if len(numbers) > WORTH * len(ratios) or until < TIGHTEST * tol:
         numbers, until = np.arange(len(ratios)), 0.0
     chosen = Left(numbers, left.shape, run.round, until)

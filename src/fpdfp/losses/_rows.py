@@ -164,7 +164,7 @@ def _matrix(name: str, value: Any, dtype: np.dtype[Any] | None = None) -> Any:
 
     _checks.sparse_matrix(name, value)
     if dtype is None:
-        dtype = value.dtype if value.dtype in (np.float32, np.float64) else np.dtype(np.float64)
+        dtype = _checks.kept_dtype(value.dtype)
     with _within_range(name, dtype):
         matrix = scipy.sparse.csr_array(value, dtype=dtype)
     _nonempty(name, matrix.shape)
@@ -172,7 +172,11 @@ def _matrix(name: str, value: Any, dtype: np.dtype[Any] | None = None) -> Any:
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()
-    _checks.finite(f"the stored entries of {name}", matrix.data)
+
+    def place(entry: int) -> tuple[int, ...]:
+        return int(np.searchsorted(matrix.indptr, entry, side="right")) - 1, int(matrix.indices[entry])
+
+    _checks.finite(f"the stored entries of {name}", matrix.data, place)
     return matrix
 
 

@@ -126,8 +126,8 @@ class ShiftedPDFP(PreconditionedMethod):
         ``"diagonal"``, from its diagonal (d numbers); :class:`fpdfp.precondition.QuantizedMoments`, the same from some
         clients in few bits; :class:`fpdfp.precondition.Blocks` or :class:`fpdfp.precondition.LowRank`, for many
         features; ``"fourier"``, for images, from the clients' responses to one impulse (d numbers); ``"auto"``,
-        what the losses allow and ``prefer`` of :func:`fpdfp.solve` says, if it is predicted to pay; or
-        None. Clients then send Q(Sᵀ∇f_i − h_i).
+        what the losses allow and ``prefer`` of :func:`fpdfp.solve` says, if it is predicted to pay; or None, the
+        default where the method is given by name. With S, clients send Q(Sᵀ∇f_i − h_i).
         For softmax losses d is the number of features here, and S does the same to the row of each class.
     momentum
         Whether to use momentum.

@@ -27,6 +27,8 @@ from fpdfp.problem import Certificate, Problem, infinite_start
 
 #: Up to this size of x matrix products are computed by one thread.
 SMALL = 512
+#: A relative gap of so many machine epsilons is as small as rounding of x allows: no other way is tried.
+ROUNDINGS = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +80,7 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
         The relative duality gap to reach. If no gap is known (see :meth:`Problem.certificate`), the residual
         ‖∇f(x) + Bᵀv‖ relative to ‖∇f(0)‖, and ‖Bx − y‖ relative to ‖Bx‖, with y in the domain of g, must be at most
         ``tol`` and 1e-6 (1.2e-5 in single precision): a small residual does not bound the distance to the minimum.
+        With float32 data, gaps below about 1e-6 are often out of reach.
     x0
         Where to start, for instance the solution for another weight of the penalty. By default, zero, or a rough
         solution of a part of the rows.
@@ -148,7 +151,7 @@ def _solve(problem: Problem, tol: float, x: Array | None) -> lagrangian.Found:
     else:
         fast = solve_composite(problem, tol, x) if is_composite(problem) else None
     found = None if fast is None else _certify(problem, fast, tol)
-    if found is not None and found.reached.enough:
+    if found is not None and found.reached.error <= max(tol, ROUNDINGS * float(np.finfo(problem.model.dtype).eps)):
         return found
     # Slower, and also for problems that the fast ways do not solve to the tolerance.
     start = np.zeros(problem.model.shape, problem.model.dtype) if x is None else x

@@ -17,22 +17,23 @@ from fpdfp.precondition.layout import Group, Layout
 
 
 class Blocks(Coded):
-    """P = H⁻¹ for a block-diagonal matrix H: features are whitened with those of their block, at most ``size``.
+    """P = H⁻¹ for a block-diagonal matrix H: the features of a block are whitened together.
 
-    With H_b = C_bC_bᵀ for each block, S has the blocks C_b⁻ᵀ. One feature in a block is a :class:`Scaling`, one block a
-    :class:`Whitening`; between the two a block costs few numbers, and does nearly as well where features that matter to
-    each other are in one: neighbours, where these are measurements in the order of time or place, or the groups of a
-    penalty. For x of several rows the same is done to each of them.
+    With H_b = C_bC_bᵀ for each block, S has the blocks C_b⁻ᵀ. With one feature in every block this is a
+    :class:`Scaling`, with a single block a :class:`Whitening`. Blocks take far fewer numbers than a whitening, and do
+    nearly as well if features that are correlated are in one block: neighbours, if features are measurements in the
+    order of time or place, or the groups of a penalty. For x of several rows the same is done to each of them.
 
     Parameters
     ----------
     hessians
-        The blocks H_b, symmetric and positive definite; all of one size, but for the last, which may be smaller, where
-        blocks are of neighbours.
+        The blocks H_b, symmetric and positive definite. Without ``labels``, all must be of one size, but for the last,
+        which may be smaller.
     rows
         How many rows x has; by default x is a vector.
     labels
-        The number of the block of each feature, from 0 on; by default features follow each other block by block.
+        The number of the block of each feature, from 0 on, in the order of ``hessians``; within a block, features have
+        the order of their numbers. By default, features follow each other block by block.
 
     Examples
     --------
@@ -48,10 +49,18 @@ class Blocks(Coded):
         blocks = [_checks.float_array("hessians", block, dtype=np.float64) for block in hessians]
         if not blocks or any(block.ndim != 2 or block.shape[0] != block.shape[1] for block in blocks):
             raise ValueError("hessians must be square matrices, at least one")
+        nears = [1e-6 * float(np.abs(block).max(initial=0.0)) for block in blocks]
+        if not all(
+            np.allclose(block, block.T, rtol=1e-6, atol=near) for block, near in zip(blocks, nears, strict=True)
+        ):
+            raise ValueError("hessians must be symmetric")
         size, sizes = max(map(len, blocks)), [len(block) for block in blocks]
         if labels is None and (any(one != size for one in sizes[:-1]) or sizes[-1] > size):
             raise ValueError("hessians must be of one size, but for the last, which may be smaller")
-        layout = None if labels is None else Layout.from_labels(_checks.float_array("labels", labels), size)
+        numbered = None if labels is None else _checks.float_array("labels", labels)
+        if numbered is not None and (numbered != np.rint(numbered)).any():
+            raise ValueError("labels must be whole numbers")
+        layout = None if numbered is None else Layout.from_labels(numbered, size)
         if layout is not None and layout.sizes.tolist() != sizes:
             raise ValueError("labels must name as many features of each block as its matrix has")
         try:

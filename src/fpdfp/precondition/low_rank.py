@@ -51,7 +51,7 @@ class LowRank(Coded):
     Parameters
     ----------
     directions
-        The u_k, columns of a matrix; their span counts, and what is announced is a rounded basis of it.
+        The u_k, the columns of a matrix. They are rounded when they are announced, and then made orthonormal.
     ratios
         λ_k/ρ, all at least 1.
     rows
@@ -68,8 +68,10 @@ class LowRank(Coded):
     def __init__(self, directions: Any, ratios: Any, rows: int | None = None) -> None:
         basis = _checks.float_array("directions", directions, dtype=np.float64)
         wanted = _checks.float_array("ratios", ratios, dtype=np.float64)
-        if basis.ndim != 2 or basis.shape[1] > basis.shape[0] or wanted.shape != basis.shape[1:]:
-            raise ValueError("directions must be columns, fewer than features, and ratios one number for each")
+        if basis.ndim != 2 or not 0 < basis.shape[1] <= basis.shape[0] or wanted.shape != basis.shape[1:]:
+            raise ValueError("directions must be columns, no more than features, and ratios one number for each")
+        if not (wanted.astype(np.float32) >= 1).all():
+            raise ValueError(f"ratios must be at least 1, got {wanted.min():g}")
         quantizer = QSGD(LEVELS, block=None, norm="max")
         messages = (
             Announced.rounded(quantizer, np.ascontiguousarray(basis.T).astype(np.float32)),
@@ -89,7 +91,7 @@ class LowRank(Coded):
             raise ValueError(f"announced must be two messages, got {len(announced)}")
         basis, ratios = announced[0].array, announced[1].array
         if basis.ndim != 2 or not 0 < len(basis) <= basis.shape[1] or ratios.shape != (len(basis),):
-            raise ValueError("announced must hold directions, fewer than features, and a ratio for each")
+            raise ValueError("announced must hold directions, no more than features, and a ratio for each")
         if not (ratios >= 1).all():
             raise ValueError("announced must hold ratios of at least 1")
         self.announced = announced
@@ -105,7 +107,7 @@ class LowRank(Coded):
         basis, triangle = np.linalg.qr(self.announced[0].array.T.astype(np.float64))
         lengths = np.abs(np.diag(triangle))
         if not np.isfinite(basis).all() or lengths.min() <= 1e-9 * lengths.max():
-            raise ValueError("announced must hold directions that are independent")
+            raise ValueError("directions must be independent, also when rounded to be announced")
         return basis
 
     def _stretch(self, power: float) -> Stretch:

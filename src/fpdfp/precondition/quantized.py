@@ -212,6 +212,8 @@ class QuantizedMoments:
         scaling = Scaling.coarse(powers, rows)
         if isinstance(sums, Sizes):
             return Choice(scaling, f"powers of two from {who}")
+        if not sums.sizes.any():
+            return Choice(None, f"no preconditioner, since the features of {who} that were asked are all zero")
         whole = Half((sums.even + sums.odd) / m, (sums.even_variance + sums.odd_variance) / m**2)
         scale = powers if is_uneven(diagonal) else None
         # What everyone has sent is no sample: it says itself what it is worth.
