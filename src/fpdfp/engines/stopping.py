@@ -30,6 +30,9 @@ FIRST_OF_FEW = 40
 #: After a Newton step in few features that was in vain, the next one is after so many times the rounds, if the server
 #: then expects so small a part of the gap.
 AGAIN, LESS = 1.2, 0.3
+#: Where the server's own estimate is below this part of the tolerance, and the two numbers of each client do not show
+#: that, it may be their rounding: what shows more is asked for at once, and then at the usual times.
+DOUBT = 0.01
 #: Below this tolerance questions are sent in full precision.
 FINE = 1e-8
 #: An objective that changes by less than so many units of the last place has come to rest.
@@ -40,7 +43,9 @@ SURE = 1e-3
 #: in which as many clients take part as there are.
 WATCH, AT_LEAST, EVERYONE = 1.5, 20, 4
 #: What a run that is resumed must know to look when one that was not interrupted does, and to see the same.
-SCHEDULE = ("slope", "next_round", "next_thorough", "outlook", "progress", "looked", "next_finish", "finish_below")
+SCHEDULE = (
+    "slope", "next_round", "next_thorough", "outlook", "progress", "looked", "next_finish", "finish_below", "doubted",
+)  # fmt: skip
 
 
 class Ending(NamedTuple):
@@ -79,7 +84,7 @@ class Stopping:
         self.next_round = run.round + 1
         guessed = run.left is not None and not run.left.is_certain
         self.next_thorough = run.round + ((FIRST_OF_FEW if guessed else FIRST) if run.foresees else 1)
-        self.outlook = math.inf
+        self.outlook, self.doubted = math.inf, False
         self.finish, self.next_finish, self.finish_below = Finish(run, tol), run.round + 1, math.inf
         #: A round, the objective there and the gap: where the run was when it was last seen to make progress.
         self.progress = (run.round, math.inf, math.inf)
@@ -176,8 +181,6 @@ class Stopping:
         run = self.run
         thorough = last or run.round >= self.next_thorough
         self.next_round = max(run.round + 1, math.ceil(PATIENCE * run.round))
-        if thorough:
-            self.next_thorough = math.ceil(THOROUGH * run.round)
         certified = None
         if last or self._is_promising():
             certified = run.certify(fine=self.tol < FINE, slack=self.tol * run.scale)
@@ -186,8 +189,12 @@ class Stopping:
                 return Ending("converged", say_gap(certified.gap / certified.scale, self.tol), certified)
             self._learn(certified.gap / certified.scale)
             self.found = run.dual_point, certified.gap, run.round
-            if not thorough:
-                return None
+            if not self.doubted and run.outlook() <= DOUBT * self.tol * certified.scale:
+                self.doubted = thorough = True
+        if thorough:
+            self.next_thorough = math.ceil(THOROUGH * run.round)
+        elif certified is not None:
+            return None
         certificate = run.problem.certificate(run.polish(run.x, run.v), run.v, thorough=False)
         if certificate.gap is not None:
             self._learn(certificate.gap / certificate.scale)
