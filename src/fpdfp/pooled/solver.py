@@ -22,6 +22,7 @@ from fpdfp.errors import AccuracyWarning
 from fpdfp.pooled import lagrangian
 from fpdfp.pooled.composite import is_composite, solve_composite
 from fpdfp.pooled.fit import Found
+from fpdfp.pooled.units import solve_alike
 from fpdfp.pooled.working_set import find_blocks, solve_blocks
 from fpdfp.problem import Certificate, Problem, infinite_start
 
@@ -152,7 +153,7 @@ def _solve(problem: Problem, tol: float, x: Array | None) -> lagrangian.Found:
         return found
     # Slower, and also for problems that the fast ways do not solve to the tolerance.
     start = np.zeros(problem.model.shape, problem.model.dtype) if x is None else x
-    other = lagrangian.AugmentedLagrangian(problem, tol).solve(start)
+    other = solve_alike(problem, tol, start)
     return other if found is None or _is_better(other, found) else found
 
 
