@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pandas as pd
 import pytest
 
 import fpdfp
-from fpdfp.errors import SeparationError
+from fpdfp.errors import AccuracyWarning, SeparationError
 from tests.r_cases import cases, frame
 from tests.test_cohort import SitesCohort
 
@@ -136,3 +137,45 @@ def test_collinear_columns_are_no_separation() -> None:
     y = (rng.random(300) < 0.4).astype(float)
     model = fpdfp.FederatedGLM("binomial").fit(np.c_[X, X.sum(axis=1)], y, groups=site)
     assert "separation" not in model.exchanges_
+
+
+def separated_problems() -> dict[str, tuple[fpdfp.Problem, set[str]]]:
+    """Problems without a minimum, and the features whose coefficients grow."""
+    _, X, _ = rows(count=60)
+    first = fpdfp.losses.Logistic(X, np.sign(X[:, 0]))
+    both = fpdfp.losses.Logistic(X, np.sign(X.sum(axis=1)), feature_names=["dose", "age"])
+    return {
+        "no penalty": (fpdfp.Problem(both, fpdfp.penalties.Zero()), {"dose", "age"}),
+        "a weight of zero": (fpdfp.Problem(first, fpdfp.penalties.L1([0.0, 0.1])), {"x0"}),
+        "constants": (fpdfp.Problem(both, fpdfp.penalties.L1(0.1), fpdfp.linops.Difference(2)), {"dose", "age"}),
+        "a limit on one side": (fpdfp.Problem(both, fpdfp.penalties.NonNegative()), {"dose", "age"}),
+    }
+
+
+@pytest.mark.parametrize("tol", [1e-4, 1e-10])
+@pytest.mark.parametrize("name", separated_problems())
+def test_minimize_tells_that_there_is_no_minimum(name: str, tol: float) -> None:
+    problem, growing = separated_problems()[name]
+    with pytest.warns(AccuracyWarning, match="no minimum.* use a penalty") as warned:
+        best = fpdfp.minimize(problem, tol=tol)
+    assert (best.converged, best.stationary) == (False, False)
+    named = str(warned[0].message).partition("separated by ")[2].partition(", whose")[0]
+    assert set(named.split(", ")) == growing
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_minimize_does_not_take_rounding_for_separation(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((40, 3))
+    forms = X @ rng.standard_normal(3)
+    y = np.where(rng.random(40) < 0.1, -1.0, 1.0) * np.sign(forms)
+    for losses in (
+        fpdfp.losses.Logistic(X, y),
+        fpdfp.losses.Logistic(X.astype(np.float32), y),
+        fpdfp.losses.LeastSquares(1e-6 * X, forms),
+    ):
+        for penalty in (fpdfp.penalties.Zero(), fpdfp.penalties.NonNegative()):
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                fpdfp.minimize(fpdfp.Problem(losses, penalty), tol=1e-30)
+            assert not any("no minimum" in str(one.message) for one in warned)

@@ -387,6 +387,10 @@ class Problem:
         """Return a point that was given, checked and where the losses are."""
         return _checks.float_array(name, value, shape=shape, dtype=dtype, xp=self.model.xp)
 
+    def _image(self, x: Array) -> Array:
+        """Return Bx in double precision, since a gap is a small difference of sums over it; on a GPU as x is."""
+        return self.linop.apply(x.astype(np.float64) if self.model.xp is np else x)
+
     def evaluate(self, x: Array) -> tuple[float, float]:
         """Return f(x) + g(y) with y the point of the domain of g nearest to Bx, and ‖y − Bx‖_∞."""
         return self._evaluate(x, self.linop.apply(x))
@@ -446,7 +450,7 @@ class Problem:
         v = to_host(self._point("v", v, self.model.dual_shape)).astype(np.float64)
         if not (self.penalty.has_conjugate and self.losses.is_convex):
             return None
-        search = self._search(x, self.linop.apply(x), self.gradient(x))
+        search = self._search(x, self._image(x), self.gradient(x))
         gap = search.bound(v, direction=search.unseen_step() if search.free.any() else None).gap
         return gap if math.isfinite(gap) else None
 
@@ -475,7 +479,7 @@ class Problem:
         if v is not None:
             v = self._point("v", v, self.model.dual_shape, x.dtype)
         gradient = self.gradient(x)
-        image = self.linop.apply(x)
+        image = self._image(x)
         objective, violation = self._evaluate(x, image)
         stepped = self.dual_step(x, v, gradient)
         start = stepped if v is None else v

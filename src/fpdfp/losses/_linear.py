@@ -118,6 +118,13 @@ class LinearModel(Losses):
             made.feature_names = tuple(self.feature_names[j] for j in features)
         return made
 
+    def rescale(self, factors: Array) -> Self:
+        """Return the losses of features that are multiplied by factors, as a function of x divided by them."""
+        made, X, factors = self._without_caches(), self._rows.X, factors.astype(self.dtype)
+        made._rows = self._rows._replace(X=X.multiply(factors).tocsr() if self._rows.sparse else X * factors)
+        made.l2 = made._ridge = self._ridge * factors.astype(np.float64) ** 2
+        return made
+
     def _without_caches(self) -> Self:
         """Return a copy for other rows or columns."""
         made = copy.copy(self)

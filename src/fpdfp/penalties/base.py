@@ -35,6 +35,10 @@ class Penalty(abc.ABC):
         """Return this penalty for arrays of a shape; raise an error for a shape that does not fit."""
         return self
 
+    def rescale(self, factors: Array) -> Penalty | None:
+        """Return y ↦ g(s y) for positive factors s, one for each entry; None where it is not known."""
+        return None
+
     @abc.abstractmethod
     def value(self, y: Array) -> float:
         """Return g(y); infinity outside the domain."""

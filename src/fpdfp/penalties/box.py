@@ -56,6 +56,9 @@ class Box(Penalty):
                 raise ArgumentError(name, f"must be one number or have the shape {shape} of Bx, got {bound.shape}")
         return self
 
+    def rescale(self, factors: Array) -> Box:
+        return Box(self.lower / factors, self.upper / factors)
+
     def value(self, y: Array) -> float:
         # In the precision of y, so that what project gives is inside.
         lower, upper = beside(self.lower.astype(y.dtype), y), beside(self.upper.astype(y.dtype), y)

@@ -57,6 +57,9 @@ class ElasticNet(Penalty):
         parts = (self.l1, self.l2, self.lower, self.upper)
         return ElasticNet(*(one if np.ndim(one) == 0 else one[..., features] for one in parts))
 
+    def rescale(self, factors: Array) -> ElasticNet:
+        return ElasticNet(self.l1 * factors, self.l2 * factors**2, self.lower / factors, self.upper / factors)
+
     def without_ridge(self) -> Penalty:
         """Return the same with r = 0: no penalty if nothing is left, and an l1 norm if there are no limits."""
         if not self.finite:

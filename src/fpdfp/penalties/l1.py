@@ -50,6 +50,9 @@ class L1(Penalty):
         """Return the norm of some features, along the last axis of y."""
         return self if isinstance(self.weight, float) else L1(self.weight[..., features])
 
+    def rescale(self, factors: Array) -> L1:
+        return L1(self.weight * factors)
+
     def value(self, y: Array) -> float:
         return float((beside(self.weight, y) * abs(y)).sum())
 

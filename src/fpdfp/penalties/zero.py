@@ -16,6 +16,9 @@ class Zero(Penalty):
 
     separable = True
 
+    def rescale(self, factors: Array) -> Zero:
+        return self
+
     def value(self, y: Array) -> float:
         return 0.0
 

@@ -19,11 +19,12 @@ from fpdfp.pooled.proxes import Prox
 
 #: After this part of the steps it is looked at whether the others will suffice.
 TRIAL = 0.2
-#: How much larger than what was met the curvature is taken to be, and than the last one at least; the part of the
-#: accuracy that a prox gets.
-SAFE, MORE, PART = 1.02, 1.2, 0.1
-#: The smallest entry of the metric, relative to the largest.
-LEAST = 1e-12
+#: How much larger than what was met the curvature is taken to be, and than the last one at least; how much more than
+#: what it was taken to be a step may meet (with momentum, steps are stable up to 4/3); the part of the accuracy that a
+#: prox gets.
+SAFE, MORE, STABLE, PART = 1.02, 1.2, 1.25, 0.1
+#: The smallest entry of the metric, relative to the largest, and the smallest objective, relative to that at the start.
+LEAST, LEFT = 1e-12, 0.1
 
 
 class Minimum(NamedTuple):
@@ -56,11 +57,13 @@ def minimise(
     share: float,
     most: int,
     likely: float = math.inf,
+    objective: float = math.inf,
 ) -> Minimum:
     """Minimise m + g∘B from the centre of the model, in at most so many steps, and if it is likely to take so many.
 
     The error of u and v is g(Bu) + g*(v) − ⟨Bu, v⟩ + Σ_k r_k²/2R_k with r = ∇m(u) + Bᵀv and R the ridge, which is a
     bound of what is left to gain where R is a part of H. It is to become ``enough``, or a ``share`` of the decrease.
+    Where the model is f itself, ``enough`` is for the objective at the centre, and is less for a smaller one.
     """
     metric = np.maximum(model.diagonal, LEAST * float(model.diagonal.max()))
     u, slope = model.centre, model.slope
@@ -73,20 +76,24 @@ def minimise(
     for step in range(most):
         while True:
             stretched = stretch * metric
-            new, v = prox.apply(ahead - slope_ahead / stretched, stretched, v, PART * enough)
+            target = ahead - slope_ahead / stretched
+            new, v = prox.apply(target, stretched, v, PART * enough)
             slope_new = model.gradient(new)
             change = new - ahead
             size, bend = float(change @ (metric * change)), float(change @ (slope_new - slope_ahead))
-            if bend <= (1.0 + 1e-9) * stretch * size:
+            stable = bend <= STABLE * stretch * size
+            if bend > (1.0 + 1e-9) * stretch * size:
+                stretch = SAFE * max(bend / size, MORE * stretch)
+            if stable:
                 break
-            stretch = SAFE * max(bend / size, MORE * stretch)
-        rest, image = slope_new + linop.adjoint(v), linop.apply(new)
+        # A prox has Bᵀv = M (t − u).
+        rest, image = slope_new + stretched * (target - new), linop.apply(new)
         value = penalty.value(image)
         error = abs(value - float(image @ v)) + float((rest * rest / (2.0 * ridge)).sum())
         if error < least:
             best, least = (new, v), error
         decrease = start - value - 0.5 * float((new - model.centre) @ (model.slope + slope_new))
-        goal = max(enough, share * decrease)
+        goal = max(enough * max(1.0 - decrease / objective, LEFT), share * decrease)
         if error <= goal:
             return Minimum(new, v, True)
         # To shrink the error tenfold takes about as many steps as the curvature is times the diagonal.

@@ -33,8 +33,8 @@ from fpdfp.semismooth import Subproblem, as_matrix
 MAX_STEPS, MAX_ROUGH, PATIENCE, MULTIPLIERS = 60, 10, 5, 40
 #: A model is minimised up to this part of what the step promises.
 EXACT = 1e-3
-#: A model of accelerated steps is minimised up to this part of the accuracy.
-WITHIN = 0.1
+#: A model of accelerated steps is minimised up to this part of the accuracy; where it is f itself, up to the second.
+WITHIN, WITHIN_EXACT = 0.1, 0.9
 #: A bound is computed once a step promises no more than so many times the tolerance.
 NEAR = 30.0
 #: B is a sparse matrix with no more than this part of its entries.
@@ -108,7 +108,9 @@ class Composite:
     def solve(self, x: Array) -> Found:
         """Return the best point found."""
         fit = self.fit
-        point, best = fit.at(x), None
+        # What steps by rows start from may be rounded as they are.
+        lean = self.prox is not None and self.by_rows > 0 and not x.any()
+        point, best = fit.at_zero() if lean else fit.at(x), None
         goal, promised, least = self.tol, np.inf, np.inf
         taken = stalled = 0
         while True:
@@ -117,7 +119,10 @@ class Composite:
             close = over or promised <= NEAR * goal * scale
             if close and point.travel is None and not fit.rough:
                 point = fit.at(point.x)
-            slope, point = fit.back(point, fit.data)
+            if lean and not taken:
+                slope = self.rows.back(point.slopes)
+            else:
+                slope, point = fit.back(point, fit.data)
             if taken and point.travel is not None and fit.ridge.min() > 0 and not (close or fit.rough):
                 # It takes no more than to look at the rows once.
                 bound = fit.bound(point, slope, self.v, quick=True)
@@ -160,7 +165,7 @@ class Composite:
             return None
         self.steps += 1
         model = RowModel(self.rows, point, gradient)
-        found = self.accelerate(model, self.prox, accuracy, self.by_rows, self.by_rows)
+        found = self.accelerate(model, self.prox, accuracy, self.by_rows, self.by_rows, point.value)
         if found.enough:
             return found.u
         self.by_rows = 0
@@ -195,16 +200,26 @@ class Composite:
         return u
 
     def accelerate(
-        self, smooth: accelerated.Model, prox: Prox, accuracy: float, most: int, likely: float = math.inf
+        self,
+        smooth: accelerated.Model,
+        prox: Prox,
+        accuracy: float,
+        most: int,
+        likely: float = math.inf,
+        objective: float = math.inf,
     ) -> accelerated.Minimum:
-        """Minimise a model by accelerated steps; v is then the dual of what was found."""
-        enough, ridge = max(WITHIN * accuracy, TINY), self.fit.ridge
+        """Minimise a model by accelerated steps; v is then the dual of what was found.
+
+        Where the model is f itself, ``objective`` is F at its centre.
+        """
+        within = WITHIN if math.isinf(objective) else WITHIN_EXACT
+        enough, ridge = max(within * accuracy, TINY), self.fit.ridge
         small = self.exact * float(np.linalg.norm(smooth.slope))
         ridge = np.where(ridge > 0, ridge, max(small**2, TINY) / (2.0 * enough))
         share = 0.0 if self.quadratic else EXACT
         model = self.model
         found = accelerated.minimise(
-            smooth, model.linop, model.penalty, prox, self.v, ridge, enough, share, most, likely
+            smooth, model.linop, model.penalty, prox, self.v, ridge, enough, share, most, likely, objective
         )
         self.v = found.v
         return found

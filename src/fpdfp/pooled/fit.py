@@ -96,6 +96,12 @@ class Fit:
         x = x.astype(self.losses.dtype).astype(np.float64)
         return self._move(x, np.zeros(len(self.y)), self.data, x, np.abs(x))
 
+    def at_zero(self) -> Point:
+        """Return x = 0, which takes no product with the data."""
+        x, forms, found = np.zeros(len(self.ridge)), np.zeros(len(self.y)), np.empty((3, len(self.y)))
+        self._look(slice(None), forms, tuple(found))
+        return Point(x, forms, self.evaluate(x, found[0]), found[1], found[2], np.zeros(len(x)), None)
+
     def evaluate(self, x: Array, losses: Array) -> float:
         """Return F, from φ of each row."""
         model = self.problem.model

@@ -71,14 +71,14 @@ class ChainProx(NamedTuple):
 
 def find_chain(matrix: Any, weights: Array) -> ChainProx | None:
     """Return the prox of differences of neighbours, None for a B with any other row."""
-    rows, columns = matrix.shape
+    columns = matrix.shape[1]
     if not (np.diff(matrix.indptr) == 2).all():
         return None
     sorted_matrix = matrix if matrix.has_sorted_indices else matrix.sorted_indices()
     places, entries = sorted_matrix.indices.reshape(-1, 2), sorted_matrix.data.reshape(-1, 2)
     edges, factors = places[:, 0], entries[:, 1]
     neighbours = (places[:, 1] == edges + 1) & (entries[:, 0] == -factors) & (factors != 0)
-    if not neighbours.all() or len(np.unique(edges)) < rows:
+    if not neighbours.all() or np.bincount(edges).max(initial=0) > 1:
         return None
     of_edges = np.zeros(columns - 1)
     of_edges[edges] = weights * np.abs(factors)

@@ -6,6 +6,7 @@ like a Hessian that is not exact, it decides how fast steps converge, not where 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -42,17 +43,24 @@ class Rows:
 
     def multiply(self, u: Array) -> Array:
         """Return the Hessian times u, without the ridge."""
+        u = u.astype(self.X.dtype, copy=False)
+        return self._back(lambda rows, block: self.weights[rows] * (block @ u))
+
+    def back(self, slopes: Array) -> Array:
+        """Return Aᵀs."""
+        slopes = slopes.astype(self.X.dtype, copy=False)
+        return self._back(lambda rows, block: slopes[rows])
+
+    def _back(self, slopes: Callable[[slice, Any], Array]) -> Array:
+        """Return Aᵀs, given s for some rows."""
         if self.sparse:
-            product: Array = self.X.T @ (self.weights * (self.X @ u))
+            product: Array = self.X.T @ slopes(slice(None), self.X)
             return product
-        total, u = np.zeros(len(u)), u.astype(np.float32)
-        count = max(64, 2 * NEAR // len(u))
+        total, count = np.zeros(self.X.shape[1]), max(64, 2 * NEAR // self.X.shape[1])
         with one_thread():
             for first in range(0, len(self.X), count):
-                block = self.X[first : first + count]
-                slopes = block @ u
-                slopes *= self.weights[first : first + count]
-                total += slopes @ block
+                rows = slice(first, first + count)
+                total += slopes(rows, self.X[rows]) @ self.X[rows]
         return total
 
 

@@ -18,10 +18,13 @@ from fpdfp import _checks
 from fpdfp._blas import one_thread
 from fpdfp._typing import Array
 from fpdfp._warn import warn
-from fpdfp.errors import AccuracyWarning
+from fpdfp.errors import AccuracyWarning, SeparationError
+from fpdfp.inference.separation import NOTHING
 from fpdfp.pooled import lagrangian
 from fpdfp.pooled.composite import is_composite, solve_composite
 from fpdfp.pooled.fit import Found
+from fpdfp.pooled.separating import find_growing
+from fpdfp.pooled.units import solve_alike
 from fpdfp.pooled.working_set import find_blocks, solve_blocks
 from fpdfp.problem import Certificate, Problem, infinite_start
 
@@ -88,7 +91,7 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
     Returns
     -------
     Minimum
-        With a warning if the tolerance was not reached.
+        With a warning if the tolerance was not reached, or if outcomes are separated, so that there is no minimum.
 
     Examples
     --------
@@ -128,7 +131,12 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
     with one_thread() if np.prod(shape) <= SMALL else contextlib.nullcontext():
         found = _solve(problem, tol, x)
     reached, gap_known = found.reached, found.certificate.gap is not None
-    if not reached.enough:
+    # Rows that are all fitted have an objective of 0 at infinity, and near it any gap is small.
+    certain = reached.enough and gap_known and found.certificate.objective >= NOTHING * problem.total_weight
+    growing = [] if certain else find_growing(problem, found, tol)
+    if growing:
+        warn(f"minimize found no minimum: {SeparationError(growing)}", AccuracyWarning)
+    elif not reached.enough:
         goal = f"tol={tol:g}" if reached.goal == tol else f"{reached.goal:g}"
         warn(f"minimize reached a relative {reached.name} of {reached.error:.2g} instead of {goal}", AccuracyWarning)
     return Minimum(
@@ -136,8 +144,8 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
         found.v,
         found.certificate.objective,
         found.certificate,
-        converged=reached.enough and gap_known,
-        stationary=reached.enough and not gap_known,
+        converged=reached.enough and gap_known and not growing,
+        stationary=reached.enough and not gap_known and not growing,
         newton_steps=found.steps,
         seconds=time.perf_counter() - started,
     )
@@ -155,7 +163,7 @@ def _solve(problem: Problem, tol: float, x: Array | None) -> lagrangian.Found:
         return found
     # Slower, and also for problems that the fast ways do not solve to the tolerance.
     start = np.zeros(problem.model.shape, problem.model.dtype) if x is None else x
-    other = lagrangian.AugmentedLagrangian(problem, tol).solve(start)
+    other = solve_alike(problem, tol, start)
     return other if found is None or _is_better(other, found) else found
 
 
