@@ -12,7 +12,7 @@ import fpdfp
 from fpdfp.linops.base import adjoint_error
 from fpdfp.precondition import Blocks
 from fpdfp.precondition.base import Announced
-from fpdfp.precondition.layout import Layout, by_groups, pack
+from fpdfp.precondition.layout import Layout, by_structure, pack
 from fpdfp.precondition.structure import Structure
 from tests.loopback import Loopback
 
@@ -44,7 +44,7 @@ class TestLayouts:
     @pytest.mark.parametrize("kind", ["groups", "sparse groups"])
     def test_groups_stay_together(self, kind: str) -> None:
         problem = grouped(kind=kind)
-        layout = by_groups(problem.model, 64)
+        layout = by_structure(problem.model, 64)
         assert layout is not None
         labels = problem.penalty.groups  # type: ignore[attr-defined]
         assert sorted(map(sorted, members(layout))) == sorted(
@@ -65,7 +65,7 @@ class TestLayouts:
             (fpdfp.penalties.L1(0.1), diagonal),
             (fpdfp.penalties.L1(0.1), fpdfp.linops.Difference(6)),
         ):
-            assert by_groups(fpdfp.Problem(losses, penalty, linop).model, 4) is None
+            assert by_structure(fpdfp.Problem(losses, penalty, linop).model, 4) is None
 
     @pytest.mark.parametrize(
         ("labels", "message"),
@@ -84,7 +84,7 @@ class TestLayouts:
             Structure(1, 1e-6, labels=Announced.plain(np.zeros(2, dtype=np.float32))).layout(3)
 
     def test_labels_are_short_and_exact(self) -> None:
-        layout = by_groups(grouped().model, 64)
+        layout = by_structure(grouped().model, 64)
         assert layout is not None
         again = Layout.from_labels(layout.labels.array, 64)
         np.testing.assert_array_equal(again.order, layout.order)

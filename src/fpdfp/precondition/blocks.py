@@ -151,3 +151,10 @@ class Blocks(Coded):
 
     def gradient(self, slope: Array) -> Array:
         return self._inverse_adjoint.apply(slope)
+
+    @property
+    def metric(self) -> Any | None:
+        if self.rows is not None:
+            return None
+        root = self._inverse_adjoint.matrix  # type: ignore[attr-defined]
+        return root @ root.T
