@@ -79,7 +79,7 @@ def announcing(way: str | None) -> Iterator[None]:
             return
         name = {"neighbours": "blocks", "coupled": "blocks"}.get(way, way)
 
-        def predict(self: Seen, candidates: dict[str, Any], accuracy: float) -> dict[str, float]:
+        def predict(self: Seen, candidates: dict[str, Any], given: Any) -> dict[str, float]:
             return {one: 1.0 if one == name else 1e9 for one in candidates}
 
         def all_moments(losses: Any, given: cost.Circumstances, seen: Any) -> Any:

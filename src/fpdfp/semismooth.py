@@ -61,8 +61,8 @@ class Subproblem:
     """ψ(x) + τ/2 ‖x − c‖² for given v, σ, c and τ.
 
     ``matrix`` is Bᵀ as rows B e_1, B e_2, …, each of the shape of Bx; without it Newton systems are solved by conjugate
-    gradients. ``sparse`` is B as a sparse matrix, where it has few entries. ``directions`` solves Newton systems in a way
-    of its own, given the derivative of g's prox, σ and −∇ψ.
+    gradients. ``sparse`` is B as a sparse matrix, where it has few entries. ``directions`` solves these systems another
+    way, given the derivative of g's prox, σ and −∇ψ.
     """
 
     smooth: Smooth

@@ -247,9 +247,12 @@ class _NewtonSteps(_DualSteps):
         self._look(self.y, self.v, FIRST_ROW)  # what dual steps have reached, if nothing better is found
         smooth = _Distance(y, self.t)
         v, x, steps = self.v[0].astype(np.float64), self.u[0].astype(np.float64), self.taken
-        dense = self.matrix if isinstance(self.matrix, np.ndarray) else None
-        directions = None if isinstance(self.matrix, np.ndarray) else functools.partial(self.matrix.find, self.t)
-        rows = self.matrix.lengths() if dense is None else np.square(dense.reshape(len(dense), -1)).sum(axis=0)
+        dense, directions = None, None
+        if isinstance(self.matrix, np.ndarray):
+            dense = self.matrix
+            rows = np.square(dense.reshape(len(dense), -1)).sum(axis=0)
+        else:
+            directions, rows = functools.partial(self.matrix.find, self.t), self.matrix.lengths()
         unit = 1.0 / (self.t * float(np.median(rows[rows > 0])))
         # Where there is no gap, what is looked at grows with the root of the error.
         has_gap = model.penalty.finite and model.penalty.has_conjugate

@@ -28,8 +28,8 @@ LARGEST_BLOCK = 1024
 LEVELS, SLOPE_LEVELS = 31, 255
 #: The fewest clients that are asked, and the rows for each feature of a block that they have together.
 CLIENTS, ENOUGH = 4, 8.0
-#: A preconditioner is to be so much better than none: no prediction is finer than that.
-WORTHWHILE = 0.8
+#: A preconditioner is to be so much better than none: predicted rounds were off by up to a third either way.
+WORTHWHILE = 0.7
 #: Where so much of the moments is neither between neighbours nor in steep directions, all moments are considered.
 MISSED = 0.5
 
@@ -190,7 +190,7 @@ class Structure:
             else (Seen(self._mean(sums, m, (half,)), layout, model) for half in (0, 1))
         )
         # What is done to each row of x is the same: one tells all.
-        rounds = second.predict(first.candidates(None), self.accuracy)
+        rounds = second.predict(first.candidates(None), given)
         prices = {
             name: given.price(given.floor + rounds[name], 0.0, 0.0 if one is None else n_clients * one.bits)
             for name, one in candidates.items()
