@@ -119,9 +119,7 @@ Made by `python -m benchmarks.coupled_features{given}`, whose help says what is 
 among {sites} sites, certified to a relative gap of {tol:g}, features in a random order, the median by rounds over
 draws of the data, of which there were {seeds}. Cells have rounds, and bits up and down. "Neighbours" are blocks of 64
 features as they come, "coupled" those that the groups of the penalty, or the graph of B, make. "Chosen" is what the
-cost model takes by itself: that may be blocks of groups, but not of a graph, where they do not help, or keep a run from
-coming to rest. Predictions leave out how the penalty curves: with a heavy group norm and many features blocks are taken
-where no preconditioner would do.
+cost model takes by itself. Bits have those of the question that the choice rests on, in all columns.
 
 """
 

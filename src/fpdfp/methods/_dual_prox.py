@@ -74,7 +74,7 @@ class DualProx:
         if self.is_closed:
             x, dual = closed_prox(self.model, y, gamma)
             return x, dual[None], Work()
-        inner = InnerSolve(TOLERANCE if self.matrix is None else FINE_TOLERANCE, most)
+        inner = InnerSolve(FINE_TOLERANCE if isinstance(self.matrix, np.ndarray) else TOLERANCE, most)
         (x,), v, work = prox(self.model, y[None], gamma, v, inner, origin=origin[None], matrix=self.matrix)
         return x, v, work
 

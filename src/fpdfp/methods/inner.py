@@ -136,7 +136,8 @@ def prox(
         return Solved(closed_prox(model, y, t)[0], v, Work())
     if matrix is None:
         return _DualSteps(model, y, t, v, inner, reach, origin).run()
-    few = dataclasses.replace(inner, max_steps=min(inner.max_steps, FIRST))
+    first = FIRST if isinstance(matrix, np.ndarray) else inner.max_steps
+    few = dataclasses.replace(inner, max_steps=min(inner.max_steps, first))
     found = _DualSteps(model, y, t, v, few, reach, origin).run()
     if not found.work.unsolved:
         return found

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
-from scipy.linalg import solveh_banded
+from scipy.linalg import LinAlgError, solveh_banded
 from scipy.sparse import csgraph
 
 from fpdfp._typing import Array, IntArray, Shape
@@ -119,8 +119,22 @@ class Banded:
         band = np.zeros((width + 1, len(order)))
         band[width + rows - columns, columns] = entries.data
         found = np.empty_like(right)
-        found[order] = solveh_banded(band, self.coordinates.gradient(right)[order])
+        found[order] = _solve_positive(band, self.coordinates.gradient(right)[order])
         return self.coordinates.coordinates(found)
+
+
+def _solve_positive(band: Array, right: Array) -> Array:
+    """Solve a positive semidefinite system, with as little regularisation as makes it definite."""
+    ridge = 0.0
+    while True:
+        try:
+            solution: Array = solveh_banded(band, right)
+            if np.isfinite(solution).all():
+                return solution
+        except LinAlgError:
+            pass
+        ridge = max(10.0 * ridge, 1e-14 * float(band[-1].mean()))
+        band[-1] += ridge
 
 
 def _sparse(linop: LinOp) -> Any | None:

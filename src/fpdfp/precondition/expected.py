@@ -8,7 +8,7 @@ import numpy as np
 
 from fpdfp._momentum import accelerate
 from fpdfp._typing import Array, IntArray
-from fpdfp.penalties import L1, ElasticNet, GroupL12, SparseGroup
+from fpdfp.penalties import GroupL12, SparseGroup
 from fpdfp.problem import Model
 
 #: The most proximal steps to where the quadratic is least, and the progress below which no more are taken.
@@ -35,14 +35,16 @@ class Expected(NamedTuple):
 
 
 def expect(model: Model, features: IntArray, hessian: Array, b: Array) -> Expected:
-    """Return that for some features and the penalty of a model, for others as if there were none.
+    """Return that for some features and a group norm of x, and for other penalties as if there were none.
 
-    ``b`` has a row for each row of x.
+    ``b`` has a row for each row of x. An l1 norm does not curve, and from so rough a quadratic the features that it
+    leaves were guessed too few, above all where rows are few: so all features count there.
     """
     penalty = model.penalty
-    known = model.linop.is_identity and len(model.shape) == 1
-    if not known or not isinstance(penalty, L1 | ElasticNet | GroupL12 | SparseGroup) or _has_axis(penalty):
+    curved = isinstance(penalty, GroupL12 | SparseGroup) and penalty.groups is not None
+    if not curved or not model.linop.is_identity or len(model.shape) != 1:
         return Expected(np.arange(len(features)), np.linalg.solve(hessian, b.T), np.zeros_like(hessian))
+    assert isinstance(penalty, GroupL12 | SparseGroup)
     own, t = penalty.restrict(features), 1.0 / float(np.linalg.eigvalsh(hessian)[-1])
     x = z = np.zeros(len(features))
     theta = 1.0
@@ -59,7 +61,3 @@ def expect(model: Model, features: IntArray, hessian: Array, b: Array) -> Expect
     derivative = np.eye(len(free)) - held[np.ix_(free, free)]
     curvature = (np.linalg.inv(derivative) - np.eye(len(free))) / t
     return Expected(free, x[free, None], (curvature + curvature.T) / 2.0)
-
-
-def _has_axis(penalty: object) -> bool:
-    return isinstance(penalty, GroupL12) and penalty.axis is not None

@@ -151,6 +151,8 @@ class Seen:
         b = -np.atleast_2d(self.means.slope)[:, active]
         expected = expect(self.model, active, hessian, b)
         inside = np.ix_(expected.free, expected.free)
+        # Where nothing curves but f, flat directions that were not seen cost the others as much as short steps do here.
+        curved = bool(expected.curvature.any())
         rounds = {}
         for name, one in candidates.items():
             metric = np.eye(len(active))
@@ -164,7 +166,7 @@ class Seen:
                 within(hessian[inside], root),
                 within(expected.curvature, root),
                 root.T @ expected.x,
-                given.smoothness(len(self.diagonal), largest) if stretched else largest,
+                given.smoothness(len(self.diagonal), largest) if stretched and curved else largest,
                 given.accuracy,
             )
             rounds[name] = steps * (STRETCHED if stretched else 1.0)
