@@ -21,8 +21,8 @@ class Blocks(Coded):
 
     With H_b = C_bC_bᵀ for each block, S has the blocks C_b⁻ᵀ. One feature in a block is a :class:`Scaling`, one block a
     :class:`Whitening`; between the two a block costs few numbers, and does nearly as well where features that matter to
-    each other are in one: neighbours, where these are measurements in the order of time or place, or the groups of a
-    penalty. For x of several rows the same is done to each of them.
+    each other are in one: neighbours, where these are measurements in the order of time or place, or features that the
+    penalty or the linear map couples. For x of several rows the same is done to each of them.
 
     Parameters
     ----------

@@ -16,6 +16,7 @@ say what it is worth: accelerated gradient steps on the quadratic of the other h
 counted until ε, with it and without (:func:`simulated`), and √(N/n) k^1.4 is added to both. (What all clients have
 sent is judged by itself.) Where moments as fine as
 they should be cost much, a few clients send coarse ones first, and the others are asked if it is predicted to pay.
+Where too many features allow for parts of the moments alone, proximal steps are counted (:func:`count_proximal`).
 
 Where a :class:`Network` is given, rounds and bits become seconds: clients send and receive at the same time, each over
 a line of its own, and every exchange, of a round or before the first, takes its latency as well.

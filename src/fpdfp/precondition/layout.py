@@ -15,9 +15,12 @@ from fpdfp.compress import QSGD
 from fpdfp.linops import Difference
 from fpdfp.penalties.group import GroupL12
 from fpdfp.penalties.sparse_group import SparseGroup
-from fpdfp.precondition.banded import CHEAP, Coupling
+from fpdfp.precondition.banded import Band, Coupling
 from fpdfp.precondition.base import Announced
 from fpdfp.problem import Model
+
+#: Rows of B with more entries than this couple too much to say what belongs together.
+LONGEST = 64
 
 
 class Group(NamedTuple):
@@ -159,23 +162,28 @@ def by_structure(model: Model, size: int) -> Layout | None:
 
 
 def _by_graph(model: Model, size: int) -> Layout | None:
-    """Return blocks of the graph of B, None where the prox of g∘B would then take the server long.
+    """Return blocks of the graph of B, smaller ones where the prox of g∘B would otherwise take the server long.
 
-    In the metric of such blocks dual steps are slow: differences of features that are alike, of which a block makes one
-    feature each, are what g∘B is about.
+    In the metric of such blocks dual steps are slow: what is alike there is what B takes differences of. So systems
+    with a narrow band are to be solved (:class:`fpdfp.precondition.banded.Banded`).
     """
     # Differences of neighbours make blocks of these.
     coupling = None if isinstance(model.linop, Difference) else Coupling.of(model)
-    if coupling is None or model.shape[0] * size**2 > CHEAP:
+    if coupling is None:
         return None
-    sizes = abs(coupling.linop)
+    lengths = np.diff(coupling.linop.indptr)
+    sizes = abs(coupling.linop[lengths <= LONGEST])
     graph = csr_array(sizes.T @ sizes)
     count, labels = csgraph.connected_components(graph, directed=False)
     if count == model.shape[0]:
         return None
     near = csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64)
-    layout = packed(near[np.argsort(labels[near], kind="stable")], np.bincount(labels), size)
-    return layout if coupling.band(layout.pattern).is_cheap else None
+    order, sets = near[np.argsort(labels[near], kind="stable")], np.bincount(labels)
+    for part in (size, size // 2, size // 4, size // 8):
+        layout = packed(order, sets, max(part, 1))
+        if Band(order, int(layout.sizes.max())).is_cheap and coupling.band(layout.pattern).is_cheap:
+            return layout
+    return None
 
 
 def packed(order: IntArray, sets: IntArray, size: int) -> Layout:

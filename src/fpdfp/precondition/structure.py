@@ -28,7 +28,7 @@ LARGEST_BLOCK = 1024
 LEVELS, SLOPE_LEVELS = 31, 255
 #: The fewest clients that are asked, and the rows for each feature of a block that they have together.
 CLIENTS, ENOUGH = 4, 8.0
-#: A preconditioner is to be so much better than none: predicted rounds were off by up to a third either way.
+#: A preconditioner is to be so much better than none: with group norms predicted rounds were off by a third.
 WORTHWHILE = 0.7
 #: Where so much of the moments is neither between neighbours nor in steep directions, all moments are considered.
 MISSED = 0.5
