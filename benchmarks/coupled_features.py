@@ -26,16 +26,13 @@ from unittest import mock
 
 import numpy as np
 import scipy.sparse
-from scipy.sparse import csgraph
 
 import fpdfp
 from benchmarks import _tools
 from benchmarks._contenders import markdown
 from fpdfp._units import format_bits
 from fpdfp.precondition import cost, exchange, structure
-from fpdfp.precondition.layout import Layout, by_groups, packed
 from fpdfp.precondition.seen import Seen
-from fpdfp.problem import Model
 
 SITES, ROWS, TOL, ROUNDS, GROUP = 10, 4000, 1e-6, 600, 50
 FEATURES = (300, 1000, 3000)
@@ -73,17 +70,6 @@ def problem_of(case: str, d: int, seed: int) -> fpdfp.Problem:
     return fpdfp.Problem(losses, fpdfp.penalties.GroupL12(weight, groups=labels))
 
 
-def by_groups_or_graph(model: Model, size: int) -> Layout | None:
-    """Return blocks of the groups of a penalty, or of the graph of B in the reversed order of Cuthill and McKee."""
-    if not isinstance(model.linop, fpdfp.linops.Matrix):
-        return by_groups(model, size)
-    rows = scipy.sparse.csr_array(abs(model.linop.matrix))
-    graph = scipy.sparse.csr_array(rows.T @ rows)
-    _, labels = csgraph.connected_components(graph, directed=False)
-    near = csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64)
-    return packed(near[np.argsort(labels[near], kind="stable")], np.bincount(labels), size)
-
-
 @contextlib.contextmanager
 def announcing(way: str | None) -> Iterator[None]:
     """Within this, one preconditioner is predicted best, whatever it is worth."""
@@ -93,7 +79,7 @@ def announcing(way: str | None) -> Iterator[None]:
             return
         name = {"neighbours": "blocks", "coupled": "blocks"}.get(way, way)
 
-        def predict(self: Seen, candidates: dict[str, Any], accuracy: float) -> dict[str, float]:
+        def predict(self: Seen, candidates: dict[str, Any], given: Any) -> dict[str, float]:
             return {one: 1.0 if one == name else 1e9 for one in candidates}
 
         def all_moments(losses: Any, given: cost.Circumstances, seen: Any) -> Any:
@@ -103,8 +89,8 @@ def announcing(way: str | None) -> Iterator[None]:
 
         stack.enter_context(mock.patch.object(Seen, "predict", predict))
         stack.enter_context(mock.patch.object(exchange, "consider_all", all_moments))
-        blocks = by_groups_or_graph if way == "coupled" else mock.Mock(return_value=None)
-        stack.enter_context(mock.patch.object(structure, "by_groups", blocks))
+        if way != "coupled":
+            stack.enter_context(mock.patch.object(structure, "by_structure", mock.Mock(return_value=None)))
         yield
 
 
@@ -133,10 +119,8 @@ Made by `python -m benchmarks.coupled_features{given}`, whose help says what is 
 {sites} sites, certified to a relative gap of {tol:g}, features in a random order. Number of draws of the data:
 {seeds}; of several, the one with the median number of rounds is shown. Cells have rounds, and bits up and down.
 "Neighbours" are blocks of 64 features in the order of the columns, "coupled" are blocks made from the groups of
-the penalty or from the graph of B. "Chosen" is what `solve` takes by default, according to its predictions.
-These may choose blocks of groups. Blocks of a graph are never chosen, since they are no better than blocks of
-neighbours, or keep a run from converging. Predictions do not include the curvature of the penalty. So with a
-heavy group norm and many features, blocks are chosen although a run without a preconditioner costs less.
+the penalty or from the graph of B. "Chosen" is what `solve` takes by default, according to its predictions. The bits
+of all columns include those of the question that this choice rests on.
 
 """
 

@@ -1,4 +1,4 @@
-"""Blocks of the groups of a penalty: which they are, and that both sides have the same."""
+"""Blocks of features that a penalty or a linear map couples: which they are, and that both sides have the same."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import fpdfp
 from fpdfp.linops.base import adjoint_error
 from fpdfp.precondition import Blocks
 from fpdfp.precondition.base import Announced
-from fpdfp.precondition.layout import Layout, by_groups, pack
+from fpdfp.precondition.layout import Layout, by_structure, pack
 from fpdfp.precondition.structure import Structure
+from fpdfp.problem import Model
 from tests.loopback import Loopback
 
 
@@ -32,6 +33,14 @@ def grouped(d: int = 400, rows: int = 1600, clients: int = 8, size: int = 40, ki
     return fpdfp.Problem(losses, fpdfp.penalties.GroupL12(0.005, groups=order // size))
 
 
+def path(features: Any, d: int | None = None) -> Any:
+    """Return the differences of features that follow each other, of d in all."""
+    count = len(features) - 1
+    ends = np.stack([features[:-1], features[1:]], axis=1).ravel()
+    shape = (count, d or len(features))
+    return sparse.csr_array((np.tile([-1.0, 1.0], count), ends, 2 * np.arange(count + 1)), shape)
+
+
 def members(layout: Layout) -> list[set[int]]:
     """Return the features of each block."""
     order = np.arange(int(layout.sizes.sum())) if layout.order is None else layout.order
@@ -44,7 +53,7 @@ class TestLayouts:
     @pytest.mark.parametrize("kind", ["groups", "sparse groups"])
     def test_groups_stay_together(self, kind: str) -> None:
         problem = grouped(kind=kind)
-        layout = by_groups(problem.model, 64)
+        layout = by_structure(problem.model, 64)
         assert layout is not None
         labels = problem.penalty.groups  # type: ignore[attr-defined]
         assert sorted(map(sorted, members(layout))) == sorted(
@@ -56,6 +65,45 @@ class TestLayouts:
         assert list(pack([8], 8)) == [8]
         assert list(pack([], 8)) == []
 
+    def test_components_of_a_graph(self) -> None:
+        """Two paths and features on their own, in no order, with a row that couples all of them, which says nothing."""
+        order = np.random.default_rng(0).permutation(300)
+        rows = sparse.csr_array(
+            sparse.vstack([path(order[:50], 300), path(order[50:110], 300), sparse.csr_array(np.ones((1, 300)))])
+        )
+        losses = fpdfp.losses.LeastSquares(np.eye(300), np.ones(300), l2=0.1)
+        for linop in (
+            fpdfp.linops.Matrix(rows),
+            fpdfp.linops.VStack([fpdfp.linops.Identity((300,)), fpdfp.linops.Matrix(rows)]),
+        ):
+            penalty: Any = fpdfp.penalties.L1(0.1)
+            if isinstance(linop, fpdfp.linops.VStack):
+                penalty = fpdfp.penalties.Stacked([penalty, penalty], [(300,), (rows.shape[0],)])
+            layout = by_structure(fpdfp.Problem(losses, penalty, linop).model, 64)
+            assert layout is not None
+            blocks = members(layout)
+            assert sum(map(len, blocks)) == 300
+            for part in (order[:50], order[50:110]):
+                assert any(set(part.tolist()) <= block for block in blocks)
+
+    @pytest.mark.parametrize(("features", "size"), [(1000, 64), (20_000, 16)])
+    def test_a_long_path_is_cut_into_pieces_of_itself(self, features: int, size: int) -> None:
+        """Smaller ones where the server's prox would take long."""
+        order = np.random.default_rng(1).permutation(features)
+        linop = fpdfp.linops.Matrix(path(order))
+        layout = by_structure(Model(fpdfp.penalties.L1(0.1), linop, (features,), np.dtype(np.float64)), 64)
+        assert layout is not None
+        assert layout.sizes.max() in (size, size - 1)
+        place = np.argsort(order)
+        for block in members(layout):
+            along = np.sort(place[list(block)])
+            assert along[-1] - along[0] == len(block) - 1
+
+    def test_no_blocks_of_a_graph_that_is_too_dense(self) -> None:
+        rows = sparse.random_array((9000, 9000), density=3 / 9000, rng=np.random.default_rng(1), format="csr")
+        linop = fpdfp.linops.Matrix(rows)
+        assert by_structure(Model(fpdfp.penalties.L1(0.1), linop, (9000,), np.dtype(np.float64)), 64) is None
+
     def test_where_nothing_is_coupled(self) -> None:
         losses = fpdfp.losses.LeastSquares(np.eye(6), np.ones(6), l2=0.1)
         diagonal = fpdfp.linops.Matrix(sparse.csr_array(np.eye(6)))
@@ -65,7 +113,7 @@ class TestLayouts:
             (fpdfp.penalties.L1(0.1), diagonal),
             (fpdfp.penalties.L1(0.1), fpdfp.linops.Difference(6)),
         ):
-            assert by_groups(fpdfp.Problem(losses, penalty, linop).model, 4) is None
+            assert by_structure(fpdfp.Problem(losses, penalty, linop).model, 4) is None
 
     @pytest.mark.parametrize(
         ("labels", "message"),
@@ -84,7 +132,7 @@ class TestLayouts:
             Structure(1, 1e-6, labels=Announced.plain(np.zeros(2, dtype=np.float32))).layout(3)
 
     def test_labels_are_short_and_exact(self) -> None:
-        layout = by_groups(grouped().model, 64)
+        layout = by_structure(grouped().model, 64)
         assert layout is not None
         again = Layout.from_labels(layout.labels.array, 64)
         np.testing.assert_array_equal(again.order, layout.order)

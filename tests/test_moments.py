@@ -236,6 +236,23 @@ class TestChoice:
         assert 100 < stiff < cost.MOST
         assert cost.simulated(np.diag(np.geomspace(1, 1e-4, 50)), np.stack([slope, slope]), 1e-6) == stiff
 
+    def test_a_penalty_that_curves_saves_rounds(self) -> None:
+        """Where the penalty does not curve, proximal steps are gradient steps."""
+        values, x = np.geomspace(1, 1e-4, 50), np.ones((50, 1))
+        hessian, flat = np.diag(values), np.zeros((50, 50))
+        stiff = cost.count_proximal(hessian, flat, x, 1.0, 1e-6)
+        assert stiff == cost.simulated(hessian, values, 1e-6)
+        assert cost.count_proximal(hessian, np.eye(50), x, 1.0, 1e-6) < stiff / 4
+        assert cost.count_proximal(hessian, flat, x, 4.0, 1e-6) > 1.5 * stiff
+        assert cost.count_proximal(np.zeros((0, 0)), np.zeros((0, 0)), np.zeros((0, 1)), 1.0, 1e-6) == 1
+
+    def test_steps_are_short_where_features_are_many(self) -> None:
+        given = self.given(clients_per_round=100)
+        lengths = [given.smoothness(d, 2.0) for d in (10, 1000, 10_000)]
+        assert lengths == sorted(lengths)
+        assert lengths[0] == pytest.approx(2.0 + 2.0 / 100 * 2.0)
+        assert self.given().smoothness(10, 2.0) > lengths[0]
+
     @pytest.mark.parametrize("prefer", ["balanced", "bits"])
     def test_connected_features_are_whitened(self, prefer: Any) -> None:
         result = fpdfp.solve(correlated(), rounds=1, clients_per_round=4, prefer=prefer)

@@ -12,9 +12,11 @@ import fpdfp
 from fpdfp.engines import working_set
 from fpdfp.linops.base import adjoint_error
 from fpdfp.precondition import Blocks, LowRank, structure
+from fpdfp.precondition.expected import expect
 from fpdfp.precondition.layout import Layout
 from fpdfp.precondition.seen import Seen, columns_of, directions
 from fpdfp.precondition.structure import Structure
+from fpdfp.problem import Model
 from fpdfp.rng import Draws, Purpose
 from tests.loopback import Loopback
 
@@ -235,3 +237,26 @@ def test_coordinates_of_unit_vectors_a_few_at_a_time() -> None:
         x = np.zeros((70, *several.shape))
         x.reshape(70, -1, 90)[np.arange(70), 0, features] = 1.0
         np.testing.assert_array_equal(columns_of(made, features), several.coordinates(x).reshape(70, -1, 90)[:, 0])
+
+
+def test_what_the_penalty_leaves_and_how_it_curves(rng: np.random.Generator) -> None:
+    """The Hessian of a group norm at x is c/‖x‖ times the projection across x."""
+    d, weight = 12, 0.4
+    root = rng.standard_normal((d, d))
+    hessian = root @ root.T + np.eye(d)
+    labels = np.repeat(np.arange(3), 4)
+    b = np.where(labels == 1, 0.01, 3.0) * rng.standard_normal(d)
+    hessian[np.ix_(labels == 1, labels != 1)] = hessian[np.ix_(labels != 1, labels == 1)] = 0.0
+    penalty = fpdfp.penalties.GroupL12(weight, groups=np.append(labels, 3))
+    model = Model(penalty, fpdfp.linops.Identity((d + 1,)), (d + 1,), np.dtype(np.float64))
+    found = expect(model, np.arange(d), hessian, b[None])
+    np.testing.assert_array_equal(found.free, np.flatnonzero(labels != 1))
+    x = found.x[:4, 0]
+    length = np.linalg.norm(x)
+    across = weight / length * (np.eye(4) - np.outer(x, x) / length**2)
+    np.testing.assert_allclose(found.curvature[:4, :4], across, atol=1e-4)
+    np.testing.assert_allclose(found.curvature[:4, 4:], 0.0, atol=1e-9)
+    plain = expect(model._replace(penalty=fpdfp.penalties.L1(weight)), np.arange(d), hessian, b[None])
+    assert len(plain.free) == d
+    np.testing.assert_allclose(hessian @ plain.x[:, 0], b)
+    assert not plain.curvature.any()

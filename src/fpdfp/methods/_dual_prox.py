@@ -10,8 +10,10 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.methods.base import Work
-from fpdfp.methods.inner import InnerSolve, closed_prox, dense, needs_inner, prox
+from fpdfp.methods.inner import InnerSolve, closed_prox, dense, has_derivative, needs_inner, prox
 from fpdfp.penalties import Zero
+from fpdfp.precondition import Preconditioner
+from fpdfp.precondition.banded import Banded
 from fpdfp.problem import Model
 
 #: How near to the prox the server goes, relative to the progress of the round.
@@ -39,10 +41,14 @@ class DualProx:
         g and B, in the coordinates of the algorithm.
     dual_steps
         The most dual steps of a round; None chooses them.
+    plain, coordinates
+        g and B in the coordinates of x, and the preconditioner.
     """
 
     model: Model
     dual_steps: int | None
+    plain: Model
+    coordinates: Preconditioner | None
 
     @functools.cached_property
     def is_closed(self) -> bool:
@@ -50,9 +56,14 @@ class DualProx:
         return not (needs_inner(self.model) or isinstance(self.model.penalty, Zero))
 
     @functools.cached_property
-    def matrix(self) -> Array | None:
-        """B as a matrix, where Newton steps with it are cheap and may be taken."""
-        return dense(self.model) if self.dual_steps is None else None
+    def matrix(self) -> Array | Banded | None:
+        """B as a matrix, or how to find directions, where Newton steps are cheap and may be taken."""
+        if self.dual_steps is not None or not needs_inner(self.model):
+            return None
+        matrix = dense(self.model)
+        return (
+            matrix if matrix is not None or not has_derivative(self.model) else Banded.of(self.plain, self.coordinates)
+        )
 
     def start(self) -> DualBudget:
         """Return the budget of the first round."""
@@ -63,7 +74,7 @@ class DualProx:
         if self.is_closed:
             x, dual = closed_prox(self.model, y, gamma)
             return x, dual[None], Work()
-        inner = InnerSolve(TOLERANCE if self.matrix is None else FINE_TOLERANCE, most)
+        inner = InnerSolve(FINE_TOLERANCE if isinstance(self.matrix, np.ndarray) else TOLERANCE, most)
         (x,), v, work = prox(self.model, y[None], gamma, v, inner, origin=origin[None], matrix=self.matrix)
         return x, v, work
 

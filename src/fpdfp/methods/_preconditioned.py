@@ -75,7 +75,7 @@ class PreconditionedAlgorithm(Algorithm):
         model, factor = self.model, self.factor
         if factor is not None:
             model = model._replace(linop=factor if model.linop.is_identity else Compose(model.linop, factor))
-        return DualProx(model, self.method.dual_steps)
+        return DualProx(model, self.method.dual_steps, self.model, self.coordinates)
 
     @property
     def has_inner_solve(self) -> bool:

@@ -22,7 +22,8 @@ class Blocks(Coded):
     With H_b = C_bC_bᵀ for each block, S has the blocks C_b⁻ᵀ. With one feature in every block this is a
     :class:`Scaling`, with a single block a :class:`Whitening`. Blocks take far fewer numbers than a whitening, and do
     nearly as well if features that are correlated are in one block: neighbours, if features are measurements in the
-    order of time or place, or the groups of a penalty. For x of several rows the same is done to each of them.
+    order of time or place, or features that the penalty or the linear map couples. For x of several rows the same is
+    done to each of them.
 
     Parameters
     ----------
@@ -160,3 +161,10 @@ class Blocks(Coded):
 
     def gradient(self, slope: Array) -> Array:
         return self._inverse_adjoint.apply(slope)
+
+    @property
+    def metric(self) -> Any | None:
+        if self.rows is not None:
+            return None
+        root = self._inverse_adjoint.matrix  # type: ignore[attr-defined]
+        return root @ root.T

@@ -1,20 +1,26 @@
-"""Which features are whitened together: neighbours, or the groups of a penalty."""
+"""Which features are whitened together: neighbours, or those that the penalty or the linear map couples."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.sparse import csgraph, csr_array
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress import QSGD
+from fpdfp.linops import Difference
 from fpdfp.penalties.group import GroupL12
 from fpdfp.penalties.sparse_group import SparseGroup
+from fpdfp.precondition.banded import Band, Coupling
 from fpdfp.precondition.base import Announced
 from fpdfp.problem import Model
+
+#: Rows of B with more entries than this couple too much to say what belongs together.
+LONGEST = 64
 
 
 class Group(NamedTuple):
@@ -105,6 +111,17 @@ class Layout:
         return tuple(found)
 
     @property
+    def pattern(self) -> Any:
+        """A sparse matrix with ones between features that are in a block together."""
+        ends = np.cumsum(self.sizes)
+        columns = np.concatenate(
+            [np.tile(np.arange(end - size, end), size) for size, end in zip(self.sizes, ends, strict=True)]
+        )
+        indptr = np.concatenate([[0], np.cumsum(np.repeat(self.sizes, self.sizes))])
+        matrix = csr_array((np.ones(len(columns)), columns, indptr))
+        return matrix if self.order is None else csr_array(matrix[self.places][:, self.places])
+
+    @property
     def count_numbers(self) -> int:
         """How many numbers the triangles of all blocks have."""
         return int((self.sizes * (self.sizes + 1) // 2).sum())
@@ -126,19 +143,47 @@ class Layout:
         return array if self.order is None else array[..., self.places]
 
 
-def by_groups(model: Model, size: int) -> Layout | None:
-    """Return blocks of the groups of a penalty of x itself, of at most so many features; None where there are none.
+def by_structure(model: Model, size: int) -> Layout | None:
+    """Return blocks of features that a model couples, of at most so many; None where it says nothing of the kind.
 
-    Small groups share a block, and large ones are cut.
+    Groups of a penalty of x itself are kept together, or the connected components of the graph of a sparse B, in which
+    features are neighbours that a row has both of. Small ones share a block, large ones are cut: components in the
+    reversed order of Cuthill and McKee, in which neighbours are near each other.
     """
-    penalty, shape = model.penalty, model.shape
-    if not (model.linop.is_identity and isinstance(penalty, GroupL12 | SparseGroup)):
+    if len(model.shape) != 1:
         return None
-    labels = penalty.groups
-    if labels is None or labels.shape != shape or len(shape) != 1:
+    if not model.linop.is_identity:
+        return _by_graph(model, size)
+    labels = model.penalty.groups if isinstance(model.penalty, GroupL12 | SparseGroup) else None
+    if labels is None or labels.shape != model.shape:
         return None
     sets = np.bincount(labels)
     return None if sets.max() == 1 else packed(np.argsort(labels, kind="stable"), sets, size)
+
+
+def _by_graph(model: Model, size: int) -> Layout | None:
+    """Return blocks of the graph of B, smaller ones where the prox of g∘B would otherwise take the server long.
+
+    In the metric of such blocks dual steps are slow: what is alike there is what B takes differences of. So systems
+    with a narrow band are to be solved (:class:`fpdfp.precondition.banded.Banded`).
+    """
+    # Differences of neighbours make blocks of these.
+    coupling = None if isinstance(model.linop, Difference) else Coupling.of(model)
+    if coupling is None:
+        return None
+    lengths = np.diff(coupling.linop.indptr)
+    sizes = abs(coupling.linop[lengths <= LONGEST])
+    graph = csr_array(sizes.T @ sizes)
+    count, labels = csgraph.connected_components(graph, directed=False)
+    if count == model.shape[0]:
+        return None
+    near = csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64)
+    order, sets = near[np.argsort(labels[near], kind="stable")], np.bincount(labels)
+    for part in (size, size // 2, size // 4, size // 8):
+        layout = packed(order, sets, max(part, 1))
+        if Band(order, int(layout.sizes.max())).is_cheap and coupling.band(layout.pattern).is_cheap:
+            return layout
+    return None
 
 
 def packed(order: IntArray, sets: IntArray, size: int) -> Layout:

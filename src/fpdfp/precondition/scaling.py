@@ -80,3 +80,10 @@ class Scaling(Coded):
 
     def gradient(self, slope: Array) -> Array:
         return self.coordinates(slope)
+
+    @property
+    def metric(self) -> Any | None:
+        from scipy.sparse import diags_array
+
+        roots = self._roots.values
+        return diags_array(roots**2, format="csr") if self.rows is None and roots.ndim == 1 else None

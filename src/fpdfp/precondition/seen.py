@@ -14,6 +14,7 @@ from fpdfp.compress import QSGD
 from fpdfp.precondition import cost
 from fpdfp.precondition.base import Preconditioner
 from fpdfp.precondition.blocks import Blocks
+from fpdfp.precondition.expected import expect
 from fpdfp.precondition.layout import Group, Layout
 from fpdfp.precondition.low_rank import LowRank
 from fpdfp.precondition.moments import filled, nearest_powers
@@ -68,8 +69,8 @@ class Seen:
     """
 
     def __init__(self, means: Means, layout: Layout, model: Model) -> None:
-        self.means, self.layout = means, layout
-        self.active = self._active(model)
+        self.means, self.layout, self.model = means, layout, model
+        self.active = self._active()
         diagonal = filled(means.sizes)
         self.diagonal = np.maximum(diagonal, LEAST * float(np.quantile(diagonal[self.active], MOST_OF_THEM)))
         self.scale = nearest_powers(self.diagonal)
@@ -140,28 +141,40 @@ class Seen:
             if k < len(self.curvatures)
         }
 
-    def predict(self, candidates: dict[str, Preconditioner | None], accuracy: float) -> dict[str, float]:
+    def predict(self, candidates: dict[str, Preconditioner | None], given: cost.Circumstances) -> dict[str, float]:
         """Simulate rounds on the features that matter, in the metric of each candidate.
 
         A proximal step in the coordinates of S is one in the metric M = S⁻ᵀS⁻¹; once it is known which features are not
-        zero, it moves on these alone, and then the pencil of H and M restricted to them says how fast.
+        zero, it moves on these alone, and then the pencils of H and M and of ∇²g and M restricted to them say how fast.
         """
-        active = self.active
-        hessian, b = self.hessian(), -np.atleast_2d(self.means.slope)[:, active]
+        active, hessian = self.active, self.hessian()
+        b = -np.atleast_2d(self.means.slope)[:, active]
+        expected = expect(self.model, active, hessian, b)
+        inside = np.ix_(expected.free, expected.free)
+        # Where nothing curves but f, flat directions that were not seen cost the others as much as short steps do here.
+        curved = bool(expected.curvature.any())
         rounds = {}
         for name, one in candidates.items():
-            root = np.eye(len(active))
+            metric = np.eye(len(active))
             if one is not None:
                 images = columns_of(one, active)
-                root = np.linalg.cholesky(images @ images.T)
-            inverse = np.linalg.inv(root)
-            steps = cost.simulated(inverse @ hessian @ inverse.T, b @ inverse.T, accuracy)
-            rounds[name] = steps * (STRETCHED if isinstance(one, Scaling | Blocks) else 1.0)
+                metric = images @ images.T
+            largest = float(np.linalg.eigvalsh(within(hessian, np.linalg.cholesky(metric)))[-1])
+            root = np.linalg.cholesky(metric[inside])
+            stretched = isinstance(one, Scaling | Blocks)
+            steps = cost.count_proximal(
+                within(hessian[inside], root),
+                within(expected.curvature, root),
+                root.T @ expected.x,
+                given.smoothness(len(self.diagonal), largest) if stretched and curved else largest,
+                given.accuracy,
+            )
+            rounds[name] = steps * (STRETCHED if stretched else 1.0)
         return rounds
 
-    def _active(self, model: Model) -> IntArray:
+    def _active(self) -> IntArray:
         """Return the features that matter: those with the largest slopes once the penalty has had its part."""
-        slopes = np.atleast_2d(self.means.slope)
+        model, slopes = self.model, np.atleast_2d(self.means.slope)
         if model.linop.is_identity:
             at = model.xp.asarray(slopes.reshape(model.shape), dtype=model.dtype)
             left = np.abs(np.atleast_2d(to_host(model.penalty.prox(at, 1.0))))
@@ -209,6 +222,13 @@ class Seen:
         explained += self.layout.restore(more)
         lost = float(np.square((images - explained) / roots).sum())
         return lost / max(float(np.square(images / roots).sum()), 1e-300)
+
+
+def within(matrix: Array, root: Array) -> Array:
+    """Return R⁻¹AR⁻ᵀ for a triangular R."""
+    half = np.linalg.solve(root, matrix)
+    found: Array = np.linalg.solve(root, half.T)
+    return found
 
 
 def directions(features: int) -> Array:
