@@ -123,3 +123,18 @@ def test_what_is_alike_or_not_known_is_left_as_it_is() -> None:
     problem = fpdfp.Problem(softmax, GroupL12(0.1, axis=0))
     assert find_factors(problem) is not None
     assert fpdfp.minimize(problem, tol=1e-6).converged
+
+
+@pytest.mark.parametrize("penalty", [NonNegative(), L1(0.0), Zero()])
+def test_other_losses_have_the_same_minimum_in_any_units(penalty: Any) -> None:
+    rng = np.random.default_rng(0)
+    X, factors = rng.standard_normal((120, 6)), 10 ** rng.uniform(-5, 5, 6)
+    times, classes, counts = rng.exponential(np.exp(-X[:, 0])), rng.integers(0, 3, 120), rng.poisson(np.exp(X[:, 1]))
+    for make in (
+        lambda X: Cox(X, times, np.ones(120)),
+        lambda X: Softmax(X, classes),
+        lambda X: GLM(X, counts, family="poisson"),
+    ):
+        alike, apart = (fpdfp.minimize(fpdfp.Problem(make(rows), penalty), tol=1e-8) for rows in (X, X * factors))
+        assert apart.converged == alike.converged
+        assert apart.objective == pytest.approx(alike.objective, rel=1e-7)

@@ -37,8 +37,7 @@ def find_factors(problem: Problem) -> Array | None:
     losses = problem.losses
     if not (problem.linop.is_identity and isinstance(losses, LinearModel) and losses.shape[-1] == losses.n_features):
         return None
-    curvature = losses.curvature if np.isfinite(losses.curvature) else 1.0
-    squares = curvature * losses._column_squares(problem.weights) + float(problem.weights.sum()) * losses._ridge
+    squares = losses._column_squares(problem.weights) + float(problem.weights.sum()) * losses._ridge
     # A column of zeros without a ridge has no size.
     sizes = np.sqrt(np.where(squares > 0, squares, 1.0))
     if sizes.max() < APART * sizes.min():
