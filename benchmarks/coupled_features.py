@@ -99,11 +99,12 @@ def solve(problem: fpdfp.Problem, way: str | None) -> dict[str, Any]:
     started = time.perf_counter()
     with announcing(way):
         result = fpdfp.solve(problem, rounds=ROUNDS, tol=TOL, progress=False)
+    coordinates = getattr(result.algorithm, "coordinates", None)
     counted = [result.traffic[kind] for kind in ("rounds", "preconditioner", "certificate")]
     return {
         "status": result.status, "rounds": result.rounds, "up": sum(one.up for one in counted),
         "down": sum(one.down for one in counted), "seconds": time.perf_counter() - started,
-        "preconditioner": type(getattr(result.algorithm, "coordinates", None)).__name__,
+        "preconditioner": "none" if coordinates is None else type(coordinates).__name__,
     }  # fmt: skip
 
 
