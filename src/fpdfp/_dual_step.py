@@ -94,13 +94,12 @@ def _sparse_pass(
     model: Model, half: Array, v: Array, gamma: float, sigma: float, *, wants_x: bool
 ) -> tuple[Array, Array]:
     linop: Any = model.linop
-    count = len(half)
-    new_v = np.empty((count, *linop.out_shape), dtype=half.dtype)
-    new_x = np.empty((count, linop.in_shape[0] if wants_x else 0), dtype=half.dtype)
-    constants = np.array([gamma, sigma, model.penalty.weight], dtype=half.dtype)  # type: ignore[attr-defined]
-    linop.dual_step(
-        np.ascontiguousarray(half), np.ascontiguousarray(v.reshape(-1, *linop.out_shape)), constants, new_x, new_v
-    )
+    weight: float = model.penalty.weight  # type: ignore[attr-defined]
+    count, (rows,), (columns,) = len(half), linop.out_shape, linop.in_shape
+    new_v = np.empty((count, rows), dtype=half.dtype)
+    new_x = np.empty((count, columns if wants_x else 0), dtype=half.dtype)
+    half, v = np.ascontiguousarray(half), np.ascontiguousarray(v).reshape(-1, rows)
+    linop.dual_step(half, v, float(gamma), float(sigma), weight, new_x, new_v)
     return new_x, new_v
 
 

@@ -10,7 +10,7 @@ from numba import int64, prange, uint32, uint64
 
 from fpdfp._kernels import elias, rans, rice, tokens
 from fpdfp._kernels.bits import bit_length
-from fpdfp._kernels.jit import SMALL, interpret, serial, threaded, until_compiled
+from fpdfp._kernels.jit import SMALL, inline, interpret, serial, threaded, until_compiled
 
 FIXED = 1
 GAMMA = 2
@@ -26,9 +26,10 @@ PATIENCE = 8.0
 #: What a plan holds: the code, its bits, whether it is sparse (Elias), and the model of the tokens (rANS).
 CODE, BITS, SPARSE, SHIFT, MODEL, FIRST, LAST, REACH, ZEROS, RATE, MODEL_BYTES, WORDS = range(12)
 PLAN = 12
-#: Rows of the workspace: four tables of counts (the first becomes the counts), the frequencies, and a trial.
-COUNTS, FREQUENCIES, TRIAL = 0, 4, 5
-WORKSPACE = 6
+#: Rows of the workspace: four tables of counts (the first becomes the counts), the frequencies, a trial, and room for
+#: a block of numbers.
+COUNTS, FREQUENCIES, TRIAL, NUMBERS = 0, 4, 5, 6
+WORKSPACE = 7
 #: Among so many threads at most the clients of a batch are shared out.
 SHARES = 32
 
@@ -40,8 +41,8 @@ def _survey(levels: Any, reach: Any, work: Any) -> Any:
     All in one go through the levels, a block at a time, which is then at hand: going through memory again would
     take longer than the counting.
     """
-    tokens.clear(work, reach)
-    numbers = np.empty(rice.BLOCK, dtype=np.uint32)
+    tokens.clear(work[:NUMBERS], reach)
+    numbers = work[NUMBERS].view(np.uint32)
     length = int64(0)
     total = int64(0)
     starts = int64(0)
@@ -70,7 +71,7 @@ def _plan_tokens(
     # Where both can be, h = 0 comes first; then the other; and h = 0 again if it was better.
     for attempt in range(3):
         if attempt > 0 or tried > 0:
-            tokens.clear(work, reach)
+            tokens.clear(work[:NUMBERS], reach)
             tokens.add_tokens(levels, tried, work)
             tokens.merge(work, reach)
         length = plan_counted(code, levels.size, tried, reach, costs, work, plan)
@@ -265,23 +266,24 @@ def _is_small(code: int, levels: Any, *_: Any) -> bool:
     return code != ANS and levels.shape[1] < rans.MANY and levels.size <= SMALL
 
 
+@inline
+def make_room() -> Any:
+    """Return a workspace, and room for a plan."""
+    return np.zeros((WORKSPACE, tokens.TOKENS), dtype=np.int64), np.empty(PLAN, dtype=np.int64)
+
+
 @serial
-def count_rows(
+def count_row(
     code: Any, levels: Any, scales: Any, block: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any,
-    bits: Any,
+    work: Any, plan: Any,
 ) -> None:  # fmt: skip
-    """The exact bits of the levels of each client's message."""
-    work = np.zeros((WORKSPACE, tokens.TOKENS), dtype=np.int64)
-    plan = np.empty(PLAN, dtype=np.int64)
-    for i in range(levels.shape[0]):
-        plan[BITS] = 0
-        row = levels[i]
-        if not all_live(scales[i]):
-            kept = np.empty_like(row)
-            row = kept[: live_levels(levels[i], scales[i], block, kept)]
-        if row.size > 0:
-            plan_stream(code, row, lowest, highest, gamma, omega, costs, work, plan)
-        bits[i] = plan[BITS]
+    """Write the exact bits of the levels of a client's message into the plan."""
+    plan[BITS] = 0
+    if not all_live(scales):
+        kept = np.empty_like(levels)
+        levels = kept[: live_levels(levels, scales, block, kept)]
+    if levels.size > 0:
+        plan_stream(code, levels, lowest, highest, gamma, omega, costs, work, plan)
 
 
 @until_compiled(_count_plainly, _is_small, PATIENCE)
@@ -290,11 +292,11 @@ def count_bits(
     code: Any, levels: Any, scales: Any, block: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any,
     bits: Any,
 ) -> None:  # fmt: skip
-    """The same, shared out among threads."""
+    """The exact bits of the levels of each client's message."""
     n_rows = levels.shape[0]
     shares = min(n_rows, SHARES)
     for share in prange(shares):
-        start, stop = int64(share) * n_rows // shares, (int64(share) + 1) * n_rows // shares
-        count_rows(
-            code, levels[start:stop], scales[start:stop], block, lowest, highest, gamma, omega, costs, bits[start:stop]
-        )
+        work, plan = make_room()
+        for i in range(int64(share) * n_rows // shares, (int64(share) + 1) * n_rows // shares):
+            count_row(code, levels[i], scales[i], block, lowest, highest, gamma, omega, costs, work, plan)
+            bits[i] = plan[BITS]

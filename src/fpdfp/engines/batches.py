@@ -50,7 +50,8 @@ class Total:
             self._weighted.add(self._weigh(sent, self.weights[self.count : self.count + len(sent[0])]))
         if not self.count:
             self._kind = type(sent)
-            self._sums = [self._first(name, replies) for name, replies in zip(sent._fields, sent, strict=True)]
+            dtypes = [np.float64 if name in self.double else None for name in sent._fields]
+            self._sums = [replies.sum(0, dtype) for replies, dtype in zip(sent, dtypes, strict=True)]
         else:
             for total, replies in zip(self._sums, sent, strict=True):
                 for row in replies:
@@ -66,13 +67,9 @@ class Total:
             weighed.append(replies * beside(factors, replies))
         return type(sent)(*weighed)
 
-    def _first(self, name: str, replies: Array) -> Array:
-        total: Array = replies.sum(axis=0, dtype=np.float64) if name in self.double else replies.sum(axis=0)
-        return total
-
     def mean(self) -> Any:
         """Return the mean of each field."""
-        return self._kind(*(total / self.count for total in self._sums))
+        return self._kind(*[total / self.count for total in self._sums])
 
     def update(self, algorithm: Algorithm, state: Any, k: int) -> Any:
         """Return the server's state after round k with these replies."""

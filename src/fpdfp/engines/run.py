@@ -24,7 +24,7 @@ from fpdfp.engines.traffic import Bits, Traffic
 from fpdfp.methods.base import Certifying, Knowing, Question, Remembering, Work
 from fpdfp.penalties.wrapped import Wrapped
 from fpdfp.problem import TINY, Certificate
-from fpdfp.rng import Draws, Purpose, choose_clients
+from fpdfp.rng import Draws, OwnDraws, Purpose, choose_clients
 
 if TYPE_CHECKING:
     from fpdfp.engines.options import RunOptions
@@ -223,8 +223,10 @@ class Run:
         started = time.perf_counter()
         chosen, message, kept, bits_down = self._sent(k)
         clients = self._that_answer(chosen, k)
-        state, memory, work, bits_up = self.state, memories.take(self.memory, clients[:0]), self.work, 0
-        if len(clients):
+        state, work, bits_up = self.state, self.work, 0
+        if not len(clients):
+            memory = memories.take(self.memory, clients)
+        else:
             clients, state, memory, cost, bits_up = self._exchanged(k, clients, message)
             work = work + cost
             x = self.algorithm.solution(state)[0]
@@ -262,7 +264,7 @@ class Run:
         after: Any = None if len(batches) == 1 else self._room(len(clients))
 
         def answer(own: IntArray) -> tuple[Any, Any, Work, int]:
-            draws = Draws(self.seed, k, own)
+            draws = OwnDraws(self.seed, k, own)
             local = self.problem.local(own, memories.take(self.memory, own))
             update = algorithm.client_update(local, message, k, draws)
             sent, sent_bits = self._transmit(update.reply, draws)
