@@ -107,23 +107,28 @@ def multiply_csr(data: Any, indices: Any, indptr: Any, vectors: Any, out: Any) -
 
 @threaded
 def dual_step_csr(
-    data: Any, indices: Any, indptr: Any, turned_data: Any, turned_indices: Any, turned_indptr: Any, halves: Any,
-    duals: Any, gamma: Any, sigma: Any, weight: Any, new_x: Any, new_v: Any,
+    data: Any, indices: Any, indptr: Any, turned_data: Any, turned_indices: Any, turned_indptr: Any, points: Any,
+    slopes: Any, duals: Any, gamma: Any, sigma: Any, weight: Any, new_x: Any, new_v: Any,
 ) -> None:  # fmt: skip
-    """Write v⁺ = clip( v + σB(half − γBᵀv), ±w ) and x⁺ = half − γBᵀv⁺; there is one v for all, or one for each.
+    """Write v⁺ = clip( v + σB(half − γBᵀv), ±w ) and x⁺ = half − γBᵀv⁺, with half = x − γ · slope, or x without slopes.
 
+    There is one x for all, or one for each, and so for v.
     w > 0, and ``turned`` is Bᵀ. Numbers are rounded where NumPy would round them if it did one step after the other, so
     that the bits are the same.
     """
-    gamma, sigma, weight = halves.dtype.type(gamma), halves.dtype.type(sigma), halves.dtype.type(weight)
+    gamma, sigma, weight = points.dtype.type(gamma), points.dtype.type(sigma), points.dtype.type(weight)
     shared = duals.shape[0] == 1
-    for chunk in prange((halves.shape[0] + CHUNK - 1) // CHUNK):
+    for chunk in prange((new_v.shape[0] + CHUNK - 1) // CHUNK):
         start = int64(chunk) * CHUNK
-        stop = min(start + CHUNK, halves.shape[0])
+        stop = min(start + CHUNK, new_v.shape[0])
         width = width_for(stop - start)
-        half = np.empty((halves.shape[1], width), dtype=halves.dtype)
-        turn(halves[start:stop], half)
-        v = np.empty((duals.shape[1], width), dtype=halves.dtype)
+        half = np.empty((points.shape[1], width), dtype=points.dtype)
+        if slopes.shape[0] > 0:
+            turn(slopes[start:stop], half)
+            step_from(points[:1] if points.shape[0] == 1 else points[start:stop], gamma, half)
+        else:
+            turn(points[start:stop], half)
+        v = np.empty((duals.shape[1], width), dtype=points.dtype)
         x = np.empty_like(half)
         sums, images = np.empty(half.shape, dtype=np.float64), np.empty(v.shape, dtype=np.float64)
         if shared:
@@ -143,6 +148,15 @@ def dual_step_csr(
             multiply_columns(turned_data, turned_indices, turned_indptr, v, sums)
             step_back(half, sums, gamma, x)
             turn_back(x, new_x[start:stop])
+
+
+@serial
+def step_from(points: Any, gamma: Any, columns: Any) -> None:
+    """Write x − γ · slope into columns that hold slopes."""
+    for i in range(columns.shape[1]):
+        point = points[min(i, points.shape[0] - 1)]
+        for j in range(columns.shape[0]):
+            columns[uint64(j), uint64(i)] = point[j] - gamma * columns[uint64(j), uint64(i)]
 
 
 @serial

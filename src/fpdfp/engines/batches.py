@@ -80,10 +80,11 @@ class Total:
 
 
 def work_through(batches: Iterable[IntArray], work: Callable[[IntArray], T], threads: int) -> Iterator[T]:
-    """Yield what ``work`` returns for each batch, in their order, with so many threads, kernels using one each."""
-    if threads == 1:
-        yield from map(work, batches)
-        return
+    """Return what ``work`` returns for each batch, in their order, with so many threads, kernels using one each."""
+    return map(work, batches) if threads == 1 else _with_threads(batches, work, threads)
+
+
+def _with_threads(batches: Iterable[IntArray], work: Callable[[IntArray], T], threads: int) -> Iterator[T]:
     from fpdfp._kernels.jit import use
 
     def alone(batch: IntArray) -> T:

@@ -243,7 +243,7 @@ class Run:
         chosen = self._choose(k)
         message = self.algorithm.broadcast(self.state)
         if self.downlink is None:
-            return chosen, message, None, len(chosen) * sum(full_bits(array) for array in message if array.size)
+            return chosen, message, None, len(chosen) * sum([full_bits(array) for array in message if array.size])
         assert self.kept is not None
         return chosen, *self.downlink.send(self.kept, message, chosen, self.seed, k)
 
@@ -337,7 +337,7 @@ class Run:
             except FloatingPointError as error:
                 raise DivergenceError(str(error)) from error
             decoded.append(values)
-            total += int(bits.sum())
+            total += int(np.add.reduce(bits))
         return type(reply)(*decoded), total
 
     def _answers(self, algorithm: Certifying, question: Question) -> Array:
