@@ -52,6 +52,11 @@ def test_a_sparse_matrix_and_an_l1_norm(dtype: Any, clients: int, shared: bool) 
     assert dual.tobytes() == expected_v.tobytes()
     assert model.dual_step(half, v, 0.013, 0.37).tobytes() == expected_v.tobytes()
     assert 0 < (abs(dual) == dtype(0.02)).sum() < dual.size
+    point = half[0] if shared else half[::-1]
+    stepped = model.pdfp_step(point, half, v, 0.013, 0.37)
+    for one, other in zip(stepped, model.primal_dual_step(point - 0.013 * half, v, 0.013, 0.37), strict=True):
+        assert one.tobytes() == other.tobytes()
+        assert one.dtype == dtype
 
 
 def test_what_is_no_number_stays_so() -> None:

@@ -45,11 +45,10 @@ def primal_dual_step(model: Model, half: Array, v: Array, gamma: float, sigma: f
     return half - gamma * model.linop.adjoint(new_v), new_v
 
 
-def pdfp_step(
-    model: Model, x: Array, slopes: Array, v: Array, gamma: float, sigma: float
-) -> tuple[Array, Array]:
-    """Return what :func:`primal_dual_step` does from half = x − γ · slopes; x and v are shared, or have a client axis."""
-    if type(gamma) is float and x.dtype == slopes.dtype and _is_sparse_l1(model, slopes, v):
+def pdfp_step(model: Model, x: Array, slopes: Array, v: Array, gamma: float, sigma: float) -> tuple[Array, Array]:
+    """Return what :func:`primal_dual_step` does from half = x − γ · slopes, with one x for all or one for each."""
+    alike = x.dtype == slopes.dtype and x.shape in (slopes.shape[1:], slopes.shape)
+    if type(gamma) is float and alike and _is_sparse_l1(model, slopes, v):
         return _sparse_pass(model, x, v, gamma, sigma, wants_x=True, slopes=slopes)
     return primal_dual_step(model, x - gamma * slopes, v, gamma, sigma)
 

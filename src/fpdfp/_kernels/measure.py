@@ -30,6 +30,8 @@ PLAN = 12
 #: a block of numbers.
 COUNTS, FREQUENCIES, TRIAL, NUMBERS = 0, 4, 5, 6
 WORKSPACE = 7
+#: More bits than any stream has.
+NEVER = 1 << 62
 #: Among so many threads at most the clients of a batch are shared out.
 SHARES = 32
 
@@ -62,11 +64,12 @@ def _survey(levels: Any, reach: Any, work: Any) -> Any:
 
 @serial
 def _plan_tokens(
-    code: Any, levels: Any, total: Any, lowest: Any, highest: Any, costs: Any, work: Any, plan: Any
+    code: Any, levels: Any, total: Any, lowest: Any, highest: Any, costs: Any, enough: Any, work: Any, plan: Any
 ) -> Any:
     """Fit the model, and return the length of the stream, rANS or ANS; tokens have been counted for h = 0."""
     shift, reach = tokens.shift_for(total, levels.size), tokens.reach_of(lowest, highest)
     tried = 0 if shift == 0 or tokens.fits(lowest, highest) else shift
+    enough = enough if shift == 0 else NEVER  # the lengths for two h are compared with each other
     best = int64(1) << 62
     # Where both can be, h = 0 comes first; then the other; and h = 0 again if it was better.
     for attempt in range(3):
@@ -74,7 +77,7 @@ def _plan_tokens(
             tokens.clear(work[:NUMBERS], reach)
             tokens.add_tokens(levels, tried, work)
             tokens.merge(work, reach)
-        length = plan_counted(code, levels.size, tried, reach, costs, work, plan)
+        length = plan_counted(code, levels.size, tried, reach, costs, enough, work, plan)
         if tried == shift and length <= best:
             return length
         best, tried = length, shift - tried
@@ -82,8 +85,11 @@ def _plan_tokens(
 
 
 @serial
-def plan_counted(code: Any, size: Any, shift: Any, reach: Any, costs: Any, work: Any, plan: Any) -> Any:
-    """Fit the model to the counts, all within a reach of the centre, and return the length of the stream."""
+def plan_counted(code: Any, size: Any, shift: Any, reach: Any, costs: Any, enough: Any, work: Any, plan: Any) -> Any:
+    """Fit the model to the counts, all within a reach of the centre, and return the length of the stream.
+
+    Where no model makes an rANS stream shorter than ``enough`` none is fitted, and that is returned.
+    """
     counts = work[COUNTS]
     first, last = tokens.CENTRE - reach, tokens.CENTRE + reach
     while first <= last and counts[first] == 0:
@@ -92,14 +98,18 @@ def plan_counted(code: Any, size: Any, shift: Any, reach: Any, costs: Any, work:
         last -= 1
     if first > last:
         first, last = tokens.TOKENS, -1
+    plan[SHIFT], plan[FIRST], plan[LAST] = shift, first, last
+    streams = rans.STREAMS if size >= rans.MANY else 1
+    least = rans.WORD_BITS * rans.word_bound(tokens.least_cost(counts, first, last, costs))
+    if 8 * (1 + tokens.LEAST_BYTES + rans.STATE_BYTES * streams) + least >= enough:
+        return int64(enough)
     model, farthest, zeros, rate, model_bytes, cost = tokens.fit(
         counts, first, last, costs, work[FREQUENCIES], work[TRIAL]
     )
     words = _ans_bound(cost, size, counts, first, last, work[FREQUENCIES]) if code == ANS else rans.word_bound(cost)
-    plan[SHIFT], plan[MODEL], plan[FIRST], plan[LAST] = shift, model, first, last
+    plan[MODEL] = model
     plan[REACH], plan[ZEROS], plan[RATE], plan[MODEL_BYTES], plan[WORDS] = farthest, zeros, rate, model_bytes, words
     escapes = int64(counts[tokens.ESCAPE])
-    streams = rans.STREAMS if size >= rans.MANY else 1
     head = 1 + (4 if escapes > 0 else 0) + model_bytes
     coded = 32 * words if code == ANS else 8 * rans.STATE_BYTES * streams + rans.WORD_BITS * words
     return 8 * head + coded + (size - escapes) * shift + 32 * escapes
@@ -173,7 +183,8 @@ def plan_stream(
             best = length
             plan[CODE] = RICE
     if code not in (FIXED, RICE):
-        length = _plan_tokens(code, levels, total, lowest, highest, costs, work, plan)
+        enough = best if code == AUTO else NEVER
+        length = _plan_tokens(code, levels, total, lowest, highest, costs, enough, work, plan)
         if code in (RANS, ANS, AUTO) and length < best:
             best = length
             plan[CODE] = ANS if code == ANS else RANS
@@ -243,7 +254,7 @@ def _token_length(code: int, levels: Any, shift: int, costs: Any) -> int:
     found = np.where((quotients < 0) | (quotients >= tokens.ESCAPE), tokens.ESCAPE, quotients)
     work: list[Any] = [[0] * tokens.TOKENS for _ in range(WORKSPACE)]
     work[COUNTS] = np.bincount(found, minlength=tokens.TOKENS).tolist()
-    return int(_plan_counted(code, levels.size, shift, tokens.CENTRE, costs, work, [0] * PLAN))
+    return int(_plan_counted(code, levels.size, shift, tokens.CENTRE, costs, NEVER, work, [0] * PLAN))
 
 
 _shift_for, _plan_counted = interpret(tokens.shift_for), interpret(plan_counted)

@@ -50,8 +50,8 @@ class Total:
             self._weighted.add(self._weigh(sent, self.weights[self.count : self.count + len(sent[0])]))
         if not self.count:
             self._kind = type(sent)
-            dtypes = [np.float64 if name in self.double else None for name in sent._fields]
-            self._sums = [replies.sum(0, dtype) for replies, dtype in zip(sent, dtypes, strict=True)]
+            for name, replies in zip(sent._fields, sent, strict=True):
+                self._sums.append(replies.sum(0, np.float64 if name in self.double else None))
         else:
             for total, replies in zip(self._sums, sent, strict=True):
                 for row in replies:
