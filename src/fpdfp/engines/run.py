@@ -268,7 +268,9 @@ class Run:
             local = self.problem.local(own, memories.take(self.memory, own))
             update = algorithm.client_update(local, message, k, draws)
             sent, sent_bits = self._transmit(update.reply, draws)
-            memory = algorithm.confirm(update.memory, sent, k) if isinstance(algorithm, Remembering) else ()
+            memory: Any = ()
+            if update.memory and isinstance(algorithm, Remembering):
+                memory = algorithm.confirm(update.memory, sent, k)
             if after:
                 first = int(np.searchsorted(clients, own[0]))
                 for rows, new in zip(after, memory, strict=True):
