@@ -93,3 +93,15 @@ def test_the_hash_table_is_always_at_least_half_empty() -> None:
         size = table_size(count)
         assert size >= 2 * count
         assert size & (size - 1) == 0
+
+
+@pytest.mark.parametrize(("size", "count"), [(1000, 4), (5000, 31), (20_000, 128)])
+def test_a_set_of_bits_draws_the_same_as_a_hash_table(size: int, count: int) -> None:
+    drawn = []
+    for length in (table_size(count), 64 * table_size(count)):
+        out = np.empty(count, dtype=np.int64)
+        philox.sample_subset(1, 2, 3, 4, 5, size, count, np.empty(length, dtype=np.int64), out)
+        drawn.append(out.tolist())
+    assert 64 * table_size(count) < size  # the first table has no bit for each
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn[0])) == count

@@ -45,6 +45,14 @@ def primal_dual_step(model: Model, half: Array, v: Array, gamma: float, sigma: f
     return half - gamma * model.linop.adjoint(new_v), new_v
 
 
+def pdfp_step(model: Model, x: Array, slopes: Array, v: Array, gamma: float, sigma: float) -> tuple[Array, Array]:
+    """Return what :func:`primal_dual_step` does from half = x − γ · slopes, with one x for all or one for each."""
+    alike = x.dtype == slopes.dtype and x.shape in (slopes.shape[1:], slopes.shape)
+    if type(gamma) is float and alike and _is_sparse_l1(model, slopes, v):
+        return _sparse_pass(model, x, v, gamma, sigma, wants_x=True, slopes=slopes)
+    return primal_dual_step(model, x - gamma * slopes, v, gamma, sigma)
+
+
 def total_variation(model: Model) -> TotalVariation | None:
     """Say which total variation g∘B is; None if it is something else."""
     linop, penalty = model.linop, model.penalty
@@ -91,16 +99,17 @@ def _is_sparse_l1(model: Model, half: Array, v: Array) -> bool:
 
 
 def _sparse_pass(
-    model: Model, half: Array, v: Array, gamma: float, sigma: float, *, wants_x: bool
+    model: Model, x: Array, v: Array, gamma: float, sigma: float, *, wants_x: bool, slopes: Array | None = None
 ) -> tuple[Array, Array]:
     linop: Any = model.linop
-    count = len(half)
-    new_v = np.empty((count, *linop.out_shape), dtype=half.dtype)
-    new_x = np.empty((count, linop.in_shape[0] if wants_x else 0), dtype=half.dtype)
-    constants = np.array([gamma, sigma, model.penalty.weight], dtype=half.dtype)  # type: ignore[attr-defined]
-    linop.dual_step(
-        np.ascontiguousarray(half), np.ascontiguousarray(v.reshape(-1, *linop.out_shape)), constants, new_x, new_v
-    )
+    weight: float = model.penalty.weight  # type: ignore[attr-defined]
+    (rows,), (columns,), dtype = linop.out_shape, linop.in_shape, x.dtype
+    count = len(x if slopes is None else slopes)
+    slopes = np.empty((0, columns), dtype=dtype) if slopes is None else np.ascontiguousarray(slopes)
+    x, v = np.ascontiguousarray(x).reshape(-1, columns), np.ascontiguousarray(v).reshape(-1, rows)
+    new_v = np.empty((count, rows), dtype=dtype)
+    new_x = np.empty((count, columns if wants_x else 0), dtype=dtype)
+    linop.dual_step(x, slopes, v, float(gamma), float(sigma), weight, new_x, new_v)
     return new_x, new_v
 
 

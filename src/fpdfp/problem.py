@@ -69,6 +69,10 @@ class Model(NamedTuple):
         """Return x⁺ = half − γBᵀv⁺ and the v⁺ of :meth:`dual_step`, in one pass where g∘B is a total variation."""
         return _dual_step.primal_dual_step(self, half, v, gamma, sigma)
 
+    def pdfp_step(self, x: Array, slopes: Array, v: Array, gamma: float, sigma: float) -> tuple[Array, Array]:
+        """Return the x⁺ and v⁺ of :meth:`primal_dual_step` from half = x − γ · slopes."""
+        return _dual_step.pdfp_step(self, x, slopes, v, gamma, sigma)
+
     def fenchel_gap(self, image: Array, v: Array) -> float:
         """Return g(Bx) + g*(v) − ⟨Bx, v⟩ for the image Bx, with an allowance for rounding."""
         terms = (self.penalty.value(image), self.penalty.conjugate(v), -float(np.vdot(image, v)))

@@ -121,7 +121,8 @@ def _tokens(code: int, streams: Sequence[Array], totals: IntArray, lowest: int, 
         work = np.zeros((measure.WORKSPACE, tokens.TOKENS), dtype=np.int64)
         work[measure.COUNTS] = row
         plan = np.zeros(measure.PLAN, dtype=np.int64)
-        length = int(measure.plan_counted(code, streams[i].size, shift, tokens.CENTRE, tables().costs, work, plan))
+        given = shift, tokens.CENTRE, tables().costs, measure.NEVER
+        length = int(measure.plan_counted(code, streams[i].size, *given, work, plan))
         lengths[i] = min(lengths[i], length)
     return lengths
 

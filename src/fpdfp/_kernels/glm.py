@@ -89,14 +89,16 @@ def draw_rows(offsets: Any, client: Any, draws: Any, i: Any) -> Any:
     k0, k1, tag, round_, batch, names = draws
     first = offsets[client]
     count = offsets[client + 1] - first
-    rows = np.empty(min(batch, count), dtype=np.int64)
-    if batch < count:
-        size = 4
-        while size < 2 * batch:
-            size *= 2
-        sample_subset(k0, k1, tag, names[i], round_, count, batch, np.empty(size, dtype=np.int64), rows)
-    for t in range(rows.size):
-        rows[t] = first + (rows[t] if batch < count else t)
+    if batch >= count:
+        return np.arange(first, first + count)
+    size = 4
+    while size < 2 * batch:
+        size *= 2
+    room = np.empty(size + batch, dtype=np.int64)  # one piece is sooner made than two
+    rows = room[size:]
+    sample_subset(k0, k1, tag, names[i], round_, count, batch, room[:size], rows)
+    for t in range(batch):
+        rows[t] += first
     return rows
 
 

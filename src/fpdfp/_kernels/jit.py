@@ -194,7 +194,7 @@ class _Threads:
 _threads = _Threads()
 
 
-def until_compiled(plain: Callable[..., None], fits: Callable[..., bool], patience: float) -> Callable[[F], F]:
+def until_compiled(plain: Callable[..., Any], fits: Callable[..., bool], patience: float) -> Callable[[F], F]:
     """Have NumPy do what a kernel does, to the last bit, until compiling the kernel is worth its time.
 
     Machine code that an earlier process has kept is used at once. ``fits`` says whether the arguments are such that
@@ -206,17 +206,17 @@ def until_compiled(plain: Callable[..., None], fits: Callable[..., bool], patien
         ready: bool | None = None
 
         @functools.wraps(kernel)
-        def call(*args: Any) -> None:
+        def call(*args: Any) -> Any:
             nonlocal left, ready
             if ready is None:
                 ready = _is_kept(kernel)
             if ready or not fits(*args):
-                kernel(*args)
-                return
+                return kernel(*args)
             started = time.perf_counter()
-            plain(*args)
+            done = plain(*args)
             left -= time.perf_counter() - started
             ready = left < 0
+            return done
 
         return cast(F, call)
 

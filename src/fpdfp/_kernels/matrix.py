@@ -50,7 +50,7 @@ def multiply_chunk(data: Any, indices: Any, indptr: Any, vectors: Any, out: Any)
             for row in range(out.shape[1]):
                 out[i, row] = sparse_dot(data, indices, indptr[row], indptr[row + 1], vectors[i])
         return
-    columns = np.zeros((vectors.shape[1], width_for(count)), dtype=np.float64)
+    columns = np.empty((vectors.shape[1], width_for(count)), dtype=np.float64)
     turn(vectors, columns)
     sums = np.empty((out.shape[1], columns.shape[1]), dtype=np.float64)
     multiply_columns(data, indices, indptr, columns, sums)
@@ -65,10 +65,11 @@ def width_for(count: Any) -> Any:
 
 @serial
 def turn(vectors: Any, columns: Any) -> None:
-    """Write vectors as columns."""
+    """Write vectors as columns, with zeros beside them."""
     for i in range(vectors.shape[0]):
         for j in range(vectors.shape[1]):
             columns[uint64(j), uint64(i)] = vectors[i, j]
+    columns[:, vectors.shape[0] :] = 0.0
 
 
 @serial
@@ -106,23 +107,28 @@ def multiply_csr(data: Any, indices: Any, indptr: Any, vectors: Any, out: Any) -
 
 @threaded
 def dual_step_csr(
-    data: Any, indices: Any, indptr: Any, turned_data: Any, turned_indices: Any, turned_indptr: Any, halves: Any,
-    duals: Any, constants: Any, new_x: Any, new_v: Any,
+    data: Any, indices: Any, indptr: Any, turned_data: Any, turned_indices: Any, turned_indptr: Any, points: Any,
+    slopes: Any, duals: Any, gamma: Any, sigma: Any, weight: Any, new_x: Any, new_v: Any,
 ) -> None:  # fmt: skip
-    """Write v⁺ = clip( v + σB(half − γBᵀv), ±w ) and x⁺ = half − γBᵀv⁺; there is one v for all, or one for each.
+    """Write v⁺ = clip( v + σB(half − γBᵀv), ±w ) and x⁺ = half − γBᵀv⁺, with half = x − γ · slope, or x without slopes.
 
-    The constants are γ, σ and w > 0, in the dtype of the arrays; ``turned`` is Bᵀ. Numbers are rounded where NumPy
-    would round them if it did one step after the other, so that the bits are the same.
+    There is one x for all, or one for each, and so for v.
+    w > 0, and ``turned`` is Bᵀ. Numbers are rounded where NumPy would round them if it did one step after the other, so
+    that the bits are the same.
     """
-    gamma, sigma, weight = constants[0], constants[1], constants[2]
+    gamma, sigma, weight = points.dtype.type(gamma), points.dtype.type(sigma), points.dtype.type(weight)
     shared = duals.shape[0] == 1
-    for chunk in prange((halves.shape[0] + CHUNK - 1) // CHUNK):
+    for chunk in prange((new_v.shape[0] + CHUNK - 1) // CHUNK):
         start = int64(chunk) * CHUNK
-        stop = min(start + CHUNK, halves.shape[0])
+        stop = min(start + CHUNK, new_v.shape[0])
         width = width_for(stop - start)
-        half = np.zeros((halves.shape[1], width), dtype=halves.dtype)
-        turn(halves[start:stop], half)
-        v = np.zeros((duals.shape[1], width), dtype=halves.dtype)
+        half = np.empty((points.shape[1], width), dtype=points.dtype)
+        if slopes.shape[0] > 0:
+            turn(slopes[start:stop], half)
+            step_from(points[:1] if points.shape[0] == 1 else points[start:stop], gamma, half)
+        else:
+            turn(points[start:stop], half)
+        v = np.empty((duals.shape[1], width), dtype=points.dtype)
         x = np.empty_like(half)
         sums, images = np.empty(half.shape, dtype=np.float64), np.empty(v.shape, dtype=np.float64)
         if shared:
@@ -142,6 +148,15 @@ def dual_step_csr(
             multiply_columns(turned_data, turned_indices, turned_indptr, v, sums)
             step_back(half, sums, gamma, x)
             turn_back(x, new_x[start:stop])
+
+
+@serial
+def step_from(points: Any, gamma: Any, columns: Any) -> None:
+    """Write x − γ · slope into columns that hold slopes."""
+    for i in range(columns.shape[1]):
+        point = points[min(i, points.shape[0] - 1)]
+        for j in range(columns.shape[0]):
+            columns[uint64(j), uint64(i)] = point[j] - gamma * columns[uint64(j), uint64(i)]
 
 
 @serial

@@ -10,7 +10,7 @@ from numba import int64, prange, uint32, uint64
 
 from fpdfp._kernels import elias, rans, rice, tokens
 from fpdfp._kernels.bits import bit_length
-from fpdfp._kernels.jit import SMALL, interpret, serial, threaded, until_compiled
+from fpdfp._kernels.jit import SMALL, inline, interpret, serial, threaded, until_compiled
 
 FIXED = 1
 GAMMA = 2
@@ -26,9 +26,12 @@ PATIENCE = 8.0
 #: What a plan holds: the code, its bits, whether it is sparse (Elias), and the model of the tokens (rANS).
 CODE, BITS, SPARSE, SHIFT, MODEL, FIRST, LAST, REACH, ZEROS, RATE, MODEL_BYTES, WORDS = range(12)
 PLAN = 12
-#: Rows of the workspace: four tables of counts (the first becomes the counts), the frequencies, and a trial.
-COUNTS, FREQUENCIES, TRIAL = 0, 4, 5
-WORKSPACE = 6
+#: Rows of the workspace: four tables of counts (the first becomes the counts), the frequencies, a trial, and room for
+#: a block of numbers.
+COUNTS, FREQUENCIES, TRIAL, NUMBERS = 0, 4, 5, 6
+WORKSPACE = 7
+#: More bits than any stream has.
+NEVER = 1 << 62
 #: Among so many threads at most the clients of a batch are shared out.
 SHARES = 32
 
@@ -40,8 +43,8 @@ def _survey(levels: Any, reach: Any, work: Any) -> Any:
     All in one go through the levels, a block at a time, which is then at hand: going through memory again would
     take longer than the counting.
     """
-    tokens.clear(work, reach)
-    numbers = np.empty(rice.BLOCK, dtype=np.uint32)
+    tokens.clear(work[:NUMBERS], reach)
+    numbers = work[NUMBERS].view(np.uint32)
     length = int64(0)
     total = int64(0)
     starts = int64(0)
@@ -61,19 +64,20 @@ def _survey(levels: Any, reach: Any, work: Any) -> Any:
 
 @serial
 def _plan_tokens(
-    code: Any, levels: Any, total: Any, lowest: Any, highest: Any, costs: Any, work: Any, plan: Any
+    code: Any, levels: Any, total: Any, lowest: Any, highest: Any, costs: Any, enough: Any, work: Any, plan: Any
 ) -> Any:
     """Fit the model, and return the length of the stream, rANS or ANS; tokens have been counted for h = 0."""
     shift, reach = tokens.shift_for(total, levels.size), tokens.reach_of(lowest, highest)
     tried = 0 if shift == 0 or tokens.fits(lowest, highest) else shift
+    enough = enough if shift == 0 else NEVER  # the lengths for two h are compared with each other
     best = int64(1) << 62
     # Where both can be, h = 0 comes first; then the other; and h = 0 again if it was better.
     for attempt in range(3):
         if attempt > 0 or tried > 0:
-            tokens.clear(work, reach)
+            tokens.clear(work[:NUMBERS], reach)
             tokens.add_tokens(levels, tried, work)
             tokens.merge(work, reach)
-        length = plan_counted(code, levels.size, tried, reach, costs, work, plan)
+        length = plan_counted(code, levels.size, tried, reach, costs, enough, work, plan)
         if tried == shift and length <= best:
             return length
         best, tried = length, shift - tried
@@ -81,8 +85,11 @@ def _plan_tokens(
 
 
 @serial
-def plan_counted(code: Any, size: Any, shift: Any, reach: Any, costs: Any, work: Any, plan: Any) -> Any:
-    """Fit the model to the counts, all within a reach of the centre, and return the length of the stream."""
+def plan_counted(code: Any, size: Any, shift: Any, reach: Any, costs: Any, enough: Any, work: Any, plan: Any) -> Any:
+    """Fit the model to the counts, all within a reach of the centre, and return the length of the stream.
+
+    Where no model makes an rANS stream shorter than ``enough`` none is fitted, and that is returned.
+    """
     counts = work[COUNTS]
     first, last = tokens.CENTRE - reach, tokens.CENTRE + reach
     while first <= last and counts[first] == 0:
@@ -91,14 +98,18 @@ def plan_counted(code: Any, size: Any, shift: Any, reach: Any, costs: Any, work:
         last -= 1
     if first > last:
         first, last = tokens.TOKENS, -1
+    plan[SHIFT], plan[FIRST], plan[LAST] = shift, first, last
+    streams = rans.STREAMS if size >= rans.MANY else 1
+    least = rans.WORD_BITS * rans.word_bound(tokens.least_cost(counts, first, last, costs))
+    if 8 * (1 + tokens.LEAST_BYTES + rans.STATE_BYTES * streams) + least >= enough:
+        return int64(enough)
     model, farthest, zeros, rate, model_bytes, cost = tokens.fit(
         counts, first, last, costs, work[FREQUENCIES], work[TRIAL]
     )
     words = _ans_bound(cost, size, counts, first, last, work[FREQUENCIES]) if code == ANS else rans.word_bound(cost)
-    plan[SHIFT], plan[MODEL], plan[FIRST], plan[LAST] = shift, model, first, last
+    plan[MODEL] = model
     plan[REACH], plan[ZEROS], plan[RATE], plan[MODEL_BYTES], plan[WORDS] = farthest, zeros, rate, model_bytes, words
     escapes = int64(counts[tokens.ESCAPE])
-    streams = rans.STREAMS if size >= rans.MANY else 1
     head = 1 + (4 if escapes > 0 else 0) + model_bytes
     coded = 32 * words if code == ANS else 8 * rans.STATE_BYTES * streams + rans.WORD_BITS * words
     return 8 * head + coded + (size - escapes) * shift + 32 * escapes
@@ -172,7 +183,8 @@ def plan_stream(
             best = length
             plan[CODE] = RICE
     if code not in (FIXED, RICE):
-        length = _plan_tokens(code, levels, total, lowest, highest, costs, work, plan)
+        enough = best if code == AUTO else NEVER
+        length = _plan_tokens(code, levels, total, lowest, highest, costs, enough, work, plan)
         if code in (RANS, ANS, AUTO) and length < best:
             best = length
             plan[CODE] = ANS if code == ANS else RANS
@@ -242,7 +254,7 @@ def _token_length(code: int, levels: Any, shift: int, costs: Any) -> int:
     found = np.where((quotients < 0) | (quotients >= tokens.ESCAPE), tokens.ESCAPE, quotients)
     work: list[Any] = [[0] * tokens.TOKENS for _ in range(WORKSPACE)]
     work[COUNTS] = np.bincount(found, minlength=tokens.TOKENS).tolist()
-    return int(_plan_counted(code, levels.size, shift, tokens.CENTRE, costs, work, [0] * PLAN))
+    return int(_plan_counted(code, levels.size, shift, tokens.CENTRE, costs, NEVER, work, [0] * PLAN))
 
 
 _shift_for, _plan_counted = interpret(tokens.shift_for), interpret(plan_counted)
@@ -265,23 +277,24 @@ def _is_small(code: int, levels: Any, *_: Any) -> bool:
     return code != ANS and levels.shape[1] < rans.MANY and levels.size <= SMALL
 
 
+@inline
+def make_room() -> Any:
+    """Return a workspace, and room for a plan."""
+    return np.zeros((WORKSPACE, tokens.TOKENS), dtype=np.int64), np.empty(PLAN, dtype=np.int64)
+
+
 @serial
-def count_rows(
+def count_row(
     code: Any, levels: Any, scales: Any, block: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any,
-    bits: Any,
+    work: Any, plan: Any,
 ) -> None:  # fmt: skip
-    """The exact bits of the levels of each client's message."""
-    work = np.zeros((WORKSPACE, tokens.TOKENS), dtype=np.int64)
-    plan = np.empty(PLAN, dtype=np.int64)
-    for i in range(levels.shape[0]):
-        plan[BITS] = 0
-        row = levels[i]
-        if not all_live(scales[i]):
-            kept = np.empty_like(row)
-            row = kept[: live_levels(levels[i], scales[i], block, kept)]
-        if row.size > 0:
-            plan_stream(code, row, lowest, highest, gamma, omega, costs, work, plan)
-        bits[i] = plan[BITS]
+    """Write the exact bits of the levels of a client's message into the plan."""
+    plan[BITS] = 0
+    if not all_live(scales):
+        kept = np.empty_like(levels)
+        levels = kept[: live_levels(levels, scales, block, kept)]
+    if levels.size > 0:
+        plan_stream(code, levels, lowest, highest, gamma, omega, costs, work, plan)
 
 
 @until_compiled(_count_plainly, _is_small, PATIENCE)
@@ -290,11 +303,11 @@ def count_bits(
     code: Any, levels: Any, scales: Any, block: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any,
     bits: Any,
 ) -> None:  # fmt: skip
-    """The same, shared out among threads."""
+    """The exact bits of the levels of each client's message."""
     n_rows = levels.shape[0]
     shares = min(n_rows, SHARES)
     for share in prange(shares):
-        start, stop = int64(share) * n_rows // shares, (int64(share) + 1) * n_rows // shares
-        count_rows(
-            code, levels[start:stop], scales[start:stop], block, lowest, highest, gamma, omega, costs, bits[start:stop]
-        )
+        work, plan = make_room()
+        for i in range(int64(share) * n_rows // shares, (int64(share) + 1) * n_rows // shares):
+            count_row(code, levels[i], scales[i], block, lowest, highest, gamma, omega, costs, work, plan)
+            bits[i] = plan[BITS]

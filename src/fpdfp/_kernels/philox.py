@@ -68,31 +68,32 @@ def sample_subset(
     """Write ``count`` distinct integers of ``range(size)``, a uniformly random subset, into ``out``.
 
     Floyd's algorithm: for j = size − count, …, size − 1 draw t in 0…j, and take t, or j if t is in
-    already. ``table`` (a power of two of at least ``2 * count`` entries) is an open-addressing set, so the
-    cost depends on ``count`` and not on ``size``. A draw has 53 bits: its bias is below ``size / 2**53``.
+    already. ``table`` (a power of two of at least ``2 * count`` entries) says what is in. If it has a bit for each
+    integer it is a set of bits, and otherwise an open-addressing set, so the cost depends on ``count`` and not on
+    ``size``. A draw has 53 bits: its bias is below ``size / 2**53``.
     """
+    # A block of four words makes two draws, which are kept in ``out``; processors do several blocks at once.
+    for block in range((count + 1) // 2):
+        w0, w1, w2, w3 = philox(uint32(block), uint32(tag), uint32(client), uint32(round_), uint32(k0), uint32(k1))
+        out[2 * block] = (uint64(w0) << uint64(21)) ^ (uint64(w1) >> uint64(11))
+        if 2 * block + 1 < count:
+            out[2 * block + 1] = (uint64(w2) << uint64(21)) ^ (uint64(w3) >> uint64(11))
     mask = table.size - 1
-    table[:] = -1
-    # A block of four words makes two draws; processors do several blocks at once.
-    draws = np.empty(2 * min(LANES, (count + 1) // 2), dtype=np.float64)
-    at = draws.size
+    has_bits = size <= 64 * table.size
+    table[:] = 0 if has_bits else -1
     for i in range(count):
-        if at == draws.size:
-            at = 0
-            for lane in range(draws.size // 2):
-                w0, w1, w2, w3 = philox(
-                    uint32(i // 2 + lane), uint32(tag), uint32(client), uint32(round_), uint32(k0), uint32(k1)
-                )
-                draws[2 * lane] = float64((uint64(w0) << uint64(21)) ^ (uint64(w1) >> uint64(11)))
-                draws[2 * lane + 1] = float64((uint64(w2) << uint64(21)) ^ (uint64(w3) >> uint64(11)))
         j = size - count + i
-        candidate = min(int64(draws[at] * (1.0 / 9007199254740992.0) * (j + 1)), j)
-        at += 1
-        slot = _find(table, mask, candidate)
-        if table[slot] == candidate:
-            candidate = j
+        candidate = min(int64(float64(out[i]) * (1.0 / 9007199254740992.0) * (j + 1)), j)
+        if has_bits:
+            if (table[candidate >> 6] >> (candidate & 63)) & 1:
+                candidate = j
+            table[candidate >> 6] |= int64(1) << (candidate & 63)
+        else:
             slot = _find(table, mask, candidate)
-        table[slot] = candidate
+            if table[slot] == candidate:
+                candidate = j
+                slot = _find(table, mask, candidate)
+            table[slot] = candidate
         out[i] = candidate
 
 

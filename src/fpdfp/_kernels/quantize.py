@@ -9,7 +9,7 @@ import numpy as np
 from numba import float64, int64, prange, uint64
 
 from fpdfp._kernels import measure, rounding
-from fpdfp._kernels.jit import SMALL, serial, threaded, until_compiled
+from fpdfp._kernels.jit import SMALL, inline, serial, threaded, until_compiled
 from fpdfp._kernels.norms import LANES, block_scale
 from fpdfp._kernels.philox import GROUP, fill_group
 
@@ -64,18 +64,21 @@ def round_sign(coin: Any, values: Any, words: Any, norm: Any, levels: Any) -> No
             levels[j] = -1 if values[j] < 0 else 0
 
 
+@inline
+def make_room() -> Any:
+    """Return the room that quantizing takes: to make it for every row would take as long as a short row does."""
+    return np.empty(LANES), np.empty(LANES), np.empty(GROUP, dtype=np.uint32), np.empty(GROUP)
+
+
 @serial
 def quantize_row(
     rounding: Any, kind: Any, values: Any, block: Any, s: Any, k0: Any, k1: Any, tag: Any, client: Any, round_: Any,
-    levels: Any, scales: Any,
+    levels: Any, scales: Any, room: Any,
 ) -> None:  # fmt: skip
     """Quantize one client's array."""
-    lanes = np.empty(LANES)
-    pieces = np.empty(LANES)
+    lanes, pieces, words, ratios = room
     for b in range(scales.size):
         scales[b] = block_scale(kind, values[b * block : (b + 1) * block], lanes, pieces)
-    words = np.empty(GROUP, dtype=np.uint32)
-    ratios = np.empty(GROUP)
     for start in range(0, values.size, GROUP):
         if rounding != SIGN:
             fill_group(k0, k1, tag, client, round_, start // GROUP, words)
@@ -126,7 +129,9 @@ def quantize(
     levels: Any, scales: Any,
 ) -> None:  # fmt: skip
     for i in prange(values.shape[0]):
-        quantize_row(rounding, kind, values[i], block, s, k0, k1, tag, clients[i], round_, levels[i], scales[i])
+        quantize_row(
+            rounding, kind, values[i], block, s, k0, k1, tag, clients[i], round_, levels[i], scales[i], make_room()
+        )  # fmt: skip
 
 
 @until_compiled(rounding.dequantize, _is_small, PATIENCE)
@@ -144,29 +149,44 @@ def roundtrip(
 ) -> None:  # fmt: skip
     """Quantize and dequantize."""
     for i in prange(values.shape[0]):
-        quantize_row(rounding, kind, values[i], block, s, k0, k1, tag, clients[i], round_, levels[i], scales[i])
+        quantize_row(
+            rounding, kind, values[i], block, s, k0, k1, tag, clients[i], round_, levels[i], scales[i], make_room()
+        )  # fmt: skip
         dequantize_row(rounding, levels[i], scales[i], block, s, out[i])
 
 
 def compress_in_steps(
     rounding: int, kind: int, values: Any, block: int, s: int, k0: int, k1: int, tag: int, clients: Any, round_: int,
-    code: int, lowest: int, highest: int, gamma: Any, omega: Any, costs: Any, levels: Any, scales: Any, out: Any,
-    bits: Any,
-) -> None:  # fmt: skip
-    """Quantize and dequantize, with threads where that is sooner done, and count the bits of each message's levels."""
+    code: int, lowest: int, highest: int, gamma: Any, omega: Any, costs: Any, added: int, out: Any, bits: Any,
+) -> bool:  # fmt: skip
+    """Quantize and dequantize, with threads where that is sooner done, and count the bits of each message.
+
+    They are those of its levels, and ``added``. Returns whether all scales are finite.
+    """
+    count, size = values.shape
+    levels, scales = np.empty((count, size), dtype=np.int32), np.empty((count, -(-size // block)), dtype=np.float32)
     roundtrip(rounding, kind, values, block, s, k0, k1, tag, clients, round_, levels, scales, out)
     measure.count_bits(code, levels, scales, block, lowest, highest, gamma, omega, costs, bits)
+    bits += added
+    return bool(np.isfinite(scales).all())
 
 
 @until_compiled(compress_in_steps, lambda *_: True, PATIENCE + measure.PATIENCE)
 @serial
 def compress_at_once(
     rounding: Any, kind: Any, values: Any, block: Any, s: Any, k0: Any, k1: Any, tag: Any, clients: Any, round_: Any,
-    code: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any, levels: Any, scales: Any, out: Any,
-    bits: Any,
-) -> None:  # fmt: skip
+    code: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any, added: Any, out: Any, bits: Any,
+) -> Any:  # fmt: skip
     """Do the same in one call, for small arrays: calls would take longer than what they do."""
-    for i in range(values.shape[0]):
-        quantize_row(rounding, kind, values[i], block, s, k0, k1, tag, clients[i], round_, levels[i], scales[i])
-        dequantize_row(rounding, levels[i], scales[i], block, s, out[i])
-    measure.count_rows(code, levels, scales, block, lowest, highest, gamma, omega, costs, bits)
+    count, size = values.shape
+    room, (work, plan) = make_room(), measure.make_room()
+    levels, scales = np.empty(size, dtype=np.int32), np.empty((size + block - 1) // block, dtype=np.float32)
+    finite = True
+    for i in range(count):
+        quantize_row(rounding, kind, values[i], block, s, k0, k1, tag, clients[i], round_, levels, scales, room)
+        dequantize_row(rounding, levels, scales, block, s, out[i])
+        measure.count_row(code, levels, scales, block, lowest, highest, gamma, omega, costs, work, plan)
+        bits[i] = plan[measure.BITS] + added
+        for b in range(scales.size):
+            finite = finite and math.isfinite(scales[b])
+    return finite

@@ -32,6 +32,8 @@ TOTAL_BITS = 12
 GEOMETRIC = 0
 GAUSSIAN = 1
 EXPLICIT = 2
+#: No model takes fewer bytes.
+LEAST_BYTES = 3
 #: Costs are counted in units of 2^-20 bits.
 COST_BITS = 20
 
@@ -160,6 +162,22 @@ def cost(counts: Any, first: Any, last: Any, frequencies: Any, costs: Any) -> An
         total += counts[t] * costs[frequencies[t]]
         impossible = impossible or (counts[t] > 0 and frequencies[t] == 0)
     return int64(1) << 61 if impossible else total
+
+
+@serial
+def least_cost(counts: Any, first: Any, last: Any, costs: Any) -> Any:
+    """Return what the tokens cost at least, whatever the model: their entropy, rounded down.
+
+    A frequency in proportion to the count is rounded up, and ``costs`` are above logarithms by no more than 372 units.
+    """
+    number = int64(counts[ESCAPE])
+    for t in range(first, last + 1):
+        number += counts[t]
+    scale = float(TOTAL) / max(number, 1)
+    total = counts[ESCAPE] * costs[min(int64(counts[ESCAPE] * scale) + 1, TOTAL)]
+    for t in range(first, last + 1):
+        total += counts[t] * costs[min(int64(counts[t] * scale) + 1, TOTAL)]
+    return total - 372 * number
 
 
 @serial

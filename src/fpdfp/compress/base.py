@@ -20,6 +20,8 @@ from fpdfp.rng import Draws
 SAMPLE = 1 << 12
 #: The dtypes that are sent without conversion.
 NATIVE = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
+#: What else a scale cannot hold.
+LIMIT = " or values beyond the range of float32"
 
 
 class Compressed(NamedTuple):
@@ -249,13 +251,18 @@ def to_sendable(arrays: Array) -> Array:
     return xp.ascontiguousarray(arrays, dtype=arrays.dtype.newbyteorder("="))
 
 
-def refuse_nonfinite(numbers: Array, limit: str = " or values beyond the range of float32") -> None:
+def refuse_nonfinite(numbers: Array, limit: str = LIMIT) -> None:
     """Raise an error for numbers that are not finite."""
     # A finite sum of squares is sufficient and fast to compute.
     if type(numbers) is np.ndarray and math.isfinite(float(np.vdot(numbers, numbers))):
         return
     if not bool(namespace(numbers).isfinite(numbers).all()):
-        raise FloatingPointError(f"a message holds NaN, infinities{limit}")
+        raise nonfinite_error(limit)
+
+
+def nonfinite_error(limit: str = LIMIT) -> FloatingPointError:
+    """Return the error for numbers that are not finite."""
+    return FloatingPointError(f"a message holds NaN, infinities{limit}")
 
 
 def with_rounding(omega: float) -> float:

@@ -23,6 +23,7 @@ from fpdfp.compress.base import (
     Parts,
     Quantized,
     damage_error,
+    nonfinite_error,
     refuse_nonfinite,
     to_sendable,
 )
@@ -39,10 +40,8 @@ class _Plan(NamedTuple):
     rounding: tuple[int, int]
     s: int
     block: int
-    n_blocks: int
     counting: tuple[Any, ...]
-    added_bits: int
-    compress: Callable[..., None]
+    compress: Callable[..., bool]
 
 
 class LevelCompressor(Compressor):
@@ -116,18 +115,16 @@ class LevelCompressor(Compressor):
         shape, dtype = arrays.shape[1:], arrays.dtype
         plan = self._plans.get((shape, dtype)) or self._plan(shape, dtype)
         rows = blocks.lay_out(self.block_spec, arrays)
-        scales = np.empty((count, plan.n_blocks), dtype=np.float32)
-        levels = np.empty(rows.shape, dtype=np.int32)
         out = np.empty(rows.shape, dtype=dtype)
         bits = np.empty(count, dtype=np.int64)
         seed, round_, clients, step = draws
-        compress: Callable[..., None] = plan.compress if rows.size <= SMALL else _kernels.quantize.compress_in_steps
-        compress(
+        compress: Callable[..., bool] = plan.compress if rows.size <= SMALL else _kernels.quantize.compress_in_steps
+        finite = compress(
             *plan.rounding, rows, plan.block, plan.s, seed & 0xFFFFFFFF, seed >> 32, purpose | step << 8, clients,
-            round_, *plan.counting, levels, scales, out, bits,
+            round_, *plan.counting, out, bits,
         )  # fmt: skip
-        refuse_nonfinite(scales)
-        bits += plan.added_bits
+        if not finite:
+            raise nonfinite_error()
         return Compressed(blocks.put_back(self.block_spec, out, shape), bits)
 
     @functools.cached_property
@@ -142,8 +139,8 @@ class LevelCompressor(Compressor):
         block = blocks.length_in(self.block_spec, shape)
         n_blocks = -(-math.prod(shape) // block)
         plan = self._plans[shape, dtype] = _Plan(
-            (self.rounding, self.scale_kind), self.s, block, n_blocks,
-            (codecs.CODES[self.codec], *self.bounds, *tables()), 32 * n_blocks + frame_bits(self, shape, dtype),
+            (self.rounding, self.scale_kind), self.s, block,
+            (codecs.CODES[self.codec], *self.bounds, *tables(), 32 * n_blocks + frame_bits(self, shape, dtype)),
             _kernels.quantize.compress_at_once,
         )  # fmt: skip
         return plan

@@ -108,11 +108,11 @@ class ProjectionLosses(Losses):
     def nearly_convolution(self) -> bool:
         return True
 
-    def check(self, x: Array, clients: IntArray, *, shared: bool = False) -> None:
+    def check(self, x: Array, clients: IntArray, *, shared: bool = False, draws: Draws | None = None) -> None:
         if namespace(x) is not self.xp:
             here = "a GPU: give a CuPy array" if self.device == "cuda" else "the CPU: give a NumPy array"
             raise TypeError(f"x must be on the device of the projections, {here}; got {type(x).__name__}")
-        super().check(x, clients, shared=shared)
+        super().check(x, clients, shared=shared, draws=draws)
 
     def values(self, x: Array, clients: IntArray) -> Array:
         self.check(x, clients, shared=True)

@@ -50,7 +50,8 @@ class Total:
             self._weighted.add(self._weigh(sent, self.weights[self.count : self.count + len(sent[0])]))
         if not self.count:
             self._kind = type(sent)
-            self._sums = [self._first(name, replies) for name, replies in zip(sent._fields, sent, strict=True)]
+            for name, replies in zip(sent._fields, sent, strict=True):
+                self._sums.append(replies.sum(0, np.float64 if name in self.double else None))
         else:
             for total, replies in zip(self._sums, sent, strict=True):
                 for row in replies:
@@ -66,13 +67,9 @@ class Total:
             weighed.append(replies * beside(factors, replies))
         return type(sent)(*weighed)
 
-    def _first(self, name: str, replies: Array) -> Array:
-        total: Array = replies.sum(axis=0, dtype=np.float64) if name in self.double else replies.sum(axis=0)
-        return total
-
     def mean(self) -> Any:
         """Return the mean of each field."""
-        return self._kind(*(total / self.count for total in self._sums))
+        return self._kind(*[total / self.count for total in self._sums])
 
     def update(self, algorithm: Algorithm, state: Any, k: int) -> Any:
         """Return the server's state after round k with these replies."""
@@ -83,10 +80,11 @@ class Total:
 
 
 def work_through(batches: Iterable[IntArray], work: Callable[[IntArray], T], threads: int) -> Iterator[T]:
-    """Yield what ``work`` returns for each batch, in their order, with so many threads, kernels using one each."""
-    if threads == 1:
-        yield from map(work, batches)
-        return
+    """Return what ``work`` returns for each batch, in their order, with so many threads, kernels using one each."""
+    return map(work, batches) if threads == 1 else _with_threads(batches, work, threads)
+
+
+def _with_threads(batches: Iterable[IntArray], work: Callable[[IntArray], T], threads: int) -> Iterator[T]:
     from fpdfp._kernels.jit import use
 
     def alone(batch: IntArray) -> T:

@@ -24,7 +24,7 @@ from fpdfp.engines.traffic import Bits, Traffic
 from fpdfp.methods.base import Certifying, Knowing, Question, Remembering, Work
 from fpdfp.penalties.wrapped import Wrapped
 from fpdfp.problem import TINY, Certificate
-from fpdfp.rng import Draws, Purpose, choose_clients
+from fpdfp.rng import Draws, OwnDraws, Purpose, choose_clients
 
 if TYPE_CHECKING:
     from fpdfp.engines.options import RunOptions
@@ -223,8 +223,10 @@ class Run:
         started = time.perf_counter()
         chosen, message, kept, bits_down = self._sent(k)
         clients = self._that_answer(chosen, k)
-        state, memory, work, bits_up = self.state, memories.take(self.memory, clients[:0]), self.work, 0
-        if len(clients):
+        state, work, bits_up = self.state, self.work, 0
+        if not len(clients):
+            memory = memories.take(self.memory, clients)
+        else:
             clients, state, memory, cost, bits_up = self._exchanged(k, clients, message)
             work = work + cost
             x = self.algorithm.solution(state)[0]
@@ -241,7 +243,7 @@ class Run:
         chosen = self._choose(k)
         message = self.algorithm.broadcast(self.state)
         if self.downlink is None:
-            return chosen, message, None, len(chosen) * sum(full_bits(array) for array in message if array.size)
+            return chosen, message, None, len(chosen) * sum([full_bits(array) for array in message if array.size])
         assert self.kept is not None
         return chosen, *self.downlink.send(self.kept, message, chosen, self.seed, k)
 
@@ -262,11 +264,13 @@ class Run:
         after: Any = None if len(batches) == 1 else self._room(len(clients))
 
         def answer(own: IntArray) -> tuple[Any, Any, Work, int]:
-            draws = Draws(self.seed, k, own)
+            draws = OwnDraws(self.seed, k, own)
             local = self.problem.local(own, memories.take(self.memory, own))
             update = algorithm.client_update(local, message, k, draws)
             sent, sent_bits = self._transmit(update.reply, draws)
-            memory = algorithm.confirm(update.memory, sent, k) if isinstance(algorithm, Remembering) else ()
+            memory: Any = ()
+            if update.memory and isinstance(algorithm, Remembering):
+                memory = algorithm.confirm(update.memory, sent, k)
             if after:
                 first = int(np.searchsorted(clients, own[0]))
                 for rows, new in zip(after, memory, strict=True):
@@ -335,7 +339,7 @@ class Run:
             except FloatingPointError as error:
                 raise DivergenceError(str(error)) from error
             decoded.append(values)
-            total += int(bits.sum())
+            total += int(np.add.reduce(bits))
         return type(reply)(*decoded), total
 
     def _answers(self, algorithm: Certifying, question: Question) -> Array:

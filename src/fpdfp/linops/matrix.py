@@ -55,12 +55,11 @@ class Matrix(LinOp):
     def _transpose(self) -> Any:
         return self.matrix.T.tocsr() if self.sparse else np.ascontiguousarray(self.matrix.T)
 
-    def dual_step(self, halves: Array, duals: Array, constants: Array, new_x: Array, new_v: Array) -> None:
+    def dual_step(self, *step: Any) -> None:
         """Do what :func:`fpdfp._kernels.matrix.dual_step_csr` does, with this sparse matrix."""
         there, back = self.matrix, self._transpose
         _kernels().dual_step_csr(
-            there.data, there.indices, there.indptr, back.data, back.indices, back.indptr, halves, duals, constants,
-            new_x, new_v,
+            there.data, there.indices, there.indptr, back.data, back.indices, back.indptr, *step
         )  # fmt: skip
 
     def _squared_norm(self) -> float:

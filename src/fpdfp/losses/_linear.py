@@ -186,7 +186,7 @@ class LinearModel(Losses):
         self, x: Array, clients: IntArray, batch_size: int | None = None, draws: Draws | None = None
     ) -> Array:
         points = np.ascontiguousarray(x, dtype=self.dtype)
-        self.check(points, clients)
+        self.check(points, clients, draws=draws)
         points = points.reshape(-1, *self.shape)
         out = np.empty((len(clients), *self.shape), dtype=self.dtype)
         drawn = None

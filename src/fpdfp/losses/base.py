@@ -13,7 +13,7 @@ from fpdfp._array import beside
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress.base import on_device
 from fpdfp.linops.base import LinOp
-from fpdfp.rng import Draws
+from fpdfp.rng import Draws, OwnDraws
 
 if TYPE_CHECKING:
     from fpdfp.losses._duals import DualPoints
@@ -130,14 +130,16 @@ class Losses(abc.ABC):
         client with fewer samples uses them all.
         """
 
-    def check(self, x: Array, clients: IntArray, *, shared: bool = False) -> None:
+    def check(self, x: Array, clients: IntArray, *, shared: bool = False, draws: Draws | None = None) -> None:
         """Raise an error for points of the wrong shape and for unknown clients, before a kernel gets them.
 
-        With ``shared`` all clients must have the same point.
+        With ``shared`` all clients must have the same point. Clients that an engine has drawn are known.
         """
         if x.shape != self.shape and (shared or x.shape != (len(clients), *self.shape)):
             axis = "" if shared else ", or that with a leading client axis"
             raise ValueError(f"x must have shape {self.shape}{axis}, got {x.shape}")
+        if type(draws) is OwnDraws and draws.clients is clients:
+            return
         # As unsigned integers, negative numbers are large: one comparison checks both ends.
         if len(clients) and np.maximum.reduce(clients.view(np.uint64)) >= len(self.sizes):
             raise IndexError(f"clients must be numbers from 0 to {self.n_clients - 1}")

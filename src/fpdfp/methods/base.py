@@ -29,6 +29,8 @@ class Work(NamedTuple):
     unsolved: int = 0
 
     def __add__(self, other: tuple[int, ...]) -> Work:  # type: ignore[override]
+        if not any(other):
+            return self  # as in most rounds
         steps, unsolved = other
         return Work(self.steps + steps, self.unsolved + unsolved)
 

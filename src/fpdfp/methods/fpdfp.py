@@ -140,10 +140,10 @@ class FPDFPAlgorithm(Algorithm):
         gamma, lam = self.step(k), self.lam
         x, v = message
         for t in range(self.method.local_steps):
-            # Line 7: x½ = x − γ ∇̃f_i(x)
-            half = x - gamma * local.gradients(x, self.method.batch_size, draws.at(t))
-            # Line 8: v = prox_{(λ/γ) g*}( (λ/γ) B x½ + (I − λBBᵀ) v ), and line 9: x = x½ − γ Bᵀ v
-            x, v = self.model.primal_dual_step(half, v, gamma, lam / gamma)
+            gradients = local.gradients(x, self.method.batch_size, draws.at(t))
+            # Line 7: x½ = x − γ ∇̃f_i(x), line 8: v = prox_{(λ/γ) g*}( (λ/γ) B x½ + (I − λBBᵀ) v ),
+            # and line 9: x = x½ − γ Bᵀ v
+            x, v = self.model.pdfp_step(x, gradients, v, gamma, lam / gamma)
         return Update(FPDFPReply(x - message.x, v))
 
     def server_update(self, state: PrimalDual, mean: FPDFPReply, k: int, count: int) -> PrimalDual:
