@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.optimize
 
 import fpdfp
 from fpdfp.errors import AccuracyWarning, SeparationError
@@ -179,3 +180,24 @@ def test_minimize_does_not_take_rounding_for_separation(seed: int) -> None:
                 warnings.simplefilter("always")
                 fpdfp.minimize(fpdfp.Problem(losses, penalty), tol=1e-30)
             assert not any("no minimum" in str(one.message) for one in warned)
+
+
+@pytest.mark.parametrize("size", [0.0, 5.0])
+@pytest.mark.parametrize("noise", [1.0, 3.0])
+def test_minimize_tells_of_separation_as_linear_programming_does(noise: float, size: float) -> None:
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        X, beta = rng.standard_normal((90, 20)), rng.standard_normal(20)
+        y = np.where(rng.random(90) < 1 / (1 + np.exp(-X @ beta / noise)), 1.0, -1.0)
+        X *= 10 ** rng.uniform(-size, size, 20)
+        problem = fpdfp.Problem(fpdfp.losses.Logistic(X, y), fpdfp.penalties.L1(0.1), np.eye(1, 20) - np.eye(1, 20, 1))
+        # The penalty leaves two features that are the same.
+        signed = y[:, None] * np.c_[X[:, 0] + X[:, 1], X[:, 2:]]
+        signed /= np.abs(signed).max(axis=0)
+        found = scipy.optimize.linprog(
+            -signed.sum(axis=0), np.r_[-signed, signed], np.r_[np.zeros(90), np.ones(90)], bounds=(None, None)
+        )
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            fpdfp.minimize(problem, tol=1e-6)
+        assert any("no minimum" in str(one.message) for one in warned) == (found.fun < -1e-3)

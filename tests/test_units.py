@@ -69,6 +69,23 @@ def test_a_certificate_is_that_of_the_problem_as_given() -> None:
     assert best.certificate.residual == problem.residual(best.x, best.v)
 
 
+@pytest.mark.parametrize("penalty", [L1(0.01), ElasticNet(0.01, 1e-3)])
+@pytest.mark.parametrize("seed", range(3))
+def test_norms_of_classes_converge_in_units_of_their_own(seed: int, penalty: Any) -> None:
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((60, 6)) * 10 ** rng.uniform(-5, 5, 6)
+    best = fpdfp.minimize(fpdfp.Problem(Softmax(rows, rng.integers(0, 3, 60)), penalty), tol=1e-6)
+    assert best.converged
+
+
+def test_violations_are_told_in_the_units_of_x() -> None:
+    X, y, factors = draw(2, LeastSquares)
+    limits = Box(-0.3 / factors, 0.5 / factors)
+    problem = fpdfp.Problem(LeastSquares((X * factors).astype(np.float32), y), limits)
+    best = fpdfp.minimize(problem, tol=1e-4)
+    assert best.certificate.violation == problem.evaluate(best.x)[1]
+
+
 def test_single_precision_and_sparse_rows() -> None:
     X, y, factors = draw(1, LeastSquares)
     X[np.abs(X) < 0.5] = 0.0

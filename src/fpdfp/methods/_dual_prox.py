@@ -10,7 +10,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.methods.base import Work
-from fpdfp.methods.inner import InnerSolve, closed_prox, dense, has_derivative, needs_inner, prox
+from fpdfp.methods.inner import DEAR, InnerSolve, closed_prox, dense, has_derivative, needs_inner, prox
 from fpdfp.penalties import Zero
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.banded import Banded
@@ -61,9 +61,10 @@ class DualProx:
         if self.dual_steps is not None or not needs_inner(self.model):
             return None
         matrix = dense(self.model)
-        return (
-            matrix if matrix is not None or not has_derivative(self.model) else Banded.of(self.plain, self.coordinates)
-        )
+        if matrix is not None or self.coordinates is None or not has_derivative(self.model):
+            return matrix
+        banded = Banded.of(self.plain, self.coordinates)
+        return dense(self.model, DEAR) if banded is None else banded
 
     def start(self) -> DualBudget:
         """Return the budget of the first round."""

@@ -23,8 +23,9 @@ from fpdfp.semismooth import Subproblem, as_matrix
 
 #: Dual steps between two looks at the gap, which costs as much as a step.
 LOOK = 5
-#: Dual steps before Newton steps are taken, and multiplications that a Newton step may cost.
-FIRST, CHEAP = 20, 1 << 25
+#: Dual steps before Newton steps are taken; multiplications that a Newton step may cost, and those that it may cost in
+#: the coordinates of a preconditioner, in which dual steps alone can be so far from the prox that a run diverges.
+FIRST, CHEAP, DEAR = 20, 1 << 25, 1 << 28
 #: σ starts in units that suit a typical row of B, grows by so much with each multiplier up to so many units, and there
 #: are at most so many multipliers.
 GROWTH, LARGEST, MULTIPLIERS = 10.0, 1e7, 14
@@ -144,10 +145,10 @@ def prox(
     return _NewtonSteps(model, y, t, found, inner, reach, origin, matrix).run()
 
 
-def dense(model: Model) -> Array | None:
-    """Return B as a matrix if Newton steps with it are cheap, for the server's proxes; else None, as on the GPU."""
+def dense(model: Model, cost: int = CHEAP) -> Array | None:
+    """Return B as a matrix if Newton steps with it cost no more, for the server's proxes; else None, as on the GPU."""
     linop = model.linop
-    if model.device != "cpu" or not needs_inner(model) or linop.size_out * linop.size_in**2 > CHEAP:
+    if model.device != "cpu" or not needs_inner(model) or linop.size_out * linop.size_in**2 > cost:
         return None
     return as_matrix(linop, np.dtype(np.float64)) if has_derivative(model) else None
 

@@ -1,21 +1,35 @@
 """Problems without a minimum: outcomes that some combination of columns separates, and no penalty holds it back.
 
-As for likelihoods (`fpdfp/inference/separation.py`): from where a solver ended, a Newton step along what g∘B does not
-see, ten times as long, still gains something.
+As for likelihoods (`fpdfp/inference/separation.py`): from where a solver ended, and from where Newton steps along what
+g∘B does not see lead from there, such a step, ten times as long, still gains something.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.inference.separation import FAR, NOTHING, newton_step
+from fpdfp.inference.separation import FAR, NOTHING, Step, newton_step
 from fpdfp.losses._linear import LinearModel
 from fpdfp.pooled.lagrangian import Found
 from fpdfp.problem import Problem
 
 #: With a tolerance below so many units of the last place a promise may be rounding.
 UNITS = 1e6
+#: The most Newton steps, and the least part of one. Where so many of them, up to the last, have promised e times less
+#: than the one before, there is no minimum: towards one, promises come down faster and faster.
+MOST, LEAST, STEADY = 20, 1e-6, 4
+
+
+class Place(NamedTuple):
+    """A point, the objective there, the Newton step from it, and how many before it promised e times more each."""
+
+    x: Array
+    value: float
+    step: Step
+    steady: int
 
 
 def find_growing(problem: Problem, found: Found, tol: float) -> list[str]:
@@ -25,23 +39,48 @@ def find_growing(problem: Problem, found: Found, tol: float) -> list[str]:
     hessian = losses.hessian(x, problem.weights) if isinstance(losses, LinearModel) and len(directions) else None
     if hessian is None:
         return []
-    slope = losses.gradient(x, problem.weights).ravel().astype(np.float64)
-    promised = newton_step(-(directions @ slope), directions @ hessian @ directions.T)
-    step = promised._replace(step=directions.T @ promised.step)
-    tol = max(tol, UNITS * float(np.finfo(losses.dtype).eps))
-    if step.is_suspect(found.certificate.objective, problem.total_weight, tol):
+    last = follow(problem, x, directions, max(tol, UNITS * float(np.finfo(losses.dtype).eps)))
+    grows: list[int] = []
+    if last is not None:
         with np.errstate(over="ignore"):
-            values = [problem.objective(at) for at in (x, x + FAR * step.step.reshape(x.shape))]
+            far = problem.objective(last.x + FAR * last.step.step.reshape(x.shape))
         # Deviances are twice the objective.
-        grows = step.growing(x.ravel()) if step.separates(2.0 * values[0], 2.0 * values[1]) else []
-    else:
-        # All rows are fitted, and none of them has information left.
+        if last.steady >= STEADY or last.step.separates(2.0 * last.value, 2.0 * far):
+            grows = last.step.growing(last.x.ravel())
+    if not grows and found.certificate.objective < NOTHING * problem.total_weight:
+        # All rows are fitted; perhaps none of them has information left.
         before = losses.hessian(np.zeros_like(x), problem.weights)
-        fitted = found.certificate.objective < NOTHING * problem.total_weight
-        lost = fitted and before is not None and np.diag(hessian).max() < NOTHING * np.diag(before).max()
-        grows = np.flatnonzero(directions.any(axis=0)).tolist() if lost else []
+        if before is not None and np.diag(hessian).max() < NOTHING * np.diag(before).max():
+            grows = np.flatnonzero(directions.any(axis=0)).tolist()
     names = losses.feature_names or [f"x{j}" for j in range(x.shape[-1])]
     return list(dict.fromkeys(names[j % len(names)] for j in grows))
+
+
+def follow(problem: Problem, x: Array, directions: Array, tol: float) -> Place | None:
+    """Take Newton steps along some directions; return the last place whose step promises too much for a minimum.
+
+    A solver may have ended far from a minimum, and there a long step gains something as well.
+    """
+    last, steady = None, 0
+    for _ in range(MOST):
+        hessian = problem.losses.hessian(x, problem.weights)
+        assert hessian is not None
+        slope = problem.losses.gradient(x, problem.weights).ravel().astype(np.float64)
+        inside = newton_step(-(directions @ slope), directions @ hessian @ directions.T)
+        step, value = inside._replace(step=directions.T @ inside.step), problem.objective(x)
+        # Where all rows are fitted, steps are rounding.
+        fitted = last is not None and value < NOTHING * problem.total_weight
+        if fitted or not step.is_suspect(value, problem.total_weight, tol):
+            break
+        steady = steady + 1 if last is not None and 2.5 < last.step.promise / step.promise < 3.0 else 0
+        last, share, change = Place(x, value, step, steady), 1.0, step.step.reshape(x.shape)
+        with np.errstate(over="ignore"):
+            while share > LEAST and not problem.objective(x + share * change) < value - 1e-4 * share * step.promise:
+                share *= 0.5
+        if share <= LEAST:
+            break
+        x = x + share * change
+    return last
 
 
 def find_unseen(problem: Problem, x: Array, v: Array) -> Array:

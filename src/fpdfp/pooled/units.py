@@ -11,6 +11,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.losses._linear import LinearModel
+from fpdfp.penalties import L1, ElasticNet
 from fpdfp.pooled.lagrangian import AugmentedLagrangian, Found
 from fpdfp.problem import Problem
 
@@ -28,7 +29,9 @@ def solve_alike(problem: Problem, tol: float, x: Array) -> Found:
     alike = problem.with_losses(problem.losses.rescale(factors), penalty)
     found = AugmentedLagrangian(alike, tol).solve((x / factors).astype(x.dtype))
     x, *duals = (one.astype(x.dtype) for one in (found.x * factors, found.v / factors, found.certificate.v / factors))
-    certificate = found.certificate._replace(v=duals[1], residual=problem.residual(x, duals[0]))
+    violation = problem.evaluate(x)[1]  # a length, in the units of x
+    residual = problem.residual(x, duals[0])
+    certificate = found.certificate._replace(v=duals[1], residual=residual, violation=violation)
     return found._replace(x=x, v=duals[0], certificate=certificate)
 
 
@@ -36,6 +39,9 @@ def find_factors(problem: Problem) -> Array | None:
     """Return what to divide each feature by; None where they are alike, or cannot be changed."""
     losses = problem.losses
     if not (problem.linop.is_identity and isinstance(losses, LinearModel) and losses.shape[-1] == losses.n_features):
+        return None
+    # Classes that all move alike are held by weights of x alone, which would be of very different sizes then.
+    if len(losses.shape) > 1 and isinstance(problem.penalty, L1 | ElasticNet):
         return None
     squares = losses._column_squares(problem.weights) + float(problem.weights.sum()) * losses._ridge
     # A column of zeros without a ridge has no size.
