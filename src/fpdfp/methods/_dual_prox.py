@@ -10,7 +10,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.methods.base import Work
-from fpdfp.methods.inner import DEAR, InnerSolve, closed_prox, dense, has_derivative, needs_inner, prox
+from fpdfp.methods.inner import DEAR, OF_X, InnerSolve, closed_prox, dense, has_derivative, needs_inner, prox
 from fpdfp.penalties import Zero
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.banded import Banded
@@ -64,7 +64,7 @@ class DualProx:
         if matrix is not None or self.coordinates is None or not has_derivative(self.model):
             return matrix
         banded = Banded.of(self.plain, self.coordinates)
-        return dense(self.model, DEAR) if banded is None else banded
+        return dense(self.model, OF_X if self.plain.linop.is_identity else DEAR) if banded is None else banded
 
     def start(self) -> DualBudget:
         """Return the budget of the first round."""

@@ -23,9 +23,11 @@ from fpdfp.semismooth import Subproblem, as_matrix
 
 #: Dual steps between two looks at the gap, which costs as much as a step.
 LOOK = 5
-#: Dual steps before Newton steps are taken; multiplications that a Newton step may cost, and those that it may cost in
-#: the coordinates of a preconditioner, in which dual steps alone can be so far from the prox that a run diverges.
-FIRST, CHEAP, DEAR = 20, 1 << 25, 1 << 28
+#: Dual steps before Newton steps are taken, and multiplications that a Newton step may cost.
+FIRST, CHEAP = 20, 1 << 25
+#: The same in the coordinates of a preconditioner, in which dual steps alone can be so far from the prox that a run
+#: diverges; and for a penalty of x itself, for which few Newton steps do.
+DEAR, OF_X = 1 << 28, 1 << 30
 #: σ starts in units that suit a typical row of B, grows by so much with each multiplier up to so many units, and there
 #: are at most so many multipliers.
 GROWTH, LARGEST, MULTIPLIERS = 10.0, 1e7, 14
