@@ -112,9 +112,8 @@ def dual_step_csr(
 ) -> None:  # fmt: skip
     """Write v⁺ = clip( v + σB(half − γBᵀv), ±w ) and x⁺ = half − γBᵀv⁺, with half = x − γ · slope, or x without slopes.
 
-    There is one x for all, or one for each, and so for v.
-    w > 0, and ``turned`` is Bᵀ. Numbers are rounded where NumPy would round them if it did one step after the other, so
-    that the bits are the same.
+    There is one x for all or one for each, and one v for all or one for each. w > 0, and ``turned`` is Bᵀ. Numbers
+    are rounded where NumPy would round them if it did one step after the other, so that the bits are the same.
     """
     gamma, sigma, weight = points.dtype.type(gamma), points.dtype.type(sigma), points.dtype.type(weight)
     shared = duals.shape[0] == 1

@@ -119,8 +119,9 @@ class ShiftedPDFP(PreconditionedMethod):
     dual_steps
         The most dual steps that the server takes in a round; it stops when they no longer matter. By default, for up
         to some hundred features, 20, and then semismooth Newton steps where they were too few; for more features 100,
-        and then Newton steps in the coordinates of blocks of features, or otherwise twice as many after every round in
-        which they were too few, up to 3,200 and to 400 on average.
+        and then Newton steps in the coordinates of blocks of features, or of a whitening of up to 1,000 features (645
+        where B is not the identity). Otherwise twice as many after every round in which they were too few, up to 3,200
+        and to 400 on average.
     preconditioner
         Coordinates to work in, x = S u: a :class:`fpdfp.precondition.Preconditioner`; ``"moments"``, the inverse of a
         bound of the Hessian, from second moments that clients send once (d(d + 1)/2 numbers, counted apart);
