@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy.sparse.linalg import aslinearoperator
 
 from fpdfp import linops
-from fpdfp.linops import norm
-from fpdfp.linops.norm import squared_norm_bound
+from fpdfp.linops import base as norm
+from fpdfp.linops.base import squared_norm_bound
 
 
 def dense(linop: linops.LinOp) -> Any:

@@ -19,7 +19,7 @@ import fpdfp
 from fpdfp.ct import ConeBeam, ProjectionLosses, XRayTransform
 from fpdfp.engines.traffic import NOTHING
 from fpdfp.linops import Gradient
-from fpdfp.losses._part import Part
+from fpdfp.losses.base import Part
 from tests import helpers
 
 ray = pytest.importorskip("ray")

@@ -9,7 +9,7 @@ import numpy as np
 from fpdfp._array import namespace
 from fpdfp._typing import Array
 from fpdfp.linops import Gradient, LinOp, Matrix, VStack
-from fpdfp.linops.difference import tv_kernels
+from fpdfp.linops.maps import tv_kernels
 from fpdfp.penalties import L1, GroupL12, NonNegative, Penalty, Stacked
 
 if TYPE_CHECKING:

@@ -15,9 +15,7 @@ from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array
 from fpdfp.compress.base import on_device
 from fpdfp.linops.base import LinOp
-from fpdfp.linops.compose import Compose
-from fpdfp.linops.stack import VStack
-from fpdfp.linops.wrapped import Wrapped
+from fpdfp.linops.maps import Compose, VStack, Wrapped
 from fpdfp.losses.base import Losses
 from fpdfp.penalties.base import Penalty
 from fpdfp.penalties.stacked import Stacked

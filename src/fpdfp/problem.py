@@ -20,8 +20,8 @@ from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.losses._duals import EPS, ROUNDINGS
 from fpdfp.losses.base import Losses
 from fpdfp.penalties.base import Penalty
-from fpdfp.penalties.convert import as_penalty
 from fpdfp.penalties.l1 import L1
+from fpdfp.penalties.wrapped import as_penalty
 from fpdfp.rng import Draws
 
 #: So that nothing is divided by 0.

@@ -14,8 +14,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.plausible import check_shape, warn_of_projections
 from fpdfp.ct.projector import XRayTransform
-from fpdfp.linops.base import LinOp
-from fpdfp.linops.norm import largest_eigenvalue_bound, positive_norm_bound
+from fpdfp.linops.base import LinOp, largest_eigenvalue_bound, positive_norm_bound
 from fpdfp.losses.base import Losses, checked_draws
 from fpdfp.rng import Draws, Purpose, table_size
 

@@ -17,8 +17,7 @@ from fpdfp.ct.columns import columns
 from fpdfp.ct.frames import frames
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.errors import ArgumentError, ArgumentTypeError
-from fpdfp.linops.base import LinOp
-from fpdfp.linops.norm import positive_norm_bound
+from fpdfp.linops.base import LinOp, positive_norm_bound
 
 #: Steps towards the norm; after ten the bound is some 1 % above it, after twenty some 0.1 %.
 POWERS = 20

@@ -11,8 +11,8 @@ from fpdfp._typing import Array
 from fpdfp.compress.fixed import count_bytes, read_fixed, scale_rows, write_fixed
 from fpdfp.engines.evaluations import Evaluations, check_sent
 from fpdfp.errors import MessageError
+from fpdfp.losses._duals import PointDuals
 from fpdfp.losses._linear import LinearModel
-from fpdfp.losses._many_duals import PointDuals
 from fpdfp.problem import LocalLosses, Model
 
 #: What is sent in place of a gap that is not finite, and what is surely one of those in a mean.

@@ -58,7 +58,7 @@ from fpdfp.linops import Identity, LinOp
 from fpdfp.losses._linear import LinearModel
 from fpdfp.losses.base import Losses
 from fpdfp.methods.base import Certifying
-from fpdfp.penalties.zero import Zero
+from fpdfp.penalties.base import Zero
 from fpdfp.precondition import Preconditioner
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws, Purpose

@@ -35,7 +35,7 @@ from fpdfp.inference import (
 from fpdfp.inference.covariances import Kind
 from fpdfp.losses.base import InformationSums
 from fpdfp.methods import ProximalNewton
-from fpdfp.penalties.zero import Zero
+from fpdfp.penalties.base import Zero
 from fpdfp.precondition.triangles import full
 from fpdfp.problem import Problem
 

@@ -41,11 +41,9 @@ from fpdfp.federation.partitions import Partitions
 from fpdfp.federation.points import Earlier
 from fpdfp.federation.policy import Policy, RefusedError
 from fpdfp.linops.base import LinOp
-from fpdfp.losses._duals import RowDuals
+from fpdfp.losses._duals import ManyDuals, ManySums, RowDuals
 from fpdfp.losses._linear import LinearModel
-from fpdfp.losses._many import ManySums
-from fpdfp.losses._many_duals import ManyDuals
-from fpdfp.losses._pooled import PooledRows
+from fpdfp.losses._single import PooledRows
 from fpdfp.losses.base import InformationSums, Losses
 from fpdfp.losses.cox import Cox
 from fpdfp.losses.glm import GLM

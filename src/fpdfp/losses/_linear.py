@@ -16,11 +16,9 @@ from fpdfp._naming import own_init
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentTypeError
 from fpdfp.linops.base import LinOp
-from fpdfp.linops.diagonal import Diagonal
+from fpdfp.linops.maps import Diagonal
 from fpdfp.losses import _rows
-from fpdfp.losses._duals import RowDuals
-from fpdfp.losses._many import ManySums, evaluate_one_by_one, evaluate_rows
-from fpdfp.losses._many_duals import ManyDuals
+from fpdfp.losses._duals import ManyDuals, ManySums, RowDuals, evaluate_one_by_one, evaluate_rows
 from fpdfp.losses.base import Form, Losses, checked_draws
 from fpdfp.rng import Draws, Purpose
 
@@ -284,7 +282,7 @@ class LinearModel(Losses):
     @functools.cached_property
     def _lipschitz(self) -> Array:
         """The largest eigenvalue of X_iᵀX_i/n_i, times the curvature of the loss, plus the largest ridge."""
-        from fpdfp.losses._spectra import gram_norms
+        from fpdfp.losses._rows import gram_norms
 
         if not self._is_bounded:
             return np.full(self.n_clients, np.inf)
@@ -315,7 +313,7 @@ class LinearModel(Losses):
 
     def _norms(self, change: Callable[[Any], Any]) -> Array:
         """Bound ‖X_i‖² for each client after a change of its rows, some thousand rows at a time."""
-        from fpdfp.losses._spectra import gram_norms
+        from fpdfp.losses._rows import gram_norms
 
         offsets, norms = self._rows.offsets, np.empty(self.n_clients)
         cuts = np.flatnonzero(np.diff(offsets[:-1] // ROWS, prepend=-1))

@@ -12,7 +12,7 @@ from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
 from fpdfp.linops.base import LinOp
-from fpdfp.linops.diagonal import Diagonal
+from fpdfp.linops.maps import Diagonal
 from fpdfp.losses._linear import DENSE_HESSIAN, LinearModel
 from fpdfp.losses._risk import Hazards, Look, Risk, dense
 from fpdfp.losses._rows import stack

@@ -11,7 +11,7 @@ from fpdfp import _checks
 from fpdfp._array import read_only
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.errors import ArgumentError, ArgumentTypeError
-from fpdfp.linops.identity import check_shape
+from fpdfp.linops.maps import check_shape
 from fpdfp.losses.base import Losses
 from fpdfp.rng import Draws, Purpose, table_size
 

@@ -10,7 +10,7 @@ import numpy as np
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
 from fpdfp.losses._classes import ClassModel, Pairs, class_blocks, gram
-from fpdfp.losses._many import ManySums, evaluate_classes
+from fpdfp.losses._duals import ManySums, evaluate_classes
 from fpdfp.losses.base import Form
 
 

@@ -12,7 +12,7 @@ from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
 from fpdfp.linops import Compose, LinOp, aslinop
-from fpdfp.linops.norm import squared_norm_bound
+from fpdfp.linops.base import squared_norm_bound
 from fpdfp.losses.base import Losses
 from fpdfp.rng import Draws
 

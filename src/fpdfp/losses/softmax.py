@@ -12,8 +12,8 @@ from fpdfp._entropy import kullback_leibler
 from fpdfp._typing import Array, IntArray
 from fpdfp.losses import _rows
 from fpdfp.losses._classes import add_up, class_blocks, class_sums, gram
+from fpdfp.losses._duals import ManySums, evaluate_classes
 from fpdfp.losses._linear import DENSE_HESSIAN, LinearModel, _names_of
-from fpdfp.losses._many import ManySums, evaluate_classes
 from fpdfp.losses.base import InformationSums
 
 

@@ -10,8 +10,8 @@ from fpdfp._typing import Array
 from fpdfp.linops import Compose, Matrix
 from fpdfp.methods.base import Work
 from fpdfp.methods.inner import InnerSolve, dense, needs_inner, prox
+from fpdfp.penalties.base import Zero
 from fpdfp.penalties.elastic_net import ElasticNet
-from fpdfp.penalties.zero import Zero
 from fpdfp.pooled.quadratic import Blocks, Quadratic
 from fpdfp.pooled.working_set import blocks_of
 from fpdfp.problem import Model

@@ -8,7 +8,7 @@ from fpdfp import steps
 from fpdfp._typing import Array
 from fpdfp.methods.base import Algorithm, Facts, Method
 from fpdfp.methods.traits import Solves
-from fpdfp.penalties.zero import Zero
+from fpdfp.penalties.base import Zero
 from fpdfp.problem import Model
 
 

@@ -12,7 +12,7 @@ from fpdfp.errors import ArgumentError
 from fpdfp.linops import LinOp
 from fpdfp.methods._parameters import check_hyper_parameters
 from fpdfp.methods.traits import Solves, Traits
-from fpdfp.penalties.zero import Zero
+from fpdfp.penalties.base import Zero
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 from fpdfp.steps import Constants, Schedule, Step

@@ -17,7 +17,7 @@ from fpdfp._typing import Array
 from fpdfp.linops import Diagonal
 from fpdfp.methods._parameters import dots, norms
 from fpdfp.methods.base import Work
-from fpdfp.penalties.zero import Zero
+from fpdfp.penalties.base import Zero
 from fpdfp.problem import Model
 from fpdfp.semismooth import Subproblem, as_matrix
 

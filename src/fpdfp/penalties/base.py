@@ -1,4 +1,4 @@
-"""The interface of penalties."""
+"""The interface of penalties, and no penalty."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import abc
 import math
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from fpdfp._array import namespace
 from fpdfp._typing import Array, Shape
@@ -117,3 +119,30 @@ def shrink_within(sizes: Array, bounds: Any) -> float:
     xp = namespace(sizes)
     beyond = sizes > bounds
     return float(xp.where(beyond, bounds / xp.where(beyond, sizes, 1.0), 1.0).min(initial=1.0))
+
+
+class Zero(Penalty):
+    """g = 0; its conjugate is the indicator of {0}, so the dual variable stays zero."""
+
+    separable = True
+
+    def rescale(self, factors: Array) -> Zero:
+        return self
+
+    def value(self, y: Array) -> float:
+        return 0.0
+
+    def prox(self, y: Array, t: Any) -> Array:
+        return y
+
+    def conjugate(self, v: Array) -> float:
+        return 0.0 if not np.any(v) else np.inf
+
+    def conjugate_prox(self, y: Array, sigma: Any) -> Array:
+        return y * 0.0
+
+    def subgradient(self, y: Array) -> Array:
+        return y * 0.0
+
+    def conjugate_prox_derivative(self, y: Array, sigma: float) -> Callable[[Array], Array]:
+        return lambda u: u * 0.0

@@ -10,10 +10,9 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.penalties.base import Penalty, describe
+from fpdfp.penalties.base import Penalty, Zero, describe
 from fpdfp.penalties.box import Box
 from fpdfp.penalties.l1 import L1
-from fpdfp.penalties.zero import Zero
 
 
 class ElasticNet(Penalty):

@@ -9,9 +9,9 @@ import numpy as np
 
 from fpdfp._array import namespace
 from fpdfp._typing import Array, Shape
-from fpdfp.linops.identity import check_shape
+from fpdfp.linops.maps import check_shape
 from fpdfp.penalties.base import Penalty
-from fpdfp.penalties.convert import as_penalty
+from fpdfp.penalties.wrapped import as_penalty
 
 
 class Stacked(Penalty):

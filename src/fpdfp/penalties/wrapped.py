@@ -1,4 +1,4 @@
-"""Penalties of other packages, such as PyProximal's operators."""
+"""Penalties that users or other packages bring."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from fpdfp import _checks
 from fpdfp._array import namespace
 from fpdfp._typing import Array, Shape
+from fpdfp.errors import ArgumentTypeError
 from fpdfp.penalties.base import Penalty
 
 #: The sizes of the points at which value and prox are compared, and the steps of the prox.
@@ -184,3 +186,24 @@ def _number(value: Any) -> float:
     if _is_truth(value):
         return 0.0 if value else math.inf
     return float(value)
+
+
+def as_penalty(value: Any, *, name: str = "penalty") -> Penalty:
+    """Return a penalty of this package, or one made of an object with ``prox(x, tau)`` and ``__call__(x)``.
+
+    PyProximal's operators are such objects. :class:`fpdfp.Problem` and :class:`fpdfp.penalties.Stacked` convert
+    automatically.
+
+    >>> from fpdfp.penalties import L1
+    >>> as_penalty(L1(0.5))
+    L1(0.5)
+    """
+    if isinstance(value, Penalty):
+        return value
+    if not isinstance(value, type) and callable(value) and callable(getattr(value, "prox", None)):
+        return Wrapped(value)
+    raise ArgumentTypeError(
+        name,
+        f"must be one of fpdfp.penalties, or an object with prox(x, tau) and __call__(x) as in PyProximal, "
+        f"got {_checks.kind(value)}",
+    )
