@@ -12,11 +12,12 @@ import pytest
 import fpdfp
 from fpdfp import FederatedLinearRegression, FederatedLogisticRegression
 from fpdfp.engines import spec as specs
+from fpdfp.engines.choice import choose_method
+from fpdfp.engines.options import RunOptions
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.site import Site
 from fpdfp.errors import ArgumentError
-from fpdfp.estimators.choice import choose_method
 from fpdfp.federation.cohort import Cohort, LocalCohort
 from fpdfp.federation.questions import (
     ModelSpec,
@@ -320,14 +321,41 @@ def test_the_order_of_sites_can_be_given() -> None:
         model.fit(cohort, "died ~ age", groups="hospital")
 
 
-def test_the_method_is_chosen_by_time() -> None:
-    known: dict[str, Any] = {"has_hessians": True, "everyone": True}
-    assert isinstance(choose_method(6, 3, 1e-6, "balanced", **known), fpdfp.ProximalNewton)
-    assert choose_method(400, 3, 1e-6, "balanced", **known) is None
-    assert choose_method(30, 200, 1e-6, "balanced", **known) is None
-    assert choose_method(6, 3, 1e-6, "bits", **known) is None
-    assert choose_method(6, 3, 1e-6, "balanced", has_hessians=False, everyone=True) is None
-    # Far apart with a wide line, or near with a narrow one.
-    assert isinstance(choose_method(100, 20, 1e-6, Network(0.3, 1e9, 1e9), **known), fpdfp.ProximalNewton)
-    assert choose_method(100, 20, 1e-6, Network(0.001, 1e6, 1e6), **known) is None
-    assert isinstance(choose_method(400, 3, 1e-6, "rounds", **known), fpdfp.ProximalNewton)
+def test_the_method_is_chosen_by_time(rng: np.random.Generator) -> None:
+    def choose(
+        coefficients: int, clients: int, purpose: Any = "fit", loss: Any = fpdfp.losses.Logistic, **options: Any
+    ) -> type:
+        X = rng.standard_normal((clients, coefficients))
+        losses = loss(X, np.arange(clients) % 2 * 1.0, clients=np.arange(clients))
+        problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1))
+        return type(choose_method(problem, RunOptions(rounds=10, **options), purpose))
+
+    newton, default = fpdfp.ProximalNewton, fpdfp.ShiftedPDFP
+    assert choose(6, 3) is newton
+    assert choose(400, 3) is default
+    assert choose(30, 200) is default
+    assert choose(6, 3, prefer="bits") is default
+    assert choose(6, 3, clients_per_round=2) is default
+    assert choose(6, 3, compressor=fpdfp.QSGD(5)) is default
+    assert choose(6, 3, loss=fpdfp.losses.Softmax) is default  # which knows no Hessians
+    # Far apart with a wide connection, or near with a narrow one.
+    assert choose(100, 20, prefer=Network(0.3, 1e9, 1e9)) is newton
+    assert choose(100, 20, prefer=Network(0.001, 1e6, 1e6)) is default
+    assert choose(400, 3, prefer="rounds") is newton
+    # Estimates whose standard errors are wanted, and runs of ``solve``.
+    assert choose(400, 200, "exact") is newton
+    assert choose(1001, 3, "exact") is default
+    assert choose(6, 3, "solve") is default
+    assert choose(6, 3, "solve", stateless=True) is fpdfp.StatelessPDFP
+
+
+@pytest.mark.parametrize("purpose", ["solve", "fit", "exact"])
+def test_losses_without_lipschitz_constants_take_newtons_method(purpose: Any) -> None:
+    def choose(coefficients: int) -> Any:
+        X, y = np.ones((4, coefficients)), np.arange(4.0)
+        losses = fpdfp.losses.GLM(X, y, clients=np.arange(4), family="poisson")
+        return choose_method(fpdfp.Problem(losses, fpdfp.penalties.L1(0.1)), RunOptions(rounds=10), purpose)
+
+    assert isinstance(choose(5), fpdfp.ProximalNewton)
+    with pytest.raises(ArgumentError, match=r"losses must have Lipschitz continuous gradients, or at most 1,000"):
+        choose(1001)

@@ -16,14 +16,13 @@ from fpdfp.compress import QSGD, Compressor, Full
 from fpdfp.compress.plain import plain_bits
 from fpdfp.compress.wire import frame_bits
 from fpdfp.engines.ask import send_once
+from fpdfp.engines.choice import choose_method
 from fpdfp.engines.downlink import FULL, Downlink
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.traffic import Meter
 from fpdfp.errors import ArgumentError, ArgumentTypeError, StepTooLargeWarning
 from fpdfp.methods.base import Agreeing, Algorithm, Facts, Method, Remembering
-from fpdfp.methods.shifted import ShiftedPDFP
-from fpdfp.methods.stateless import StatelessPDFP
 from fpdfp.methods.table import ORDER
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.agreement import Agreement, Exchange
@@ -124,14 +123,16 @@ def choose(problem: Problem, method: Method | None, options: RunOptions) -> Choi
     levels = LEVELS_OF_SHORT if problem.linop.size_in <= SHORT else LEVELS
     if options.stateless:  # rounding adds to a noise that does not vanish
         levels = LEVELS_DOWN
+    automatic = method is None
+    if method is None:
+        method = choose_method(problem, options)
     if compressor == "auto":
-        compressor = QSGD(levels, norm="max") if method is None else None
+        compressor = QSGD(levels, norm="max") if automatic and method.traits.compression else None
     if downlink == "auto":
-        downlink = QSGD(LEVELS_DOWN, norm="max") if method is None and not options.stateless else None
+        compressed = automatic and method.traits.downlink and not options.stateless
+        downlink = QSGD(LEVELS_DOWN, norm="max") if compressed else None
     if downlink is not None and options.stateless:
         raise ArgumentError("downlink", "must be None with stateless=True: differences refer to what clients have kept")
-    if method is None:
-        method = StatelessPDFP(preconditioner="auto") if options.stateless else ShiftedPDFP(preconditioner="auto")
     name = type(method).__name__
     if isinstance(problem.losses, RemoteLosses) and not method.traits.restorable:
         raise ArgumentError(

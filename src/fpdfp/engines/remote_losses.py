@@ -123,6 +123,10 @@ class RemoteLosses(Losses):
             self.answers.keep(point, {part: _known(one) if part == "values" else one for part, one in found.items()})
         return self.answers["gradients" if gradients else "values", point]
 
+    @property
+    def smooth(self) -> bool:
+        return bool(np.isfinite(self._lipschitz).all())
+
     def lipschitz(self) -> Array:
         return self._lipschitz
 

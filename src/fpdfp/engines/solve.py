@@ -15,6 +15,7 @@ from fpdfp._typing import Array
 from fpdfp.compress import Compressor
 from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines import screening, working_set
+from fpdfp.engines.choice import name_network
 from fpdfp.engines.features import Left
 from fpdfp.engines.history import RESERVED
 from fpdfp.engines.loop import Loop
@@ -28,7 +29,7 @@ from fpdfp.engines.run import Run, back
 from fpdfp.engines.stopping import Ending
 from fpdfp.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from fpdfp.methods.base import Method, Work
-from fpdfp.precondition.cost import TYPICAL, Prefer
+from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 
 
@@ -191,13 +192,6 @@ def run(problem: Problem, method: Method | None, options: RunOptions, engine: Re
             options = engine.add_options(problem, options)
         options = dataclasses.replace(options, prefer=name_network(options.prefer, engine))
         return Loop(_Stages(problem, method, options, engine)).go()
-
-
-def name_network(prefer: Prefer, engine: RemoteEngine | None) -> Prefer:
-    """Return what is to be saved, with a network in place of ``"time"``: the engine's, or a typical one."""
-    if prefer != "time":
-        return prefer
-    return (None if engine is None else engine.network) or TYPICAL
 
 
 class _Stages:

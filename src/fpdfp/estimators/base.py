@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -20,14 +21,13 @@ from fpdfp.compress.plain import plain_bits
 from fpdfp.datasets import FeatureGraph, Moments, as_graph, feature_graph
 from fpdfp.datasets.graph import FORMS, Form
 from fpdfp.engines import Result
+from fpdfp.engines.choice import MOST_COEFFICIENTS, choose_method, suits_newton
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.errors import RefusalError
 from fpdfp.estimators import tables
 from fpdfp.estimators.by_feature import find_factors
 from fpdfp.estimators.by_formula import ByFormula
-from fpdfp.estimators.choice import MOST_COLUMNS as MOST_BY_CHOICE
-from fpdfp.estimators.choice import MOST_SITES
 from fpdfp.estimators.concave import USUAL, check_concavity
 from fpdfp.estimators.evaluating import Evaluating
 from fpdfp.estimators.inferring import Inferring
@@ -42,13 +42,12 @@ from fpdfp.estimators.stepping import Scaled, Stepping
 from fpdfp.estimators.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
 from fpdfp.federation.table import SiteTable
 from fpdfp.methods import ProximalNewton
+from fpdfp.methods.base import Method
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 
 #: A feature whose deviation is at most this part of its mean is constant up to rounding.
 CONSTANT = 1e-12
-#: Up to this many columns Hessians are sent by default, for losses of generalised linear models.
-MOST_COLUMNS = 1000
 
 
 #: The estimators that have a cross-validation of their own.
@@ -147,9 +146,8 @@ class FederatedLinearModel(
     _first_effect: int = 1
     #: Whether losses are those of a generalised linear model, which know weights and offsets of rows.
     _by_glm: bool = False
-
-    #: Further statuses in which a fit is as good as was asked for.
-    _fine: tuple[str, ...] = ()
+    #: Whether the estimate is wanted as exactly as Newton's method finds it, penalties or not.
+    _exact: ClassVar[bool] = False
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -199,7 +197,7 @@ class FederatedLinearModel(
         problem = self._minimise(
             lambda: losses(prepared.X, owner, structure.ridge), structure, columns,
             Scaled(prepared.centre, prepared.scale),
-            lambda problem: self._choose_method(columns, problem),
+            self._choose_method,
         )  # fmt: skip
         double = np.dtype(np.float64)
         up = sum(plain_bits((part.numbers,), double) for part in moments)
@@ -236,7 +234,7 @@ class FederatedLinearModel(
     def _look_at_classes(self, problem: Problem, columns: Columns) -> None:
         """Refuse a fit of several classes, with coefficients of each, that has no maximum."""
         x = self.result_.x
-        if self._refusal is not None or x.size > MOST_COLUMNS:
+        if self._refusal is not None or x.size > MOST_COEFFICIENTS:
             return
         try:
             sums = self._ask_sums(problem, x, "separation", robust=False)
@@ -250,23 +248,17 @@ class FederatedLinearModel(
         """Return the columns of the model."""
         return Columns(features, intercept, classes, effects)
 
-    def _choose_method(self, columns: Columns, problem: Problem) -> Any:
-        """Return the method of a fit; None for the default.
+    def _choose_method(self, problem: Problem) -> Method:
+        """Return the method of a fit: the given one, or that of :func:`fpdfp.engines.choice.choose_method`."""
+        if self.method is not None:
+            return self.method
+        exact = self._exact or self._by_glm or self._suits_newton(math.prod(problem.losses.shape))
+        return choose_method(problem, self._options(), "exact" if exact else "fit")
 
-        Standard errors are those of the exact estimate, to which Newton's method comes closest.
-        """
-        if self.method is None and self._by_glm and columns.all <= MOST_COLUMNS:
-            return ProximalNewton()
-        vector = columns.classes is None or columns.flat
-        return ProximalNewton() if vector and self._suits_newton(columns) else self.method
-
-    def _suits_newton(self, columns: Columns) -> bool:
-        """Whether a fit is plain maximum likelihood of few coefficients, with nothing said of how to find it."""
-        automatic = self.method is None and self.compressor == "auto" and self.downlink == "auto"
-        everyone = self.clients_per_round is None and self.drop_out == 0.0
-        count = columns.all * (columns.classes or 1)
-        small = count <= MOST_BY_CHOICE and len(self.sites_) <= MOST_SITES
-        return automatic and everyone and small and not self._penalised and self.inference is not False
+    def _suits_newton(self, coefficients: int) -> bool:
+        """Whether a fit is plain maximum likelihood, whose standard errors are wanted, with nothing said against it."""
+        plain = self.method is None and not self._penalised and self.inference is not False
+        return plain and suits_newton(coefficients, len(self.sites_), self._options())
 
     def _owners(self, rows: int, groups: Any) -> IntArray:
         """Return the number of each row's site."""
@@ -359,13 +351,21 @@ class FederatedLinearModel(
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
         return int(seed)
 
-    def _solve(self, problem: Problem, method: Any, x0: Array | None = None) -> Result:
-        # Parameters of the estimator that have the name of an option are that option.
+    def _options(self, **more: Any) -> RunOptions:
+        """Return the options of a run: parameters of the estimator that have the name of one are that option."""
         options = {field.name: getattr(self, field.name) for field in fields(RunOptions) if hasattr(self, field.name)}
-        seed = self._draw_seed()
-        result = run(problem, method, RunOptions(**options, seed=seed, x0=x0, callbacks=[self.iterates_]))
-        fine = ("stationary",) if self._by_glm or isinstance(method, ProximalNewton) else self._fine
-        if self.tol is not None and result.status not in ("converged", "diverged", *fine):
+        return RunOptions(**options, **more)
+
+    def _solve(self, problem: Problem, method: Any, x0: Array | None = None) -> Result:
+        options = self._options(seed=self._draw_seed(), x0=x0, callbacks=[self.iterates_])
+        result = run(problem, method, options)
+        # Newton's method ends where its model of F says that tol is reached, which is no bound.
+        newton = self._exact or self._by_glm or isinstance(method, ProximalNewton)
+        if self.tol is not None and result.status not in (
+            "converged",
+            "diverged",
+            *(("stationary",) if newton else ()),
+        ):
             warn(self._shortfall(result), ConvergenceWarning)
         return result
 

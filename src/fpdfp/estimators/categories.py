@@ -15,14 +15,13 @@ from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators import tables
-from fpdfp.estimators.base import MOST_COLUMNS, FederatedLinearModel
+from fpdfp.estimators.base import FederatedLinearModel
 from fpdfp.estimators.formulas import Plan
 from fpdfp.estimators.rows import column, refuse_column, refuse_of_rows, row_weights
 from fpdfp.estimators.site_effects import effects_of
 from fpdfp.estimators.structure import Columns
 from fpdfp.federation.questions import Family
 from fpdfp.losses import Losses
-from fpdfp.methods import ProximalNewton
 from fpdfp.problem import Problem
 
 
@@ -43,7 +42,7 @@ class ClassLikelihood:
 class CategoryModel(ClassifierMixin, FederatedLinearModel):
     """Models of classes whose coefficients are one vector, fitted by Newton steps."""
 
-    _fine = ("stationary",)
+    _exact = True
     _kind: Family
     site_effects: Literal["none", "fixed"]
 
@@ -118,18 +117,6 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
 
     def _losses_of(self, found: Plan) -> tuple[Family, int | None]:
         return self._kind, len(found.classes) - 1
-
-    def _choose_method(self, columns: Columns, problem: Problem) -> Any:
-        if self.method is not None:
-            return self.method
-        count = int(np.prod(problem.losses.shape))
-        if count > MOST_COLUMNS:
-            raise ArgumentError(
-                "X",
-                f"must have at most {MOST_COLUMNS:,} coefficients, got {count:,}; give method=fpdfp.ProximalNewton() "
-                "to send larger Hessians",
-            )
-        return ProximalNewton()
 
     def _conclude(self, problem: Problem, columns: Columns, centre: Array, scale: Array) -> Array:
         back, model = self._take(self.result_.x, columns, centre, scale)

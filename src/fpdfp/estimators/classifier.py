@@ -293,7 +293,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         # Without a penalty classes are compared with the first, which Newton's method can do in a few exact rounds.
         plain = Columns(features, intercept, None if classes is None else len(self.classes_) - 1, effects, flat=True)
         free = self.bounds is None and self.start is None
-        self._by_reference = classes is not None and free and self._suits_newton(plain)
+        self._by_reference = classes is not None and free and self._suits_newton(plain.all * (plain.classes or 1))
         return plain if self._by_reference else super()._columns(features, intercept, classes, effects)
 
     def _unscale_many(self, x: Array, columns: Columns, scaled: Scaled) -> tuple[Array, Array]:

@@ -16,7 +16,7 @@ from fpdfp.datasets.graph import Form
 from fpdfp.engines import Result
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators import codecs, tables
-from fpdfp.estimators.base import MOST_COLUMNS, FederatedLinearModel
+from fpdfp.estimators.base import FederatedLinearModel
 from fpdfp.estimators.concave import USUAL
 from fpdfp.estimators.overdispersion import Theta
 from fpdfp.estimators.rows import column, refuse_column, refuse_of_rows, row_weights
@@ -25,7 +25,6 @@ from fpdfp.estimators.structure import Columns, Name
 from fpdfp.families import Family
 from fpdfp.formula.coding import Imputation
 from fpdfp.losses import GLM, Losses
-from fpdfp.methods import ProximalNewton
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 from fpdfp.survival.counts import check_grid
@@ -297,19 +296,6 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
 
     def _classifies(self) -> bool | None:
         return None if self.family_.name == "binomial" else False
-
-    def _choose_method(self, columns: Columns, problem: Problem) -> Any:
-        if self.method is not None:
-            return self.method
-        if columns.all <= MOST_COLUMNS:
-            return ProximalNewton()
-        if np.isfinite(self.family_.curvature):
-            return None
-        raise ArgumentError(
-            "X",
-            f"must have at most {MOST_COLUMNS:,} columns for the family {self.family_.name}, which has no Lipschitz "
-            f"constant, got {columns.all:,}; give method=fpdfp.ProximalNewton() to send larger Hessians",
-        )
 
     def _shifts(self, offset: Any, exposure: Any, rows: int) -> Array | None:
         """Return the offset of each row, None where there is none."""

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.engines.ask import ask_informations
+from fpdfp.engines.choice import choose_method
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.errors import ArgumentError, ArgumentTypeError
@@ -34,7 +35,6 @@ from fpdfp.inference import (
 )
 from fpdfp.inference.covariances import Kind
 from fpdfp.losses.base import InformationSums
-from fpdfp.methods import ProximalNewton
 from fpdfp.penalties.base import Zero
 from fpdfp.precondition.triangles import full
 from fpdfp.problem import Problem
@@ -143,7 +143,8 @@ class Inferring:
         """Fit the intercept alone, by the same exchanges, and keep its deviance."""
         losses = problem.losses.restrict(self._null_places(columns))
         null = Problem(losses, Zero(), weights=problem.weights, check=False)
-        found = run(null, ProximalNewton(), RunOptions(rounds=self.rounds, tol=self.tol or 1e-8, progress=False))
+        options = RunOptions(rounds=self.rounds, tol=self.tol or 1e-8, progress=False)
+        found = run(null, choose_method(null, options, "exact"), options)
         # The objective is the weighted mean of half the unit deviances.
         self.null_deviance_ = 2.0 * sum(site.weight for site in self.information_) * found.objective
         self.bits_up_, self.bits_down_ = self.bits_up_ + found.total_up, self.bits_down_ + found.total_down

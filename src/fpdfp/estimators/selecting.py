@@ -123,7 +123,7 @@ class Interrupted(Structures):
         names = tuple(self._names().features)
         raise Found(self._then(self, Design(losses, model_of, names, self._path_labels(), unscale)))
 
-    def _suits_newton(self, columns: Columns) -> bool:
+    def _suits_newton(self, coefficients: int) -> bool:
         return False  # a path has a penalty, whatever the weight of the estimator is
 
 

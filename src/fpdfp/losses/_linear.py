@@ -272,8 +272,7 @@ class LinearModel(Losses):
         raise NotImplementedError
 
     @property
-    def _is_bounded(self) -> bool:
-        """Whether the Hessian has a bound."""
+    def smooth(self) -> bool:
         return bool(np.isfinite(self.curvature))
 
     def lipschitz(self) -> Array:
@@ -284,12 +283,12 @@ class LinearModel(Losses):
         """The largest eigenvalue of X_iᵀX_i/n_i, times the curvature of the loss, plus the largest ridge."""
         from fpdfp.losses._rows import gram_norms
 
-        if not self._is_bounded:
+        if not self.smooth:
             return np.full(self.n_clients, np.inf)
         return self.curvature * gram_norms(self._rows) / self.sizes + float(self._ridge.max())
 
     def lipschitz_in(self, factor: LinOp) -> Array:
-        if not self._is_bounded:
+        if not self.smooth:
             return np.full(self.n_clients, np.inf)
         if isinstance(factor, Diagonal):
             scales = self._scales(factor)
@@ -358,7 +357,7 @@ class LinearModel(Losses):
         return one.apply(np.eye(self.n_features))
 
     def curvatures(self, clients: IntArray) -> Array | None:
-        if not self._is_bounded:
+        if not self.smooth:
             return None
         return self._grams(clients, lambda rows: np.full(rows.stop - rows.start, self.curvature), DENSE_MOMENTS)
 
@@ -379,7 +378,7 @@ class LinearModel(Losses):
         return out
 
     def curvature_blocks(self, clients: IntArray, sizes: IntArray, order: IntArray | None = None) -> Array | None:
-        if not self._is_bounded:
+        if not self.smooth:
             return None
         ridges = self._ridge if order is None else self._ridge[order]
         numbers = np.empty((len(clients), int((sizes * (sizes + 1) // 2).sum())))
@@ -397,7 +396,7 @@ class LinearModel(Losses):
         return numbers
 
     def curvature_products(self, clients: IntArray, vectors: Array) -> Array | None:
-        if not self._is_bounded:
+        if not self.smooth:
             return None
         out = np.empty((len(clients), *vectors.shape))
         for row, client in enumerate(clients):
@@ -407,7 +406,7 @@ class LinearModel(Losses):
         return out
 
     def curvature_diagonals(self, clients: IntArray) -> Array | None:
-        if not self._is_bounded:
+        if not self.smooth:
             return None
         out = np.empty((len(clients), self.n_features))
         # Clients that hold rows next to each other are done together, some thousand rows at a time.

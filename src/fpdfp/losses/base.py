@@ -146,6 +146,11 @@ class Losses(abc.ABC):
     def lipschitz(self) -> Array:
         """Return, for each client, an upper bound of the Lipschitz constant of ∇f_i."""
 
+    @property
+    def smooth(self) -> bool:
+        """Whether the gradients are known to be Lipschitz continuous."""
+        return True
+
     def lipschitz_in(self, factor: LinOp) -> Array:
         """Return, for each client, a bound or an estimate of the Lipschitz constant of u ↦ Sᵀ∇f_i(Su), S the factor."""
         return self.lipschitz() * factor.squared_norm
@@ -353,6 +358,10 @@ class Part(Losses):
         self, x: Array, clients: IntArray, batch_size: int | None = None, draws: Draws | None = None
     ) -> Array:
         return self.whole.gradients(x, self.chosen[clients], batch_size, draws)
+
+    @property
+    def smooth(self) -> bool:
+        return self.whole.smooth
 
     def lipschitz(self) -> Array:
         return self.whole.lipschitz()[self.chosen]

@@ -310,6 +310,10 @@ class Cox(LinearModel):
     def _look(self, group: int, x: Array) -> Look:
         return Look(self._rows.X, self._risk, group, x)
 
+    @property
+    def smooth(self) -> bool:
+        return True
+
     def lipschitz(self) -> Array:
         return self._lipschitz
 

@@ -221,6 +221,10 @@ class Ordinal(ClassModel):
     def _entry_names(self, columns: Sequence[str]) -> list[str]:
         return [*columns, *(f"{k}|{k + 1}" for k in range(self.n_classes - 1))]
 
+    @property
+    def smooth(self) -> bool:
+        return False
+
     def lipschitz(self) -> Array:
         return np.full(self.n_clients, np.inf)
 

@@ -224,10 +224,12 @@ class Batch:
         zero = np.zeros(self.d)
         if np.isfinite(self.problem.smooth_value(zero.reshape(self.problem.model.shape))):
             return zero
-        from fpdfp.engines.solve import solve
-        from fpdfp.methods.proximal_newton import ProximalNewton
+        from fpdfp.engines.choice import choose_method
+        from fpdfp.engines.options import RunOptions
+        from fpdfp.engines.solve import run
 
-        result = solve(self.problem, ProximalNewton(), rounds=50, tol=0.1, progress=False)
+        options = RunOptions(rounds=50, tol=0.1, progress=False)
+        result = run(self.problem, choose_method(self.problem, options, "exact"), options)
         self.count(result.rounds, result.total_up, result.total_down)
         return result.x.astype(np.float64).ravel()
 
