@@ -1,26 +1,22 @@
-"""Rounds per second of every engine on one problem: in-process, Ray, a federation, Flower's simulation and deployment.
+"""Rounds per second of every engine on one problem: in-process, Ray and a federation.
 
-    python -m benchmarks.engines [--without flower] [--runs 7] [--actors 1 2 4 8 20]
+    python -m benchmarks.engines [--without ray] [--runs 7] [--actors 1 2 4 8 20]
 
 The problem is of the size of a9a (26,053 rows of 123 features, 14 of them ones) among 20 clients, who all take part in
-every round: graph-guided logistic regression. In Ray they are in 2 actors; in the federation and in Flower at 3 sites,
-which are real processes on this machine, with mutual TLS or TLS and node authentication. For each engine: rounds per
-second with FPDFP (20 levels) and with the default method, without evaluations, and the time by the clock to relative
-errors of 1e-3 and, for the default method, 1e-6, with an evaluation after every round. Since all engines compute the
-same bits, the rounds to an error are the same; with Flower the time is these rounds times the measured seconds a round.
-With ``--actors``, the same rounds are also timed in other numbers of actors. ``benchmarks.federation`` has more sites.
-Compression and bytes: what a round of the deployment really sends.
+every round: graph-guided logistic regression. In Ray they are in 2 actors; in the federation at 3 sites, which are real
+processes on this machine, with mutual TLS. For each engine: rounds per second with FPDFP (20 levels) and with the
+default method, without evaluations, and the time by the clock to relative errors of 1e-3 and, for the default method,
+1e-6, with an evaluation after every round. Since all engines compute the same bits, the rounds to an error are the
+same. With ``--actors``, the same rounds are also timed in other numbers of actors. ``benchmarks.federation`` has more
+sites, and the bytes that a round sends.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 import fpdfp
@@ -29,7 +25,6 @@ from benchmarks import _tools
 
 #: Rounds of a run in-process and with Ray; in the federation, and in other numbers of actors.
 ROUNDS, ROUNDS_THERE = 500, 100
-ROOT = Path(__file__).parent.parent
 METHODS = trial.METHODS
 
 
@@ -58,95 +53,17 @@ def scaling(numbers: list[int], runs: int) -> dict[int, dict[str, float]]:
     return found
 
 
-def simulation(method: str, rounds: int) -> float:
-    """Seconds a round in Flower's simulation, in a process of its own."""
-    say(f"Flower's simulation, {method} …")
-    with tempfile.TemporaryDirectory() as folder:
-        trial.plan(Path(folder), method, rounds)
-        program = f"from benchmarks.engines import simulate; simulate({folder!r})"
-        quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "TRIAL_FOLDER": folder}
-        done = subprocess.run(
-            [sys.executable, "-c", program], cwd=ROOT, env=_environment(quiet), capture_output=True, text=True,
-            check=False, timeout=900,
-        )  # fmt: skip
-        if done.returncode or not (Path(folder) / "result.npz").exists():
-            raise RuntimeError(f"Flower's simulation failed: {done.stderr[-2000:]}")
-        return trial.seconds_a_round(Path(folder))
-
-
-def simulate(folder: str) -> None:
-    """Run the app in Flower's simulation."""
-    from flwr.app import Context, Message
-    from flwr.clientapp import ClientApp
-    from flwr.simulation import run_simulation
-
-    from fpdfp.flower.client import LONGEST, respond
-    from fpdfp.flower.records import from_record, to_record
-
-    app = ClientApp()
-
-    @app.query()
-    def answer(message: Message, context: Context) -> Message:
-        site = trial.SITES[int(context.node_config["partition-id"])]
-        config = {"site": site, "state": f"{folder}/{site}"}
-        reply = respond(from_record(message.content, LONGEST), config, trial.load_site)
-        return Message(to_record(reply), reply_to=message)
-
-    resources: Any = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
-    run_simulation(trial.server(), app, num_supernodes=len(trial.SITES), backend_config=resources)
-
-
-def deployment(runs: dict[str, int]) -> dict[str, Any]:
-    """Seconds a round of each method in a deployment, and the bytes of a round."""
-    from examples.flower.federation import Federation
-
-    found: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        app = trial.write_app(folder / "app")
-        environment = {"TRIAL_FOLDER": str(folder), "PYTHONPATH": str(ROOT)}
-        with Federation(folder / "federation", trial.SITES, environment=environment) as federation:
-            for method, rounds in runs.items():
-                seen = []
-                # Twice, with different numbers of rounds: what a round sends is the difference.
-                for count in (rounds // 2, rounds):
-                    say(f"Flower deployment, {method}, {count} rounds …")
-                    trial.plan(folder, method, count)
-                    status = federation.wait(federation.run(app), timeout=1800, check=True)
-                    _, summary = trial.result(folder)
-                    seen.append((summary, status.bytes_sent, status.bytes_received))
-                more = rounds - rounds // 2
-                found[method] = {
-                    "seconds": trial.seconds_a_round(folder),
-                    "payload_down": (seen[1][0]["bits_down"] - seen[0][0]["bits_down"]) / 8 / more,
-                    "payload_up": (seen[1][0]["bits_up"] - seen[0][0]["bits_up"]) / 8 / more,
-                    "parcels_down": (seen[1][0]["bytes_down"] - seen[0][0]["bytes_down"]) / more,
-                    "parcels_up": (seen[1][0]["bytes_up"] - seen[0][0]["bytes_up"]) / more,
-                    "flower_down": (seen[1][1] - seen[0][1]) / more,
-                    "flower_up": (seen[1][2] - seen[0][2]) / more,
-                    "objective": summary["objective"],
-                }
-    return found
-
-
 def say(what: str) -> None:
     """Say what is measured now, or was."""
     print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
 
 
-def _environment(others: dict[str, str]) -> dict[str, str]:
-    import os
-
-    return {**os.environ, "PYTHONPATH": str(ROOT), **others}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
-        "--without", choices=["federation", "flower", "ray"], action="append", default=[], help="engines to leave out"
+        "--without", choices=["federation", "ray"], action="append", default=[], help="engines to leave out"
     )
     parser.add_argument("--runs", type=int, default=7, help="runs that are timed, in-process, with Ray and there")
-    parser.add_argument("--rounds", type=int, default=12, help="rounds of each method in Flower")
     parser.add_argument("--actors", type=int, nargs="*", default=[], help="numbers of Ray's actors to compare")
     arguments = parser.parse_args()
 
@@ -154,7 +71,6 @@ def main() -> None:
     best = fpdfp.minimize(problem, tol=1e-10).objective
     rates: dict[str, dict[str, float]] = {}
     times: dict[str, dict[str, Any]] = {}
-    bytes_: dict[str, Any] = {}
     by_actors: dict[int, dict[str, float]] = {}
     missing: list[str] = []
 
@@ -196,28 +112,6 @@ def main() -> None:
                 compare("federation", *federation.at_sites(link, names), ROUNDS_THERE)
         except ImportError as error:
             missing.append(str(error))
-    if "flower" not in arguments.without:
-        try:
-            import flwr  # noqa: F401
-        except ImportError as error:
-            missing.append(f"Flower: {error}")
-        else:
-            for name, seconds in (
-                ("Flower simulation", {method: simulation(method, arguments.rounds) for method in METHODS}),
-                ("Flower deployment", bytes_ := deployment(dict.fromkeys(METHODS, arguments.rounds))),
-            ):
-                each = {
-                    method: float(one["seconds"] if isinstance(one, dict) else one) for method, one in seconds.items()
-                }
-                rates[name] = {method: 1.0 / one for method, one in each.items()}
-                times[name] = {
-                    method: {
-                        error: {"rounds": known["rounds"], "seconds": known["rounds"] * one}
-                        for error, known in times["in-process"][method].items()
-                    }
-                    for method, one in each.items()
-                }
-
     columns = [(method, f"{error:g}") for method in METHODS for error in trial.ERRORS[method]]
     header = ["engine", *(f"rounds/s {m}" for m in METHODS), *(f"s to {error} {m}" for m, error in columns)]
     rows = [
@@ -227,13 +121,6 @@ def main() -> None:
     known = times["in-process"]
     needed = ", ".join(f"{m} to {error} {known[m][error]['rounds']}" for m, error in columns)
     _tools.show(f"20 clients, all in every round; rounds: {needed}", header, rows)
-    if bytes_:
-        header = ["bytes a round, 3 sites", "messages down / up", "parcels down / up", "Flower down / up"]
-        rows = [
-            [m, *(f"{one[f'{what}_down']:.0f} / {one[f'{what}_up']:.0f}" for what in ("payload", "parcels", "flower"))]
-            for m, one in bytes_.items()
-        ]
-        _tools.show("What a round sends", header, rows)
     if by_actors:
         rows = [[str(actors), *(f"{one[m]:.3g}" for m in METHODS)] for actors, one in by_actors.items()]
         _tools.show("Ray: 20 clients in so many actors", ["actors", "rounds/s FPDFP", "rounds/s shifted"], rows)
@@ -244,7 +131,7 @@ def main() -> None:
     }
     _tools.finish({
         "rounds_per_second": rates, "best": best_rates, "times": times,
-        "slower_than_in_process": ratios, "actors": by_actors, "bytes": bytes_, "missing": missing,
+        "slower_than_in_process": ratios, "actors": by_actors, "missing": missing,
     })  # fmt: skip
 
 

@@ -1,14 +1,13 @@
 """Rounds per second of a federation over mutual TLS on one machine: 3 sites, 20 sites, and 200 connections.
 
-    python -m benchmarks.federation [--rounds 200] [--flower 4]
+    python -m benchmarks.federation [--rounds 200]
 
 The problem is that of ``benchmarks.engines``: 26,053 rows of 123 features, graph-guided logistic regression, everyone
 takes part in every round. The hub is a process of its own, as ``fpdfp federation serve`` starts it; sites are agents
 with the real desk (audit log and ledger on the disk, a policy that refuses nothing), 3 in a process each, 20 and 200 in
 4 processes. For each: rounds per second with FPDFP (20 levels) and with the default method, without evaluations; bytes
 a round between the analyst and the hub against the bits that the method counts; and with 3 sites the time to relative
-errors of 1e-3 and (default method) 1e-6, evaluations included, beside the same in one process. With ``--flower``, so
-many rounds of the default method in a Flower deployment with the same 3 sites, evaluations included, are the peer.
+errors of 1e-3 and (default method) 1e-6, evaluations included, beside the same in one process.
 """
 
 from __future__ import annotations
@@ -197,18 +196,6 @@ def measure(link: Link, names: list[str], rounds: int) -> dict[str, Any]:
     return found
 
 
-def measure_flower(rounds: int) -> dict[str, Any] | str:
-    """Seconds and bytes of a round of a Flower deployment, or why they are missing."""
-    try:
-        import flwr  # noqa: F401
-    except ImportError as error:
-        return str(error)
-    from benchmarks.engines import deployment
-
-    found: dict[str, Any] = deployment({"shifted": rounds})["shifted"]
-    return found
-
-
 def say(what: str) -> None:
     """Say what is measured now."""
     print(f"{time.strftime('%H:%M:%S')} {what} …", file=sys.stderr, flush=True)
@@ -218,11 +205,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=200, help="rounds of each run with 3 sites; fewer with more")
     parser.add_argument("--sites", type=int, choices=list(SIZES), action="append", help="only these numbers of sites")
-    parser.add_argument("--flower", type=int, default=0, help="rounds in a Flower deployment, about 10 s each")
     arguments = parser.parse_args()
     found: dict[str, Any] = {}
     times: dict[str, Any] = {}
-    flower = measure_flower(arguments.flower) if arguments.flower else None
     for sites in arguments.sites or list(SIZES):
         say(f"{sites} sites")
         with running(sites) as (link, names):
@@ -246,17 +231,7 @@ def main() -> None:
         ]
         for sites, each in found.items() for method, one in each.items() if method in trial.METHODS
     ]  # fmt: skip
-    if isinstance(flower, dict):
-        wire, counted = (
-            sum(flower[f"{what}_{way}"] for way in ("down", "up")) for what in ("flower", "payload")
-        )  # fmt: skip
-        rows.append([
-            "3, Flower", "shifted", f"{1e3 * flower['seconds']:.0f}", f"{1 / flower['seconds']:.3f}", f"{wire:.0f}",
-            f"{counted:.0f}", f"{wire / counted:.2f}",
-        ])  # fmt: skip
     _tools.show("A federation over mutual TLS on one machine", header, rows)
-    if not isinstance(flower, dict):
-        print(f"Flower is not measured: {flower or 'give --flower 4'}")
     if times:
         header = ["method", "error", "rounds", "s in one process", "s in the federation"]
         rows = [
@@ -267,7 +242,7 @@ def main() -> None:
             for method, each in times.items() for error, one in each["in-process"].items()
         ]  # fmt: skip
         _tools.show("Time to an error, with an evaluation after every round; 3 sites", header, rows)
-    _tools.finish({"federation": found, "federation_times": times, "flower": flower})
+    _tools.finish({"federation": found, "federation_times": times})
 
 
 if __name__ == "__main__":

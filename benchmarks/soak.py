@@ -1,12 +1,11 @@
 """Long runs in which processes are killed: nothing is lost, and the error is that of runs in which none was.
 
-    python -m benchmarks.soak [--only ray|flower|federation] [--rounds 1000]
+    python -m benchmarks.soak [--only ray|federation] [--rounds 1000]
 
-Ray: 1,000 rounds of the problem of :mod:`benchmarks.engines`, a random worker killed (SIGKILL) every 50 rounds. Flower:
-60 rounds in a deployment of real processes with TLS and node authentication, a node killed and restarted every 10. The
+Ray: 1,000 rounds of the problem of :mod:`benchmarks.engines`, a random worker killed (SIGKILL) every 50 rounds. The
 error at the end is compared with that of runs in one process with other seeds and no deaths: their spread.
 
-Direct federation: 1,000 rounds with three sites as real processes over mutual TLS, everyone needed in every round; a
+Federation: 1,000 rounds with three sites as real processes over mutual TLS, everyone needed in every round; a
 site killed and started again every 20 rounds, the hub five times and the analyst's process twice. The coefficients are
 compared, bit by bit, with those of a run in one process.
 """
@@ -15,12 +14,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import os
 import signal
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +26,9 @@ import numpy as np
 import fpdfp
 from benchmarks import _federation as trial
 from benchmarks import _federation_soak, _tools
-from benchmarks.engines import ROOT
 
 SEEDS = 5
-ENGINES = ("federation", "ray", "flower")
+ENGINES = ("federation", "ray")
 
 
 def spread(problem: fpdfp.Problem, method: str, rounds: int, best: float) -> tuple[float, float]:
@@ -76,58 +72,22 @@ def with_ray(problem: fpdfp.Problem, best: float, rounds: int, every: int) -> di
     return found
 
 
-def with_flower(problem: fpdfp.Problem, best: float, rounds: int, every: int) -> dict[str, Any]:
-    """A run in a Flower deployment, in which nodes are killed and restarted one after the other."""
-    from examples.flower.federation import Federation
-
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        app = trial.write_app(folder / "app")
-        trial.plan(folder, "shifted", rounds, deadline=25.0)
-        environment = {"TRIAL_FOLDER": str(folder), "PYTHONPATH": str(ROOT)}
-        deaths = 0
-        started = time.perf_counter()
-        with Federation(folder / "federation", trial.SITES, environment=environment) as federation:
-            run = federation.run(app)
-            for number in range(every, rounds, every):
-                federation.wait_for(functools.partial(has_done, folder, number), 1800)
-                victim = trial.SITES[deaths % len(trial.SITES)]
-                federation.kill(victim)
-                federation.restart(victim, at_once=True)
-                deaths += 1
-            federation.wait(run, timeout=3600, check=True)
-        x, summary = trial.result(folder)
-    return {
-        "shifted": {
-            "rounds": summary["rounds"], "deaths": deaths, "absent": summary["absent"], "healed": summary["healed"],
-            "refused": summary["refused"], "error": problem.objective(x) / best - 1,
-            "spread": spread(problem, "shifted", rounds, best), "seconds": time.perf_counter() - started,
-        }
-    }  # fmt: skip
-
-
-def has_done(folder: Path, rounds: int) -> bool:
-    """Whether a federation has done so many rounds."""
-    ticks = folder / "ticks.txt"
-    return ticks.exists() and len(ticks.read_text().splitlines()) >= rounds
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", choices=ENGINES, help="one engine alone")
-    parser.add_argument("--rounds", type=int, default=1000, help="rounds of the direct federation")
+    parser.add_argument("--rounds", type=int, default=1000, help="rounds of the federation")
     arguments = parser.parse_args()
     engines = ENGINES if arguments.only is None else (arguments.only,)
     results: dict[str, Any] = {}
     if "federation" in engines:
         results["federation"] = in_federation(arguments.rounds)
-    if engines != ("federation",):
-        results |= compare_errors(engines)
+    if "ray" in engines:
+        results |= compare_errors()
     _tools.finish(results)
 
 
 def in_federation(rounds: int) -> dict[str, Any]:
-    """Run the direct federation, and show what was found."""
+    """Run the federation, and show what was found."""
     with tempfile.TemporaryDirectory() as name:
         one = _federation_soak.run(Path(name), rounds, 20, hub=5, analyst=2)
     header = ["rounds", "killed", "seconds until the next round", "absent / healed", "same bits", "logs", "seconds"]
@@ -141,15 +101,11 @@ def in_federation(rounds: int) -> dict[str, Any]:
     return one
 
 
-def compare_errors(engines: Sequence[str]) -> dict[str, Any]:
-    """Run on Ray and Flower, and show errors beside those of runs without deaths."""
+def compare_errors() -> dict[str, Any]:
+    """Run on Ray, and show errors beside those of runs without deaths."""
     problem = trial.problem()
     best = fpdfp.minimize(problem, tol=1e-12).objective
-    found: dict[str, Any] = {}
-    if "ray" in engines:
-        found["Ray"] = with_ray(problem, best, 1000, 50)
-    if "flower" in engines:
-        found["Flower"] = with_flower(problem, best, 60, 10)
+    found = {"Ray": with_ray(problem, best, 1000, 50)}
     rows = [
         [
             engine, method, str(one["rounds"]), str(one["deaths"]), f"{one['absent']} / {one['healed']}",

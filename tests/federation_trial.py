@@ -113,15 +113,18 @@ class AgentThread:
         assert not self.thread.is_alive()
 
 
-class CuttingRelay:
-    """Stands between somebody and the hub, and cuts the next connection when so many bytes have passed one way."""
+class Relay:
+    """Stands between somebody and the hub, keeps a copy of every byte, and cuts a connection when told to.
+
+    ``seen`` holds what went up and what came down, for each connection.
+    """
 
     def __init__(self, port: int) -> None:
         self._to = port
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._server.getsockname()[1])
         self._left: dict[bool, float] = {True: math.inf, False: math.inf}
-        self.connections = 0
+        self.seen: list[tuple[bytearray, bytearray]] = []
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -140,14 +143,16 @@ class CuttingRelay:
         with contextlib.suppress(OSError):
             while True:
                 here, _ = self._server.accept()
-                self.connections += 1
+                self.seen.append((bytearray(), bytearray()))
                 there = socket.create_connection(("127.0.0.1", self._to))
                 for source, target, up in ((here, there, True), (there, here, False)):
-                    threading.Thread(target=self._carry, args=(source, target, up), daemon=True).start()
+                    copy = self.seen[-1][0 if up else 1]
+                    threading.Thread(target=self._carry, args=(source, target, up, copy), daemon=True).start()
 
-    def _carry(self, source: socket.socket, target: socket.socket, up: bool) -> None:
+    def _carry(self, source: socket.socket, target: socket.socket, up: bool, copy: bytearray) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
+                copy += data
                 self._left[up] -= len(data)
                 if self._left[up] < 0:
                     self._left[up] = math.inf

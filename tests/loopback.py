@@ -9,7 +9,6 @@ import numpy as np
 
 import fpdfp
 from fpdfp.engines import spec
-from fpdfp.engines.job import Job
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.site import Site
@@ -31,13 +30,12 @@ class Loopback(RemoteEngine):
         self.up: list[Any] = []
         self.bytes_down = self.bytes_up = 0
         self.rounds_done = 0
-        #: Whether requests come twice, and whether a site's process lives for one request alone.
-        self.twice = self.reborn = False
+        #: Whether requests come twice.
+        self.twice = False
         #: Whether a request does not arrive.
         self.deaf: Callable[[int, dict[str, Any]], bool] | None = None
         #: For tests that kill the server.
         self.quiet = self.dead = False
-        self._jobs_sent: dict[int, Any] = {}
 
     @property
     def names(self) -> Sequence[str]:
@@ -48,14 +46,7 @@ class Loopback(RemoteEngine):
         self.sites[site] = Site(self.parts[site])
 
     def _handled(self, site: int, parcel: bytes) -> bytes:
-        tree = unpack(parcel)
-        if self.reborn and self.sites[site].job is not None:
-            kept = unpack(pack(self.sites[site].export()))
-            self.restart(site)
-            self.sites[site].restore(spec.load(self._jobs_sent[site], Job), kept)
-        if "job" in tree:
-            self._jobs_sent[site] = tree["job"]
-        return pack(self.sites[site].handle(spec.load(tree)))
+        return pack(self.sites[site].handle(spec.load(unpack(parcel))))
 
     def carry(self, asked: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
         replies: dict[int, Any] = {}

@@ -614,7 +614,6 @@ def test_the_doctor_shows_whole_commands(monkeypatch: pytest.MonkeyPatch, capsys
         extras = tomllib.load(file)["project"]["optional-dependencies"]
     for extra, module in {
         "ray": "ray",
-        "flower": "flwr",
         "parquet": "pyarrow",
         "ct": "h5py",
         "entropy": "constriction",

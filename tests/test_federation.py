@@ -15,7 +15,8 @@ pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
 import fpdfp
-from fpdfp.engines.parcel import pack, unpack
+from fpdfp.engines.job import Job, Place
+from fpdfp.engines.parcel import MAGIC, VERSION, pack, unpack
 from fpdfp.errors import AbsentError, RefusalError
 from fpdfp.federation import keys
 from fpdfp.federation.agent import respond
@@ -26,14 +27,14 @@ from fpdfp.federation.seen import Seen
 from tests.federation_trial import (
     SITES,
     AgentThread,
-    CuttingRelay,
     HubThread,
+    Relay,
     Trial,
     TrialDesk,
     parts,
     running,
 )
-from tests.helpers import graph_guided
+from tests.helpers import graph_guided, prepare
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +198,7 @@ def test_a_connection_cut_in_the_middle_of_a_message(
     """The network drops the connection of one site when so many bytes have passed; the next one stays."""
     trial = Trial(tmp_path)
     body = np.random.default_rng(0).bytes(3_000_000)
-    with HubThread(trial.study), CuttingRelay(trial.study.port) as relay, contextlib.ExitStack() as stack:
+    with HubThread(trial.study), Relay(trial.study.port) as relay, contextlib.ExitStack() as stack:
         stack.callback(trial.link.close)
         identity = trial.join("north")
         identity.about = identity.about._replace(address=f"127.0.0.1:{relay.port}")
@@ -215,14 +216,75 @@ def test_the_analysts_connection_is_cut(tmp_path: Path, whole: fpdfp.Problem) ->
     """What was asked is sent again over the next connection, within the same exchange."""
     trial = Trial(tmp_path)
     body = np.random.default_rng(0).bytes(3_000_000)
-    with running(trial, [TrialDesk(part) for part in parts(whole)]), CuttingRelay(trial.study.port) as relay:
+    with running(trial, [TrialDesk(part) for part in parts(whole)]), Relay(trial.study.port) as relay:
         trial.link.close()
         trial.link.identity.about = trial.link.identity.about._replace(address=f"127.0.0.1:{relay.port}")
         relay.cut(up=False, after=1_500_000)
         came = trial.asking.ask("echo", {key: {"kind": "echo", "body": body} for key in SITES}, 20.0)
         assert all(came[site]["reply"]["body"] == body for site in SITES)
-        assert relay.connections == 2
+        assert len(relay.seen) == 2
         trial.link.close()
+
+
+def numbers_in(tree: Any) -> Iterator[bytes]:
+    """Every float64 of a tree's arrays, and every message of at least eight bytes, as they stand in a parcel."""
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, list):
+        for one in tree:
+            yield from numbers_in(one)
+    elif isinstance(tree, bytes) and len(tree) >= 8:
+        yield tree
+    elif isinstance(tree, np.ndarray) and tree.dtype == np.float64:
+        yield from (number.tobytes() for number in tree.ravel() if number != 0 and number.tobytes()[:4] != bytes(4))
+
+
+def test_nothing_can_be_read_on_the_wire(tmp_path: Path, whole: fpdfp.Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who sees every byte between a site and the hub finds no row, no model, no message and no name."""
+    trial, sent = Trial(tmp_path), list[bytes]()
+    real = respond
+
+    def keep(*given: Any) -> bytes:
+        sent.append(real(*given))
+        return sent[-1]
+
+    monkeypatch.setattr("fpdfp.federation.agent.respond", keep)
+    losses = parts(whole)
+    with HubThread(trial.study), Relay(trial.study.port) as relay, contextlib.ExitStack() as stack:
+        stack.callback(trial.link.close)
+        identity = trial.join("north")
+        identity.about = identity.about._replace(address=f"127.0.0.1:{relay.port}")
+        stack.enter_context(AgentThread(identity, TrialDesk(losses[0])))
+        trial.wait(["north"])
+        engine = trial.engine(["north"])
+        result = fpdfp.solve(problem_at(engine, whole), rounds=3, engine=engine)
+    data = set(numbers_in(losses[0]._rows.X))  # type: ignore[attr-defined]
+    x = set(numbers_in(result.x))
+    ours = {number for parcel in sent for number in numbers_in(unpack(parcel))}
+    words = {MAGIC + bytes([VERSION]), b"north", b"fpdfp", b"ShiftedPDFP"}
+    assert len(data) == 30 * 12
+    assert len(x) >= 6
+    assert len(ours) > 20
+    up, down = (b"".join(map(bytes, streams)) for streams in zip(*relay.seen, strict=True))
+    # All that north sent went through here, and each connection begins with the handshake of TLS.
+    assert len(up) > sum(map(len, sent))
+    assert all(first[:3] == b"\x16\x03\x01" and back[:2] == b"\x16\x03" for first, back in relay.seen)
+    assert [needle for needle in words | data | x | ours if needle in up or needle in down] == []
+    # The same search finds them where nothing is encrypted.
+    plain = b"".join(sent)
+    assert all(needle in plain for needle in ours | {MAGIC + bytes([VERSION]), b"north"})
+    assert all(needle in pack({"x": result.x, "rows": b"".join(data)}) for needle in x | data)
+
+
+def test_the_longest_reply_is_that_of_the_largest_site(shared: Trial, whole: fpdfp.Problem) -> None:
+    algorithm = prepare(graph_guided(clients=5), fpdfp.FPDFP(0.1))
+    engine = shared.engine()
+    sizes = []
+    for run in ("first", "second"):
+        for numbers in (np.arange(4), np.arange(4, 5)):
+            engine.key(Job(algorithm, {}, None, Place(numbers, None, 1.0, 0)), run)
+            sizes.append(engine._longest)
+    assert sizes[0] == sizes[1] == sizes[2] == sizes[3] < 1 << 28
 
 
 def test_requests_that_nobody_waits_for_are_left_out(tmp_path: Path, whole: fpdfp.Problem) -> None:

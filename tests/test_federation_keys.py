@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import socket
+import ssl
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +65,83 @@ def test_nothing_is_readable_by_others_whatever_the_umask(tmp_path: Path) -> Non
                 assert stat.S_IMODE(path.stat().st_mode) & 0o022 == 0, path
             else:
                 assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+
+
+def handshake(server: keys.Pair, authority: Path, name: str) -> None:
+    """Connect by TLS to a server with that certificate, as somebody who knows the authority and expects the name."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server.public, server.key)
+    ours, theirs = socket.socketpair()
+
+    def serve() -> None:
+        try:
+            with context.wrap_socket(theirs, server_side=True) as connection:
+                connection.recv(1)
+        except OSError:
+            theirs.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        client = ssl.create_default_context(cafile=authority)
+        client.verify_flags |= ssl.VERIFY_X509_STRICT  # Python's default from 3.13 on
+        with client.wrap_socket(ours, server_hostname=name) as connection:
+            connection.send(b"x")
+    finally:
+        ours.close()
+        thread.join()
+
+
+def test_the_hub_is_believed_under_its_names_only(tmp_path: Path) -> None:
+    authority = keys.make_authority(tmp_path)
+    server = keys.make_server_certificate(tmp_path, authority, ["hub.example", "127.0.0.1", "::1"])
+    for name in ("hub.example", "127.0.0.1", "::1"):
+        handshake(server, authority.public, name)
+    for name in ("other.example", "127.0.0.2"):
+        with pytest.raises(ssl.SSLCertVerificationError, match="match"):
+            handshake(server, authority.public, name)
+
+
+def test_another_authority_is_not_believed(tmp_path: Path) -> None:
+    authority, other = (keys.make_authority(tmp_path / name) for name in ("ours", "other"))
+    server = keys.make_server_certificate(tmp_path, authority, ["localhost"])
+    with pytest.raises(ssl.SSLCertVerificationError, match="verify failed"):
+        handshake(server, other.public, "localhost")
+
+
+def test_certificates_say_what_they_are_for(tmp_path: Path) -> None:
+    from cryptography import x509
+
+    authority = keys.make_authority(tmp_path, days=10)
+    server = keys.make_server_certificate(tmp_path, authority, ["localhost"], days=5)
+    own = x509.load_pem_x509_certificate(server.public.read_bytes())
+    assert not own.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert not own.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
+    own.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.public.read_bytes()))
+    left = own.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
+    assert datetime.timedelta(days=4.9) < left < datetime.timedelta(days=5.1)
+
+
+def test_private_keys_are_not_overwritten(tmp_path: Path) -> None:
+    authority = keys.make_authority(tmp_path)
+    server = keys.make_server_certificate(tmp_path, authority, ["localhost"])
+    before = {pair.key: pair.key.read_bytes() for pair in (authority, server)}
+    with pytest.raises(FileExistsError, match=r"ca\.key"):
+        keys.make_authority(tmp_path)
+    with pytest.raises(FileExistsError, match=r"server\.key"):
+        keys.make_server_certificate(tmp_path, authority, ["localhost"])
+    assert {path: path.read_bytes() for path in before} == before
+    keys.make_server_certificate(tmp_path, authority, ["localhost"], overwrite=True)
+    assert server.key.read_bytes() != before[server.key]
+    assert stat.S_IMODE(server.key.stat().st_mode) == 0o600
+    assert not list(tmp_path.glob(".*"))  # nothing half written is left
+
+
+@pytest.mark.parametrize("hosts", [[], "localhost", ["a b"], ["a/b"], [""], [7]])
+def test_hosts_are_checked(tmp_path: Path, hosts: Any) -> None:
+    with pytest.raises(ValueError, match="hosts"):
+        Study.create(tmp_path / "study", ["north"], hosts=hosts)
+    assert not list(tmp_path.iterdir())
 
 
 def invitation_of(study: Study, site: str = "north") -> Any:

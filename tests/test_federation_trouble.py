@@ -326,6 +326,42 @@ def test_requests_that_come_again_or_out_of_order(tmp_path: Path, whole: fpdfp.P
     assert nobody["error"] == "the hub must say who asks"
 
 
+def changed(parcel: bytes, at: int) -> bytes:
+    return parcel[:at] + bytes([parcel[at] ^ 1]) + parcel[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda parcel: b"",
+        lambda parcel: parcel[:20],
+        lambda parcel: parcel[:-1],
+        lambda parcel: parcel + b"x",
+        lambda parcel: changed(parcel, 0),
+        lambda parcel: changed(parcel, 4),
+        lambda parcel: changed(parcel, len(parcel) // 2),
+        lambda parcel: pack(["no", "request"]),
+        lambda parcel: pack({"kind": "echo", "run": 1, "sequence": 9, "site": "north"}),
+        lambda parcel: pack({"kind": "echo", "run": "r", "sequence": "9", "site": "north"}),
+        lambda parcel: pack({"kind": "echo", "run": "r", "sequence": True, "site": "north"}),
+        lambda parcel: pack({"kind": "echo", "run": "r", "sequence": 9, "site": "east"}),
+        lambda parcel: pack({"kind": "echo", "run": "r", "sequence": 9}),
+    ],
+)
+def test_damaged_requests_are_refused(tmp_path: Path, damage: Any) -> None:
+    """Nothing reaches the desk, and a damaged request does not count as the latest one."""
+    asked: list[Any] = []
+    desk, about, seen = TrialDesk(None, asked.append), About("study", "site", "north", ""), Seen(tmp_path)
+    said = {"id": 1, "asker": {"name": "ann", "role": "analyst", "fingerprint": "ab"}}
+    parcel = pack({"kind": "echo", "body": 1, "run": "r", "sequence": 8, "site": "north"})
+    reply = unpack(respond(Message("ask", said, damage(parcel)), about, desk, seen))
+    assert set(reply) == {"error", "run", "sequence", "site"}
+    assert reply["site"] == "north"
+    assert asked == []
+    assert unpack(respond(Message("ask", said, parcel), about, desk, seen))["reply"] == {"body": 1}
+    seen.close()
+
+
 class TestRequestNumbers:
     def test_are_known_after_a_restart_of_the_site(self, tmp_path: Path) -> None:
         """Nothing is closed, as where the process was killed."""

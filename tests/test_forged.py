@@ -157,6 +157,25 @@ class TestSites:
         return Job(**given)
 
     @pytest.mark.parametrize(
+        "contents",
+        [
+            {"job": {"method": 1}},
+            {"update": {}, "key": "k"},
+            {"gather": {"job": {"class": "os:system"}}},
+            {"constants": {"factor": {"class": "subprocess:Popen", "fields": {}}}},
+            {"at": {"x": "text", "parts": ["values"]}},
+            {"at": {"x": np.zeros(7), "parts": ["values"]}},
+            {"at": {"x": np.zeros(12), "parts": ["data"]}},
+            {"at": {"x": np.zeros(12), "parts": 3}},
+            {"update": 3},
+            {"facts": {}, "key": [], "job": []},
+        ],
+    )
+    def test_requests_that_make_no_sense(self, problem: fpdfp.Problem, contents: dict[str, Any]) -> None:
+        with pytest.raises(MessageError):
+            Site(problem.losses).handle(spec.load(unpack(pack(contents))))
+
+    @pytest.mark.parametrize(
         "factor", [linops.Difference(12), linops.Identity(13), linops.Matrix(np.ones((3, 12))), linops.Identity((3, 4))]
     )
     def test_a_factor_maps_points_to_points(self, problem: fpdfp.Problem, factor: Any) -> None:

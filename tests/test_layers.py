@@ -23,7 +23,6 @@ LAYERS = {
         "cli",
         "experiments",
         "report",
-        "flower",
         "federation",
         "estimators ct.reconstruction",
         "federation.cohort",

@@ -108,8 +108,7 @@ class TestAnswers:
         ]
 
     def test_a_person_is_told_what_a_plan_is(self) -> None:
-        from fpdfp.engines.envelope import Envelope, seal
-        from fpdfp.engines.outbox import lines
+        from fpdfp.federation.outbox import Envelope, lines, seal
 
         parcel = seal(Envelope("run", 1, "north", {"reply": {"price": 7.0, "problems": 600, "folds": 5}}))
         text = "\n".join(lines(parcel))

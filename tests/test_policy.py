@@ -16,10 +16,9 @@ from sklearn.datasets import load_breast_cancer
 
 import fpdfp
 from fpdfp.declarative.document import SettingsError
-from fpdfp.engines import outbox
 from fpdfp.engines.requests import AtRequest, MemoryRequest, Request
 from fpdfp.errors import ArgumentError
-from fpdfp.federation import audit
+from fpdfp.federation import audit, outbox
 from fpdfp.federation.designs import check_columns, check_design, effective, leverages, uncommon
 from fpdfp.federation.desk import OUTBOX, STOPPED
 from fpdfp.federation.exposure import TOO_FEW, watch
@@ -181,6 +180,34 @@ class TestDesk:
         assert reply == {"error": "ZeroDivisionError at the site; its log says more"}
         assert desk.answer({"kind": "request", "run": "r", "model": "m"}, ANALYST) == {"needs_model": True}
         assert "run" in desk.answer({"kind": "request"}, ANALYST)["error"]
+
+    def test_requests_at_once_wait_for_each_other(self, tmp_path: Path) -> None:
+        desk = make_desk(*rows(), tmp_path)
+        table: Any = desk.table
+        at_once, most, replies = 0, 0, list[Any]()
+        counting = threading.Lock()
+        answer = table.answer
+
+        def slowly(*given: Any, **options: Any) -> Any:
+            nonlocal at_once, most
+            with counting:
+                at_once += 1
+                most = max(most, at_once)
+            time.sleep(0.02)
+            with counting:
+                at_once -= 1
+            return answer(*given, **options)
+
+        table.answer = slowly
+        threads = [
+            threading.Thread(target=lambda: replies.append(ask(desk, kind="schema", question={}))) for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert most == 1
+        assert replies == [replies[0]] * 4
 
     def test_the_schema_hides_rare_levels_and_single_values(self, tmp_path: Path) -> None:
         desk = make_desk(*rows(), tmp_path)

@@ -8,9 +8,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
+import typer.core
 import typer.main
 from typer.testing import CliRunner
 
@@ -127,17 +128,17 @@ SHOWN = sorted({tuple(words) for page in WRITTEN for words in commands(page)})
 
 @pytest.mark.parametrize("words", SHOWN, ids=" ".join)
 def test_the_commands_of_the_pages_exist(words: tuple[str, ...]) -> None:
-    command: click.Command = typer.main.get_command(app)
+    command: Any = typer.main.get_command(app)
     rest = [word for word in words[1:] if word != "…"]
     path = ["fpdfp"]
-    while isinstance(command, click.Group) and rest:
+    while isinstance(command, typer.core.TyperGroup) and rest:
         if rest[0].startswith("-"):
             break
         assert rest[0] in command.commands, f"fpdfp has no command {' '.join([*path, rest[0]])}"
         path.append(rest[0])
         command = command.commands[rest.pop(0)]
     # Parsed as when it is run, but for whether files are there.
-    context = click.Context(command, info_name=" ".join(path))
+    context = command.context_class(command, info_name=" ".join(path))
     command.make_parser(context).parse_args(rest)
 
 

@@ -317,9 +317,8 @@ def test_sites_leave_out_the_same_features(make: Any) -> None:
     problem = make()
     given: dict[str, Any] = {"rounds": 600, "tol": 1e-6, "evaluate_every": 20}
     whole = fpdfp.solve(problem, **given)
-    for trouble in ("none", "reborn", "restarted"):
+    for trouble in ("none", "restarted"):
         engine = Loopback(problem)
-        engine.reborn = trouble == "reborn"
 
         def restart(run: Any, engine: Loopback = engine) -> None:
             if run.left is not None and run.round == run.left.since + 3:

@@ -63,15 +63,3 @@ class Bar:
         """Show the numbers of the latest evaluation."""
         if self._progress is not None:
             self._progress.update(self._task, completed=done, objective=f"{objective:.6g}", bits=format_bits(bits))
-
-
-def format_duration(seconds: float) -> str:
-    """Write a time for people.
-
-    >>> format_duration(2.25), format_duration(291), format_duration(7500)
-    ('2.2 s', '4 min 51 s', '2 h 5 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

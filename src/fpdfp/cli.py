@@ -10,12 +10,10 @@ import typer
 
 from fpdfp.experiments.commands import register as register_experiments
 from fpdfp.federation.commands import app as federation
-from fpdfp.flower.commands import app as flower
 from fpdfp.report.commands import register as register_reports
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
 app.add_typer(federation, name="federation")
-app.add_typer(flower, name="flower")
 
 
 def _version(asked: bool) -> None:

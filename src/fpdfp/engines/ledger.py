@@ -16,14 +16,13 @@ clients are elsewhere calls its memory (:mod:`fpdfp.engines.remote_run`). The in
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array
-from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import MessageError
 from fpdfp.methods.base import Algorithm, Remembering
 
@@ -123,34 +122,9 @@ class ClientLedger:
             self.memory = self._place(rows)
         self.version, self._pending, self._before = server.version, None, None
 
-    def export(self) -> dict[str, Any]:
-        """Return the ledger as a tree of arrays."""
-        pending = None
-        if self._pending is not None:
-            memory, decoded, k = self._pending
-            pending = {"memory": _tree(memory), "decoded": _tree(decoded), "round": k}
-        before = None if self._before is None else {"memory": _tree(self._before[0]), "version": self._before[1]}
-        return {"version": self.version, "memory": _tree(self.memory), "pending": pending, "before": before}
-
-    def restore(self, saved: Mapping[str, Any], here: Callable[[Array], Array]) -> None:
-        """Take over what was exported; ``here`` puts an array where this client computes."""
-        self.version = int(saved["version"])
-        self.memory = self._place(saved["memory"])
-        pending, before = saved["pending"], saved["before"]
-        self._before = None if before is None else (self._place(before["memory"]), int(before["version"]))
-        self._pending = None
-        if pending is not None:
-            decoded = pending["decoded"]
-            sent = tuple_kind("Reply", tuple(decoded))(*map(here, decoded.values()))
-            self._pending = self._place(pending["memory"]), sent, int(pending["round"])
-
     def _place(self, arrays: Mapping[str, Array]) -> Any:
         """Return a memory with some arrays, each where this method has it: here, or on a GPU."""
         if not arrays:
             return self.memory
         placed = {name: namespace(getattr(self.memory, name)).asarray(array) for name, array in arrays.items()}
         return self.memory._replace(**placed)
-
-
-def _tree(arrays: Any) -> dict[str, Array]:
-    return {name: to_host(array) for name, array in arrays._asdict().items()} if arrays else {}

@@ -106,7 +106,7 @@ class Ray(RemoteEngine):
     Notes
     -----
     Actors are trusted: what they send is checked, but requests and replies are pickled, as Ray does it. Between
-    organisations take :mod:`fpdfp.flower`.
+    organisations use :class:`fpdfp.Federation`.
     """
 
     trusted = True

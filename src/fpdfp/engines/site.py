@@ -1,9 +1,9 @@
 """What a site does: it holds some clients' losses, answers the server's requests, and keeps what clients remember.
 
-The requests (:mod:`fpdfp.engines.requests`) of any engine are the same: Ray hands them to an actor, Flower sends them
-over a network. A request that comes twice has the same reply, since all
-randomness is a function of seed, round and client, and a client's memory changes only when the server has confirmed
-what was sent (:mod:`fpdfp.engines.ledger`). What a site lacks to answer (the description of the run, a memory that
+The requests (:mod:`fpdfp.engines.requests`) of any engine are the same: Ray hands them to an actor, a federation sends
+them over a network. A request that comes twice has the same reply, since all randomness is a function of seed, round
+and client, and a client's memory changes only when the server has confirmed what was sent
+(:mod:`fpdfp.engines.ledger`). What a site lacks to answer (the description of the run, a memory that
 agrees with the server's copy, the model that differences refer to, the point that a question is about, the features
 that are left) it names under ``needs``, and the server sends it.
 """
@@ -352,30 +352,6 @@ class Site:
         for row, i in enumerate(own):
             self.ledgers[i].hold(_row(update.memory, row), _row(sent, row), k)
         return UpdateReply(frames, bits, (update.work.steps, update.work.unsolved))
-
-    def export(self) -> dict[str, Any]:
-        """Return all that must outlive this process, but for the job: a tree for a parcel."""
-        seen = None if self.seen is None else self.seen._asdict() | {"arrays": list(self.seen.arrays)}
-        ledgers = [ledger.export() for ledger in self.ledgers]
-        some = None if self.some is None else self.some[1]
-        return {"key": self.key, "ledgers": ledgers, "seen": seen, "point": self.point, "features": some}
-
-    def restore(self, job: Job, saved: Mapping[str, Any]) -> None:
-        """Go on with what another process has exported."""
-        if saved.get("features") is not None:
-            self._restrict(saved["features"])
-        if self.some is not None and job.algorithm.model.shape == self.some[2].shape:
-            self.losses = self.some[2]
-        self.point = saved.get("point")
-        if job.algorithm.model.shape != self.losses.shape:
-            return  # a run that goes on with other features has another job, which is told where it is needed
-        self.begin(job, saved["key"])
-        for ledger, kept in zip(self.ledgers, saved["ledgers"], strict=True):
-            ledger.restore(kept, self._here)
-        self.point = saved.get("point")
-        if saved["seen"] is not None:
-            seen = saved["seen"]
-            self.seen = Seen(tuple(map(self._here, seen["arrays"])), int(seen["position"]), str(seen["epoch"]))
 
     @property
     def _job(self) -> Job:

@@ -275,7 +275,7 @@ def inspect_reply(
     Example: fpdfp federation inspect north
     """
     with leaving():
-        from fpdfp.engines import outbox
+        from fpdfp.federation import outbox
 
         for path in _waiting(place):
             typer.echo(path)
@@ -293,7 +293,7 @@ def release(place: Kept) -> None:
     Example: fpdfp federation release north
     """
     with leaving():
-        from fpdfp.engines import outbox
+        from fpdfp.federation import outbox
         from fpdfp.federation.desk import STOPPED
 
         if (place / STOPPED).exists():
@@ -311,7 +311,7 @@ def refuse(place: Kept) -> None:
     Example: fpdfp federation refuse north
     """
     with leaving():
-        from fpdfp.engines import outbox
+        from fpdfp.federation import outbox
 
         for file in _waiting(place):
             outbox.refuse(file)
@@ -320,7 +320,7 @@ def refuse(place: Kept) -> None:
 
 def _waiting(place: Path) -> list[Path]:
     """Return the replies that wait in a site's folder, or the one that is given."""
-    from fpdfp.engines import outbox
+    from fpdfp.federation import outbox
 
     found = outbox.waiting(place / "outbox") if place.is_dir() else [place]
     if not found:

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from fpdfp._typing import Array
-from fpdfp.engines import outbox, spec
-from fpdfp.engines.envelope import Envelope, seal
+from fpdfp.engines import spec
 from fpdfp.engines.parcel import pack, payload
 from fpdfp.engines.requests import Request
 from fpdfp.engines.site import Site
 from fpdfp.errors import MessageError
-from fpdfp.federation import evaluation_rules, time_rules
+from fpdfp.federation import evaluation_rules, outbox, time_rules
 from fpdfp.federation.asked import describe
 from fpdfp.federation.asker import Asker
 from fpdfp.federation.audit import Audit
@@ -385,9 +384,10 @@ class Desk:
         waits = "reply" in reply and (kind in hold.kinds or (new and "run" in hold.kinds))
         if not waits and not hold.keep_copies:
             return
-        sequence = asked.get("sequence")
-        envelope = Envelope(str(asked.get("run", "")), sequence if type(sequence) is int else 0, self.name, reply)
-        outbox.keep(seal(envelope), self.folder / OUTBOX, hold.seconds if waits else 0.0)
+        number = asked.get("sequence")
+        sequence = number if type(number) is int else 0
+        envelope = outbox.Envelope(str(asked.get("run", "")), sequence, self.name, reply)
+        outbox.keep(outbox.seal(envelope), self.folder / OUTBOX, hold.seconds if waits else 0.0)
 
 
 def digest_of(tree: Any) -> str:

@@ -60,8 +60,8 @@ def site_name(name: str, value: object) -> str:
 def host_name(name: str, value: object) -> str:
     """Return ``value`` if it is a host name or an IP address, or say that it is none.
 
-    >>> host_name("host", "superlink.example"), host_name("host", "::1")
-    ('superlink.example', '::1')
+    >>> host_name("host", "hub.example"), host_name("host", "::1")
+    ('hub.example', '::1')
     """
     if isinstance(value, str):
         try:
@@ -111,9 +111,8 @@ def make_server_certificate(
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     pair = make_server_certificate(folder, make_authority(folder), ["superlink.example", "127.0.0.1"])
-    ...     print(certificate_hosts(pair.public))
-    ('superlink.example', '127.0.0.1')
+    ...     print(make_server_certificate(folder, make_authority(folder), ["hub.example", "127.0.0.1"]).public.name)
+    server.pem
     """
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -242,20 +241,6 @@ def _load_request(request: bytes) -> x509.CertificateSigningRequest:
         return x509.load_pem_x509_csr(request)
     except ValueError as error:
         raise MessageError(f"a signing request cannot be read: {error}") from None
-
-
-def certificate_hosts(path: Path | str) -> tuple[str, ...]:
-    """The host names and IP addresses that a certificate is for, as they stand in it."""
-    from cryptography import x509
-
-    extensions = _read_certificate(Path(path)).extensions
-    names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return tuple(str(name.value) for name in names)
-
-
-def certificate_end(path: Path | str) -> datetime.datetime:
-    """The moment after which a certificate is no longer valid."""
-    return _read_certificate(Path(path)).not_valid_after_utc
 
 
 def _read_certificate(path: Path) -> x509.Certificate:

@@ -7,14 +7,13 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fpdfp.compress import decode
 from fpdfp.engines import files
-from fpdfp.engines.envelope import open_envelope
-from fpdfp.engines.parcel import unpack
+from fpdfp.engines.parcel import pack, unpack
 from fpdfp.errors import MessageError
 
 #: What the names of files end in: a copy, the mark of one that is held, and a copy of what did not leave.
@@ -45,13 +44,46 @@ class RefusedError(Exception):
     """A reply that was held was refused, or nobody released it in time: it must not leave."""
 
 
-def keep(parcel: bytes, folder: Path | None, hold: float = 0.0) -> Path | None:
-    """Write what is about to leave into the outbox, if there is one, and wait so many seconds for its release.
+class Envelope(NamedTuple):
+    """A reply as it is kept.
+
+    Attributes
+    ----------
+    run
+        The name of the run that it belongs to.
+    sequence
+        The number of the request that it answers.
+    site
+        The site that it is from.
+    contents
+        The reply itself.
+    """
+
+    run: str
+    sequence: int
+    site: str
+    contents: dict[str, Any]
+
+
+def seal(envelope: Envelope) -> bytes:
+    """Return an envelope as bytes."""
+    return pack(envelope._asdict())
+
+
+def open_envelope(parcel: bytes) -> Envelope:
+    """Return the envelope of some bytes; raise MessageError if they are none."""
+    tree = unpack(parcel)
+    kinds = {"run": str, "sequence": int, "site": str, "contents": dict}
+    if not isinstance(tree, dict) or any(type(tree.get(name)) is not kind for name, kind in kinds.items()):
+        raise MessageError("a message is not an envelope of fpdfp")
+    return Envelope(**{name: tree[name] for name in kinds})
+
+
+def keep(parcel: bytes, folder: Path, hold: float = 0.0) -> Path:
+    """Write what is about to leave into the outbox, and wait up to ``hold`` seconds for its release.
 
     Return where its copy is. Raise RefusedError for a reply that may not leave; its copy then ends in ``.refused``.
     """
-    if folder is None:
-        return None
     path = _write(parcel, folder)
     if not hold:
         return path

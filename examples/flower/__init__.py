@@ -1,1 +1,0 @@
-"""A Flower federation of real processes on one machine, for demonstrations and tests."""
