@@ -1,4 +1,4 @@
-"""The features that are left in a run after screening, and the run as others see it."""
+"""The features that are left in a run, and the run as others see it."""
 
 from __future__ import annotations
 
@@ -43,10 +43,6 @@ class Left(NamedTuple):
     def is_certain(self) -> bool:
         """Whether all others are zero in every solution."""
         return self.until == 0.0
-
-    def within(self, other: Left) -> Left:
-        """Return these features of those that are left in another, as features of the whole."""
-        return Left(other.numbers[self.numbers], other.shape, self.since, other.until)
 
     def lift(self, x: Array) -> Array:
         """Return x with all features: zero in those that were left out."""

@@ -22,7 +22,6 @@ from fpdfp.engines.observer import Observer
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.result import Result
 from fpdfp.engines.run import DivergenceError, Run, StoppedError
-from fpdfp.engines.screening import Screening
 from fpdfp.engines.stopping import Ending, Stopping
 from fpdfp.engines.working_set import find_dual
 from fpdfp.errors import AbsentError, AccuracyWarning, ArgumentTypeError, CheckpointError, DivergenceWarning
@@ -50,9 +49,6 @@ class Stages(Protocol):
     def restrict(self, run: Run, left: Left) -> tuple[Run, Mapping[str, str]]:
         """Return a run that goes on with the features that are left."""
 
-    def is_screened(self, run: Run) -> bool:
-        """Whether to look for features that can be left out."""
-
     def look_at_others(self, run: Run, ending: Ending) -> Ending | Left:
         """Say whether a run that has reached the tolerance of its features ends, or with which ones it goes on."""
 
@@ -79,7 +75,6 @@ class Loop:
             run.meter.resume(run.x, run.known.split())
         tol = run.options.tol if run.left is None or run.left.is_certain else run.left.until
         self.stopping = None if tol is None else Stopping(run, tol)
-        self.screening = Screening(run) if self.stages.is_screened(run) else None
 
     def scale(self) -> float:
         """Return a size that the objective should not exceed by far."""
@@ -214,13 +209,7 @@ class Loop:
         if self.stopping is None or not (run.asks_freely or self.options.is_due(run.round)):
             return None
         ending = self.stopping.look(last=run.round == self.options.rounds)
-        if ending is not None:
-            return self.look_at_others(self.stopping, ending)
-        return (
-            None
-            if self.screening is None or run.round == self.options.rounds
-            else self.screening.look(self.stopping.found)
-        )
+        return None if ending is None else self.look_at_others(self.stopping, ending)
 
     def look_at_others(self, stopping: Stopping, ending: Ending) -> Ending | Left | None:
         """Say whether the run ends, or goes on with other features; None where sites do not answer."""
@@ -328,7 +317,7 @@ class Loop:
                 certificate, v = ending.certificate, ending.certificate.v
                 left = left if left is None or left.is_certain else None  # then it is of all features
             else:
-                x = run.polish(x, v)
+                x = set_zeros(run, x, v)
                 if left is not None and not left.is_certain:
                     # That others are zero is not known otherwise.
                     problem, x, left = self.stages.problem.metered(run.meter), left.lift(x), None
@@ -359,6 +348,17 @@ class Loop:
             compression=run.compression,
             left=run.left,
         )
+
+
+def set_zeros(run: Run, x: Array, v: Array | None) -> Array:
+    """Return x after a prox with its own dual, where that is no worse: other coordinates leave zeros at 1e-12."""
+    problem = run.problem
+    if run.algorithm.factor is None or v is None or not problem.linop.is_identity:
+        return x
+    step = problem.default_step
+    near: Array = problem.penalty.prox(x + step * v, step)
+    before, after = problem.evaluate(x), problem.evaluate(near)
+    return near if after[0] <= before[0] * (1 + 1e-12) and after[1] <= before[1] else x
 
 
 def _measured(name: str, value: Any) -> float:

@@ -104,7 +104,7 @@ class Run:
     history
         The table so far.
 
-    Where screening has left out features, callbacks see the problem that was given, and x and v with all features.
+    Where a run is restricted to some features, callbacks see the problem that was given, and x and v with all features.
     """
 
     def __init__(self, prepared: Prepared, options: RunOptions, start: Array) -> None:
@@ -129,7 +129,7 @@ class Run:
         #: How the run has ended, where it has reached its tolerance or can get no further, for a checkpoint.
         self.ended = ""
         #: When to look next whether the tolerance is reached, and what the server has kept of x, for a checkpoint.
-        self.schedule, self.known, self.screening = "", "", ""
+        self.schedule, self.known = "", ""
         #: The features that are left, None for all.
         self.left: Left | None = None
         #: What inner solves have cost the server before others were left out.
@@ -391,29 +391,18 @@ class Run:
         return {
             "ended": self.ended,
             "schedule": self.schedule,
-            "screening": self.screening,
             "known": " ".join(self.meter.known(self.x)),
         }
 
     def resumed(self, labels: Mapping[str, str]) -> None:
         """Take note of what a checkpoint says beside what tells runs apart."""
         self.is_fresh = False
-        for name in ("ended", "schedule", "known", "screening"):
+        for name in ("ended", "schedule", "known"):
             setattr(self, name, labels.get(name, ""))
 
     def memory_to_save(self) -> dict[str, Array]:
         """Return what clients remember, for a checkpoint."""
         return dict(self.memory._asdict()) if self.memory else {}
-
-    def polish(self, x: Array, v: Array | None) -> Array:
-        """Return x after a prox with its own dual, where that is no worse: other coordinates leave zeros at 1e-12."""
-        problem = self.problem
-        if self.algorithm.factor is None or v is None or not problem.linop.is_identity:
-            return x
-        step = problem.default_step
-        near: Array = problem.penalty.prox(x + step * v, step)
-        before, after = problem.evaluate(x), problem.evaluate(near)
-        return near if after[0] <= before[0] * (1 + 1e-12) and after[1] <= before[1] else x
 
     @property
     def asks_freely(self) -> bool:

@@ -14,7 +14,7 @@ from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.compress import Compressor
 from fpdfp.engines import checkpoint as checkpoints
-from fpdfp.engines import screening, working_set
+from fpdfp.engines import working_set
 from fpdfp.engines.features import Left
 from fpdfp.engines.history import RESERVED
 from fpdfp.engines.loop import Loop
@@ -117,9 +117,8 @@ def solve(
         they would in a deployment, and those messages are counted; otherwise the gap is computed from sums over
         clients. When clients are asked does not depend on ``rounds``.
         Without ``method``, for a linear model with an l1 norm of x itself (B the identity), a run with at least 128
-        features begins with those that are likely to matter, and one with at least 1,000 leaves out features that are
-        certainly zero in every solution (``result.left``); but not where fewer than one of 100 clients takes part in a
-        round. The certificate is that of the problem with all features.
+        features begins with those that are likely to matter (``result.left``); but not where fewer than one of 100
+        clients takes part in a round. The certificate is that of the problem with all features.
     accuracy
         The relative error of the objective that the run is for, from which the precision of what is sent once follows;
         by default ``tol``, or 1e-6 where there is none; that of its checkpoint for a run that goes on. It is a hint: it
@@ -217,10 +216,9 @@ class _Stages:
     def begin(self) -> tuple[Run, dict[str, str]]:
         """Return the run, and a description for its checkpoints."""
         if self.saved is None or self.source is None:
-            left, sent = screening.screen_start(self.problem, self.method, self.options)
-            left, more = working_set.begin(self.problem, self.method, self.options, self.start, left)
+            left, sent = working_set.begin(self.problem, self.method, self.options, self.start)
             run, description = self._begin(self.start, left)
-            run.meter.traffic = sent + more + run.meter.traffic
+            run.meter.traffic = sent + run.meter.traffic
         else:
             run, description = self._begin(self.start, self.saved.left)
             _restore(run, self.saved, description, self.source)
@@ -231,8 +229,6 @@ class _Stages:
         x = run.x
         if run.left is not None:
             x = run.left.lift(x)
-            if left.shape != run.left.shape:
-                left = left.within(run.left)
         if self.engine is not None:
             self.engine.drop_early()
         sent, spent = run.traffic, run.server_work
@@ -246,10 +242,6 @@ class _Stages:
         if run.left is None or run.left.is_certain or ending.status != "converged":
             return ending
         return working_set.look_at_others(self.problem, self.method, self.options, run, ending)
-
-    def is_screened(self, run: Run) -> bool:
-        """Whether to look for features that can be left out."""
-        return screening.applies(run.problem, self.method, self.options)
 
     def _begin(self, start: Array, left: Left | None) -> tuple[Run, dict[str, str]]:
         problem, options, engine = self.problem, self.options, self.engine

@@ -30,9 +30,6 @@ FIRST_OF_FEW = 40
 #: After a Newton step in few features that was in vain, the next one is after so many times the rounds, if the server
 #: then expects so small a part of the gap.
 AGAIN, LESS = 1.2, 0.3
-#: Where the server's own estimate is below this part of the tolerance, and the two numbers of each client do not show
-#: that, it may be their rounding: what shows more is asked for at once, and then at the usual times.
-DOUBT = 0.01
 #: Below this tolerance questions are sent in full precision.
 FINE = 1e-8
 #: An objective that changes by less than so many units of the last place has come to rest.
@@ -44,7 +41,7 @@ SURE = 1e-3
 WATCH, AT_LEAST, EVERYONE = 1.5, 20, 4
 #: What a run that is resumed must know to look when one that was not interrupted does, and to see the same.
 SCHEDULE = (
-    "slope", "next_round", "next_thorough", "outlook", "progress", "looked", "next_finish", "finish_below", "doubted",
+    "slope", "next_round", "next_thorough", "outlook", "progress", "looked", "next_finish", "finish_below",
 )  # fmt: skip
 
 
@@ -84,14 +81,12 @@ class Stopping:
         self.next_round = run.round + 1
         guessed = run.left is not None and not run.left.is_certain
         self.next_thorough = run.round + ((FIRST_OF_FEW if guessed else FIRST) if run.foresees else 1)
-        self.outlook, self.doubted = math.inf, False
+        self.outlook = math.inf
         self.finish, self.next_finish, self.finish_below = Finish(run, tol), run.round + 1, math.inf
         #: A round, the objective there and the gap: where the run was when it was last seen to make progress.
         self.progress = (run.round, math.inf, math.inf)
         #: The round of the latest look.
         self.looked = run.round
-        #: The dual point of the latest look that did not end the run, its gap, and the round, for screening.
-        self.found: tuple[Array, float, int] | None = None
         self._go_on(run.schedule)
 
     def look(self, *, last: bool) -> Ending | None:
@@ -188,17 +183,13 @@ class Stopping:
             if certified.gap <= self.tol * certified.scale:
                 return Ending("converged", say_gap(certified.gap / certified.scale, self.tol), certified)
             self._learn(certified.gap / certified.scale)
-            self.found = run.dual_point, certified.gap, run.round
-            if not self.doubted and run.outlook() <= DOUBT * self.tol * certified.scale:
-                self.doubted = thorough = True
         if thorough:
             self.next_thorough = math.ceil(THOROUGH * run.round)
         elif certified is not None:
             return None
-        certificate = run.problem.certificate(run.polish(run.x, run.v), run.v, thorough=False)
+        certificate = run.problem.certificate(run.x, run.v, thorough=False)
         if certificate.gap is not None:
             self._learn(certificate.gap / certificate.scale)
-            self.found = certificate.v, certificate.gap, run.round
         return self._judge(certificate)
 
     def _finish(self) -> Ending | None:
@@ -210,10 +201,7 @@ class Stopping:
             return None
         certificate = run.problem.certificate(x, run.v, thorough=False)
         gap, scale = certificate.gap, certificate.scale
-        if gap is None:
-            return None
-        if gap > self.tol * scale:
-            self.found = certificate.v, gap, run.round
+        if gap is None or gap > self.tol * scale:
             return None
         certified = Certified(gap, certificate.objective, scale, x)
         return Ending("converged", say_gap(gap / scale, self.tol), certified, certificate)

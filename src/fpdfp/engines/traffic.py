@@ -29,7 +29,7 @@ Kind = Literal["rounds", "preconditioner", "facts", "evaluation", "certificate",
 KINDS: dict[str, str] = {
     "rounds": "the server's messages and the clients' replies of all rounds",
     "preconditioner": "sent once: what a preconditioner is made of, and the preconditioner; bounds and slopes for "
-    "screening, and which features are left",
+    "the choice of features, and which ones are chosen",
     "facts": "before the first round: sizes, constants, digests of feature names, values and gradients at the start; "
     "the arrays of g and B",
     "evaluation": "x and the clients' values, for the history alone; evaluate_every says how often",

@@ -1,9 +1,8 @@
 """Few features first: a run begins with those that are likely to matter, and all others are looked at in between.
 
-Screening leaves out what is certainly zero, which takes a small gap; until then a run with many features sends all of
-them. Here the server guesses instead, from the clients' slopes, sent in few levels, which features are not zero, and
-the run begins with these alone. At moderate gaps clients send the slopes of all features at the point that was found,
-and the server guesses again.
+The server guesses from the clients' slopes, sent in few levels, which features are not zero, and the run begins with
+these alone. At moderate gaps clients send the slopes of all features at the point that was found, and the server
+guesses again.
 
 When the tolerance is reached, what is certified is the problem with all features. Those that are left out are zero, and
 add nothing to the gap if |∂f/∂x_j| ≤ w_j: then the dual point of the smaller problem, with v_j = −∂f/∂x_j for the
@@ -23,7 +22,6 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.engines.features import Left
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.run import Certified, Run
-from fpdfp.engines.screening import WORTH, applies, count_told
 from fpdfp.engines.slopes import Slopemeter, measure
 from fpdfp.engines.stopping import Ending, say_gap
 from fpdfp.engines.traffic import Meter, Traffic
@@ -33,6 +31,10 @@ from fpdfp.problem import Certificate, Problem
 
 #: Runs with fewer features begin with all of them.
 FEWEST = 128
+#: So do runs in which clients take part so rarely that what all of them send once would be most of it.
+RARE = 100
+#: And runs in which more than this part of the features would be chosen.
+WORTH = 1 / 3
 #: The most features of a guess, but twice those that are not zero: of so many all second moments are affordable.
 MOST = 256
 #: The last guess may have so many times the root of the number of all features, the one before half of that: what is
@@ -47,24 +49,32 @@ NEAR, NEARLY = 0.9, 0.95
 TIGHTER, TIGHTEST = 0.5, 0.1
 
 
-def begin(
-    problem: Problem, method: Method | None, options: RunOptions, start: Array, left: Left | None
-) -> tuple[Left | None, Traffic]:
-    """Return the features that a run begins with, given those that screening has left, and what was sent for it."""
+def applies(problem: Problem, method: Method | None, options: RunOptions) -> bool:
+    """Whether a run begins with few features: an automatic one to a tolerance, with an l1 norm of many features."""
+    if method is not None or options.tol is None or problem.n_clients > RARE * (options.clients_per_round or np.inf):
+        return False
+    known = problem.losses.can_restrict and problem.losses.shape[-1] >= FEWEST
+    return known and isinstance(problem.penalty, L1) and problem.linop.is_identity
+
+
+def count_told(meter: Meter, left: Left) -> None:
+    """Count that the server tells every client which features are left."""
+    meter.count("preconditioner", 0, meter.n_clients * left.mask.bits)
+
+
+def begin(problem: Problem, method: Method | None, options: RunOptions, start: Array) -> tuple[Left | None, Traffic]:
+    """Return the features that a run begins with, None for all, and what was sent for it."""
     meter = Meter(problem.losses)
-    if not applies(problem, method, options, FEWEST) or (left is not None and len(left.numbers) < FEWEST):
-        return left, meter.traffic
+    if not applies(problem, method, options):
+        return None, meter.traffic
     assert options.tol is not None
     looked = Slopemeter(problem, method, options).guess(start)
     ratios = looked.ratios
-    if left is not None:
-        ratios[np.setdiff1d(np.arange(len(ratios)), left.numbers)] = 0.0
     numbers = np.union1d(_steepest(ratios, min(1.0, float(ratios.max())), MOST), _support(start))
     meter.count("preconditioner", looked.up, looked.down)
     if len(numbers) > WORTH * len(ratios):
-        return left, meter.traffic
-    if left is None:
-        meter.count_facts(problem.losses, problem.model)  # those of the smaller problem come on top
+        return None, meter.traffic
+    meter.count_facts(problem.losses, problem.model)  # those of the smaller problem come on top
     first = Left(numbers, problem.model.shape, 0, max(options.tol, FIRST))
     count_told(meter, first)
     return first, meter.traffic
@@ -79,7 +89,7 @@ def look_at_others(
     assert tol is not None
     # Where a Newton step has led to the tolerance, that is the point.
     step = None if ending.certificate is None else ending.certified
-    own = run.polish(run.x, run.v) if step is None else step.x
+    own = run.x if step is None else step.x
     x = left.lift(own)
     support = _support(x)
     if left.until > tol:
