@@ -3,8 +3,8 @@
     python -m benchmarks.bag_of_words [--sites 20] [--alpha 0.003] [--l2 0]
 
 Rows are texts of about 80 words, drawn with frequencies 1/rank^1.05; 50 of the 2,000 most frequent words say something
-about the label. ``default`` begins with few features; ``all features`` is the same method by name. Bits are those of all kinds of messages,
-all sites together.
+about the label. ``default`` begins with few features; ``all features`` is the same method by name. Bits are those of
+all kinds of messages, all sites together.
 """
 
 from __future__ import annotations
