@@ -67,7 +67,7 @@ def main() -> None:
         results[name] = {
             "status": result.status,
             "rounds": result.rounds,
-            "features": options.features if result.left is None else len(result.left.numbers),
+            "features": options.features if result.features is None else len(result.features.numbers),
             "nonzero": int((result.x != 0).sum()),
             "objective": result.objective,
             "mbit_up": result.total_up / 1e6,

@@ -17,7 +17,7 @@ from fpdfp.engines import checkpoint, working_set
 from fpdfp.engines.ledger import digest
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.site import Site
-from fpdfp.engines.slopes import Slopemeter
+from fpdfp.engines.working_set import Slopemeter
 from fpdfp.errors import MessageError
 from fpdfp.linops import Difference
 from fpdfp.precondition.base import Announced
@@ -59,8 +59,8 @@ def check(result: fpdfp.Result, problem: fpdfp.Problem, best: Any, tol: float) -
 def test_few_features_are_enough(problem: fpdfp.Problem, best: Any) -> None:
     result = fpdfp.solve(problem, rounds=600, tol=1e-6)
     assert result.status == "converged"
-    assert result.left is not None
-    assert len(result.left.numbers) < 200
+    assert result.features is not None
+    assert len(result.features.numbers) < 200
     check(result, problem, best, 1e-6)
     quantizers: Any = {"compressor": fpdfp.QSGD(5, norm="max"), "downlink": fpdfp.QSGD(31, norm="max")}
     whole = fpdfp.solve(problem, fpdfp.ShiftedPDFP(preconditioner="auto"), rounds=600, tol=1e-6, **quantizers)
@@ -77,8 +77,7 @@ def test_a_wrong_guess_is_found_out(
     result = fpdfp.solve(problem, rounds=2000, tol=1e-5)
     assert result.status == "converged"
     check(result, problem, best, 1e-5)
-    assert result.left is not None
-    assert (len(result.left.numbers) == 600) == (tightest > 1)
+    assert (result.features is None) == (tightest > 1)
 
 
 @pytest.mark.parametrize("kind", ["logistic", "squares", "float32", "no ridge"])
@@ -94,7 +93,7 @@ def test_few_levels_certify_all_features(kind: str) -> None:
     tol = 1e-4 if kind == "float32" else 1e-6
     result = fpdfp.solve(problem, rounds=2000, tol=tol)
     assert result.status == "converged"
-    assert result.left is not None
+    assert result.features is not None
     exact = fpdfp.Problem(
         type(smooth)(X.astype(np.float64), y, **given),
         penalties.L1(problem.penalty.weight),  # type: ignore[attr-defined]
@@ -106,7 +105,7 @@ def test_few_levels_certify_all_features(kind: str) -> None:
     assert -1e-9 <= error <= gap <= tol * abs(result.objective)
     assert problem.penalty.conjugate(result.certificate.v) == 0
     # 4,095 levels and a sign take thirteen bits, or somewhat more where few numbers are large; an exact number 64.
-    assert result.traffic["certificate"].up < 3 * 18 * d + 3 * 64 * 20 * len(result.left.numbers)
+    assert result.traffic["certificate"].up < 3 * 18 * d + 3 * 64 * 20 * len(result.features.numbers)
     # A dual point of the whole problem that is made of exact gradients says the same.
     again = exact.certificate(result.x.astype(np.float64), thorough=False)
     assert again.gap is not None
@@ -156,14 +155,14 @@ def test_a_run_goes_on_to_the_same_bits(problem: fpdfp.Problem, tmp_path: Path) 
     given: dict[str, Any] = {"rounds": 600, "tol": 1e-6, "checkpoint_every": 1, "evaluate_every": 50}
     whole = fpdfp.solve(problem, checkpoint=tmp_path / "whole", **given)
     seen: dict[int, float] = {}
-    for cut in (2, whole.left.since if whole.left else 0, whole.rounds - 1):
+    for cut in (2, whole.features.since if whole.features else 0, whole.rounds - 1):
         file = tmp_path / str(cut)
 
         def stop(run: fpdfp.Run, cut: int = cut) -> bool:
             return run.round == cut
 
         fpdfp.solve(problem, checkpoint=file, callbacks=[stop], **given)
-        saved = checkpoint.load(file).left
+        saved = checkpoint.load(file).features
         assert saved is not None
         seen[cut] = saved.until
         again = fpdfp.solve(problem, checkpoint=file, resume=True, **given)
@@ -329,16 +328,16 @@ def test_the_same_result_with_fewer_bits(ridge: float) -> None:
     assert result.total_up + result.total_down < (other.total_up + other.total_down) / 5
     assert result.rounds < other.rounds
     # What the result says of the whole problem is so.
-    assert result.left is not None
-    assert len(result.left.numbers) < 300
-    assert f"features      {len(result.left.numbers)} of 6,000 left after round" in str(result)
+    assert result.features is not None
+    assert len(result.features.numbers) < 300
+    assert f"features      {len(result.features.numbers)} of 6,000 since round" in str(result)
     assert result.x.shape == result.v.shape == result.certificate.v.shape == problem.model.shape
     assert np.isclose(problem.objective(result.x), result.objective, rtol=1e-12)
     assert problem.penalty.conjugate(result.v) == 0
     best = fpdfp.minimize(problem, tol=1e-10)
     assert result.certificate.gap is not None
     assert result.objective - best.objective <= result.certificate.gap
-    assert set(np.flatnonzero(np.abs(best.x) > 1e-8)) <= set(result.left.numbers)
+    assert set(np.flatnonzero(np.abs(best.x) > 1e-8)) <= set(result.features.numbers)
     # Those who look on see one run of the whole problem.
     assert watcher.told == ["started", "finished"]
     np.testing.assert_allclose(watcher.objectives, result.history.objective, rtol=1e-12)
@@ -365,12 +364,12 @@ def test_few_of_many_features_are_enough(classes: bool) -> None:
     problem = draw_lasso(classes)
     result = fpdfp.solve(problem, rounds=600, tol=1e-7)
     assert result.status == "converged"
-    assert result.left is not None
-    assert result.left.since > 0
-    assert len(result.left.numbers) <= 700
+    assert result.features is not None
+    assert result.features.since > 0
+    assert len(result.features.numbers) <= 700
     best = fpdfp.minimize(problem, tol=1e-9)
     assert result.objective - best.objective <= 1e-7 * abs(best.objective)
-    assert classes or 5 in result.left.numbers
+    assert classes or 5 in result.features.numbers
 
 
 @pytest.mark.parametrize("make", [words, draw_lasso])
@@ -378,8 +377,8 @@ def test_resuming_gives_the_same_bits(make: Any, tmp_path: Path) -> None:
     problem = make()
     given: dict[str, Any] = {"tol": 1e-6, "evaluate_every": 7, "checkpoint_every": 1}
     whole = fpdfp.solve(problem, rounds=600, checkpoint=tmp_path / "whole", **given)
-    assert whole.left is not None
-    since = whole.left.since
+    assert whole.features is not None
+    since = whole.features.since
     for cut in {3, max(1, since - 1), max(1, since), since + 4}:
         file = tmp_path / str(cut)
 
@@ -403,8 +402,8 @@ class Copier(fpdfp.engines.Observer):
         self.file, self.copy = file, copy
 
     def saved(self, run: Any) -> None:
-        if run.left is not None and run.left.since > 0 and not self.copy.exists():
-            assert run.round == run.left.since
+        if run.first_round > 0 and not self.copy.exists():
+            assert run.round == run.first_round
             shutil.copy(self.file, self.copy)
 
 
@@ -422,22 +421,22 @@ def test_where_nothing_is_left_zero_is_the_solution() -> None:
     result = fpdfp.solve(problem, rounds=50, tol=1e-6)
     assert result.status == "converged"
     assert not result.x.any()
-    assert result.left is not None
-    assert len(result.left.numbers) == 1
+    assert result.features is not None
+    assert len(result.features.numbers) == 1
 
 
 @pytest.mark.slow
 def test_only_automatic_runs_to_a_tolerance_begin_with_few_features() -> None:
     problem = words()
-    assert fpdfp.solve(problem, rounds=3).left is None
-    assert by_name(problem, rounds=3, tol=1e-6).left is None
-    assert fpdfp.solve(words(d=120), rounds=3, tol=1e-6).left is None
+    assert fpdfp.solve(problem, rounds=3).features is None
+    assert by_name(problem, rounds=3, tol=1e-6).features is None
+    assert fpdfp.solve(words(d=120), rounds=3, tol=1e-6).features is None
     many = losses.Logistic(np.eye(202, 1000) + np.eye(1, 1000), np.arange(202) % 2, clients=np.arange(202))
     for share, is_left in ((1, False), (3, True)):
         rare = fpdfp.solve(fpdfp.Problem(many, penalties.L1(5.0)), rounds=2, tol=1e-6, clients_per_round=share)
-        assert (rare.left is not None) == is_left
+        assert (rare.features is not None) == is_left
     few = fpdfp.Problem(problem.losses, penalties.L1(0.02), Difference(1500))
-    assert fpdfp.solve(few, rounds=3, tol=1e-6).left is None
+    assert fpdfp.solve(few, rounds=3, tol=1e-6).features is None
 
 
 def test_restricted_problems() -> None:
@@ -476,13 +475,13 @@ def test_sites_leave_out_the_same_features(make: Any) -> None:
         engine.reborn = trouble == "reborn"
 
         def restart(run: Any, engine: Loopback = engine) -> None:
-            if run.left is not None and run.round == run.left.since + 3:
+            if run.round == run.first_round + 3:
                 engine.restart(0)
 
         there = fpdfp.Problem(engine.losses(), problem.penalty)
         result = fpdfp.solve(there, callbacks=[restart] if trouble == "restarted" else [], **given)
         np.testing.assert_array_equal(result.x, whole.x)
-        assert str(result.left) == str(whole.left)
+        assert str(result.features) == str(whole.features)
         lines = [{kind: bits for kind, bits in one.traffic.items() if kind != "upkeep"} for one in (result, whole)]
         assert lines[0] == lines[1]
         assert (result.traffic["upkeep"] == (0, 0)) == (trouble != "restarted")
@@ -499,7 +498,7 @@ def test_a_server_goes_on_with_the_features_that_are_left(tmp_path: Path) -> Non
     def stop(run: Any) -> bool:
         # The whole problem can be asked about, also in a run with fewer features.
         seen.append((run.problem.objective(run.x), problem.objective(run.x)))
-        return run.left is not None and run.round == run.left.since + 2
+        return bool(run.first_round > 0 and run.round == run.first_round + 2)
 
     first = fpdfp.solve(there, callbacks=[stop], **given)
     assert first.status == "stopped"
@@ -554,8 +553,8 @@ def test_a_client_without_any_of_the_features_that_are_left() -> None:
     problem = fpdfp.Problem(smooth, penalties.L1(0.02))
     result = fpdfp.solve(problem, rounds=600, tol=1e-6)
     assert result.status == "converged"
-    assert result.left is not None
-    curvatures = smooth.restrict(result.left.numbers).curvature_diagonals(np.array([3]))
+    assert result.features is not None
+    curvatures = smooth.restrict(result.features.numbers).curvature_diagonals(np.array([3]))
     assert curvatures is not None
     assert not curvatures.any()
 

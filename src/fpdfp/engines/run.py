@@ -18,10 +18,9 @@ from fpdfp.compress import Full
 from fpdfp.engines import memory as memories
 from fpdfp.engines.batches import Total, divide, work_through
 from fpdfp.engines.downlink import Kept, full_bits
-from fpdfp.engines.features import Left
-from fpdfp.engines.history import History
+from fpdfp.engines.result import History
 from fpdfp.engines.traffic import Bits, Traffic
-from fpdfp.methods.base import Certifying, Knowing, Question, Remembering, Work
+from fpdfp.methods.base import Certifying, Question, Remembering, TracksObjective, Work
 from fpdfp.penalties.wrapped import Wrapped
 from fpdfp.problem import TINY, Certificate
 from fpdfp.rng import Draws, OwnDraws, Purpose, choose_clients
@@ -130,9 +129,9 @@ class Run:
         self.ended = ""
         #: When to look next whether the tolerance is reached, and what the server has kept of x, for a checkpoint.
         self.schedule, self.known = "", ""
-        #: The features that are left, None for all.
-        self.left: Left | None = None
-        #: What inner solves have cost the server before others were left out.
+        #: The round after which this run began: not 0 where it continues another one with other features.
+        self.first_round = 0
+        #: What inner solves have cost the server before that.
         self.spent = Work()
         #: Whether the run does not go on from a checkpoint: what is asked when it begins is then counted.
         self.is_fresh = True
@@ -377,7 +376,7 @@ class Run:
         """Have clients remember what a checkpoint has; what another engine has added to it is not needed here."""
         if self.memory:
             here = {name: memories.put_back(array, saved[name]) for name, array in self.memory._asdict().items()}
-            self.memory = back(self.memory, here)
+            self.memory = restore(self.memory, here)
 
     def listen(self, stopped: Callable[[], bool]) -> None:
         """Be told how to find out that the user wants to stop, for engines that wait."""
@@ -420,16 +419,16 @@ class Run:
         Where the replies of a round have told the objective, it is that of the point which was accepted last.
         """
         algorithm, problem = self.algorithm, self.problem
-        if not isinstance(algorithm, Knowing):
+        if not isinstance(algorithm, TracksObjective):
             return problem.evaluate(self.x)
         image = problem.linop.apply(self.x)
         violation = 0.0 if problem.penalty.finite else float(np.abs(problem.penalty.project(image) - image).max())
         return algorithm.known_objective(self.state), violation
 
     @property
-    def foresees(self) -> bool:
+    def can_predict_gap(self) -> bool:
         """Whether the server itself can tell when a look at the gap is not worth while."""
-        if isinstance(self.algorithm, Knowing):
+        if isinstance(self.algorithm, TracksObjective):
             return True
         return isinstance(self.algorithm, Certifying) and self.problem.can_expect
 
@@ -437,16 +436,10 @@ class Run:
     def _is_certifiable(self) -> bool:
         return self.problem.losses.least_convexity > 0 and self.problem.penalty.has_conjugate
 
-    @property
-    def dual_point(self) -> Array:
-        """The v that a certificate by the clients is about."""
-        assert isinstance(self.algorithm, Certifying)
-        return self.algorithm.dual_point(self.state)
-
-    def outlook(self) -> float:
-        """What the server expects of the gap, from what it knows itself; 0 where it knows nothing."""
+    def predicted_gap(self) -> float:
+        """Return the gap that the server expects from what it knows itself; 0 where it knows nothing."""
         algorithm = self.algorithm
-        if isinstance(algorithm, Knowing):
+        if isinstance(algorithm, TracksObjective):
             return algorithm.expected_gap(self.state)
         if not (isinstance(algorithm, Certifying) and self.problem.can_expect):
             return 0.0
@@ -474,6 +467,6 @@ class Run:
         return Certified(gap, value, max(abs(value), problem.least_scale, TINY), x)
 
 
-def back(fresh: Any, saved: Mapping[str, Array]) -> Any:
+def restore(fresh: Any, saved: Mapping[str, Array]) -> Any:
     """Return saved arrays in a named tuple like a fresh one, each in the memory that the fresh one's is in."""
     return type(fresh)(**{name: namespace(getattr(fresh, name)).asarray(array) for name, array in saved.items()})

@@ -25,7 +25,6 @@ from fpdfp.compress import Compressor, decode
 from fpdfp.engines import requests
 from fpdfp.engines.checkpoint import probe
 from fpdfp.engines.downlink import FULL, Downlink
-from fpdfp.engines.features import read_mask
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.ledger import ClientLedger, Stamp, digest
 from fpdfp.engines.requests import (
@@ -60,6 +59,7 @@ from fpdfp.losses.base import Losses
 from fpdfp.methods.base import Certifying
 from fpdfp.penalties.zero import Zero
 from fpdfp.precondition import Preconditioner
+from fpdfp.precondition.base import Announced
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws, Purpose
 
@@ -516,3 +516,11 @@ def shorten(arrays: Array, bound: float | None) -> Array:
 def _row(arrays: Any, row: int) -> Any:
     """Return one client's part of a named tuple, with a client axis of length one."""
     return type(arrays)(*(array[row : row + 1] for array in arrays)) if arrays else ()
+
+
+def read_mask(mask: Announced, n_features: int) -> IntArray:
+    """Return the features of a mask; raise MessageError for anything else."""
+    array = mask.array
+    if array.shape != (n_features,) or not ((array == 0) | (array == 1)).all() or not array.any():
+        raise MessageError(f"mask must have a zero or a one for each of the {n_features} features, and a one at least")
+    return np.flatnonzero(array)
