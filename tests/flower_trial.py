@@ -16,8 +16,8 @@ import numpy as np
 import fpdfp
 import fpdfp.flower
 from fpdfp.compress.wire import parse
-from fpdfp.engines.downlink import FULL
 from fpdfp.engines.envelope import open_envelope, seal
+from fpdfp.engines.traffic import FULL
 from fpdfp.flower.client import LONGEST, respond
 from fpdfp.flower.records import from_record, to_record
 from fpdfp.rng import Draws

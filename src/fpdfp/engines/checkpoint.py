@@ -25,9 +25,8 @@ import numpy as np
 from fpdfp._array import to_host
 from fpdfp._typing import Array, Shape
 from fpdfp.engines import files
-from fpdfp.engines.downlink import Kept
 from fpdfp.engines.result import FeatureSubset, History
-from fpdfp.engines.traffic import Traffic
+from fpdfp.engines.traffic import Kept, Traffic
 from fpdfp.errors import CheckpointError
 from fpdfp.problem import Problem
 from fpdfp.steps import Schedule

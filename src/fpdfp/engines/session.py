@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
-from fpdfp.engines.downlink import FULL
 from fpdfp.engines.job import Job
 from fpdfp.engines.ledger import shared_memory
 from fpdfp.engines.requests import Message, Reply, Request, UpdateRequest
-from fpdfp.engines.traffic import digest
+from fpdfp.engines.traffic import FULL, digest
 from fpdfp.precondition.base import Announced
 from fpdfp.rng import Draws
 

@@ -24,7 +24,6 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import Compressor, decode
 from fpdfp.engines import requests
 from fpdfp.engines.checkpoint import probe
-from fpdfp.engines.downlink import FULL, Downlink
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.ledger import ClientLedger, Stamp, digest
 from fpdfp.engines.requests import (
@@ -51,6 +50,7 @@ from fpdfp.engines.requests import (
     UpdateRequest,
 )
 from fpdfp.engines.run import QUANTIZE
+from fpdfp.engines.traffic import FULL, Downlink
 from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import MessageError
 from fpdfp.linops import Identity, LinOp

@@ -25,6 +25,7 @@ from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import AskedClients, choose
 from fpdfp.engines.result import FeatureSubset, find_dual
 from fpdfp.engines.run import Certified, Run
+from fpdfp.engines.sendable import public_bits
 from fpdfp.engines.stopping import Ending, say_gap
 from fpdfp.engines.traffic import Meter, Traffic
 from fpdfp.methods.base import Method
@@ -91,7 +92,7 @@ def choose_features(
     meter.count("preconditioner", looked.up, looked.down)
     if len(numbers) > WORTH * len(ratios):
         return None, meter.traffic
-    meter.count_facts(problem.losses, problem.model)  # those of the smaller problem come on top
+    meter.count_facts(problem.losses, public_bits(problem.model))  # those of the smaller problem come on top
     first = FeatureSubset(numbers, problem.model.shape, 0, max(options.tol, FIRST))
     count_told(meter, first)
     return first, meter.traffic
