@@ -12,11 +12,11 @@ import pytest
 import fpdfp
 from fpdfp import FederatedLinearRegression, FederatedLogisticRegression
 from fpdfp.engines import spec as specs
+from fpdfp.engines.choice import Fit, choose_method
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.site import Site
 from fpdfp.errors import ArgumentError
-from fpdfp.estimators.choice import choose_method
 from fpdfp.federation.cohort import Cohort, LocalCohort
 from fpdfp.federation.questions import (
     ModelSpec,
@@ -321,13 +321,22 @@ def test_the_order_of_sites_can_be_given() -> None:
 
 
 def test_the_method_is_chosen_by_time() -> None:
-    known: dict[str, Any] = {"has_hessians": True, "everyone": True}
-    assert isinstance(choose_method(6, 3, 1e-6, "balanced", **known), fpdfp.ProximalNewton)
-    assert choose_method(400, 3, 1e-6, "balanced", **known) is None
-    assert choose_method(30, 200, 1e-6, "balanced", **known) is None
-    assert choose_method(6, 3, 1e-6, "bits", **known) is None
-    assert choose_method(6, 3, 1e-6, "balanced", has_hessians=False, everyone=True) is None
+    def choose(columns: int, sites: int, newton: Any = "faster", **given: Any) -> bool:
+        return isinstance(choose_method(Fit(columns, sites, newton, **given)), fpdfp.ProximalNewton)
+
+    assert choose(6, 3)
+    assert not choose(400, 3)
+    assert not choose(30, 200)
+    assert not choose(6, 3, prefer="bits")
+    assert not choose(6, 3, everyone=False)
+    assert not choose(6, 3, "never")
     # Far apart with a wide line, or near with a narrow one.
-    assert isinstance(choose_method(100, 20, 1e-6, Network(0.3, 1e9, 1e9), **known), fpdfp.ProximalNewton)
-    assert choose_method(100, 20, 1e-6, Network(0.001, 1e6, 1e6), **known) is None
-    assert isinstance(choose_method(400, 3, 1e-6, "rounds", **known), fpdfp.ProximalNewton)
+    assert choose(100, 20, prefer=Network(0.3, 1e9, 1e9))
+    assert not choose(100, 20, prefer=Network(0.001, 1e6, 1e6))
+    assert choose(400, 3, prefer="rounds")
+    # A maximum of a likelihood is found exactly where that is affordable, and a loss without constants always.
+    assert choose(1000, 50, "exact", prefer="bits")
+    assert not choose(1000, 51, "exact")
+    assert not choose(1000, 50, "exact", everyone=False)
+    assert choose(1000, 51, "always", everyone=False)
+    assert not choose(1001, 3, "always")

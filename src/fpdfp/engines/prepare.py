@@ -15,14 +15,13 @@ from fpdfp._warn import warn
 from fpdfp.compress import QSGD, Compressor, Full
 from fpdfp.compress.base import frame_bits
 from fpdfp.compress.plain import plain_bits
+from fpdfp.engines.choice import Fit, choose_method, default_method
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.sendable import public_bits
 from fpdfp.engines.traffic import FULL, Downlink, Meter
 from fpdfp.errors import ArgumentError, ArgumentTypeError, StepTooLargeWarning
 from fpdfp.methods.base import Algorithm, Facts, Method, NeedsSetup, Remembering
-from fpdfp.methods.shifted import ShiftedPDFP
-from fpdfp.methods.stateless import StatelessPDFP
 from fpdfp.methods.table import ORDER
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.agreement import Agreement, Exchange
@@ -130,7 +129,11 @@ def choose(problem: Problem, method: Method | None, options: RunOptions) -> Choi
     if downlink is not None and options.stateless:
         raise ArgumentError("downlink", "must be None with stateless=True: differences refer to what clients have kept")
     if method is None:
-        method = StatelessPDFP(preconditioner="auto") if options.stateless else ShiftedPDFP(preconditioner="auto")
+        everyone = options.clients_per_round in (None, problem.n_clients) and options.drop_out == 0
+        fit = Fit(
+            problem.linop.size_in, problem.n_clients, "never", tol=options.tol, prefer=options.prefer, everyone=everyone
+        )
+        method = choose_method(fit) or default_method(stateless=options.stateless)
     name = type(method).__name__
     if isinstance(problem.losses, RemoteLosses) and not method.traits.restorable:
         raise ArgumentError(

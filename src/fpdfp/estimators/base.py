@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,14 +20,13 @@ from fpdfp.compress.plain import plain_bits
 from fpdfp.datasets import FeatureGraph, Moments, as_graph, feature_graph
 from fpdfp.datasets.graph import FORMS, Form
 from fpdfp.engines import Result
+from fpdfp.engines.choice import MOST_COLUMNS, Fit, Newton, choose_method
 from fpdfp.engines.options import RunOptions
-from fpdfp.engines.solve import run
+from fpdfp.engines.solve import name_network, run
 from fpdfp.errors import RefusalError
 from fpdfp.estimators import tables
 from fpdfp.estimators.by_feature import find_factors
 from fpdfp.estimators.by_formula import ByFormula
-from fpdfp.estimators.choice import MOST_COLUMNS as MOST_BY_CHOICE
-from fpdfp.estimators.choice import MOST_SITES
 from fpdfp.estimators.concave import USUAL, check_concavity
 from fpdfp.estimators.evaluating import Evaluating
 from fpdfp.estimators.inferring import Inferring
@@ -47,8 +46,6 @@ from fpdfp.problem import Problem
 
 #: A feature whose deviation is at most this part of its mean is constant up to rounding.
 CONSTANT = 1e-12
-#: Up to this many columns Hessians are sent by default, for losses of generalised linear models.
-MOST_COLUMNS = 1000
 
 
 #: The estimators that have a cross-validation of their own.
@@ -147,6 +144,8 @@ class FederatedLinearModel(
     _first_effect: int = 1
     #: Whether losses are those of a generalised linear model, which know weights and offsets of rows.
     _by_glm: bool = False
+    #: Whether a loss is minimised by Newton's method if it has few coefficients.
+    _by_newton: bool = False
 
     #: Further statuses in which a fit is as good as was asked for.
     _fine: tuple[str, ...] = ()
@@ -250,23 +249,38 @@ class FederatedLinearModel(
         """Return the columns of the model."""
         return Columns(features, intercept, classes, effects)
 
-    def _choose_method(self, columns: Columns, problem: Problem) -> Any:
+    def _choose_method(self, columns: Columns, problem: Problem, *, compare: bool = False) -> Any:
         """Return the method of a fit; None for the default.
 
-        Standard errors are those of the exact estimate, to which Newton's method comes closest.
+        Standard errors are those of the exact estimate, to which Newton's method comes closest. With ``compare`` it is
+        also taken where it is predicted to be faster.
         """
-        if self.method is None and self._by_glm and columns.all <= MOST_COLUMNS:
-            return ProximalNewton()
-        vector = columns.classes is None or columns.flat
-        return ProximalNewton() if vector and self._suits_newton(columns) else self.method
+        if self.method is not None:
+            return self.method
+        if self._by_glm or self._by_newton:
+            return choose_method(self._describe_fit(columns, "always"))
+        if (columns.classes is None or columns.flat) and self._suits_newton(columns):
+            return choose_method(self._describe_fit(columns, "exact"))
+        if not (compare and self._is_automatic):
+            return choose_method(self._describe_fit(columns, "never"))
+        prefer = name_network(self.prefer, getattr(problem.losses, "engine", None))
+        return choose_method(dataclasses.replace(self._describe_fit(columns, "faster"), prefer=prefer))
 
     def _suits_newton(self, columns: Columns) -> bool:
         """Whether a fit is plain maximum likelihood of few coefficients, with nothing said of how to find it."""
-        automatic = self.method is None and self.compressor == "auto" and self.downlink == "auto"
-        everyone = self.clients_per_round is None and self.drop_out == 0.0
+        plain = self.method is None and self._is_automatic and not self._penalised and self.inference is not False
+        return plain and choose_method(self._describe_fit(columns, "exact")) is not None
+
+    def _describe_fit(self, columns: Columns, newton: Newton) -> Fit:
+        """Return what the choice of a method rests on."""
+        everyone = self.clients_per_round in (None, len(self.sites_)) and self.drop_out == 0.0
         count = columns.all * (columns.classes or 1)
-        small = count <= MOST_BY_CHOICE and len(self.sites_) <= MOST_SITES
-        return automatic and everyone and small and not self._penalised and self.inference is not False
+        return Fit(count, len(self.sites_), newton, tol=self.tol, everyone=everyone)
+
+    @property
+    def _is_automatic(self) -> bool:
+        """Whether nothing is said of how messages are sent."""
+        return self.compressor == "auto" and self.downlink == "auto"
 
     def _owners(self, rows: int, groups: Any) -> IntArray:
         """Return the number of each row's site."""
@@ -361,7 +375,11 @@ class FederatedLinearModel(
 
     def _solve(self, problem: Problem, method: Any, x0: Array | None = None) -> Result:
         # Parameters of the estimator that have the name of an option are that option.
-        options = {field.name: getattr(self, field.name) for field in fields(RunOptions) if hasattr(self, field.name)}
+        options = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(RunOptions)
+            if hasattr(self, field.name)
+        }
         seed = self._draw_seed()
         result = run(problem, method, RunOptions(**options, seed=seed, x0=x0, callbacks=[self.iterates_]))
         fine = ("stationary",) if self._by_glm or isinstance(method, ProximalNewton) else self._fine

@@ -11,9 +11,7 @@ from sklearn.base import is_classifier
 from fpdfp._typing import Array
 from fpdfp.compress.plain import plain_bits
 from fpdfp.datasets import Moments
-from fpdfp.engines.solve import name_network
 from fpdfp.errors import ArgumentError
-from fpdfp.estimators.choice import choose_method
 from fpdfp.estimators.formulas import Asking, Plan, plan
 from fpdfp.estimators.stepping import Scaled
 from fpdfp.federation.cohort import Cohort, LocalCohort
@@ -76,7 +74,6 @@ class ByFormula:
             None if distribution is None else Distribution.of(distribution), found.weight_scale, others,
             class_weights=self._class_weights(found), **options,
         )  # fmt: skip
-        everyone = self.clients_per_round in (None, len(asking.names)) and self.drop_out == 0.0
 
         def build() -> Losses:
             now = self._distribution(found)
@@ -85,13 +82,7 @@ class ByFormula:
             return losses
 
         def choose(problem: Problem) -> Any:
-            method = self._choose_method(columns, problem)
-            if method is not None or self.compressor != "auto" or self.downlink != "auto":
-                return method
-            prefer = name_network(self.prefer, getattr(problem.losses, "engine", None))
-            return choose_method(
-                columns.all, len(asking.names), self.tol, prefer, has_hessians=family != "Softmax", everyone=everyone
-            )
+            return self._choose_method(columns, problem, compare=family != "Softmax")
 
         used = Scaled(centre, np.where(scale > 0, scale, 1.0))
         problem = self._minimise(build, structure, columns, used, choose)

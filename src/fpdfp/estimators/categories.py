@@ -13,16 +13,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
+from fpdfp.engines.choice import MOST_COLUMNS
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators import tables
-from fpdfp.estimators.base import MOST_COLUMNS, FederatedLinearModel
+from fpdfp.estimators.base import FederatedLinearModel
 from fpdfp.estimators.formulas import Plan
 from fpdfp.estimators.rows import column, refuse_column, refuse_of_rows, row_weights
 from fpdfp.estimators.site_effects import effects_of
 from fpdfp.estimators.structure import Columns
 from fpdfp.federation.questions import Family
 from fpdfp.losses import Losses
-from fpdfp.methods import ProximalNewton
 from fpdfp.problem import Problem
 
 
@@ -119,17 +119,18 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
     def _losses_of(self, found: Plan) -> tuple[Family, int | None]:
         return self._kind, len(found.classes) - 1
 
-    def _choose_method(self, columns: Columns, problem: Problem) -> Any:
-        if self.method is not None:
-            return self.method
-        count = int(np.prod(problem.losses.shape))
-        if count > MOST_COLUMNS:
+    _by_newton = True
+
+    def _choose_method(self, columns: Columns, problem: Problem, *, compare: bool = False) -> Any:
+        method = super()._choose_method(columns, problem)
+        if method is None:
+            count = int(np.prod(problem.losses.shape))
             raise ArgumentError(
                 "X",
                 f"must have at most {MOST_COLUMNS:,} coefficients, got {count:,}; give method=fpdfp.ProximalNewton() "
                 "to send larger Hessians",
             )
-        return ProximalNewton()
+        return method
 
     def _conclude(self, problem: Problem, columns: Columns, centre: Array, scale: Array) -> Array:
         back, model = self._take(self.result_.x, columns, centre, scale)

@@ -16,7 +16,7 @@ from fpdfp.datasets.graph import Form
 from fpdfp.engines.parcel import pack
 from fpdfp.errors import ArgumentError, RefusalError
 from fpdfp.estimators import codecs, tables
-from fpdfp.estimators.base import MOST_COLUMNS, FederatedLinearModel
+from fpdfp.estimators.base import FederatedLinearModel
 from fpdfp.estimators.formulas import Asking
 from fpdfp.estimators.structure import Columns, Name
 from fpdfp.federation.questions import BaselineQuestion, Baselines, ConcordanceQuestion, ModelSpec, write_answer
@@ -29,7 +29,6 @@ from fpdfp.inference.covariances import Kind
 from fpdfp.inference.hypotheses import judge
 from fpdfp.losses import Cox, Losses
 from fpdfp.losses.cox import TIES, Ties
-from fpdfp.methods import ProximalNewton
 from fpdfp.precondition.cost import Prefer
 from fpdfp.precondition.triangles import full
 from fpdfp.problem import Problem
@@ -271,14 +270,13 @@ class FederatedCoxRegression(FederatedLinearModel):
             return None
         return check_grid(self.baseline)
 
+    _by_newton = True
+
     def _spec_options(self) -> dict[str, Any]:
         return {"ties": self.ties}
 
     def _family(self) -> Any:
         return PartialLikelihood
-
-    def _choose_method(self, columns: Columns, problem: Problem) -> Any:
-        return ProximalNewton() if self.method is None and columns.all <= MOST_COLUMNS else self.method
 
     @property
     def intercept_(self) -> float:

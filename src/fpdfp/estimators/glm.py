@@ -14,9 +14,10 @@ from fpdfp._naming import own_init
 from fpdfp._typing import Array, IntArray
 from fpdfp.datasets.graph import Form
 from fpdfp.engines import Result
+from fpdfp.engines.choice import MOST_COLUMNS
 from fpdfp.errors import ArgumentError
 from fpdfp.estimators import codecs, tables
-from fpdfp.estimators.base import MOST_COLUMNS, FederatedLinearModel
+from fpdfp.estimators.base import FederatedLinearModel
 from fpdfp.estimators.concave import USUAL
 from fpdfp.estimators.overdispersion import Theta
 from fpdfp.estimators.rows import column, refuse_column, refuse_of_rows, row_weights
@@ -25,7 +26,6 @@ from fpdfp.estimators.structure import Columns, Name
 from fpdfp.families import Family
 from fpdfp.formula.coding import Imputation
 from fpdfp.losses import GLM, Losses
-from fpdfp.methods import ProximalNewton
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 from fpdfp.survival.counts import check_grid
@@ -298,13 +298,10 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
     def _classifies(self) -> bool | None:
         return None if self.family_.name == "binomial" else False
 
-    def _choose_method(self, columns: Columns, problem: Problem) -> Any:
-        if self.method is not None:
-            return self.method
-        if columns.all <= MOST_COLUMNS:
-            return ProximalNewton()
-        if np.isfinite(self.family_.curvature):
-            return None
+    def _choose_method(self, columns: Columns, problem: Problem, *, compare: bool = False) -> Any:
+        method = super()._choose_method(columns, problem)
+        if method is not None or np.isfinite(self.family_.curvature):
+            return method
         raise ArgumentError(
             "X",
             f"must have at most {MOST_COLUMNS:,} columns for the family {self.family_.name}, which has no Lipschitz "
