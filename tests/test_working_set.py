@@ -14,9 +14,9 @@ import fpdfp
 from fpdfp import losses, penalties
 from fpdfp.compress import Natural
 from fpdfp.engines import checkpoint, working_set
-from fpdfp.engines.ledger import digest
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.site import Site
+from fpdfp.engines.traffic import digest
 from fpdfp.engines.working_set import Slopemeter
 from fpdfp.errors import MessageError
 from fpdfp.linops import Difference

@@ -25,7 +25,7 @@ from fpdfp.compress import Compressor, decode
 from fpdfp.engines import requests
 from fpdfp.engines.checkpoint import probe
 from fpdfp.engines.job import Job, Place
-from fpdfp.engines.ledger import ClientLedger, Stamp, digest
+from fpdfp.engines.ledger import ClientLedger, Stamp
 from fpdfp.engines.requests import (
     OUTSIDE,
     AnswersReply,
@@ -50,7 +50,7 @@ from fpdfp.engines.requests import (
     UpdateRequest,
 )
 from fpdfp.engines.run import QUANTIZE
-from fpdfp.engines.traffic import FULL, Downlink
+from fpdfp.engines.traffic import FULL, Downlink, digest
 from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import MessageError
 from fpdfp.linops import Identity, LinOp

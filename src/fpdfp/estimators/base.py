@@ -280,7 +280,7 @@ class FederatedLinearModel(
     @property
     def _is_automatic(self) -> bool:
         """Whether nothing is said of how messages are sent."""
-        return self.compressor == "auto" and self.downlink == "auto"
+        return bool(self.compressor == "auto" and self.downlink == "auto")
 
     def _owners(self, rows: int, groups: Any) -> IntArray:
         """Return the number of each row's site."""
