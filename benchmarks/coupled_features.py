@@ -82,13 +82,12 @@ def announcing(way: str | None) -> Iterator[None]:
         def predict(self: Seen, candidates: dict[str, Any], given: Any) -> dict[str, float]:
             return {one: 1.0 if one == name else 1e9 for one in candidates}
 
-        def all_moments(losses: Any, given: cost.Circumstances, seen: Any) -> Any:
-            if way != "whitening":
-                return None
+        def all_moments(losses: Any, model: Any, given: cost.Circumstances) -> Any:
             return fpdfp.precondition.QuantizedMoments(*cost.crudest(given, losses.shape[-1]), given.accuracy)
 
         stack.enter_context(mock.patch.object(Seen, "predict", predict))
-        stack.enter_context(mock.patch.object(exchange, "consider_all", all_moments))
+        if way == "whitening":
+            stack.enter_context(mock.patch.object(exchange, "plan", all_moments))
         if way != "coupled":
             stack.enter_context(mock.patch.object(structure, "by_structure", mock.Mock(return_value=None)))
         yield

@@ -152,7 +152,7 @@ def _dense(rows: int, columns: int, seed: int) -> Any:
 
 def mean_of(sent: Any, double: tuple[str, ...]) -> Any:
     """Return the mean over the client axis of each field, summed in the order of clients; some in float64."""
-    from fpdfp.engines.batches import Total
+    from fpdfp.engines.run import Total
 
     total = Total(double)
     total.add(sent)

@@ -10,7 +10,7 @@ import pytest
 
 import fpdfp
 from fpdfp import ShiftedPDFP, compress
-from fpdfp.engines.downlink import Downlink, full_bits
+from fpdfp.engines.traffic import Downlink, full_bits
 from fpdfp.rng import Draws, Purpose
 from tests import helpers
 

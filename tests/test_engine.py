@@ -18,7 +18,7 @@ import pytest
 
 import fpdfp
 from fpdfp.engines import checkpoint as checkpoints
-from fpdfp.engines.history import COLUMNS
+from fpdfp.engines.result import COLUMNS
 from fpdfp.errors import CheckpointError, DivergenceWarning, StepTooLargeWarning
 from tests import helpers
 
@@ -388,7 +388,7 @@ class TestResume:
         monkeypatch.setattr(checkpoints, "FORMAT", 99)
         noisy(5, checkpoint=path)
         monkeypatch.undo()
-        with pytest.raises(CheckpointError, match="has format 99, but this version reads format 4"):
+        with pytest.raises(CheckpointError, match="has format 99, but this version reads format 5"):
             noisy(5, resume=path)
 
     def test_a_full_disk_leaves_the_old_checkpoint(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,3 +170,47 @@ def test_kernels_load_nothing_above_them() -> None:
     loaded = [name.removeprefix("fpdfp.") for name in done.stdout.split() if name.startswith("fpdfp.")]
     assert set(kernels) <= set(loaded)
     assert [name for name in loaded if RANKS[str(row_of(name))] < RANKS["_kernels"]] == []
+
+
+#: What only runs with clients elsewhere pass through.
+WIRE = (
+    "compress/wire.py", "engines/ask.py", "engines/envelope.py", "engines/hints.py", "engines/ledger.py",
+    "engines/parcel.py", "engines/remote_", "engines/requests.py", "engines/session.py", "engines/site.py",
+    "engines/spec.py",
+)  # fmt: skip
+LOCAL = """
+import sys, threading
+import numpy as np
+import fpdfp
+
+package = fpdfp.__path__[0] + "/"
+entered = set()
+
+def follow(frame, event, argument):
+    name = frame.f_code.co_filename
+    if event == "call" and name.startswith(package) and frame.f_code.co_name != "<module>":
+        entered.add(name.removeprefix(package))
+
+def run(features, weight, linop, **given):
+    generator = np.random.default_rng(0)
+    X, y = generator.standard_normal((60, features)), generator.choice([-1.0, 1.0], 60)
+    losses = fpdfp.losses.Logistic(X, y, clients=np.arange(60) % 3, l2=0.1)
+    fpdfp.solve(fpdfp.Problem(losses, fpdfp.penalties.L1(weight), linop), progress=False, **given)
+
+fpdfp.engines.History, fpdfp.Problem  # classes and functions that are made while modules are loaded do not count
+sys.setprofile(follow)
+threading.setprofile(follow)
+run(6, 0.01, fpdfp.linops.Difference(6), rounds=10)
+run(6, 0.01, None, rounds=100, tol=1e-6)
+run(200, 0.1, None, rounds=100, tol=1e-6)
+run(6, 0.01, None, rounds=10, method=fpdfp.FPDFP(), compressor=fpdfp.QSGD(5))
+sys.setprofile(None)
+print(*sorted(entered))
+"""
+
+
+def test_a_local_run_does_not_enter_the_wire_code() -> None:
+    done = subprocess.run([sys.executable, "-c", LOCAL], capture_output=True, text=True, check=True)
+    entered = done.stdout.split()
+    assert "engines/working_set.py" in entered
+    assert [name for name in entered if name.startswith(WIRE)] == []

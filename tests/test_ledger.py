@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp.engines.ledger import ClientLedger, Stamp, digest
+from fpdfp.engines.ledger import ClientLedger, Stamp
+from fpdfp.engines.traffic import digest
 from fpdfp.rng import Draws
 from tests import helpers
 

@@ -14,7 +14,7 @@ import pytest
 
 import fpdfp
 from fpdfp import loggers
-from fpdfp.engines.history import SENT
+from fpdfp.engines.result import SENT
 
 # Before MLflow is loaded: tests tell nobody of themselves, and its plain files are enough for them.
 os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}
@@ -126,7 +126,7 @@ PROGRAM = """
 import os, sys, time
 import numpy as np, fpdfp
 from fpdfp import loggers
-from fpdfp.engines.history import SENT
+from fpdfp.engines.result import SENT
 losses = fpdfp.losses.LeastSquares(np.eye(4), np.arange(4.0), clients=[0, 1, 0, 1])
 def told(run):
     if run.round == 3:

@@ -10,11 +10,11 @@ import pytest
 
 import fpdfp
 from fpdfp.compress import decode
-from fpdfp.engines.downlink import FULL
 from fpdfp.engines.outliers import Outliers
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.replies import Decoded
 from fpdfp.engines.session import NO_DRAWS
+from fpdfp.engines.traffic import FULL
 from tests.helpers import graph_guided
 from tests.loopback import Loopback
 

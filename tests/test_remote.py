@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 import fpdfp
 from fpdfp.engines import files, spec
 from fpdfp.engines.job import Job, Place
-from fpdfp.engines.parcel import pack, payload, unpack
+from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.site import Site, shorten
+from fpdfp.engines.traffic import payload
 from tests import helpers
 from tests.loopback import Loopback
 

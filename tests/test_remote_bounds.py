@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp.engines.ledger import digest
 from fpdfp.engines.site import Site
-from fpdfp.engines.traffic import Meter
+from fpdfp.engines.traffic import Meter, digest
 from fpdfp.errors import MessageError
 from tests import helpers
 from tests.loopback import Loopback

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp.engines.batches import Total
+from fpdfp.engines.run import Total
 from fpdfp.errors import ArgumentError, CheckpointError
 from fpdfp.methods.shifted import ShiftMemory
 from fpdfp.sampling import SMALLEST, Sampling, importance, inclusion_probabilities

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp.engines import batches, memory
+from fpdfp.engines import run as runs
 from fpdfp.errors import ArgumentError
 from fpdfp.methods._forms import PrimalDual
 from tests import helpers
@@ -48,9 +48,9 @@ def test_batches_of_clients_change_no_bit(
     compressor = fpdfp.QSGD(5) if method.traits.compression else None
     options: dict[str, Any] = {"rounds": 6, "clients_per_round": n, "compressor": compressor, "seed": 3}
     whole = fpdfp.solve(problem, method, **options)
-    monkeypatch.setattr(batches, "BATCH", 2 * D)
-    monkeypatch.setattr(batches, "LONG", 1)
-    assert len(batches.divide(np.arange(N), D)) == 4
+    monkeypatch.setattr(runs, "BATCH", 2 * D)
+    monkeypatch.setattr(runs, "LONG", 1)
+    assert len(runs.divide(np.arange(N), D)) == 4
     parts = fpdfp.solve(problem, method, **options)
     assert parts.x.tobytes() == whole.x.tobytes()
     assert parts.bits_up == whole.bits_up
@@ -59,8 +59,8 @@ def test_batches_of_clients_change_no_bit(
 def test_threads_that_each_have_a_batch_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {"rounds": 5, "compressor": fpdfp.QSGD(5)}
     whole = fpdfp.solve(problem_of(), fpdfp.ShiftedPDFP(), **options)
-    monkeypatch.setattr(batches, "BATCH", D)
-    monkeypatch.setattr(batches, "LONG", 1)
+    monkeypatch.setattr(runs, "BATCH", D)
+    monkeypatch.setattr(runs, "LONG", 1)
     asked = []
 
     def three(run: fpdfp.Run, count: int) -> int:
@@ -78,7 +78,7 @@ def test_threads_that_each_have_a_batch_change_no_bit(monkeypatch: pytest.Monkey
 def test_a_mean_of_batches_is_that_of_all(dtype: Any) -> None:
     generator = np.random.default_rng(1)
     sent = PrimalDual(*(generator.standard_normal((50, *shape)).astype(dtype) for shape in ((4099,), (64, 65))))
-    total = batches.Total(("v",))
+    total = runs.Total(("v",))
     for rows in (slice(0, 1), slice(1, 18), slice(18, 50)):
         total.add(PrimalDual(sent.x[rows], sent.v[rows]))
     for part, whole in zip(total.mean(), helpers.mean_of(sent, ("v",)), strict=True):
@@ -101,12 +101,12 @@ def test_memory_in_files_changes_no_bit_and_survives_a_checkpoint(
         return fpdfp.solve(problem, fpdfp.ShiftedPDFP(), rounds=rounds, compressor=fpdfp.QSGD(5), **options)
 
     plain = solve(8)
-    monkeypatch.setattr(memory, "SPILLED", 8)
-    monkeypatch.setattr(memory, "SPILLED_COPIES", 8)
+    monkeypatch.setattr(runs, "SPILLED", 8)
+    monkeypatch.setattr(runs, "SPILLED_COPIES", 8)
     spilled = []
 
     def look(run: fpdfp.Run) -> None:
-        spilled.append(memory.is_spilled(run.memory.shift))
+        spilled.append(runs.is_spilled(run.memory.shift))
 
     # With clients elsewhere the folder is that of the checkpoint if none is given.
     folder: dict[str, Any] = {} if elsewhere else {"scratch": tmp_path / "scratch"}

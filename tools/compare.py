@@ -2,7 +2,7 @@
 
     python -m tools.compare REF benchmarks.simulation [--repeats 3] [-- OPTIONS OF THE BENCHMARK]
 
-The earlier commit is checked out once, into ``benchmarks/output/REF``, so that its kernels stay compiled. Both run the
+The earlier commit is checked out once, into ``.compare/REF``, so that its kernels stay compiled. Both run the
 benchmark with the packages of this environment. The table has the median of each number, and the ratio of after to
 before; the last line is the same as JSON. Timings of a shared machine are noisy: more repeats help.
 """
@@ -52,7 +52,7 @@ def main() -> None:
 
 def check_out(ref: str) -> Path:
     """Return a folder with the files of a commit."""
-    folder = ROOT / "benchmarks" / "output" / ref.replace("/", "_")
+    folder = ROOT / ".compare" / ref.replace("/", "_")
     if not folder.exists():
         command = ["git", "worktree", "add", "--quiet", "--detach", str(folder), ref]
         subprocess.run(command, cwd=ROOT, check=True)

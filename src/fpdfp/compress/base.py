@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -20,6 +21,14 @@ from fpdfp.rng import Draws
 SAMPLE = 1 << 12
 #: The dtypes that are sent without conversion.
 NATIVE = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
+#: The first bytes of a message, and the version of their layout.
+MAGIC, VERSION = b"fp", 1
+#: The dtypes that messages can have, and the most dimensions of an array.
+DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+MAX_DIMENSIONS = 15
+CHECKSUM_BYTES = 4
+#: The number of a compressor has five bits.
+WIRE_IDS = 32
 #: What else a scale cannot hold.
 LIMIT = " or values beyond the range of float32"
 
@@ -151,10 +160,8 @@ class Compressor(abc.ABC):
 
         A message fills whole bytes: ``8 * len(message)`` is this, rounded up to a multiple of 8.
         """
-        from fpdfp.compress import wire
-
         self.check_source(quantized)
-        return self.body_bits(quantized) + wire.frame_bits(self, quantized.shape, quantized.dtype)
+        return self.body_bits(quantized) + frame_bits(self, quantized.shape, quantized.dtype)
 
     def encode(self, quantized: Quantized) -> list[bytes]:
         """Return each client's message."""
@@ -281,3 +288,33 @@ def size_of(shape: int | Shape) -> int:
 def damage_error(what: str) -> MessageError:
     """Return the error for a damaged message."""
     return MessageError(f"a message is damaged: {what}")
+
+
+def frame_bits(compressor: Compressor, shape: Shape, dtype: Any) -> int:
+    """Return the bits of a message's header and checksum."""
+    return 8 * (len(header_of(compressor, tuple(shape), np.dtype(dtype))) + CHECKSUM_BYTES)
+
+
+def header_of(compressor: Compressor, shape: Shape, dtype: np.dtype[Any]) -> bytes:
+    """Return the header without the code."""
+    return _header(compressor.wire_id, shape, compressor.parameters(shape), dtype)
+
+
+@functools.lru_cache(maxsize=256)
+def _header(wire_id: int, shape: Shape, parameters: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    if len(shape) > MAX_DIMENSIONS:
+        raise ValueError(f"arrays may have at most {MAX_DIMENSIONS} dimensions, got shape {shape}")
+    if not 0 <= wire_id < WIRE_IDS:
+        raise ValueError(f"wire_id must be from 0 to {WIRE_IDS - 1}, got {wire_id}: the header has five bits for it")
+    head = bytes([VERSION, wire_id | DTYPES.index(dtype) << 5, len(shape) << 4])
+    return MAGIC + head + b"".join(map(write_varint, (*shape, *parameters)))
+
+
+def write_varint(number: int) -> bytes:
+    """Write an integer in groups of seven bits, the lowest first; the top bit says that more follow."""
+    out = bytearray()
+    while number >= 128:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

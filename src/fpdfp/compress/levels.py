@@ -23,11 +23,11 @@ from fpdfp.compress.base import (
     Parts,
     Quantized,
     damage_error,
+    frame_bits,
     nonfinite_error,
     refuse_nonfinite,
     to_sendable,
 )
-from fpdfp.compress.wire import frame_bits
 from fpdfp.rng import Draws, check_draws
 
 #: Arrays with at most so many entries in all are compressed in one call, by one thread.

@@ -21,11 +21,13 @@ from fpdfp.compress.base import (
     Parts,
     Quantized,
     damage_error,
+    frame_bits,
     on_device,
     refuse_nonfinite,
     to_sendable,
+    write_varint,
 )
-from fpdfp.compress.wire import frame_bits, read_varint, write_varint
+from fpdfp.compress.wire import read_varint
 from fpdfp.errors import ArgumentTypeError
 from fpdfp.rng import Draws, check_draws
 

@@ -18,18 +18,23 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import namespace
 from fpdfp._typing import Array, Shape
-from fpdfp.compress.base import Body, Compressor, Parts, Quantized, damage_error
+from fpdfp.compress.base import (
+    CHECKSUM_BYTES,
+    DTYPES,
+    MAGIC,
+    VERSION,
+    WIRE_IDS,
+    Body,
+    Compressor,
+    Parts,
+    Quantized,
+    damage_error,
+    header_of,
+)
 from fpdfp.errors import MessageError
 
-MAGIC = b"fp"
-VERSION = 1
-DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
-CHECKSUM_BYTES = 4
 #: The byte that holds the code of the levels.
 CODE_AT = 4
-MAX_DIMENSIONS = 15
-#: The number of a compressor has five bits.
-WIRE_IDS = 32
 #: The most entries that :func:`decode` reads if no shape is given: a gigabyte in float32.
 DEFAULT_LIMIT = 2**28
 
@@ -52,14 +57,9 @@ class Header(NamedTuple):
     end: int
 
 
-def frame_bits(compressor: Compressor, shape: Shape, dtype: Any) -> int:
-    """Return the bits of a message's header and checksum."""
-    return 8 * (len(_header_of(compressor, tuple(shape), np.dtype(dtype))) + CHECKSUM_BYTES)
-
-
 def encode(compressor: Compressor, quantized: Quantized, clients: Iterable[Parts]) -> list[bytes]:
     """Return each client's message."""
-    agreed = _header_of(compressor, quantized.shape, np.dtype(quantized.dtype))
+    agreed = header_of(compressor, quantized.shape, np.dtype(quantized.dtype))
     messages = []
     heads: dict[int, tuple[bytes, int]] = {}
     for code, pieces in clients:
@@ -75,7 +75,7 @@ def encode(compressor: Compressor, quantized: Quantized, clients: Iterable[Parts
 
 def bodies_as(compressor: Compressor, messages: Iterable[bytes], shape: Shape, dtype: np.dtype[Any]) -> list[Body]:
     """Return the bodies of messages that this compressor must have made of such arrays."""
-    expected = _header_of(compressor, shape, dtype)
+    expected = header_of(compressor, shape, dtype)
     before, after, end = expected[:CODE_AT], expected[CODE_AT + 1 :], len(expected)
     bodies = []
     for message in messages:
@@ -174,21 +174,6 @@ def _check_bytes(message: Any) -> bytes:
     return data
 
 
-def _header_of(compressor: Compressor, shape: Shape, dtype: np.dtype[Any]) -> bytes:
-    """Return the header without the code."""
-    return _header(compressor.wire_id, shape, compressor.parameters(shape), dtype)
-
-
-@functools.lru_cache(maxsize=256)
-def _header(wire_id: int, shape: Shape, parameters: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    if len(shape) > MAX_DIMENSIONS:
-        raise ValueError(f"arrays may have at most {MAX_DIMENSIONS} dimensions, got shape {shape}")
-    if not 0 <= wire_id < WIRE_IDS:
-        raise ValueError(f"wire_id must be from 0 to {WIRE_IDS - 1}, got {wire_id}: the header has five bits for it")
-    head = bytes([VERSION, wire_id | DTYPES.index(dtype) << 5, len(shape) << 4])
-    return MAGIC + head + b"".join(map(write_varint, (*shape, *parameters)))
-
-
 @functools.cache
 def _registry() -> dict[int, type[Compressor]]:
     from fpdfp import compress
@@ -199,16 +184,6 @@ def _registry() -> dict[int, type[Compressor]]:
 
 def _describe(compressor: Compressor, shape: Shape, dtype: Any) -> str:
     return f"{dtype} of shape {shape} from {compressor!r}"
-
-
-def write_varint(number: int) -> bytes:
-    """Write an integer in groups of seven bits, the lowest first; the top bit says that more follow."""
-    out = bytearray()
-    while number >= 128:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def read_varint(message: bytes, at: int, end: int) -> tuple[int, int]:

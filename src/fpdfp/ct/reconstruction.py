@@ -23,7 +23,7 @@ from fpdfp.ct.fdk import filter_projections
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.plausible import check_shape, warn_of_projections
 from fpdfp.ct.projector import XRayTransform
-from fpdfp.engines.interrupt import Interrupt
+from fpdfp.engines.loop import Interrupt
 from fpdfp.linops import Gradient
 from fpdfp.penalties import GroupL12
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fpdfp._units import format_bits
 from fpdfp.declarative import results, runner
-from fpdfp.engines.history import SENT
+from fpdfp.engines.result import SENT
 from fpdfp.errors import RunFolderError
 from fpdfp.runs import SavedRun, find, load
 

@@ -18,7 +18,7 @@ from fpdfp.declarative.build import build, check_fit, solve_options
 from fpdfp.declarative.document import Document, SettingsError
 from fpdfp.declarative.jobs import Job, find_reference, list_jobs
 from fpdfp.declarative.settings import Case, check, read
-from fpdfp.engines.history import RESERVED
+from fpdfp.engines.result import RESERVED
 from fpdfp.engines.traffic import Traffic
 from fpdfp.errors import AccuracyWarning, DivergenceWarning, RunFolderError, StepTooLargeWarning
 from fpdfp.runs import Recorder, SavedRun, load, writing

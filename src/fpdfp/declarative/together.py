@@ -14,7 +14,7 @@ import numpy as np
 from fpdfp._typing import Array, IntArray
 from fpdfp.declarative.build import Built, build
 from fpdfp.declarative.jobs import Job, find_reference
-from fpdfp.engines.history import COLUMNS, SENT, History
+from fpdfp.engines.result import COLUMNS, SENT, History
 from fpdfp.engines.traffic import Bits, Traffic
 from fpdfp.runs.recorded import Ended, write_folder
 from fpdfp.selection import ManyResult, solve_many

@@ -8,22 +8,19 @@ from typing import Any
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
-from fpdfp.compress.plain import plain_bits
 from fpdfp.engines import spec
 from fpdfp.engines.dual_sums import DualSums, Means
 from fpdfp.engines.evaluations import Evaluations, Sums
 from fpdfp.engines.held_scores import HeldScores
 from fpdfp.engines.informations import Informations
 from fpdfp.engines.overdispersions import Overdispersions
-from fpdfp.engines.parcel import payload
+from fpdfp.engines.prepare import send_once
 from fpdfp.engines.record import keep
-from fpdfp.engines.remote_losses import RemoteLosses
+from fpdfp.engines.traffic import payload
 from fpdfp.engines.tuples import tuple_kind
 from fpdfp.losses.base import InformationSums
-from fpdfp.precondition.agreement import Exchange
 from fpdfp.precondition.exchange import FeatureBounds, Slopes
 from fpdfp.problem import Problem
-from fpdfp.rng import Draws, Purpose
 
 #: The most numbers of features that are asked for at a time.
 FEATURES = 1 << 25
@@ -70,22 +67,6 @@ def ask_features(problem: Problem, question: FeatureBounds | Slopes) -> tuple[Ar
         sent, more = _keep(problem, question, asked)
         total, bits = total + question.add_up(sent, asked)[0], bits + more
     return total / problem.n_clients, bits
-
-
-def send_once(problem: Problem, question: Exchange, clients: IntArray, seed: int) -> tuple[Any, int]:
-    """Return what some clients send once, as the server decodes it, and its bits."""
-    if isinstance(problem.losses, RemoteLosses):
-        return problem.losses.engine.gather(problem, question, clients, seed)
-    sent = question.gather(problem.model, problem.local(clients))
-    messages = question.messages(problem.model)
-    if not messages:
-        return sent, sum(plain_bits(array.shape[1:], array.dtype) * len(array) for array in sent)
-    draws = Draws(seed, 0, clients)
-    done = [
-        messages[name][0].compress(array, draws, Purpose.ONCE + field)
-        for field, (name, array) in enumerate(zip(sent._fields, sent, strict=True))
-    ]
-    return type(sent)(*(one.values for one in done)), sum(int(one.bits.sum()) for one in done)
 
 
 def _ask(problem: Problem, question: Any) -> tuple[Any, int, int]:

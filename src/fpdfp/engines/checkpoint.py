@@ -25,21 +25,20 @@ import numpy as np
 from fpdfp._array import to_host
 from fpdfp._typing import Array, Shape
 from fpdfp.engines import files
-from fpdfp.engines.downlink import Kept
-from fpdfp.engines.features import Left
-from fpdfp.engines.history import History
-from fpdfp.engines.traffic import Traffic
+from fpdfp.engines.result import FeatureSubset, History
+from fpdfp.engines.traffic import Kept, Traffic
 from fpdfp.errors import CheckpointError
 from fpdfp.problem import Problem
 from fpdfp.steps import Schedule
 
-FORMAT = 4
+FORMAT = 5
 
 
 class Checkpoint(NamedTuple):
     """All that is needed to go on."""
 
     round: int
+    first_round: int
     state: dict[str, Array]
     memory: dict[str, Array]
     kept: Kept | None
@@ -48,7 +47,7 @@ class Checkpoint(NamedTuple):
     seconds: float
     history: History
     description: dict[str, str]
-    left: Left | None = None
+    features: FeatureSubset | None = None
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
@@ -56,6 +55,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     meta = {
         "format": FORMAT,
         "round": checkpoint.round,
+        "first_round": checkpoint.first_round,
         "work": checkpoint.work,
         "traffic": dict(checkpoint.traffic),
         "seconds": checkpoint.seconds,
@@ -68,8 +68,8 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     if checkpoint.kept is not None:
         arrays |= {f"kept/{number:03d}": to_host(array) for number, array in enumerate(checkpoint.kept.message)}
         arrays |= {"seen": checkpoint.kept.seen, "sent": np.array(checkpoint.kept.sent)}
-    if checkpoint.left is not None:
-        arrays |= {f"left/{name}": np.asarray(value) for name, value in checkpoint.left._asdict().items()}
+    if checkpoint.features is not None:
+        arrays |= {f"features/{name}": np.asarray(value) for name, value in checkpoint.features._asdict().items()}
     arrays |= {f"history/{name}": checkpoint.history[name] for name in checkpoint.history}
     try:
         files.write_sealed(path, lambda file: np.savez(file, **arrays))
@@ -114,6 +114,7 @@ def load(path: Path) -> Checkpoint:
             )
         return Checkpoint(
             round=int(meta["round"]),
+            first_round=int(meta["first_round"]),
             state=_under("state/", contents),
             memory=_under("memory/", contents),
             kept=_read_kept(contents),
@@ -122,7 +123,7 @@ def load(path: Path) -> Checkpoint:
             seconds=float(meta["seconds"]),
             history=History({name: contents[f"history/{name}"].tolist() for name in meta["columns"]}),
             description=dict(meta["description"]),
-            left=_left(contents),
+            features=_read_features(contents),
         )
     except FileNotFoundError:
         raise CheckpointError(f"there is no checkpoint at {path}") from None
@@ -137,11 +138,11 @@ def _read_kept(contents: Mapping[str, Array]) -> Kept | None:
     return Kept(tuple(arrays[name] for name in sorted(arrays)), int(contents["sent"]), contents["seen"])
 
 
-def _left(contents: Mapping[str, Array]) -> Left | None:
-    if "left/numbers" not in contents:
+def _read_features(contents: Mapping[str, Array]) -> FeatureSubset | None:
+    if "features/numbers" not in contents:
         return None
-    numbers, shape, since = (contents[f"left/{name}"] for name in ("numbers", "shape", "since"))
-    return Left(numbers, tuple(map(int, shape)), int(since), float(contents.get("left/until", 0.0)))
+    numbers, shape, since, until = (contents[f"features/{name}"] for name in FeatureSubset._fields)
+    return FeatureSubset(numbers, tuple(map(int, shape)), int(since), float(until))
 
 
 def _under(prefix: str, contents: Mapping[str, Array]) -> dict[str, Array]:

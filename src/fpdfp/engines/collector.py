@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fpdfp import _checks
-from fpdfp.engines.parcel import payload
 from fpdfp.engines.replies import Decoded, DivergedError
 from fpdfp.engines.requests import Reply, Request
 from fpdfp.engines.run import DivergenceError, StoppedError
 from fpdfp.engines.session import Session
-from fpdfp.engines.traffic import NOTHING, Bits
+from fpdfp.engines.traffic import NOTHING, Bits, payload
 from fpdfp.engines.transport import Transport
 from fpdfp.errors import AbsentError, MessageError
 

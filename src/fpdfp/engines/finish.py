@@ -65,9 +65,9 @@ class Finish:
         losses, penalty = problem.losses, problem.penalty
         self.weights: Array | None = None
         moments = isinstance(getattr(run.algorithm, "coordinates", None), Whitening | BlockDiagonal | LowRank)
-        # Where other features are still to be looked at, a small gap is of no use.
-        loose = run.left is not None and not run.left.is_certain and tol > (run.options.tol or 0.0)
-        known = moments and problem.model.xp is np and run.foresees and not loose
+        # Where excluded features are still to be checked, a small gap is of no use.
+        loose = tol > (run.options.tol or 0.0)
+        known = moments and problem.model.xp is np and run.can_predict_gap and not loose
         if known and isinstance(penalty, L1) and problem.linop.is_identity:
             fine_enough = losses.least_convexity > 0 or tol >= COARSE
             if losses.can_restrict and len(losses.shape) == 1 and fine_enough:
@@ -85,7 +85,7 @@ class Finish:
         """Whether a model in the features that count costs less than the rounds that are left without it."""
         if self.weights is None:
             return False
-        relative = self.run.outlook() / self.run.scale
+        relative = self.run.predicted_gap() / self.run.scale
         if not self.tol < relative <= PROMISING * self.tol:
             return False  # too early, or nothing is left to save
         count = len(self.features())
@@ -99,7 +99,7 @@ class Finish:
         """
         run, given = self.run, self._given
         n, single, double = run.problem.n_clients, np.dtype(np.float32), np.dtype(np.float64)
-        rounds = run.round - (0 if run.left is None else run.left.since)
+        rounds = run.round - run.first_round
         rest = rounds * math.log(relative / self.tol) / -math.log(min(relative, 0.5))
         up = BITS * count * (count + 1) // 2 + plain_bits((count,), single)
         down = 2 * plain_bits((count,), double)

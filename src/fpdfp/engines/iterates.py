@@ -8,7 +8,7 @@ import numpy as np
 
 from fpdfp._array import to_host
 from fpdfp._typing import Array
-from fpdfp.engines.observer import Observer
+from fpdfp.engines.loop import Observer
 
 if TYPE_CHECKING:
     from fpdfp.engines.result import Result

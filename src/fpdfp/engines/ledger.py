@@ -15,14 +15,12 @@ clients are elsewhere calls its memory (:mod:`fpdfp.engines.remote_run`). The in
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from fpdfp._array import namespace, to_host
+from fpdfp._array import namespace
 from fpdfp._typing import Array
+from fpdfp.engines.traffic import digest
 from fpdfp.errors import MessageError
 from fpdfp.methods.base import Algorithm, Remembering
 
@@ -37,14 +35,6 @@ class Stamp(NamedTuple):
 def shared_memory(algorithm: Algorithm) -> tuple[str, ...]:
     """Return the fields of a client's memory that the server can follow."""
     return algorithm.shared_memory if isinstance(algorithm, Remembering) else ()
-
-
-def digest(arrays: Any) -> bytes:
-    """Eight bytes that tell memories apart, to the last bit."""
-    summary = hashlib.blake2b(digest_size=8)
-    for array in arrays:
-        summary.update(np.ascontiguousarray(to_host(array)).tobytes())
-    return summary.digest()
 
 
 class ClientLedger:

@@ -9,8 +9,7 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import QSGD, Compressor, Full
-from fpdfp.engines import spec
-from fpdfp.engines.parcel import payload
+from fpdfp.engines.traffic import payload
 from fpdfp.errors import MessageError
 from fpdfp.precondition.exchange import FromEveryone
 from fpdfp.precondition.triangles import lower
@@ -52,7 +51,7 @@ class LocalModels(FromEveryone):
     @property
     def bits(self) -> int:
         """The bits of the question."""
-        return payload([spec.dump(self)])
+        return payload(self)
 
     def count_numbers(self, model: Model) -> int:
         """How many numbers a client works with."""

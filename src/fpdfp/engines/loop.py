@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Mapping
-from typing import Any, Protocol
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
 
 import numpy as np
 
@@ -14,20 +17,12 @@ from fpdfp import _checks
 from fpdfp._progress import Bar
 from fpdfp._typing import Array
 from fpdfp._warn import warn
-from fpdfp.engines import checkpoint as checkpoints
-from fpdfp.engines.features import Left, WholeRun
-from fpdfp.engines.history import INNER, SENT
-from fpdfp.engines.interrupt import Interrupt
-from fpdfp.engines.observer import Observer
-from fpdfp.engines.options import RunOptions
-from fpdfp.engines.result import Result
+from fpdfp.engines.result import INNER, SENT, Result
 from fpdfp.engines.run import DivergenceError, Run, StoppedError
-from fpdfp.engines.screening import Screening
-from fpdfp.engines.stopping import Ending, Stopping
-from fpdfp.engines.working_set import find_dual
-from fpdfp.errors import AbsentError, AccuracyWarning, ArgumentTypeError, CheckpointError, DivergenceWarning
-from fpdfp.methods.base import Knowing
-from fpdfp.problem import Certificate, Problem, Residual, infinite_start
+from fpdfp.engines.stopping import FIRST, Ending, Stopping
+from fpdfp.errors import AbsentError, ArgumentTypeError, CheckpointError, DivergenceWarning
+from fpdfp.methods.base import TracksObjective
+from fpdfp.problem import Problem, infinite_start
 
 log = logging.getLogger("fpdfp.engines")
 #: An objective this many times that of the start and of zero counts as divergence.
@@ -38,52 +33,110 @@ INTERRUPTED = Ending("interrupted", "stopped by the user; the result so far is k
 TINY = 1e-300
 
 
-class Stages(Protocol):
-    """Begins a run, and again where few features are left."""
+class Observer:
+    """A callback of ``fpdfp.solve`` that is told of all that happens: subclass it and give what is wanted.
 
-    problem: Problem
-    options: RunOptions
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> class Teller(fpdfp.engines.Observer):
+    ...     def evaluated(self, run):
+    ...         print(run.round, round(run.history.last()["objective"], 3))
+    >>> losses = fpdfp.losses.LeastSquares(np.eye(2), [4.0, 2.0])
+    >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1))
+    >>> _ = fpdfp.solve(problem, fpdfp.PDFP(), rounds=2, callbacks=[Teller()])
+    0 5.0
+    1 0.58
+    2 0.58
+    """
 
-    def begin(self) -> tuple[Run, Mapping[str, str]]:
-        """Return the run, and a description for its checkpoints."""
+    def __call__(self, run: Run) -> Any:
+        """Be told that a round is done; True ends the run."""
 
-    def restrict(self, run: Run, left: Left) -> tuple[Run, Mapping[str, str]]:
-        """Return a run that goes on with the features that are left."""
+    def started(self, run: Run, rounds: int) -> None:
+        """Be told that a run begins, or goes on from a checkpoint, and how many rounds it is to have in all."""
 
-    def is_screened(self, run: Run) -> bool:
-        """Whether to look for features that can be left out."""
+    def evaluated(self, run: Run) -> None:
+        """Be told that the history has a new row."""
 
-    def look_at_others(self, run: Run, ending: Ending) -> Ending | Left:
-        """Say whether a run that has reached the tolerance of its features ends, or with which ones it goes on."""
+    def saved(self, run: Run) -> None:
+        """Be told that a checkpoint is written."""
+
+    def finished(self, run: Run, result: Result) -> None:
+        """Be told how a run ended."""
+
+    def failed(self, run: Run, error: BaseException) -> None:
+        """Be told that a run ends with an error, which is raised after this."""
+
+
+class Interrupt:
+    """While active, the first Ctrl-C only sets ``requested``; a second one acts at once.
+
+    Outside the main thread signals cannot be handled, and nothing changes.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._previous: Any = None
+        self._active = False
+
+    def __enter__(self) -> Interrupt:
+        if threading.current_thread() is threading.main_thread():
+            self._previous = signal.signal(signal.SIGINT, self._handle)
+            self._active = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._active:
+            signal.signal(signal.SIGINT, self._previous)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
 
 
 class Loop:
-    """The rounds, and what happens between them."""
+    """The rounds of one run on one problem, and what happens between them.
 
-    def __init__(self, stages: Stages) -> None:
-        self.stages, self.options = stages, stages.options
-        self.callbacks = tuple(self.options.callbacks)
-        self.observers = [one for one in self.callbacks if isinstance(one, Observer)]
-        self.enter(*stages.begin())
+    Parameters
+    ----------
+    run
+        The run.
+    shown
+        The run as callbacks, metrics and observers see it.
+    tol
+        The relative gap at which the rounds end; None does all of them.
+    first_check
+        The rounds before the first check of the gap that does not rest on the server's estimate.
+    write
+        Writes a checkpoint of the run; None where there is no file.
+    """
 
-    def enter(self, run: Run, description: Mapping[str, str]) -> None:
-        """Go on with a run: the first one, or one with fewer features."""
-        self.run, self.description = run, description
-        #: The run as others see it.
-        self.shown: Any = run if run.left is None else WholeRun(run, self.stages.problem, run.left)
+    def __init__(
+        self,
+        run: Run,
+        shown: Any,
+        tol: float | None,
+        first_check: int = FIRST,
+        write: Callable[[Run], None] | None = None,
+    ) -> None:
+        self.run, self.shown, self.options, self.write = run, shown, run.options, write
+        self.observers = [one for one in self.options.callbacks if isinstance(one, Observer)]
         self.good = (run.state, run.work, run.round, run.traffic["rounds"])
+        #: Whether rounds were done since the last checkpoint.
+        self.unsaved = False
         last = run.round >= run.options.rounds
         with run.asking_ahead(last=last), run.meter.counting("facts" if run.is_fresh else None):
             self.limit = BLOW_UP * self.scale()
         if not run.is_fresh:
             run.meter.resume(run.x, run.known.split())
-        tol = run.options.tol if run.left is None or run.left.is_certain else run.left.until
-        self.stopping = None if tol is None else Stopping(run, tol)
-        self.screening = Screening(run) if self.stages.is_screened(run) else None
+        self.stopping = None if tol is None else Stopping(run, tol, first_check)
 
     def scale(self) -> float:
         """Return a size that the objective should not exceed by far."""
-        if isinstance(self.run.algorithm, Knowing):
+        if isinstance(self.run.algorithm, TracksObjective):
             return math.inf  # it accepts no point that is worse
         problem, x = self.run.problem, self.run.x
         zero = problem.model.xp.zeros(problem.model.shape, dtype=problem.model.dtype)
@@ -101,57 +154,25 @@ class Loop:
         stepped = x - problem.default_step * (slope + problem.linop.adjoint(v))
         return [float(np.vdot(slope, slope)) * problem.default_step, abs(problem.evaluate(stepped)[0])]
 
-    def go(self) -> Result:
-        """Do all that is left to do, tell those who look on, and return the result."""
-        try:
-            for one in self.observers:
-                one.started(self.shown, self.options.rounds)
-            result = self._go()
-            for one in self.observers:
-                one.finished(self.shown, result)
-        except BaseException as error:
-            for one in self.observers:
-                one.failed(self.shown, error)
-            raise
-        return result
-
-    def _go(self) -> Result:
-        with Interrupt() as interrupt:
-            ended = self.stage(interrupt)
-            while isinstance(ended, Left):
-                self.enter(*self.stages.restrict(self.run, ended))
-                if self.options.is_saved(self.run.round):
-                    self.save()
-                ended = self.stage(interrupt)
-            run = self.run
-            with run.ending(), run.meter.counting("end"):
-                if run.history.last()["round"] != run.round:
-                    try:
-                        self.evaluate()
-                    except DivergenceError as error:
-                        ended = self.go_back(str(error))
-                    except AbsentError as error:
-                        log.warning("the end is not evaluated: %s", error)
-                return self.result(ended or Ending("finished", f"all {self.options.rounds} rounds done"))
-
-    def stage(self, interrupt: Interrupt) -> Ending | Left | None:
-        """Do the rounds that are left, as far as they are with the same features; return what ended them early."""
+    def go(self, interrupt: Interrupt) -> Ending | None:
+        """Do the rounds that are left, or those before the tolerance is reached; return what ended them early."""
         run, options = self.run, self.options
-        # A run that is resumed may have reached its tolerance before.
-        ended: Ending | Left | None = None
-        if self.stopping is not None and options.tol is not None and self.stopping.tol <= options.tol:
-            ended = self.stopping.recall(run.ended)
         with run.meter.counting("certificate"):
             if self.missing_row():
                 self.evaluate_start()
-            if ended is None:
-                ended = self.look()  # if the run was stopped just before one
+            ended = self.check()  # if the run was stopped just before one
             if run.round < options.rounds and ended is None:
                 # The number of threads is chosen, and kernels are compiled, before the clock starts.
                 with run.choosing_threads(), Bar(options.rounds, run.round, options.progress) as bar:
                     run.rehearse()
                     ended = self.rounds(interrupt, bar)
         return ended
+
+    def recall(self) -> Ending | None:
+        """Return how a run that is resumed has ended, None if it has not, or is to go on to a smaller tolerance."""
+        if self.stopping is None or self.options.tol is None or self.stopping.tol > self.options.tol:
+            return None
+        return self.stopping.recall(self.run.ended)
 
     def missing_row(self) -> bool:
         """Whether the round done last should have been evaluated and was not: at the start, or after a crash."""
@@ -166,39 +187,36 @@ class Loop:
             objective = self.run.problem.evaluate(self.run.x)[0]
             raise infinite_start(objective) from None
 
-    def rounds(self, interrupt: Interrupt, bar: Bar) -> Ending | Left | None:
-        """Do the rounds; return status and message if they ended early, or the features with which they go on."""
+    def rounds(self, interrupt: Interrupt, bar: Bar) -> Ending | None:
+        """Do the rounds; return status and message if they ended early."""
         run, options = self.run, self.options
-        ended: Ending | Left | None = None
         run.listen(lambda: interrupt.requested)
         try:
-            while run.round < options.rounds and ended is None:
+            while run.round < options.rounds:
                 run.advance()
+                self.unsaved = True
                 if options.is_due(run.round) and self.try_to_evaluate():
                     bar.update(run.round, run.history.last()["objective"], run.traffic.up)
                 ended = self.find_ending(interrupt)  # before the checkpoint, which is to have its bits
-                if isinstance(ended, Left):
-                    return ended  # the next checkpoint is that of the run with fewer features
+                if ended is not None:
+                    return ended
                 if options.is_saved(run.round):
                     self.save()
         except DivergenceError as error:
             return self.go_back(str(error))
         except StoppedError:
-            ended = INTERRUPTED
+            return INTERRUPTED
         except BaseException:
             # A callback failed, or the user insists: what was done is kept.
-            if options.file is not None:
-                with contextlib.suppress(CheckpointError, OSError):
-                    self.save()
+            with contextlib.suppress(CheckpointError, OSError):
+                self.save()
             raise
-        if options.file is not None:
-            self.save()
-        return ended
+        return None
 
-    def find_ending(self, interrupt: Interrupt) -> Ending | Left | None:
-        """Say whether the run is to end before its last round, and why, or to go on with fewer features."""
+    def find_ending(self, interrupt: Interrupt) -> Ending | None:
+        """Say whether the run is to end before its last round, and why."""
         run = self.run
-        for callback in self.callbacks:
+        for callback in self.options.callbacks:
             outcome = callback(self.shown)
             if isinstance(outcome, bool | np.bool_) and outcome and run.stop_reason is None:
                 run.stop()
@@ -206,34 +224,20 @@ class Loop:
             return Ending("stopped", run.stop_reason)
         if interrupt.requested:
             return INTERRUPTED
-        return self.look()
+        return self.check()
 
-    def look(self) -> Ending | Left | None:
-        """Say whether the tolerance has been reached, or features can be left out, if it is time to look."""
+    def check(self) -> Ending | None:
+        """Say whether the tolerance has been reached, if it is time to check."""
         run = self.run
         if self.stopping is None or not (run.asks_freely or self.options.is_due(run.round)):
             return None
-        ending = self.stopping.look(last=run.round == self.options.rounds)
-        if ending is not None:
-            return self.look_at_others(self.stopping, ending)
-        return (
-            None
-            if self.screening is None or run.round == self.options.rounds
-            else self.screening.look(self.stopping.found)
-        )
+        ending = self.stopping.check(last=run.round == self.options.rounds)
+        self.note(ending)
+        return ending
 
-    def look_at_others(self, stopping: Stopping, ending: Ending) -> Ending | Left | None:
-        """Say whether the run ends, or goes on with other features; None where sites do not answer."""
-        run = self.run
-        try:
-            with run.evaluating(last=True):
-                found = self.stages.look_at_others(run, ending)
-        except AbsentError as error:
-            log.warning("round %d is not certified: %s", run.round, error)
-            return None
-        if isinstance(found, Ending):
-            run.ended = stopping.describe(found)
-        return found
+    def note(self, ending: Ending | None) -> None:
+        """Have checkpoints say how the run has ended; None: it has not."""
+        self.run.ended = "" if ending is None or self.stopping is None else self.stopping.describe(ending)
 
     def try_to_evaluate(self) -> bool:
         """Evaluate between rounds; where sites do not answer the round has no row, and the run goes on."""
@@ -250,7 +254,7 @@ class Loop:
         run = self.run
         with run.meter.counting("evaluation"):
             objective, violation = run.evaluate()
-        if objective == math.inf and isinstance(run.algorithm, Knowing):
+        if objective == math.inf and isinstance(run.algorithm, TracksObjective):
             if run.round:
                 return  # it will be known after the next round
             with np.errstate(all="ignore"):
@@ -277,19 +281,25 @@ class Loop:
         for one in self.observers:
             one.evaluated(self.shown)
 
-    def save(self) -> None:
-        """Write a checkpoint."""
+    def evaluate_end(self, ending: Ending | None) -> Ending | None:
+        """Evaluate after the last round, unless that is done; return how the run ended."""
         run = self.run
-        run.commit()
-        if self.options.file is None:
+        if run.history.last()["round"] != run.round:
+            try:
+                self.evaluate()
+            except DivergenceError as error:
+                return self.go_back(str(error))
+            except AbsentError as error:
+                log.warning("the end is not evaluated: %s", error)
+        return ending
+
+    def save(self) -> None:
+        """Write a checkpoint, if there is a file for it."""
+        self.run.commit()
+        self.unsaved = False
+        if self.write is None:
             return
-        checkpoints.save(
-            self.options.file,
-            checkpoints.Checkpoint(
-                run.round, run.state._asdict(), run.memory_to_save(), run.kept, (*run.work, *run.spent),
-                run.traffic, run.seconds, run.history, {**self.description, **run.labels()}, run.left,
-            ),
-        )  # fmt: skip
+        self.write(self.run)
         for one in self.observers:
             one.saved(self.shown)
 
@@ -309,56 +319,6 @@ class Loop:
         message = f"{what} by round {failed}; kept the iterate of round {run.round}: {advice}"
         warn(message, DivergenceWarning)
         return Ending("diverged", message)
-
-    def result(self, ending: Ending) -> Result:
-        """Say how it ended, and how far from the optimum."""
-        run = self.run
-        unsolved = (run.work + run.server_work).unsolved
-        if unsolved:
-            warn(
-                f"{unsolved} inner solves ended before they reached their tolerance; allow more steps or a larger one",
-                AccuracyWarning,
-            )
-        x, v = run.algorithm.solution(run.state)
-        if ending.certified is not None:
-            x = ending.certified.x  # as it was sent to be certified
-        problem, left = run.problem, run.left
-        try:
-            if ending.certificate is not None:
-                certificate, v = ending.certificate, ending.certificate.v
-                left = left if left is None or left.is_certain else None  # then it is of all features
-            else:
-                x = run.polish(x, v)
-                if left is not None and not left.is_certain:
-                    # That others are zero is not known otherwise.
-                    problem, x, left = self.stages.problem.metered(run.meter), left.lift(x), None
-                    v = find_dual(problem, x)
-                certificate = problem.certificate(x, v, thorough=False)
-                if ending.certified is not None:
-                    certificate = ending.certified.refine(certificate)
-        except AbsentError as error:
-            log.warning("nothing is certified: %s", error)
-            unknown = problem.model.xp.zeros(problem.model.dual_shape, dtype=x.dtype) if v is None else v
-            certificate = Certificate(math.nan, None, Residual(math.nan, math.nan), math.nan, unknown, math.nan)
-        v = certificate.v if v is None else v
-        if left is not None:
-            x, v = left.lift(x), left.lift(v)
-            certificate = certificate._replace(v=left.lift(certificate.v))
-        return Result(
-            x=x,
-            v=v,
-            objective=certificate.objective,
-            history=run.history,
-            status=ending.status,
-            message=ending.message,
-            rounds=run.round,
-            traffic=run.traffic,
-            certificate=certificate,
-            method=run.method,
-            algorithm=run.algorithm,
-            compression=run.compression,
-            left=run.left,
-        )
 
 
 def _measured(name: str, value: Any) -> float:

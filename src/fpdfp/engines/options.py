@@ -15,7 +15,7 @@ from fpdfp import _checks, rng
 from fpdfp._typing import Array
 from fpdfp.compress import Compressor
 from fpdfp.engines.checkpoint import check_path
-from fpdfp.engines.history import RESERVED, History
+from fpdfp.engines.result import RESERVED, History
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.precondition.cost import Prefer, check_preference
 from fpdfp.sampling import SMALLEST

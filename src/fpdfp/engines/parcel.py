@@ -13,7 +13,6 @@ length, is short.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import struct
@@ -26,7 +25,7 @@ from fpdfp._array import to_host
 from fpdfp._typing import Array
 from fpdfp.compress.base import Body
 from fpdfp.compress.codecs import NO_CODE
-from fpdfp.compress.plain import number_bits, pack_numbers, unpack_numbers
+from fpdfp.compress.plain import pack_numbers, unpack_numbers
 from fpdfp.errors import MessageError
 
 MAGIC, VERSION = b"FPDP", 1
@@ -60,22 +59,6 @@ def pack(tree: Any) -> bytes:
     for buffer in buffers:
         checksum = zlib.crc32(buffer, checksum)
     return b"".join((head, text, *buffers, TAIL.pack(checksum)))
-
-
-def payload(tree: Any) -> int:
-    """Return the bits of the arrays and bytes in a tree or a dataclass, without what is around them.
-
-    >>> import numpy as np
-    >>> payload({"round": 3, "x": np.arange(3.0), "frames": [b"abc"]})
-    216
-    """
-    if dataclasses.is_dataclass(tree):
-        tree = vars(tree)
-    if isinstance(tree, dict | list | tuple):
-        return sum(map(payload, tree.values() if isinstance(tree, dict) else tree))
-    if isinstance(tree, np.ndarray) and tree.dtype.kind == "f":
-        return int(number_bits(np.ascontiguousarray(tree).reshape(1, -1))[0])
-    return 8 * (len(tree) if isinstance(tree, bytes) else int(getattr(tree, "nbytes", 0)))
 
 
 def unpack(parcel: bytes) -> Any:

@@ -10,26 +10,25 @@ import numpy as np
 from fpdfp import _checks, steps
 from fpdfp._blas import one_thread
 from fpdfp._rounding import round_down, round_up
-from fpdfp._typing import Array, Shape
+from fpdfp._typing import Array, IntArray, Shape
 from fpdfp._warn import warn
 from fpdfp.compress import QSGD, Compressor, Full
+from fpdfp.compress.base import frame_bits
 from fpdfp.compress.plain import plain_bits
-from fpdfp.compress.wire import frame_bits
-from fpdfp.engines.ask import send_once
 from fpdfp.engines.choice import choose_method
-from fpdfp.engines.downlink import FULL, Downlink
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.remote_losses import RemoteLosses
-from fpdfp.engines.traffic import Meter
+from fpdfp.engines.sendable import public_bits
+from fpdfp.engines.traffic import FULL, Downlink, Meter
 from fpdfp.errors import ArgumentError, ArgumentTypeError, StepTooLargeWarning
-from fpdfp.methods.base import Agreeing, Algorithm, Facts, Method, Remembering
+from fpdfp.methods.base import Algorithm, Facts, Method, NeedsSetup, Remembering
 from fpdfp.methods.table import ORDER
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.agreement import Agreement, Exchange
 from fpdfp.precondition.cost import Circumstances
 from fpdfp.precondition.structure import Structure
 from fpdfp.problem import Problem
-from fpdfp.rng import Draws
+from fpdfp.rng import Draws, Purpose
 from fpdfp.sampling import Sampling, importance, inclusion_probabilities
 
 #: A short message is mostly header and norm, so that finer levels cost little.
@@ -95,9 +94,9 @@ def prepare(problem: Problem, method: Method | None, options: RunOptions) -> Pre
     # With one thread BLAS rounds the same way on any number of cores, and so do constants and preconditioners.
     with one_thread():
         problem = problem.metered(meter)
-        meter.count_facts(problem.losses, problem.model)
+        meter.count_facts(problem.losses, public_bits(problem.model))
         clients = AskedClients(problem, choices, options)
-        agreement = choices.method.agree(clients) if isinstance(choices.method, Agreeing) else Agreement()
+        agreement = choices.method.agree(clients) if isinstance(choices.method, NeedsSetup) else Agreement()
         facts = Facts(problem.model, clients.constants(agreement.coordinates), agreement)
         meter.count("preconditioner", clients.bits, clients.told + problem.n_clients * agreement.bits)
         if choices.method.traits.needs_smooth and not np.isfinite(facts.constants.lipschitz_max):
@@ -370,6 +369,22 @@ class AskedClients:
             raise ArgumentError("sampling", "must not be 'importance' where clients have no Lipschitz constants")
         weights = importance(lipschitz) if isinstance(given, str) else np.asarray(given)
         return Sampling(inclusion_probabilities(weights, n))
+
+
+def send_once(problem: Problem, question: Exchange, clients: IntArray, seed: int) -> tuple[Any, int]:
+    """Return what some clients send once, as the server decodes it, and its bits."""
+    if isinstance(problem.losses, RemoteLosses):
+        return problem.losses.engine.gather(problem, question, clients, seed)
+    sent = question.gather(problem.model, problem.local(clients))
+    messages = question.messages(problem.model)
+    if not messages:
+        return sent, sum(plain_bits(array.shape[1:], array.dtype) * len(array) for array in sent)
+    draws = Draws(seed, 0, clients)
+    done = [
+        messages[name][0].compress(array, draws, Purpose.ONCE + field)
+        for field, (name, array) in enumerate(zip(sent._fields, sent, strict=True))
+    ]
+    return type(sent)(*(one.values for one in done)), sum(int(one.bits.sum()) for one in done)
 
 
 def warn_of_step(method: Method, schedule: steps.Schedule, facts: Facts, rounds: int) -> None:

@@ -14,9 +14,7 @@ from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress import Compressor
 from fpdfp.engines.collector import Check, Collector, Totals
-from fpdfp.engines.features import Masks
 from fpdfp.engines.job import Job, Place
-from fpdfp.engines.ledger import digest
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.replies import Decoded, check_rows, decode_once
 from fpdfp.engines.requests import (
@@ -28,7 +26,8 @@ from fpdfp.engines.requests import (
     Reply,
     Request,
 )
-from fpdfp.engines.session import Early, Session, among
+from fpdfp.engines.session import Early, Masks, Session, among
+from fpdfp.engines.traffic import digest
 from fpdfp.engines.transport import Transport
 from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import ArgumentTypeError, MessageError

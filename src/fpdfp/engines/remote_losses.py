@@ -10,11 +10,10 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.engines.checkpoint import probe
-from fpdfp.engines.features import Left
-from fpdfp.engines.ledger import digest
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.requests import OUTSIDE, FactsReply
-from fpdfp.engines.traffic import Answers
+from fpdfp.engines.result import FeatureSubset
+from fpdfp.engines.traffic import Answers, digest
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.linops.base import LinOp
 from fpdfp.losses.base import Form, Losses
@@ -159,7 +158,7 @@ class RemoteLosses(Losses):
         return self._facts.convex
 
     def restrict(self, features: IntArray) -> RemoteLosses:
-        mask = Left(features, self.shape, 0).mask
+        mask = FeatureSubset(features, self.shape).mask
         return self.engine.ask_facts(self.engine.masks.keep(features, mask))
 
     def constants(self) -> tuple[Array, ...]:

@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
-from fpdfp.engines import memory as memories
+from fpdfp.compress import Compressed, Compressor
 from fpdfp.engines.collector import Check
-from fpdfp.engines.downlink import FramedDownlink, is_zero
 from fpdfp.engines.ledger import shared_memory
 from fpdfp.engines.outliers import Outliers
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.replies import Arrived, Decoded, decode_update, join
 from fpdfp.engines.requests import AnswersRequest, MemoryRequest, Reply, Request
-from fpdfp.engines.run import DivergenceError, Run
+from fpdfp.engines.run import DivergenceError, Run, has_large_copies, put_back, take_rows
 from fpdfp.engines.session import Ask, among
-from fpdfp.engines.traffic import NOTHING, Traffic
+from fpdfp.engines.traffic import NOTHING, Downlink, Kept, Traffic, is_zero
 from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import AbsentError
 from fpdfp.methods.base import Certifying, Question, Remembering, Work
@@ -32,6 +31,33 @@ from fpdfp.methods.base import Certifying, Question, Remembering, Work
 if TYPE_CHECKING:
     from fpdfp.engines.options import RunOptions
     from fpdfp.engines.prepare import Prepared
+
+
+class FramedDownlink(Downlink):
+    """The same for clients that are elsewhere: a difference is quantized once, and its frames are kept with it."""
+
+    def __init__(self, compressor: Compressor) -> None:
+        super().__init__(compressor)
+        self._made: tuple[tuple[Any, ...], list[Compressed], list[bytes]] | None = None
+
+    def compress(self, kept: Kept, message: Any, seed: int, k: int) -> list[Compressed]:
+        return self._make(kept, message, seed, k)[0]
+
+    def frames(self, kept: Kept, message: Any, seed: int, k: int) -> list[bytes]:
+        """Return the messages that take clients from the model they keep to the one that ``send`` gives them."""
+        return self._make(kept, message, seed, k)[1]
+
+    def _make(self, kept: Kept, message: Any, seed: int, k: int) -> tuple[list[Compressed], list[bytes]]:
+        of = (seed, k, *map(id, kept.message), *map(id, message))
+        if self._made is None or self._made[0][: len(of)] != of:
+            compressor, done, frames = self.compressor, [], list[bytes]()
+            for one in self.differences(kept, message, seed, k):
+                quantized = compressor.quantize(*one)
+                done.append(Compressed(compressor.dequantize(quantized), compressor.nbits(quantized)))
+                frames += compressor.encode(quantized)
+            # With the arrays themselves, so that no others get their places in memory.
+            self._made = (*of, kept.message, message), done, frames
+        return self._made[1:]
 
 
 class RemoteRun(Run):
@@ -69,8 +95,7 @@ class RemoteRun(Run):
         folder, file = super()._folder, self.options.file
         if folder is not None or not isinstance(self.algorithm, Remembering):
             return folder
-        sizes = (memories.size_of(array, self.problem.n_clients) for array in self.algorithm.init_memory(1))
-        if sum(sizes) <= memories.SPILLED_COPIES:
+        if not has_large_copies(self.algorithm, self.problem.n_clients):
             return None
         return Path(tempfile.gettempdir()) if file is None else file.parent
 
@@ -131,7 +156,7 @@ class RemoteRun(Run):
 
     def restore_memory(self, saved: Mapping[str, Array]) -> None:
         here = self.memory._asdict()
-        known = {name: memories.put_back(array, saved[name]) for name, array in here.items() if name in saved}
+        known = {name: put_back(array, saved[name]) for name, array in here.items() if name in saved}
         self.memory = self.memory._replace(**known)
 
     def memory_to_save(self) -> dict[str, Array]:
@@ -178,7 +203,7 @@ class RemoteRun(Run):
         except (ValueError, ArithmeticError) as error:
             # LAPACK and others refuse what is no longer finite.
             raise DivergenceError(f"the server's step failed: {error}") from error
-        memory = memories.take(self.memory, clients)
+        memory = take_rows(self.memory, clients)
         if isinstance(algorithm, Remembering):
             shared = {name: getattr(memory, name) for name in algorithm.shared_memory}
             memory = memory._replace(**algorithm.remember(algorithm.take_message(shared, message), sent, k))

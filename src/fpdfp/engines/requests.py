@@ -10,7 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.compress.wire import DEFAULT_LIMIT, DTYPES
+from fpdfp.compress.base import DTYPES
+from fpdfp.compress.wire import DEFAULT_LIMIT
 from fpdfp.engines.dual_sums import DualSums
 from fpdfp.engines.evaluations import Evaluations
 from fpdfp.engines.held_scores import HeldScores

@@ -1,15 +1,157 @@
-"""What a run returns."""
+"""What a run returns: its history, the features that it was about, and the result."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fpdfp._typing import Array
-from fpdfp.engines.features import Left
-from fpdfp.engines.history import History
+import numpy as np
+
+from fpdfp._array import namespace
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp._warn import warn
+from fpdfp.compress import Natural
 from fpdfp.engines.traffic import Traffic
+from fpdfp.errors import AbsentError, AccuracyWarning
 from fpdfp.methods.base import Algorithm, Method
-from fpdfp.problem import Certificate
+from fpdfp.penalties.l1 import L1
+from fpdfp.precondition.base import Announced
+from fpdfp.problem import Certificate, Problem, Residual
+
+if TYPE_CHECKING:
+    from fpdfp.engines.run import Run
+    from fpdfp.engines.stopping import Ending
+
+log = logging.getLogger("fpdfp.engines")
+#: What was sent so far: all of it, what evaluations have to do with it, and the rounds alone.
+SENT = ("total_up", "total_down", "evaluation_up", "evaluation_down", "bits_up", "bits_down")
+COLUMNS = ("round", "objective", *SENT, "step", "seconds")
+#: The columns of methods that solve problems inside a round.
+INNER = ("inner_clients", "inner_server", "inner_unsolved")
+#: The names that metrics cannot have.
+RESERVED = frozenset({*COLUMNS, *INNER, "violation"})
+INTEGERS = frozenset({"round", *SENT, *INNER})
+
+
+class History(Mapping[str, Array]):
+    """The table of a run: a row for each evaluation, a column for each quantity.
+
+    ``round`` is the number of rounds done. ``total_up`` and ``total_down`` are all bits that were sent so far, by all
+    clients and to them, without those of the end; ``evaluation_up`` and ``evaluation_down`` are what evaluations have
+    taken of them, which a run without a history would not send; ``bits_up`` and ``bits_down`` are those of the rounds
+    alone. ``step`` is the step of the last round done; ``seconds`` is the time that the rounds took, without
+    evaluations. Where g is infinite at Bx, ``objective`` takes g at the nearest point of its domain, and ``violation``
+    is the largest distance of an entry of Bx from there. Where a method solves problems inside a round,
+    ``inner_clients`` and ``inner_server`` are the steps that this took all clients and the server so far, and
+    ``inner_unsolved`` counts the solves that did not reach their tolerance. Any metric that was asked for has a column
+    of its own.
+
+    Columns are arrays, by key or by name:
+
+    >>> history = History()
+    >>> history.append(dict.fromkeys(history, 0) | {"objective": 1.5, "step": 0.1})
+    >>> history.objective
+    array([1.5])
+    >>> history["round"]
+    array([0])
+    >>> len(history), history.rows
+    (10, 1)
+    """
+
+    def __init__(self, columns: Mapping[str, Any] | None = None) -> None:
+        self._columns: dict[str, list[float]] = {name: [] for name in COLUMNS}
+        for name, values in (columns or {}).items():
+            self._columns[name] = list(values)
+
+    def append(self, row: Mapping[str, float]) -> None:
+        """Add a row; every row has the same columns."""
+        for name, value in row.items():
+            self._columns.setdefault(name, []).append(value)
+
+    @property
+    def rows(self) -> int:
+        """The number of evaluations."""
+        return len(self._columns["round"])
+
+    def last(self) -> dict[str, float]:
+        """Return the latest row."""
+        return {name: values[-1] for name, values in self._columns.items()}
+
+    def __getitem__(self, name: str) -> Array:
+        dtype = np.int64 if name in INTEGERS else np.float64
+        return np.array(self._columns[name], dtype=dtype)
+
+    def __getattr__(self, name: str) -> Array:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"history has no column {name!r}; it has {', '.join(self)}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __repr__(self) -> str:
+        return f"History({self.rows} rows: {', '.join(self)})"
+
+    def as_csv(self) -> str:
+        """Return the table as CSV with a header line."""
+        lines = io.StringIO(newline="")
+        writer = csv.writer(lines)
+        writer.writerow(self)
+        writer.writerows(zip(*(self[name].tolist() for name in self), strict=True))
+        return lines.getvalue()
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write the table as a CSV file with a header line."""
+        Path(path).write_text(self.as_csv(), newline="")
+
+
+class FeatureSubset(NamedTuple):
+    """The features that a run is restricted to; all others are zero.
+
+    Attributes
+    ----------
+    numbers
+        Their numbers among all features.
+    shape
+        The shape of x with all features.
+    since
+        The round after which all others were excluded.
+    until
+        The relative gap of the problem in these features at which the excluded ones are checked.
+    """
+
+    numbers: IntArray
+    shape: Shape
+    since: int = 0
+    until: float = 0.0
+
+    def lift(self, x: Array) -> Array:
+        """Return x with all features: zero in the excluded ones."""
+        whole: Array = namespace(x).zeros(self.shape, dtype=x.dtype)
+        whole[..., self.numbers] = x
+        return whole
+
+    @property
+    def mask(self) -> Announced:
+        """What clients are told: a one for each of these features, a zero for the others."""
+        mask = np.zeros(self.shape[-1], dtype=np.float32)
+        mask[self.numbers] = 1.0
+        return Announced.rounded(Natural(), mask)
+
+    def __str__(self) -> str:
+        return f"{len(self.numbers):,} of {self.shape[-1]:,} since round {self.since}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,10 +190,9 @@ class Result:
         The compressors of messages up and down, in words.
     certificate
         Duality gap where one is known, residual of Lemma 1, violation of constraints.
-    left
-        The features that the run has ended with, None for all; x is zero in all others. Where these are certainly zero
-        (``left.is_certain``), the certificate is that of the problem in these features, which holds for the whole
-        problem, and v is zero in the others as well; elsewhere it is that of the whole problem.
+    features
+        The features that the run has ended with, None for all; x is zero in all others. The certificate is that of the
+        problem with all features.
     """
 
     x: Array
@@ -66,7 +207,7 @@ class Result:
     method: Method | None = None
     algorithm: Algorithm | None = None
     compression: tuple[str, ...] = ()
-    left: Left | None = None
+    features: FeatureSubset | None = None
 
     @property
     def total_up(self) -> int:
@@ -110,7 +251,7 @@ class Result:
             f"{self.status} after {self.rounds} rounds: {self.message}",
             *self._describe_method(),
             *(f"{name:14}{one}" for name, one in zip(("messages up", "and down"), self.compression, strict=False)),
-            *([] if self.left is None else [f"features      {self.left}"]),
+            *([] if self.features is None else [f"features      {self.features}"]),
             f"objective     {self.objective:.10g}",
             str(self.traffic),
         ]
@@ -124,3 +265,80 @@ class Result:
         if certificate.violation > 0:
             lines.append(f"violation     {certificate.violation:.3g}")
         return "\n".join(lines)
+
+
+def make_result(run: Run, ending: Ending, problem: Problem, features: FeatureSubset | None) -> Result:
+    """Say how a run ended, and how far from the optimum of the problem with all features."""
+    unsolved = (run.work + run.server_work).unsolved
+    if unsolved:
+        warn(
+            f"{unsolved} inner solves ended before they reached their tolerance; allow more steps or a larger one",
+            AccuracyWarning,
+        )
+    if ending.certified is not None and ending.certificate is not None:
+        x, certificate = ending.certified.x, ending.certificate
+        v = certificate.v
+    else:
+        x, v, certificate = _certify(run, ending, problem, features)
+    return Result(
+        x=x,
+        v=v,
+        objective=certificate.objective,
+        history=run.history,
+        status=ending.status,
+        message=ending.message,
+        rounds=run.round,
+        traffic=run.traffic,
+        certificate=certificate,
+        method=run.method,
+        algorithm=run.algorithm,
+        compression=run.compression,
+        features=features,
+    )
+
+
+def _certify(
+    run: Run, ending: Ending, problem: Problem, features: FeatureSubset | None
+) -> tuple[Array, Array, Certificate]:
+    """Return x, v and the certificate of a run that ended without one; with all features."""
+    x, v = run.algorithm.solution(run.state)
+    if ending.certified is not None:
+        x = ending.certified.x  # as it was sent to be certified
+    try:
+        x = set_zeros(run, x, v)
+        if features is None:
+            problem = run.problem
+        else:
+            # That the excluded features are zero is not known otherwise.
+            problem, x, features = problem.metered(run.meter), features.lift(x), None
+            v = find_dual(problem, x)
+        certificate = problem.certificate(x, v, thorough=False)
+        if ending.certified is not None:
+            certificate = ending.certified.refine(certificate)
+    except AbsentError as error:
+        log.warning("nothing is certified: %s", error)
+        unknown = run.problem.model.xp.zeros(run.problem.model.dual_shape, dtype=x.dtype) if v is None else v
+        certificate = Certificate(math.nan, None, Residual(math.nan, math.nan), math.nan, unknown, math.nan)
+    v = certificate.v if v is None else v
+    if features is not None:
+        x, v = features.lift(x), features.lift(v)
+        certificate = certificate._replace(v=v)
+    return x, v, certificate
+
+
+def set_zeros(run: Run, x: Array, v: Array | None) -> Array:
+    """Return x after a prox with its own dual, where that is no worse: other coordinates leave zeros at 1e-12."""
+    problem = run.problem
+    if run.algorithm.factor is None or v is None or not problem.linop.is_identity:
+        return x
+    step = problem.default_step
+    near: Array = problem.penalty.prox(x + step * v, step)
+    before, after = problem.evaluate(x), problem.evaluate(near)
+    return near if after[0] <= before[0] * (1 + 1e-12) and after[1] <= before[1] else x
+
+
+def find_dual(problem: Problem, x: Array) -> Array:
+    """Return the dual point nearest to −∇f(x) of a problem with an l1 norm of x."""
+    assert isinstance(problem.penalty, L1)
+    v: Array = problem.model.xp.clip(-problem.gradient(x), -problem.penalty.weight, problem.penalty.weight)
+    return v

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import math
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from fpdfp._array import namespace, read_only
-from fpdfp._typing import Array, IntArray
+from fpdfp._array import beside, namespace, read_only
+from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import Full
-from fpdfp.engines import memory as memories
-from fpdfp.engines.batches import Total, divide, work_through
-from fpdfp.engines.downlink import Kept, full_bits
-from fpdfp.engines.features import Left
-from fpdfp.engines.history import History
-from fpdfp.engines.traffic import Bits, Traffic
-from fpdfp.methods.base import Certifying, Knowing, Question, Remembering, Work
+from fpdfp.engines.result import History
+from fpdfp.engines.traffic import Bits, Kept, Traffic, full_bits
+from fpdfp.errors import ArgumentError
+from fpdfp.methods.base import Algorithm, Certifying, Question, Remembering, TracksObjective, WeightedMeans, Work
 from fpdfp.penalties.wrapped import Wrapped
 from fpdfp.problem import TINY, Certificate
 from fpdfp.rng import Draws, OwnDraws, Purpose, choose_clients
@@ -32,6 +33,15 @@ if TYPE_CHECKING:
 
 #: A plain integer, since arithmetic with an enumeration is slow.
 QUANTIZE = int(Purpose.QUANTIZE)
+#: A round is computed for about so many numbers of replies at a time, if a client sends at least so many: arrays stay
+#: in the processor's caches, and every thread has a batch.
+BATCH, LONG = 1 << 20, 1 << 12
+#: Arrays of what clients remember of more bytes than this are kept in a file, where there is a folder for it.
+SPILLED = 1 << 26
+#: The server's copies of what clients elsewhere remember are kept in a file in any case if they have more bytes.
+SPILLED_COPIES = 1 << 28
+
+T = TypeVar("T")
 
 
 class DivergenceError(ArithmeticError):
@@ -104,7 +114,7 @@ class Run:
     history
         The table so far.
 
-    Where screening has left out features, callbacks see the problem that was given, and x and v with all features.
+    Where a run is restricted to some features, callbacks see the problem that was given, and x and v with all features.
     """
 
     def __init__(self, prepared: Prepared, options: RunOptions, start: Array) -> None:
@@ -115,7 +125,7 @@ class Run:
         self.state = self.algorithm.init(start)
         self.memory: Any = ()
         if isinstance(self.algorithm, Remembering):
-            self.memory = memories.allocate(self.algorithm, self.problem.n_clients, self._folder)
+            self.memory = allocate_memory(self.algorithm, self.problem.n_clients, self._folder)
         #: Room for what all clients remember after a round.
         self._spare: Any = None
         self.kept: Kept | None = None
@@ -129,10 +139,10 @@ class Run:
         #: How the run has ended, where it has reached its tolerance or can get no further, for a checkpoint.
         self.ended = ""
         #: When to look next whether the tolerance is reached, and what the server has kept of x, for a checkpoint.
-        self.schedule, self.known, self.screening = "", "", ""
-        #: The features that are left, None for all.
-        self.left: Left | None = None
-        #: What inner solves have cost the server before others were left out.
+        self.schedule, self.known = "", ""
+        #: The round after which this run began: not 0 where it continues another one with other features.
+        self.first_round = 0
+        #: What inner solves have cost the server before that.
         self.spent = Work()
         #: Whether the run does not go on from a checkpoint: what is asked when it begins is then counted.
         self.is_fresh = True
@@ -225,7 +235,7 @@ class Run:
         clients = self._that_answer(chosen, k)
         state, work, bits_up = self.state, self.work, 0
         if not len(clients):
-            memory = memories.take(self.memory, clients)
+            memory = take_rows(self.memory, clients)
         else:
             clients, state, memory, cost, bits_up = self._exchanged(k, clients, message)
             work = work + cost
@@ -265,7 +275,7 @@ class Run:
 
         def answer(own: IntArray) -> tuple[Any, Any, Work, int]:
             draws = OwnDraws(self.seed, k, own)
-            local = self.problem.local(own, memories.take(self.memory, own))
+            local = self.problem.local(own, take_rows(self.memory, own))
             update = algorithm.client_update(local, message, k, draws)
             sent, sent_bits = self._transmit(update.reply, draws)
             memory: Any = ()
@@ -312,9 +322,9 @@ class Run:
         if not self.memory:
             return ()
         if count < self.problem.n_clients:
-            return memories.empty_like(self.memory, count, self._folder)
+            return empty_memory(self.memory, count, self._folder)
         if self._spare is None:
-            self._spare = memories.empty_like(self.memory, count, self._folder)
+            self._spare = empty_memory(self.memory, count, self._folder)
         return self._spare
 
     @property
@@ -346,7 +356,7 @@ class Run:
         """Return the sum of what all clients answer, and count its bits."""
         total: Array = np.zeros(2)
         for clients in self.problem.losses.chunks():
-            local = self.problem.local(clients, memories.take(self.memory, clients))
+            local = self.problem.local(clients, take_rows(self.memory, clients))
             answers = algorithm.answer(local, question.arrays)
             self._count_answers(answers, question)
             total += answers.sum(axis=0)
@@ -376,8 +386,8 @@ class Run:
     def restore_memory(self, saved: Mapping[str, Array]) -> None:
         """Have clients remember what a checkpoint has; what another engine has added to it is not needed here."""
         if self.memory:
-            here = {name: memories.put_back(array, saved[name]) for name, array in self.memory._asdict().items()}
-            self.memory = back(self.memory, here)
+            here = {name: put_back(array, saved[name]) for name, array in self.memory._asdict().items()}
+            self.memory = restore(self.memory, here)
 
     def listen(self, stopped: Callable[[], bool]) -> None:
         """Be told how to find out that the user wants to stop, for engines that wait."""
@@ -391,29 +401,18 @@ class Run:
         return {
             "ended": self.ended,
             "schedule": self.schedule,
-            "screening": self.screening,
             "known": " ".join(self.meter.known(self.x)),
         }
 
     def resumed(self, labels: Mapping[str, str]) -> None:
         """Take note of what a checkpoint says beside what tells runs apart."""
         self.is_fresh = False
-        for name in ("ended", "schedule", "known", "screening"):
+        for name in ("ended", "schedule", "known"):
             setattr(self, name, labels.get(name, ""))
 
     def memory_to_save(self) -> dict[str, Array]:
         """Return what clients remember, for a checkpoint."""
         return dict(self.memory._asdict()) if self.memory else {}
-
-    def polish(self, x: Array, v: Array | None) -> Array:
-        """Return x after a prox with its own dual, where that is no worse: other coordinates leave zeros at 1e-12."""
-        problem = self.problem
-        if self.algorithm.factor is None or v is None or not problem.linop.is_identity:
-            return x
-        step = problem.default_step
-        near: Array = problem.penalty.prox(x + step * v, step)
-        before, after = problem.evaluate(x), problem.evaluate(near)
-        return near if after[0] <= before[0] * (1 + 1e-12) and after[1] <= before[1] else x
 
     @property
     def asks_freely(self) -> bool:
@@ -431,16 +430,16 @@ class Run:
         Where the replies of a round have told the objective, it is that of the point which was accepted last.
         """
         algorithm, problem = self.algorithm, self.problem
-        if not isinstance(algorithm, Knowing):
+        if not isinstance(algorithm, TracksObjective):
             return problem.evaluate(self.x)
         image = problem.linop.apply(self.x)
         violation = 0.0 if problem.penalty.finite else float(np.abs(problem.penalty.project(image) - image).max())
         return algorithm.known_objective(self.state), violation
 
     @property
-    def foresees(self) -> bool:
+    def can_predict_gap(self) -> bool:
         """Whether the server itself can tell when a look at the gap is not worth while."""
-        if isinstance(self.algorithm, Knowing):
+        if isinstance(self.algorithm, TracksObjective):
             return True
         return isinstance(self.algorithm, Certifying) and self.problem.can_expect
 
@@ -448,16 +447,10 @@ class Run:
     def _is_certifiable(self) -> bool:
         return self.problem.losses.least_convexity > 0 and self.problem.penalty.has_conjugate
 
-    @property
-    def dual_point(self) -> Array:
-        """The v that a certificate by the clients is about."""
-        assert isinstance(self.algorithm, Certifying)
-        return self.algorithm.dual_point(self.state)
-
-    def outlook(self) -> float:
-        """What the server expects of the gap, from what it knows itself; 0 where it knows nothing."""
+    def predicted_gap(self) -> float:
+        """Return the gap that the server expects from what it knows itself; 0 where it knows nothing."""
         algorithm = self.algorithm
-        if isinstance(algorithm, Knowing):
+        if isinstance(algorithm, TracksObjective):
             return algorithm.expected_gap(self.state)
         if not (isinstance(algorithm, Certifying) and self.problem.can_expect):
             return 0.0
@@ -485,6 +478,168 @@ class Run:
         return Certified(gap, value, max(abs(value), problem.least_scale, TINY), x)
 
 
-def back(fresh: Any, saved: Mapping[str, Array]) -> Any:
+def restore(fresh: Any, saved: Mapping[str, Array]) -> Any:
     """Return saved arrays in a named tuple like a fresh one, each in the memory that the fresh one's is in."""
     return type(fresh)(**{name: namespace(getattr(fresh, name)).asarray(array) for name, array in saved.items()})
+
+
+def divide(clients: IntArray, numbers: int) -> list[IntArray]:
+    """Return the clients of a round in batches that are not too much, if each sends so many numbers.
+
+    >>> [len(batch) for batch in divide(np.arange(25), 100_000)]
+    [10, 10, 5]
+    """
+    if numbers < LONG or len(clients) * numbers <= BATCH:
+        return [clients]
+    length = max(1, BATCH // numbers)
+    return [clients[first : first + length] for first in range(0, len(clients), length)]
+
+
+class Total:
+    """The mean of replies that come in batches: to the last bit that of all of them, added in order.
+
+    With ``weights``, one for each client in the order in which replies are added, there is also their weighted mean.
+    """
+
+    def __init__(self, double: tuple[str, ...], weights: Array | None = None) -> None:
+        self.double, self.count, self.weights = double, 0, weights
+        self._weighted = None if weights is None else Total(double)
+        self._sums: list[Array] = []
+        self._kind: Any = tuple
+
+    def add(self, sent: Any) -> None:
+        """Add the replies of some clients."""
+        if self.weights is not None and self._weighted is not None:
+            self._weighted.add(self._weigh(sent, self.weights[self.count : self.count + len(sent[0])]))
+        if not self.count:
+            self._kind = type(sent)
+            for name, replies in zip(sent._fields, sent, strict=True):
+                self._sums.append(replies.sum(0, np.float64 if name in self.double else None))
+        else:
+            for total, replies in zip(self._sums, sent, strict=True):
+                for row in replies:
+                    np.add(total, row, out=total)
+        self.count += len(sent[0])
+
+    def _weigh(self, sent: Any, weights: Array) -> Any:
+        """Return each reply times its weight, in the precision of its mean."""
+        weighed = []
+        for name, replies in zip(sent._fields, sent, strict=True):
+            dtype = np.float64 if name in self.double else replies.dtype
+            factors = weights.astype(dtype).reshape(-1, *[1] * (replies.ndim - 1))
+            weighed.append(replies * beside(factors, replies))
+        return type(sent)(*weighed)
+
+    def mean(self) -> Any:
+        """Return the mean of each field."""
+        return self._kind(*[total / self.count for total in self._sums])
+
+    def update(self, algorithm: Algorithm, state: Any, k: int) -> Any:
+        """Return the server's state after round k with these replies."""
+        if self.weights is None or self._weighted is None:
+            return algorithm.server_update(state, self.mean(), k, self.count)
+        means = WeightedMeans(self._weighted.mean(), self.mean(), float(self.weights.mean()))
+        return algorithm.weighted_update(state, means, k, self.count)
+
+
+def work_through(batches: Iterable[IntArray], work: Callable[[IntArray], T], threads: int) -> Iterator[T]:
+    """Return what ``work`` returns for each batch, in their order, with so many threads, kernels using one each."""
+    return map(work, batches) if threads == 1 else _with_threads(batches, work, threads)
+
+
+def _with_threads(batches: Iterable[IntArray], work: Callable[[IntArray], T], threads: int) -> Iterator[T]:
+    from fpdfp._kernels.jit import use
+
+    def alone(batch: IntArray) -> T:
+        use.one_thread = True  # of this thread
+        return work(batch)
+
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[T]] = deque()
+        for batch in batches:
+            waiting.append(pool.submit(contextvars.copy_context().run, alone, batch))
+            if len(waiting) > threads + 1:  # no more than that is kept at a time
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def allocate_memory(algorithm: Remembering, n_clients: int, folder: Path | None) -> Any:
+    """Return what clients remember before the first round; in files in ``folder`` where arrays are large.
+
+    Neither takes room before it is written to: what clients remember that have not taken part costs nothing.
+    """
+    one = algorithm.init_memory(1)
+    if folder is None or all(memory_size(array, n_clients) <= SPILLED for array in one):
+        try:
+            return algorithm.init_memory(n_clients)
+        except MemoryError:
+            total = sum(memory_size(array, n_clients) for array in one)
+            raise ArgumentError(
+                "scratch",
+                f"must be a folder with room for {total / 1e9:.3g} GB, what clients remember, which is more than this "
+                "machine has of memory; stateless=True is for clients that remember nothing",
+            ) from None
+    return type(one)(*(_repeat(array, n_clients, folder) for array in one))
+
+
+def memory_size(one: Array, n_clients: int) -> int:
+    """Return the bytes of an array like that of one client for so many."""
+    return int(one.nbytes) * n_clients
+
+
+def has_large_copies(algorithm: Remembering, n_clients: int) -> bool:
+    """Whether a server's copies of what clients remember are kept in a file in any case."""
+    return sum(memory_size(array, n_clients) for array in algorithm.init_memory(1)) > SPILLED_COPIES
+
+
+def empty_memory(memory: Any, count: int, folder: Path | None) -> Any:
+    """Return room for what ``count`` clients remember."""
+    return type(memory)(*(_empty((count, *array.shape[1:]), array.dtype, folder) for array in memory))
+
+
+def _repeat(one: Array, n_clients: int, folder: Path) -> Array:
+    """Return an array with the same for each of n clients."""
+    if namespace(one) is not np or memory_size(one, n_clients) <= SPILLED:
+        repeated: Array = namespace(one).repeat(one, n_clients, axis=0)
+        return repeated
+    array = _empty((n_clients, *one.shape[1:]), one.dtype, folder)
+    if one.any():  # a new file holds zeros
+        array[:] = one
+    return array
+
+
+def _empty(shape: Shape, dtype: Any, folder: Path | None) -> Array:
+    """Return an array in memory, or, if it is large and there is a folder, in a file that goes with it."""
+    if folder is None or math.prod(shape) * np.dtype(dtype).itemsize <= SPILLED:
+        return np.empty(shape, dtype=dtype)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(prefix=".fpdfp-memory-", dir=folder) as file:
+            # A view without the methods of memory maps, so that rows of it are plain arrays. The map keeps the file.
+            return np.memmap(file, dtype=dtype, mode="w+", shape=shape).view(np.ndarray)
+    except OSError as error:
+        raise ArgumentError("scratch", f"must be a folder that can be written to, got {folder}: {error}") from None
+
+
+def put_back(here: Array, saved: Array) -> Array:
+    """Return saved rows: in the file of an array that is in one, else as they are."""
+    if not is_spilled(here):
+        return saved
+    here[:] = saved
+    return here
+
+
+def is_spilled(array: Array) -> bool:
+    """Whether an array is in a file."""
+    return isinstance(getattr(array, "base", None), np.memmap)
+
+
+def take_rows(memory: Any, clients: IntArray) -> Any:
+    """Return what some clients remember, in ascending order: without a copy where they follow each other."""
+    if not memory:
+        return ()
+    if len(clients) and clients[-1] - clients[0] + 1 == len(clients):
+        rows = slice(int(clients[0]), int(clients[-1]) + 1)
+        return type(memory)(*(array[rows] for array in memory))
+    return type(memory)(*(array[clients] for array in memory))

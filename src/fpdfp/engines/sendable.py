@@ -20,6 +20,7 @@ from fpdfp.engines.informations import Informations
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.local_models import LocalModels
 from fpdfp.engines.overdispersions import Overdispersions
+from fpdfp.engines.traffic import payload
 from fpdfp.errors import ArgumentError
 from fpdfp.folds import Folds
 from fpdfp.linops import LinOp
@@ -63,21 +64,12 @@ def by_attributes(make: Callable[..., Any], **hints: Any) -> Sendable:
 
 
 @functools.cache
-def registry() -> dict[type, Sendable]:
-    """Return all classes that may be sent. A dataclass needs no more than its name here."""
+def penalties_and_maps() -> dict[type, Sendable]:
+    """Return the penalties and linear maps that may be sent."""
     from scipy.sparse import csr_array
 
     matrix: Any = Array | csr_array
-    fields = (
-        steps.Constant, steps.Decreasing, steps.Theorem2, steps.Automatic,
-        compress.Full, compress.Half, compress.QSGD, compress.NUQSGD, compress.Natural, compress.Sign, compress.RandK,
-        compress.TopK,
-        methods.InnerSolve, *methods_and_algorithms(), precondition.QuantizedMoments, Exact, FeatureBounds, Slopes,
-        Structure, NewtonExchange, LocalModels, Informations, Overdispersions, Evaluations, DualSums,
-        HeldScores,
-        Folds, Announced, Place, Job,
-    )  # fmt: skip
-    return {kind: by_fields(kind) for kind in fields} | {
+    return {
         penalties.Zero: by_attributes(penalties.Zero),
         penalties.L1: by_attributes(penalties.L1, weight=float | Array),
         penalties.Box: by_attributes(penalties.Box, lower=np.ndarray, upper=np.ndarray),
@@ -104,6 +96,50 @@ def registry() -> dict[type, Sendable]:
         ),
         linops.VStack: by_attributes(linops.VStack, parts=tuple[LinOp, ...]),
         linops.Compose: by_attributes(linops.Compose, outer=LinOp, inner=LinOp),
+    }
+
+
+def public_bits(model: Model) -> int:
+    """Return the bits of the arrays of g and B, which clients are told.
+
+    Zero where these cannot be described without code: sites have them already.
+    """
+    try:
+        return payload([_arguments(model.penalty), _arguments(model.linop)])
+    except TypeError:
+        return 0
+
+
+def _arguments(value: Any) -> Any:
+    """Return what makes a penalty or a map: the arguments of its constructor, and those of its parts."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, int | float | str | np.ndarray):
+        return value
+    if isinstance(value, list | tuple):
+        return [_arguments(one) for one in value]
+    if type(value).__module__.startswith("scipy.sparse"):
+        rows = value.tocsr()
+        return [rows.data, rows.indices, rows.indptr]
+    known = penalties_and_maps().get(type(value))
+    if known is None:
+        raise TypeError(f"{value!r} cannot be described")
+    return [_arguments(one) for one in known.read(value).values()]
+
+
+@functools.cache
+def registry() -> dict[type, Sendable]:
+    """Return all classes that may be sent. A dataclass needs no more than its name here."""
+    fields = (
+        steps.Constant, steps.Decreasing, steps.Theorem2, steps.Automatic,
+        compress.Full, compress.Half, compress.QSGD, compress.NUQSGD, compress.Natural, compress.Sign, compress.RandK,
+        compress.TopK,
+        methods.InnerSolve, *methods_and_algorithms(), precondition.QuantizedMoments, Exact, FeatureBounds, Slopes,
+        Structure, NewtonExchange, LocalModels, Informations, Overdispersions, Evaluations, DualSums,
+        HeldScores,
+        Folds, Announced, Place, Job,
+    )  # fmt: skip
+    return {kind: by_fields(kind) for kind in fields} | penalties_and_maps() | {
         Filter: Sendable(Filter, {"shape": Shape, "gains": Array}, lambda S: {"shape": S.in_shape, "gains": S.gains}),
         precondition.Scaling: by_attributes(
             precondition.Scaling.from_messages, announced=tuple[Announced, ...], rows=int | None, squared=bool

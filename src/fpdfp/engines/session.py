@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
-from fpdfp.engines.downlink import FULL
-from fpdfp.engines.features import Masks
 from fpdfp.engines.job import Job
-from fpdfp.engines.ledger import digest, shared_memory
+from fpdfp.engines.ledger import shared_memory
 from fpdfp.engines.requests import Message, Reply, Request, UpdateRequest
+from fpdfp.engines.traffic import FULL, digest
+from fpdfp.precondition.base import Announced
 from fpdfp.rng import Draws
 
 #: How many of the server's differences are kept for sites that missed some.
@@ -52,6 +52,35 @@ class Early(NamedTuple):
     round: int
     replies: dict[int, Reply]
     asked: list[UpdateRequest]
+
+
+class Masks:
+    """What the sites of an engine were told of the features that runs are about.
+
+    A set of features is told from others by its digest, which is empty for all of them.
+    """
+
+    def __init__(self) -> None:
+        self._masks: dict[bytes, Announced] = {}
+        self._told: dict[int, bytes] = {}
+
+    def keep(self, numbers: IntArray, mask: Announced) -> bytes:
+        """Keep a mask for sites that need it, and return its digest."""
+        self._masks[found := digest([numbers])] = mask
+        return found
+
+    def for_site(self, site: int, features: bytes) -> Announced | None:
+        """Return the mask of some features, None if a site knows them."""
+        return None if not features or self._told.get(site) == features else self._masks[features]
+
+    def note(self, site: int, features: bytes) -> None:
+        """Take note that a site knows some features."""
+        if features:
+            self._told[site] = features
+
+    def forget(self, site: int) -> None:
+        """Take note that a site does not know them."""
+        self._told.pop(site, None)
 
 
 class Session:

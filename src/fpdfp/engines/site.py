@@ -24,10 +24,8 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import Compressor, decode
 from fpdfp.engines import requests
 from fpdfp.engines.checkpoint import probe
-from fpdfp.engines.downlink import FULL, Downlink
-from fpdfp.engines.features import read_mask
 from fpdfp.engines.job import Job, Place
-from fpdfp.engines.ledger import ClientLedger, Stamp, digest
+from fpdfp.engines.ledger import ClientLedger, Stamp
 from fpdfp.engines.requests import (
     OUTSIDE,
     AnswersReply,
@@ -52,6 +50,7 @@ from fpdfp.engines.requests import (
     UpdateRequest,
 )
 from fpdfp.engines.run import QUANTIZE
+from fpdfp.engines.traffic import FULL, Downlink, digest
 from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import MessageError
 from fpdfp.linops import Identity, LinOp
@@ -60,6 +59,7 @@ from fpdfp.losses.base import Losses
 from fpdfp.methods.base import Certifying
 from fpdfp.penalties.base import Zero
 from fpdfp.precondition import Preconditioner
+from fpdfp.precondition.base import Announced
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws, Purpose
 
@@ -492,3 +492,11 @@ def shorten(arrays: Array, bound: float | None) -> Array:
 def _row(arrays: Any, row: int) -> Any:
     """Return one client's part of a named tuple, with a client axis of length one."""
     return type(arrays)(*(array[row : row + 1] for array in arrays)) if arrays else ()
+
+
+def read_mask(mask: Announced, n_features: int) -> IntArray:
+    """Return the features of a mask; raise MessageError for anything else."""
+    array = mask.array
+    if array.shape != (n_features,) or not ((array == 0) | (array == 1)).all() or not array.any():
+        raise MessageError(f"mask must have a zero or a one for each of the {n_features} features, and a one at least")
+    return np.flatnonzero(array)

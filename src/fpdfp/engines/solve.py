@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,23 +15,23 @@ from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.compress import Compressor
 from fpdfp.engines import checkpoint as checkpoints
-from fpdfp.engines import screening, working_set
+from fpdfp.engines import working_set
 from fpdfp.engines.choice import name_network
-from fpdfp.engines.features import Left
-from fpdfp.engines.history import RESERVED
-from fpdfp.engines.loop import Loop
+from fpdfp.engines.loop import Interrupt, Loop
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import Prepared, prepare, start_point
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.remote_run import RemoteRun
-from fpdfp.engines.result import Result
-from fpdfp.engines.run import Run, back
+from fpdfp.engines.result import RESERVED, FeatureSubset, Result, make_result
+from fpdfp.engines.run import Run, restore
 from fpdfp.engines.stopping import Ending
-from fpdfp.errors import ArgumentError, ArgumentTypeError, CheckpointError
+from fpdfp.errors import AbsentError, ArgumentError, ArgumentTypeError, CheckpointError
 from fpdfp.methods.base import Method, Work
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
+
+log = logging.getLogger("fpdfp.engines")
 
 
 def solve(
@@ -118,9 +119,8 @@ def solve(
         they would in a deployment, and those messages are counted; otherwise the gap is computed from sums over
         clients. When clients are asked does not depend on ``rounds``.
         Without ``method``, for a linear model with an l1 norm of x itself (B the identity), a run with at least 128
-        features begins with those that are likely to matter, and one with at least 1,000 leaves out features that are
-        certainly zero in every solution (``result.left``); but not where fewer than one of 100 clients takes part in a
-        round. The certificate is that of the problem with all features.
+        features begins with those that are likely to matter (``result.features``); but not where fewer than one of 100
+        clients takes part in a round. The certificate is that of the problem with all features.
     accuracy
         The relative error of the objective that the run is for, from which the precision of what is sent once follows;
         by default ``tol``, or 1e-6 where there is none; that of its checkpoint for a run that goes on. It is a hint: it
@@ -191,68 +191,136 @@ def run(problem: Problem, method: Method | None, options: RunOptions, engine: Re
             engine.collector.records.clear()  # what became of exchanges is told of each run
             options = engine.add_options(problem, options)
         options = dataclasses.replace(options, prefer=name_network(options.prefer, engine))
-        return Loop(_Stages(problem, method, options, engine)).go()
+        return _Solve(problem, method, options, engine).go()
 
 
-class _Stages:
-    """Begins a run, or has one go on from its checkpoint; and again where few features are left."""
+class _Solve:
+    """A call of ``solve``: one run, or several, each restricted to the features that are likely to matter.
+
+    Attributes
+    ----------
+    features
+        The features that the present run is restricted to, None for all.
+    loop
+        Its rounds.
+    """
 
     def __init__(
         self, problem: Problem, method: Method | None, options: RunOptions, engine: RemoteEngine | None
     ) -> None:
         self.start = start_point(problem, options.x0)
-        self.source = options.source
-        self.saved = None if self.source is None else checkpoints.load(self.source)
-        if self.saved is not None and options.accuracy is None and "accuracy" in self.saved.description:
+        source = options.source
+        saved = None if source is None else checkpoints.load(source)
+        if saved is not None and options.accuracy is None and "accuracy" in saved.description:
             # What was chosen by it is kept, whatever tol is now.
-            options = dataclasses.replace(options, accuracy=float(self.saved.description["accuracy"]))
+            options = dataclasses.replace(options, accuracy=float(saved.description["accuracy"]))
         self.problem, self.method, self.options, self.engine = problem, method, options, engine
-
-    def begin(self) -> tuple[Run, dict[str, str]]:
-        """Return the run, and a description for its checkpoints."""
-        if self.saved is None or self.source is None:
-            left, sent = screening.screen_start(self.problem, self.method, self.options)
-            left, more = working_set.begin(self.problem, self.method, self.options, self.start, left)
-            run, description = self._begin(self.start, left)
-            run.meter.traffic = sent + more + run.meter.traffic
+        if saved is None or source is None:
+            self.features, sent = working_set.choose_features(problem, method, options, self.start)
+            run = self._begin(self.start)
+            run.meter.traffic = sent + run.meter.traffic
         else:
-            run, description = self._begin(self.start, self.saved.left)
-            _restore(run, self.saved, description, self.source)
-        return run, description
+            self.features = saved.features
+            run = self._begin(self.start)
+            _restore(run, saved, self.description, source)
+        self.loop = self._enter(run)
 
-    def restrict(self, run: Run, left: Left) -> tuple[Run, dict[str, str]]:
-        """Return a run that goes on with some features: of its own, or of all."""
-        x = run.x
-        if run.left is not None:
-            x = run.left.lift(x)
-            if left.shape != run.left.shape:
-                left = left.within(run.left)
+    def go(self) -> Result:
+        """Do all rounds, tell the observers, and return the result."""
+        observers = self.loop.observers
+        try:
+            for one in observers:
+                one.started(self.loop.shown, self.options.rounds)
+            with Interrupt() as interrupt:
+                result = self._conclude(self._go(interrupt))
+            for one in observers:
+                one.finished(self.loop.shown, result)
+        except BaseException as error:
+            for one in observers:
+                one.failed(self.loop.shown, error)
+            raise
+        return result
+
+    def _go(self, interrupt: Interrupt) -> Ending | None:
+        """Do the rounds of one run after the other; return what ended the last one early."""
+        ending = self.loop.recall()  # a run that is resumed may have reached its tolerance before
+        if ending is not None:
+            return ending
+        ending = self.loop.go(interrupt)
+        while self.features is not None and ending is not None and ending.status == "converged":
+            try:
+                found = self._check_excluded_features(self.features, ending)
+            except AbsentError as error:
+                log.warning("round %d is not certified: %s", self.loop.run.round, error)
+                self.loop.note(None)  # the run continues with its features
+            else:
+                if isinstance(found, Ending):
+                    self.loop.note(found)
+                    ending = found
+                    break
+                self._restrict(found)
+            ending = self.loop.go(interrupt)
+        if self.loop.unsaved and (ending is None or ending.status != "diverged"):
+            self.loop.save()
+        return ending
+
+    def _check_excluded_features(self, features: FeatureSubset, ending: Ending) -> Ending | FeatureSubset | None:
+        """Say how the run ends, or with which features it continues, None for all."""
+        run = self.loop.run
+        with run.evaluating(last=True), run.meter.counting("certificate"):
+            return working_set.check_excluded_features(self.problem, self.method, self.options, run, features, ending)
+
+    def _restrict(self, features: FeatureSubset | None) -> None:
+        """Continue with other features, from the x that was found; what was done and sent so far is carried over."""
+        before = self.loop.run
+        x = before.x if self.features is None else self.features.lift(before.x)
         if self.engine is not None:
             self.engine.drop_early()
-        sent, spent = run.traffic, run.server_work
-        new, description = self._begin(x, left)
-        new.meter.traffic = sent + new.meter.traffic
-        new.round, new.work, new.spent, new.seconds, new.history = run.round, run.work, spent, run.seconds, run.history
-        return new, description
+        sent, spent, self.features = before.traffic, before.server_work, features
+        run = self._begin(x)
+        run.meter.traffic = sent + run.meter.traffic
+        run.round, run.first_round, run.work, run.spent = before.round, before.round, before.work, spent
+        run.seconds, run.history = before.seconds, before.history
+        self.loop = self._enter(run)
+        if self.options.is_saved(run.round):
+            self.loop.save()
 
-    def look_at_others(self, run: Run, ending: Ending) -> Ending | Left:
-        """Say whether a run that has reached the tolerance of its features ends, or with which ones it goes on."""
-        if run.left is None or run.left.is_certain or ending.status != "converged":
-            return ending
-        return working_set.look_at_others(self.problem, self.method, self.options, run, ending)
-
-    def is_screened(self, run: Run) -> bool:
-        """Whether to look for features that can be left out."""
-        return screening.applies(run.problem, self.method, self.options)
-
-    def _begin(self, start: Array, left: Left | None) -> tuple[Run, dict[str, str]]:
+    def _begin(self, start: Array) -> Run:
+        """Return a run with the present features, and keep its description for checkpoints."""
         problem, options, engine = self.problem, self.options, self.engine
-        if left is not None:
-            problem, start = problem.restrict(left.numbers), start[..., left.numbers]
+        if self.features is not None:
+            problem, start = problem.restrict(self.features.numbers), start[..., self.features.numbers]
         prepared = prepare(problem, self.method, options)
-        run = Run(prepared, options, start) if engine is None else RemoteRun(engine, prepared, options, start)
-        run.left = left
-        return run, {} if options.file is None else self._describe(prepared)
+        self.description = {} if options.file is None else self._describe(prepared)
+        return Run(prepared, options, start) if engine is None else RemoteRun(engine, prepared, options, start)
+
+    def _enter(self, run: Run) -> Loop:
+        """Return the rounds of a run."""
+        write = None if self.options.file is None else self._write
+        if self.features is None:
+            return Loop(run, run, self.options.tol, write=write)
+        shown = working_set.LiftedRun(run, self.problem, self.features)
+        return Loop(run, shown, self.features.until, working_set.FIRST_CHECK, write)
+
+    def _write(self, run: Run) -> None:
+        """Write a checkpoint."""
+        assert self.options.file is not None
+        checkpoints.save(
+            self.options.file,
+            checkpoints.Checkpoint(
+                run.round, run.first_round, run.state._asdict(), run.memory_to_save(), run.kept,
+                (*run.work, *run.spent), run.traffic, run.seconds, run.history, {**self.description, **run.labels()},
+                self.features,
+            ),
+        )  # fmt: skip
+
+    def _conclude(self, ending: Ending | None) -> Result:
+        """Evaluate the end, and return the result."""
+        run = self.loop.run
+        with run.ending(), run.meter.counting("end"):
+            ending = self.loop.evaluate_end(ending)
+            ending = ending or Ending("finished", f"all {self.options.rounds} rounds done")
+            return make_result(run, ending, self.problem, self.features)
 
     def _describe(self, prepared: Prepared) -> dict[str, str]:
         """Say what a run is, so that a checkpoint is not taken for that of another."""
@@ -295,14 +363,14 @@ def _restore(run: Run, saved: checkpoints.Checkpoint, description: Mapping[str, 
         raise CheckpointError(
             f"the checkpoint {source} records the metrics {sorted(recorded)}, but now there are {sorted(wanted)}"
         )
-    run.state = back(run.state, saved.state)
+    run.state = restore(run.state, saved.state)
     run.restore_memory(saved.memory)
     run.resumed(saved.description)
     run.work, run.spent, run.kept = Work(*saved.work[:2]), Work(*saved.work[2:]), saved.kept
     if run.kept is not None:
         xp = run.problem.model.xp
         run.kept = run.kept._replace(message=tuple(xp.asarray(array) for array in run.kept.message))
-    run.round = saved.round
+    run.round, run.first_round = saved.round, saved.first_round
     # A run that goes further than it was to has another end.
     run.meter.traffic = saved.traffic if saved.round == options.rounds else saved.traffic.before_the_end
     run.seconds, run.history = saved.seconds, saved.history

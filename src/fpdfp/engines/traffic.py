@@ -1,4 +1,4 @@
-"""What a run sends: bits up and down, by kind.
+"""What a run sends: bits up and down, by kind, and the server's messages as differences.
 
 A client is counted as a site of its own, and a message as what it holds: numbers, with the header and the checksum of
 its frame (:mod:`fpdfp.compress.wire`). A run in one process counts what a deployment would send, by the same formulas,
@@ -9,27 +9,29 @@ of fields, numbers of rounds, versions and digests), which depend on the engine.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from fpdfp._typing import Array, Shape
+from fpdfp._array import to_host
+from fpdfp._typing import Array, IntArray, Shape
 from fpdfp._units import format_bits
-from fpdfp.compress.plain import plain_bits
-from fpdfp.engines import spec
-from fpdfp.engines.downlink import full_bits
-from fpdfp.engines.ledger import digest
-from fpdfp.engines.parcel import payload
+from fpdfp.compress import Compressed, Compressor, Full
+from fpdfp.compress.plain import exact_bits, has_few_zeros, number_bits, plain_bits
 from fpdfp.losses.base import Losses
-from fpdfp.problem import Model
+from fpdfp.rng import Draws, Purpose
+from fpdfp.steps import shift_step
 
 Kind = Literal["rounds", "preconditioner", "facts", "evaluation", "certificate", "end", "upkeep"]
 #: The kinds of messages, and what is sent in each.
 KINDS: dict[str, str] = {
     "rounds": "the server's messages and the clients' replies of all rounds",
     "preconditioner": "sent once: what a preconditioner is made of, and the preconditioner; bounds and slopes for "
-    "screening, and which features are left",
+    "the choice of features, and which ones are chosen",
     "facts": "before the first round: sizes, constants, digests of feature names, values and gradients at the start; "
     "the arrays of g and B",
     "evaluation": "x and the clients' values, for the history alone; evaluate_every says how often",
@@ -43,6 +45,8 @@ KEPT = 5
 FACTS = 5
 
 FLOAT = np.dtype(np.float64)
+#: What is sent as it is.
+FULL = Full()
 T = TypeVar("T")
 
 
@@ -132,6 +136,14 @@ class Traffic(Mapping[str, Bits]):
         return self.having("rounds", rounds).plus("upkeep", lost.up - rounds.up, lost.down - rounds.down)
 
 
+def digest(arrays: Any) -> bytes:
+    """Eight bytes that tell points or memories apart, to the last bit."""
+    summary = hashlib.blake2b(digest_size=8)
+    for array in arrays:
+        summary.update(np.ascontiguousarray(to_host(array)).tobytes())
+    return summary.digest()
+
+
 class Answers(Generic[T]):
     """What a server keeps of what it was told about points: the latest answers, and for good what came with the facts.
 
@@ -210,11 +222,11 @@ class Meter:
         """Count bits that all clients together have sent, and were sent."""
         self.traffic = self.traffic.plus(kind, up, down)
 
-    def count_facts(self, losses: Losses, model: Model) -> None:
-        """Count what clients say of their losses before anything else, and what they are told of the problem."""
+    def count_facts(self, losses: Losses, told: int) -> None:
+        """Count what clients say of their losses before anything else, and the bits that each is told of g and B."""
         names = losses.feature_digests
         up = _bits([(FACTS,), *map(np.shape, losses.constants()), *([names.shape] if names.size else [])])
-        self.count("facts", self.n_clients * up, self.n_clients * public_bits(model))
+        self.count("facts", self.n_clients * up, self.n_clients * told)
 
     @contextlib.contextmanager
     def counting(self, kind: Kind | None) -> Iterator[None]:
@@ -273,12 +285,96 @@ def _bits(shapes: Iterable[Shape]) -> int:
     return sum(plain_bits(shape, FLOAT) for shape in shapes)
 
 
-def public_bits(model: Model) -> int:
-    """Return the bits of the arrays of g and B, which clients are told.
+def payload(tree: Any) -> int:
+    """Return the bits of the arrays and bytes in a tree or a dataclass, without what is around them.
 
-    Zero where these cannot be described without code (:mod:`fpdfp.engines.spec`): sites have them already.
+    >>> import numpy as np
+    >>> payload({"round": 3, "x": np.arange(3.0), "frames": [b"abc"]})
+    216
     """
-    try:
-        return payload([spec.dump(model.penalty), spec.dump(model.linop)])
-    except TypeError:
-        return 0
+    if dataclasses.is_dataclass(tree):
+        tree = vars(tree)
+    if isinstance(tree, dict | list | tuple):
+        return sum(map(payload, tree.values() if isinstance(tree, dict) else tree))
+    if isinstance(tree, np.ndarray) and tree.dtype.kind == "f":
+        return int(number_bits(np.ascontiguousarray(tree).reshape(1, -1))[0])
+    return 8 * (len(tree) if isinstance(tree, bytes) else int(getattr(tree, "nbytes", 0)))
+
+
+def full_bits(array: Array) -> int:
+    """The size of an array as an uncompressed message."""
+    # Most messages have few zeros, which is soon seen.
+    if has_few_zeros(array):
+        return plain_bits(array.shape, array.dtype)
+    return int(exact_bits(array[None])[0])
+
+
+def is_zero(message: Any) -> bool:
+    """Whether a message holds nothing but zeros."""
+    return not any(bool(array.any()) for array in message)
+
+
+class Kept(NamedTuple):
+    """What both sides know of the server's messages.
+
+    Attributes
+    ----------
+    message
+        The model that both sides keep: w, a tuple of arrays like the server's message.
+    sent
+        The bits of all differences so far, each counted once.
+    seen
+        For each client, ``sent`` when it was last brought up to date; −1 before the first time, unless the run starts
+        at zero, which everyone knows.
+    """
+
+    message: tuple[Array, ...]
+    sent: int
+    seen: IntArray
+
+
+class Downlink:
+    """The server's side: w ← w + a C(z − w), and w is what clients compute with.
+
+    A client that takes part again is sent all differences since the last time, or w itself if that is shorter. The
+    errors z − w stay with the server and are sent later, so they vanish with the differences (K. Gruntkowska, A. Tyurin
+    and P. Richtárik, "EF21-P and friends: improved theoretical communication complexity for distributed optimization
+    with bidirectional compression", ICML 2023). a is 1 for biased compressors, and for unbiased ones what
+    :func:`fpdfp.steps.shift_step` gives.
+    """
+
+    def __init__(self, compressor: Compressor) -> None:
+        self.compressor = compressor
+        self.share = functools.cache(self._share)
+
+    def start(self, message: Any, n_clients: int) -> Kept:
+        """Before the first round: the first message goes out as it is, unless it is zero."""
+        seen = np.full(n_clients, 0 if is_zero(message) else -1, dtype=np.int64)
+        return Kept(tuple(array.copy() for array in message), 0, seen)
+
+    def send(self, kept: Kept, message: Any, clients: IntArray, seed: int, k: int) -> tuple[Any, Kept, int]:
+        """Return the message as the clients of round k get it, what is kept after it, and the bits for all of them."""
+        arrays, sent = [], kept.sent
+        for there, (values, bits) in zip(kept.message, self.compress(kept, message, seed, k), strict=True):
+            arrays.append(there + self.share(there.shape) * values[0])
+            sent += int(bits[0])
+        whole = sum(full_bits(array) for array in arrays)
+        seen = kept.seen[clients]
+        missed = np.where(seen < 0, whole, np.minimum(sent - seen, whole))
+        return type(message)(*arrays), Kept(tuple(arrays), sent, kept.seen), int(missed.sum())
+
+    def compress(self, kept: Kept, message: Any, seed: int, k: int) -> list[Compressed]:
+        """Return the difference of each field as clients decode it, and its bits."""
+        return [self.compressor.compress(*one) for one in self.differences(kept, message, seed, k)]
+
+    def differences(self, kept: Kept, message: Any, seed: int, k: int) -> Iterator[tuple[Array, Draws, int]]:
+        """Yield what a compressor is given for each field: the difference, and what it rounds with."""
+        draws = Draws(seed, k, np.zeros(1, dtype=np.int64))
+        for field, (wanted, there) in enumerate(zip(message, kept.message, strict=True)):
+            yield (wanted - there)[None], draws, Purpose.DOWNLINK + field
+
+    def _share(self, shape: tuple[int, ...]) -> float:
+        """a: how much of a decoded difference is taken."""
+        if not self.compressor.unbiased:
+            return 1.0
+        return shift_step(self.compressor.typical_omega(shape), self.compressor.omega(shape))

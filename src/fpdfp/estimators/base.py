@@ -251,7 +251,8 @@ class FederatedLinearModel(
     def _choose_method(self, problem: Problem) -> Method:
         """Return the method of a fit: the given one, or that of :func:`fpdfp.engines.choice.choose_method`."""
         if self.method is not None:
-            return self.method
+            given: Method = self.method
+            return given
         exact = self._exact or self._by_glm or self._suits_newton(math.prod(problem.losses.shape))
         return choose_method(problem, self._options(), "exact" if exact else "fit")
 

@@ -18,9 +18,10 @@ from typing import Any, Protocol, Self
 
 from fpdfp._typing import Array
 from fpdfp.engines import spec
-from fpdfp.engines.parcel import pack, payload
+from fpdfp.engines.parcel import pack
 from fpdfp.engines.requests import Request
 from fpdfp.engines.site import Site
+from fpdfp.engines.traffic import payload
 from fpdfp.errors import MessageError
 from fpdfp.federation import evaluation_rules, outbox, time_rules
 from fpdfp.federation.asked import describe

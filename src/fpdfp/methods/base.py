@@ -144,7 +144,7 @@ class Method(abc.ABC):
 
 
 @runtime_checkable
-class Agreeing(Protocol):
+class NeedsSetup(Protocol):
     """A method whose clients and server agree on something before the first round, by sums over clients."""
 
     def agree(self, clients: Clients) -> Agreement:
@@ -273,7 +273,7 @@ class Remembering(abc.ABC):
         return memory._replace(**self.remember(shared, sent, k))
 
 
-class Knowing(abc.ABC):
+class TracksObjective(abc.ABC):
     """An algorithm whose server learns the objective from the replies of a round, and about how far it is from F*."""
 
     @abc.abstractmethod

@@ -12,7 +12,7 @@ from fpdfp import _checks, steps
 from fpdfp._typing import Array, Shape
 from fpdfp.errors import ArgumentError
 from fpdfp.methods._model import minimise
-from fpdfp.methods.base import Algorithm, Facts, Knowing, Method, Update, Work
+from fpdfp.methods.base import Algorithm, Facts, Method, TracksObjective, Update, Work
 from fpdfp.methods.inner import InnerSolve
 from fpdfp.methods.traits import Traits
 from fpdfp.precondition.triangles import full, lower
@@ -159,7 +159,7 @@ class ProximalNewton(Method):
 
 
 @dataclasses.dataclass(frozen=True)
-class ProximalNewtonAlgorithm(Algorithm, Knowing):
+class ProximalNewtonAlgorithm(Algorithm, TracksObjective):
     """What runs for :class:`ProximalNewton`."""
 
     double: ClassVar[tuple[str, ...]] = ("value", "slope", "hessian")

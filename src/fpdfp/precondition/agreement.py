@@ -88,9 +88,7 @@ def agree(wanted: Wanted, clients: Clients) -> Agreement:
         assert given is not None
         sums, _ = clients.add_up(question)
         seen = question.build(sums, clients.model, clients.losses.n_clients, given)
-        question = exchange.consider_all(clients.losses, given, seen)
-        if question is None:
-            return Agreement(seen.preconditioner, seen.reason)
+        return Agreement(seen.preconditioner, seen.reason)
     while isinstance(question, QuantizedMoments):
         sums, _ = clients.add_up(question)
         choice = question.build(sums, clients.model, clients.losses.n_clients, given)

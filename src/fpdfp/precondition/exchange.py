@@ -19,7 +19,7 @@ from fpdfp.precondition.fourier import Fourier
 from fpdfp.precondition.moments import filled
 from fpdfp.precondition.quantized import FEW, SLOPE_LEVELS, QuantizedMoments
 from fpdfp.precondition.scaling import Scaling
-from fpdfp.precondition.structure import MISSED, Choice, Structure
+from fpdfp.precondition.structure import Structure
 from fpdfp.precondition.triangles import full, lower
 from fpdfp.precondition.whitening import Whitening
 from fpdfp.problem import LocalLosses, Model
@@ -28,8 +28,6 @@ Kind = Literal["auto", "moments", "diagonal", "fourier"]
 KINDS: tuple[Kind, ...] = ("auto", "moments", "diagonal", "fourier")
 #: Up to this many features all second moments are sent in float32 where rounds are all that counts, 2 MB from each.
 MOMENTS = 1000
-#: All moments are asked for where they cost at most so many rounds, and at most for so many features.
-AFFORDABLE, LARGEST = 100.0, 4000
 #: The most levels of a slope.
 MOST_LEVELS = 1 << 16
 #: Fourth powers of bounds for screening are sent within 2⁻¹²⁰ and 2¹²⁰.
@@ -249,20 +247,6 @@ def plan(losses: Losses, model: Model, given: cost.Circumstances) -> Kind | Quan
     if kind == "moments" and given.prefer != "rounds":
         return QuantizedMoments(*cost.probe(given, losses.shape[-1]), given.accuracy)
     return kind
-
-
-def consider_all(losses: Losses, given: cost.Circumstances, seen: Choice) -> QuantizedMoments | None:
-    """Return which second moments to ask for where what was seen of them is not enough; None where it must do."""
-    d = losses.shape[-1]
-    if seen.missed <= MISSED or d > LARGEST:
-        return None
-    levels, clients = cost.crudest(given, d)
-    if isinstance(given.prefer, cost.Network):
-        if given.score(cost.of_moments(given, d, levels, clients)) > given.score(seen.price):
-            return None
-    elif cost.once(given, d, levels, clients)[0] > AFFORDABLE * given.round_up:
-        return None
-    return QuantizedMoments(levels, clients, given.accuracy)
 
 
 def build(means: Once, shape: Shape) -> Preconditioner:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.engines.history import COLUMNS, INNER, SENT, History
+from fpdfp.engines.result import COLUMNS, INNER, SENT, History
 from fpdfp.engines.traffic import KINDS, Traffic
 from fpdfp.errors import RunFolderError
 from fpdfp.report.model import model_of

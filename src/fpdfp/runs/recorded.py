@@ -9,7 +9,7 @@ from typing import Any
 
 from fpdfp._typing import Array
 from fpdfp.engines.checkpoint import fingerprint
-from fpdfp.engines.history import History
+from fpdfp.engines.result import History
 from fpdfp.engines.traffic import Traffic
 from fpdfp.problem import Problem
 from fpdfp.runs import clients, toml, writing

@@ -19,7 +19,7 @@ from fpdfp._array import to_host
 from fpdfp._sections import FILES
 from fpdfp.ct.losses import ProjectionLosses
 from fpdfp.engines.checkpoint import fingerprint
-from fpdfp.engines.observer import Observer
+from fpdfp.engines.loop import Observer
 from fpdfp.engines.result import Result
 from fpdfp.engines.run import Run
 from fpdfp.engines.solve import solve

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.engines.history import INTEGERS, History
+from fpdfp.engines.result import INTEGERS, History
 from fpdfp.errors import RunFolderError
 from fpdfp.runs import writing
 

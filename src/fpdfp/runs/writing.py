@@ -14,7 +14,7 @@ from fpdfp._array import to_host
 from fpdfp._sections import plain
 from fpdfp.engines import files
 from fpdfp.engines.checkpoint import to_archive
-from fpdfp.engines.history import History
+from fpdfp.engines.result import History
 from fpdfp.errors import StorageError
 
 

@@ -26,7 +26,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.compress.fixed import largest_step
 from fpdfp.engines.ask import ask_evaluations, ask_features
 from fpdfp.engines.evaluations import ZERO, Evaluations, unit_sizes
-from fpdfp.engines.features import Left
+from fpdfp.engines.result import FeatureSubset
 from fpdfp.engines.traffic import FACTS
 from fpdfp.errors import ArgumentError
 from fpdfp.penalties import L1, ElasticNet, GroupL12, SparseGroup, Zero
@@ -162,7 +162,7 @@ class Wide:
 
     def _restrict(self, features: IntArray) -> Problem:
         """Return the problem of some features without a penalty, and count that clients are told which."""
-        mask, clients = Left(features, (self.d,), 0).mask, self.whole.n_clients
+        mask, clients = FeatureSubset(features, (self.d,)).mask, self.whole.n_clients
         # Sites say of the smaller losses what they have said of all.
         self.batch.count(1, clients * DOUBLE * FACTS, clients * mask.bits)
         return self.whole.with_losses(self.whole.losses.restrict(features), Zero())
