@@ -12,9 +12,9 @@ from benchmarks._dual_path import solve_dual_path
 import fpdfp
 from fpdfp._kernels.rows import look_at
 from fpdfp.penalties.base import Penalty
-from fpdfp.pooled import data, fit
-from fpdfp.pooled.data import Columns
-from fpdfp.pooled.quadratic import Blocks, Quadratic
+from fpdfp.pooled import fit
+from fpdfp.pooled.fit import Columns
+from fpdfp.quadratic.blocks import BlockDescent, Blocks
 
 
 @pytest.mark.parametrize("kind", [fpdfp.losses.Logistic, fpdfp.losses.LeastSquares])
@@ -33,7 +33,7 @@ def test_what_is_seen_of_rows(kind: Any) -> None:
 @pytest.mark.parametrize("few", [0.0, 1.0])
 def test_columns_are_those_of_dense_rows(sparse: bool, few: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """In their place, and as a copy."""
-    monkeypatch.setattr(data, "FEW", few)
+    monkeypatch.setattr(fit, "FEW", few)
     rng = np.random.default_rng(0)
     X = scipy.sparse.random_array((60, 12), density=0.4, format="csr", rng=rng)
     columns, weights = np.array([7, 2, 11, 3]), rng.random(60)
@@ -62,7 +62,7 @@ def test_the_hessian_of_norms_of_blocks_is_that_of_differences() -> None:
     u = np.where(np.arange(8) < 6, rng.standard_normal(8), 0.0)
     blocks = Blocks(np.arange(8), starts, weights)
     free = np.arange(6)
-    bent = Quadratic(np.eye(8), blocks)._bend(free, u, blocks.norms(u)) - np.eye(6)
+    bent = BlockDescent(np.eye(8), blocks)._bend(free, u, blocks.norms(u)) - np.eye(6)
 
     def slope(at: Any) -> Any:
         norms = np.repeat(weights[:3] / np.array([abs(at[0]), *map(np.linalg.norm, (at[1:4], at[4:6]))]), [1, 3, 2])

@@ -14,7 +14,7 @@ import scipy.sparse
 from sklearn.linear_model import ElasticNet
 
 import fpdfp
-from fpdfp.pooled import composite, data, fit, lagrangian, working_set
+from fpdfp.pooled import composite, fit, lagrangian, working_set
 
 Drawn = tuple[Any, Any, Any, Any]
 
@@ -136,8 +136,8 @@ def test_columns_in_their_place_and_copies_lead_to_the_same(
 ) -> None:
     """Many rounds on small working sets, whose columns are copied at once, or never."""
     monkeypatch.setattr(working_set, "FEW", 4)
-    monkeypatch.setattr(data, "WASTE", waste)
-    monkeypatch.setattr(data, "FEW", 1.0 if waste == 0.0 else 0.0)
+    monkeypatch.setattr(fit, "WASTE", waste)
+    monkeypatch.setattr(fit, "FEW", 1.0 if waste == 0.0 else 0.0)
     rng = np.random.default_rng(7)
     X = rng.standard_normal((300, 400)) * (rng.random((300, 400)) < 0.3)
     y = np.sign(X[:, :12].sum(axis=1) + 0.1 * rng.standard_normal(300))

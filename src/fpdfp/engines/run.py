@@ -21,9 +21,10 @@ from fpdfp.engines.downlink import Kept, full_bits
 from fpdfp.engines.features import Left
 from fpdfp.engines.history import History
 from fpdfp.engines.traffic import Bits, Traffic
-from fpdfp.methods.base import Certifying, Knowing, Question, Remembering, Work
+from fpdfp.methods.base import Certifying, Knowing, Question, Remembering
 from fpdfp.penalties.wrapped import Wrapped
 from fpdfp.problem import TINY, Certificate
+from fpdfp.quadratic.statement import Work
 from fpdfp.rng import Draws, OwnDraws, Purpose, choose_clients
 
 if TYPE_CHECKING:

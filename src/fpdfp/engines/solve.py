@@ -27,9 +27,10 @@ from fpdfp.engines.result import Result
 from fpdfp.engines.run import Run, back
 from fpdfp.engines.stopping import Ending
 from fpdfp.errors import ArgumentError, ArgumentTypeError, CheckpointError
-from fpdfp.methods.base import Method, Work
+from fpdfp.methods.base import Method
 from fpdfp.precondition.cost import TYPICAL, Prefer
 from fpdfp.problem import Problem
+from fpdfp.quadratic.statement import Work
 
 
 def solve(

@@ -24,7 +24,6 @@ from fpdfp.pooled import lagrangian
 from fpdfp.pooled.composite import is_composite, solve_composite
 from fpdfp.pooled.fit import Found
 from fpdfp.pooled.separating import find_growing
-from fpdfp.pooled.units import solve_alike
 from fpdfp.pooled.working_set import find_blocks, solve_blocks
 from fpdfp.problem import Certificate, Problem, infinite_start
 
@@ -163,7 +162,7 @@ def _solve(problem: Problem, tol: float, x: Array | None) -> lagrangian.Found:
         return found
     # Slower, and also for problems that the fast ways do not solve to the tolerance.
     start = np.zeros(problem.model.shape, problem.model.dtype) if x is None else x
-    other = solve_alike(problem, tol, start)
+    other = lagrangian.solve_alike(problem, tol, start)
     return other if found is None or _is_better(other, found) else found
 
 

@@ -4,8 +4,8 @@
 
 with blocks of one coordinate for the l1 norm. Most blocks are 0 at the solution. Only some are worked on, those that
 are not 0 and those whose optimality condition is violated most, and on these f is replaced by a quadratic model. The
-model is minimised exactly (`quadratic.py`); the line search needs no more products with the data. Its Hessian may be
-that of an earlier point, or of a part of the rows: it decides how fast the steps converge, not where to.
+model is minimised exactly (`fpdfp/quadratic/blocks.py`); the line search needs no more products with the data. The
+Hessian may be that of an earlier point, or of a part of the rows: it decides how fast the steps converge, not where to.
 """
 
 from __future__ import annotations
@@ -18,12 +18,9 @@ from fpdfp._blas import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.bounds import Bound
 from fpdfp.losses._single import SingleForm
-from fpdfp.penalties import L1, GroupL12, Zero
-from fpdfp.penalties.base import Penalty
-from fpdfp.pooled.data import TINY
-from fpdfp.pooled.fit import CLEAR, START_TOL, Curvature, Fit, Found, Point, find_start
-from fpdfp.pooled.quadratic import Blocks, Quadratic
+from fpdfp.pooled.fit import CLEAR, START_TOL, TINY, Curvature, Fit, Found, Point, find_start
 from fpdfp.problem import Problem
+from fpdfp.quadratic.blocks import BlockDescent, Blocks, blocks_of
 
 #: Up to so many coordinates all are worked on. Else at first so many blocks, and never more coordinates than the last.
 ALL, FEW, MOST = 160, 64, 3000
@@ -44,7 +41,7 @@ class Set:
     blocks: Blocks
     curved: Array
     curvature: Curvature
-    quadratic: Quadratic | None = None
+    quadratic: BlockDescent | None = None
 
 
 def find_blocks(problem: Problem) -> Blocks | None:
@@ -52,17 +49,6 @@ def find_blocks(problem: Problem) -> Blocks | None:
     if not (isinstance(problem.losses, SingleForm) and problem.linop.is_identity):
         return None
     return blocks_of(problem.penalty, problem.losses.n_features)
-
-
-def blocks_of(penalty: Penalty, count: int) -> Blocks | None:
-    """Return the blocks of a penalty of so many coordinates, None if it is no sum of norms of blocks."""
-    if isinstance(penalty, L1 | Zero):
-        weight = penalty.weight if isinstance(penalty, L1) else 0.0
-        return Blocks(np.arange(count), np.arange(count + 1), np.broadcast_to(np.float64(weight), (count,)).copy())
-    if isinstance(penalty, GroupL12) and penalty.axis is None and penalty.groups.ndim == 1:
-        starts = np.append(penalty._starts, count)
-        return Blocks(penalty._order, starts, np.broadcast_to(np.float64(penalty.weight), (len(starts) - 1,)).copy())
-    return None
 
 
 def solve_blocks(problem: Problem, blocks: Blocks, tol: float, x: Array | None) -> Found | None:
@@ -201,7 +187,7 @@ class WorkingSets:
                 working.curvature.data = working.curvature.data.settle()
             data = working.curvature.data
             if working.curvature.move(point.curvatures) or working.quadratic is None:
-                working.quadratic = Quadratic(working.curvature.hessian, blocks)
+                working.quadratic = BlockDescent(working.curvature.hessian, blocks)
             own = point.x[coordinates]
             with one_thread():  # factors of many threads differ in the last bits
                 target = working.quadratic.minimise(own, slope, near)
