@@ -30,15 +30,13 @@ def test_what_is_seen_of_rows(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("few", [0.0, 1.0])
-def test_columns_are_those_of_dense_rows(sparse: bool, few: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_are_those_of_dense_rows(sparse: bool) -> None:
     """In their place, and as a copy."""
-    monkeypatch.setattr(fit, "FEW", few)
     rng = np.random.default_rng(0)
     X = scipy.sparse.random_array((60, 12), density=0.4, format="csr", rng=rng)
     columns, weights = np.array([7, 2, 11, 3]), rng.random(60)
     some, dense = Columns(X if sparse else X.toarray()).select(columns), X.toarray()[:, columns]
-    assert (some.columns is None) == (sparse and few == 1.0)
+    assert (some.columns is None) == sparse
     x, slopes = rng.standard_normal(4), rng.standard_normal(60)
     for these in (some, some.copy()):
         np.testing.assert_allclose(these.times(x), dense @ x, atol=1e-14)
@@ -46,14 +44,6 @@ def test_columns_are_those_of_dense_rows(sparse: bool, few: float, monkeypatch: 
         np.testing.assert_allclose(these.gram(weights, 1), dense.T @ (weights[:, None] * dense), atol=1e-13)
     alone = some.copy().X
     np.testing.assert_array_equal(alone.toarray() if sparse else alone, dense)
-
-
-def test_columns_of_dense_rows_are_copied_once_that_pays() -> None:
-    X = np.random.default_rng(1).standard_normal((5, 8))
-    few, many = (Columns(X).select(np.arange(count)) for count in (3, 6))
-    assert few.settle().columns is None
-    assert many.settle() is many
-    np.testing.assert_array_equal(many.settle().X, X[:, :6])
 
 
 def test_the_hessian_of_norms_of_blocks_is_that_of_differences() -> None:

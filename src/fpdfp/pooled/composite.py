@@ -25,8 +25,6 @@ from fpdfp.quadratic.statement import Quadratic
 MAX_STEPS, MAX_ROUGH, PATIENCE = 60, 10, 5
 #: Where a model is f itself, it is minimised up to this part of the accuracy.
 WITHIN = 0.9
-#: A bound is computed once a step promises no more than so many times the tolerance.
-NEAR = 30.0
 #: So many rows for each feature there must be.
 ROWS = 2
 #: Up to so many features accelerated steps work with a Hessian.
@@ -80,7 +78,7 @@ class Composite:
         while True:
             scale = fit.scale(point.value)
             over = taken == (MAX_ROUGH if fit.rough else MAX_STEPS) or stalled > PATIENCE
-            close = over or promised <= NEAR * goal * scale
+            close = over or promised <= goal * scale
             if close and point.travel is None and not fit.rough:
                 point = fit.at(point.x)
             if lean and not taken:
@@ -95,13 +93,12 @@ class Composite:
             if close:
                 bound = Bound(np.inf, self.models.v)
                 if not fit.rough:
-                    thorough = over or promised <= self.tol * scale
-                    bound = fit.bound(point, slope, self.models.v, enough=self.tol * scale, thorough=thorough)
+                    bound = fit.bound(point, slope, self.models.v, enough=self.tol * scale, thorough=True)
                 found = fit.conclude(point, slope, bound, self.models.steps)
                 best = found if best is None or found.bound.gap < best.bound.gap else best
                 if bound.gap <= self.tol * scale or over or fit.rough:
                     return best
-                goal = min(goal, promised / scale / NEAR)
+                goal = min(goal, promised / scale)
             point, promised = self.step(point, slope, goal * scale)
             taken += 1
             stalled = 0 if promised < 0.5 * least else stalled + 1

@@ -26,10 +26,6 @@ ROWS = 4096
 NEAR = 1 << 18
 #: Partial sums of a Gram matrix of sparse rows, and how many entries it takes to make them worth their while.
 PARTS, ENTRIES = 8, 1 << 22
-#: Of sparse rows up to this part of the columns are copied at once.
-FEW = 0.5
-#: Of dense rows they are copied once so many times all entries have been multiplied in vain.
-WASTE = 0.5
 #: So that nothing is divided by 0.
 TINY = 1e-300
 #: How much the second derivatives may have changed since the Hessian was computed, in the mean.
@@ -43,8 +39,9 @@ PART, OVER = 8, 200
 CLEAR = 1e-11
 #: From so many coordinates on, the Hessian of dense rows is at first computed in float32.
 SINGLE = 64
-#: Columns as large as this, or one over it, get units of their own there.
-EXTREME = 1e12
+#: But not where sums of squares are as large as this, or as small as one over it: float32 ends at about 1e±38, and
+#: entries, products and sums of them are to be within.
+LARGEST = 1e24
 #: What rounding does to a sum, relative to its terms.
 ROUNDING = 1e-14
 #: Shortenings of a step.
@@ -62,7 +59,7 @@ FEW_STEPS = 10
 class Columns:
     """Some columns of a matrix of rows, dense or CSR, in the precision that they have; products are in float64.
 
-    They are looked at in their place, where products are those of all columns, or are a copy.
+    They are a copy, or, of dense rows, looked at in their place, where products are those of all columns.
     """
 
     def __init__(self, X: Any, columns: IntArray | None = None) -> None:
@@ -70,14 +67,13 @@ class Columns:
         self.sparse = not isinstance(X, np.ndarray)
         self.count = X.shape[1] if columns is None else len(columns)
         self._wide = X.dtype == np.float64
-        self._waste = 0.0
 
     def select(self, columns: IntArray) -> Columns:
-        """Return some of the columns: in their place, or a copy where that takes less time than to multiply all."""
+        """Return some of the columns: of dense rows in their place, since a product with all columns is needed soon."""
         if len(columns) == self.X.shape[1] and (columns[:-1] < columns[1:]).all():
             return self
         some = Columns(self.X, columns)
-        return some.copy() if self.sparse and some.count <= FEW * self.X.shape[1] else some
+        return some.copy() if self.sparse else some
 
     def copy(self) -> Columns:
         """Return a copy of these columns alone."""
@@ -92,13 +88,6 @@ class Columns:
         data, indices, indptr = np.empty_like(X.data), np.empty_like(X.indices), np.empty_like(X.indptr)
         entries = take_columns(X.data, X.indices, X.indptr, place, data, indices, indptr)
         return Columns(type(X)((data[:entries], indices[:entries], indptr), shape=(X.shape[0], self.count)))
-
-    def settle(self) -> Columns:
-        """Take note of a product with all columns of dense rows; return these, or a copy once that pays."""
-        if self.sparse or self.columns is None:
-            return self
-        self._waste += 1.0 - self.count / self.X.shape[1]
-        return self.copy() if self._waste >= WASTE else self
 
     def _find(self, dtype: Any) -> IntArray:
         """Return where each column of X is among these, −1 for one that is not."""
@@ -147,11 +136,10 @@ class Columns:
         """Return the entries of these columns."""
         return product if self.columns is None else product[self.columns]
 
-    def gram(self, weights: Array, stride: int, *, single: bool = False, units: Array | None = None) -> Array:
+    def gram(self, weights: Array, stride: int, *, single: bool = False) -> Array:
         """Return Σ_j w_j a_j a_jᵀ over every so many-th row, as large as that over all rows would be.
 
-        With ``single`` dense rows are multiplied in float32, in about half the time; units, about the sizes of the
-        columns, are for columns whose squares it might not hold.
+        With ``single`` dense rows are multiplied in float32, in about half the time.
         """
         size = self.count
         # even of every row SciPy would make a copy
@@ -165,18 +153,16 @@ class Columns:
             matrix.weighted_gram_csr(X.data, X.indices, X.indptr, some, place, parts, total)
         else:
             dtype = np.dtype(np.float32 if single else np.float64)
-            roots, factors = np.sqrt(some).astype(dtype)[:, None], None if units is None else 1.0 / units
+            roots = np.sqrt(some).astype(dtype)[:, None]
             room = np.empty((min(ROWS, len(X)), size), dtype)
             for first in range(0, len(X), ROWS):
                 rows = X[first : first + ROWS]
                 if self.columns is not None:
                     rows = np.take(rows, self.columns, axis=1, mode="clip")
                 block = room[: len(rows)]
-                block[:] = rows if factors is None else rows * factors
+                block[:] = rows
                 block *= roots[first : first + ROWS]
                 total += block.T @ block
-            if units is not None:
-                total *= np.outer(units, units)
         return total if stride == 1 else total * (weights.sum() / max(some.sum(), TINY))
 
 
@@ -342,10 +328,10 @@ class Fit:
         return 0.0, point
 
 
-def find_units(squares: Array) -> Array | None:
-    """Return the sizes of columns, given their squares, where single precision might not hold products of them."""
-    units = np.sqrt(np.where(squares > 0, squares, 1.0))
-    return units if max(units.max(initial=1.0), 1.0 / units.min(initial=1.0)) > EXTREME else None
+def fits_single(squares: Array) -> bool:
+    """Whether single precision holds products of columns, given their sums of squares."""
+    positive = squares[squares > 0]
+    return bool(positive.max(initial=1.0) < LARGEST and positive.min(initial=1.0) > 1.0 / LARGEST)
 
 
 class Curvature:
@@ -358,10 +344,9 @@ class Curvature:
         rows, count = data.X.shape[0], data.count
         self.data, self._quadratic = data, fit.losses.form == "quadratic"
         self._ridge, squares = fit.ridge[coordinates], fit.squares[coordinates]
-        self._units = find_units(squares)
         # Sparse rows are cheap, and a part of them may miss a rare feature.
         self._stride = 1 if data.sparse else max(1, rows // max(rows // PART, OVER * count))
-        self._single = not data.sparse and count >= SINGLE and rows >= 4 * count
+        self._single = not data.sparse and count >= SINGLE and rows >= 4 * count and fits_single(squares)
         self._curvatures: Array | None = None
         self._promised = np.inf
         #: Whether the last step did little of what the one before had left.
@@ -379,8 +364,7 @@ class Curvature:
                 if self._stride == 1 and not self._single and np.array_equal(curvatures, before):
                     return False
                 self._stride, self._single = max(1, self._stride // 4), False
-        units = self._units if self._single else None
-        self.hessian = self.data.gram(curvatures, self._stride, single=self._single, units=units)
+        self.hessian = self.data.gram(curvatures, self._stride, single=self._single)
         self.hessian[np.diag_indices_from(self.hessian)] += self._ridge
         self._curvatures, self._promised, self.slow = curvatures, np.inf, False
         return True
@@ -435,7 +419,7 @@ class Rows:
     def count_steps(fit: Fit) -> int:
         """Return how many steps take no longer than to make a Hessian; 0 where they are too few."""
         X = fit.data.X
-        if fit.losses.form != "quadratic" or find_units(fit.squares) is not None:
+        if fit.losses.form != "quadratic" or not fits_single(fit.squares):
             return 0
         steps = X.nnz / (SPARSE_STEP * X.shape[0]) if fit.data.sparse else X.shape[1] / DENSE_STEP
         return int(steps) if steps >= FEW_STEPS else 0

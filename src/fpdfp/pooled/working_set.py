@@ -184,7 +184,7 @@ class WorkingSets:
         for step in range(MAX_INNER):
             self.steps += 1
             if step:
-                working.curvature.data = working.curvature.data.settle()
+                working.curvature.data = working.curvature.data.copy()  # where one step was not enough
             data = working.curvature.data
             if working.curvature.move(point.curvatures) or working.quadratic is None:
                 working.quadratic = BlockDescent(working.curvature.hessian, blocks)

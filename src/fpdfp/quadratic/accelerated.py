@@ -31,10 +31,9 @@ if TYPE_CHECKING:
 DUAL_STEPS = 2000
 #: After this part of the steps it is looked at whether the others will suffice.
 TRIAL = 0.2
-#: How much larger than what was met the curvature is taken to be, and than the last one at least; how much more than
-#: what it was taken to be a step may meet (with momentum, steps are stable up to 4/3); the part of the accuracy that a
-#: prox gets.
-SAFE, MORE, STABLE, PART = 1.02, 1.2, 1.25, 0.1
+#: How much larger than what was met the curvature is taken to be, and than the last one at least; the part of the
+#: accuracy that a prox gets.
+SAFE, MORE, PART = 1.02, 1.2, 0.1
 #: The smallest entry of the metric, relative to the largest, and the smallest objective, relative to that at the start.
 LEAST, LEFT = 1e-12, 0.1
 
@@ -101,11 +100,9 @@ def take_steps(
             slope_new = q.gradient(new)
             change = new - ahead
             size, bend = float(change @ (metric * change)), float(change @ (slope_new - slope_ahead))
-            stable = bend <= STABLE * stretch * size
-            if bend > (1.0 + 1e-9) * stretch * size:
-                stretch = SAFE * max(bend / size, MORE * stretch)
-            if stable:
+            if bend <= (1.0 + 1e-9) * stretch * size:
                 break
+            stretch = SAFE * max(bend / size, MORE * stretch)
         # A prox has Bᵀv = M (t − u).
         rest, image = slope_new + stretched * (target - new), linop.apply(new)
         value = penalty.value(image)

@@ -14,9 +14,8 @@ lasso problems", SIAM J. Optim. 28 (2018).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import scipy.sparse
@@ -25,7 +24,6 @@ from fpdfp._array import norms
 from fpdfp._blas import one_thread
 from fpdfp._typing import Array
 from fpdfp.linops.base import LinOp
-from fpdfp.penalties.base import Penalty
 from fpdfp.quadratic.dual import DualSteps
 from fpdfp.quadratic.statement import Distance, Minimum, Quadratic, Work
 
@@ -68,107 +66,17 @@ class Smooth(Protocol):
         """Return ∇²f(x) times a direction."""
 
 
-class Point(NamedTuple):
-    """Where ψ is about least: x, its multiplier w, the Newton steps that led there, and the length of the gradient."""
-
-    x: Array
-    w: Array
-    steps: int
-    length: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Subproblem:
-    """ψ(x) + τ/2 ‖x − c‖² for given v, σ, c and τ.
+class Multipliers:
+    """The method of multipliers: each step minimises ψ(x) + τ/2 ‖x − c‖², with c where it starts, and takes w for v.
 
     ``matrix`` is Bᵀ as rows B e_1, B e_2, …, each of the shape of Bx; without it Newton systems are solved by conjugate
-    gradients. ``sparse`` is B as a sparse matrix, where it has few entries.
+    gradients. ``sparse`` is B as a sparse matrix, where it has few entries. σ is chosen from outside, or by ``suit``.
     """
 
-    smooth: Smooth
-    penalty: Penalty
-    linop: LinOp
-    v: Array
-    sigma: float
-    centre: Array
-    tau: float
-    matrix: Array | None
-    sparse: Any = None
-
-    def evaluate(self, x: Array) -> tuple[float, Array, Array, float]:
-        """Return the value, w, the gradient, and what rounding can do to the value."""
-        sigma, away = self.sigma, x - self.centre
-        shifted = self.v + sigma * self.linop.apply(x)
-        w = self.penalty.conjugate_prox(shifted, sigma)
-        y = self.penalty.project((shifted - w) / sigma)
-        terms = (self.smooth.value(x), self.penalty.value(y), float(np.vdot(w, w)) / (2 * sigma))
-        value = sum(terms) + self.tau / 2 * float(np.vdot(away, away))
-        slope = self.smooth.gradient(x) + self.linop.adjoint(w) + self.tau * away
-        return value, w, slope, ROUNDING * max(sum(map(abs, terms)), TINY)
-
-    def minimise(self, x: Array, accuracy: float) -> Point:
-        """Take damped Newton steps until the gradient is at most so long."""
-        value, w, slope, rounding = self.evaluate(x)
-        stalled = 0
-        for steps in range(MAX_NEWTON):
-            length = float(np.linalg.norm(slope))
-            if length <= accuracy:
-                return Point(x, w, steps, length)
-            direction = self.newton_direction(x, slope)
-            descent = float(np.vdot(slope, direction))
-            damping = 1.0
-            while True:
-                trial = x + damping * direction
-                trial_value, trial_w, trial_slope, rounding = self.evaluate(trial)
-                # At the end ψ no longer tells points apart; then a smaller gradient decides.
-                if trial_value <= value + 1e-4 * damping * descent or (
-                    trial_value <= value + rounding and float(np.linalg.norm(trial_slope)) < length
-                ):
-                    break
-                damping *= 0.5
-                if damping < 1e-12:
-                    return Point(x, w, steps + 1, length)
-            # Where neither ψ nor the gradient shrinks any more, what is left is rounding.
-            shrinks = trial_value < value - rounding or float(np.linalg.norm(trial_slope)) < 0.5 * length
-            stalled = 0 if shrinks else stalled + 1
-            x, value, w, slope = trial, trial_value, trial_w, trial_slope
-            if stalled == STALLED:
-                break
-        return Point(x, w, steps + 1, float(np.linalg.norm(slope)))
-
-    def newton_direction(self, x: Array, slope: Array) -> Array:
-        """Solve (∇²f + τI + σBᵀDB) d = −∇ψ, by Cholesky or by conjugate gradients."""
-        sigma, linop = self.sigma, self.linop
-        derivative = self.penalty.conjugate_prox_derivative(self.v + sigma * linop.apply(x), sigma)
-        hessian = self.smooth.hessian(x) if self.matrix is not None else None
-        if hessian is not None and self.matrix is not None:
-            rows = self.matrix.reshape(len(hessian), -1)
-            bent = derivative(self.matrix).reshape(rows.shape)
-            system = hessian + sigma * (bent @ rows.T if self.sparse is None else (self.sparse.T @ bent.T).T)
-            system[np.diag_indices_from(system)] += self.tau
-
-            def raised(ridge: float) -> Array:
-                own = system.copy()
-                own[np.diag_indices_from(own)] += ridge
-                return own
-
-            size = float(np.trace(system)) / len(system) or 1.0
-            return _solve_positive(raised, -slope.ravel(), size).reshape(slope.shape)
-
-        def product(u: Array) -> Array:
-            smooth = self.smooth.hessian_product(x, u) + self.tau * u
-            curved: Array = sigma * linop.adjoint(derivative(linop.apply(u)))
-            return smooth + curved
-
-        return _conjugate_gradients(product, -slope)
-
-
-class Multipliers:
-    """The method of multipliers: each step minimises ψ for the present v and σ, and takes w for v."""
-
     def __init__(self, model: Model, v: Array, matrix: Array | None, sparse: Any = None) -> None:
-        self.model, self.v, self.matrix, self.sparse = model, v, matrix, sparse
+        self.penalty, self.linop, self.v, self.matrix, self.sparse = model.penalty, model.linop, v, matrix, sparse
         self.sigma = 0.0
+        #: Newton steps so far.
         self.steps = 0
 
     @classmethod
@@ -180,14 +88,67 @@ class Multipliers:
         return cls(model, v, matrix, scipy.sparse.csr_array(rows.T) if few else None)
 
     def step(self, smooth: Smooth, x: Array, tau: float, accuracy: float) -> tuple[Array, float]:
-        """Return x after the step, and the length of the gradient there."""
-        model = self.model
-        subproblem = Subproblem(
-            smooth, model.penalty, model.linop, self.v, self.sigma, x, tau, self.matrix, self.sparse
-        )
-        x, self.v, steps, length = subproblem.minimise(x, accuracy)
-        self.steps += steps
+        """Take damped Newton steps until the gradient is at most so long; return x, and the length of the gradient."""
+        centre = x
+        value, w, slope, _ = self._evaluate(smooth, x, centre, tau)
+        length, stalled = float(np.linalg.norm(slope)), 0
+        for _ in range(MAX_NEWTON):
+            if length <= accuracy or stalled == STALLED:
+                break
+            self.steps += 1
+            direction = self._find_direction(smooth, x, slope, tau)
+            descent, damping = float(np.vdot(slope, direction)), 1.0
+            while damping >= 1e-12:
+                trial = x + damping * direction
+                new_value, new_w, new_slope, rounding = self._evaluate(smooth, trial, centre, tau)
+                new_length = float(np.linalg.norm(new_slope))
+                # At the end ψ no longer tells points apart; then a smaller gradient decides.
+                if new_value <= value + 1e-4 * damping * descent or (
+                    new_value <= value + rounding and new_length < length
+                ):
+                    break
+                damping *= 0.5
+            else:
+                break
+            # Where neither ψ nor the gradient shrinks any more, what is left is rounding.
+            stalled = 0 if new_value < value - rounding or new_length < 0.5 * length else stalled + 1
+            x, value, w, slope, length = trial, new_value, new_w, new_slope, new_length
+        self.v = w
         return x, length
+
+    def _evaluate(self, smooth: Smooth, x: Array, centre: Array, tau: float) -> tuple[float, Array, Array, float]:
+        """Return the value, w, the gradient, and what rounding can do to the value."""
+        sigma, away = self.sigma, x - centre
+        shifted = self.v + sigma * self.linop.apply(x)
+        w = self.penalty.conjugate_prox(shifted, sigma)
+        y = self.penalty.project((shifted - w) / sigma)
+        terms = (smooth.value(x), self.penalty.value(y), float(np.vdot(w, w)) / (2 * sigma))
+        value = sum(terms) + tau / 2 * float(np.vdot(away, away))
+        slope = smooth.gradient(x) + self.linop.adjoint(w) + tau * away
+        return value, w, slope, ROUNDING * max(sum(map(abs, terms)), TINY)
+
+    def _find_direction(self, smooth: Smooth, x: Array, slope: Array, tau: float) -> Array:
+        """Solve (∇²f + τI + σBᵀDB) d = −∇ψ, by Cholesky or by conjugate gradients."""
+        sigma, linop = self.sigma, self.linop
+        derivative = self.penalty.conjugate_prox_derivative(self.v + sigma * linop.apply(x), sigma)
+        hessian = smooth.hessian(x) if self.matrix is not None else None
+        if hessian is None or self.matrix is None:
+            return _conjugate_gradients(
+                lambda u: smooth.hessian_product(x, u) + tau * u + sigma * linop.adjoint(derivative(linop.apply(u))),
+                -slope,
+            )
+        rows = self.matrix.reshape(len(hessian), -1)
+        bent = derivative(self.matrix).reshape(rows.shape)
+        system = hessian + sigma * (bent @ rows.T if self.sparse is None else (self.sparse.T @ bent.T).T)
+        system[np.diag_indices_from(system)] += tau
+
+        def raised(ridge: float) -> Array:
+            own = system.copy()
+            own[np.diag_indices_from(own)] += ridge
+            return own
+
+        size = float(np.trace(system)) / len(system) or 1.0
+        return _solve_positive(raised, -slope.ravel(), size).reshape(slope.shape)
 
     def suit(self, image: Array, balanced: float) -> None:
         """Choose a σ that makes the kinks of ψ as wide as Bx is long, given Bx where f alone is about least.
@@ -195,7 +156,7 @@ class Multipliers:
         prox_{τ g*}(τBx) with a large τ shows how large the dual is: for a norm of weight μ it is about μ, and σ is to
         be about μ/|Bx|. ``balanced`` is the curvature of f in units of that of ‖Bx‖².
         """
-        dual = self.model.penalty.conjugate_prox(balanced * image, balanced)
+        dual = self.penalty.conjugate_prox(balanced * image, balanced)
         sizes = float(np.linalg.norm(dual)), float(np.linalg.norm(image))
         ratio = sizes[0] / sizes[1] if min(sizes) > 0 else balanced
         self.sigma = min(max(ratio, 1e-8 * balanced), balanced)
@@ -210,7 +171,7 @@ def newton_quadratic(
     ``exact`` times that at the centre. Where q may be ``flat``, a decreasing term keeps u near the last u: the proximal
     method of multipliers.
     """
-    penalty, linop = multipliers.model.penalty, multipliers.model.linop
+    penalty, linop = multipliers.penalty, multipliers.linop
     scale = float(np.linalg.norm(q.slope)) or 1.0
     start = penalty.value(linop.apply(q.centre))
     size = float(np.trace(q.matrix)) / len(u)
