@@ -14,7 +14,7 @@ from fpdfp._typing import Array
 from fpdfp.bounds import Bound
 from fpdfp.losses._single import SingleForm
 from fpdfp.penalties.base import Penalty
-from fpdfp.pooled.fit import START_TOL, Curvature, Fit, Found, Point, RowModel, Rows, find_start
+from fpdfp.pooled.fit import START_TOL, Curvature, Fit, Found, Point, Rows, find_start
 from fpdfp.problem import Problem
 from fpdfp.quadratic.accelerated import find_prox
 from fpdfp.quadratic.newton import EXACT, has_newton_systems
@@ -124,7 +124,7 @@ class Composite:
         """Return where model + g∘B is least without making a Hessian, None where that would take longer."""
         if self.models.prox is None or not self.by_rows:
             return None
-        q, most = RowModel(self.rows, point, gradient), self.by_rows
+        q, most = self.rows.model(point.x, gradient), self.by_rows
         found = self.models.accelerate(q, WITHIN * accuracy, most, likely=most, objective=point.value)
         if found.enough:
             return found.u

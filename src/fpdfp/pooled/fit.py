@@ -19,6 +19,7 @@ from fpdfp.bounds import Bound, Search
 from fpdfp.losses._duals import EPS, RowDuals
 from fpdfp.losses._single import SingleForm
 from fpdfp.problem import Problem
+from fpdfp.quadratic.statement import Products
 
 #: Rows that are multiplied at a time where they must be widened or weighted first.
 ROWS = 4096
@@ -424,6 +425,12 @@ class Rows:
         steps = X.nnz / (SPARSE_STEP * X.shape[0]) if fit.data.sparse else X.shape[1] / DENSE_STEP
         return int(steps) if steps >= FEW_STEPS else 0
 
+    def model(self, x: Array, slope: Array) -> Products:
+        """Return f around x, up to a constant."""
+        fit = self.fit
+        diagonal = fit.losses.curvature * fit.squares + fit.ridge
+        return Products(lambda u: self.multiply(u) + fit.ridge * u, diagonal, x, slope)
+
     def multiply(self, u: Array) -> Array:
         """Return the Hessian times u, without the ridge."""
         u = u.astype(self.X.dtype, copy=False)
@@ -445,18 +452,3 @@ class Rows:
                 rows = slice(first, first + count)
                 total += slopes(rows, self.X[rows]) @ self.X[rows]
         return total
-
-
-class RowModel:
-    """gᵀ(u − x) + ½ (u − x)ᵀH(u − x) at a point x, with products by the rows."""
-
-    def __init__(self, rows: Rows, point: Point, slope: Array) -> None:
-        fit = rows.fit
-        self.rows, self.centre, self.slope, self.ridge = rows, point.x, slope, fit.ridge
-        self.diagonal = fit.losses.curvature * fit.squares + fit.ridge
-
-    def gradient(self, u: Array) -> Array:
-        """Return the gradient."""
-        away = u - self.centre
-        gradient: Array = self.slope + self.rows.multiply(away) + self.ridge * away
-        return gradient

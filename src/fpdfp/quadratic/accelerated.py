@@ -23,6 +23,7 @@ from fpdfp.linops import Difference, Matrix
 from fpdfp.linops.base import LinOp
 from fpdfp.penalties import L1
 from fpdfp.penalties.base import Penalty
+from fpdfp.quadratic.statement import Products, Quadratic
 
 if TYPE_CHECKING:
     from fpdfp.problem import Model
@@ -46,28 +47,9 @@ class Reached(NamedTuple):
     enough: bool
 
 
-class Curved(Protocol):
-    """q(u) = ⟨s, u − c⟩ + ½ (u − c)ᵀH(u − c), with H known by its diagonal and by products in the gradient."""
-
-    @property
-    def centre(self) -> Array:
-        """The point c."""
-
-    @property
-    def slope(self) -> Array:
-        """∇q(c)."""
-
-    @property
-    def diagonal(self) -> Array:
-        """The diagonal of H."""
-
-    def gradient(self, u: Array) -> Array:
-        """Return ∇q(u)."""
-
-
 def take_steps(
     model: Model,
-    q: Curved,
+    q: Quadratic | Products,
     prox: Prox,
     v: Array,
     ridge: Array,

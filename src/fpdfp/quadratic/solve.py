@@ -11,11 +11,11 @@ from fpdfp._typing import Array
 from fpdfp.linops import Compose, Diagonal, Matrix
 from fpdfp.penalties.elastic_net import ElasticNet
 from fpdfp.penalties.zero import Zero
-from fpdfp.quadratic.accelerated import Curved, Reached, find_prox, take_steps
+from fpdfp.quadratic.accelerated import Reached, find_prox, take_steps
 from fpdfp.quadratic.blocks import blocks_of, descend_blocks
 from fpdfp.quadratic.dual import DualSteps
 from fpdfp.quadratic.newton import Multipliers, as_matrix, has_newton_systems, newton_prox, newton_quadratic
-from fpdfp.quadratic.statement import Distance, InnerSolve, Minimum, Quadratic, Work
+from fpdfp.quadratic.statement import Distance, InnerSolve, Minimum, Products, Quadratic, Work
 
 if TYPE_CHECKING:
     from fpdfp.problem import Model
@@ -179,7 +179,7 @@ class Successive:
         return u
 
     def accelerate(
-        self, q: Curved, enough: float, most: int, likely: float = math.inf, objective: float = math.inf
+        self, q: Quadratic | Products, enough: float, most: int, likely: float = math.inf, objective: float = math.inf
     ) -> Reached:
         """Minimise q + g∘B by accelerated steps alone; where q is f itself, ``objective`` is F at the centre."""
         assert self.prox is not None

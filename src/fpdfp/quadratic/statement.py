@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +72,19 @@ class Quadratic(NamedTuple):
         """Return H times a direction."""
         product: Array = self.matrix @ direction
         return product
+
+
+class Products(NamedTuple):
+    """The same q with H known by its diagonal and by products."""
+
+    multiply: Callable[[Array], Array]
+    diagonal: Array
+    centre: Array
+    slope: Array
+
+    def gradient(self, u: Array) -> Array:
+        """Return ∇q(u)."""
+        return self.slope + self.multiply(u - self.centre)
 
 
 @dataclasses.dataclass(frozen=True)
