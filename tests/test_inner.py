@@ -27,7 +27,7 @@ def prox(
     inner: InnerSolve | None = None,
     reach: tuple[float, float] = (0.0, 1.0),
     matrix: Any = None,
-) -> statement.Minimum:
+) -> statement.Solution:
     return minimise(model, statement.Distance(y, t), v, inner, reach=reach, matrix=matrix)
 
 

@@ -93,15 +93,15 @@ def test_the_step_has_the_bits_of_numpy(shape: tuple[int, int, int], kind: str, 
     v = v.reshape(len(v), *model.dual_shape)
     gamma, sigma = 0.3, 0.25
     for duals in (v, v[0]):  # one for each client, one for all
-        x_new, v_new = dual_steps.primal_dual_step(model, half, duals, gamma, sigma)
-        np.testing.assert_array_equal(dual_steps.dual_step(model, half, duals, gamma, sigma), v_new)
+        x_new, v_new = model.primal_dual_step(half, duals, gamma, sigma)
+        np.testing.assert_array_equal(model.dual_step(half, duals, gamma, sigma), v_new)
         assert x_new.dtype == v_new.dtype == dtype
         for i in range(len(half)):
             own = duals if duals.ndim == len(model.dual_shape) else duals[i]
             x_plain, v_plain = by_numpy(model, half[i], own, gamma, sigma)
             np.testing.assert_array_equal(v_new[i], v_plain)
             np.testing.assert_array_equal(x_new[i], x_plain)
-            alone = dual_steps.primal_dual_step(model, half[i], own, gamma, sigma)
+            alone = model.primal_dual_step(half[i], own, gamma, sigma)
             np.testing.assert_array_equal(alone[0], x_plain)
             np.testing.assert_array_equal(alone[1], v_plain)
 
@@ -110,10 +110,10 @@ def test_threads_do_not_change_bits() -> None:
     model = model_of("isotropic", (40, 6, 5), np.float32)
     half, v = arrays(model.shape, np.float32)
     available = numba.get_num_threads()
-    together = dual_steps.primal_dual_step(model, half, v, 0.3, 0.25)
+    together = model.primal_dual_step(half, v, 0.3, 0.25)
     try:
         numba.set_num_threads(1)
-        alone = dual_steps.primal_dual_step(model, half, v, 0.3, 0.25)
+        alone = model.primal_dual_step(half, v, 0.3, 0.25)
     finally:
         numba.set_num_threads(available)
     for one, other in zip(together, alone, strict=True):

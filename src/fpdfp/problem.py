@@ -64,11 +64,11 @@ class Model(NamedTuple):
 
     def dual_step(self, half: Array, v: Array, gamma: float, sigma: float) -> Array:
         """Return v⁺ = prox_{σg*}( v + σB(half − γBᵀv) ), over a client axis of both or of ``half`` alone."""
-        return dual.dual_step(self, half, v, gamma, sigma)
+        return dual.take_step(self, half, v, gamma, sigma, wants_x=False)[1]
 
     def primal_dual_step(self, half: Array, v: Array, gamma: float, sigma: float) -> tuple[Array, Array]:
         """Return x⁺ = half − γBᵀv⁺ and the v⁺ of :meth:`dual_step`, in one pass where g∘B is a total variation."""
-        return dual.primal_dual_step(self, half, v, gamma, sigma)
+        return dual.take_step(self, half, v, gamma, sigma)
 
     def pdfp_step(self, x: Array, slopes: Array, v: Array, gamma: float, sigma: float) -> tuple[Array, Array]:
         """Return the x⁺ and v⁺ of :meth:`primal_dual_step` from half = x − γ · slopes."""

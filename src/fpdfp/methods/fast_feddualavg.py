@@ -19,7 +19,7 @@ from fpdfp.methods.feddualavg import FedDualAvgReply
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses
 from fpdfp.quadratic.solve import minimise, needs_inner
-from fpdfp.quadratic.statement import Distance, InnerSolve, Minimum, Work
+from fpdfp.quadratic.statement import Distance, InnerSolve, Solution, Work
 from fpdfp.rng import Draws
 
 
@@ -181,7 +181,7 @@ class FastFedDualAvgAlgorithm(ProximalAlgorithm):
             z = x
         return FastFedDualAvgState(z, x, v, state.work + np.array(work))
 
-    def read_out(self, z: Array, v: Array, since: int, t: int) -> Minimum:
+    def read_out(self, z: Array, v: Array, since: int, t: int) -> Solution:
         """Return x = prox_{(a/c) g∘B}(z/c) after t local steps of the round that is number ``since`` of its stage."""
         gamma = self.step(0)
         a = gamma * (since * self.method.local_steps + t)

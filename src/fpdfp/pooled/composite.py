@@ -14,7 +14,8 @@ from fpdfp._typing import Array
 from fpdfp.bounds import Bound
 from fpdfp.losses._single import SingleForm
 from fpdfp.penalties.base import Penalty
-from fpdfp.pooled.fit import START_TOL, Curvature, Fit, Found, Point, Rows, find_start
+from fpdfp.pooled.fit import START_TOL, Curvature, Fit, Point, Rows, find_start
+from fpdfp.pooled.lagrangian import Found
 from fpdfp.problem import Problem
 from fpdfp.quadratic.accelerated import find_prox
 from fpdfp.quadratic.newton import EXACT, has_newton_systems
@@ -89,13 +90,13 @@ class Composite:
                 # It takes no more than to look at the rows once.
                 bound = fit.bound(point, slope, self.models.v, quick=True)
                 if bound.gap <= self.tol * scale:
-                    return fit.conclude(point, slope, bound, self.models.steps)
+                    return fit.conclude(point, slope, bound, self.models.steps, self.tol)
             if close:
                 bound = Bound(np.inf, self.models.v)
                 if not fit.rough:
                     bound = fit.bound(point, slope, self.models.v, enough=self.tol * scale, thorough=True)
-                found = fit.conclude(point, slope, bound, self.models.steps)
-                best = found if best is None or found.bound.gap < best.bound.gap else best
+                found = fit.conclude(point, slope, bound, self.models.steps, self.tol)
+                best = found if best is None or found.reached.error < best.reached.error else best
                 if bound.gap <= self.tol * scale or over or fit.rough:
                     return best
                 goal = min(goal, promised / scale)
@@ -126,7 +127,7 @@ class Composite:
             return None
         q, most = self.rows.model(point.x, gradient), self.by_rows
         found = self.models.accelerate(q, WITHIN * accuracy, most, likely=most, objective=point.value)
-        if found.enough:
+        if not found.work.unsolved:
             return found.u
         self.by_rows = 0
         return None

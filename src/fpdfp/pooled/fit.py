@@ -18,7 +18,8 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.bounds import Bound, Search
 from fpdfp.losses._duals import EPS, RowDuals
 from fpdfp.losses._single import SingleForm
-from fpdfp.problem import Problem
+from fpdfp.pooled.lagrangian import Found, Reached
+from fpdfp.problem import Certificate, Problem
 from fpdfp.quadratic.statement import Products
 
 #: Rows that are multiplied at a time where they must be widened or weighted first.
@@ -183,22 +184,6 @@ class Point(NamedTuple):
     product: tuple[Any, Array] | None
 
 
-class Found(NamedTuple):
-    """Where the steps ended, and what is known there.
-
-    F, the bound of F − F* and what it is compared with, ∇f, one over a bound of its Lipschitz constant, and the number
-    of steps.
-    """
-
-    x: Array
-    objective: float
-    bound: Bound
-    scale: float
-    gradient: Array
-    step: float
-    steps: int
-
-
 class Fit:
     """f, and F = f + g∘B; with a stride, for every so many-th row."""
 
@@ -299,12 +284,16 @@ class Fit:
         found = search.best([v], 0, thorough=False)
         return search.best([v], 0, thorough=True) if thorough and found.gap > enough else found
 
-    def conclude(self, point: Point, slope: Array, bound: Bound, steps: int) -> Found:
-        """Return what was found at a point."""
+    def conclude(self, point: Point, slope: Array, bound: Bound, steps: int, tol: float) -> Found:
+        """Return what was found at a point, with its certificate."""
+        problem, scale = self.problem, self.scale(point.value)
+        x, v = point.x.astype(problem.model.dtype), bound.v.astype(problem.model.dtype)
         lipschitz = self.losses.curvature * float(self.squares.sum()) + float(self.ridge.max())
-        step = 1.0 / lipschitz if lipschitz > 0 else 1.0
-        gradient = slope + self.ridge * point.x
-        return Found(point.x, point.value, bound, self.scale(point.value), gradient, step, steps)
+        step, gradient = 1.0 / lipschitz if lipschitz > 0 else 1.0, slope + self.ridge * point.x
+        residual = problem.residual(x, v, gradient=gradient, step=step)
+        gap = bound.gap if np.isfinite(bound.gap) else None
+        certificate = Certificate(point.value, gap, residual, 0.0, v, scale)
+        return Found(x, v, certificate, Reached("duality gap", bound.gap / scale, tol), steps)
 
     def search_line(
         self, point: Point, data: Columns, coordinates: Any, target: Array, promised: float

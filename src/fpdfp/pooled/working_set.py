@@ -18,7 +18,8 @@ from fpdfp._blas import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.bounds import Bound
 from fpdfp.losses._single import SingleForm
-from fpdfp.pooled.fit import CLEAR, START_TOL, TINY, Curvature, Fit, Found, Point, find_start
+from fpdfp.pooled.fit import CLEAR, START_TOL, TINY, Curvature, Fit, Point, find_start
+from fpdfp.pooled.lagrangian import Found
 from fpdfp.problem import Problem
 from fpdfp.quadratic.blocks import BlockDescent, Blocks, blocks_of
 
@@ -85,7 +86,7 @@ class WorkingSets:
             close = error <= goal * fit.scale(point.value)
             over = self.steps >= MAX_STEPS or stalled > PATIENCE
             if fit.rough and (close or over or self.steps >= MAX_ROUGH):
-                return fit.conclude(point, slope, Bound(np.inf, -slope), self.steps)
+                return fit.conclude(point, slope, Bound(np.inf, -slope), self.steps, self.tol)
             if close or over:
                 if point.travel is None or (over and not returned):
                     # x in the precision of the data is looked at before anything is claimed.
@@ -93,10 +94,10 @@ class WorkingSets:
                     least *= 2.0
                     continue
                 bound = self.bound(point, slope, self.tol * fit.scale(point.value))
-                found = fit.conclude(point, slope, bound, self.steps)
-                if best is None or found.bound.gap < best.bound.gap:
+                found = fit.conclude(point, slope, bound, self.steps, self.tol)
+                if best is None or found.reached.error < best.reached.error:
                     best = found
-                if found.bound.gap <= self.tol * found.scale or over:
+                if found.reached.enough or over:
                     return best
                 goal *= 0.1
             if not self.suffices(point, gradient, error) and not self.choose(point.x, gradient):

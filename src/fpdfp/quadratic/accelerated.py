@@ -23,7 +23,7 @@ from fpdfp.linops import Difference, Matrix
 from fpdfp.linops.base import LinOp
 from fpdfp.penalties import L1
 from fpdfp.penalties.base import Penalty
-from fpdfp.quadratic.statement import Products, Quadratic
+from fpdfp.quadratic.statement import Products, Quadratic, Solution, Work
 
 if TYPE_CHECKING:
     from fpdfp.problem import Model
@@ -39,14 +39,6 @@ SAFE, MORE, PART = 1.02, 1.2, 0.1
 LEAST, LEFT = 1e-12, 0.1
 
 
-class Reached(NamedTuple):
-    """Where q + g∘B was found to be least, its dual, and whether that is near enough."""
-
-    u: Array
-    v: Array
-    enough: bool
-
-
 def take_steps(
     model: Model,
     q: Quadratic | Products,
@@ -58,7 +50,7 @@ def take_steps(
     most: int,
     likely: float = math.inf,
     objective: float = math.inf,
-) -> Reached:
+) -> Solution:
     """Minimise q + g∘B from the centre of q, in at most so many steps, and if it is likely to take so many.
 
     The error of u and v is g(Bu) + g*(v) − ⟨Bu, v⟩ + Σ_k r_k²/2R_k with r = ∇q(u) + Bᵀv and R the ridge, which is a
@@ -94,7 +86,7 @@ def take_steps(
         decrease = start - value - 0.5 * float((new - q.centre) @ (q.slope + slope_new))
         goal = max(enough * max(1.0 - decrease / objective, LEFT), share * decrease)
         if error <= goal:
-            return Reached(new, v, True)
+            return Solution(new, v, Work(step + 1))
         # To shrink the error tenfold takes about as many steps as the curvature is times the diagonal.
         if step == 0 and stretch * math.log10(error / goal) > likely:
             break
@@ -109,7 +101,7 @@ def take_steps(
         # The gradient of a quadratic is affine, so that no product is needed where the next step starts.
         ahead, slope_ahead = new + momentum * (new - u), slope_new + momentum * (slope_new - slope)
         u, slope = new, slope_new
-    return Reached(*best, False)
+    return Solution(*best, Work(step + 1, 1))
 
 
 class Prox(Protocol):

@@ -18,7 +18,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.penalties import L1, GroupL12, Zero
 from fpdfp.penalties.base import Penalty
 from fpdfp.quadratic.newton import solve_scaled
-from fpdfp.quadratic.statement import Minimum, Quadratic, Work
+from fpdfp.quadratic.statement import Quadratic, Solution, Work
 
 #: Rounds of coordinate descent and Newton steps, how many of both in each, and by how much they must shrink the error.
 ROUNDS, SWEEPS, NEWTON, SHRINK, ENOUGH = 40, 10, 10, 1e-20, 1e-12
@@ -95,7 +95,7 @@ def blocks_of(penalty: Penalty, count: int) -> Blocks | None:
     return None
 
 
-def descend_blocks(q: Quadratic, blocks: Blocks) -> Minimum:
+def descend_blocks(q: Quadratic, blocks: Blocks) -> Solution:
     """Return where q plus the norms of blocks is least, and the dual there."""
     order, x = blocks.coordinates, q.centre
     u = x.copy()
@@ -106,7 +106,7 @@ def descend_blocks(q: Quadratic, blocks: Blocks) -> Minimum:
     shares = np.where(norms > blocks.weights, blocks.weights / np.where(norms > 0, norms, 1.0), 1.0)
     v = np.empty_like(dual)
     v[order] = blocks.spread(shares) * dual
-    return Minimum(u, v, Work())
+    return Solution(u, v, Work())
 
 
 class BlockDescent:

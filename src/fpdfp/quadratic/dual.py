@@ -15,7 +15,7 @@ from fpdfp._typing import Array
 from fpdfp.linops import Gradient, LinOp, Matrix, VStack
 from fpdfp.linops.difference import tv_kernels
 from fpdfp.penalties import L1, GroupL12, NonNegative, Penalty, Stacked
-from fpdfp.quadratic.statement import Distance, Minimum, Work
+from fpdfp.quadratic.statement import Distance, Solution, Work
 
 if TYPE_CHECKING:
     from fpdfp.problem import Model
@@ -51,7 +51,7 @@ class DualSteps:
         self.origin = self.y if origin is None else origin
         self.at_least = 0 if origin is None else 1
 
-    def run(self, most: int) -> Minimum:
+    def run(self, most: int) -> Solution:
         """Take at most so many steps for each client."""
         todo = np.arange(len(self.y))
         y, previous, point = self.y, self.v, self.v
@@ -66,7 +66,7 @@ class DualSteps:
                 todo, y, previous, point = todo[left], y[left], previous[left], point[left]
                 theta = theta if isinstance(theta, float) else theta[left]
             if not len(todo) or steps >= most:
-                return Minimum(self.u, self.v, Work(total, len(todo)))
+                return Solution(self.u, self.v, Work(total, len(todo)))
             for _ in range(min(LOOK, most - steps)):
                 previous, point, theta = self._step(y, previous, point, theta)
                 total += len(todo)
@@ -123,34 +123,29 @@ class TotalVariation(NamedTuple):
     isotropic: bool
 
 
-def dual_step(model: Model, half: Array, v: Array, gamma: float, sigma: float) -> Array:
-    """Return v⁺ = prox_{σg*}( v + σB(half − γBᵀv) ), over a client axis of both or of ``half`` alone."""
+def take_step(
+    model: Model, half: Array, v: Array, gamma: float, sigma: float, *, wants_x: bool = True
+) -> tuple[Array, Array]:
+    """Return x⁺ = half − γBᵀv⁺, if it is wanted, and v⁺ = prox_{σg*}( v + σB(half − γBᵀv) ).
+
+    Both or ``half`` alone may have a client axis.
+    """
     kind = _fused(model, half, v)
     if kind is not None:
-        return _one_pass(kind, model, half, v, gamma, sigma, wants_x=False)[1]
+        return _one_pass(kind, model, half, v, gamma, sigma, wants_x=wants_x)
     if _is_sparse_l1(model, half, v):
-        return _sparse_pass(model, half, v, gamma, sigma, wants_x=False)[1]
+        return _sparse_pass(model, half, v, gamma, sigma, wants_x=wants_x)
     image = model.linop.apply(half - gamma * model.linop.adjoint(v))
-    return model.penalty.conjugate_prox(sigma * image + v, sigma)
-
-
-def primal_dual_step(model: Model, half: Array, v: Array, gamma: float, sigma: float) -> tuple[Array, Array]:
-    """Return x⁺ = half − γBᵀv⁺, and the v⁺ of :func:`dual_step`."""
-    kind = _fused(model, half, v)
-    if kind is not None:
-        return _one_pass(kind, model, half, v, gamma, sigma, wants_x=True)
-    if _is_sparse_l1(model, half, v):
-        return _sparse_pass(model, half, v, gamma, sigma, wants_x=True)
-    new_v = dual_step(model, half, v, gamma, sigma)
-    return half - gamma * model.linop.adjoint(new_v), new_v
+    new_v = model.penalty.conjugate_prox(sigma * image + v, sigma)
+    return half - gamma * model.linop.adjoint(new_v) if wants_x else half, new_v
 
 
 def pdfp_step(model: Model, x: Array, slopes: Array, v: Array, gamma: float, sigma: float) -> tuple[Array, Array]:
-    """Return what :func:`primal_dual_step` does from half = x − γ · slopes, with one x for all or one for each."""
+    """Return what :func:`take_step` does from half = x − γ · slopes, with one x for all or one for each."""
     alike = x.dtype == slopes.dtype and x.shape in (slopes.shape[1:], slopes.shape)
     if type(gamma) is float and alike and _is_sparse_l1(model, slopes, v):
         return _sparse_pass(model, x, v, gamma, sigma, wants_x=True, slopes=slopes)
-    return primal_dual_step(model, x - gamma * slopes, v, gamma, sigma)
+    return take_step(model, x - gamma * slopes, v, gamma, sigma)
 
 
 def total_variation(model: Model) -> TotalVariation | None:

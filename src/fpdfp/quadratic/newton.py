@@ -25,7 +25,7 @@ from fpdfp._blas import one_thread
 from fpdfp._typing import Array
 from fpdfp.linops.base import LinOp
 from fpdfp.quadratic.dual import DualSteps
-from fpdfp.quadratic.statement import Distance, Minimum, Quadratic, Work
+from fpdfp.quadratic.statement import Distance, Quadratic, Solution, Work
 
 if TYPE_CHECKING:
     from fpdfp.problem import Model
@@ -192,7 +192,7 @@ def newton_quadratic(
     return u
 
 
-def newton_prox(steps: DualSteps, taken: int, matrix: Array) -> Minimum:
+def newton_prox(steps: DualSteps, taken: int, matrix: Array) -> Solution:
     """Return the prox of a single y, from where dual steps ended, with B as a matrix."""
     model, t, reach, y = steps.model, steps.t, steps.reach, steps.y[0].astype(np.float64)
     x, multipliers = steps.u[0].astype(np.float64), Multipliers(model, steps.v[0].astype(np.float64), matrix)
@@ -212,8 +212,8 @@ def newton_prox(steps: DualSteps, taken: int, matrix: Array) -> Minimum:
                 break
             least = min(least, length)
             if steps.look(steps.y, multipliers.v[None].astype(steps.v.dtype), only).all():
-                return Minimum(steps.u, steps.v, Work(taken + multipliers.steps))
-    return Minimum(steps.u, steps.v, Work(taken + multipliers.steps, 1))
+                return Solution(steps.u, steps.v, Work(taken + multipliers.steps))
+    return Solution(steps.u, steps.v, Work(taken + multipliers.steps, 1))
 
 
 def has_newton_systems(linop: LinOp) -> bool:

@@ -11,11 +11,11 @@ from fpdfp._typing import Array
 from fpdfp.linops import Compose, Diagonal, Matrix
 from fpdfp.penalties.elastic_net import ElasticNet
 from fpdfp.penalties.zero import Zero
-from fpdfp.quadratic.accelerated import Reached, find_prox, take_steps
+from fpdfp.quadratic.accelerated import find_prox, take_steps
 from fpdfp.quadratic.blocks import blocks_of, descend_blocks
 from fpdfp.quadratic.dual import DualSteps
 from fpdfp.quadratic.newton import Multipliers, as_matrix, has_newton_systems, newton_prox, newton_quadratic
-from fpdfp.quadratic.statement import Distance, InnerSolve, Minimum, Products, Quadratic, Work
+from fpdfp.quadratic.statement import Distance, InnerSolve, Products, Quadratic, Solution, Work
 
 if TYPE_CHECKING:
     from fpdfp.problem import Model
@@ -69,7 +69,7 @@ def minimise(
     reach: tuple[float, float] = (0.0, 1.0),
     origin: Array | None = None,
     matrix: Array | None = None,
-) -> Minimum:
+) -> Solution:
     """Return where q + g∘B is about least, from the dual v.
 
     For a :class:`Distance` the closed form is used where ``inner`` is None. Otherwise u is within
@@ -84,15 +84,15 @@ def minimise(
     if isinstance(q, Quadratic):
         return _minimise_quadratic(model, q, v, inner or InnerSolve())
     if q.t == 0 or isinstance(model.penalty, Zero):
-        return Minimum(q.y, v, Work())
+        return Solution(q.y, v, Work())
     if inner is None:
-        return Minimum(closed_prox(model, q.y, q.t)[0], v, Work())
+        return Solution(closed_prox(model, q.y, q.t)[0], v, Work())
     steps = DualSteps(model, q, v, inner.tol, reach, origin)
     found = steps.run(inner.max_steps if matrix is None else min(inner.max_steps, FIRST))
     return found if matrix is None or not found.work.unsolved else newton_prox(steps, found.work.steps, matrix)
 
 
-def _minimise_quadratic(model: Model, q: Quadratic, v: Array, inner: InnerSolve) -> Minimum:
+def _minimise_quadratic(model: Model, q: Quadratic, v: Array, inner: InnerSolve) -> Solution:
     penalty, x = model.penalty, q.centre
     if model.linop.is_identity and isinstance(penalty, ElasticNet) and penalty.l2.any():
         # The ridge of g belongs to q: it may bend what is flat in H.
@@ -107,7 +107,7 @@ def _minimise_quadratic(model: Model, q: Quadratic, v: Array, inner: InnerSolve)
     return _whiten(model, q, v, inner)
 
 
-def _whiten(model: Model, q: Quadratic, v: Array, inner: InnerSolve) -> Minimum:
+def _whiten(model: Model, q: Quadratic, v: Array, inner: InnerSolve) -> Solution:
     """Minimise in coordinates u = c + Rw with H = I, in which q is ½‖w + Rᵀs‖²."""
     scale = 1.0 / np.sqrt(np.where(q.diagonal > 0, q.diagonal, 1.0))
     values, vectors = np.linalg.eigh(q.matrix * np.outer(scale, scale))
@@ -115,7 +115,7 @@ def _whiten(model: Model, q: Quadratic, v: Array, inner: InnerSolve) -> Minimum:
     R = scale[:, None] * vectors[:, curved] / np.sqrt(values[curved])
     y = -(R.T @ q.slope)
     if isinstance(model.penalty, Zero) or not curved.any():
-        return Minimum(q.centre + R @ y, v, Work())
+        return Solution(q.centre + R @ y, v, Work())
     if curved.all():
         centre = np.linalg.pinv(R) @ q.centre
     else:
@@ -133,7 +133,7 @@ def _whiten(model: Model, q: Quadratic, v: Array, inner: InnerSolve) -> Minimum:
         # v is a subgradient at u up to rounding: a prox step along it gives zeros and limits exactly.
         t = 1.0 / max(float(q.diagonal.max()), 1e-300)
         u, v = model.penalty.prox(u + t * v, t), model.penalty.conjugate_prox(u / t + v, 1.0 / t)
-    return Minimum(u, v, found.work)
+    return Solution(u, v, found.work)
 
 
 class Successive:
@@ -167,7 +167,7 @@ class Successive:
         if self.prox is not None:
             found = self.accelerate(q, WITHIN * accuracy, min(MOST, len(u)))
             # Where there is no other way, an inexact step is better than none.
-            if found.enough or not has_newton_systems(self.model.linop):
+            if not found.work.unsolved or not has_newton_systems(self.model.linop):
                 return found.u
             self.prox, u = None, found.u
         if self._multipliers is None:
@@ -180,7 +180,7 @@ class Successive:
 
     def accelerate(
         self, q: Quadratic | Products, enough: float, most: int, likely: float = math.inf, objective: float = math.inf
-    ) -> Reached:
+    ) -> Solution:
         """Minimise q + g∘B by accelerated steps alone; where q is f itself, ``objective`` is F at the centre."""
         assert self.prox is not None
         self.steps += 1

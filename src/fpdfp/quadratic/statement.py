@@ -137,7 +137,7 @@ class Work(NamedTuple):
         return Work(self.steps + steps, self.unsolved + unsolved)
 
 
-class Minimum(NamedTuple):
+class Solution(NamedTuple):
     """Where q + g∘B is about least, its dual v with ∇q(u) + Bᵀv ≈ 0, and the work."""
 
     u: Array
