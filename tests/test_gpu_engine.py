@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import fpdfp
-from fpdfp import _dual_step, linops, penalties
+from fpdfp import linops, penalties
 from fpdfp._array import to_host
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.losses import ProjectionLosses
@@ -75,12 +75,12 @@ def check_total_variation() -> None:
             ]
             for model, duals in cases:
                 for own in (duals, duals[0]):
-                    there = _dual_step.primal_dual_step(model, cupy.asarray(x), cupy.asarray(own), 0.3, 0.25)
-                    here = _dual_step.primal_dual_step(model, x, own, 0.3, 0.25)
+                    there = model.primal_dual_step(cupy.asarray(x), cupy.asarray(own), 0.3, 0.25)
+                    here = model.primal_dual_step(x, own, 0.3, 0.25)
                     for one, other, name in zip(there, here, ("x", "v"), strict=True):
                         assert_close(one, other, within, f"{name} of {penalty} {shape} {dtype}")
-                alone = _dual_step.primal_dual_step(model, cupy.asarray(x[1]), cupy.asarray(duals[1]), 0.3, 0.25)
-                both = _dual_step.primal_dual_step(model, cupy.asarray(x), cupy.asarray(duals), 0.3, 0.25)
+                alone = model.primal_dual_step(cupy.asarray(x[1]), cupy.asarray(duals[1]), 0.3, 0.25)
+                both = model.primal_dual_step(cupy.asarray(x), cupy.asarray(duals), 0.3, 0.25)
                 assert bool((alone[0] == both[0][1]).all())
                 assert bool((alone[1] == both[1][1]).all())
 

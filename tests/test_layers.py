@@ -35,7 +35,7 @@ LAYERS = {
     "mathematics": [
         "problem",
         "scores folds",
-        "_dual_step _verify bounds ct datasets linops losses penalties semismooth survival",
+        "_verify bounds ct datasets linops losses penalties quadratic survival",
         "families formula inference",
     ],
     "messages": ["compress", "sampling", "rng"],

@@ -10,6 +10,7 @@ import pytest
 import fpdfp
 from fpdfp.errors import AccuracyWarning
 from fpdfp.pooled import lagrangian
+from fpdfp.quadratic import newton
 from tests import helpers
 
 
@@ -116,7 +117,7 @@ def test_without_strong_convexity_there_is_a_gap_too() -> None:
 @pytest.mark.parametrize("name", ["graph-guided", "fused", "group lasso", "softmax", "TV and non-negative"])
 def test_conjugate_gradients_reach_what_factorisation_reaches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dense = fpdfp.minimize(helpers.zoo()[name], tol=1e-10)
-    monkeypatch.setattr(lagrangian, "DENSE_COLUMNS", 0)
+    monkeypatch.setattr(newton, "DENSE_COLUMNS", 0)
     iterative = fpdfp.minimize(helpers.zoo()[name], tol=1e-10)
     assert iterative.objective == pytest.approx(dense.objective, rel=1e-9)
 

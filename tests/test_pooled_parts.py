@@ -12,9 +12,9 @@ from benchmarks._dual_path import solve_dual_path
 import fpdfp
 from fpdfp._kernels.rows import look_at
 from fpdfp.penalties.base import Penalty
-from fpdfp.pooled import data, fit
-from fpdfp.pooled.data import Columns
-from fpdfp.pooled.quadratic import Blocks, Quadratic
+from fpdfp.pooled import fit
+from fpdfp.pooled.fit import Columns
+from fpdfp.quadratic.blocks import BlockDescent, Blocks
 
 
 @pytest.mark.parametrize("kind", [fpdfp.losses.Logistic, fpdfp.losses.LeastSquares])
@@ -30,15 +30,13 @@ def test_what_is_seen_of_rows(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("few", [0.0, 1.0])
-def test_columns_are_those_of_dense_rows(sparse: bool, few: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_are_those_of_dense_rows(sparse: bool) -> None:
     """In their place, and as a copy."""
-    monkeypatch.setattr(data, "FEW", few)
     rng = np.random.default_rng(0)
     X = scipy.sparse.random_array((60, 12), density=0.4, format="csr", rng=rng)
     columns, weights = np.array([7, 2, 11, 3]), rng.random(60)
     some, dense = Columns(X if sparse else X.toarray()).select(columns), X.toarray()[:, columns]
-    assert (some.columns is None) == (sparse and few == 1.0)
+    assert (some.columns is None) == sparse
     x, slopes = rng.standard_normal(4), rng.standard_normal(60)
     for these in (some, some.copy()):
         np.testing.assert_allclose(these.times(x), dense @ x, atol=1e-14)
@@ -48,21 +46,13 @@ def test_columns_are_those_of_dense_rows(sparse: bool, few: float, monkeypatch: 
     np.testing.assert_array_equal(alone.toarray() if sparse else alone, dense)
 
 
-def test_columns_of_dense_rows_are_copied_once_that_pays() -> None:
-    X = np.random.default_rng(1).standard_normal((5, 8))
-    few, many = (Columns(X).select(np.arange(count)) for count in (3, 6))
-    assert few.settle().columns is None
-    assert many.settle() is many
-    np.testing.assert_array_equal(many.settle().X, X[:, :6])
-
-
 def test_the_hessian_of_norms_of_blocks_is_that_of_differences() -> None:
     rng = np.random.default_rng(2)
     starts, weights = np.array([0, 1, 4, 6, 8]), np.array([0.3, 0.5, 0.0, 2.0])
     u = np.where(np.arange(8) < 6, rng.standard_normal(8), 0.0)
     blocks = Blocks(np.arange(8), starts, weights)
     free = np.arange(6)
-    bent = Quadratic(np.eye(8), blocks)._bend(free, u, blocks.norms(u)) - np.eye(6)
+    bent = BlockDescent(np.eye(8), blocks)._bend(free, u, blocks.norms(u)) - np.eye(6)
 
     def slope(at: Any) -> Any:
         norms = np.repeat(weights[:3] / np.array([abs(at[0]), *map(np.linalg.norm, (at[1:4], at[4:6]))]), [1, 3, 2])

@@ -15,7 +15,7 @@ from scipy.special import softmax as probabilities
 import fpdfp
 from fpdfp import linops, penalties
 from fpdfp.losses import Logistic, Softmax
-from fpdfp.pooled import lagrangian
+from fpdfp.quadratic import newton
 from fpdfp.rng import Draws
 from tests import helpers
 
@@ -226,7 +226,7 @@ def test_clarabel_finds_the_same(l2: Any) -> None:
 def test_the_flat_direction_is_no_trouble(size: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without ridge and penalty the same may be added to the rows of all classes: any of those x is a solution."""
     if size is not None:
-        monkeypatch.setattr(lagrangian, "DENSE_COLUMNS", size)
+        monkeypatch.setattr(newton, "DENSE_COLUMNS", size)
     X, y, owner = helpers.softmax()
     best = fpdfp.minimize(fpdfp.Problem(Softmax(X, y, clients=owner), penalties.Zero()), tol=1e-10)
     assert best.converged

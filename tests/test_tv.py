@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp import _dual_step, linops, penalties
+from fpdfp import linops, penalties
 from fpdfp.problem import Model
+from fpdfp.quadratic import dual as dual_steps
 
 SHAPES = [(1, 1, 1), (1, 5, 3), (4, 1, 6), (3, 4, 1), (2, 2, 2), (5, 6, 7), (16, 3, 4), (17, 5, 9), (40, 3, 2)]
 KINDS = ["isotropic", "anisotropic", "isotropic, non-negative", "anisotropic, non-negative"]
@@ -87,20 +88,20 @@ def test_gradient_and_adjoint_have_the_bits_of_numpy(shape: tuple[int, int, int]
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_step_has_the_bits_of_numpy(shape: tuple[int, int, int], kind: str, dtype: Any) -> None:
     model = model_of(kind, shape, dtype)
-    assert _dual_step.total_variation(model) is not None
+    assert dual_steps.total_variation(model) is not None
     half, v = arrays(shape, dtype, components=model.linop.size_out // model.linop.size_in)
     v = v.reshape(len(v), *model.dual_shape)
     gamma, sigma = 0.3, 0.25
     for duals in (v, v[0]):  # one for each client, one for all
-        x_new, v_new = _dual_step.primal_dual_step(model, half, duals, gamma, sigma)
-        np.testing.assert_array_equal(_dual_step.dual_step(model, half, duals, gamma, sigma), v_new)
+        x_new, v_new = model.primal_dual_step(half, duals, gamma, sigma)
+        np.testing.assert_array_equal(model.dual_step(half, duals, gamma, sigma), v_new)
         assert x_new.dtype == v_new.dtype == dtype
         for i in range(len(half)):
             own = duals if duals.ndim == len(model.dual_shape) else duals[i]
             x_plain, v_plain = by_numpy(model, half[i], own, gamma, sigma)
             np.testing.assert_array_equal(v_new[i], v_plain)
             np.testing.assert_array_equal(x_new[i], x_plain)
-            alone = _dual_step.primal_dual_step(model, half[i], own, gamma, sigma)
+            alone = model.primal_dual_step(half[i], own, gamma, sigma)
             np.testing.assert_array_equal(alone[0], x_plain)
             np.testing.assert_array_equal(alone[1], v_plain)
 
@@ -109,10 +110,10 @@ def test_threads_do_not_change_bits() -> None:
     model = model_of("isotropic", (40, 6, 5), np.float32)
     half, v = arrays(model.shape, np.float32)
     available = numba.get_num_threads()
-    together = _dual_step.primal_dual_step(model, half, v, 0.3, 0.25)
+    together = model.primal_dual_step(half, v, 0.3, 0.25)
     try:
         numba.set_num_threads(1)
-        alone = _dual_step.primal_dual_step(model, half, v, 0.3, 0.25)
+        alone = model.primal_dual_step(half, v, 0.3, 0.25)
     finally:
         numba.set_num_threads(available)
     for one, other in zip(together, alone, strict=True):
@@ -139,13 +140,13 @@ def test_other_penalties_take_the_long_way() -> None:
     half, _ = arrays(shape, np.float64)
     for penalty, linop in others:
         model = Model(penalty, linop, shape, np.dtype(np.float64))
-        assert _dual_step.total_variation(model) is None
+        assert dual_steps.total_variation(model) is None
         own = np.zeros((len(half), *linop.out_shape))
         x_new, v_new = model.primal_dual_step(half - 0.3 * (0.1 * half), own, 0.3, 0.1 / 0.3)
         assert x_new.shape == half.shape
         assert v_new.shape == own.shape
     two = Model(penalties.GroupL12(0.1, axis=0).bind((2, 4, 5)), linops.Gradient((4, 5)), (4, 5), np.dtype(np.float64))
-    assert _dual_step.total_variation(two) is None
+    assert dual_steps.total_variation(two) is None
 
 
 def test_a_denoised_volume_is_optimal() -> None:

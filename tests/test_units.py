@@ -12,7 +12,7 @@ import scipy.sparse
 import fpdfp
 from fpdfp.losses import GLM, Cox, LeastSquares, Logistic, Softmax
 from fpdfp.penalties import L1, Box, ElasticNet, GroupL12, NonNegative, Zero
-from fpdfp.pooled.units import find_factors
+from fpdfp.pooled.lagrangian import find_factors
 from tests.test_minimize import cvxpy_objective
 
 

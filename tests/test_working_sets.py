@@ -14,7 +14,7 @@ import scipy.sparse
 from sklearn.linear_model import ElasticNet
 
 import fpdfp
-from fpdfp.pooled import composite, data, fit, lagrangian, working_set
+from fpdfp.pooled import composite, fit, lagrangian, working_set
 
 Drawn = tuple[Any, Any, Any, Any]
 
@@ -129,15 +129,14 @@ def sparse_problem(kind: str = "logistic", l2: float = 0.0) -> fpdfp.Problem:
 
 @pytest.mark.parametrize("kind", ["logistic", "squares"])
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("waste", [0.0, 1e9])
+@pytest.mark.parametrize("inner", [1, 12])
 @pytest.mark.parametrize("grouped", [False, True])
 def test_columns_in_their_place_and_copies_lead_to_the_same(
-    kind: str, sparse: bool, waste: float, grouped: bool, monkeypatch: pytest.MonkeyPatch
+    kind: str, sparse: bool, inner: int, grouped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many rounds on small working sets, whose columns are copied at once, or never."""
+    """Many rounds on small working sets; columns of dense rows are in their place for the first step, then a copy."""
     monkeypatch.setattr(working_set, "FEW", 4)
-    monkeypatch.setattr(data, "WASTE", waste)
-    monkeypatch.setattr(data, "FEW", 1.0 if waste == 0.0 else 0.0)
+    monkeypatch.setattr(working_set, "MAX_INNER", inner)
     rng = np.random.default_rng(7)
     X = rng.standard_normal((300, 400)) * (rng.random((300, 400)) < 0.3)
     y = np.sign(X[:, :12].sum(axis=1) + 0.1 * rng.standard_normal(300))

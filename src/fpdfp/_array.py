@@ -43,6 +43,18 @@ def beside(array: Any, other: Array) -> Any:
     return float(array) if np.ndim(array) == 0 else xp.asarray(array)
 
 
+def dots(a: Array, b: Array) -> Array:
+    """The inner product of each row, in float64."""
+    total: Array = np.multiply(a, b, dtype=np.float64).reshape(len(a), -1).sum(axis=1)
+    return total
+
+
+def norms(a: Array) -> Array:
+    """The norm of each row, in float64."""
+    lengths: Array = np.sqrt(dots(a, a))
+    return lengths
+
+
 class Constant:
     """An array that does not change: it is copied once to each kind of memory and to each precision it is needed in.
 

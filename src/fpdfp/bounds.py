@@ -32,6 +32,7 @@ from fpdfp.linops.base import LinOp
 from fpdfp.losses._duals import EPS, ROUNDINGS, DualPoints
 from fpdfp.losses.base import Losses
 from fpdfp.penalties.base import Penalty
+from fpdfp.quadratic.newton import as_matrix
 
 #: Up to this size of x, and of B as a dense matrix, what g∘B does not see is found from that matrix.
 DENSE_COLUMNS, DENSE_ENTRIES = 1000, 1 << 22
@@ -130,8 +131,6 @@ class Feasibility:
     @functools.cached_property
     def _spectrum(self) -> tuple[Array, Array, Array] | None:
         """Bᵀ with the entries that g sees, and the eigenvalues and eigenvectors of its Gram matrix; None if large."""
-        from fpdfp.semismooth import as_matrix
-
         linop = self.linop
         if linop.size_in > DENSE_COLUMNS or linop.size_in * linop.size_out > DENSE_ENTRIES:
             return None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fpdfp import _checks, _dual_step, linops
+from fpdfp import _checks, linops
 from fpdfp._array import beside, namespace, read_only, to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp._verify import verify_problem
@@ -22,6 +22,7 @@ from fpdfp.losses.base import Losses
 from fpdfp.penalties.base import Penalty
 from fpdfp.penalties.l1 import L1
 from fpdfp.penalties.wrapped import as_penalty
+from fpdfp.quadratic import dual
 from fpdfp.rng import Draws
 
 #: So that nothing is divided by 0.
@@ -63,15 +64,15 @@ class Model(NamedTuple):
 
     def dual_step(self, half: Array, v: Array, gamma: float, sigma: float) -> Array:
         """Return v⁺ = prox_{σg*}( v + σB(half − γBᵀv) ), over a client axis of both or of ``half`` alone."""
-        return _dual_step.dual_step(self, half, v, gamma, sigma)
+        return dual.take_step(self, half, v, gamma, sigma, wants_x=False)[1]
 
     def primal_dual_step(self, half: Array, v: Array, gamma: float, sigma: float) -> tuple[Array, Array]:
         """Return x⁺ = half − γBᵀv⁺ and the v⁺ of :meth:`dual_step`, in one pass where g∘B is a total variation."""
-        return _dual_step.primal_dual_step(self, half, v, gamma, sigma)
+        return dual.take_step(self, half, v, gamma, sigma)
 
     def pdfp_step(self, x: Array, slopes: Array, v: Array, gamma: float, sigma: float) -> tuple[Array, Array]:
         """Return the x⁺ and v⁺ of :meth:`primal_dual_step` from half = x − γ · slopes."""
-        return _dual_step.pdfp_step(self, x, slopes, v, gamma, sigma)
+        return dual.pdfp_step(self, x, slopes, v, gamma, sigma)
 
     def fenchel_gap(self, image: Array, v: Array) -> float:
         """Return g(Bx) + g*(v) − ⟨Bx, v⟩ for the image Bx, with an allowance for rounding."""

@@ -18,12 +18,14 @@ from fpdfp.compress.plain import plain_bits
 from fpdfp.engines.local_models import LocalModels
 from fpdfp.engines.prepare import AskedClients
 from fpdfp.engines.run import Run
+from fpdfp.linops import Identity
 from fpdfp.methods.base import Certifying
 from fpdfp.penalties.l1 import L1
-from fpdfp.pooled.quadratic import Blocks, Quadratic
 from fpdfp.precondition import Blocks as BlockDiagonal
 from fpdfp.precondition import LowRank, Whitening, cost
 from fpdfp.precondition.triangles import full
+from fpdfp.quadratic.solve import minimise
+from fpdfp.quadratic.statement import Quadratic
 
 #: About the bits of a second derivative.
 BITS = 12
@@ -125,10 +127,10 @@ class Finish:
         if not (np.diag(hessian) > 0).all():
             return None  # features of so different sizes that rounding has left nothing of some
         hessian = raise_noise(hessian)
-        blocks = Blocks(np.arange(len(x)), np.arange(len(x) + 1), self.weights[features].copy())
-        u = Quadratic(hessian, blocks).minimise(x, slope)
-        change = u - x
-        gain = blocks.value(x) - blocks.value(u) - float(slope @ change) - 0.5 * float(change @ hessian @ change)
+        penalty, q = L1(self.weights[features]), Quadratic(hessian, x, slope)
+        model = run.problem.model._replace(penalty=penalty, linop=Identity(x.shape), shape=x.shape)
+        u = minimise(model, q, np.zeros_like(x)).u
+        gain = penalty.value(x) - penalty.value(u) - q.value(u)
         if not (math.isfinite(gain) and SQUARED * (gain / run.scale) ** 2 <= self.tol):
             return None
         reached = np.zeros(run.problem.model.shape, dtype=run.problem.model.dtype)

@@ -26,7 +26,8 @@ from fpdfp.engines.session import Ask, among
 from fpdfp.engines.traffic import NOTHING, Downlink, Kept, Traffic, is_zero
 from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import AbsentError
-from fpdfp.methods.base import Certifying, Question, Remembering, Work
+from fpdfp.methods.base import Certifying, Question, Remembering
+from fpdfp.quadratic.statement import Work
 
 if TYPE_CHECKING:
     from fpdfp.engines.options import RunOptions

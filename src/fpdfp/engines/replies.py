@@ -14,7 +14,7 @@ from fpdfp.engines.requests import GatherReply, UpdateReply
 from fpdfp.engines.site import shorten
 from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import MessageError
-from fpdfp.methods.base import Work
+from fpdfp.quadratic.statement import Work
 
 #: The largest number that a reply may hold, by its bytes: its square is still a number.
 LARGEST = {4: 1e18, 8: 1e150}

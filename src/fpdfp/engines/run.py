@@ -22,9 +22,10 @@ from fpdfp.compress import Full
 from fpdfp.engines.result import History
 from fpdfp.engines.traffic import Bits, Kept, Traffic, full_bits
 from fpdfp.errors import ArgumentError
-from fpdfp.methods.base import Algorithm, Certifying, Question, Remembering, TracksObjective, WeightedMeans, Work
+from fpdfp.methods.base import Algorithm, Certifying, Question, Remembering, TracksObjective, WeightedMeans
 from fpdfp.penalties.wrapped import Wrapped
 from fpdfp.problem import TINY, Certificate
+from fpdfp.quadratic.statement import Work
 from fpdfp.rng import Draws, OwnDraws, Purpose, choose_clients
 
 if TYPE_CHECKING:

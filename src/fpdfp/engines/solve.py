@@ -27,9 +27,10 @@ from fpdfp.engines.result import RESERVED, FeatureSubset, Result, make_result
 from fpdfp.engines.run import Run, restore
 from fpdfp.engines.stopping import Ending
 from fpdfp.errors import AbsentError, ArgumentError, ArgumentTypeError, CheckpointError
-from fpdfp.methods.base import Method, Work
+from fpdfp.methods.base import Method
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
+from fpdfp.quadratic.statement import Work
 
 log = logging.getLogger("fpdfp.engines")
 

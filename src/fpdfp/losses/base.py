@@ -17,7 +17,7 @@ from fpdfp.rng import Draws, OwnDraws
 
 if TYPE_CHECKING:
     from fpdfp.losses._duals import DualPoints
-    from fpdfp.semismooth import Smooth
+    from fpdfp.quadratic.newton import Smooth
 
 #: What is known of the form of losses: functions of linear forms of x, quadratic ones of them, or nearly a convolution.
 Form = Literal["linear", "quadratic", "convolution", "other"]
@@ -275,7 +275,7 @@ class Losses(abc.ABC):
     def pooled(self, weights: Array) -> Smooth | None:
         """Return Σ w_i f_i as one function whose value, gradient and Hessian share work; None if not available.
 
-        For solvers with all data in one place; see :class:`fpdfp.semismooth.Smooth`.
+        For solvers with all data in one place; see :class:`fpdfp.quadratic.newton.Smooth`.
         """
         return None
 

@@ -1,6 +1,6 @@
 """Methods, one a file: values that a user chooses, which are prepared to algorithms that any engine can run."""
 
-from fpdfp.methods.base import Method, Update, Work
+from fpdfp.methods.base import Method, Update
 from fpdfp.methods.chambolle_pock import ChambollePock
 from fpdfp.methods.condat_vu import CondatVu
 from fpdfp.methods.decoupled_prox import FedDecoupledProx
@@ -16,7 +16,6 @@ from fpdfp.methods.fedprox import FedProx
 from fpdfp.methods.fedsgd import FedSGD
 from fpdfp.methods.fpdfp import FPDFP
 from fpdfp.methods.fpdfp_identity import FPDFPIdentity
-from fpdfp.methods.inner import InnerSolve
 from fpdfp.methods.newton import NewtonPDFP
 from fpdfp.methods.pdfp import PDFP
 from fpdfp.methods.proximal_newton import ProximalNewton
@@ -27,6 +26,7 @@ from fpdfp.methods.spdfp import SPDFP
 from fpdfp.methods.stateless import StatelessPDFP
 from fpdfp.methods.svrg_pdfp import SVRGPDFP
 from fpdfp.methods.traits import Traits
+from fpdfp.quadratic.statement import InnerSolve, Work
 
 __all__ = [
     "FPDFP",

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from fpdfp._typing import Array
 from fpdfp.methods._parameters import largest_local_step
-from fpdfp.methods.base import Algorithm, Facts, Method, Update, Work
-from fpdfp.methods.inner import InnerSolve, check_inner
+from fpdfp.methods.base import Algorithm, Facts, Method, Update
 from fpdfp.methods.traits import Solves
 from fpdfp.problem import LocalLosses
+from fpdfp.quadratic.statement import InnerSolve, Work, check_inner
 from fpdfp.rng import Draws
 
 

@@ -6,10 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from fpdfp import _checks, steps
-from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.errors import StepTooLargeWarning
 
@@ -18,18 +15,6 @@ MAX_LOCAL_STEPS = 2**24
 AVERAGING = ("weighted", "plain")
 #: What methods for f alone can do with a penalty.
 PENALTY = ("refuse", "subgradient", "ignore")
-
-
-def dots(a: Array, b: Array) -> Array:
-    """The inner product of each row, in float64."""
-    total: Array = np.multiply(a, b, dtype=np.float64).reshape(len(a), -1).sum(axis=1)
-    return total
-
-
-def norms(a: Array) -> Array:
-    """The norm of each row, in float64."""
-    lengths: Array = np.sqrt(dots(a, a))
-    return lengths
 
 
 def check_hyper_parameters(method: Any, *, constant_step: bool = False) -> None:

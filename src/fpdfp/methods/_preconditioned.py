@@ -4,16 +4,92 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from fpdfp import _checks
+from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.linops import Compose, LinOp
-from fpdfp.methods._dual_prox import DualProx
-from fpdfp.methods.base import Algorithm, Facts, Method, Work
+from fpdfp.methods.base import Algorithm, Facts, Method
+from fpdfp.penalties.base import Zero
 from fpdfp.precondition import Preconditioner, QuantizedMoments, exchange
 from fpdfp.precondition.agreement import Agreement, Clients, Wanted, agree
 from fpdfp.problem import Model
+from fpdfp.quadratic.solve import CHEAP, closed_prox, dense, minimise, needs_inner
+from fpdfp.quadratic.statement import Distance, InnerSolve, Work
+
+#: How near to the prox the server goes, relative to the progress of the round, and where Newton steps make it cheap.
+TOLERANCE, FINE_TOLERANCE = 0.1, 0.01
+#: The most dual steps in a round, at first and at all, and on average, where they are chosen automatically.
+DUAL_STEPS, MOST_DUAL_STEPS, MEAN_DUAL_STEPS = 100, 3200, 400
+#: Multiplications that a Newton step of the prox may cost in the coordinates of a preconditioner, in which dual steps
+#: alone can be so far from the prox that a run diverges; and for a penalty of x itself, for which few Newton steps do.
+DEAR, OF_X = 1 << 28, 1 << 30
+
+
+class DualBudget(NamedTuple):
+    """The dual steps taken so far, and the most of the next round."""
+
+    taken: int
+    most: int
+
+    def pack(self) -> Array:
+        """Return an array, for the state."""
+        return np.array(self, dtype=np.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerProx:
+    """prox_{γ g∘B} on the server, by dual steps that are warm-started and stop when they no longer matter.
+
+    Attributes
+    ----------
+    model
+        g and B, in the coordinates of the algorithm.
+    dual_steps
+        The most dual steps of a round; None chooses them, and allows Newton steps.
+    newton_cost
+        The most multiplications of a Newton step.
+    """
+
+    model: Model
+    dual_steps: int | None
+    newton_cost: int
+
+    @functools.cached_property
+    def is_closed(self) -> bool:
+        """Whether the prox has a closed form that is not just y."""
+        return not (needs_inner(self.model) or isinstance(self.model.penalty, Zero))
+
+    @functools.cached_property
+    def matrix(self) -> Array | None:
+        """B as a matrix, where Newton steps are cheap and may be taken."""
+        return dense(self.model, self.newton_cost) if self.dual_steps is None else None
+
+    def start(self) -> DualBudget:
+        """Return the budget of the first round."""
+        return DualBudget(0, self.dual_steps or DUAL_STEPS)
+
+    def apply(self, y: Array, gamma: float, v: Array, origin: Array, most: int) -> tuple[Array, Array, Work]:
+        """Return x ≈ prox_{γ g∘B}(y), its dual, and what it took; v is where to start, origin where the round began."""
+        if self.is_closed:
+            x, dual = closed_prox(self.model, y, gamma)
+            return x, dual[None], Work()
+        inner = InnerSolve(TOLERANCE if self.matrix is None else FINE_TOLERANCE, most)
+        prox = Distance(y[None], gamma)
+        (x,), v, work = minimise(self.model, prox, v, inner, origin=origin[None], matrix=self.matrix)
+        return x, v, work
+
+    def allow(self, before: DualBudget, work: Work, k: int) -> DualBudget:
+        """Return the budget after round k; where it is chosen automatically, more after it was too small."""
+        taken, most = before.taken + work.steps, before.most
+        if self.dual_steps is None:
+            # Near the solution no number is enough, since progress is no more than rounding: so on average few are.
+            affordable = taken + 2 * most <= MEAN_DUAL_STEPS * (k + 2)
+            most = min(2 * most, MOST_DUAL_STEPS) if work.unsolved and affordable else DUAL_STEPS
+        return DualBudget(taken, most)
 
 
 class PreconditionedMethod(Method):
@@ -70,12 +146,13 @@ class PreconditionedAlgorithm(Algorithm):
         return None if self.coordinates is None else self.coordinates.factor
 
     @functools.cached_property
-    def prox(self) -> DualProx:
+    def prox(self) -> ServerProx:
         """The prox of g∘B in the coordinates of the algorithm."""
         model, factor = self.model, self.factor
-        if factor is not None:
-            model = model._replace(linop=factor if model.linop.is_identity else Compose(model.linop, factor))
-        return DualProx(model, self.method.dual_steps, self.model, self.coordinates)
+        if factor is None:
+            return ServerProx(model, self.method.dual_steps, CHEAP)
+        inside = model._replace(linop=factor if model.linop.is_identity else Compose(model.linop, factor))
+        return ServerProx(inside, self.method.dual_steps, OF_X if model.linop.is_identity else DEAR)
 
     @property
     def has_inner_solve(self) -> bool:

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fpdfp._array import to_host
+from fpdfp._array import norms, to_host
 from fpdfp._typing import Array
-from fpdfp.methods._parameters import norms
 from fpdfp.methods._preconditioned import PreconditionedAlgorithm
 from fpdfp.methods.base import Certifying, Question
 from fpdfp.precondition.base import Announced

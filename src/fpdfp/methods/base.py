@@ -14,25 +14,13 @@ from fpdfp.methods._parameters import check_hyper_parameters
 from fpdfp.methods.traits import Solves, Traits
 from fpdfp.penalties.base import Zero
 from fpdfp.problem import LocalLosses, Model
+from fpdfp.quadratic.statement import Work
 from fpdfp.rng import Draws
 from fpdfp.steps import Constants, Schedule, Step
 
 if TYPE_CHECKING:
     from fpdfp.precondition.agreement import Agreement, Clients
     from fpdfp.precondition.base import Announced
-
-
-class Work(NamedTuple):
-    """What inner solves cost: their steps, and how many ended before they reached their tolerance."""
-
-    steps: int = 0
-    unsolved: int = 0
-
-    def __add__(self, other: tuple[int, ...]) -> Work:  # type: ignore[override]
-        if not any(other):
-            return self  # as in most rounds
-        steps, unsolved = other
-        return Work(self.steps + steps, self.unsolved + unsolved)
 
 
 class Update(NamedTuple):

@@ -13,10 +13,10 @@ from fpdfp.errors import ArgumentTypeError
 from fpdfp.methods._forms import Primal, PrimalDual
 from fpdfp.methods._local_solve import constant_momentum
 from fpdfp.methods._parameters import choose_within
-from fpdfp.methods.base import Algorithm, Facts, Method, Update, Work
-from fpdfp.methods.inner import InnerSolve, check_inner
+from fpdfp.methods.base import Algorithm, Facts, Method, Update
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses
+from fpdfp.quadratic.statement import InnerSolve, Work, check_inner
 from fpdfp.rng import Draws
 
 #: Errors of the prox must be summable; these are next to nothing.

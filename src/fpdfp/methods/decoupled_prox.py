@@ -12,10 +12,11 @@ from fpdfp._array import beside
 from fpdfp._typing import Array
 from fpdfp.methods._forms import ProximalAlgorithm, ProximalMethod
 from fpdfp.methods._memory import start_points
-from fpdfp.methods.base import Facts, Remembering, Update, Work
-from fpdfp.methods.inner import InnerSolve, needs_inner, prox
+from fpdfp.methods.base import Facts, Remembering, Update
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses
+from fpdfp.quadratic.solve import minimise, needs_inner
+from fpdfp.quadratic.statement import Distance, InnerSolve, Work
 from fpdfp.rng import Draws
 
 
@@ -166,7 +167,7 @@ class FedDecoupledProxAlgorithm(Remembering, ProximalAlgorithm):
             gradients = local.gradients(z, self.method.batch_size, draws.at(t))
             total, moved = total + gradients, moved - gamma * (gradients + correction)
             if t + 1 < tau:
-                z, v, cost = prox(self.model, moved, (t + 1) * gamma, v, self.inner)
+                z, v, cost = minimise(self.model, Distance(moved, (t + 1) * gamma), v, self.inner)
                 work += cost
         kept = FedDecoupledProxMemory(rows, total / tau, np.ones(len(rows), dtype=bool))
         return Update(FedDecoupledProxReply(moved - x), kept, work)
@@ -175,7 +176,7 @@ class FedDecoupledProxAlgorithm(Remembering, ProximalAlgorithm):
         self, state: FedDecoupledProxState, mean: FedDecoupledProxReply, k: int, count: int
     ) -> FedDecoupledProxState:
         before = state.x + self.method.server_step * mean.z
-        _, v, work = prox(self.model, before[None], self.reach, state.v, self.inner)
+        _, v, work = minimise(self.model, Distance(before[None], self.reach), state.v, self.inner)
         x = self.apply_prox(FedDecoupledProxMessage(before, v[0]))
         return FedDecoupledProxState(before, x, v, state.work + np.array(work))
 
@@ -184,5 +185,5 @@ class FedDecoupledProxAlgorithm(Remembering, ProximalAlgorithm):
         if self.has_inner_solve:
             x: Array = message.before - self.reach * self.model.linop.adjoint(message.v)
         else:
-            (x,) = prox(self.model, message.before[None], self.reach, message.v[None]).u
+            (x,) = minimise(self.model, Distance(message.before[None], self.reach), message.v[None]).u
         return x

@@ -14,11 +14,12 @@ from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.methods._forms import ProximalAlgorithm, ProximalMethod
 from fpdfp.methods._parameters import local_schedule
-from fpdfp.methods.base import Facts, Update, Work
+from fpdfp.methods.base import Facts, Update
 from fpdfp.methods.feddualavg import FedDualAvgReply
-from fpdfp.methods.inner import InnerSolve, Solved, needs_inner, prox
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses
+from fpdfp.quadratic.solve import minimise, needs_inner
+from fpdfp.quadratic.statement import Distance, InnerSolve, Solution, Work
 from fpdfp.rng import Draws
 
 
@@ -180,12 +181,12 @@ class FastFedDualAvgAlgorithm(ProximalAlgorithm):
             z = x
         return FastFedDualAvgState(z, x, v, state.work + np.array(work))
 
-    def read_out(self, z: Array, v: Array, since: int, t: int) -> Solved:
+    def read_out(self, z: Array, v: Array, since: int, t: int) -> Solution:
         """Return x = prox_{(a/c) g∘B}(z/c) after t local steps of the round that is number ``since`` of its stage."""
         gamma = self.step(0)
         a = gamma * (since * self.method.local_steps + t)
         c = 1.0 + self.curvature * a
-        return prox(self.model, z / c, a / c, v, self.inner, reach=(1.0, gamma / a if a > 0 else 1.0))
+        return minimise(self.model, Distance(z / c, a / c), v, self.inner, reach=(1.0, gamma / a if a > 0 else 1.0))
 
     def stage_start(self, k: int) -> int:
         """Return the round at which the stage of round k began."""

@@ -15,9 +15,10 @@ from fpdfp.methods import _local_solve
 from fpdfp.methods._forms import Primal, ProximalAlgorithm, ProximalMethod
 from fpdfp.methods._memory import Summing, start_sums
 from fpdfp.methods.base import Facts, Update
-from fpdfp.methods.inner import InnerSolve, needs_inner, prox
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses
+from fpdfp.quadratic.solve import minimise, needs_inner
+from fpdfp.quadratic.statement import Distance, InnerSolve
 from fpdfp.rng import Draws
 
 
@@ -186,5 +187,5 @@ class FedDRAlgorithm(Summing, ProximalAlgorithm):
     def server_update(self, state: FedDRState, mean: FedDRReply, k: int, count: int) -> FedDRState:
         total = state.total + count / self.n_clients * mean.reflected
         y = total.astype(self.model.dtype, copy=False)
-        (x,), v, work = prox(self.model, y[None], self.step(k), state.v, self.inner)
+        (x,), v, work = minimise(self.model, Distance(y[None], self.step(k)), state.v, self.inner)
         return FedDRState(x, total, v, state.work + np.array(work))

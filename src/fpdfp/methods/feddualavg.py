@@ -11,10 +11,11 @@ from fpdfp import steps
 from fpdfp._typing import Array
 from fpdfp.methods._forms import ProximalAlgorithm, ProximalMethod
 from fpdfp.methods._parameters import local_schedule
-from fpdfp.methods.base import Facts, Update, Work
-from fpdfp.methods.inner import InnerSolve, needs_inner, prox
+from fpdfp.methods.base import Facts, Update
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses
+from fpdfp.quadratic.solve import minimise, needs_inner
+from fpdfp.quadratic.statement import Distance, InnerSolve, Work
 from fpdfp.rng import Draws
 
 
@@ -136,7 +137,7 @@ class FedDualAvgAlgorithm(ProximalAlgorithm):
         z, v = np.repeat(message.z[None], rows, axis=0), np.repeat(message.v[None], rows, axis=0)
         for t in range(self.method.local_steps):
             a = float(message.a[0]) + gamma * t
-            x, v, cost = prox(self.model, z, a, v, self.inner, reach=(1.0, gamma / a if a > 0 else 1.0))
+            x, v, cost = minimise(self.model, Distance(z, a), v, self.inner, reach=(1.0, gamma / a if a > 0 else 1.0))
             work += cost
             z = z - gamma * local.gradients(x, self.method.batch_size, draws.at(t))
         return Update(FedDualAvgReply(z - message.z), work=work)
@@ -146,5 +147,5 @@ class FedDualAvgAlgorithm(ProximalAlgorithm):
         z = state.z + eta * mean.z
         a = state.a + eta * gamma * self.method.local_steps
         reach = (1.0, gamma / float(a[0]))
-        (x,), (v,), work = prox(self.model, z[None], float(a[0]), state.v[None], self.inner, reach=reach)
+        (x,), (v,), work = minimise(self.model, Distance(z[None], float(a[0])), state.v[None], self.inner, reach=reach)
         return FedDualAvgState(z, a, x, v, state.work + np.array(work))

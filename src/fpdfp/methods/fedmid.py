@@ -11,10 +11,11 @@ from fpdfp import steps
 from fpdfp._typing import Array
 from fpdfp.methods._forms import Change, Primal, ProximalAlgorithm, ProximalMethod
 from fpdfp.methods._parameters import local_schedule
-from fpdfp.methods.base import Facts, Remembering, Update, Work
-from fpdfp.methods.inner import InnerSolve, needs_inner, prox
+from fpdfp.methods.base import Facts, Remembering, Update
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses
+from fpdfp.quadratic.solve import minimise, needs_inner
+from fpdfp.quadratic.statement import Distance, InnerSolve, Work
 from fpdfp.rng import Draws
 
 
@@ -137,7 +138,7 @@ class FedMiDAlgorithm(Remembering, ProximalAlgorithm):
         v = local.memory.v if self.has_inner_solve else self.dual_points(len(local.clients))
         for t in range(self.method.local_steps):
             gradients = local.gradients(x, self.method.batch_size, draws.at(t))
-            x, v, cost = prox(self.model, x - gamma * gradients, gamma, v, self.inner)
+            x, v, cost = minimise(self.model, Distance(x - gamma * gradients, gamma), v, self.inner)
             work += cost
         return Update(Change(x - message.x), FedMiDMemory(v) if self.has_inner_solve else (), work)
 
@@ -146,5 +147,5 @@ class FedMiDAlgorithm(Remembering, ProximalAlgorithm):
         x = state.x + eta * mean.x
         if not self.method.server_prox:
             return state._replace(x=x)
-        (x,), v, work = prox(self.model, x[None], eta * self.step(k) * tau, state.v, self.inner)
+        (x,), v, work = minimise(self.model, Distance(x[None], eta * self.step(k) * tau), state.v, self.inner)
         return FedMiDState(x, v, state.work + np.array(work))

@@ -8,14 +8,15 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fpdfp import _checks, steps
+from fpdfp._array import norms
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
 from fpdfp.methods._forms import Change, Primal
 from fpdfp.methods._local_sgd import LocalSGD, LocalSGDAlgorithm
-from fpdfp.methods._parameters import norms
-from fpdfp.methods.base import Facts, Update, Work
+from fpdfp.methods.base import Facts, Update
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses
+from fpdfp.quadratic.statement import Work
 from fpdfp.rng import Draws
 
 

@@ -11,14 +11,15 @@ from fpdfp import steps
 from fpdfp._typing import Array, Shape
 from fpdfp.errors import ArgumentError
 from fpdfp.linops import Compose, LinOp
-from fpdfp.methods.base import Algorithm, Facts, Method, Remembering, Update, Work
-from fpdfp.methods.inner import InnerSolve, needs_inner, prox
+from fpdfp.methods.base import Algorithm, Facts, Method, Remembering, Update
 from fpdfp.methods.traits import Traits
 from fpdfp.precondition import Whitening
 from fpdfp.precondition.agreement import Agreement, Clients
 from fpdfp.precondition.exchange import FromEveryone, as_sent, whitening_of
 from fpdfp.precondition.triangles import full, lower
 from fpdfp.problem import LocalLosses, Model
+from fpdfp.quadratic.solve import minimise, needs_inner
+from fpdfp.quadratic.statement import Distance, InnerSolve, Work
 from fpdfp.rng import Draws
 
 #: How near to the minimum of its model the server goes, relative to the progress of the round.
@@ -308,7 +309,7 @@ class NewtonAlgorithm(Algorithm, Remembering):
         y = -R.adjoint(linear)
         inner = InnerSolve(TOLERANCE, self.method.dual_steps) if needs_inner(space) else None
         origin = inner_coordinates.coordinates(state.u)
-        (w,), v, work = prox(space, y[None], 1.0, state.v, inner, origin=origin[None])
+        (w,), v, work = minimise(space, Distance(y[None], 1.0), state.v, inner, origin=origin[None])
         return R.apply(w), v, work
 
     def solution(self, state: NewtonState) -> tuple[Array, Array | None]:

@@ -11,12 +11,12 @@ import numpy as np
 from fpdfp import _checks, steps
 from fpdfp._typing import Array, Shape
 from fpdfp.errors import ArgumentError
-from fpdfp.methods._model import minimise
-from fpdfp.methods.base import Algorithm, Facts, Method, TracksObjective, Update, Work
-from fpdfp.methods.inner import InnerSolve
+from fpdfp.methods.base import Algorithm, Facts, Method, TracksObjective, Update
 from fpdfp.methods.traits import Traits
 from fpdfp.precondition.triangles import full, lower
 from fpdfp.problem import LocalLosses, Model
+from fpdfp.quadratic.solve import minimise
+from fpdfp.quadratic.statement import InnerSolve, Quadratic, Work
 from fpdfp.rng import Draws
 
 #: How near to the minimum of its model the server goes, relative to the length of the step.
@@ -210,10 +210,10 @@ class ProximalNewtonAlgorithm(Algorithm, TracksObjective):
         begins = np.array([DONE if state.begins[0] in (LEVEL, DONE) else OPEN])
         slope, hessian = mean.slope.astype(np.float64), full(mean.hessian.astype(np.float64))
         if kind > 0.5:  # a model to start from: its slope is that at zero, and nothing is known of F
-            found = minimise(self.model, hessian, slope, np.zeros_like(state.x), state.v, self._inner)
+            found = minimise(self.model, Quadratic(hessian, np.zeros_like(state.x), slope), state.v, self._inner)
             numbers = np.array([math.inf, 1.0, math.inf, math.inf])
             return state._replace(
-                trial=found.x, trial_v=found.v, numbers=numbers, begins=begins, work=state.work + found.work.steps
+                trial=found.u, trial_v=found.v, numbers=numbers, begins=begins, work=state.work + found.work.steps
             )
         objective, share, promised, _ = state.numbers
         reached = value + self._penalty(state.trial) if kind == POINT else math.inf
@@ -228,13 +228,13 @@ class ProximalNewtonAlgorithm(Algorithm, TracksObjective):
                 trial=trial, numbers=np.array([objective, 0.5 * share, promised, math.inf]), begins=begins
             )
         x = state.trial
-        found = minimise(self.model, hessian, slope - hessian @ x, x, state.trial_v, self._inner)
-        step = found.x - x
-        gain = -float(slope @ step) - 0.5 * float(step @ hessian @ step) + self._penalty(x) - self._penalty(found.x)
+        found = minimise(self.model, Quadratic.of(hessian, slope - hessian @ x, x), state.trial_v, self._inner)
+        step = found.u - x
+        gain = -float(slope @ step) - 0.5 * float(step @ hessian @ step) + self._penalty(x) - self._penalty(found.u)
         before = promised if share == 1.0 else math.inf
         numbers = np.array([reached, 1.0, max(gain, 0.0), before])
         work = state.work + found.work.steps
-        return ProximalNewtonState(x, found.x, state.trial_v, found.v, numbers, np.array([DONE]), work)
+        return ProximalNewtonState(x, found.u, state.trial_v, found.v, numbers, np.array([DONE]), work)
 
     @property
     def _inner(self) -> InnerSolve:

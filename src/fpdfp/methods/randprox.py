@@ -9,16 +9,17 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fpdfp import steps
-from fpdfp._array import to_host
+from fpdfp._array import norms, to_host
 from fpdfp._typing import Array
 from fpdfp.methods._forms import Primal
 from fpdfp.methods._local_solve import constant_momentum
 from fpdfp.methods._memory import start_sums
-from fpdfp.methods._parameters import MAX_LOCAL_STEPS, norms
-from fpdfp.methods.base import Algorithm, Facts, Method, Remembering, Update, Work
-from fpdfp.methods.inner import InnerSolve, needs_inner, prox
+from fpdfp.methods._parameters import MAX_LOCAL_STEPS
+from fpdfp.methods.base import Algorithm, Facts, Method, Remembering, Update
 from fpdfp.methods.traits import Traits
 from fpdfp.problem import LocalLosses
+from fpdfp.quadratic.solve import minimise, needs_inner
+from fpdfp.quadratic.statement import Distance, InnerSolve, Work
 from fpdfp.rng import Draws
 
 #: How near to its prox the server goes, relative to ‖y − u‖.
@@ -258,7 +259,7 @@ class RandProxAlgorithm(Remembering, Algorithm):
         # prox of γ(g∘B + μ/2 ‖·‖²) at y is that of γ/(1 + γμ) g∘B at y/(1 + γμ).
         shrink = 1.0 + gamma * self.ridge
         y = ((state.x - gamma * mean.difference - gamma * control) / shrink).astype(model.dtype, copy=False)
-        (x,), v, work = prox(model, y[None], gamma / shrink, state.v, self.inner, origin=state.x[None])
+        (x,), v, work = minimise(model, Distance(y[None], gamma / shrink), state.v, self.inner, origin=state.x[None])
         if model.linop.is_identity:
             v = model.penalty.conjugate_prox(y * (shrink / gamma), shrink / gamma)[None]  # Moreau
         return RandProxState(x, v, control, state.work + work.steps)

@@ -12,8 +12,7 @@ from fpdfp import _checks, steps
 from fpdfp._typing import Array
 from fpdfp.losses._duals import EPS, ROUNDINGS
 from fpdfp.methods._acceleration import Momentum, StepControl
-from fpdfp.methods._dual_prox import DualBudget, pack
-from fpdfp.methods._preconditioned import PreconditionedMethod
+from fpdfp.methods._preconditioned import DualBudget, PreconditionedMethod
 from fpdfp.methods._shift_certificate import ShiftCertificate
 from fpdfp.methods._variance import Anchors
 from fpdfp.methods._variance import gradients as variance_reduced
@@ -276,7 +275,7 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
         shift = model.xp.zeros(u0.shape, dtype=np.float64)
         momentum = np.array(Momentum(1.0, 1.0 if self.method.momentum else 0.0))
         return ShiftedState(
-            u0, u0, v, shift, u0, np.zeros_like(u0), momentum, np.array(StepControl()), pack(self.prox.start()),
+            u0, u0, v, shift, u0, np.zeros_like(u0), momentum, np.array(StepControl()), self.prox.start().pack(),
             np.zeros(1),
         )  # fmt: skip
 
@@ -328,7 +327,7 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
         z = x + beta * change
         return ShiftedState(
             x, z, v, shift, state.z, estimate, np.array(momentum), np.array(control),
-            pack(self.prox.allow(budget, work, k)), drift,
+            self.prox.allow(budget, work, k).pack(), drift,
         )  # fmt: skip
 
     def estimate_gradient(

@@ -7,10 +7,9 @@ from typing import ClassVar, NamedTuple
 
 from fpdfp import steps
 from fpdfp._typing import Array, Shape
-from fpdfp.methods._dual_prox import DualBudget, pack
 from fpdfp.methods._forms import Gradient, Primal
 from fpdfp.methods._parameters import gradients_are_noisy
-from fpdfp.methods._preconditioned import PreconditionedAlgorithm, PreconditionedMethod
+from fpdfp.methods._preconditioned import DualBudget, PreconditionedAlgorithm, PreconditionedMethod
 from fpdfp.methods.base import Facts, Update
 from fpdfp.methods.traits import Traits
 from fpdfp.precondition.agreement import Wanted
@@ -111,7 +110,7 @@ class StatelessAlgorithm(PreconditionedAlgorithm):
     def init(self, x0: Array) -> StatelessState:
         u = x0 if self.coordinates is None else self.coordinates.coordinates(x0)
         v = self.model.xp.zeros((1, *self.model.dual_shape), dtype=x0.dtype)
-        return StatelessState(u, v, pack(self.prox.start()))
+        return StatelessState(u, v, self.prox.start().pack())
 
     def broadcast(self, state: StatelessState) -> Primal:
         return Primal(self.solution(state)[0])
@@ -123,7 +122,7 @@ class StatelessAlgorithm(PreconditionedAlgorithm):
         gamma, budget = self.step(k), DualBudget(*state.work.tolist())
         slope = mean.gradient if self.factor is None else self.factor.adjoint(mean.gradient)
         u, v, work = self.prox.apply(state.u - gamma * slope, gamma, state.v, state.u, budget.most)
-        return StatelessState(u, v, pack(self.prox.allow(budget, work, k)))
+        return StatelessState(u, v, self.prox.allow(budget, work, k).pack())
 
     def solution(self, state: StatelessState) -> tuple[Array, Array | None]:
         return state.u if self.factor is None else self.factor.apply(state.u), state.v[0]

@@ -8,19 +8,28 @@ The linear forms a_jᵀx of a point are kept, so that values need no product wit
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fpdfp._blas import one_thread
-from fpdfp._typing import Array
+from fpdfp._typing import Array, IntArray
 from fpdfp.bounds import Bound, Search
 from fpdfp.losses._duals import EPS, RowDuals
 from fpdfp.losses._single import SingleForm
-from fpdfp.pooled.data import NEAR, TINY, Columns
-from fpdfp.problem import Problem
+from fpdfp.pooled.lagrangian import Found, Reached
+from fpdfp.problem import Certificate, Problem
+from fpdfp.quadratic.statement import Products
 
+#: Rows that are multiplied at a time where they must be widened or weighted first.
+ROWS = 4096
+#: Numbers of a dense matrix that are multiplied forth and back while they are near the processor.
+NEAR = 1 << 18
+#: Partial sums of a Gram matrix of sparse rows, and how many entries it takes to make them worth their while.
+PARTS, ENTRIES = 8, 1 << 22
+#: So that nothing is divided by 0.
+TINY = 1e-300
 #: How much the second derivatives may have changed since the Hessian was computed, in the mean.
 STALE = 0.1
 #: By how much a step must shrink what the next one can do; else the Hessian is computed again, or from more rows.
@@ -32,8 +41,9 @@ PART, OVER = 8, 200
 CLEAR = 1e-11
 #: From so many coordinates on, the Hessian of dense rows is at first computed in float32.
 SINGLE = 64
-#: Columns as large as this, or one over it, get units of their own there.
-EXTREME = 1e12
+#: But not where sums of squares are as large as this, or as small as one over it: float32 ends at about 1e±38, and
+#: entries, products and sums of them are to be within.
+LARGEST = 1e24
 #: What rounding does to a sum, relative to its terms.
 ROUNDING = 1e-14
 #: Shortenings of a step.
@@ -41,6 +51,121 @@ HALVINGS = 30
 #: From LARGE times as many rows on, so many rows, or so many for each coordinate at least, give a start: they determine
 #: the solution up to about this part of the objective. Of many more rows, MORE times as many give the next start.
 LARGE, START_ROWS, START_OVER, START_TOL, MORE = 8, 10_000, 50, 1e-3, 10
+#: A Hessian takes as long as to multiply all rows forth and back once for so many features, or, where rows are sparse,
+#: for so many entries of a row.
+DENSE_STEP, SPARSE_STEP = 25, 6
+#: Fewer steps than this lead nowhere.
+FEW_STEPS = 10
+
+
+class Columns:
+    """Some columns of a matrix of rows, dense or CSR, in the precision that they have; products are in float64.
+
+    They are a copy, or, of dense rows, looked at in their place, where products are those of all columns.
+    """
+
+    def __init__(self, X: Any, columns: IntArray | None = None) -> None:
+        self.X, self.columns = X, columns
+        self.sparse = not isinstance(X, np.ndarray)
+        self.count = X.shape[1] if columns is None else len(columns)
+        self._wide = X.dtype == np.float64
+
+    def select(self, columns: IntArray) -> Columns:
+        """Return some of the columns: of dense rows in their place, since a product with all columns is needed soon."""
+        if len(columns) == self.X.shape[1] and (columns[:-1] < columns[1:]).all():
+            return self
+        some = Columns(self.X, columns)
+        return some.copy() if self.sparse else some
+
+    def copy(self) -> Columns:
+        """Return a copy of these columns alone."""
+        if self.columns is None:
+            return self
+        if not self.sparse:
+            return Columns(np.take(self.X, self.columns, axis=1, mode="clip"))
+        from fpdfp._kernels.columns import take_columns
+
+        X = self.X
+        place = self._find(X.indices.dtype)
+        data, indices, indptr = np.empty_like(X.data), np.empty_like(X.indices), np.empty_like(X.indptr)
+        entries = take_columns(X.data, X.indices, X.indptr, place, data, indices, indptr)
+        return Columns(type(X)((data[:entries], indices[:entries], indptr), shape=(X.shape[0], self.count)))
+
+    def _find(self, dtype: Any) -> IntArray:
+        """Return where each column of X is among these, −1 for one that is not."""
+        place = np.full(self.X.shape[1], -1, dtype)
+        place[slice(None) if self.columns is None else self.columns] = np.arange(self.count)
+        return place
+
+    def blocks(self, rows: int = ROWS) -> Iterator[tuple[slice, Any]]:
+        """Yield the rows of a dense matrix in float64, so many at a time."""
+        for first in range(0, self.X.shape[0], rows):
+            some = slice(first, first + rows)
+            yield some, self.X[some].astype(np.float64, copy=False)
+
+    def times(self, x: Array) -> Array:
+        """Return Ax."""
+        x = self.spread(x)
+        if self.sparse or self._wide:
+            product: Array = self.X @ x
+            return product
+        return np.concatenate([block @ x for _, block in self.blocks()])
+
+    def spread(self, x: Array) -> Array:
+        """Return x with a 0 for every other column of X."""
+        if self.columns is None:
+            return x
+        whole = np.zeros(self.X.shape[1])
+        whole[self.columns] = x
+        return whole
+
+    def back(self, slopes: Array) -> Array:
+        """Return Aᵀs with all columns of X, of which ``pick`` takes these."""
+        if self.sparse or self._wide:
+            product: Array = self._turned @ slopes
+            return product
+        total = np.zeros(self.X.shape[1])
+        for rows, block in self.blocks():
+            total += slopes[rows] @ block
+        return total
+
+    @functools.cached_property
+    def _turned(self) -> Any:
+        """Xᵀ: SciPy looks at all of a matrix when it turns one."""
+        return self.X.T
+
+    def pick(self, product: Array) -> Array:
+        """Return the entries of these columns."""
+        return product if self.columns is None else product[self.columns]
+
+    def gram(self, weights: Array, stride: int, *, single: bool = False) -> Array:
+        """Return Σ_j w_j a_j a_jᵀ over every so many-th row, as large as that over all rows would be.
+
+        With ``single`` dense rows are multiplied in float32, in about half the time.
+        """
+        size = self.count
+        # even of every row SciPy would make a copy
+        X, some = self.X if stride == 1 else self.X[::stride], np.ascontiguousarray(weights[::stride])
+        total = np.zeros((size, size))
+        if self.sparse:
+            from fpdfp._kernels import matrix
+
+            place = self._find(np.int64)
+            parts = np.zeros((PARTS if size <= 512 and X.nnz >= ENTRIES else 1, size, size))
+            matrix.weighted_gram_csr(X.data, X.indices, X.indptr, some, place, parts, total)
+        else:
+            dtype = np.dtype(np.float32 if single else np.float64)
+            roots = np.sqrt(some).astype(dtype)[:, None]
+            room = np.empty((min(ROWS, len(X)), size), dtype)
+            for first in range(0, len(X), ROWS):
+                rows = X[first : first + ROWS]
+                if self.columns is not None:
+                    rows = np.take(rows, self.columns, axis=1, mode="clip")
+                block = room[: len(rows)]
+                block[:] = rows
+                block *= roots[first : first + ROWS]
+                total += block.T @ block
+        return total if stride == 1 else total * (weights.sum() / max(some.sum(), TINY))
 
 
 class Point(NamedTuple):
@@ -57,22 +182,6 @@ class Point(NamedTuple):
     curvatures: Array
     travel: Array | None
     product: tuple[Any, Array] | None
-
-
-class Found(NamedTuple):
-    """Where the steps ended, and what is known there.
-
-    F, the bound of F − F* and what it is compared with, ∇f, one over a bound of its Lipschitz constant, and the number
-    of steps.
-    """
-
-    x: Array
-    objective: float
-    bound: Bound
-    scale: float
-    gradient: Array
-    step: float
-    steps: int
 
 
 class Fit:
@@ -175,12 +284,16 @@ class Fit:
         found = search.best([v], 0, thorough=False)
         return search.best([v], 0, thorough=True) if thorough and found.gap > enough else found
 
-    def conclude(self, point: Point, slope: Array, bound: Bound, steps: int) -> Found:
-        """Return what was found at a point."""
+    def conclude(self, point: Point, slope: Array, bound: Bound, steps: int, tol: float) -> Found:
+        """Return what was found at a point, with its certificate."""
+        problem, scale = self.problem, self.scale(point.value)
+        x, v = point.x.astype(problem.model.dtype), bound.v.astype(problem.model.dtype)
         lipschitz = self.losses.curvature * float(self.squares.sum()) + float(self.ridge.max())
-        step = 1.0 / lipschitz if lipschitz > 0 else 1.0
-        gradient = slope + self.ridge * point.x
-        return Found(point.x, point.value, bound, self.scale(point.value), gradient, step, steps)
+        step, gradient = 1.0 / lipschitz if lipschitz > 0 else 1.0, slope + self.ridge * point.x
+        residual = problem.residual(x, v, gradient=gradient, step=step)
+        gap = bound.gap if np.isfinite(bound.gap) else None
+        certificate = Certificate(point.value, gap, residual, 0.0, v, scale)
+        return Found(x, v, certificate, Reached("duality gap", bound.gap / scale, tol), steps)
 
     def search_line(
         self, point: Point, data: Columns, coordinates: Any, target: Array, promised: float
@@ -205,10 +318,10 @@ class Fit:
         return 0.0, point
 
 
-def find_units(squares: Array) -> Array | None:
-    """Return the sizes of columns, given their squares, where single precision might not hold products of them."""
-    units = np.sqrt(np.where(squares > 0, squares, 1.0))
-    return units if max(units.max(initial=1.0), 1.0 / units.min(initial=1.0)) > EXTREME else None
+def fits_single(squares: Array) -> bool:
+    """Whether single precision holds products of columns, given their sums of squares."""
+    positive = squares[squares > 0]
+    return bool(positive.max(initial=1.0) < LARGEST and positive.min(initial=1.0) > 1.0 / LARGEST)
 
 
 class Curvature:
@@ -221,10 +334,9 @@ class Curvature:
         rows, count = data.X.shape[0], data.count
         self.data, self._quadratic = data, fit.losses.form == "quadratic"
         self._ridge, squares = fit.ridge[coordinates], fit.squares[coordinates]
-        self._units = find_units(squares)
         # Sparse rows are cheap, and a part of them may miss a rare feature.
         self._stride = 1 if data.sparse else max(1, rows // max(rows // PART, OVER * count))
-        self._single = not data.sparse and count >= SINGLE and rows >= 4 * count
+        self._single = not data.sparse and count >= SINGLE and rows >= 4 * count and fits_single(squares)
         self._curvatures: Array | None = None
         self._promised = np.inf
         #: Whether the last step did little of what the one before had left.
@@ -242,8 +354,7 @@ class Curvature:
                 if self._stride == 1 and not self._single and np.array_equal(curvatures, before):
                     return False
                 self._stride, self._single = max(1, self._stride // 4), False
-        units = self._units if self._single else None
-        self.hessian = self.data.gram(curvatures, self._stride, single=self._single, units=units)
+        self.hessian = self.data.gram(curvatures, self._stride, single=self._single)
         self.hessian[np.diag_indices_from(self.hessian)] += self._ridge
         self._curvatures, self._promised, self.slow = curvatures, np.inf, False
         return True
@@ -279,3 +390,54 @@ def find_start(problem: Problem, most: int, solve: Callable[[Fit, Array], Found 
         start = start if found is None else found.x
         count *= MORE
     return start
+
+
+class Rows:
+    """The rows of a quadratic f, for products with them in place of a Hessian.
+
+    Accelerated steps that are few take less time so than it takes to make a Hessian. Dense rows are multiplied in
+    float32: like a Hessian that is not exact, it decides how fast steps converge, not where to.
+    """
+
+    def __init__(self, fit: Fit) -> None:
+        X = fit.data.X
+        self.fit, self.sparse = fit, fit.data.sparse
+        self.X: Any = X if self.sparse else X.astype(np.float32, copy=False)
+        self.weights = fit.c.astype(self.X.dtype)
+
+    @staticmethod
+    def count_steps(fit: Fit) -> int:
+        """Return how many steps take no longer than to make a Hessian; 0 where they are too few."""
+        X = fit.data.X
+        if fit.losses.form != "quadratic" or not fits_single(fit.squares):
+            return 0
+        steps = X.nnz / (SPARSE_STEP * X.shape[0]) if fit.data.sparse else X.shape[1] / DENSE_STEP
+        return int(steps) if steps >= FEW_STEPS else 0
+
+    def model(self, x: Array, slope: Array) -> Products:
+        """Return f around x, up to a constant."""
+        fit = self.fit
+        diagonal = fit.losses.curvature * fit.squares + fit.ridge
+        return Products(lambda u: self.multiply(u) + fit.ridge * u, diagonal, x, slope)
+
+    def multiply(self, u: Array) -> Array:
+        """Return the Hessian times u, without the ridge."""
+        u = u.astype(self.X.dtype, copy=False)
+        return self._back(lambda rows, block: self.weights[rows] * (block @ u))
+
+    def back(self, slopes: Array) -> Array:
+        """Return Aᵀs."""
+        slopes = slopes.astype(self.X.dtype, copy=False)
+        return self._back(lambda rows, block: slopes[rows])
+
+    def _back(self, slopes: Callable[[slice, Any], Array]) -> Array:
+        """Return Aᵀs, given s for some rows."""
+        if self.sparse:
+            product: Array = self.X.T @ slopes(slice(None), self.X)
+            return product
+        total, count = np.zeros(self.X.shape[1]), max(64, 2 * NEAR // self.X.shape[1])
+        with one_thread():
+            for first in range(0, len(self.X), count):
+                rows = slice(first, first + count)
+                total += slopes(rows, self.X[rows]) @ self.X[rows]
+        return total

@@ -1,11 +1,9 @@
-"""An augmented Lagrangian method for g(Bx) of any form.
+"""An augmented Lagrangian method for f(x) + g(Bx) of any form, by the steps of `fpdfp/quadratic/newton.py`.
 
-The augmented Lagrangian of
-
-    min f(x) + g(y)  subject to  Bx = y
-
-is minimised by a semismooth Newton method (`fpdfp/semismooth.py`), and then v ← w with a larger σ. Both loops converge
-superlinearly.
+It has one σ, one term of proximity and one length of gradients for all coordinates, which suit none of them where a
+column is 1e5 times as large as another. So features of very different sizes are brought to units in which they are
+alike. These are powers of two, so that nothing is rounded: the objective, the limits and the bound of the gap are the
+same numbers.
 """
 
 from __future__ import annotations
@@ -17,20 +15,20 @@ from typing import NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array
+from fpdfp.losses._linear import LinearModel
+from fpdfp.penalties import L1, ElasticNet
 from fpdfp.problem import Certificate, Problem
-from fpdfp.semismooth import Smooth, Subproblem, as_matrix
+from fpdfp.quadratic.newton import GROWTH, Multipliers, Smooth, as_matrix, balance, has_newton_systems
 
 MAX_OUTER = 60
-#: Up to this size of x, and of B as a dense matrix, Newton systems are factorised; above, conjugate gradients.
-DENSE_COLUMNS = 1500
-DENSE_ENTRIES = 1 << 23
-GROWTH = 3.0
 #: Outer steps without halving the error after which rounding is taken to be the limit.
 PATIENCE = 12
 #: The smallest accuracy asked for, relative to gradients.
 ROUNDING = 1e-15
 #: A residual that no gap goes with must be at least as small as this, relative to the gradient at 0.
 RESIDUAL = 1e-6
+#: From this ratio of sizes on the units are changed, for which the data are copied.
+APART = 100.0
 
 
 class Reached(NamedTuple):
@@ -90,6 +88,39 @@ class Iterate(NamedTuple):
         return max(self.gap / scale, self.violation) < max(other.gap / scale, other.violation)
 
 
+def solve_alike(problem: Problem, tol: float, x: Array) -> Found:
+    """Return the best point that an augmented Lagrangian finds, in units that suit it."""
+    factors = find_factors(problem)
+    penalty = None if factors is None else problem.penalty.rescale(np.broadcast_to(factors, problem.model.shape))
+    if factors is None or penalty is None:
+        return AugmentedLagrangian(problem, tol).solve(x)
+    assert isinstance(problem.losses, LinearModel)
+    alike = problem.with_losses(problem.losses.rescale(factors), penalty)
+    found = AugmentedLagrangian(alike, tol).solve((x / factors).astype(x.dtype))
+    x, *duals = (one.astype(x.dtype) for one in (found.x * factors, found.v / factors, found.certificate.v / factors))
+    violation = problem.evaluate(x)[1]  # a length, in the units of x
+    residual = problem.residual(x, duals[0])
+    certificate = found.certificate._replace(v=duals[1], residual=residual, violation=violation)
+    return found._replace(x=x, v=duals[0], certificate=certificate)
+
+
+def find_factors(problem: Problem) -> Array | None:
+    """Return what to divide each feature by; None where they are alike, or cannot be changed."""
+    losses = problem.losses
+    if not (problem.linop.is_identity and isinstance(losses, LinearModel) and losses.shape[-1] == losses.n_features):
+        return None
+    # Classes that all move alike are held by weights of x alone, which would be of very different sizes then.
+    if len(losses.shape) > 1 and isinstance(problem.penalty, L1 | ElasticNet):
+        return None
+    squares = losses._column_squares(problem.weights) + float(problem.weights.sum()) * losses._ridge
+    # A column of zeros without a ridge has no size.
+    sizes = np.sqrt(np.where(squares > 0, squares, 1.0))
+    if sizes.max() < APART * sizes.min():
+        return None
+    factors: Array = np.exp2(-np.round(np.log2(sizes)))
+    return factors
+
+
 class AugmentedLagrangian:
     """Solves one problem."""
 
@@ -99,15 +130,13 @@ class AugmentedLagrangian:
         #: What a residual must be below where no gap is known.
         self.goal = min(tol, max(RESIDUAL, 100.0 * float(np.finfo(problem.model.dtype).eps)))
         self.mu = problem.strong_convexity
-        self.newton_steps = 0
         self.smooth: Smooth = problem.losses.pooled(problem.weights) or _SmoothPart(problem)
-        linop = problem.linop
         #: If f may be flat, a decreasing term keeps x near the last x: the proximal method of multipliers. For
         #: features on very different scales, L does not show the relevant curvature, so the term is very small.
         self.proximity = 0.0 if self.mu > 0 else 1e-8 * self._smoothness
-        self.matrix: Array | None = None
-        if linop.size_in <= DENSE_COLUMNS and linop.size_in * linop.size_out <= DENSE_ENTRIES:
-            self.matrix = as_matrix(linop, problem.model.dtype)
+        dtype = problem.model.dtype
+        matrix = as_matrix(problem.linop, dtype) if has_newton_systems(problem.linop) else None
+        self.multipliers = Multipliers(problem.model, np.zeros(problem.model.dual_shape, dtype), matrix)
 
     @functools.cached_property
     def _smoothness(self) -> float:
@@ -123,10 +152,9 @@ class AugmentedLagrangian:
 
     def solve(self, x: Array) -> Found:
         """Return the best point found."""
-        problem = self.problem
-        v = np.zeros(problem.model.dual_shape, dtype=x.dtype)
+        problem, multipliers = self.problem, self.multipliers
         scale = float(np.linalg.norm(problem.gradient(np.zeros_like(x)))) or 1.0
-        x, sigma = self.start(x, scale)
+        x = self.start(x, scale)
         size = float(np.linalg.norm(problem.linop.apply(x)))
         best: Iterate | None = None
         least, stalled = (math.inf, math.inf), 0
@@ -134,9 +162,10 @@ class AugmentedLagrangian:
             # A gap may be too large though the residual is small, as where nearly nothing of F is left.
             least_slope = self.gradient_tolerance(x, scale) if least[1] > self.goal else ROUNDING * scale
             accuracy = max(0.1 * scale * 10.0 ** (-1.5 * outer), least_slope)
-            x, w = self.minimise(x, v, sigma, self.proximity * GROWTH**-outer, accuracy)
-            now = self.judge(x, w, float(np.linalg.norm(w - v)) / sigma, scale, size)
-            v = w
+            v = multipliers.v
+            x, _ = multipliers.step(self.smooth, x, self.proximity * GROWTH**-outer, accuracy)
+            w = multipliers.v
+            now = self.judge(x, w, float(np.linalg.norm(w - v)) / multipliers.sigma, scale, size)
             stalled = 0 if now.gap < 0.5 * least[0] or now.residual < 0.5 * least[1] else stalled + 1
             least = min(now.gap, least[0]), min(now.residual, least[1])
             if best is None or now.is_better(best):
@@ -146,34 +175,19 @@ class AugmentedLagrangian:
                 break
             if stalled == PATIENCE:
                 break
-            sigma *= GROWTH
+            multipliers.sigma *= GROWTH
         assert best is not None
-        return Found(best.x, best.v, best.certificate, best.compare(self.tol, self.goal), self.newton_steps)
+        return Found(best.x, best.v, best.certificate, best.compare(self.tol, self.goal), multipliers.steps)
 
-    def start(self, x: Array, scale: float) -> tuple[Array, float]:
-        """Return a first point and a σ that suits the sizes of v and Bx.
-
-        From a rough minimiser of f alone, prox_{τ g*}(τBx) with a large τ shows how large the dual is: for a
-        norm of weight μ it is about μ, and σ about μ/|Bx| makes the kinks of ψ as wide as Bx is long.
-        """
-        linop = self.problem.linop
-        smoothness = self._smoothness
-        balanced = smoothness / linop.squared_norm if smoothness > 0 and linop.squared_norm > 0 else 1.0
-        zero = np.zeros(self.problem.model.dual_shape, dtype=x.dtype)
-        x, _ = self.minimise(x, zero, 1e-9 * balanced, self.proximity, 0.1 * scale)
-        image = linop.apply(x)
-        dual = self.problem.penalty.conjugate_prox(balanced * image, balanced)
-        sizes = float(np.linalg.norm(dual)), float(np.linalg.norm(image))
-        ratio = sizes[0] / sizes[1] if min(sizes) > 0 else balanced
-        return x, min(max(ratio, 1e-8 * balanced), balanced)
-
-    def minimise(self, x: Array, v: Array, sigma: float, proximity: float, accuracy: float) -> tuple[Array, Array]:
-        """Minimise the augmented Lagrangian from x; return x and w."""
-        model = self.problem.model
-        subproblem = Subproblem(self.smooth, model.penalty, model.linop, v, sigma, x, proximity, self.matrix)
-        x, w, steps, _ = subproblem.minimise(x, accuracy)
-        self.newton_steps += steps
-        return x, w
+    def start(self, x: Array, scale: float) -> Array:
+        """Return a rough minimiser of f alone, for which σ is chosen."""
+        multipliers, linop = self.multipliers, self.problem.linop
+        zero, balanced = multipliers.v, balance(self._smoothness, linop)
+        multipliers.sigma = 1e-9 * balanced
+        x, _ = multipliers.step(self.smooth, x, self.proximity, 0.1 * scale)
+        multipliers.v = zero
+        multipliers.suit(linop.apply(x), balanced)
+        return x
 
     def gradient_tolerance(self, x: Array, scale: float) -> float:
         """How small ‖∇ψ‖ must be for its part of the error to be within the tolerance."""

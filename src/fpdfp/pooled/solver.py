@@ -20,11 +20,9 @@ from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.errors import AccuracyWarning, SeparationError
 from fpdfp.inference.separation import NOTHING
-from fpdfp.pooled import lagrangian
 from fpdfp.pooled.composite import is_composite, solve_composite
-from fpdfp.pooled.fit import Found
+from fpdfp.pooled.lagrangian import Found, solve_alike
 from fpdfp.pooled.separating import find_growing
-from fpdfp.pooled.units import solve_alike
 from fpdfp.pooled.working_set import find_blocks, solve_blocks
 from fpdfp.problem import Certificate, Problem, infinite_start
 
@@ -151,14 +149,13 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
     )
 
 
-def _solve(problem: Problem, tol: float, x: Array | None) -> lagrangian.Found:
+def _solve(problem: Problem, tol: float, x: Array | None) -> Found:
     """Solve in the way that suits the problem."""
     blocks = find_blocks(problem)
     if blocks is not None:
-        fast = solve_blocks(problem, blocks, tol, x)
+        found = solve_blocks(problem, blocks, tol, x)
     else:
-        fast = solve_composite(problem, tol, x) if is_composite(problem) else None
-    found = None if fast is None else _certify(problem, fast, tol)
+        found = solve_composite(problem, tol, x) if is_composite(problem) else None
     if found is not None and found.reached.error <= max(tol, ROUNDINGS * float(np.finfo(problem.model.dtype).eps)):
         return found
     # Slower, and also for problems that the fast ways do not solve to the tolerance.
@@ -167,18 +164,8 @@ def _solve(problem: Problem, tol: float, x: Array | None) -> lagrangian.Found:
     return other if found is None or _is_better(other, found) else found
 
 
-def _is_better(one: lagrangian.Found, other: lagrangian.Found) -> bool:
+def _is_better(one: Found, other: Found) -> bool:
     """Whether a point has the smaller gap, or where one has none, the smaller objective; g is finite."""
     if one.certificate.gap is None or other.certificate.gap is None:
         return one.certificate.objective < other.certificate.objective
     return one.certificate.gap < other.certificate.gap
-
-
-def _certify(problem: Problem, found: Found, tol: float) -> lagrangian.Found:
-    """Return what was found with its certificate."""
-    x, v = found.x.astype(problem.model.dtype), found.bound.v.astype(problem.model.dtype)
-    gap = found.bound.gap if np.isfinite(found.bound.gap) else None
-    residual = problem.residual(x, v, gradient=found.gradient, step=found.step)
-    certificate = Certificate(found.objective, gap, residual, 0.0, v, found.scale)
-    reached = lagrangian.Reached("duality gap", found.bound.gap / found.scale, tol)
-    return lagrangian.Found(x, v, certificate, reached, found.steps)

@@ -4,8 +4,8 @@
 
 with blocks of one coordinate for the l1 norm. Most blocks are 0 at the solution. Only some are worked on, those that
 are not 0 and those whose optimality condition is violated most, and on these f is replaced by a quadratic model. The
-model is minimised exactly (`quadratic.py`); the line search needs no more products with the data. Its Hessian may be
-that of an earlier point, or of a part of the rows: it decides how fast the steps converge, not where to.
+model is minimised exactly (`fpdfp/quadratic/blocks.py`); the line search needs no more products with the data. The
+Hessian may be that of an earlier point, or of a part of the rows: it decides how fast the steps converge, not where to.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from fpdfp._blas import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.bounds import Bound
 from fpdfp.losses._single import SingleForm
-from fpdfp.penalties import L1, GroupL12, Zero
-from fpdfp.penalties.base import Penalty
-from fpdfp.pooled.data import TINY
-from fpdfp.pooled.fit import CLEAR, START_TOL, Curvature, Fit, Found, Point, find_start
-from fpdfp.pooled.quadratic import Blocks, Quadratic
+from fpdfp.pooled.fit import CLEAR, START_TOL, TINY, Curvature, Fit, Point, find_start
+from fpdfp.pooled.lagrangian import Found
 from fpdfp.problem import Problem
+from fpdfp.quadratic.blocks import BlockDescent, Blocks, blocks_of
 
 #: Up to so many coordinates all are worked on. Else at first so many blocks, and never more coordinates than the last.
 ALL, FEW, MOST = 160, 64, 3000
@@ -44,7 +42,7 @@ class Set:
     blocks: Blocks
     curved: Array
     curvature: Curvature
-    quadratic: Quadratic | None = None
+    quadratic: BlockDescent | None = None
 
 
 def find_blocks(problem: Problem) -> Blocks | None:
@@ -52,17 +50,6 @@ def find_blocks(problem: Problem) -> Blocks | None:
     if not (isinstance(problem.losses, SingleForm) and problem.linop.is_identity):
         return None
     return blocks_of(problem.penalty, problem.losses.n_features)
-
-
-def blocks_of(penalty: Penalty, count: int) -> Blocks | None:
-    """Return the blocks of a penalty of so many coordinates, None if it is no sum of norms of blocks."""
-    if isinstance(penalty, L1 | Zero):
-        weight = penalty.weight if isinstance(penalty, L1) else 0.0
-        return Blocks(np.arange(count), np.arange(count + 1), np.broadcast_to(np.float64(weight), (count,)).copy())
-    if isinstance(penalty, GroupL12) and penalty.axis is None and penalty.groups.ndim == 1:
-        starts = np.append(penalty._starts, count)
-        return Blocks(penalty._order, starts, np.broadcast_to(np.float64(penalty.weight), (len(starts) - 1,)).copy())
-    return None
 
 
 def solve_blocks(problem: Problem, blocks: Blocks, tol: float, x: Array | None) -> Found | None:
@@ -99,7 +86,7 @@ class WorkingSets:
             close = error <= goal * fit.scale(point.value)
             over = self.steps >= MAX_STEPS or stalled > PATIENCE
             if fit.rough and (close or over or self.steps >= MAX_ROUGH):
-                return fit.conclude(point, slope, Bound(np.inf, -slope), self.steps)
+                return fit.conclude(point, slope, Bound(np.inf, -slope), self.steps, self.tol)
             if close or over:
                 if point.travel is None or (over and not returned):
                     # x in the precision of the data is looked at before anything is claimed.
@@ -107,10 +94,10 @@ class WorkingSets:
                     least *= 2.0
                     continue
                 bound = self.bound(point, slope, self.tol * fit.scale(point.value))
-                found = fit.conclude(point, slope, bound, self.steps)
-                if best is None or found.bound.gap < best.bound.gap:
+                found = fit.conclude(point, slope, bound, self.steps, self.tol)
+                if best is None or found.reached.error < best.reached.error:
                     best = found
-                if found.bound.gap <= self.tol * found.scale or over:
+                if found.reached.enough or over:
                     return best
                 goal *= 0.1
             if not self.suffices(point, gradient, error) and not self.choose(point.x, gradient):
@@ -198,10 +185,10 @@ class WorkingSets:
         for step in range(MAX_INNER):
             self.steps += 1
             if step:
-                working.curvature.data = working.curvature.data.settle()
+                working.curvature.data = working.curvature.data.copy()  # where one step was not enough
             data = working.curvature.data
             if working.curvature.move(point.curvatures) or working.quadratic is None:
-                working.quadratic = Quadratic(working.curvature.hessian, blocks)
+                working.quadratic = BlockDescent(working.curvature.hessian, blocks)
             own = point.x[coordinates]
             with one_thread():  # factors of many threads differ in the last bits
                 target = working.quadratic.minimise(own, slope, near)

@@ -15,9 +15,9 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.linops import LinOp, VStack
 from fpdfp.penalties import GroupL12, SparseGroup, Stacked
 from fpdfp.penalties.base import Penalty
-from fpdfp.pooled.proxes import as_sparse
 from fpdfp.precondition.base import Preconditioner
 from fpdfp.problem import Model
+from fpdfp.quadratic.accelerated import as_sparse
 
 #: Multiplications that a direction may cost.
 CHEAP = 1 << 26

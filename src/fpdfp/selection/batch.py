@@ -36,10 +36,10 @@ from fpdfp.engines.evaluations import COARSE as FEWER
 from fpdfp.engines.held_scores import MOMENTS, HeldScores, locate
 from fpdfp.errors import ArgumentError
 from fpdfp.folds import Folds
-from fpdfp.methods._model import minimise
-from fpdfp.methods.inner import InnerSolve
 from fpdfp.penalties import L1, ElasticNet
 from fpdfp.problem import Model, Problem
+from fpdfp.quadratic.solve import minimise
+from fpdfp.quadratic.statement import InnerSolve, Quadratic
 from fpdfp.scores.auc import AUC
 from fpdfp.scores.base import Estimate, Score
 from fpdfp.selection.knowledge import Knowledge
@@ -345,20 +345,19 @@ class Batch:
     def _propose(self, task: Task, at: Anchor, fold: int, *further: Anchor) -> None:
         """Minimise the model around a point plus the penalty of a task: that is where to look next."""
         hessian = self.known.model(at, fold, further)
-        inner = InnerSolve(TOLERANCE, DUAL_STEPS)
-        found = minimise(task.model, hessian, at.slope - hessian @ at.x, at.x, at.v, inner)
-        step = found.x - at.x
+        q, inner = Quadratic(hessian, at.x, at.slope), InnerSolve(TOLERANCE, DUAL_STEPS)
+        found = minimise(task.model, q, at.v, inner)
+        step = found.u - at.x
         image = hessian @ step
-        gain = task.penalty(at.x) - task.penalty(found.x) - float(at.slope @ step) - 0.5 * float(step @ image)
-        task.trial, task.trial_v, task.share, task.promised = found.x, found.v, 1.0, max(gain, 0.0)
-        task.places = self._matter(task, found.x, at.slope + image)
+        gain = task.penalty(at.x) - task.penalty(found.u) - float(at.slope @ step) - 0.5 * float(step @ image)
+        task.trial, task.trial_v, task.share, task.promised = found.u, found.v, 1.0, max(gain, 0.0)
+        task.places = self._matter(task, found.u, at.slope + image)
 
     def improve(self, task: Task, at: Anchor, further: Sequence[Anchor]) -> tuple[Array, Array]:
         """Return where the model around a point plus the penalty of a task is least, and the dual there."""
-        hessian = self.known.model(at, task.fold, further)
-        inner = InnerSolve(TIGHTER, DUAL_STEPS)
-        found = minimise(task.model, hessian, at.slope - hessian @ at.x, at.x, at.v, inner)
-        return found.x, found.v
+        q = Quadratic(self.known.model(at, task.fold, further), at.x, at.slope)
+        found = minimise(task.model, q, at.v, InnerSolve(TIGHTER, DUAL_STEPS))
+        return found.u, found.v
 
     def _matter(self, task: Task, x: Array, slope: Array) -> Array:
         """Return which entries are not clearly zero: all where the penalty is not one of single entries."""

@@ -1,4 +1,11 @@
-"""Quadratic models of f on some coordinates, minimised with a penalty that is a weighted sum of norms of blocks."""
+"""Block coordinate descent and Newton steps for a quadratic with a weighted sum of norms of blocks.
+
+    m(u) = ⟨s, u − c⟩ + ½ (u − c)ᵀH(u − c) + Σ_G w_G ‖u_G‖
+
+A sweep moves one block after another by a proximal step with its own Lipschitz constant (P. Tseng and S. Yun, "A
+coordinate gradient descent method for nonsmooth separable minimization", Math. Program. 117, 2009). A Newton step moves
+all coordinates that are not 0. Coordinates that vanish are exactly 0.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +15,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.penalties import L1, GroupL12, Zero
+from fpdfp.penalties.base import Penalty
+from fpdfp.quadratic.newton import solve_scaled
+from fpdfp.quadratic.statement import Quadratic, Solution, Work
 
 #: Rounds of coordinate descent and Newton steps, how many of both in each, and by how much they must shrink the error.
 ROUNDS, SWEEPS, NEWTON, SHRINK, ENOUGH = 40, 10, 10, 1e-20, 1e-12
@@ -73,8 +84,33 @@ class Blocks(NamedTuple):
         return self.norms(slope + direction) - np.where(there, 0.0, np.minimum(self.weights, self.norms(slope)))
 
 
-class Quadratic:
-    """m(u) = gᵀ(u − x) + ½ (u − x)ᵀH(u − x) + Σ_G w_G ‖u_G‖ on blocks of coordinates."""
+def blocks_of(penalty: Penalty, count: int) -> Blocks | None:
+    """Return the blocks of a penalty of so many coordinates, None if it is no sum of norms of blocks."""
+    if isinstance(penalty, L1 | Zero):
+        weight = penalty.weight if isinstance(penalty, L1) else 0.0
+        return Blocks(np.arange(count), np.arange(count + 1), np.broadcast_to(np.float64(weight), (count,)).copy())
+    if isinstance(penalty, GroupL12) and penalty.axis is None and penalty.groups.ndim == 1:
+        starts = np.append(penalty._starts, count)
+        return Blocks(penalty._order, starts, np.broadcast_to(np.float64(penalty.weight), (len(starts) - 1,)).copy())
+    return None
+
+
+def descend_blocks(q: Quadratic, blocks: Blocks) -> Solution:
+    """Return where q plus the norms of blocks is least, and the dual there."""
+    order, x = blocks.coordinates, q.centre
+    u = x.copy()
+    u[order] = BlockDescent(q.matrix[np.ix_(order, order)], blocks).minimise(x[order], q.slope[order])
+    dual = -(q.slope + q.matrix @ (u - x))[order]
+    norms = blocks.norms(dual)
+    # What rounding has left of the condition |v| ≤ weight.
+    shares = np.where(norms > blocks.weights, blocks.weights / np.where(norms > 0, norms, 1.0), 1.0)
+    v = np.empty_like(dual)
+    v[order] = blocks.spread(shares) * dual
+    return Solution(u, v, Work())
+
+
+class BlockDescent:
+    """Minimises m for one H; its coordinates are sorted by block."""
 
     def __init__(self, hessian: Array, blocks: Blocks) -> None:
         self.hessian, self.blocks = hessian, blocks
@@ -96,7 +132,7 @@ class Quadratic:
         return float((residuals**2 / np.where(bounded, 2.0 * self.bounds, 1.0)).sum())
 
     def minimise(self, x: Array, gradient: Array, near: Callable[[Array, Array], bool] | None = None) -> Array:
-        """Return the u of least m, or one that with its slope is near enough."""
+        """Return the u of least m, from x and the slope there, or one that with its slope is near enough."""
         from fpdfp._kernels.blocks import descend
 
         u, slope = x.copy(), gradient.copy()
@@ -164,24 +200,3 @@ class Quadratic:
             place[free] = np.arange(len(free))
             bend(system, place, u, self.blocks.starts, self.blocks.weights, norms)
         return system
-
-
-def solve_scaled(system: Array, right: Array) -> Array:
-    """Solve a positive semidefinite system, scaled to a diagonal of ones since coordinates may have any units."""
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve
-
-    inverses = 1.0 / np.sqrt(np.maximum(np.diag(system), 1e-300))
-    ridge = 0.0
-    while True:
-        scaled = system * inverses[:, None]
-        scaled *= inverses
-        scaled[np.diag_indices_from(scaled)] = 1.0 + ridge
-        try:
-            # of its transpose, which is the same, LAPACK needs no copy
-            factor = cho_factor(scaled.T, overwrite_a=True, check_finite=False)
-            solution: Array = cho_solve(factor, right * inverses) * inverses
-            if np.isfinite(solution).all():
-                return solution
-        except LinAlgError:
-            pass
-        ridge = max(10 * ridge, 1e-14)
