@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import fpdfp
 import fpdfp.report
-from tests.browser import browser, missing
+from tests.browser import browser, missing, until
 from tests.report_runs import graph_guided, reconstruction
 
 if TYPE_CHECKING:
@@ -28,12 +28,15 @@ CT: dict[str, dict[str, Any]] = {"automatic": {"rounds": 20}, "FPDFP": {"method"
 MARGIN = 14
 
 
-def picture(opened: Browser, page: Path, name: str, first: str, last: str, **options: Any) -> None:
-    """Take a picture of a page from one element to another."""
+def picture(opened: Browser, page: Path, name: str, shown: str, first: str, last: str, **options: Any) -> None:
+    """Take a picture of a page from one element to another, when an element of it is shown."""
     context = opened.new_context(**{"viewport": {"width": 1180, "height": 900}, **options})
     tab = context.new_page()
     tab.goto(page.as_uri())
-    top, bottom = (tab.locator(one).bounding_box() for one in (first, last))
+    tab.locator(shown).first.wait_for()
+    tab.locator(last).first.wait_for()
+    # Without scrolling: the clip of a picture is in coordinates of the page.
+    top, bottom = (until(tab.locator(one).bounding_box, lambda box: box is not None) for one in (first, last))
     assert top is not None
     assert bottom is not None
     size = tab.viewport_size
@@ -57,11 +60,11 @@ def main(folder: Path) -> None:
     second = fpdfp.report.write(ct, folder / "ct.html", title="Cone-beam CT among 17 clients")
     IMAGES.mkdir(parents=True, exist_ok=True)
     with browser() as opened:
-        picture(opened, first, "progress", ".top", "#charts")
-        picture(opened, first, "model", "#model", "#clients")
-        picture(opened, second, "ct", "#slices", "#slices", color_scheme="dark")
+        picture(opened, first, "progress", "path.curve", ".top", "#charts")
+        picture(opened, first, "model", "#clients .client", "#model", "#clients")
+        picture(opened, second, "ct", "#slices canvas", "#slices", "#slices", color_scheme="dark")
         phone = {"viewport": {"width": 375, "height": 800}, "color_scheme": "dark"}
-        picture(opened, second, "phone", "#slices", ".panels", **phone)
+        picture(opened, second, "phone", "#slices canvas", "#slices", ".panels", **phone)
 
 
 if __name__ == "__main__":

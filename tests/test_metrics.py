@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from pathlib import Path
 
 import pytest
 from tools import metrics
@@ -51,13 +52,37 @@ def test_options_lazy_imports_and_members() -> None:
     assert metrics.count_members(trees, "Algorithm") is None
 
 
+def test_functions_and_classes_are_counted_by_folder() -> None:
+    long = "\n".join(["class A:", "    class B:", "        pass", "", *("    " + line for line in (
+        "@property", "def long(self):", '    """Two', '    lines."""', *(f"    x{n} = {n}" for n in range(9)),
+    )), ""])  # fmt: skip
+    texts = {"solve.py": "def short():\n    return 1\n", "methods/a.py": long, "methods/b.py": "X = 1\n"}
+    trees = {name: ast.parse(text) for name, text in texts.items()}
+    functions = metrics.find_functions(trees)
+    assert functions == [("methods/a.py", 6, "long", 10), ("solve.py", 1, "short", 2)]
+    parts = metrics.count_by_part(texts, trees, functions, ["methods/a.py", "solve.py"])
+    assert parts == {
+        "(top)": {"files": 1, "lines": 2, "classes": 0, "functions": 1, "longest": 2, "entered": 1},
+        "methods": {"files": 2, "lines": 18, "classes": 2, "functions": 1, "longest": 10, "entered": 1},
+    }
+
+
+def test_folders_of_a_commit_that_are_not_there_are_left_out(tmp_path: Path) -> None:
+    metrics.extract("HEAD", tmp_path)
+    assert (tmp_path / "src" / "fpdfp" / "__init__.py").is_file()
+    assert metrics.read(tmp_path / "nowhere") == {}
+
+
 @pytest.mark.slow
 def test_the_last_line_is_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "trace", lambda package: {"engines/solve.py": 1, "problem.py": 3})
     monkeypatch.setattr("sys.argv", ["metrics"])
     metrics.main()
     printed = capsys.readouterr().out
-    assert "passes 2 files, entered 4 times" in printed
+    assert "enters 2 files, 4 times" in printed
     found = json.loads(printed.splitlines()[-1])
     assert sum(part["files"] for part in found["parts"].values()) == found["files"]
     assert sum(part["lines"] for part in found["parts"].values()) == found["lines"]
+    assert sum(part["entered"] for part in found["parts"].values()) == 2
+    assert found["longest_functions"][0][3] == max(part["longest"] for part in found["parts"].values())
+    assert {"benchmarks", "tools", "tests"} <= set(found["outside"])

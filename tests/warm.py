@@ -1,16 +1,19 @@
 """Compile the kernels that most tests need, once, before the tests are dealt out to several processes.
 
-    python -m tests.warm messages|problems
+    python -m tests.warm messages|problems|models
 
-Otherwise each test process would compile them, at the same time. The two parts have no kernels in common, so that two
-processes can do them side by side. Numba keeps the machine code with the kernels: the next run finds it there.
+Otherwise each test process, and each process that a test starts, would compile them, or do without them in NumPy until
+that is worth its time. The parts have few kernels in common, so that processes can do them side by side. Numba keeps
+the machine code with the kernels: the next run finds it there.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -67,7 +70,43 @@ def compile_problems() -> None:
     fpdfp.ct.fdk(views, scan)
 
 
-PARTS = {"messages": compile_messages, "problems": compile_problems}
+def compile_models() -> None:
+    """Families of generalized linear models, Cox models, paths, and what default runs use."""
+    import numpy as np
+    import scipy.sparse
+
+    import fpdfp
+    from tests import helpers
+
+    X, y, owner = helpers.classification(clients=3)
+    _, classes, _ = helpers.softmax(clients=3)
+    several: dict[str, Any] = {"alphas": 3, "cv": 3}
+    fpdfp.FederatedLogisticRegressionCV(**several).fit(X, y, groups=owner)
+    fpdfp.FederatedLogisticRegressionCV(**several).fit(X, classes, groups=owner)
+    counts = np.random.default_rng(0).poisson(2.0, len(y)) + 1.0
+    for family in ("gaussian", "poisson", "gamma"):
+        for rows in (X, scipy.sparse.csr_array(X)):
+            fpdfp.FederatedGLM(family=family, alpha=0.0, tol=1e-3).fit(rows, counts, groups=owner)
+    times = np.column_stack([counts, y > 0])
+    cox = fpdfp.FederatedCoxRegression(alpha=0.0).fit(X, times, groups=owner)
+    cox.evaluate(X, times, groups=owner)
+    for problem in helpers.zoo().values():
+        fpdfp.solve(problem, rounds=3, progress=False)
+        fpdfp.solve(problem, fpdfp.FPDFP(), rounds=2, compressor=fpdfp.QSGD(5), progress=False)
+        fpdfp.minimize(problem, tol=1e-3)
+
+
+PARTS = {"messages": compile_messages, "problems": compile_problems, "models": compile_models}
+
+
+def compile_at_once() -> None:
+    """Have kernels compiled when they are first called, also where NumPy would do their work for some seconds."""
+    from fpdfp._kernels import jit
+
+    def at_once(*_: Any) -> Any:
+        return lambda kernel: kernel
+
+    jit.until_compiled = at_once
 
 
 def is_cold() -> bool:
@@ -82,11 +121,15 @@ def is_cold() -> bool:
 
 def compile_all() -> None:
     """Compile all parts, each in a process of its own; raise an error if one fails."""
-    running = [subprocess.Popen([sys.executable, "-m", "tests.warm", part], cwd=ROOT) for part in PARTS]
+    # With one thread, as the test processes: other machine code would not be used.
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.warm"]
+    running = [subprocess.Popen([*command, part], cwd=ROOT, env=environment) for part in PARTS]
     failed = [part for part, process in zip(PARTS, running, strict=True) if process.wait() != 0]
     if failed:
         raise RuntimeError(f"kernels could not be compiled: {', '.join(failed)}")
 
 
 if __name__ == "__main__":
+    compile_at_once()
     PARTS[sys.argv[1]]()

@@ -2,9 +2,14 @@
 
     python -m tools.metrics [--ref REF] [--list]
 
-Prints a table and, as its last line, the same as JSON. With ``--ref`` the files of a commit, a tag or a branch are
-counted, from a temporary folder; ``--list`` adds the places behind the numbers. A default ``solve`` is run and traced
-in a process of its own, so the package must be importable with the dependencies of this environment.
+Prints a table of the folders of the package: Python files, lines, classes, functions, the lines of the longest
+function, and how many files a default ``solve`` enters. Below it are the longest functions, other counts, and the
+files and lines that are not part of the wheel. The last line is the same as JSON.
+
+With ``--ref`` the files of a commit, a tag or a branch are counted, from a temporary folder; ``--list`` adds the places
+behind the numbers. A default ``solve`` is run and traced in a process of its own, so the package must be importable
+with the dependencies of this environment. Lines are all lines of a file; those of a function are without its docstring
+and decorators.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ import tarfile
 import tempfile
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,8 +35,12 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED, COMMON = 6, 8
 #: Lines of more words and signs than this are more than a keyword, a name and a colon.
 WORDY = 3
-#: Parts whose lines are added up: those that a run passes through, and what runs experiments.
-CORE = ("engines", "methods", "experiments", "declarative")
+#: Folders beside the package, which are not part of the wheel.
+OUTSIDE = ("reproduce", "benchmarks", "tools", "tests")
+#: How many of the longest functions are shown.
+LONGEST = 15
+#: A function is long if it has more lines than this.
+LONG = 40
 #: A function declares the options of ``solve`` again where it has so many parameters of the same names.
 OPTIONS = 3
 
@@ -77,48 +86,109 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="show the places behind the numbers")
     chosen = parser.parse_args()
     if chosen.ref is None:
-        found = measure(ROOT / "src" / "fpdfp")
+        found = measure(ROOT)
     else:
         with tempfile.TemporaryDirectory() as folder:
-            archive = subprocess.run(["git", "archive", chosen.ref, "src"], cwd=ROOT, check=True, capture_output=True)
-            with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as packed:
-                packed.extractall(folder, filter="data")
-            found = measure(Path(folder) / "src" / "fpdfp")
+            extract(chosen.ref, Path(folder))
+            found = measure(Path(folder))
     show(found, places=chosen.list)
     print(json.dumps(found))
 
 
-def measure(package: Path) -> dict[str, Any]:
-    """Return every number of a package's folder, and the places behind them."""
-    texts = {path.relative_to(package).as_posix(): path.read_text() for path in sorted(package.rglob("*.py"))}
+def extract(ref: str, folder: Path) -> None:
+    """Write what is counted of a commit into a folder."""
+
+    def git(*words: str) -> bytes:
+        return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True).stdout
+
+    there = git("ls-tree", "--name-only", ref).decode().split()
+    wanted = [name for name in ("src", *OUTSIDE) if name in there]
+    with tarfile.open(fileobj=io.BytesIO(git("archive", ref, *wanted))) as packed:
+        packed.extractall(folder, filter="data")
+
+
+def read(folder: Path) -> dict[str, str]:
+    """Return the Python files of a folder by their names in it; none if there is no such folder."""
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in sorted(folder.rglob("*.py"))}
+
+
+def measure(root: Path) -> dict[str, Any]:
+    """Return every number of a checkout, and the places behind them."""
+    package = root / "src" / "fpdfp"
+    texts = read(package)
     trees = {name: ast.parse(text) for name, text in texts.items()}
-    parts = count_by_part(texts)
+    functions = find_functions(trees)
+    entered = trace(package)
+    parts = count_by_part(texts, trees, functions, entered)
     declared = find_options(trees)
     lazy = [place for name, tree in trees.items() for place in find_lazy_imports(name, tree)]
     pairs = find_pairs(texts)
     return {
-        "files": len(texts),
-        "lines": sum(part["lines"] for part in parts.values()),
-        "core_lines": sum(parts[name]["lines"] for name in CORE if name in parts),
+        **{name: sum(part[name] for part in parts.values()) for name in ("files", "lines", "classes", "functions")},
         "parts": parts,
+        "outside": {name: count(read(root / name)) for name in OUTSIDE if (root / name).is_dir()},
+        "longest_functions": functions[:LONGEST],
+        "long_functions": sum(function.lines > LONG for function in functions),
+        "median_function": functions[len(functions) // 2].lines if functions else 0,
         "members": {name: count_members(trees, name) for name in ("Method", "Algorithm")},
         "options_declared_again": declared,
         "lazy_imports": len(lazy),
         "lazy_import_places": lazy,
-        "entered": trace(package),
+        "entered": entered,
         "pairs": len(pairs),
         "pair_places": pairs,
     }
 
 
-def count_by_part(texts: dict[str, str]) -> dict[str, dict[str, int]]:
-    """Return the files and lines of each folder of the package, and of the files beside them."""
-    parts: dict[str, dict[str, int]] = defaultdict(lambda: {"files": 0, "lines": 0})
-    for name, text in texts.items():
-        part = parts[name.split("/")[0] if "/" in name else "(top)"]
-        part["files"] += 1
-        part["lines"] += len(text.splitlines())
-    return dict(sorted(parts.items()))
+class Function(NamedTuple):
+    """A function or a method: its place, its name, and its lines."""
+
+    file: str
+    line: int
+    name: str
+    lines: int
+
+
+def find_functions(trees: dict[str, ast.Module]) -> list[Function]:
+    """Return all functions, the longest first; one inside another counts in both."""
+    found = []
+    for file, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                docstring = node.body[0] if ast.get_docstring(node, clean=False) is not None else None
+                length = (node.end_lineno or 0) - node.lineno + 1
+                if docstring is not None:
+                    length -= (docstring.end_lineno or 0) - docstring.lineno + 1
+                found.append(Function(file, node.lineno, node.name, length))
+    return sorted(found, key=lambda function: (-function.lines, function.file, function.line))
+
+
+def part_of(file: str) -> str:
+    """Return the folder of the package that a file belongs to."""
+    return file.split("/")[0] if "/" in file else "(top)"
+
+
+def count(texts: dict[str, str]) -> dict[str, int]:
+    """Return the number of files and of their lines."""
+    return {"files": len(texts), "lines": sum(len(text.splitlines()) for text in texts.values())}
+
+
+def count_by_part(
+    texts: dict[str, str], trees: dict[str, ast.Module], functions: list[Function], entered: Iterable[str]
+) -> dict[str, dict[str, int]]:
+    """Return the counts of each folder of the package, and of the files beside them."""
+    parts = {}
+    for part in sorted(set(map(part_of, texts))):
+        own = {file: text for file, text in texts.items() if part_of(file) == part}
+        lengths = [function.lines for function in functions if function.file in own]
+        parts[part] = {
+            **count(own),
+            "classes": sum(isinstance(node, ast.ClassDef) for file in own for node in ast.walk(trees[file])),
+            "functions": len(lengths),
+            "longest": max(lengths, default=0),
+            "entered": sum(file in own for file in entered),
+        }
+    return parts
 
 
 def count_members(trees: dict[str, ast.Module], name: str) -> int | None:
@@ -272,11 +342,20 @@ _KEYWORDS = {
 
 def show(found: dict[str, Any], *, places: bool) -> None:
     """Print the numbers for a person."""
-    print(f"{'part':<14}{'files':>7}{'lines':>8}")
+    columns = ("files", "lines", "classes", "functions", "longest", "entered")
+    print(f"{'part':<14}" + "".join(f"{name:>11}" for name in columns))
     for name, part in found["parts"].items():
-        print(f"{name:<14}{part['files']:>7}{part['lines']:>8}")
-    print(f"{'all':<14}{found['files']:>7}{found['lines']:>8}")
-    print(f"{' + '.join(CORE)}: {found['core_lines']} lines")
+        print(f"{name:<14}" + "".join(f"{part[column]:>11,}" for column in columns))
+    longest = max((part["longest"] for part in found["parts"].values()), default=0)
+    total = [*(found[name] for name in columns[:4]), longest, len(found["entered"])]
+    print(f"{'all':<14}" + "".join(f"{number:>11,}" for number in total))
+    print("\noutside the wheel")
+    for name, part in found["outside"].items():
+        print(f"{name:<14}{part['files']:>11,}{part['lines']:>11,}")
+    print(f"\nfunctions: median {found['median_function']} lines; longer than {LONG}: {found['long_functions']}")
+    for file, line, name, lines in found["longest_functions"]:
+        print(f"    {lines:>4}  {name}  {file}:{line}")
+    print()
     for name, members in found["members"].items():
         print(f"members of {name}: {'no such class' if members is None else members}")
     again = found["options_declared_again"]
@@ -286,9 +365,10 @@ def show(found: dict[str, Any], *, places: bool) -> None:
     )
     print(f"lazy internal imports: {found['lazy_imports']}")
     entered = found["entered"]
-    print(f"a default solve of 10 rounds passes {len(entered)} files, entered {sum(entered.values())} times:")
-    for name, times in entered.items():
-        print(f"    {times:>6}  {name}")
+    print(f"a default solve of 10 rounds enters {len(entered)} files, {sum(entered.values())} times")
+    if places:
+        for name, times in entered.items():
+            print(f"    {times:>6}  {name}")
     print(f"pairs of places that share {SHARED} lines or more: {found['pairs']}")
     if places:
         for place in (*found["pair_places"], *found["lazy_import_places"], *again["where"]):
