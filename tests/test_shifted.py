@@ -10,7 +10,7 @@ import pytest
 
 import fpdfp
 from fpdfp import ErrorFeedbackPDFP, ShiftedPDFP, compress, linops, penalties, precondition
-from fpdfp.methods._acceleration import StepControl
+from fpdfp.methods.shifted import StepControl
 from tests import helpers
 from tests.test_identities import iterates
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.engines.finish import Finish
+from fpdfp.engines.result import set_zeros
 from fpdfp.engines.run import Certified, Run
 from fpdfp.errors import AbsentError, CheckpointError
 from fpdfp.losses._duals import EPS
@@ -195,7 +196,9 @@ class Stopping:
             self.next_thorough = math.ceil(THOROUGH * run.round)
         elif certified is not None:
             return None
-        certificate = run.problem.certificate(run.x, run.v, thorough=False)
+        # Where nothing is left of the objective, what rounding leaves of zeros is not small beside it.
+        x = set_zeros(run, run.x, run.v) if run.scale <= self._vanishing else run.x
+        certificate = run.problem.certificate(x, run.v, thorough=False)
         if certificate.gap is not None:
             self._learn(certificate.gap / certificate.scale)
         return self._judge(certificate)
