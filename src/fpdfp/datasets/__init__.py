@@ -2,9 +2,8 @@
 
 from fpdfp.datasets import splits
 from fpdfp.datasets._graph_plot import plot as plot_graph
-from fpdfp.datasets.dataset import DataSet
 from fpdfp.datasets.graph import FeatureGraph, as_graph
-from fpdfp.datasets.loading import load
+from fpdfp.datasets.loading import DataSet, load
 from fpdfp.datasets.moments import Moments
 from fpdfp.datasets.selection import feature_graph
 

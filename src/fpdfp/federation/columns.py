@@ -37,10 +37,8 @@ class Column:
 
 def read_frame(source: Any) -> Any:
     """Return a data frame of pandas."""
-    try:
-        import pandas
-    except ImportError:
-        raise ImportError("tables need pandas: pip install 'fpdfp[federation]'") from None
+    import pandas
+
     if isinstance(source, str | Path):
         path = Path(source)
         if not path.is_file():
