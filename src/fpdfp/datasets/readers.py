@@ -122,8 +122,8 @@ def _parses(kind: type, text: str) -> bool:
 def read_csv(path: Path, delimiter: str, choice: Choice) -> dict[str, Array | None]:
     """Return X, y, the sites and the names of the features.
 
-    The type of a column is that of its first block. If a later block disagrees, the column is text, and the file is
-    read again; this is rare, and the alternative would be to keep the whole file as text.
+    The first block decides the type of a column. If a later block disagrees, the column is text, and the file is read
+    again; this is rare, and the alternative would be to keep the whole file as text.
     """
     lines = _csv_rows(path, delimiter)
     _, header = next(lines, (0, None))
@@ -143,7 +143,7 @@ def read_csv(path: Path, delimiter: str, choice: Choice) -> dict[str, Array | No
 def _csv_rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the fields of each row and the line on which it ends, the header first.
 
-    This checks what pandas would accept: rows that are too short or too long, and text after a closing quote.
+    This refuses what pandas would accept: rows that are too short or too long, and text after a closing quote.
     """
     with unpack(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
         reader = csv.reader(text, delimiter=delimiter, strict=True)
@@ -170,38 +170,49 @@ def _parse_csv(
     """Return the table; None if a column turned out to be text, which ``kinds`` then says."""
     import pandas
 
+    def place(row: Array, j: int) -> tuple[int, str]:
+        """Return the line of the first marked row of the block, and its field in column j."""
+        line, fields = next(itertools.islice(_csv_rows(path, delimiter), start + int(row.argmax()) + 1, None))
+        return line, fields[j]
+
     start, table = 0, None
-    # Numbers of sites stay text as long as possible, since large integers are not distinct as floats.
-    as_text = {j: str for j in columns.wanted if j == columns.site or kinds.get(j) == "text"}
-    # Before version 3.1 the default of pandas is off by one in the last digit.
-    exact = None if tuple(map(int, pandas.__version__.split(".")[:2])) >= (3, 1) else "round_trip"
-    options = {"dtype": as_text, "na_filter": False, "low_memory": False, "float_precision": exact}
     with (
         unpack(path) as file,
         pandas.read_csv(
             file,
             sep=delimiter,
-            encoding="utf-8-sig",
             header=0,
             names=range(len(columns.names)),
             usecols=columns.wanted,
+            # the names of sites are read as text: large integers are not distinct as floats
+            dtype={j: str for j in columns.wanted if j == columns.site or kinds.get(j) == "text"},
+            na_filter=False,
             chunksize=ROWS,
-            **options,
+            low_memory=False,
+            # before version 3.1 the last digit may be wrong by default
+            float_precision=None if _version(pandas) >= (3, 1) else "round_trip",
+            encoding="utf-8-sig",
         ) as frames,
     ):
         for frame in frames:
             found = {j: _parse_column(frame[j], kinds.get(j) == "text", j == columns.site) for j in columns.wanted}
             for j, (kind, values, texts) in found.items():
-                _check_cells(path, delimiter, columns.names[j], j, start, values, texts)
                 kinds.setdefault(j, kind)
+                bad = (
+                    np.array([t.casefold() in tables.MISSING for t in texts])[values] if texts else ~np.isfinite(values)
+                )
+                if bad.any():
+                    raise _cell_error(path, columns.names[j], *place(bad, j))
             if table is None:
                 table = Table(path, columns, kinds, rows)
             for j, (kind, values, texts) in found.items():
-                if kind == "text" and j in columns.features and choice.categories == "error":
-                    raise _text_error(path, delimiter, columns.names[j], j, start, values, texts)
+                if (kind == "text" or kind != kinds[j]) and j in columns.features and choice.categories == "error":
+                    strange = np.array([not _is_plain(text) for text in texts] or [False])[values if texts else [0]]
+                    line, field = place(strange, j) if strange.any() else (0, "")
+                    example = f"{field.strip()!r} on line {line}" if line else "true or false beside numbers"
+                    seen = [texts[code] for code in values] if texts else []
+                    raise tables.text_error(path, columns.names[j], example, seen)
                 if kind != kinds[j]:
-                    if j in columns.features and choice.categories == "error":
-                        raise tables.text_error(path, columns.names[j], "true or false beside numbers")
                     kinds[j] = "text"
                     return None
                 if kind == "text":
@@ -214,6 +225,10 @@ def _parse_csv(
     return table
 
 
+def _version(package: Any) -> tuple[int, ...]:
+    return tuple(map(int, package.__version__.split(".")[:2]))
+
+
 def _parse_column(column: Any, is_text: bool, exact: bool) -> tuple[Kind, Array, list[str]]:
     """Return what a column holds, and its numbers, or the codes of its texts and the texts."""
     import pandas
@@ -221,58 +236,36 @@ def _parse_column(column: Any, is_text: bool, exact: bool) -> tuple[Kind, Array,
     if column.dtype.kind in "iufb":
         return "boolean" if column.dtype.kind == "b" else "number", column.to_numpy(dtype=np.float64), []
     codes, distinct = pandas.factorize(column)
-    texts = [str(text) for text in distinct]
-    words = [text.strip() for text in texts]
-    if is_text or any(word.casefold() in tables.MISSING for word in words):
-        return "text", codes, words
-    numbers = _floats(words)
+    texts = [str(text).strip() for text in distinct]
+    if is_text or any(text.casefold() in tables.MISSING for text in texts):
+        return "text", codes, texts
+    numbers = _floats(texts)
     if numbers is not None and not (exact and (abs(numbers) >= tables.LARGEST).any() and np.isfinite(numbers).all()):
         return "number", numbers[codes], []
-    if {word.casefold() for word in words} <= {"true", "false"}:
-        return "boolean", np.array([float(word.casefold() == "true") for word in words])[codes], []
-    return "text", codes, words
+    if {text.casefold() for text in texts} <= {"true", "false"}:
+        return "boolean", np.array([float(text.casefold() == "true") for text in texts])[codes], []
+    return "text", codes, texts
 
 
-def _floats(words: Sequence[str]) -> Array | None:
+def _floats(texts: Sequence[str]) -> Array | None:
     """Return the numbers that texts stand for; None if one is not a number."""
-    if any("_" in word for word in words):  # float() takes 1_000 for a number; in a table it is a name
+    if any("_" in text for text in texts):  # float() takes 1_000 for a number; in a table it is a name
         return None
     try:
-        return np.array([float(word) for word in words])
+        return np.array([float(text) for text in texts])
     except ValueError:
         return None
 
 
-def _check_cells(
-    path: Path, delimiter: str, name: str, j: int, start: int, values: Array, texts: Sequence[str]
-) -> None:
-    """Refuse missing and infinite values; name the line of the first."""
-    bad = np.array([text.casefold() in tables.MISSING for text in texts])[values] if texts else ~np.isfinite(values)
-    if not bad.any():
-        return
-    line, field = _field(path, delimiter, start + int(bad.argmax()), j)
+def _is_plain(text: str) -> bool:
+    return _floats([text]) is not None or text.casefold() in ("true", "false")
+
+
+def _cell_error(path: Path, name: str, line: int, field: str) -> DataSetError:
+    what = f"holds {field.strip()!r}; values must be finite"
     if field.strip().casefold() in tables.MISSING:
-        raise DataSetError(
-            f"{path}, line {line}: column {name!r} has no value ({field!r}); fill in or leave out what is missing"
-        )
-    raise DataSetError(f"{path}, line {line}: column {name!r} holds {field.strip()!r}; values must be finite")
-
-
-def _field(path: Path, delimiter: str, row: int, j: int) -> tuple[int, str]:
-    """Return the line of a row, counted from 0 without the header, and the field in its column j."""
-    line, fields = next(itertools.islice(_csv_rows(path, delimiter), row + 1, None))
-    return line, fields[j]
-
-
-def _text_error(
-    path: Path, delimiter: str, name: str, j: int, start: int, codes: Array, texts: Sequence[str]
-) -> ValueError:
-    strange = np.array([_floats([text]) is None and text.casefold() not in ("true", "false") for text in texts])[codes]
-    seen = [texts[code] for code in codes]
-    if not strange.any():
-        return tables.text_error(path, name, "true or false beside numbers", seen)
-    line, field = _field(path, delimiter, start + int(strange.argmax()), j)
-    return tables.text_error(path, name, f"{field.strip()!r} on line {line}", seen)
+        what = f"has no value ({field!r}); fill in or leave out what is missing"
+    return DataSetError(f"{path}, line {line}: column {name!r} {what}")
 
 
 # --- Parquet ----------------------------------------------------------------------------------------------------------
