@@ -34,7 +34,8 @@ def parameters(run: Run, rounds: int) -> dict[str, str | int | float]:
         "rounds": rounds,
         "method": type(run.method).__name__,
     }
-    for settings in (run.method, run.algorithm):  # the algorithm has the values that were chosen for "auto"
+    both: tuple[Any, Any] = (run.method, run.algorithm)
+    for settings in both:  # the algorithm has the values that were chosen for "auto"
         shown = [field.name for field in dataclasses.fields(settings) if field.repr and field.name != "method"]
         found |= {f"method.{name}": getattr(settings, name) for name in shown}
     return {name: value if type(value) in (int, float, str) else describe(value) for name, value in found.items()}
