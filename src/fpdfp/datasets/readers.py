@@ -125,7 +125,7 @@ def read_csv(path: Path, delimiter: str, choice: Choice) -> dict[str, Array | No
     The first block decides the type of a column. If a later block disagrees, the column is text, and the file is read
     again; this is rare, and the alternative would be to keep the whole file as text.
     """
-    lines = _csv_rows(path, delimiter)
+    lines = csv_rows(path, delimiter)
     _, header = next(lines, (0, None))
     if header is None:
         raise DataSetError(f"{path} is empty: its first line must name the columns")
@@ -140,17 +140,17 @@ def read_csv(path: Path, delimiter: str, choice: Choice) -> dict[str, Array | No
             return table.arrays()
 
 
-def _csv_rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the fields of each row and the line on which it ends, the header first.
+def csv_rows(path: Path, delimiter: str, *, strip: bool = False) -> Iterator[tuple[int, list[str]]]:
+    """Yield the fields of each row and the line on which it ends, the header first; ``strip`` removes leading spaces.
 
     This refuses what pandas would accept: rows that are too short or too long, and text after a closing quote.
     """
     with unpack(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
-        reader = csv.reader(text, delimiter=delimiter, strict=True)
+        reader = csv.reader(text, delimiter=delimiter, strict=True, skipinitialspace=strip)
         width = 0
         try:
             for row in reader:
-                if not row:
+                if not row or (len(row) == 1 and row[0].isspace()):
                     continue
                 width = width or len(row)
                 if len(row) != width:
@@ -172,7 +172,7 @@ def _parse_csv(
 
     def place(row: Array, j: int) -> tuple[int, str]:
         """Return the line of the first marked row of the block, and its field in column j."""
-        line, fields = next(itertools.islice(_csv_rows(path, delimiter), start + int(row.argmax()) + 1, None))
+        line, fields = next(itertools.islice(csv_rows(path, delimiter), start + int(row.argmax()) + 1, None))
         return line, fields[j]
 
     start, table = 0, None
