@@ -187,7 +187,7 @@ def test_csv_files(packer: str, start: str, ending: str, tmp_path: Path) -> None
 
 
 def test_tsv_files_quotes_blank_lines_and_spaces(tmp_path: Path) -> None:
-    content = 'x\t"the\nname"\ty\n\n 1 \t2e-1\t"a ""b"""\n3\t 4\tc \n'
+    content = 'x\t"the\nname"\ty\n\n  \n 1 \t2e-1\t"a ""b"""\n3\t 4\tc \n'
     data = load(write(tmp_path / "rows.tsv.gz", gzip.compress(content.encode())), target="y")
     assert (data.name, data.feature_names, data.y.tolist()) == ("rows", ("x", "the\nname"), ['a "b"', "c"])
     np.testing.assert_array_equal(data.X, [[1, 0.2], [3, 4]])
@@ -309,6 +309,7 @@ BAD_CSV: list[tuple[str | bytes, dict[str, Any], type[Exception], str]] = [
     ("a,y\n1,2,3\n4,5,6\n", {"target": "y"}, DataSetError, "line 2: 3 fields, but the header names 2 columns"),
     ("a,y\n1,2,\n4,5,\n", {"target": "y"}, DataSetError, "line 2: 3 fields, but the header names 2 columns"),
     ("a,y\n1\n4\n", {"target": "y"}, DataSetError, "line 2: 1 fields, but the header names 2 columns"),
+    ('a,y\n1,2\n""\n', {"target": "y"}, DataSetError, "line 3: 1 fields, but the header names 2 columns"),
     ("a,b,y\n1,2\n", {"target": "a", "drop": ("y",)}, DataSetError, "line 2: 2 fields, but the header names 3"),
     ("a,y\n1,2\n,4\n", {"target": "y"}, DataSetError, "line 3: column 'a' has no value \\(''\\); fill in"),
     ("a,y\n1,2\nNA,4\n", {"target": "y"}, DataSetError, "line 3: column 'a' has no value \\('NA'\\)"),

@@ -150,8 +150,8 @@ def csv_rows(path: Path, delimiter: str, *, strip: bool = False) -> Iterator[tup
         width = 0
         try:
             for row in reader:
-                if not row or (len(row) == 1 and row[0].isspace()):
-                    continue
+                if not row or (len(row) == 1 and (row[0].isspace() or (strip and not row[0]))):
+                    continue  # pandas skips blank lines as well
                 width = width or len(row)
                 if len(row) != width:
                     raise DataSetError(
