@@ -622,7 +622,7 @@ def test_the_doctor_shows_whole_commands(monkeypatch: pytest.MonkeyPatch, capsys
         assert f"missing: pip install '{extras[extra][0]}'" in shown
     for extra in ("cuda12", "cuda13"):
         assert extras[extra][0] in shown
-    for module in ("pandas", "polars", "pylops", "pyproximal", "tensorboard", "mlflow"):
+    for module in ("polars", "pylops", "pyproximal", "tensorboard", "mlflow"):
         assert found["optional"][module]["get"].split("'")[1] in extras["dev"]
     assert "'fpdfp" not in shown  # it is on no package index
 

@@ -102,6 +102,29 @@ def test_columns_are_declared() -> None:
         SiteTable.read("nowhere.csv")
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,a\n1,2\n", "one column of each name, got 'a' twice"),
+        ("a,b\n1,2,3\n4,5,6\n", "line 2: 3 fields, but the header names 2 columns"),
+        ("a,b\n1,2,\n3,4,\n", "line 2: 3 fields, but the header names 2 columns"),
+        ("a,b\n1,2\n3\n", "line 3: 1 fields, but the header names 2 columns"),
+        ('a,b\n"1"3,4\n', "line 2: .*expected after"),
+    ],
+)
+def test_files_whose_rows_do_not_fit_the_header_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(text)
+    with pytest.raises(ArgumentError, match=f"table .*rows.csv' cannot be read: .*{message}"):
+        SiteTable.read(tmp_path / "rows.csv")
+
+
+def test_spaces_and_columns_without_a_name_are_accepted(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(',,a, b\n1,x,2, "p, q"\n  \n\n2,y,3, r\n')
+    found = SiteTable.read(tmp_path / "rows.csv").columns
+    assert found["b"].levels == ("p, q", "r")
+    assert list(found) == ["a", "b"]
+
+
 FRAMES = {
     "north": pd.DataFrame({"y": [0, 1] * 15, "age": range(30, 60), "stage": ["I", "II", "III"] * 10}),
     "east": pd.DataFrame({"stage": ["I", "II", "III"] * 10, "age": [40.5] * 30, "y": [0, 1] * 15}),

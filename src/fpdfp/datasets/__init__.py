@@ -1,11 +1,9 @@
 """Data: sets of rows, who holds them, graphs of their features."""
 
 from fpdfp.datasets import splits
-from fpdfp.datasets._graph_plot import plot as plot_graph
-from fpdfp.datasets.dataset import DataSet
-from fpdfp.datasets.graph import FeatureGraph, as_graph
-from fpdfp.datasets.loading import load
+from fpdfp.datasets.graph import FeatureGraph, as_graph, plot_graph
+from fpdfp.datasets.graphical_lasso import feature_graph
+from fpdfp.datasets.loading import DataSet, load
 from fpdfp.datasets.moments import Moments
-from fpdfp.datasets.selection import feature_graph
 
 __all__ = ["DataSet", "FeatureGraph", "Moments", "as_graph", "feature_graph", "load", "plot_graph", "splits"]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp.datasets import _csv, _download, _folders, _identifiers, _libsvm, _packed, _parquet, _parsed
-from fpdfp.datasets._table import Choice
-from fpdfp.datasets.dataset import DataSet
+from fpdfp._typing import Array
+from fpdfp.datasets import files, readers, registry, tables
 from fpdfp.datasets.registry import REGISTRY, Registered
 from fpdfp.errors import ArgumentError, ArgumentTypeError, DataSetError
 
@@ -25,6 +25,54 @@ _FORMATS = {
     ".svmlight": "libsvm",
     ".txt": "libsvm",
 }
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class DataSet:
+    """Rows of features with labels, as ``fpdfp.datasets.load`` returns them.
+
+    Attributes
+    ----------
+    name
+        The registered name, or the name of the file.
+    X
+        The features: a SciPy ``csr_array`` from a LIBSVM file, a C-ordered float64 array from a table.
+    y
+        The labels: floats, or text where the target column of a table holds text.
+    site
+        The site of each row (integers, other numbers or text), or None.
+    feature_names
+        The names of the columns of X, or None.
+    source
+        The file that was read.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> DataSet("tiny", np.eye(3), np.array(["no", "yes", "no"]), None, ("a", "b", "c"), "tiny.csv")
+    DataSet('tiny': 3 rows, 3 features, dense, 2 labels)
+    """
+
+    name: str
+    X: Any
+    y: Array
+    site: Array | None
+    feature_names: tuple[str, ...] | None
+    source: str
+
+    def __repr__(self) -> str:
+        rows, features = self.X.shape
+        parts = [f"{rows:,} rows", f"{features:,} features"]
+        if isinstance(self.X, np.ndarray):
+            parts.append("dense")
+        else:
+            parts.append(f"{self.X.nnz:,} entries stored ({self.X.nnz / (rows * features):.1%})")
+        distinct = len(np.unique(self.y))
+        if self.y.dtype.kind == "U" or distinct <= 20:
+            parts.append(f"{distinct} label{'s' if distinct != 1 else ''}")
+        if self.site is not None:
+            parts.append(f"{len(np.unique(self.site)):,} sites")
+        return f"DataSet({self.name!r}: {', '.join(parts)})"
 
 
 def load(
@@ -129,7 +177,7 @@ def load(
     if entry is not None:
         if n_features not in (None, entry.features):
             raise ArgumentError("n_features", f"of {entry.name!r} is {entry.features}, got {n_features}: leave it out")
-        return _load_registered(entry, _locate(entry, directory, download, progress))
+        return _load_registered(entry, registry.locate(entry, directory, download, progress))
     assert path is not None
     if form == "libsvm":
         return _from_libsvm(path, n_features)
@@ -151,11 +199,11 @@ def _path(source: str | os.PathLike[str], directory: Any) -> Path:
 
 def _format(path: Path) -> str:
     """Return the format of a file, from its name or else its first bytes."""
-    found = _FORMATS.get(Path(_packed.without_ending(path.name)).suffix.lower())
+    found = _FORMATS.get(Path(files.without_ending(path.name)).suffix.lower())
     if found is not None:
         return found
     with path.open("rb") as file:
-        return "parquet" if file.read(len(_parquet.MAGIC)) == _parquet.MAGIC else "libsvm"
+        return "parquet" if file.read(len(readers.MAGIC)) == readers.MAGIC else "libsvm"
 
 
 def _refuse_options(source: Any, what: str, **options: Any) -> None:
@@ -164,7 +212,7 @@ def _refuse_options(source: Any, what: str, **options: Any) -> None:
             raise ValueError(f"{name}={value!r} does not apply: {source} is read as {what}")
 
 
-def _choice(target: str | None, site: str | None, drop: tuple[str, ...], categories: str) -> Choice:
+def _choice(target: str | None, site: str | None, drop: tuple[str, ...], categories: str) -> tables.Choice:
     if target is None:
         raise ArgumentError("target", "must name the column of a table that becomes y, got None")
     if target == site:
@@ -172,86 +220,63 @@ def _choice(target: str | None, site: str | None, drop: tuple[str, ...], categor
     for name in (target, site):
         if name in drop:
             raise ArgumentError("drop", f"must not name {name!r}, which is the target or the site")
-    return Choice(target, site, drop, categories)
+    return tables.Choice(target, site, drop, categories)
 
 
-def _locate(entry: Registered, directory: Any, download: bool, progress: bool | None) -> Path:
-    """Return the file of a registered set: where it lies, or else where it was downloaded to."""
-    if directory is not None:
-        folder = Path(directory).expanduser()
-        found = _folders.find(folder, entry.file)
-        if found is None:
-            what = "a folder" if folder.is_dir() else "no folder"
-            names = ", ".join(path.name for path in _folders.candidates(folder, entry.file))
-            raise DataSetError(
-                f"directory: {folder} is {what}, and data set {entry.name!r} is not in it; looked for {names}. "
-                f"Fetch {entry.url} and put it there, or leave directory out"
-            )
-        return found
-    folders = [folder for folder in (_folders.data_folder(), _folders.cache_folder()) if folder is not None]
-    for folder in folders:
-        found = _folders.find(folder, entry.file)
-        if found is not None:
-            return found
-    if not download:
-        raise _by_hand(entry, folders, "download is False")
-    try:
-        return _download.fetch(entry, _folders.cache_folder(), progress)
-    except OSError as error:  # of the network (requests' errors are of this kind) or of the disk
-        raise _by_hand(entry, folders, f"downloading it failed: {error}") from error
+def _sparse(X: Any, y: Array) -> dict[str, Array | None]:
+    return {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": np.array(X.shape), "y": y}
 
 
-def _by_hand(entry: Registered, folders: list[Path], why: str) -> DataSetError:
-    packed = Path(entry.url).name
-    places = " or ".join(str(folder / packed) for folder in folders)
-    unpacked = "" if packed == entry.file else f" (unpacked, without {packed.removeprefix(entry.file)}, is as good)"
-    return DataSetError(
-        f"data set {entry.name!r} is not on this machine, and {why}. Download {entry.url} yourself and put it at "
-        f"{places}{unpacked}, or into a folder that you name by directory= or by the environment variable FPDFP_DATA"
+def _data_set(name: str, path: Path, arrays: dict[str, Any]) -> DataSet:
+    X, names = arrays.get("X"), arrays.get("feature_names")
+    if X is None:
+        import scipy.sparse
+
+        parts = (arrays["data"], arrays["indices"], arrays["indptr"])
+        X = scipy.sparse.csr_array(parts, shape=tuple(arrays["shape"].tolist()))
+    return DataSet(
+        name, X, arrays["y"], arrays.get("site"), None if names is None else tuple(names.tolist()), str(path)
     )
 
 
 def _load_registered(entry: Registered, path: Path) -> DataSet:
-    def read() -> DataSet:
+    def read() -> dict[str, Array | None]:
         try:
-            X, y, sha256 = _libsvm.read(path, entry.features)
+            X, y, sha256 = readers.read_libsvm(path, entry.features)
         except (DataSetError, ValueError):
-            _download.verify(entry, path, str(path))  # that the file is another one matters more than what is in it
+            # that the file is another one matters more than what is wrong with it
+            registry.verify(entry, files.sha256(path), str(path))
             raise
-        if sha256 != entry.sha256:
-            raise _download.wrong_checksum(entry, sha256, str(path))
-        return DataSet(entry.name, X, np.where(y == entry.positive, 1.0, -1.0), None, None, str(path))
+        registry.verify(entry, sha256, str(path))
+        return _sparse(X, np.where(y == entry.positive, 1.0, -1.0))
 
-    # with the checksum among the options, what is kept for them was verified when it was read
+    # with the checksum among the options, arrays in the cache were verified when they were read
     options = {"format": "registered", "sha256": entry.sha256, "features": entry.features, "positive": entry.positive}
-    return _parsed.through(path, options, entry.name, read)
+    return _data_set(entry.name, path, files.cached(path, options, read))
 
 
 def _from_libsvm(path: Path, n_features: int | None) -> DataSet:
-    def read() -> DataSet:
-        X, y, _ = _libsvm.read(path, n_features)
-        return DataSet(name, X, y, None, None, str(path))
+    def read() -> dict[str, Array | None]:
+        X, y, _ = readers.read_libsvm(path, n_features)
+        return _sparse(X, y)
 
-    name = _name(path)
-    return _parsed.through(path, {"format": "libsvm", "n_features": n_features}, name, read)
+    return _data_set(_name(path), path, files.cached(path, {"format": "libsvm", "n_features": n_features}, read))
 
 
-def _from_table(path: Path, form: str, choice: Choice) -> DataSet:
-    def read() -> DataSet:
+def _from_table(path: Path, form: str, choice: tables.Choice) -> DataSet:
+    def read() -> dict[str, Array | None]:
         if form == "parquet":
-            X, y, sites, names = _parquet.read(path, choice)
-        else:
-            X, y, sites, names = _csv.read(path, "," if form == "csv" else "\t", choice)
-        return DataSet(name, X, y, sites, names, str(path))
+            return readers.read_parquet(path, choice)
+        return readers.read_csv(path, "," if form == "csv" else "\t", choice)
 
-    name = _name(path)
-    data = _parsed.through(path, {"format": form, **choice._asdict(), "drop": sorted(choice.drop)}, name, read)
+    options = {"format": form, **choice._asdict(), "drop": sorted(choice.drop)}
+    data = _data_set(_name(path), path, files.cached(path, options, read))
     assert data.feature_names is not None
-    _identifiers.warn_of_numbers(path, data.feature_names, data.X)
+    tables.warn_of_numbers(path, data.feature_names, data.X)
     return data
 
 
 def _name(path: Path) -> str:
     """Return a file's name without the endings of formats and compression."""
-    name = Path(_packed.without_ending(path.name))
+    name = Path(files.without_ending(path.name))
     return name.stem if name.suffix.lower() in _FORMATS else name.name

@@ -14,11 +14,11 @@ from typing import Any
 
 from fpdfp import __version__
 from fpdfp.ct.device import device_name, missing_gpu
-from fpdfp.datasets import _folders
-from fpdfp.datasets.registry import REGISTRY
+from fpdfp.datasets import files
+from fpdfp.datasets.registry import REGISTRY, folders
 from fpdfp.declarative import pool
 
-REQUIRED = ("numpy", "scipy", "scikit-learn", "numba", "rich", "typer", "matplotlib", "pooch")
+REQUIRED = ("numpy", "scipy", "scikit-learn", "numba", "pandas", "rich", "typer", "matplotlib", "pooch")
 #: Packages that some parts need: the module, what it is for, and the packages to install, in the versions that fit.
 OPTIONAL = {
     "cupy": ("runs on a GPU", "cupy-cuda12x>=13 (or cupy-cuda13x>=13.6)"),
@@ -27,7 +27,6 @@ OPTIONAL = {
     "pyarrow": ("Parquet files", "pyarrow>=15"),
     "h5py": ("volumes in MATLAB files of version 7.3", "h5py>=3.10"),
     "constriction": ("another entropy code", "constriction>=0.5,<0.6"),
-    "pandas": ("histories as data frames", "pandas>=2.2"),
     "polars": ("Polars frames for the estimators", "polars>=1.20"),
     "pylops": ("PyLops operators as B", "pylops>=2.3"),
     "pyproximal": ("PyProximal operators as g", "pyproximal>=0.13,<1"),
@@ -92,12 +91,12 @@ def _gpu() -> dict[str, Any]:
 
 def _data() -> dict[str, Any]:
     """Return where data sets are looked for, and which are there."""
-    folders = [folder for folder in (_folders.data_folder(), _folders.cache_folder()) if folder is not None]
+    places = folders()
     found = {}
     for name, entry in REGISTRY.items():
-        places = [place for folder in folders if (place := _folders.find(folder, entry.file)) is not None]
-        found[name] = str(places[0]) if places else None
-    return {"folders": [str(folder) for folder in folders], "sets": found}
+        path = next(filter(None, (files.find(folder, entry.file) for folder in places)), None)
+        found[name] = None if path is None else str(path)
+    return {"folders": [str(folder) for folder in places], "sets": found}
 
 
 def show(found: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from fpdfp.engines.files import write_whole
 from fpdfp.methods.base import Method
 
 #: Parts of the package that change no run.
-LOOKERS_ON = ("cli.py", "declarative", "estimators", "experiments", "loggers", "report", "runs")
+LOOKERS_ON = ("cli.py", "declarative", "estimators", "experiments", "loggers.py", "report", "runs")
 
 
 def bar() -> Any:

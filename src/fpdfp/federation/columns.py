@@ -10,12 +10,15 @@ from typing import Any, get_args
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.errors import ArgumentError, ArgumentTypeError
+from fpdfp.datasets.readers import csv_rows
+from fpdfp.errors import ArgumentError, ArgumentTypeError, DataSetError
 from fpdfp.federation.questions import Kind
 from fpdfp.formula.tree import Level
 
 #: Integers of at most so many different values have levels.
 FEW = 50
+#: Endings of files that pandas unpacks and :mod:`fpdfp.datasets` does not; their rows are not checked.
+ARCHIVES = (".zip", ".zst", ".tar")
 #: What may be declared of a column.
 DECLARED = ("unit", "type", "levels")
 
@@ -37,10 +40,8 @@ class Column:
 
 def read_frame(source: Any) -> Any:
     """Return a data frame of pandas."""
-    try:
-        import pandas
-    except ImportError:
-        raise ImportError("tables need pandas: pip install 'fpdfp[federation]'") from None
+    import pandas
+
     if isinstance(source, str | Path):
         path = Path(source)
         if not path.is_file():
@@ -48,15 +49,31 @@ def read_frame(source: Any) -> Any:
         try:
             if path.suffix.lower() in (".parquet", ".pq"):
                 return pandas.read_parquet(path)
-            # Names that are empty stay so, and names that come twice are refused, not numbered.
+            if path.suffix.lower() not in ARCHIVES:
+                _check_rows(path)
             return pandas.read_csv(path, skipinitialspace=True, low_memory=False)
-        except (ValueError, OSError, pandas.errors.ParserError) as error:
+        except (ValueError, OSError, DataSetError, pandas.errors.ParserError) as error:
             raise ArgumentError("table", f"{str(source)!r} cannot be read: {error}") from None
     if type(source).__module__.startswith("polars"):
         source = pandas.DataFrame({name: source[name].to_list() for name in source.columns})
     if not isinstance(source, pandas.DataFrame):
         raise ArgumentTypeError("table", f"must be a file or a data frame, got {type(source).__name__}")
     return source
+
+
+def _check_rows(path: Path) -> None:
+    """Refuse a CSV file with a name twice, or with a row that is shorter or longer than the header.
+
+    pandas numbers such names; it fills short rows, and shifts all columns if the first row is too long.
+    """
+    rows = csv_rows(path, ",", strip=True)
+    _, header = next(rows, (1, []))
+    names = [name.strip() for name in header if name.strip()]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"it must have one column of each name, got {twice!r} twice")
+    for _ in rows:
+        pass
 
 
 def find_type(name: str, series: Any, given: Mapping[str, Any]) -> Column:

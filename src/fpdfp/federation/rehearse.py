@@ -18,6 +18,7 @@ from fpdfp import _checks
 from fpdfp.errors import ArgumentError
 from fpdfp.federation import keys
 from fpdfp.federation.analyst import Federation
+from fpdfp.federation.columns import read_frame
 from fpdfp.federation.study import Study
 
 #: Seconds for all sites to come.
@@ -233,9 +234,7 @@ def _describe_choice(model: Any) -> str:
 
 def split(path: Path, by: str, folder: Path) -> dict[str, Path]:
     """Write the rows of each site into a file of its own, without the column that names the site."""
-    import pandas
-
-    frame = pandas.read_parquet(path) if path.suffix == ".parquet" else pandas.read_csv(path)
+    frame = read_frame(path)
     if by not in frame.columns:
         raise ArgumentError(
             "by", f"must be a column of {path}, one of {', '.join(map(str, frame.columns))}, got {by!r}"
@@ -255,10 +254,8 @@ def split(path: Path, by: str, folder: Path) -> dict[str, Path]:
 
 def _family(path: Path, model: str) -> str:
     """Return what the response looks like."""
-    import pandas
-
     response = model.partition("~")[0].strip()
-    frame = pandas.read_parquet(path) if path.suffix == ".parquet" else pandas.read_csv(path)
+    frame = read_frame(path)
     column = frame.get(response)
     if column is None:
         return "linear"  # a transformation, of numbers

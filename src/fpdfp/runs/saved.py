@@ -129,10 +129,8 @@ class SavedRun:
 
     def frame(self) -> Any:
         """Return the history as a pandas data frame, with ``relative_error`` if the minimum is known."""
-        try:
-            import pandas
-        except ImportError:
-            raise ImportError("frames need pandas: pip install pandas") from None
+        import pandas
+
         table = pandas.DataFrame({name: self.history[name] for name in self.history})
         reference = self.info.get("reference")
         if reference:
