@@ -617,7 +617,6 @@ def test_the_doctor_shows_whole_commands(monkeypatch: pytest.MonkeyPatch, capsys
         "flower": "flwr",
         "parquet": "pyarrow",
         "ct": "h5py",
-        "entropy": "constriction",
     }.items():
         assert found["optional"][module]["get"] == f"pip install '{extras[extra][0]}'"
         assert f"missing: pip install '{extras[extra][0]}'" in shown

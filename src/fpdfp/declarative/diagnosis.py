@@ -26,7 +26,6 @@ OPTIONAL = {
     "flwr": ("federations across organisations", "flwr>=1.41,<1.43"),
     "pyarrow": ("Parquet files", "pyarrow>=15"),
     "h5py": ("volumes in MATLAB files of version 7.3", "h5py>=3.10"),
-    "constriction": ("another entropy code", "constriction>=0.5,<0.6"),
     "pandas": ("histories as data frames", "pandas>=2.2"),
     "polars": ("Polars frames for the estimators", "polars>=1.20"),
     "pylops": ("PyLops operators as B", "pylops>=2.3"),
