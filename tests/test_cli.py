@@ -74,7 +74,7 @@ def test_ctrl_c_and_resume_give_the_bits_of_a_run_that_was_not_interrupted(tmp_p
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("rounds = 12", "roundz = 12", "line 14: [run] has no key 'roundz' here; the nearest is 'rounds'"),
+        ("rounds = 12", "roundz = 12", "line 14: [run] has no key 'roundz'; did you mean 'rounds'?"),
         ("rounds = 12", 'rounds = "12"', "line 14: run.rounds must be a whole number, got '12'"),
         ('name = "breast-cancer"', 'file = "no.csv"', "line 5: data.file must be a file that is there"),
     ],
@@ -128,7 +128,7 @@ try:
     main()
 except SystemExit:
     pass
-heavy = ("numba", "scipy", "sklearn", "matplotlib", "ray", "flwr", "pandas")
+heavy = ("numba", "scipy", "sklearn", "matplotlib", "ray", "pandas")
 print([name for name in heavy if name in sys.modules], file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -41,7 +41,10 @@ LAYERS = {
     "messages": ["compress", "sampling", "rng"],
     "kernels": ["_cuda", "_kernels", "_array"],
     "basics": [
-        "_blas _checks _entropy _lazy _momentum _progress _naming _rounding _sections _typing _units _warn errors"
+        (
+            "_blas _checks _entropy _lazy _momentum _naming _progress _rounding _sections _settings _typing _units "
+            "_warn errors"
+        )
     ],
 }
 RANKS = {name: rank for rank, row in enumerate(itertools.chain(*LAYERS.values())) for name in row.split()}

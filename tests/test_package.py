@@ -26,7 +26,6 @@ HEAVY = (
     "pyarrow",
     "requests",
     "cupy",
-    "flwr",
     "ray",
 )
 

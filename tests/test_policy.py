@@ -15,7 +15,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 import fpdfp
-from fpdfp.declarative.document import SettingsError
+from fpdfp._settings import SettingsError
 from fpdfp.engines.requests import AtRequest, MemoryRequest, Request
 from fpdfp.errors import ArgumentError
 from fpdfp.federation import audit, outbox
@@ -69,11 +69,11 @@ class TestFile:
         ("text", "words"),
         [
             ("[data]\n\nleast_row = 3", "line 3: [data] has no key 'least_row'; did you mean 'least_rows'?"),
-            ("[dat]", "line 1: there is no section [dat]; did you mean 'data'?"),
+            ("[dat]", "line 1: the file has no section 'dat'; did you mean 'data'?"),
             ("[data]\nleast_rows = 'x'", "line 2: [data] least_rows must be an integer of at least 1, got 'x'"),
             ("[hours]\nfrom = '25:00'", "line 2: [hours] from must be a time"),
             ("[requests]\nkinds = ['moment']", "line 2: [requests] kinds must hold any of"),
-            ("data = 1", "line 1: data must be a section [data] with keys"),
+            ("data = 1", "line 1: data must be a section, [data], got 1"),
             ("[budget]\nbits_per_value = 0", "line 2: [budget] bits_per_value must be a finite number greater than 0"),
             ("[data", "at the end: this is not TOML"),
         ],

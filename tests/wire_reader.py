@@ -18,7 +18,9 @@ import numpy.typing as npt
 Levels = npt.NDArray[np.int64]
 
 FULL, QSGD, NUQSGD, NATURAL, SIGN, HALF, RANDK, TOPK = range(8)
-FIXED, GAMMA, OMEGA, RICE, RANS, ANS, DRAWN = range(1, 8)
+FIXED, OMEGA, RANS, DRAWN, ADAPTIVE = 1, 3, 5, 7, 8
+#: Codes that were used once; a reader refuses them.
+RESERVED = (2, 4, 6)
 N_PARAMETERS = {FULL: 0, QSGD: 3, NUQSGD: 3, NATURAL: 0, SIGN: 2, HALF: 2, RANDK: 1, TOPK: 1}
 
 ESCAPE = 255
@@ -97,13 +99,6 @@ class Bits:
         value = sum(bit << i for i, bit in enumerate(self.bits[self.position : end]))
         self.position = end
         return value
-
-    def ones(self, most: int) -> int:
-        """Count ones up to a zero, which is read too; stop after ``most`` of them."""
-        count = 0
-        while count < most and self.bit():
-            count += 1
-        return count
 
     def gamma(self) -> int:
         """Read an Elias gamma code."""
@@ -273,58 +268,116 @@ def read_levels(code: int, cursor: Cursor, n: int, lo: int, hi: int) -> Levels:
     if n == 0:
         check(code == 0, "a code without levels")
         return np.zeros(0, np.int64)
-    check(code in (FIXED, GAMMA, OMEGA, RICE, RANS, ANS), "an unknown code")
+    check(code not in RESERVED, "a code that is no longer used")
+    check(code in (FIXED, OMEGA, RANS, ADAPTIVE), "an unknown code")
     data = cursor.take(cursor.left)
-    if code in (RANS, ANS):
-        levels = read_tokens(code, Cursor(data), n)
+    if code == RANS:
+        levels = read_tokens(Cursor(data), n)
+    elif code == ADAPTIVE:
+        levels = read_adaptive(data, n, lo, hi)
     else:
         bits = Bits(data)
-        if code == FIXED:
-            levels = [lo + bits.number((hi - lo).bit_length()) for _ in range(n)]
-        elif code == RICE:
-            levels = read_rice(bits, n)
-        else:
-            levels = read_elias(bits, n, code)
+        width = (hi - lo).bit_length()
+        levels = [lo + bits.number(width) for _ in range(n)] if code == FIXED else read_omega(bits, n)
         bits.end()
     check(all(lo <= level <= hi for level in levels), "a level is out of range")
     return np.array(levels, np.int64)
 
 
-def read_elias(bits: Bits, n: int, code: int) -> list[int]:
-    """Read levels in an Elias code, all of them or those that are not 0."""
-    integer = bits.gamma if code == GAMMA else bits.omega
+def read_omega(bits: Bits, n: int) -> list[int]:
+    """Read levels in the Elias omega code, all of them or those that are not 0."""
     levels = [0] * n
     if bits.bit() == 0:
         for i in range(n):
-            size = integer() - 1
+            size = bits.omega() - 1
             levels[i] = -size if size and bits.bit() else size
         return levels
     place = -1
-    for _ in range(integer() - 1):
-        place += integer()
+    for _ in range(bits.omega() - 1):
+        place += bits.omega()
         check(place < n, "a level beyond the last")
         sign = -1 if bits.bit() else 1
-        levels[place] = sign * integer()
+        levels[place] = sign * bits.omega()
     return levels
 
 
-def read_rice(bits: Bits, n: int) -> list[int]:
-    """Read levels in a Rice code."""
-    levels: list[int] = []
-    while len(levels) < n:
-        count = min(512, n - len(levels))
-        k = bits.number(5)
-        if k == 31:
-            levels += [0] * count
-            continue
+class Decisions:
+    """Decisions between 0 and 1, read from a number in an interval."""
+
+    def __init__(self, data: bytes) -> None:
+        self.number = int.from_bytes(data)
+        self.bits = 8 * len(data)
+        #: The interval starts at 0 and is this wide, in units of 2^-(56 + 8 shifts); the number is ``distance``.
+        self.width, self.shifts = 2**56, 0
+        self.distance = self.number >> (self.bits - 56) if self.bits >= 56 else self.number << (56 - self.bits)
+        self.counts: dict[Any, list[int]] = {}
+        self.information = 0.0
+
+    def read(self, kind: Any = None) -> int:
+        """Read a decision of a kind; None: both outcomes are equally likely."""
+        seen = [0, 0] if kind is None else self.counts.setdefault(kind, [0, 0])
+        share = self.width // (sum(seen) + 2) * (seen[0] + 1)
+        outcome = int(self.distance >= share)
+        self.distance, self.width = (self.distance - share, self.width - share) if outcome else (self.distance, share)
+        seen[outcome] += 1
+        self.information += kind is None
+        while self.width < 2**48:
+            self.width <<= 8
+            self.shifts += 1
+            after = self.bits - 56 - 8 * self.shifts
+            self.distance = self.distance << 8 | (self.number >> after & 255 if after >= 0 else self._end(after))
+        return outcome
+
+    def digits(self, number: int, count: int) -> int:
+        """Return a number with so many more digits."""
         for _ in range(count):
-            ones = bits.ones(20)
-            u = bits.number(32) if ones == 20 else (ones << k) + bits.number(k)
-            levels.append(u // 2 if u % 2 == 0 else -(u + 1) // 2)
+            number = 2 * number + self.read()
+        return number
+
+    def _end(self, after: int) -> int:
+        """Return eight bits of which the last are after the end, zeros."""
+        return self.number << -after & 255
+
+    def block(self) -> None:
+        """Forget the counts; add what the block took."""
+        for a, b in self.counts.values():
+            self.information += (math.lgamma(a + b + 2) - math.lgamma(a + 1) - math.lgamma(b + 1)) / math.log(2)
+        self.counts.clear()
+
+    def end(self, blocks: int) -> None:
+        """Check the length of the number, but for rounding."""
+        self.block()
+        least, most = math.ceil(self.information), math.ceil(self.information + blocks / 1024)
+        check(least <= self.bits < most + 8, "too many bytes, or too few")
+        check(self.bits <= most or self.number % 2 ** (self.bits - most) == 0, "bits after the end")
+
+
+def read_adaptive(data: bytes, n: int, lo: int, hi: int) -> list[int]:
+    """Read levels in the adaptive code."""
+    decisions = Decisions(data)
+    digits = max(-lo, hi).bit_length()
+    levels: list[int] = []
+    shift = 0
+    for i in range(n):
+        if i % 2**14 == 0:
+            decisions.block()
+            shift = decisions.read() if digits > 1 else 0
+            if shift:
+                shift = 1 + decisions.digits(0, (digits - 2).bit_length())
+            check(shift < digits, "a shift that cannot be")
+        size = length = decisions.read("zero")
+        while length and length < digits - shift and decisions.read(length):
+            length += 1
+        if length > 1:
+            size = 2 * size + decisions.read("second")
+        size = decisions.digits(size, max(length - 2, 0) + shift)
+        negative = size > 0 and (decisions.read() == 1 if lo < 0 < hi else lo < 0)
+        levels.append(-size if negative else size)
+    decisions.end(-(-n // 2**14))
     return levels
 
 
-def read_tokens(code: int, cursor: Cursor, n: int) -> list[int]:
+def read_tokens(cursor: Cursor, n: int) -> list[int]:
     """Read levels as tokens under a model, and what the tokens leave open."""
     first = cursor.byte()
     shift, model, has_escapes = first & 31, first >> 5 & 3, first >> 7 == 1
@@ -335,7 +388,7 @@ def read_tokens(code: int, cursor: Cursor, n: int) -> list[int]:
     check(sum(frequencies) == TOTAL, "frequencies that do not add up")
     rest_bytes = -(-(shift * (n - escapes) + 32 * escapes) // 8)
     token_bytes = cursor.take(cursor.left - rest_bytes)
-    tokens = read_rans(token_bytes, frequencies, n) if code == RANS else read_ans(token_bytes, frequencies, n)
+    tokens = read_rans(token_bytes, frequencies, n)
     check(tokens.count(ESCAPE) == escapes, "another number of escapes")
     rest = Bits(cursor.take(rest_bytes))
     levels = [signed(rest.number(32)) if t == ESCAPE else ((t - 127) << shift) + rest.number(shift) for t in tokens]
@@ -423,20 +476,6 @@ def read_rans(data: bytes, frequencies: list[int], n: int) -> list[int]:
         tokens.append(t)
     check(all(x == LOWEST_STATE for x in states), "a state does not end as it began")
     check(not any(words), "a word is left over")
-    return tokens
-
-
-def read_ans(data: bytes, frequencies: list[int], n: int) -> list[int]:
-    """Read tokens with the package constriction."""
-    try:
-        import constriction  # type: ignore[import-untyped, import-not-found]
-    except ImportError:
-        raise NotImplementedError("code 6 needs the package constriction") from None
-    words = np.trim_zeros(np.frombuffer(data, "<u4").astype(np.uint32), "b")
-    model = constriction.stream.model.Categorical(np.array(frequencies, np.float32) / TOTAL, perfect=False)
-    coder = constriction.stream.stack.AnsCoder(words)
-    tokens: list[int] = coder.decode(model, n).tolist()
-    check(coder.is_empty(), "a word is left over")
     return tokens
 
 

@@ -10,8 +10,8 @@ from fpdfp._cuda.rounding import THREADS, grid
 from fpdfp._cuda.source import kernel
 from fpdfp._typing import Array, IntArray
 
-RICE_BLOCK = 512
 ELIAS_PIECE = 1024
+SORT_PIECE = 4096
 
 
 def pack_fixed(levels: Array, lowest: int, width: int) -> Array:
@@ -72,63 +72,77 @@ def _stream_bits(code: int, streams: Sequence[Array], lowest: int, highest: int)
 
     The kernels of all streams are started before the result of any is waited for.
     """
-    from fpdfp._kernels import measure
+    from fpdfp._kernels import adaptive, measure
 
-    lengths: dict[int, IntArray] = {}
+    lengths: list[IntArray] = []
     if code in (measure.FIXED, measure.AUTO):
-        lengths[measure.FIXED] = np.array([one.size for one in streams]) * (highest - lowest).bit_length()
-    if code == measure.FIXED:
-        return lengths[code]
-    lengths[measure.RICE], totals = _rice(streams)
-    if code in (measure.RANS, measure.ANS, measure.AUTO):
-        entropy = _tokens(code, streams, totals, lowest, highest)
-        lengths[measure.ANS if code == measure.ANS else measure.RANS] = entropy
-    if code in (measure.GAMMA, measure.OMEGA, measure.AUTO):
-        lengths[measure.GAMMA], lengths[measure.OMEGA] = _elias(streams)
-    return np.min(list(lengths.values()), axis=0) if code == measure.AUTO else lengths[code]
+        lengths.append(np.array([one.size for one in streams]) * (highest - lowest).bit_length())
+    if code in (measure.RANS, measure.AUTO):
+        lengths.append(_tokens(streams, lowest, highest))
+    if code in (measure.OMEGA, measure.AUTO):
+        lengths.append(_elias(streams))
+    least = np.min(lengths, axis=0) if lengths else np.full(len(streams), measure.NEVER)
+    if code not in (measure.ADAPTIVE, measure.AUTO):
+        return least
+    sizes = [one.size for one in streams]
+    adapted = _adaptive(streams, lowest, highest)
+    compared = np.array([adaptive.handicap(bits, size) for bits, size in zip(adapted, sizes, strict=True)])
+    return np.where(compared <= least, adapted, least)
 
 
-def _rice(streams: Sequence[Array]) -> tuple[IntArray, IntArray]:
-    """Return the length of each stream, and the sum of its numbers."""
+def _adaptive(streams: Sequence[Array], lowest: int, highest: int) -> IntArray:
+    """Return the length of each stream in the adaptive code, from its levels by digits."""
     import cupy
 
-    totals = cupy.zeros((len(streams), 2), dtype=np.uint64)
-    for levels, total in zip(streams, totals, strict=True):
-        warps = -(-levels.size // RICE_BLOCK)
-        kernel("rice_lengths")(grid(32 * warps, 1), (THREADS,), (levels, np.uint64(levels.size), total))
-    length, total = totals.get().astype(np.int64).T
-    return length, total
+    from fpdfp._kernels import adaptive
+    from fpdfp._kernels.tables import tables
+
+    counted = []
+    for levels in streams:
+        sorts = cupy.zeros((-(-levels.size // adaptive.BLOCK), adaptive.SORTS), dtype=np.uint32)
+        kernel("sort_levels")((-(-levels.size // SORT_PIECE),), (THREADS,), (levels, np.uint64(levels.size), sorts))
+        counted.append(sorts)
+    return np.array(
+        [adaptive.sorted_length(one.get().astype(np.int64), lowest, highest, tables().logs) for one in counted]
+    )
 
 
-def _tokens(code: int, streams: Sequence[Array], totals: IntArray, lowest: int, highest: int) -> IntArray:
-    """Return the length of each stream in an entropy coder, with the shorter of two splits where there are two."""
+def _tokens(streams: Sequence[Array], lowest: int, highest: int) -> IntArray:
+    """Return the length of each stream in rANS, with the shorter of two splits where there are two."""
     import cupy
 
     from fpdfp._kernels import measure, tokens
     from fpdfp._kernels.tables import tables
 
+    totals = cupy.zeros(len(streams), dtype=np.uint64)
+    for i, levels in enumerate(streams):
+        kernel("sum_numbers")(_share(levels.size), (THREADS,), (levels, np.uint64(levels.size), totals[i : i + 1]))
     tried: list[tuple[int, int]] = []
-    for i, (levels, total) in enumerate(zip(streams, totals.tolist(), strict=True)):
+    for i, (levels, total) in enumerate(zip(streams, totals.get().tolist(), strict=True)):
         shift = int(tokens.shift_for(total, levels.size))
         tried += [(i, h) for h in ({shift, 0} if tokens.fits(lowest, highest) else {shift})]
     counts = cupy.zeros((len(tried), tokens.TOKENS), dtype=np.uint64)
     for (i, shift), row in zip(tried, counts, strict=True):
         size = streams[i].size
-        blocks = min(-(-size // (16 * THREADS)), 4096)
-        kernel("count_tokens")((blocks,), (THREADS,), (streams[i], np.uint64(size), np.int32(shift), row))
+        kernel("count_tokens")(_share(size), (THREADS,), (streams[i], np.uint64(size), np.int32(shift), row))
     lengths = np.full(len(streams), np.iinfo(np.int64).max)
     for (i, shift), row in zip(tried, counts.get().astype(np.int64), strict=True):
         work = np.zeros((measure.WORKSPACE, tokens.TOKENS), dtype=np.int64)
         work[measure.COUNTS] = row
         plan = np.zeros(measure.PLAN, dtype=np.int64)
         given = shift, tokens.CENTRE, tables().costs, measure.NEVER
-        length = int(measure.plan_counted(code, streams[i].size, *given, work, plan))
+        length = int(measure.plan_counted(streams[i].size, *given, work, plan))
         lengths[i] = min(lengths[i], length)
     return lengths
 
 
-def _elias(streams: Sequence[Array]) -> tuple[IntArray, IntArray]:
-    """Return the lengths of each stream in the two Elias codes, dense or sparse, whichever is shorter."""
+def _share(size: int) -> tuple[int]:
+    """Return a grid in which a thread takes 16 levels, or more of very many."""
+    return (min(-(-size // (16 * THREADS)), 4096),)
+
+
+def _elias(streams: Sequence[Array]) -> IntArray:
+    """Return the length of each stream in the Elias omega code, dense or sparse, whichever is shorter."""
     import cupy
 
     from fpdfp._kernels import elias
@@ -139,12 +153,12 @@ def _elias(streams: Sequence[Array]) -> tuple[IntArray, IntArray]:
         kernel("last_nonzero")(grid(32 * warps, 1), (THREADS,), (levels, np.uint64(levels.size), row))
     before = np.full(last.shape, -1)
     before[:, 1:] = np.maximum.accumulate(last.get(), axis=1)[:, :-1]
-    known, totals = cupy.asarray(before), cupy.zeros((len(streams), 5), dtype=np.uint64)
+    known, totals = cupy.asarray(before), cupy.zeros((len(streams), 3), dtype=np.uint64)
     for levels, warps, row, total in zip(streams, pieces, known, totals, strict=True):
         kernel("elias_lengths")(grid(32 * warps, 1), (THREADS,), (levels, np.uint64(levels.size), row, total))
-    gamma, omega = [], []
-    for dense_gamma, dense_omega, sparse_gamma, sparse_omega, nonzero in totals.get().tolist():
-        front = [int(elias.codeword(kind, nonzero + 1)[1]) for kind in (elias.GAMMA, elias.OMEGA)]
-        gamma.append(1 + min(dense_gamma, sparse_gamma + front[0]))
-        omega.append(1 + min(dense_omega, sparse_omega + front[1]))
-    return np.array(gamma), np.array(omega)
+    return np.array(
+        [
+            1 + min(dense, sparse + int(elias.codeword(nonzero + 1)[1]))
+            for dense, sparse, nonzero in totals.get().tolist()
+        ]
+    )

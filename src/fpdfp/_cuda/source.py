@@ -374,59 +374,33 @@ extern "C" __global__ void unpack_fixed(const u32* __restrict__ words, u64 size,
 
 __device__ __forceinline__ u32 unsigned_of(int level) { return ((u32)level << 1) ^ (u32)(level >> 31); }
 
-__device__ __forceinline__ u32 warp_sum(u32 x) {
-    for (int width = 16; width > 0; width /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, width);
-    return x;
-}
-
 __device__ __forceinline__ u64 warp_sum(u64 x) {
     for (int width = 16; width > 0; width /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, width);
     return x;
 }
 
-// Entries past the end are zeros, which add nothing.
-__device__ u32 rice_length(const u32 (&u)[16], u32 many, int k) {
-    u32 total = 0;
-    #pragma unroll
-    for (int i = 0; i < 16; ++i) {
-        u32 quotient = u[i] >> k;
-        total += quotient < 20 ? quotient : 51 - k;
-    }
-    return warp_sum(total) + many * (k + 1);
+extern "C" __global__ void sum_numbers(const int* levels, u64 size, u64* total) {
+    u64 sum = 0;
+    for (u64 j = (u64)blockIdx.x * blockDim.x + threadIdx.x; j < size; j += (u64)gridDim.x * blockDim.x)
+        sum += unsigned_of(levels[j]);
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) atomicAdd(total, sum);
 }
 
-// A warp for every 512 levels: the best parameter, found as on a processor.
-extern "C" __global__ void rice_lengths(const int* levels, u64 size, u64* totals) {
-    u64 warp = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32;
-    u32 lane = threadIdx.x % 32;
-    u64 begin = warp * 512;
-    if (begin >= size) return;
-    u32 many = (u32)min((u64)512, size - begin);
-    u32 u[16];
-    u32 largest = 0;
-    u64 sum = 0;
-    #pragma unroll
-    for (int i = 0; i < 16; ++i) {
-        u32 j = lane + 32 * i;
-        u[i] = j < many ? unsigned_of(levels[begin + j]) : 0;
-        sum += u[i];
-        largest = max(largest, u[i]);
+// The levels of every 16384 by their digits and the second digit. A block of threads goes through 4096 levels.
+extern "C" __global__ void sort_levels(const int* levels, u64 size, u32* sorts) {
+    __shared__ u32 table[64];
+    if (threadIdx.x < 64) table[threadIdx.x] = 0;
+    __syncthreads();
+    u64 begin = (u64)blockIdx.x * 4096, end = min(begin + 4096, size);
+    for (u64 j = begin + threadIdx.x; j < end; j += blockDim.x) {
+        u32 magnitude = levels[j] < 0 ? 0u - (u32)levels[j] : (u32)levels[j];
+        u32 digits = 32 - __clz(magnitude);
+        u32 second = digits > 1 ? magnitude >> (digits - 2) & 1 : 0;
+        atomicAdd(table + 2 * digits + second, 1u);
     }
-    sum = warp_sum(sum);
-    u64 length = 5;
-    if (sum > 0) {
-        for (int width = 16; width > 0; width /= 2)
-            largest = max(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, width));
-        u32 shortest = 0xFFFFFFFFu, before = 0xFFFFFFFFu;
-        for (int k = 0; k < 31; ++k) {
-            u32 tried = rice_length(u, many, k);
-            shortest = min(shortest, tried);
-            if (k > 0 && tried >= before && (largest >> (k - 1)) < 20) break;
-            before = tried;
-        }
-        length += shortest;
-    }
-    if (lane == 0) { atomicAdd(totals, length); atomicAdd(totals + 1, sum); }
+    __syncthreads();
+    if (threadIdx.x < 64 && table[threadIdx.x]) atomicAdd(sorts + begin / 16384 * 64 + threadIdx.x, table[threadIdx.x]);
 }
 
 extern "C" __global__ void count_tokens(const int* levels, u64 size, int shift, u64* counts) {
@@ -446,15 +420,13 @@ extern "C" __global__ void count_tokens(const int* levels, u64 size, int shift, 
     }
 }
 
-__device__ __forceinline__ u32 gamma_length(u64 k) { return 2 * (64 - __clzll(k)) - 1; }
-
 __device__ __forceinline__ u32 omega_length(u64 k) {
     u32 length = 1;
     while (k > 1) { u32 digits = 64 - __clzll(k); length += digits; k = digits - 1; }
     return length;
 }
 
-// Totals: dense gamma, dense omega, sparse gamma, sparse omega (but for the count in front), non-zero levels.
+// Totals: dense, sparse (but for the count in front), non-zero levels.
 // A warp goes through 1024 levels in a row; where the last non-zero one before them is, it is told.
 extern "C" __global__ void elias_lengths(const int* levels, u64 size, const i64* before, u64* totals) {
     u64 warp = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32;
@@ -462,27 +434,23 @@ extern "C" __global__ void elias_lengths(const int* levels, u64 size, const i64*
     u64 begin = warp * 1024;
     if (begin >= size) return;
     i64 last = before[warp];
-    u64 sums[5] = {0, 0, 0, 0, 0};
+    u64 sums[3] = {0, 0, 0};
     for (u64 base = begin; base < min(begin + 1024, size); base += 32) {
         u64 j = base + lane;
         int level = j < size ? levels[j] : 0;
         u64 magnitude = level < 0 ? -(i64)level : (i64)level;
-        if (j < size) {
-            sums[0] += gamma_length(magnitude + 1) + (magnitude > 0);
-            sums[1] += omega_length(magnitude + 1) + (magnitude > 0);
-        }
+        if (j < size) sums[0] += omega_length(magnitude + 1) + (magnitude > 0);
         u32 occupied = __ballot_sync(0xFFFFFFFFu, magnitude > 0);
         if (magnitude > 0) {
             u32 lower = occupied & ((1u << lane) - 1);
             i64 previous = lower ? (i64)base + 31 - __clz(lower) : last;
             u64 gap = (i64)j - previous;
-            sums[2] += 1 + gamma_length(gap) + gamma_length(magnitude);
-            sums[3] += 1 + omega_length(gap) + omega_length(magnitude);
-            sums[4] += 1;
+            sums[1] += 1 + omega_length(gap) + omega_length(magnitude);
+            sums[2] += 1;
         }
         if (occupied) last = (i64)base + 31 - __clz(occupied);
     }
-    for (int i = 0; i < 5; ++i) {
+    for (int i = 0; i < 3; ++i) {
         u64 sum = warp_sum(sums[i]);
         if (lane == 0) atomicAdd(totals + i, sum);
     }

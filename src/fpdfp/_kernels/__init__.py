@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from fpdfp._lazy import attach
 
 if TYPE_CHECKING:
+    from fpdfp._kernels import adaptive as adaptive
     from fpdfp._kernels import elias as elias
     from fpdfp._kernels import fdk as fdk
     from fpdfp._kernels import fixed as fixed
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from fpdfp._kernels import quantize as quantize
     from fpdfp._kernels import rans as rans
     from fpdfp._kernels import rays as rays
-    from fpdfp._kernels import rice as rice
     from fpdfp._kernels import select as select
     from fpdfp._kernels import streams as streams
     from fpdfp._kernels import threads as threads
@@ -31,5 +31,5 @@ if TYPE_CHECKING:
 
 __getattr__ = attach(
     __name__,
-    {"": "elias fdk fixed half measure philox quantize rans rays rice select streams threads tokens xray"},
+    {"": "adaptive elias fdk fixed half measure philox quantize rans rays select streams threads tokens xray"},
 )

@@ -33,16 +33,6 @@ def leading_zeros(typing_context: Any, value: Any) -> Any:
 leading_zeros.interpreted = lambda value: 64 - value.bit_length()
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def trailing_zeros(typing_context: Any, value: Any) -> Any:
-    """Count the trailing zeros of a 64-bit integer: 64 for 0."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
-
-    return types.int64(types.uint64), generate
-
-
 @serial
 def bit_length(value: Any) -> Any:
     """How many bits an integer of at least 0 has: 0 for 0."""

@@ -1,4 +1,4 @@
-"""Elias gamma and omega codes of levels, dense and sparse.
+"""The Elias omega code of levels, dense and sparse; and the gamma code, in which tables of frequencies are written.
 
 P. Elias, "Universal codeword sets and representations of the integers", IEEE Trans. Inf. Theory 21 (1975).
 
@@ -21,11 +21,9 @@ from typing import Any
 import numpy as np
 from numba import int64, uint32, uint64
 
-from fpdfp._kernels.bits import BROKEN, bit_length, carry, get, ones, trailing_zeros, window
+from fpdfp._kernels.bits import BROKEN, bit_length, carry, get, ones, window
 from fpdfp._kernels.jit import inline, interpret, serial
 
-GAMMA = 0
-OMEGA = 1
 #: Codes of smaller numbers are looked up.
 TABLE = 4096
 LENGTH_BITS = uint64(6)
@@ -33,21 +31,22 @@ LENGTH_MASK = uint64(63)
 
 
 @serial
-def codeword(kind: Any, k: Any) -> Any:
-    """The code of k, from 1 up to 2**32, and its length."""
+def gamma_codeword(k: Any) -> Any:
+    """The gamma code of k, from 1 up to 2**32, and its length."""
+    digits = bit_length(k)
+    return _group(k, digits) << uint64(digits - 1), 2 * digits - 1
+
+
+@serial
+def codeword(k: Any) -> Any:
+    """The omega code of k, from 1 up to 2**32, and its length."""
     code = uint64(0)
-    length = 0
-    if kind == GAMMA:
+    length = 1
+    while k > 1:
         digits = bit_length(k)
-        code = _group(k, digits) << uint64(digits - 1)
-        length = 2 * digits - 1
-    else:
-        length = 1
-        while k > 1:
-            digits = bit_length(k)
-            code = _group(k, digits) | (code << uint64(digits))
-            length += digits
-            k = digits - 1
+        code = _group(k, digits) | (code << uint64(digits))
+        length += digits
+        k = digits - 1
     return code, length
 
 
@@ -56,18 +55,16 @@ def _group(k: Any, digits: Any) -> Any:
     return uint64(1) | ((uint64(k) ^ (uint64(1) << uint64(digits - 1))) << uint64(1))
 
 
-def make_table(kind: int) -> Any:
-    """Return the codes of 0 (none), 1, 2, …, each above six bits that hold its length."""
+def make_table() -> Any:
+    """Return the omega codes of 0 (none), 1, 2, …, each above six bits that hold its length."""
     find = interpret(codeword)
-    codes, lengths = zip((0, 0), *(find(kind, k) for k in range(1, TABLE)), strict=True)
+    codes, lengths = zip((0, 0), *(find(k) for k in range(1, TABLE)), strict=True)
     return (np.array(codes, dtype=np.uint64) << LENGTH_BITS) | np.array(lengths, dtype=np.uint64)
 
 
-def code_lengths(kind: int, numbers: Any) -> Any:
-    """Return the lengths of the codes of an array of numbers, in NumPy."""
+def code_lengths(numbers: Any) -> Any:
+    """Return the lengths of the omega codes of an array of numbers, in NumPy."""
     digits = np.frexp(numbers)[1]
-    if kind == GAMMA:
-        return 2 * digits - 1
     lengths = np.ones_like(digits)
     while (digits > 1).any():
         lengths += np.where(digits > 1, digits, 0)
@@ -76,19 +73,14 @@ def code_lengths(kind: int, numbers: Any) -> Any:
 
 
 @inline
-def code_length(kind: Any, k: Any, table: Any) -> Any:
+def code_length(k: Any, table: Any) -> Any:
     """The length in bits of the code of k ≥ 1."""
-    return int64(table[uint64(k)] & LENGTH_MASK) if k < table.size else codeword(kind, k)[1]
+    return int64(table[uint64(k)] & LENGTH_MASK) if k < table.size else codeword(k)[1]
 
 
 @serial
-def read_short(kind: Any, bits: Any) -> Any:
+def read_short(bits: Any) -> Any:
     """Return the number whose code the next 32 bits start with, and the code's length: 0 if it is longer."""
-    if kind == GAMMA:
-        zeros = trailing_zeros(bits | (uint64(1) << uint64(32)))
-        if zeros > 15:
-            return int64(0), int64(0)
-        return int64((uint64(1) << uint64(zeros)) | ((bits >> uint64(zeros + 1)) & ones(zeros))), 2 * zeros + 1
     k = int64(1)
     length = int64(0)
     while bits & uint64(1) == 1:
@@ -102,19 +94,10 @@ def read_short(kind: Any, bits: Any) -> Any:
 
 
 @serial
-def read_long(kind: Any, words: Any, position: Any, limit: Any) -> Any:
+def read_long(words: Any, position: Any, limit: Any) -> Any:
     """Return the next number and its code's length, for codes of any length; 0 for a code over 2**33 or cut off."""
     start = position
     k = int64(1)
-    if kind == GAMMA:
-        zeros = 0
-        while position < limit and get(words, position, 1) == 0:
-            zeros += 1
-            position += 1
-        if zeros > 32 or position + 1 + zeros > limit:
-            return int64(0), int64(0)
-        k = int64((uint64(1) << uint64(zeros)) | uint64(get(words, position + 1, zeros)))
-        return k, position + 1 + zeros - start
     while position < limit and get(words, position, 1) == 1:
         if k > 32 or position + 1 + k > limit:
             return int64(0), int64(0)
@@ -122,6 +105,17 @@ def read_long(kind: Any, words: Any, position: Any, limit: Any) -> Any:
         k = int64((uint64(1) << uint64(digits)) | uint64(get(words, position + 1, digits)))
         position += 1 + digits
     return (k, position + 1 - start) if position < limit else (int64(0), int64(0))
+
+
+@serial
+def _read_gamma(words: Any, position: Any, limit: Any) -> Any:
+    """Return the next number in the gamma code and its code's length; 0 for a code over 2**33 or cut off."""
+    zeros = 0
+    while position + zeros < limit and get(words, position + zeros, 1) == 0:
+        zeros += 1
+    if zeros > 32 or position + 1 + 2 * zeros > limit:
+        return int64(0), int64(0)
+    return int64((uint64(1) << uint64(zeros)) | uint64(get(words, position + zeros + 1, zeros))), 1 + 2 * zeros
 
 
 @serial
@@ -134,7 +128,7 @@ def read_frequencies(words: Any, limit: Any, first: Any, last: Any, escape: Any,
     for place in range(first, last + 2):
         if place == last + 1 and escape < 0:
             break
-        number, length = read_long(GAMMA, words, position, limit)
+        number, length = _read_gamma(words, position, limit)
         if length == 0 or number > most + 1:
             return int64(-1)
         frequencies[place if place <= last else escape] = number - 1
@@ -143,7 +137,7 @@ def read_frequencies(words: Any, limit: Any, first: Any, last: Any, escape: Any,
 
 
 @serial
-def sparse_length(kind: Any, levels: Any, table: Any) -> Any:
+def sparse_length(levels: Any, table: Any) -> Any:
     """The exact length of the sparse stream, but for its first bit."""
     total = 0
     last = -1
@@ -151,36 +145,36 @@ def sparse_length(kind: Any, levels: Any, table: Any) -> Any:
     for j in range(levels.size):
         level = int64(abs(int64(levels[uint64(j)])))
         if level > 0:
-            total += 1 + code_length(kind, j - last, table) + code_length(kind, level, table)
+            total += 1 + code_length(j - last, table) + code_length(level, table)
             last = j
             count += 1
-    return total + code_length(kind, count + 1, table)
+    return total + code_length(count + 1, table)
 
 
 @serial
-def dense_length(kind: Any, levels: Any, table: Any) -> Any:
+def dense_length(levels: Any, table: Any) -> Any:
     """The exact length of the dense stream, but for its first bit."""
     total = 0
     for j in range(levels.size):
         level = int64(abs(int64(levels[uint64(j)])))
-        total += code_length(kind, level + 1, table) + (1 if level > 0 else 0)
+        total += code_length(level + 1, table) + (1 if level > 0 else 0)
     return total
 
 
 @inline
-def _entry(kind: Any, entry: Any, k: Any) -> Any:
+def _entry(entry: Any, k: Any) -> Any:
     """Return a code and its length from the table's entry, or worked out where the table has none."""
-    return (entry >> LENGTH_BITS, int64(entry & LENGTH_MASK)) if entry > 0 else codeword(kind, k)
+    return (entry >> LENGTH_BITS, int64(entry & LENGTH_MASK)) if entry > 0 else codeword(k)
 
 
 @serial
-def encode_dense(kind: Any, levels: Any, table: Any, out: Any) -> Any:
+def encode_dense(levels: Any, table: Any, out: Any) -> Any:
     """Write the dense stream and return its length in bits."""
     pending, fill, word = uint64(0), 1, 0
     for j in range(levels.size):
         level = int64(levels[uint64(j)])
         k = abs(level) + 1
-        code, length = _entry(kind, table[uint64(k)] if k < table.size else uint64(0), k)
+        code, length = _entry(table[uint64(k)] if k < table.size else uint64(0), k)
         code |= uint64(level < 0) << uint64(length)
         length += int64(level != 0)
         pending, fill = pending | ((code & ones(32)) << uint64(fill)), fill + min(length, 32)
@@ -195,12 +189,12 @@ def encode_dense(kind: Any, levels: Any, table: Any, out: Any) -> Any:
 
 
 @serial
-def encode_sparse(kind: Any, levels: Any, table: Any, out: Any) -> Any:
+def encode_sparse(levels: Any, table: Any, out: Any) -> Any:
     """Write the sparse stream and return its length in bits."""
     count = 0
     for j in range(levels.size):
         count += 1 if levels[uint64(j)] != 0 else 0
-    code, length = codeword(kind, count + 1)
+    code, length = codeword(count + 1)
     out[0] = uint32(uint64(1) | (code << uint64(1)))
     pending, fill, word = carry(uint64(1) | (code << uint64(1)), length + 1, 0)
     last = -1
@@ -210,7 +204,7 @@ def encode_sparse(kind: Any, levels: Any, table: Any, out: Any) -> Any:
             continue
         for part in range(2):
             k = int64(j - last) if part == 0 else abs(level)
-            code, length = _entry(kind, table[uint64(k)] if k < table.size else uint64(0), k)
+            code, length = _entry(table[uint64(k)] if k < table.size else uint64(0), k)
             if part == 0:
                 code |= uint64(level < 0) << uint64(length)
                 length += 1
@@ -227,19 +221,19 @@ def encode_sparse(kind: Any, levels: Any, table: Any, out: Any) -> Any:
 
 
 @serial
-def decode(kind: Any, words: Any, limit: Any, lowest: Any, highest: Any, levels: Any) -> Any:
+def decode(words: Any, limit: Any, lowest: Any, highest: Any, levels: Any) -> Any:
     """Read the levels, all from ``lowest`` to ``highest``; return where the stream ends, or BROKEN."""
     if limit < 1:
         return int64(BROKEN)
     if get(words, 0, 1) == 1:
-        return _decode_sparse(kind, words, limit, lowest, highest, levels)
+        return _decode_sparse(words, limit, lowest, highest, levels)
     position = int64(1)
     for j in range(levels.size):
         at = uint64(position) >> uint64(5)
         bits = window(words[at], words[at + uint64(1)], position)
-        size, length = read_short(kind, bits)
+        size, length = read_short(bits)
         if length == 0:
-            size, length = read_long(kind, words, position, limit)
+            size, length = read_long(words, position, limit)
             at = uint64(position + length) >> uint64(5)
             sign = window(words[at], words[at + uint64(1)], position + length)
         else:
@@ -254,18 +248,18 @@ def decode(kind: Any, words: Any, limit: Any, lowest: Any, highest: Any, levels:
 
 
 @serial
-def _decode_sparse(kind: Any, words: Any, limit: Any, lowest: Any, highest: Any, levels: Any) -> Any:
+def _decode_sparse(words: Any, limit: Any, lowest: Any, highest: Any, levels: Any) -> Any:
     levels[:] = 0
-    count, length = read_long(kind, words, 1, limit)
+    count, length = read_long(words, 1, limit)
     position = 1 + length
     if length == 0 or count - 1 > levels.size:
         return int64(BROKEN)
     place = int64(-1)
     for _ in range(count - 1):
         at = uint64(position) >> uint64(5)
-        gap, length = read_short(kind, window(words[at], words[at + uint64(1)], position))
+        gap, length = read_short(window(words[at], words[at + uint64(1)], position))
         if length == 0:
-            gap, length = read_long(kind, words, position, limit)
+            gap, length = read_long(words, position, limit)
         place += gap
         position += length
         if length == 0 or position >= limit or place >= levels.size:
@@ -273,9 +267,9 @@ def _decode_sparse(kind: Any, words: Any, limit: Any, lowest: Any, highest: Any,
         at = uint64(position) >> uint64(5)
         bits = window(words[at], words[at + uint64(1)], position)
         position += 1
-        level, length = read_short(kind, bits >> uint64(1))
+        level, length = read_short(bits >> uint64(1))
         if length == 0:
-            level, length = read_long(kind, words, position, limit)
+            level, length = read_long(words, position, limit)
         position += length
         level = -level if bits & uint64(1) == 1 else level
         if length == 0 or position > limit or level < lowest or level > highest:

@@ -8,16 +8,14 @@ from typing import Any
 import numpy as np
 from numba import int64, prange, uint32, uint64
 
-from fpdfp._kernels import elias, rans, rice, tokens
+from fpdfp._kernels import adaptive, elias, rans, tokens
 from fpdfp._kernels.bits import bit_length
 from fpdfp._kernels.jit import SMALL, inline, interpret, serial, threaded, until_compiled
 
 FIXED = 1
-GAMMA = 2
 OMEGA = 3
-RICE = 4
 RANS = 5
-ANS = 6
+ADAPTIVE = 8
 AUTO = 15
 
 #: About what compiling takes, in seconds.
@@ -30,6 +28,8 @@ PLAN = 12
 #: a block of numbers.
 COUNTS, FREQUENCIES, TRIAL, NUMBERS = 0, 4, 5, 6
 WORKSPACE = 7
+#: Levels that are counted in one go through memory.
+CHUNK = 512
 #: More bits than any stream has.
 NEVER = 1 << 62
 #: Among so many threads at most the clients of a batch are shared out.
@@ -38,35 +38,32 @@ SHARES = 32
 
 @serial
 def _survey(levels: Any, reach: Any, work: Any) -> Any:
-    """Return the length of the Rice stream, the sum of its u, and the non-zero levels after a zero; count tokens.
+    """Return the sum of 2 |level|, less 1 for negative ones, and the non-zero levels after a zero; count tokens.
 
-    All in one go through the levels, a block at a time, which is then at hand: going through memory again would
-    take longer than the counting.
+    A chunk is at hand while it is counted twice: to go through memory again would take longer than the counting.
     """
     tokens.clear(work[:NUMBERS], reach)
-    numbers = work[NUMBERS].view(np.uint32)
-    length = int64(0)
     total = int64(0)
     starts = int64(0)
-    for start in range(0, levels.size, rice.BLOCK):
-        stop = min(start + rice.BLOCK, levels.size)
-        _, bits, size = rice.best_parameter(levels[start:stop], numbers)
-        length += bits
-        total += size
+    for start in range(0, levels.size, CHUNK):
+        stop = min(start + CHUNK, levels.size)
         found = uint32(0)
         for j in range(max(start, 1), stop):
             found = uint32(found + uint32(levels[uint64(j)] != 0 and levels[uint64(j) - uint64(1)] == 0))
         starts += int64(found)
+        for j in range(start, stop):
+            level = levels[uint64(j)]
+            total += int64(uint32((uint32(level) << uint32(1)) ^ uint32(level >> 31)))
         tokens.add_tokens(levels[start:stop], 0, work)
     tokens.merge(work, reach)
-    return length, total, starts
+    return total, starts
 
 
 @serial
 def _plan_tokens(
-    code: Any, levels: Any, total: Any, lowest: Any, highest: Any, costs: Any, enough: Any, work: Any, plan: Any
+    levels: Any, total: Any, lowest: Any, highest: Any, costs: Any, enough: Any, work: Any, plan: Any
 ) -> Any:
-    """Fit the model, and return the length of the stream, rANS or ANS; tokens have been counted for h = 0."""
+    """Fit the model, and return the length of the rANS stream; tokens have been counted for h = 0."""
     shift, reach = tokens.shift_for(total, levels.size), tokens.reach_of(lowest, highest)
     tried = 0 if shift == 0 or tokens.fits(lowest, highest) else shift
     enough = enough if shift == 0 else NEVER  # the lengths for two h are compared with each other
@@ -77,7 +74,7 @@ def _plan_tokens(
             tokens.clear(work[:NUMBERS], reach)
             tokens.add_tokens(levels, tried, work)
             tokens.merge(work, reach)
-        length = plan_counted(code, levels.size, tried, reach, costs, enough, work, plan)
+        length = plan_counted(levels.size, tried, reach, costs, enough, work, plan)
         if tried == shift and length <= best:
             return length
         best, tried = length, shift - tried
@@ -85,7 +82,7 @@ def _plan_tokens(
 
 
 @serial
-def plan_counted(code: Any, size: Any, shift: Any, reach: Any, costs: Any, enough: Any, work: Any, plan: Any) -> Any:
+def plan_counted(size: Any, shift: Any, reach: Any, costs: Any, enough: Any, work: Any, plan: Any) -> Any:
     """Fit the model to the counts, all within a reach of the centre, and return the length of the stream.
 
     Where no model makes an rANS stream shorter than ``enough`` none is fitted, and that is returned.
@@ -106,39 +103,21 @@ def plan_counted(code: Any, size: Any, shift: Any, reach: Any, costs: Any, enoug
     model, farthest, zeros, rate, model_bytes, cost = tokens.fit(
         counts, first, last, costs, work[FREQUENCIES], work[TRIAL]
     )
-    words = _ans_bound(cost, size, counts, first, last, work[FREQUENCIES]) if code == ANS else rans.word_bound(cost)
+    words = rans.word_bound(cost)
     plan[MODEL] = model
     plan[REACH], plan[ZEROS], plan[RATE], plan[MODEL_BYTES], plan[WORDS] = farthest, zeros, rate, model_bytes, words
     escapes = int64(counts[tokens.ESCAPE])
     head = 1 + (4 if escapes > 0 else 0) + model_bytes
-    coded = 32 * words if code == ANS else 8 * rans.STATE_BYTES * streams + rans.WORD_BITS * words
+    coded = 8 * rans.STATE_BYTES * streams + rans.WORD_BITS * words
     return 8 * head + coded + (size - escapes) * shift + 32 * escapes
 
 
 @serial
-def _ans_bound(cost: Any, size: Any, counts: Any, first: Any, last: Any, frequencies: Any) -> Any:
-    """Return how many 32-bit words constriction can take: for nobody counts them but by encoding.
-
-    Its states are at least 2^32 and its frequencies out of 2^24, so that a step costs up to log2(e) p/2^8 bits
-    more than log2(1/p), or up to log2(e)/2^8 more if a word was just written. It gives each of 256 tokens a
-    frequency of at least 1 and rounds the others, which costs up to log2(e) (2^8 + 4096/f)/2^24 bits. Its last
-    state takes two words.
-    """
-    excess = counts[tokens.ESCAPE] * frequencies[tokens.ESCAPE]
-    for t in range(first, last + 1):
-        excess += counts[t] * frequencies[t]
-    slack = 1.5 * (float(excess) / (tokens.TOTAL * 256.0) + float(size) * (256.0 + tokens.TOTAL) / 2.0**24)
-    total = cost + int64(slack * 2.0**tokens.COST_BITS)
-    return (total + (total >> 12)) // (int64(32) << tokens.COST_BITS) + 3
-
-
-@serial
-def _plan_elias(code: Any, levels: Any, starts: Any, table: Any, best: Any, work: Any, plan: Any) -> Any:
+def _plan_elias(levels: Any, starts: Any, table: Any, best: Any, work: Any, plan: Any) -> Any:
     """Return the length of the shorter of the dense and the sparse stream, or ``best`` if neither is shorter.
 
     Counting takes a pass, so it is left out where the counts of the tokens say that it cannot win.
     """
-    kind = elias.GAMMA if code == GAMMA else elias.OMEGA
     shift = plan[SHIFT]
     counts = work[COUNTS]
     # The least that the levels of each token can take, dense and sparse.
@@ -147,26 +126,26 @@ def _plan_elias(code: Any, levels: Any, starts: Any, table: Any, best: Any, work
     for t in range(plan[FIRST], plan[LAST] + 1):
         q = t - tokens.CENTRE
         least = q << shift if q >= 0 else ((-q - 1) << shift) + 1
-        dense += counts[t] * (elias.code_length(kind, int64(least) + 1, table) + (1 if least > 0 else 0))
-        sparse += counts[t] * (2 + elias.code_length(kind, int64(least), table)) if least > 0 else 0
+        dense += counts[t] * (elias.code_length(int64(least) + 1, table) + (1 if least > 0 else 0))
+        sparse += counts[t] * (2 + elias.code_length(int64(least), table)) if least > 0 else 0
     exact = shift == 0 and counts[tokens.ESCAPE] == 0
     if dense < best:
-        length = dense if exact else 1 + elias.dense_length(kind, levels, table)
+        length = dense if exact else 1 + elias.dense_length(levels, table)
         if length < best:
             best = length
-            plan[CODE], plan[SPARSE] = code, 0
+            plan[CODE], plan[SPARSE] = OMEGA, 0
     # A non-zero level after a zero has a distance of 2 or more, which takes three bits.
     if sparse + 2 * starts < best:
-        length = 1 + elias.sparse_length(kind, levels, table)
+        length = 1 + elias.sparse_length(levels, table)
         if length < best:
             best = length
-            plan[CODE], plan[SPARSE] = code, 1
+            plan[CODE], plan[SPARSE] = OMEGA, 1
     return best
 
 
 @serial
 def plan_stream(
-    code: Any, levels: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any, work: Any, plan: Any
+    code: Any, levels: Any, lowest: Any, highest: Any, omega: Any, costs: Any, logs: Any, work: Any, plan: Any
 ) -> None:
     """Choose the code (the shortest, for AUTO), and write what its encoder needs to know.
 
@@ -174,25 +153,25 @@ def plan_stream(
     """
     best = int64(1) << 62
     plan[CODE] = 0
-    if code in (FIXED, AUTO):
-        best = levels.size * bit_length(highest - lowest)
+    adapted = int64(0)
+    if code in (ADAPTIVE, AUTO):
+        adapted = adaptive.length(levels, lowest, highest, logs, work[NUMBERS])
+        best = adaptive.handicap(adapted, levels.size)
+        plan[CODE] = ADAPTIVE
+    width = bit_length(highest - lowest)
+    if code in (FIXED, AUTO) and levels.size * width < best:
+        best = levels.size * width
         plan[CODE] = FIXED
-    if code != FIXED:
-        length, total, starts = _survey(levels, tokens.reach_of(lowest, highest), work)
-        if code in (RICE, AUTO) and length < best:
-            best = length
-            plan[CODE] = RICE
-    if code not in (FIXED, RICE):
+    if code in (OMEGA, RANS, AUTO):
+        total, starts = _survey(levels, tokens.reach_of(lowest, highest), work)
         enough = best if code == AUTO else NEVER
-        length = _plan_tokens(code, levels, total, lowest, highest, costs, enough, work, plan)
-        if code in (RANS, ANS, AUTO) and length < best:
+        length = _plan_tokens(levels, total, lowest, highest, costs, enough, work, plan)
+        if code in (RANS, AUTO) and length < best:
             best = length
-            plan[CODE] = ANS if code == ANS else RANS
-        if code in (GAMMA, AUTO):
-            best = _plan_elias(GAMMA, levels, starts, gamma, best, work, plan)
+            plan[CODE] = RANS
         if code in (OMEGA, AUTO):
-            best = _plan_elias(OMEGA, levels, starts, omega, best, work, plan)
-    plan[BITS] = best
+            best = _plan_elias(levels, starts, omega, best, work, plan)
+    plan[BITS] = adapted if plan[CODE] == ADAPTIVE else best
 
 
 @serial
@@ -217,51 +196,46 @@ def all_live(scales: Any) -> Any:
 
 
 def _lengths(code: int, levels: Any, lowest: int, highest: int, costs: Any) -> Iterator[int]:
-    """Yield what the levels of one message take in each code that is allowed."""
+    """Yield what the levels of one message take in each code that is allowed, except the adaptive one."""
     size = levels.size
     if code in (FIXED, AUTO):
         yield size * int(highest - lowest).bit_length()
-    numbers = (levels << 1) ^ (levels >> 31)
-    if code in (RICE, AUTO):
-        yield sum(_rice_length(numbers[start : start + rice.BLOCK]) for start in range(0, size, rice.BLOCK))
     if code in (RANS, AUTO):
-        shift = _shift_for(int(numbers.sum()), size)
+        shift = _shift_for(int(((levels << 1) ^ (levels >> 31)).sum()), size)
         for tried in {0, shift} if lowest >= -tokens.CENTRE and highest <= tokens.CENTRE else {shift}:
-            yield _token_length(code, levels, tried, costs)
-    for own, kind in ((GAMMA, elias.GAMMA), (OMEGA, elias.OMEGA)):
-        if code in (own, AUTO):
-            sizes = abs(levels)
-            (places,) = sizes.nonzero()
-            yield 1 + int(elias.code_lengths(kind, sizes + 1).sum()) + places.size
-            # The number of those that are not zero, and of each the distance and the size.
-            sent = np.concatenate([[places.size + 1], np.diff(places, prepend=-1), sizes[places]])
-            yield 1 + int(elias.code_lengths(kind, sent).sum()) + places.size
+            yield _token_length(levels, tried, costs)
+    if code in (OMEGA, AUTO):
+        sizes = abs(levels)
+        (places,) = sizes.nonzero()
+        yield 1 + int(elias.code_lengths(sizes + 1).sum()) + places.size
+        # The number of those that are not zero, and of each the distance and the size.
+        sent = np.concatenate([[places.size + 1], np.diff(places, prepend=-1), sizes[places]])
+        yield 1 + int(elias.code_lengths(sent).sum()) + places.size
 
 
-def _rice_length(numbers: Any) -> int:
-    """The length of a block of a Rice stream with its best parameter."""
-    if not numbers.any():
-        return rice.PARAMETER_BITS
-    k = np.arange(rice.ZEROS)[:, None]
-    quotients = numbers >> k
-    coded = np.where(quotients < rice.MOST_ONES, quotients, rice.MOST_ONES + 31 - k).sum(axis=1)
-    return rice.PARAMETER_BITS + int((coded + numbers.size * (k[:, 0] + 1)).min())
+def _shortest(code: int, levels: Any, lowest: int, highest: int, costs: Any, logs: Any) -> int:
+    """Return what the levels of one message take in the code that is chosen."""
+    least = min(_lengths(code, levels, lowest, highest, costs), default=NEVER)
+    if code not in (ADAPTIVE, AUTO):
+        return least
+    length = adaptive.length_plainly(levels, lowest, highest, logs)
+    return length if adaptive.handicap(length, levels.size) <= least else least
 
 
-def _token_length(code: int, levels: Any, shift: int, costs: Any) -> int:
+def _token_length(levels: Any, shift: int, costs: Any) -> int:
     """The length of an rANS stream."""
     quotients = (levels >> shift) + tokens.CENTRE
     found = np.where((quotients < 0) | (quotients >= tokens.ESCAPE), tokens.ESCAPE, quotients)
     work: list[Any] = [[0] * tokens.TOKENS for _ in range(WORKSPACE)]
     work[COUNTS] = np.bincount(found, minlength=tokens.TOKENS).tolist()
-    return int(_plan_counted(code, levels.size, shift, tokens.CENTRE, costs, NEVER, work, [0] * PLAN))
+    return int(_plan_counted(levels.size, shift, tokens.CENTRE, costs, NEVER, work, [0] * PLAN))
 
 
 _shift_for, _plan_counted = interpret(tokens.shift_for), interpret(plan_counted)
 
 
 def _count_plainly(
-    code: int, levels: Any, scales: Any, block: int, lowest: int, highest: int, gamma: Any, omega: Any, costs: Any,
+    code: int, levels: Any, scales: Any, block: int, lowest: int, highest: int, omega: Any, costs: Any, logs: Any,
     bits: Any,
 ) -> None:  # fmt: skip
     """Do what ``count_bits`` does, without compiling it."""
@@ -269,12 +243,12 @@ def _count_plainly(
     live = np.repeat(scales > 0, block, axis=1)[:, : levels.shape[1]]
     for i, row in enumerate(levels.astype(np.int64)):
         kept = row[live[i]]
-        bits[i] = min(_lengths(code, kept, lowest, highest, costs)) if kept.size else 0
+        bits[i] = _shortest(code, kept, lowest, highest, costs, logs) if kept.size else 0
 
 
 def _is_small(code: int, levels: Any, *_: Any) -> bool:
-    """Whether NumPy knows the code and counts in reasonable time."""
-    return code != ANS and levels.shape[1] < rans.MANY and levels.size <= SMALL
+    """Whether NumPy counts in reasonable time."""
+    return bool(levels.shape[1] < rans.MANY and levels.size <= SMALL)
 
 
 @inline
@@ -285,7 +259,7 @@ def make_room() -> Any:
 
 @serial
 def count_row(
-    code: Any, levels: Any, scales: Any, block: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any,
+    code: Any, levels: Any, scales: Any, block: Any, lowest: Any, highest: Any, omega: Any, costs: Any, logs: Any,
     work: Any, plan: Any,
 ) -> None:  # fmt: skip
     """Write the exact bits of the levels of a client's message into the plan."""
@@ -294,13 +268,13 @@ def count_row(
         kept = np.empty_like(levels)
         levels = kept[: live_levels(levels, scales, block, kept)]
     if levels.size > 0:
-        plan_stream(code, levels, lowest, highest, gamma, omega, costs, work, plan)
+        plan_stream(code, levels, lowest, highest, omega, costs, logs, work, plan)
 
 
 @until_compiled(_count_plainly, _is_small, PATIENCE)
 @threaded
 def count_bits(
-    code: Any, levels: Any, scales: Any, block: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any,
+    code: Any, levels: Any, scales: Any, block: Any, lowest: Any, highest: Any, omega: Any, costs: Any, logs: Any,
     bits: Any,
 ) -> None:  # fmt: skip
     """The exact bits of the levels of each client's message."""
@@ -309,5 +283,5 @@ def count_bits(
     for share in prange(shares):
         work, plan = make_room()
         for i in range(int64(share) * n_rows // shares, (int64(share) + 1) * n_rows // shares):
-            count_row(code, levels[i], scales[i], block, lowest, highest, gamma, omega, costs, work, plan)
+            count_row(code, levels[i], scales[i], block, lowest, highest, omega, costs, logs, work, plan)
             bits[i] = plan[BITS]

@@ -157,7 +157,7 @@ def roundtrip(
 
 def compress_in_steps(
     rounding: int, kind: int, values: Any, block: int, s: int, k0: int, k1: int, tag: int, clients: Any, round_: int,
-    code: int, lowest: int, highest: int, gamma: Any, omega: Any, costs: Any, added: int, out: Any, bits: Any,
+    code: int, lowest: int, highest: int, omega: Any, costs: Any, logs: Any, added: int, out: Any, bits: Any,
 ) -> bool:  # fmt: skip
     """Quantize and dequantize, with threads where that is sooner done, and count the bits of each message.
 
@@ -166,7 +166,7 @@ def compress_in_steps(
     count, size = values.shape
     levels, scales = np.empty((count, size), dtype=np.int32), np.empty((count, -(-size // block)), dtype=np.float32)
     roundtrip(rounding, kind, values, block, s, k0, k1, tag, clients, round_, levels, scales, out)
-    measure.count_bits(code, levels, scales, block, lowest, highest, gamma, omega, costs, bits)
+    measure.count_bits(code, levels, scales, block, lowest, highest, omega, costs, logs, bits)
     bits += added
     return bool(np.isfinite(scales).all())
 
@@ -175,7 +175,7 @@ def compress_in_steps(
 @serial
 def compress_at_once(
     rounding: Any, kind: Any, values: Any, block: Any, s: Any, k0: Any, k1: Any, tag: Any, clients: Any, round_: Any,
-    code: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any, added: Any, out: Any, bits: Any,
+    code: Any, lowest: Any, highest: Any, omega: Any, costs: Any, logs: Any, added: Any, out: Any, bits: Any,
 ) -> Any:  # fmt: skip
     """Do the same in one call, for small arrays: calls would take longer than what they do."""
     count, size = values.shape
@@ -185,7 +185,7 @@ def compress_at_once(
     for i in range(count):
         quantize_row(rounding, kind, values[i], block, s, k0, k1, tag, clients[i], round_, levels, scales, room)
         dequantize_row(rounding, levels, scales, block, s, out[i])
-        measure.count_row(code, levels, scales, block, lowest, highest, gamma, omega, costs, work, plan)
+        measure.count_row(code, levels, scales, block, lowest, highest, omega, costs, logs, work, plan)
         bits[i] = plan[measure.BITS] + added
         for b in range(scales.size):
             finite = finite and math.isfinite(scales[b])

@@ -1,7 +1,7 @@
 """The streams of many short messages, written and read in one call: what surrounds a call costs more than a stream.
 
 The layouts are those of :mod:`fpdfp.compress.codecs` and :mod:`fpdfp.compress.entropy`, which write and read long
-messages, constriction's, and say what is wrong with a stream that cannot be read here.
+messages, and say what is wrong with a stream that cannot be read here.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 from numba import int64, uint8, uint16, uint32, uint64
 
-from fpdfp._kernels import elias, fixed, measure, rans, rice, tokens
+from fpdfp._kernels import adaptive, elias, fixed, measure, rans, tokens
 from fpdfp._kernels.bits import bit_length, carry
 from fpdfp._kernels.jit import serial
 
 
 @serial
 def encode_rows(
-    code: Any, levels: Any, scales: Any, block: Any, lowest: Any, highest: Any, gamma: Any, omega: Any, costs: Any,
+    code: Any, levels: Any, scales: Any, block: Any, lowest: Any, highest: Any, omega: Any, costs: Any, logs: Any,
     codes: Any, ends: Any,
 ) -> Any:  # fmt: skip
     """Return the streams of all rows, one after the other; write the code and the end of each.
 
-    Rows are shorter than :data:`rans.MANY`, and ``code`` is not that of constriction.
+    Rows are shorter than :data:`rans.MANY`.
     """
     count, size = levels.shape
     kept = np.empty((count, size), dtype=np.int32)
@@ -35,7 +35,7 @@ def encode_rows(
         live[i] = measure.live_levels(levels[i], scales[i], block, kept[i])
         if live[i] > 0:
             row = kept[i, : live[i]]
-            measure.plan_stream(code, row, lowest, highest, gamma, omega, costs, work[i], plan[i])
+            measure.plan_stream(code, row, lowest, highest, omega, costs, logs, work[i], plan[i])
         at += (plan[i, measure.BITS] + 7) >> 3
         codes[i] = plan[i, measure.CODE]
         ends[i] = at
@@ -45,20 +45,20 @@ def encode_rows(
         row = kept[i, : live[i]]
         if codes[i] == measure.RANS:
             _encode_rans(row, work[i], plan[i], out, at)
+        elif codes[i] == measure.ADAPTIVE:
+            bits = plan[i, measure.BITS]
+            if adaptive.encode(row, lowest, highest, bits, logs, out[at : ends[i]]) != bits:
+                raise AssertionError("a stream is not as long as was foreseen")
         elif live[i] > 0:
             bits = plan[i, measure.BITS]
             words = np.empty(bits // 32 + 2, dtype=np.uint32)
             written = int64(0)
             if codes[i] == measure.FIXED:
                 written = fixed.encode(row, lowest, bit_length(highest - lowest), words)
-            elif codes[i] == measure.RICE:
-                written = rice.encode(row, words)
+            elif plan[i, measure.SPARSE] != 0:
+                written = elias.encode_sparse(row, omega, words)
             else:
-                kind, table = (elias.GAMMA, gamma) if codes[i] == measure.GAMMA else (elias.OMEGA, omega)
-                if plan[i, measure.SPARSE] != 0:
-                    written = elias.encode_sparse(kind, row, table, words)
-                else:
-                    written = elias.encode_dense(kind, row, table, words)
+                written = elias.encode_dense(row, omega, words)
             if written != bits:
                 raise AssertionError("a stream is not as long as was foreseen")
             _put_words(words, ends[i] - at, out, at)
@@ -135,7 +135,7 @@ def _put_table(frequencies: Any, first: Any, last: Any, escapes: Any, out: Any, 
     pending, fill, word = uint64(0), 0, 0
     for place in range(first, last + (2 if escapes else 1)):
         frequency = frequencies[place if place <= last else tokens.ESCAPE]
-        code, length = elias.codeword(elias.GAMMA, frequency + 1)
+        code, length = elias.gamma_codeword(frequency + 1)
         pending, fill = pending | (code << uint64(fill)), fill + length
         words[word] = uint32(pending)
         pending, fill, word = carry(pending, fill, word)
@@ -147,7 +147,7 @@ def _put_table(frequencies: Any, first: Any, last: Any, escapes: Any, out: Any, 
 
 @serial
 def decode_rows(
-    data: Any, ends: Any, codes: Any, block: Any, lowest: Any, highest: Any, levels: Any, scales: Any
+    data: Any, ends: Any, codes: Any, block: Any, lowest: Any, highest: Any, logs: Any, levels: Any, scales: Any
 ) -> Any:  # fmt: skip
     """Read the scales and levels of bodies that stand one after the other; return whether all could be read.
 
@@ -179,6 +179,9 @@ def decode_rows(
                 return False
         elif codes[i] == measure.RANS:
             if not _decode_rans(data[begin:end], lowest, highest, found):
+                return False
+        elif codes[i] == measure.ADAPTIVE:
+            if adaptive.decode(data[begin:end], lowest, highest, logs, found) != 0:
                 return False
         elif not _decode_words(codes[i], data[begin:end], lowest, highest, found):
             return False
@@ -217,11 +220,8 @@ def _decode_words(code: Any, data: Any, lowest: Any, highest: Any, levels: Any) 
     end = int64(-1)
     if code == measure.FIXED:
         end = int64(fixed.decode(words, limit, lowest, highest, bit_length(highest - lowest), levels))
-    elif code == measure.RICE:
-        end = int64(rice.decode(words, limit, lowest, highest, levels))
-    elif code in (measure.GAMMA, measure.OMEGA):
-        kind = elias.GAMMA if code == measure.GAMMA else elias.OMEGA
-        end = int64(elias.decode(kind, words, limit, lowest, highest, levels))
+    elif code == measure.OMEGA:
+        end = int64(elias.decode(words, limit, lowest, highest, levels))
     return _ends_well(words, end, limit)
 
 

@@ -1,4 +1,17 @@
-"""Codes of integers: levels to bytes and back, and their exact length without encoding."""
+"""Codes of integers: levels to bytes and back, and their exact length without encoding.
+
+A stream of rANS is
+
+    1 byte       h (bits 0 to 4), the model (bits 5 and 6: 0 geometric, 1 Gaussian, 2 table), escapes or not (bit 7)
+    4 bytes      the number of escapes, if there are any
+    the model    geometric and Gaussian: largest |q|, share of zeros, decay, a byte each
+                 table: the first and the last token, a byte each, and the Elias gamma codes of one more than each
+                 frequency from the first token to the last (then the escape's), padded to a byte
+    the tokens   a state of 5 bytes for each of 1 or 4 streams, then 16-bit words
+    the rest     h bits of each level, 32 of an escape
+
+See :mod:`fpdfp._kernels.tokens` and :mod:`fpdfp._kernels.rans`; the other streams are described by their kernels.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +26,12 @@ from fpdfp._array import namespace, to_host
 from fpdfp._kernels.tables import tables
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress.base import Body, Parts, damage_error
+from fpdfp.errors import MessageError
 
 #: The codes by name; the numbers stand in messages.
-CODES = {"fixed": 1, "gamma": 2, "omega": 3, "rice": 4, "rans": 5, "ans": 6, "auto": 15}
-NAMES = {number: name for name, number in CODES.items() if name != "auto"}
+CODES = {"fixed": 1, "omega": 3, "rans": 5, "adaptive": 8, "auto": 15}
+#: Numbers of codes that are no longer read, and stay reserved.
+FORMER = {2: "Elias gamma", 4: "Rice", 6: "ANS of constriction"}
 #: Stands in messages without levels.
 NO_CODE = 0
 #: Levels up to which several messages are written and read in one call.
@@ -58,27 +73,29 @@ def encode(codec: str, levels: Array, lowest: int, highest: int) -> Parts:
                 CODES[codec], [to_bytes(to_host(_cuda.pack_fixed(levels, lowest, width)), levels.size * width)]
             )
         levels = to_host(levels)
-    gamma, omega, costs = tables()
+    omega, costs, logs = tables()
     work = np.zeros((_kernels.measure.WORKSPACE, _kernels.tokens.TOKENS), dtype=np.int64)
     plan = np.zeros(_kernels.measure.PLAN, dtype=np.int64)
-    _kernels.measure.plan_stream(CODES[codec], levels, lowest, highest, gamma, omega, costs, work, plan)
+    _kernels.measure.plan_stream(CODES[codec], levels, lowest, highest, omega, costs, logs, work, plan)
     code, bits = int(plan[_kernels.measure.CODE]), int(plan[_kernels.measure.BITS])
-    if code in (CODES["rans"], CODES["ans"]):
-        from fpdfp.compress import entropy
-
-        return Parts(code, entropy.encode(code, levels, work, plan))
+    if code == CODES["rans"]:
+        return Parts(code, _encode_rans(levels, work, plan))
     out = np.empty(bits // 32 + 2, dtype=np.uint32)
-    if code == CODES["fixed"]:
-        written = _kernels.fixed.encode(levels, lowest, (highest - lowest).bit_length(), out)
-    elif code == CODES["rice"]:
-        written = _kernels.rice.encode(levels, out)
+    if code == CODES["adaptive"]:
+        stream = out.view(np.uint8)[: -(-bits // 8)]
+        written = _kernels.adaptive.encode(levels, lowest, highest, bits, logs, stream)
+        pieces: list[Any] = [stream.data]
     else:
-        kind, table = (_kernels.elias.GAMMA, gamma) if code == CODES["gamma"] else (_kernels.elias.OMEGA, omega)
-        write = _kernels.elias.encode_sparse if plan[_kernels.measure.SPARSE] else _kernels.elias.encode_dense
-        written = write(kind, levels, table, out)
+        if code == CODES["fixed"]:
+            written = _kernels.fixed.encode(levels, lowest, (highest - lowest).bit_length(), out)
+        elif plan[_kernels.measure.SPARSE]:
+            written = _kernels.elias.encode_sparse(levels, omega, out)
+        else:
+            written = _kernels.elias.encode_dense(levels, omega, out)
+        pieces = [to_bytes(out, bits)]
     if written != bits:
         raise AssertionError(f"a stream of {bits} bits was foreseen and one of {written} written")
-    return Parts(code, [to_bytes(out, bits)])
+    return Parts(code, pieces)
 
 
 def decode_on_gpu(body: Body, count: int, lowest: int, highest: int) -> Array:
@@ -102,29 +119,34 @@ def decode(body: Body, count: int, lowest: int, highest: int) -> Array:
         if body.code != NO_CODE or body.data:
             raise damage_error("it has levels where none are due")
         return np.empty(0, dtype=np.int32)
-    if body.code not in NAMES:
+    if body.code in FORMER:
+        raise MessageError(
+            f"a message has code {body.code} ({FORMER[body.code]}), which this version no longer reads; "
+            "the codes are 'fixed', 'omega', 'rans' and 'adaptive'"
+        )
+    if body.code not in CODES.values() or body.code == CODES["auto"]:
         raise damage_error(f"code {body.code} is unknown")
-    if body.code in (CODES["rans"], CODES["ans"]):
-        from fpdfp.compress import entropy
-
-        return entropy.decode(body, count, lowest, highest)
+    if body.code == CODES["rans"]:
+        return _decode_rans(body.data, count, lowest, highest)
+    levels = np.empty(count, dtype=np.int32)
+    if body.code == CODES["adaptive"]:
+        data = np.frombuffer(body.data, dtype=np.uint8)
+        if _kernels.adaptive.decode(data, lowest, highest, tables().logs, levels) != 0:
+            raise damage_error("its levels are cut off or out of range, or there is something after them")
+        return levels
     limit = 8 * len(body.data)
     words = to_words(body.data)
-    levels = np.empty(count, dtype=np.int32)
     if body.code == CODES["fixed"]:
         end = _kernels.fixed.decode(words, limit, lowest, highest, (highest - lowest).bit_length(), levels)
-    elif body.code == CODES["rice"]:
-        end = _kernels.rice.decode(words, limit, lowest, highest, levels)
     else:
-        kind = _kernels.elias.GAMMA if body.code == CODES["gamma"] else _kernels.elias.OMEGA
-        end = _kernels.elias.decode(kind, words, limit, lowest, highest, levels)
+        end = _kernels.elias.decode(words, limit, lowest, highest, levels)
     check_end(words, end, limit)
     return levels
 
 
 def encode_rows(codec: str, levels: Array, scales: Array, block: int, lowest: int, highest: int) -> list[Body] | None:
     """Write the levels of several clients' short messages at once; None where it has to be one after the other."""
-    if namespace(levels) is not np or len(levels) < 2 or levels.shape[1] > SHORT or codec == "ans":
+    if namespace(levels) is not np or len(levels) < 2 or levels.shape[1] > SHORT:
         return None
     codes, ends = np.empty((2, len(levels)), dtype=np.int64)
     data = _kernels.streams.encode_rows(
@@ -146,7 +168,7 @@ def decode_rows(bodies: Sequence[Body], size: int, block: int, lowest: int, high
     ends = np.cumsum([len(body.data) for body in bodies])
     levels = np.empty((len(bodies), size), dtype=np.int32)
     scales = np.empty((len(bodies), -(-size // block)), dtype=np.uint32)
-    if not _kernels.streams.decode_rows(data, ends, codes, block, lowest, highest, levels, scales):
+    if not _kernels.streams.decode_rows(data, ends, codes, block, lowest, highest, tables().logs, levels, scales):
         return None
     return levels, scales.view(np.float32)
 
@@ -170,3 +192,135 @@ def check_end(words: Array, end: int, limit: int) -> None:
     rest = limit - end
     if rest >= 8 or (rest and int(words[end // 32]) >> (end % 32) & ((1 << rest) - 1)):
         raise damage_error("there is something after its levels")
+
+
+def _encode_rans(levels: Array, work: Array, plan: Array) -> list[Any]:
+    """Write levels as they were planned."""
+    measure, tokens = _kernels.measure, _kernels.tokens
+    shift, model, words = int(plan[measure.SHIFT]), int(plan[measure.MODEL]), int(plan[measure.WORDS])
+    frequencies = work[measure.FREQUENCIES]
+    if ((work[measure.COUNTS] > 0) & (frequencies == 0)).any() or frequencies.sum() != tokens.TOTAL:
+        raise AssertionError("a token has no frequency")  # before a kernel writes where it should not
+    escapes = int(work[measure.COUNTS, tokens.ESCAPE])
+    parts: list[Any] = [bytes([shift | model << 5 | (escapes > 0) << 7])]
+    if escapes:
+        parts.append(escapes.to_bytes(4, "little"))
+    parts.append(_write_model(plan, frequencies, escapes > 0))
+    parts += _rans_words(levels, shift, frequencies, words)
+    if shift or escapes:
+        bits = (levels.size - escapes) * shift + 32 * escapes
+        rest = np.empty(bits // 32 + 2, dtype=np.uint32)
+        _kernels.rans.encode_rest(levels, shift, rest)
+        parts.append(to_bytes(rest, bits))
+    return parts
+
+
+def _decode_rans(data: bytes, count: int, lowest: int, highest: int) -> Array:
+    if not data:
+        raise damage_error("it has no levels")
+    shift, model, escaped = data[0] & 31, data[0] >> 5 & 3, data[0] >> 7
+    at = 1
+    escapes = 0
+    if escaped:
+        escapes = int.from_bytes(data[at : at + 4], "little")
+        at += 4
+        if not 0 < escapes <= count:
+            raise damage_error("its number of escapes is out of range")
+    frequencies, at = _read_model(data, at, model, bool(escaped))
+    bits = (count - escapes) * shift + 32 * escapes
+    end = len(data) - -(-bits // 8)
+    if end < at:
+        raise damage_error("it is cut off")
+    levels = _rans_levels(data[at:end], count, frequencies)
+    if escaped and np.count_nonzero(levels == _kernels.tokens.ESCAPE - _kernels.tokens.CENTRE) != escapes:
+        raise damage_error("its number of escapes is wrong")
+    possible = np.flatnonzero(frequencies) - _kernels.tokens.CENTRE
+    if not bits and lowest <= possible[0] and possible[-1] <= highest:
+        return levels
+    rest = to_words(data[end:])
+    limit = 8 * (len(data) - end)
+    check_end(rest, _kernels.rans.decode_rest(rest, limit, shift, lowest, highest, levels), limit)
+    return levels
+
+
+def _write_model(plan: Array, frequencies: Array, escapes: bool) -> bytes:
+    measure, tokens = _kernels.measure, _kernels.tokens
+    if plan[measure.MODEL] != tokens.EXPLICIT:
+        return bytes(int(plan[i]) for i in (measure.REACH, measure.ZEROS, measure.RATE))
+    first, last = int(plan[measure.FIRST]), int(plan[measure.LAST])
+    sent = frequencies[first : last + 1].tolist() + ([int(frequencies[tokens.ESCAPE])] if escapes else [])
+    # Elias gamma: as many zeros as there are digits after the first, a one, and those digits, the lowest first.
+    number, length = 0, 0
+    for frequency in sent:
+        digits = (frequency + 1).bit_length()
+        group = 1 | (frequency + 1 - (1 << digits - 1)) << 1
+        number |= group << (length + digits - 1)
+        length += 2 * digits - 1
+    return bytes([first, last]) + number.to_bytes(-(-length // 8), "little")
+
+
+def _read_model(data: bytes, at: int, model: int, escapes: bool) -> tuple[Array, int]:
+    """Return the frequencies, and where the model ends."""
+    tokens = _kernels.tokens
+    frequencies = np.zeros(tokens.TOKENS, dtype=np.int64)
+    if model != tokens.EXPLICIT:
+        head = data[at : at + 3]
+        if (
+            model > tokens.EXPLICIT
+            or len(head) < 3
+            or not tokens.fill_shape(model, head[0], head[1], head[2], escapes, frequencies)
+        ):
+            raise damage_error("its model is invalid")
+        return frequencies, at + 3
+    head = data[at : at + 2]
+    if len(head) < 2:
+        raise damage_error("it is cut off")
+    first, last = head[0], head[1]
+    if not first <= last < tokens.ESCAPE:
+        raise damage_error("its model is invalid")
+    rest = data[at + 2 : at + 2 + 4 * tokens.TOKENS]
+    words, limit = to_words(rest), 8 * len(rest)
+    escape = tokens.ESCAPE if escapes else -1
+    position = int(_kernels.elias.read_frequencies(words, limit, first, last, escape, tokens.TOTAL, frequencies))
+    if position < 0:
+        raise damage_error("its model is invalid")
+    used = -(-position // 8)
+    check_end(words, position, 8 * used)
+    if int(frequencies.sum()) != tokens.TOTAL:
+        raise damage_error("its model is invalid")
+    return frequencies, at + 2 + used
+
+
+def _rans_words(levels: Array, shift: int, frequencies: Array, bound: int) -> list[Any]:
+    starts = (np.cumsum(frequencies) - frequencies).astype(np.uint64)
+    inverses = np.nextafter(1.0 / np.maximum(frequencies, 1), np.inf)
+    states = np.empty(_streams(levels.size), dtype=np.uint64)
+    words = np.empty(bound + 1, dtype=np.uint16)
+    begin = int(_kernels.rans.encode(levels, shift, frequencies.astype(np.uint64), starts, inverses, states, words))
+    heads = b"".join(int(state).to_bytes(_kernels.rans.STATE_BYTES, "little") for state in states)
+    return [heads, words[begin:].astype("<u2", copy=False).data, bytes(2 * (begin - 1))]
+
+
+def _rans_levels(data: bytes, count: int, frequencies: Array) -> Array:
+    streams = _streams(count)
+    rans = _kernels.rans
+    at = rans.STATE_BYTES * streams
+    if len(data) < at or (len(data) - at) % 2:
+        raise damage_error("it is cut off")
+    states = np.array(
+        [int.from_bytes(data[i : i + rans.STATE_BYTES], "little") for i in range(0, at, rans.STATE_BYTES)],
+        np.uint64,
+    )
+    n_words = (len(data) - at) // 2
+    words = np.zeros(n_words + rans.STREAMS, dtype=np.uint16)
+    words[:n_words] = np.frombuffer(data, dtype="<u2", offset=at)
+    slots = np.empty(_kernels.tokens.TOTAL, dtype=np.uint32)
+    rans.fill_slots(frequencies, slots)
+    levels = np.empty(count, dtype=np.int32)
+    if (states < rans.LOWEST).any() or rans.decode(words, n_words, states, slots, levels) != 0:
+        raise damage_error("its levels cannot be decoded")
+    return levels
+
+
+def _streams(count: int) -> int:
+    return _kernels.rans.STREAMS if count >= _kernels.rans.MANY else 1

@@ -23,10 +23,8 @@ REQUIRED = ("numpy", "scipy", "scikit-learn", "numba", "pandas", "rich", "typer"
 OPTIONAL = {
     "cupy": ("runs on a GPU", "cupy-cuda12x>=13 (or cupy-cuda13x>=13.6)"),
     "ray": ("clients in the actors of a cluster", "ray>=2.40,<3"),
-    "flwr": ("federations across organisations", "flwr>=1.41,<1.43"),
     "pyarrow": ("Parquet files", "pyarrow>=15"),
     "h5py": ("volumes in MATLAB files of version 7.3", "h5py>=3.10"),
-    "constriction": ("another entropy code", "constriction>=0.5,<0.6"),
     "polars": ("Polars frames for the estimators", "polars>=1.20"),
     "pylops": ("PyLops operators as B", "pylops>=2.3"),
     "pyproximal": ("PyProximal operators as g", "pyproximal>=0.13,<1"),

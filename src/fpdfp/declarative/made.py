@@ -11,8 +11,8 @@ from types import ModuleType, NoneType, UnionType
 from typing import Any
 
 from fpdfp import compress, methods, steps
+from fpdfp._settings import REQUIRED, Table
 from fpdfp.compress import Compressor
-from fpdfp.declarative.table import REQUIRED, Table
 from fpdfp.methods import InnerSolve, Method
 from fpdfp.precondition.cost import Network
 
@@ -84,16 +84,12 @@ def check(table: Table, classes: Mapping[str, type], words: tuple[str, ...]) -> 
     for name, one in accepted.items():
         value = table.values.get(name)
         if isinstance(value, dict) and one.tables:
-            given[name] = check(Table(table.document, (*table.path, name), value), one.tables, ())
+            given[name] = check(table.table(name), one.tables, ())
         elif name in table.values:
             given[name] = one.convert(value)
         elif one.default is dataclasses.MISSING:
             table.document.fail((*table.path, name), f"{table.title} must have the key {name!r} for {kind}")
-    try:
-        made = classes[kind](**given)
-    except (TypeError, ValueError) as error:
-        about = getattr(error, "argument", "kind")
-        table.document.fail((*table.path, about if about in accepted else "kind"), f"{'.'.join(table.path)}: {error}")
+    made = table.make(classes[kind], given)
     table.resolved.update(plain(made))
     return made
 
@@ -101,8 +97,8 @@ def check(table: Table, classes: Mapping[str, type], words: tuple[str, ...]) -> 
 def check_messages(table: Table) -> None:
     """Check what is sent: a compressor, a word, or a section for each of the arrays of a message."""
     if table.values and all(isinstance(one, dict) for one in table.values.values()):
-        for name, values in table.values.items():
-            part = Table(table.document, (*table.path, name), values)
+        for name in table.values:
+            part = table.table(name)
             check(part, COMPRESSORS, ("none",))
             table.resolved[name] = part.resolved
     else:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import typer
 
+from fpdfp._settings import Document, SettingsError
 from fpdfp.declarative import pool, results, together
 from fpdfp.declarative.build import build, check_fit, solve_options
-from fpdfp.declarative.document import Document, SettingsError
 from fpdfp.declarative.jobs import Job, find_reference, list_jobs
 from fpdfp.declarative.settings import Case, check, read
 from fpdfp.engines.result import RESERVED

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fpdfp._settings import REQUIRED, Document, Key, Table, show, split_key
 from fpdfp.declarative import made
-from fpdfp.declarative.document import Document, Key, split_key
-from fpdfp.declarative.table import REQUIRED, Table, show
 from fpdfp.engines.options import RunOptions
 from fpdfp.methods import Method
 from fpdfp.rng import MAX_ROUNDS
@@ -89,7 +88,7 @@ def declare(path: Path, changes: Mapping[str, Any]) -> Settings:
 def cases(document: Document) -> list[Case]:
     """Return the settings of all combinations of what is swept."""
     swept = _swept(document)
-    base = document.without("sweep")
+    base = Document(document.path, {**document.data, "sweep": {}}, document.places)
     found: list[Case] = []
     labels: set[str] = set()
     for values in itertools.product(*(values for values, _ in swept.values())):
@@ -152,7 +151,7 @@ def check(document: Document) -> Settings:
     """Check a document without sweeps; return all settings."""
     top = Table(document, (), document.data)
     top.accept(["name", *SECTIONS, "sweep"], what="section or key")
-    tables = {name: Table(document, (name,), document.data.get(name, {})) for name in SECTIONS}
+    tables = {name: top.table(name) for name in SECTIONS}
     name = top.text("name", document.path.stem)
     if not name.strip():
         top.fail("name", "must not be empty")
@@ -299,7 +298,7 @@ def _check_option(run: Table, name: str, option: made.Parameter) -> None:
     """Check an option of a run by its type; where it may be None, a word stands for that, or 0 for a number."""
     (first, *_), default = option.kinds, DEFAULTS.get(name, option.default)
     if isinstance(run.values.get(name), dict) and option.tables and run.gives(name):
-        table = Table(run.document, (*run.path, name), run.values[name])
+        table = run.table(name)
         made.check(table, option.tables, ())
         run.resolved[name] = table.resolved
     elif name == "sampling" and isinstance(run.values.get(name), list):

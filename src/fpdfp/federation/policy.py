@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import difflib
 import fnmatch
 import importlib.resources
 import re
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from fpdfp import _checks
-from fpdfp.declarative.document import Document
+from fpdfp._settings import Document, Table, suggest
 from fpdfp.engines.requests import PARTS
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 
@@ -235,15 +234,11 @@ class Policy:
                 f"there is no file {path}; `fpdfp federation join` without --policy writes one with all defaults"
             )
         document = Document.read(Path(path))
-        made: dict[str, Any] = {}
-        for name, given in document.data.items():
-            if name not in SECTIONS and name != "columns":
-                document.fail((name,), f"there is no section [{name}]{_nearest(name, [*SECTIONS, 'columns'])}")
-            if not isinstance(given, dict):
-                document.fail((name,), f"{name} must be a section [{name}] with keys")
-            # What is said of columns is checked where the table is read.
-            made[name] = given if name == "columns" else _read_section(document, name, given)
-        return cls(**made)
+        file = Table(document, (), document.data)
+        file.accept([*SECTIONS, "columns"], what="section")
+        # What is said of columns is checked where the table is read.
+        made = {name: _read(SECTIONS[name], file.table(name)) for name in file.values if name != "columns"}
+        return cls(**made, columns=file.table("columns").values)
 
     @classmethod
     def allowing_everything(cls) -> Self:
@@ -280,27 +275,13 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(name.lower(), pattern.lower()) for pattern in patterns)
 
 
-def _read_section(document: Document, name: str, given: Mapping[str, Any]) -> Any:
-    section = SECTIONS[name]
-    names = dict(getattr(section, "names", {}))
-    shown = {field.name: field.name for field in dataclasses.fields(section)} | {one: key for key, one in names.items()}
-    fields = {key: field for field, key in shown.items()}
-    values = {}
-    for key, value in given.items():
-        if key not in fields:
-            document.fail((name, key), f"[{name}] has no key {key!r}{_nearest(key, fields)}")
-        values[fields[key]] = tuple(value) if isinstance(value, list) else value
-    try:
-        return section(**values)
-    except ArgumentError as error:
-        return document.fail((name, error.argument), f"[{name}] {error}")
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    """Return what was probably meant."""
-    listed = list(known)
-    close = difflib.get_close_matches(name, listed, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(listed)}"
+def _read(section: type, table: Table) -> Any:
+    """Make a section of its table."""
+    fields: dict[str, str] = dict(getattr(section, "names", {}))
+    fields |= {one.name: one.name for one in dataclasses.fields(section) if one.name not in fields.values()}
+    table.accept(fields)
+    given = {fields[key]: tuple(value) if isinstance(value, list) else value for key, value in table.values.items()}
+    return table.make(section, given)
 
 
 def _positive(section: Any, name: str, *, zero: bool = False) -> float:
@@ -315,4 +296,4 @@ def _texts(section: Any, name: str, accepted: tuple[str, ...] = ()) -> None:
         raise ArgumentTypeError(name, f"must be a list of texts, got {given!r}")
     for one in given if accepted else ():
         if one not in accepted:
-            raise ArgumentError(name, f"must hold any of {', '.join(accepted)}, got {one!r}{_nearest(one, accepted)}")
+            raise ArgumentError(name, f"must hold any of {', '.join(accepted)}, got {one!r}{suggest(one, accepted)}")
