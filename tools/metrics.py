@@ -31,7 +31,7 @@ SHARED, COMMON = 6, 8
 #: Lines of more words and signs than this are more than a keyword, a name and a colon.
 WORDY = 3
 #: Parts whose lines are added up: those that a run passes through, and what runs experiments.
-CORE = ("engines", "methods", "experiments", "declarative")
+CORE = ("engines", "methods", "declarative")
 #: A function declares the options of ``solve`` again where it has so many parameters of the same names.
 OPTIONS = 3
 
