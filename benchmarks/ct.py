@@ -3,7 +3,7 @@
     python -m benchmarks.ct                              # 64 × 64 × 16 on the CPU
     python -m benchmarks.ct --size paper --device cuda   # 256 × 256 × 64
 
-All minimise the objective of ``python -m reproduce ct --model mean``, with the same projector. The final PSNR is that of
+All have the objective of ``python -m reproduce ct --model mean``, with the same projector. The final PSNR is that of
 the minimiser. ``ours`` is the shifted method as that command runs it. The steps of FPDFP and PDFP are the best of a
 grid, and so is SPDHG's balance of primal and dual steps. SPDHG is stochastic PDHG (A. Chambolle,
 M. J. Ehrhardt, P. Richtárik and C.-B. Schönlieb, SIAM Journal on Optimization 28, 2018), not federated, over the same

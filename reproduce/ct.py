@@ -24,34 +24,8 @@ from fpdfp.declarative.scan import ITERATIONS, BuiltScan, Scan
 from fpdfp.declarative.settings import MEAN, PRINTED
 from fpdfp.errors import ArgumentError
 from reproduce import runs as ties
-from reproduce.output import (
-    COLOURS,
-    OUR_LOOKS,
-    SETTINGS,
-    Curve,
-    Panel,
-    braces,
-    draw,
-    fill,
-    format_bits,
-    publish,
-    rows,
-    save,
-)  # fmt: skip
-from reproduce.runs import (
-    Array,
-    Bench,
-    Case,
-    Line,
-    Planned,
-    Step,
-    declare,
-    final,
-    line_of,
-    round_numbers,
-    shorten,
-    space_out,
-)  # fmt: skip
+from reproduce.output import SETTINGS, Panel, braces, curves, draw, fill, format_bits, publish, rows, save
+from reproduce.runs import Array, Bench, Case, Line, Planned, Step, declare, final, line_of, round_numbers, shorten
 
 CLIENTS, NOISE_VARIANCE = 17, 0.02
 LEVELS: tuple[int | None, ...] = (500, 1000, 3000, 5000, None)
@@ -111,7 +85,6 @@ class Size(NamedTuple):
     few: int
 
     def declare(self, device: str = "cpu", volume: Path | None = None) -> dict[str, Any]:
-        """Return what differs from the experiment file."""
         model, shape, detector, views = self.scan
         data = {"model": model, "shape": list(shape), "detector": list(detector), "views": views, "device": device}
         given = {} if volume is None else {"volume": str(volume.expanduser().absolute())}
@@ -160,7 +133,7 @@ def messages(case: Case, codec: str = "auto") -> dict[str, Any]:
 
 def evaluations(model: str, rounds: int) -> list[int]:
     """The rounds after which a run is evaluated, at most 56 with the printed model and 32 with the other."""
-    return space_out(rounds, 24, 32) if model == PRINTED else space_out(rounds, 12, 20)
+    return ties.space_out(rounds, 24, 32) if model == PRINTED else ties.space_out(rounds, 12, 20)
 
 
 def plan(where: BuiltScan, case: Case, seed: int, rounds: int, step: Step | None, suffix: str = "") -> Planned:
@@ -187,7 +160,7 @@ def tune(bench: Bench, where: BuiltScan, rounds: int) -> dict[int, Step]:
             for n, step in runs
         ])  # fmt: skip
         scores = {run: final(one) for run, one in zip(runs, found, strict=True)}
-        return {n: min(grid, key=lambda step, n=n: scores[n, step]) for n, grid in grids.items()}
+        return {n: min(grid, key=lambda step: scores[n, step]) for n, grid in grids.items()}
 
     grids = {n: [Step(gamma) for gamma in GAMMAS] for n in PARTICIPATION}
     first = best("tuning of γ0", grids, max(1, round(FIRST_STAGE * rounds)))
@@ -206,6 +179,8 @@ def reproduce(
     The steps of the model ``mean`` are tuned at the size ``tune_at``, by default the small one: in units of 1/L they
     carry over.
     """
+    if tune_at is not None and model == PRINTED:
+        raise ArgumentError("tune_at", "is for the model mean: nothing is tuned with the model printed")
     names = [*map(name_of, [*CASES, *OUR_CASES]), MINIMUM]
     for name in only:
         if name not in names:
@@ -259,7 +234,6 @@ def reproduce(
 
 
 def check_folder(output: Path, what: Mapping[str, str]) -> None:
-    """Refuse a folder with the results of another setting."""
     file = output / "results.json"
     known = json.loads(file.read_text()) if file.is_file() else what
     different = [
@@ -302,7 +276,6 @@ def find_minimum(where: BuiltScan, folder: Path) -> None:
 
 
 def device_name(where: BuiltScan) -> str:
-    """The name of the device: that of a GPU, or the number of CPU cores."""
     module: Any = sys.modules[type(where.projections).__module__.partition(".")[0]]
     if module is np:
         return f"CPU, {os.cpu_count()} cores"
@@ -339,7 +312,7 @@ def summarise(
         "devices": sorted({one["device"] for one in kept.values()}),
         "codes": sorted({one.get("code", one["version"]) for one in kept.values()}),
         "minimum": least,
-        "lowest": min([min(one["objective"]) for one in kept.values()] + ([] if least is None else [least["objective"]])),
+        "lowest": min(min(np.atleast_1d(one["objective"])) for one in (*kept.values(), least) if one is not None),
         "missing": [*missing, *([MINIMUM] if least is None else [])],
         "runs": kept,
         "claims": judge(lines_of(kept), scan.model),
@@ -367,7 +340,7 @@ class Comparison(NamedTuple):
 
     @property
     def outcomes(self) -> list[str]:
-        """What the measures say that claims are judged on: the objective, and the PSNR of the slice, as in the paper."""
+        """On the measures that claims are judged on: the objective, and the PSNR of the slice, as in the paper."""
         return [outcome(self.objective), outcome(self.slice_psnr)]
 
     def __str__(self) -> str:
@@ -377,7 +350,6 @@ class Comparison(NamedTuple):
 
 
 def compare(one: Line, other: Line, part: float = 1.0) -> Comparison:
-    """Compare two cases after a part of the rounds, seed by seed."""
     mine, theirs = find_same_seeds(one, other)
     values = [(one[name][mine, one.at(part)], other[name][theirs, other.at(part)]) for name in ("slice_psnr", "psnr")]
     objectives = one["objective"][mine, one.at(part)], other["objective"][theirs, other.at(part)]
@@ -565,39 +537,26 @@ def find_reached(one: Line, target: float) -> tuple[float, float]:
 
 def draw_all(lines: Lines, truth: Array, lowest: float, folder: Path) -> list[str]:
     """Draw all figures into a folder; return their names. Objectives are shown above ``lowest``."""
-    theirs, ours = of_the_paper(lines), [lines[case] for case in OUR_CASES if case in lines]
+    shown = {case: one.change(excess=one["objective"] / lowest - 1.0) for case, one in lines.items()}
+    theirs, ours = of_the_paper(shown), [shown[case] for case in OUR_CASES if case in shown]
     by_levels = [one for one in theirs if one.case.n == PER_ROUND]
-    by_clients = [lines[case] for n in PARTICIPATION if (case := Case(n, FIXED_LEVELS)) in lines]
+    by_clients = [shown[case] for n in PARTICIPATION if (case := Case(n, FIXED_LEVELS)) in shown]
     groups = {"levels": (f"n = {PER_ROUND}", by_levels), "participation": (f"s = {FIXED_LEVELS}", by_clients)}
-    low, sent = "(F(x) − F_low) / F_low", "bits sent by clients"
-
-    def curves(some: Sequence[Line], column: str, x: str = "round") -> list[Curve]:
-        looks = [(one, colour, "-") for one, colour in zip(some, COLOURS, strict=False)]
-        looks += [
-            (one, *look) for one, look in zip(ours if x == sent or column != "bits_up" else (), OUR_LOOKS, strict=False)
-        ]
-        found, others = [], [one.case for one in some]
-        for one, colour, style in looks:
-            at = one.rounds if x == "round" else one.mean("bits_up") + one.once_up
-            values = np.maximum(one["objective"] / lowest - 1.0, FLOOR) if column == "objective" else one[column]
-            label = one.case.label if x == sent or one.case in OUR_CASES else f"FPDFP, {one.case.beside(*others)}"
-            label += ", with what is sent once" if x == sent and one.case in OUR_CASES else ""
-            found.append(Curve(at[1:], values[:, 1:] / (1e9 if column == "bits_up" else 1.0), label, colour, style))
-        return found
-
+    low, sent = "(F(x) − F_low) / F_low", "bits sent by clients, with what is sent once"
     figures = {
         name: [
-            Panel(curves(some, "objective"), "round", low, f"{title}: objective", "xy"),
-            *(Panel(curves(some, column), "round", "dB", quality, "x") for quality, column in QUALITIES.items()),
+            Panel(curves([*some, *ours], "excess", floor=FLOOR), "round", low, f"{title}: objective", "xy"),
+            *(Panel(curves([*some, *ours], of), "round", "dB", quality, "x") for quality, of in QUALITIES.items()),
         ]
         for name, (title, some) in groups.items()
     }
     figures["bits"] = [
-        Panel(curves(some, "bits_up"), "round", "Gbit sent by clients", title) for title, some in groups.values()
+        Panel(curves(some, "bits_up", scale=1e9), "round", "Gbit sent by clients", title)
+        for title, some in groups.values()
     ]
     figures["against-bits"] = [
-        Panel(curves(theirs, "objective", sent), sent, low, "", "xy"),
-        Panel(curves(theirs, "slice_psnr", sent), sent, "PSNR of the middle slice (dB)", "", "x"),
+        Panel(curves([*theirs, *ours], "excess", sent, floor=FLOOR), sent, low, "", "xy"),
+        Panel(curves([*theirs, *ours], "slice_psnr", sent), sent, "PSNR of the middle slice (dB)", "", "x"),
     ]
     draw(folder, figures, beside=("against-bits",), width=4.2)
     slices = {"slices-levels": [*by_levels, *ours], "slices-participation": by_clients}
@@ -629,39 +588,20 @@ def draw_slices(lines: Sequence[Line], truth: Array, path: Path) -> None:
 
 
 def write(summary: dict[str, Any]) -> str:
-    """Return the page in Markdown, from the results; options of the command are told where they are not the usual ones."""
+    """Return the page in Markdown, from the results; its command has the options that are not the usual ones."""
     lines, model, size, file = lines_of(summary["runs"]), summary["model"], summary["size"], summary["file"]
-    missing, codes, least, problem = (summary[name] for name in ("missing", "codes", "minimum", "problem"))
-    lacks = f" Runs that are missing here: {', '.join(missing)}." if missing else ""
-    lacks += f" The runs were made by {len(codes)} states of the package's code." if len(codes) > 1 else ""
-    ratio, note, reference = 256**2 / (problem["volume"][0] * problem["volume"][1]), "", ""
-    if ratio != 1:
-        note = (
-            f"A slice has {ratio:.3g} times fewer entries than at the paper's size, and the relative error of QSGD falls "
-            f"with them: s levels here are as fine as {ratio**0.5:.3g} s levels there, and verdicts on levels are for this "
-            "size alone.\n"
-        )
-    if least is not None:
-        best = max(one.mean("slice_psnr").max() for one in lines.values())
-        way = " Runs have better images on their way: PSNRs at the end depend on where the end is."
-        reference = (
-            f" With all views in one place, `fpdfp.ct.reconstruct` (without constraints, {least['iterations']} "
-            f"iterations) reaches the objective {least['objective']:.7g}, with {least['slice_psnr']:.2f} dB in the slice "
-            f"and {least['psnr']:.2f} dB in the volume.{way if best > least['slice_psnr'] else ''}"
-        )
+    problem, tuning = summary["problem"], summary.get("tuning")
+    fewer, best = 256**2 / np.prod(problem["volume"][:2]), max(one.mean("slice_psnr").max() for one in lines.values())
     usual = {"rounds": SIZES[model, size].rounds, "seeds": SEEDS if model == PRINTED and not file else 1}
     options = {**({} if model == PRINTED else {"model": model}), "size": size}
     options |= {name: summary[name] for name, value in usual.items() if summary[name] != value}
     options |= {"volume": file} if file else {}
-    more: dict[str, Any] = {}
-    if model == MEAN:
-        tuning = summary["tuning"]
-        more = {
-            "ratio": problem["views"] / problem["weight_of_a_ray"] / problem["voxel"] ** 2,
-            "smaller": 1 / problem["voxel"], "gammas": braces(tuning["gamma0_times_L"]),
-            "decays": braces(tuning["c_times_rounds"]),
-            "steps": ", ".join(f"n = {n}: {g:g}/L and {c:g}/rounds" for n, (g, c) in tuning["steps"].items()),
-        }  # fmt: skip
+    more: dict[str, Any] = {} if tuning is None else {
+        "ratio": problem["views"] / problem["weight_of_a_ray"] / problem["voxel"] ** 2,
+        "smaller": 1 / problem["voxel"], "gammas": braces(tuning["gamma0_times_L"]),
+        "decays": braces(tuning["c_times_rounds"]),
+        "steps": ", ".join(f"n = {n}: {g:g}/L and {c:g}/rounds" for n, (g, c) in tuning["steps"].items()),
+    }  # fmt: skip
     header = [
         f"case ({summary['rounds']:,} rounds unless said)", "seeds", "objective", "slice, dB", "volume, dB",
         "in the paper, dB", "best slice, after", "bits up a round", "bits up", "bits down",
@@ -670,15 +610,16 @@ def write(summary: dict[str, Any]) -> str:
     return fill(
         "ct" if model == PRINTED else "ct-mean", summary, summary["figures"], **more, **sides,
         command=f"python -m reproduce ct {' '.join(f'--{name} {value}' for name, value in options.items())}",
-        name=size + (f", {file}" if file else ""), missing=lacks, devices=" and ".join(summary["devices"]),
-        size_note=note, reference=reference, per=f"{PER:,}", last=100 * LAST, part=100 * PART, dual_steps=DUAL_STEPS,
+        name=size + (f", {file}" if file else ""), missing=", ".join(summary["missing"]),
+        states=len(summary["codes"]) if len(summary["codes"]) > 1 else "", devices=" and ".join(summary["devices"]),
+        small=fewer != 1, fewer=fewer, finer=fewer**0.5, per=f"{PER:,}", last=100 * LAST, part=100 * PART,
+        better=summary["minimum"] is not None and best > summary["minimum"]["slice_psnr"], dual_steps=DUAL_STEPS,
         levels_up=LEVELS_UP, levels_down=LEVELS_DOWN, horizons=horizons(lines),
         table=rows(header, [row(one, summary["rounds"]) for one in lines.values()]),
     )  # fmt: skip
 
 
 def row(one: Line, rounds: int) -> list[str]:
-    """A line of the table."""
     done, middle, paper = one.rounds[-1], one.mean("slice_psnr"), PAPER.get(one.case)
     best, up, down = int(np.argmax(middle)), one.mean("bits_up")[-1], one.mean("bits_down")[-1]
 
@@ -697,7 +638,6 @@ def row(one: Line, rounds: int) -> list[str]:
 
 
 def horizons(lines: Lines) -> str:
-    """The slice on the way, and slopes at the end."""
     cells, at = [], list[str]()
     for one in of_the_paper(lines):
         late, middle = one.rounds >= (1 - LAST) * one.rounds[-1], one.mean("slice_psnr")

@@ -26,22 +26,8 @@ from fpdfp.declarative import pool
 from fpdfp.declarative.build import build
 from fpdfp.declarative.rows import BuiltRows
 from reproduce import runs as ties
-from reproduce.output import COLOURS, OUR_LOOKS, Curve, Panel, braces, draw, fill, format_bits, publish, rows
-from reproduce.runs import (
-    LAST,
-    Array,
-    Bench,
-    Case,
-    Line,
-    Planned,
-    Step,
-    declare,
-    final,
-    line_of,
-    name_levels,
-    round_numbers,
-    space_out,
-)  # fmt: skip
+from reproduce.output import COLOURS, Curve, Panel, braces, curves, draw, fill, format_bits, publish, rows
+from reproduce.runs import LAST, Array, Bench, Case, Line, Planned, Step, declare, final, line_of, name_levels
 
 LEVELS: tuple[int | None, ...] = (5, 10, 20, None)
 #: The levels where participation varies.
@@ -78,7 +64,6 @@ class Task(NamedTuple):
 
     @property
     def clients(self) -> int:
-        """How many clients there are."""
         return self.participation[-1]
 
     @property
@@ -88,7 +73,6 @@ class Task(NamedTuple):
 
     @property
     def cases(self) -> list[Case]:
-        """All cases of FPDFP, each once."""
         by_levels = [Case(self.per_round, levels) for levels in LEVELS]
         return [*by_levels, *(Case(n, FIXED_LEVELS) for n in self.participation if n != self.per_round)]
 
@@ -132,7 +116,6 @@ def changes_for(name: str, directory: Path | None = None) -> dict[str, Any]:
 
 
 def build_task(name: str, directory: Path | None = None, changes: Mapping[str, Any] | None = None) -> BuiltRows:
-    """Make the problem of a task."""
     built = build(declare(name, {**changes_for(name, directory), **(changes or {})}))
     assert isinstance(built, BuiltRows)
     return built
@@ -140,7 +123,7 @@ def build_task(name: str, directory: Path | None = None, changes: Mapping[str, A
 
 def evaluations(rounds: int) -> list[int]:
     """The rounds after which a run is evaluated: every one at first, later fewer, and ten before each horizon."""
-    return space_out(rounds, 40, 30, *(np.linspace(0.7 * horizon, horizon, 10) for horizon in horizons(rounds)))
+    return ties.space_out(rounds, 40, 30, *(np.linspace(0.7 * horizon, horizon, 10) for horizon in horizons(rounds)))
 
 
 def horizons(rounds: int) -> list[int]:
@@ -178,7 +161,7 @@ class Experiment:
             scores: dict[tuple[Case, Step], float] = {}
             for (case, step, _), one in zip(runs, found, strict=True):
                 scores[case, step] = scores.get((case, step), 0.0) + final(one)
-            return {case: sorted(grid, key=lambda step, case=case: scores[case, step]) for case, grid in grids.items()}
+            return {one: sorted(grid, key=lambda step: scores[one, step]) for one, grid in grids.items()}
 
         first, grid = max(1, round(FIRST_STAGE * self.rounds)), [Step(g, c) for c in DECAYS for g in GAMMAS]
         ranked = rank("tuning, first stage", dict.fromkeys(cases, grid), first, TUNING_SEEDS[:1])
@@ -230,7 +213,6 @@ class Judged(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Both in words."""
         if self.objective == self.accuracy:
             return self.objective
         return f"{self.objective} on the objective, {self.accuracy} on the accuracy"
@@ -250,7 +232,6 @@ class Compared(NamedTuple):
     objective_alone: bool = False
 
     def judge(self, lines: Lines, horizon: float | None = None) -> Judged:
-        """Judge the claim at a horizon."""
         found = [self.compare(lines[one], lines[other], horizon) for one, other in self.pairs]
         objective, accuracy = (
             "confirmed in part" if first == "confirmed" and set(others) - {"confirmed"} else first
@@ -262,7 +243,6 @@ class Compared(NamedTuple):
         return Judged(objective, objective if self.objective_alone else accuracy, numbers)
 
     def compare(self, one: Line, other: Line, horizon: float | None) -> Judged:
-        """Judge two cases at a horizon on the objective and on the accuracy."""
         verdicts, texts, last = [], [], float(one.rounds[-1]) if horizon is None else horizon
         for column, title, show in (
             ("error", "relative error", "{:.3e}".format),
@@ -278,15 +258,14 @@ class Compared(NamedTuple):
             verdicts.append(self.rule(found, outcome))
             falling = f", fall in the last tenth {show(fall)}" if fall else ""
             texts.append(
-                f"{title} {show(values[0].mean())} and {show(values[1].mean())} (tie zone {show(found.zone)}, spread of "
-                f"runs {show(found.spread)}{falling}), {outcome}"
+                f"{title} {show(values[0].mean())} and {show(values[1].mean())} (tie zone {show(found.zone)}, spread "
+                f"of runs {show(found.spread)}{falling}), {outcome}"
             )
         names = f"{one.case.beside(other.case)} with {other.case.beside(one.case)}"
-        return Judged(*verdicts, f"Comparing {names}: {'; '.join(texts)}.")
+        return Judged(verdicts[0], verdicts[1], f"Comparing {names}: {'; '.join(texts)}.")
 
 
 def comparisons(task: Task) -> list[Compared]:
-    """The claims that are judged at every horizon."""
     n, few, s, coarse = task.per_round, task.participation[0], FIXED_LEVELS, LEVELS[0]
     ladder, exact = [Case(n, levels) for levels in LEVELS if levels is not None], Case(n, None)
     fewest, everyone = (Case(count, s) for count in (few, task.clients))
@@ -306,18 +285,18 @@ def comparisons(task: Task) -> list[Compared]:
 
 
 def judge(found: Findings) -> list[Claim]:
-    """Return every claim with its verdict."""
     task, n, coarse = found.task, found.task.per_round, LEVELS[0]
-    finer, as_good, higher, few, some = (twice(found, one) for one in comparisons(task))
-    few_levels = faster(found, f"A smaller s converges faster at first (s = {coarse} against exact, n = {n}).",
-                        Case(n, coarse), Case(n, None))  # fmt: skip
+    finer, as_good, higher, less, some = (twice(found, one) for one in comparisons(task))
+    few, s, first = task.participation[0], FIXED_LEVELS, "converges faster at first"
+    few_levels = faster(
+        found, f"A smaller s {first} (s = {coarse} against exact, n = {n}).", Case(n, coarse), Case(n, None)
+    )
     few_clients = faster(
-        found, f"A small n converges faster at first (n = {task.participation[0]} against everyone, s = {FIXED_LEVELS}).",
-        Case(task.participation[0], FIXED_LEVELS), Case(task.clients, FIXED_LEVELS),
-    )  # fmt: skip
+        found, f"A small n {first} (n = {few} against everyone, s = {s}).", Case(few, s), Case(task.clients, s)
+    )
     steps = [larger_steps(found), small_levels_fail(found)] if found.sweep else []
     return [
-        finer, as_good, few_levels, higher, few_clients, few, some, *steps, bits_are_saved(found.lines, task),
+        finer, as_good, few_levels, higher, few_clients, less, some, *steps, bits_are_saved(found.lines, task),
         beyond(found.lines),
     ]  # fmt: skip
 
@@ -371,7 +350,6 @@ def faster(found: Findings, claim: str, small: Case, large: Case) -> Claim:
 
 
 def sum_up(verdicts: Sequence[str]) -> str:
-    """The verdict on the claim that a case is better at several points."""
     if "refuted" in verdicts:
         return "mixed" if "confirmed" in verdicts else "refuted"
     if "confirmed" in verdicts:
@@ -404,7 +382,6 @@ def larger_steps(found: Findings) -> Claim:
 
 
 def small_levels_fail(found: Findings) -> Claim:
-    """Too few levels do not converge."""
     coarse, sweep, common = SWEPT[0], found.sweep, found.lines[found.task.common].step
     assert common is not None
     own, start = found.best(coarse), float(found.lines[found.task.common]["error"][0, 0])
@@ -420,13 +397,11 @@ def small_levels_fail(found: Findings) -> Claim:
 
 
 def converges(found: Findings, levels: int | None, gamma: float) -> bool:
-    """Whether all seeds end below a part of the error at the start."""
     start = float(found.lines[found.task.common]["error"][0, 0])
     return bool((found.sweep[levels, gamma] < CONVERGED * start).all())
 
 
 def bits_are_saved(lines: Lines, task: Task) -> Claim:
-    """Fitting levels and participation lower the bits."""
     theirs = of_the_paper(lines)
     ends = [one.ended("error") for one in theirs]
     target = max(float(end[np.isfinite(end)].max(initial=0.0)) for end in ends)
@@ -469,7 +444,6 @@ def beyond(lines: Lines) -> Claim:
 
 
 def of_the_paper(lines: Lines) -> list[Line]:
-    """The lines of the paper's method."""
     return [one for one in lines.values() if one.case.method != AUTOMATIC]
 
 
@@ -480,25 +454,12 @@ def reach(one: Line, target: float) -> tuple[float, float]:
 
 
 def middle(values: Array) -> float:
-    """The median over seeds."""
     return float(np.median(values))
 
 
 #: Errors below this are within the certificate of the optimum.
 FLOOR = 1e-9
 ERROR = "(F(x) − F*) / F*"
-OWN = """
-## Each case tuned for itself
-
-As the paper has it: the same grid and stages for each case alone. Where steps differ, differences between cases are
-not those of levels and clients alone.
-
-{table}
-"""
-NO_STUDIES = """
-Cases tuned each for itself, and every step of the grid for several numbers of levels, were not run for {name}: they
-multiply the cost. [a9a](../a9a/claims.md) has them.
-"""
 
 
 def reproduce(
@@ -521,7 +482,7 @@ def reproduce(
         bench = Bench(name, output / "runs", changes_for(name, data), bar, processes)
         experiment = Experiment(bench, problem, optimum["objective"], rounds, shown)
         step = experiment.tune([task.common])[task.common]
-        plan = [(case, step, rounds) for case in task.cases]
+        plan: list[tuple[Case, Step | None, int]] = [(case, step, rounds) for case in task.cases]
         plan += [(case, None, min(FEW, rounds)) for case in task.automatic_cases]
         lines = {one.case: one for one in experiment.measure("one step for all", plan)}
         own, sweep = dict[Case, Line](), {}
@@ -531,7 +492,7 @@ def reproduce(
             own = {one.case: one for one in experiment.measure("each case tuned for itself", tuned)}
             sweep = experiment.sweep(task.per_round, step.decay)
     found = Findings(task, lines, own, sweep)
-    summary = {
+    summary: dict[str, Any] = {
         "experiment": f"graph-guided logistic regression, {name}",
         "version": fpdfp.__version__,
         "problem": {
@@ -558,7 +519,7 @@ def reproduce(
             "rounds": max(1, round(SWEEP * rounds)), "levels": SWEPT,
             "errors": [
                 {"levels": levels, "gamma0_times_L": gamma,
-                 "error_at_the_end": [one if np.isfinite(one) else None for one in round_numbers(errors)]}
+                 "error_at_the_end": [one if np.isfinite(one) else None for one in ties.round_numbers(errors)]}
                 for (levels, gamma), errors in sweep.items()
             ],
         },
@@ -596,10 +557,10 @@ def describe(one: Line) -> dict[str, Any]:
     kinds: dict[str, Any] = {"median": np.median, "least": np.min, "largest": np.max}
     return {
         "label": one.case.label, "method": one.case.method, "clients_per_round": one.case.n, "levels": one.case.levels,
-        **step, "error_at_the_end": round_numbers(one.ended("error")), "bits_once_up": one.once_up,
+        **step, "error_at_the_end": ties.round_numbers(one.ended("error")), "bits_once_up": one.once_up,
         "round": one.rounds.astype(int).tolist(),
         **{
-            name: {kind: round_numbers(of(one[name], axis=0)) for kind, of in kinds.items()}
+            name: {kind: ties.round_numbers(of(one[name], axis=0)) for kind, of in kinds.items()}
             for name in ("error", "test_loss", "accuracy", "bits_up", "bits_down")
         },
     }  # fmt: skip
@@ -607,68 +568,47 @@ def describe(one: Line) -> dict[str, Any]:
 
 def draw_all(found: Findings, folder: Path) -> list[str]:
     """Draw all figures into a folder; return their names."""
-    task, lines = found.task, found.lines
-    by_levels = [lines[Case(task.per_round, levels)] for levels in LEVELS]
-    by_clients = [lines[Case(n, FIXED_LEVELS)] for n in task.participation]
+    task, lines, sent = found.task, found.lines, "bits sent by clients"
+    by_levels, by_clients = f"{task.name}, n = {task.per_round}", f"{task.name}, s = {FIXED_LEVELS}"
     groups = {
-        f"{task.name}, n = {task.per_round}": [(one, name_levels(one.case.levels)) for one in by_levels],
-        f"{task.name}, s = {FIXED_LEVELS}": [(one, f"n = {one.case.n}") for one in by_clients],
+        by_levels: [lines[Case(task.per_round, levels)] for levels in LEVELS],
+        by_clients: [lines[Case(n, FIXED_LEVELS)] for n in task.participation],
     }
-
-    def curves(group: Any, column: str, x: str = "round", most: float = np.inf, scale: float = 1.0) -> list[Curve]:
-        found = []
-        for (one, label), colour in zip(group, COLOURS, strict=False):
-            at = (one.rounds > 0) & (one.rounds <= most)
-            sent = one.rounds if x == "round" else np.median(one["bits_up"], axis=0)
-            found.append(Curve(sent[at], one[column][:, at] / scale, label, colour))
-        return found
-
-    sent = "bits sent by clients"
-    early = 2 * EARLY[-1]
-    ours = [one for one in lines.values() if one.case.method == AUTOMATIC]
     figures = {
         name: [
-            Panel(curves(group, "error"), "round", ERROR, f"{title}: training", "y"),
-            Panel(curves(group, "test_loss"), "round", "test loss", "test loss", "xy"),
-            Panel(curves(group, "accuracy", scale=0.01), "round", "accuracy (%)", "test accuracy", "x"),
+            Panel(curves(groups[title], "error"), "round", ERROR, f"{title}: training", "y"),
+            Panel(curves(groups[title], "test_loss"), "round", "test loss", "test loss", "xy"),
+            Panel(curves(groups[title], "accuracy", scale=0.01), "round", "accuracy (%)", "test accuracy", "x"),
         ]
-        for name, (title, group) in zip(("levels", "participation"), groups.items(), strict=True)
+        for name, title in (("levels", by_levels), ("participation", by_clients))
     }
     figures["first-rounds"] = [
-        Panel(curves(group, "error", x, early), x, ERROR, title, "xy")
-        for title, group in groups.items()
+        Panel(curves(some, "error", x, most=2 * EARLY[-1]), x, ERROR, title, "xy")
+        for title, some in groups.items()
         for x in ("round", sent)
     ]
     if found.sweep:
-        kept = {s: [g for g in GAMMAS if np.isfinite(found.sweep[s, g]).all()] for s in SWEPT}
-        swept = [
-            Curve(
-                np.array(kept[s]), np.stack([found.sweep[s, g] for g in kept[s]], axis=1), name_levels(s), colour, "o-"
-            )
-            for s, colour in zip(SWEPT, COLOURS, strict=False)
-            if kept[s]
-        ]
-        label = "γ0 in units of 1/L"
-        figures["steps"] = [Panel(swept, label, f"{ERROR} at the end", next(iter(groups)), "xy", ticks=GAMMAS)]
+        swept = []
+        for levels, colour in zip(SWEPT, COLOURS, strict=False):
+            kept = [gamma for gamma in GAMMAS if np.isfinite(found.sweep[levels, gamma]).all()]
+            if kept:
+                errors = np.stack([found.sweep[levels, gamma] for gamma in kept], axis=1)
+                swept.append(Curve(np.array(kept), errors, name_levels(levels), colour, "o-"))
+        figures["steps"] = [Panel(swept, "γ0 in units of 1/L", f"{ERROR} at the end", by_levels, "xy", ticks=GAMMAS)]
     figures["bits"] = [
-        Panel(curves(group, "bits_up", scale=1e6), "round", "Mbit sent by clients", title)
-        for title, group in groups.items()
+        Panel(curves(some, "bits_up", scale=1e6), "round", "Mbit sent by clients", title)
+        for title, some in groups.items()
     ]
-    theirs = [(one, f"FPDFP, {name_levels(one.case.levels)}") for one in by_levels]
-    rounds, bits = curves(theirs, "error"), curves(theirs, "error", sent)
-    for one, (colour, style) in zip(ours, OUR_LOOKS, strict=False):
-        error, up = np.maximum(one["error"][:, 1:], FLOOR), np.median(one["bits_up"], axis=0)[1:]
-        rounds.append(Curve(one.rounds[1:], error, one.case.label, colour, style))
-        bits.append(Curve(up, error, f"{one.case.label}, rounds alone", "#888888", style))
-        bits.append(Curve(up + one.once_up, error, f"{one.case.label}, with what is sent once", colour, style))
-    title = f"{task.name}, FPDFP with n = {task.per_round}"
-    figures["against-bits"] = [Panel(rounds, "round", ERROR, title, "xy"), Panel(bits, sent, ERROR, "", "xy")]
+    both = [*groups[by_levels], *(one for one in lines.values() if one.case.method == AUTOMATIC)]
+    figures["against-bits"] = [
+        Panel(curves(both, "error", x, floor=FLOOR), x, ERROR, title, "xy")
+        for x, title in (("round", f"{task.name}, FPDFP with n = {task.per_round}"), (sent, "with what is sent once"))
+    ]
     draw(folder, figures, beside=("against-bits",))
     return list(figures)
 
 
 def write(name: str, summary: dict[str, Any], figures: Sequence[str]) -> str:
-    """Return the page of a task in Markdown, from its results."""
     tuning, seeds, horizons, own = (summary[key] for key in ("tuning", "seeds", "horizons", "each_tuned_for_itself"))
     at = [f"{one['rounds']:,} rounds" for one in horizons]
 
@@ -679,12 +619,11 @@ def write(name: str, summary: dict[str, Any], figures: Sequence[str]) -> str:
         header = ("step", "relative error at the end", "test loss", "accuracy", "Mbit up, in all")
         return rows([f"case ({summary['rounds']} rounds unless said)", *header], map(row, cases))
 
-    more = {"own": OWN.format(table=table(own)) if own else NO_STUDIES.format(name=name)}
     judged = [[one["claim"], one["verdict"], *([one["own"]] if own else [])] for one in summary["claims"]]
     return fill(
         "graph_guided", summary, figures, name=name, gammas=braces(tuning["gamma0_times_L"]),
         decays=braces(tuning["c"]), last_part=100 * LAST, finalists=FINALISTS, count=len(seeds), first=seeds[0],
-        last=seeds[-1], table=table(summary["cases"]), **more,
+        last=seeds[-1], table=table(summary["cases"]), own=own and table(own), no_studies=not own,
         horizons=rows(["case", *at], transpose("error", "{:.2e}")),
         verdicts=rows(["claim", *at], transpose("verdicts", "{}")),
         verdict_table=rows(["claim", "one step for all", *(["each tuned for itself"] if own else [])], judged),
@@ -692,7 +631,6 @@ def write(name: str, summary: dict[str, Any], figures: Sequence[str]) -> str:
 
 
 def row(case: dict[str, Any]) -> list[str]:
-    """A line of the table."""
     sent, once = case["bits_up"]["median"][-1] / 1e6, case["bits_once_up"] / 1e6
     if "gamma0_times_L" in case:
         end = " (end of the grid)" if case["at_the_end_of_the_grid"] else ""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from reproduce.runs import CONFIDENCE, Array
+from reproduce.runs import CONFIDENCE, Array, Line
 
 #: Text in SVG files stays text, and the same picture is the same file.
 SETTINGS: Any = {"svg.fonttype": "none", "svg.hashsalt": "fpdfp", "font.size": 9}
@@ -31,7 +32,10 @@ def format_bits(bits: float) -> str:
 
 
 def fill(template: str, summary: Mapping[str, Any], figures: Sequence[str], **more: Any) -> str:
-    """Return a page: a template beside this file, filled with what the results say and more."""
+    """Return a page: a template beside this file, filled with what the results say and more.
+
+    A part ``[[name:text]]`` of a template is left out where the value of that name is empty.
+    """
     text = Path(__file__).with_name(f"{template}.md").read_text(encoding="utf-8")
     shown = {
         "claims": "\n".join(
@@ -40,7 +44,9 @@ def fill(template: str, summary: Mapping[str, Any], figures: Sequence[str], **mo
         "figures": "\n\n".join(f"![{one}]({one}.png)" for one in figures),
         "confidence": 100 * CONFIDENCE,
     }
-    return text.format(**{**summary, **shown, **more})
+    known = {**summary, **shown, **more}
+    text = re.sub(r"\[\[(\w+):(.*?)\]\]", lambda part: part[2] if known[part[1]] else "", text, flags=re.DOTALL)
+    return text.format(**known)
 
 
 def publish(
@@ -58,17 +64,14 @@ def publish(
 
 
 def rows(header: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
     return "\n".join(f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *cells])
 
 
 def braces(values: Sequence[float]) -> str:
-    """A set of numbers."""
     return "{" + ", ".join(f"{value:g}" for value in values) + "}"
 
 
 def upper(text: str) -> str:
-    """A text that begins with a capital letter."""
     return text[0].upper() + text[1:]
 
 
@@ -92,6 +95,22 @@ class Panel(NamedTuple):
     log: str = ""
     centre: Callable[..., Array] = np.median
     ticks: Sequence[float] = ()
+
+
+def curves(
+    lines: Sequence[Line], column: str, against: str = "round", *, most: float = np.inf, floor: float = -np.inf,
+    scale: float = 1.0,
+) -> list[Curve]:  # fmt: skip
+    """Cases of FPDFP in colours and our own methods in black, against rounds or, with what is sent once, bits."""
+    colours, ours, found = iter(COLOURS), iter(OUR_LOOKS), []
+    theirs = [one.case for one in lines if one.case.method == "FPDFP"]
+    for one in lines:
+        colour, style = (next(colours), "-") if one.case in theirs else next(ours)
+        at = (one.rounds > 0) & (one.rounds <= most)
+        x = one.rounds if against == "round" else np.median(one["bits_up"], axis=0) + one.once_up
+        label = one.case.beside(*theirs) if one.case in theirs and against == "round" else one.case.label
+        found.append(Curve(x[at], np.maximum(one[column][:, at], floor) / scale, label, colour, style))
+    return found
 
 
 def draw(folder: Path, figures: Mapping[str, Sequence[Panel]], beside: Sequence[str] = (), width: float = 3.7) -> None:

@@ -40,7 +40,6 @@ class Case(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Its name in tables."""
         return f"{self.method}, n = {self.n}" + (f", {name_levels(self.levels)}" if self.method == "FPDFP" else "")
 
     def beside(self, *others: Case) -> str:
@@ -49,7 +48,6 @@ class Case(NamedTuple):
 
 
 def name_levels(levels: int | None) -> str:
-    """A number of levels."""
     return "exact" if levels is None else f"s = {levels}"
 
 
@@ -60,7 +58,6 @@ class Step(NamedTuple):
     decay: float = 0.0
 
     def declare(self, problem: fpdfp.Problem) -> dict[str, Any]:
-        """The steps for a problem, as an experiment file has them."""
         gamma0 = self.gamma / float(problem.lipschitz.mean())
         if self.decay:
             return {"kind": "Decreasing", "gamma0": gamma0, "c": self.decay}
@@ -68,7 +65,6 @@ class Step(NamedTuple):
 
 
 def declare(name: str, changes: Mapping[str, Any]) -> settings.Settings:
-    """Return the settings of an experiment of the paper, with other values for some keys."""
     return settings.declare(Path(__file__).with_name(f"{name}.toml"), changes)
 
 
@@ -89,7 +85,6 @@ class Bench:
         self.file, self.folder, self.changes, self.bar, self.processes = file, folder, changes, bar, processes
 
     def job(self, run: Planned) -> Job:
-        """Return a run as `fpdfp run` does it."""
         changes = {**self.changes, "run.reference": False, "run.seeds": [run.seed], **run.changes}
         return Job(run.name, declare(self.file, changes), run.seed, self.folder / run.name, self.folder, {})
 
@@ -109,7 +104,6 @@ class Bench:
 
 
 def cost(job: Job) -> int:
-    """What a run costs: gradients of clients."""
     return int(job.settings["run"]["rounds"] * job.settings["run"]["clients_per_round"])
 
 
@@ -123,7 +117,6 @@ def work(job: Job) -> tuple[str, str]:
 
 
 def shorten(job: Job) -> dict[str, Any]:
-    """Return the numbers of a run from its folder."""
     saved = fpdfp.runs.load(job.folder)
     info, history = saved.info, saved.history
     once = info["traffic"]["preconditioner"]
@@ -167,12 +160,10 @@ class Line:
         return int(np.searchsorted(self.rounds, round(part * self.rounds[-1])))
 
     def ended(self, column: str, horizon: float | None = None) -> Array:
-        """A column at the end, or at a horizon, for each seed."""
         ended: Array = at_the_end(self.rounds, self[column], horizon)
         return ended
 
     def mean(self, column: str) -> Array:
-        """The mean over seeds at each evaluation."""
         mean: Array = self[column].mean(axis=0)
         return mean
 
@@ -201,13 +192,11 @@ def at_the_end(rounds: Array, values: Array, horizon: float | None = None) -> An
 
 
 def final(run: Mapping[str, Any]) -> float:
-    """The objective at the end of a run; infinite if it diverged."""
     ended = at_the_end(np.array(run["round"]), np.array(run["objective"]))
     return np.inf if run["status"] == "diverged" else float(ended)
 
 
 def round_numbers(values: Any, digits: int = 6) -> list[float]:
-    """Numbers with a few digits."""
     return [float(f"{value:.{digits}g}") for value in values]
 
 

@@ -46,72 +46,53 @@ def build_quadratics(full_row_rank: bool) -> BuiltQuadratics:
 
 
 CURVATURES: Array = build_quadratics(True).curvatures
-#: D₁ of both theorems, between 0 and 2μ.
+#: μ, and D₁ of both theorems, which is between 0 and 2μ.
 D1 = float(CURVATURES.min())
 
 
 class Constants(NamedTuple):
-    """What the theorems' bounds are made of; ``noisy`` where clients are drawn and messages are quantized."""
+    """What the theorems' bounds are made of.
+
+    ``largest_step`` is the γ from which on Lemma 6 holds: (3/β² + C₁ + C₂)γ ≤ 2μ − D₁. ``d2`` is D₂ as the proofs give
+    it: 3(σ² + δ²), ‖v − v*‖² ≤ 4M², and M²/λ outside the factor 2ρ_max, with λ = 1/ρ_max; ``printed_d2`` as Lemma 6
+    prints it.
+    """
 
     mu: float
     lipschitz: float
     sigma2: float
     delta2: float
     q: float
-    dual2: float
     rho_max: float
     rho_min: float
-    noisy: bool
-
-    @property
-    def drawn(self) -> float:
-        """4(1 + q)(N − n)/(n(N − 1)), the factor of drawing n of N clients."""
-        return float(4 * (1 + self.q) * (CLIENTS - PER_ROUND) / (PER_ROUND * (CLIENTS - 1)))
-
-    @property
-    def growth(self) -> float:
-        """3/β² + C₁ + C₂ of Lemmas 5 and 6, the factor of γ_k²‖x_k − x*‖²."""
-        return self.lipschitz**2 * (3 + (8 * (self.drawn + 1 + self.q) if self.noisy else 0))
-
-    @property
-    def d2(self) -> float:
-        """D₂ as the proofs give it: 3(σ² + δ²), ‖v − v*‖² ≤ 4M², and M²/λ outside the factor 2ρ_max; λ = 1/ρ_max."""
-        c0 = 4 * self.sigma2 + 8 * self.delta2 + 8 * self.rho_max * self.dual2 + self.dual2 * self.rho_max
-        return 3 * (self.sigma2 + self.delta2) + (self.drawn + 1 + self.q) * c0 * self.noisy
-
-    @property
-    def printed_d2(self) -> float:
-        """D₂ as Lemma 6 prints it."""
-        c0 = 4 * self.sigma2 + 8 * self.delta2 + 2 * self.rho_max * (2 * self.dual2 + self.dual2 * self.rho_max)
-        return self.sigma2 + self.delta2 + (self.drawn + 1 + self.q) * c0 * self.noisy
-
-    @property
-    def largest_step(self) -> float:
-        """The γ from which on Lemma 6 holds: (3/β² + C₁ + C₂)γ ≤ 2μ − D₁."""
-        return (2 * self.mu - D1) / self.growth
+    d2: float
+    printed_d2: float
+    largest_step: float
 
 
 def constants(full_row_rank: bool, noisy: bool) -> Constants:
-    """Return the constants of a setting."""
+    """Return the constants of a setting; ``noisy`` where clients are drawn and messages are quantized."""
     built = build_quadratics(full_row_rank)
     a, model = built.centres, built.problem.model
     within = CURVATURES * (a - a.mean(axis=1, keepdims=True))
     between = CURVATURES * (a.mean(axis=1) - a.mean(axis=(0, 1)))
     (m,) = model.dual_shape
     B = np.stack([model.linop.apply(unit) for unit in np.eye(FEATURES)], axis=1)
-    spectrum = np.linalg.eigvalsh(B @ B.T)
+    spectrum, lipschitz = np.linalg.eigvalsh(B @ B.T), float(CURVATURES.max())
+    rho, dual2 = float(spectrum[-1]), WEIGHT**2 * m
+    # A mean over a batch without replacement.
+    sigma2 = float((within**2).sum(axis=2).mean(axis=1).max() * (SAMPLES - BATCH) / (SAMPLES - 1) / BATCH)
+    delta2 = float((between**2).sum(axis=1).mean())
+    q = max(fpdfp.QSGD(LEVELS).omega(size) for size in (FEATURES, m)) if noisy else 0.0
+    # Of drawing n of N clients, 4(1 + q)(N − n)/(n(N − 1)), and of quantizing.
+    factor = float(4 * (1 + q) * (CLIENTS - PER_ROUND) / (PER_ROUND * (CLIENTS - 1))) + 1 + q
+    noise = 4 * sigma2 + 8 * delta2
     return Constants(
-        mu=float(CURVATURES.min()),
-        lipschitz=float(CURVATURES.max()),
-        # A mean over a batch without replacement.
-        sigma2=float((within**2).sum(axis=2).mean(axis=1).max() * (SAMPLES - BATCH) / (SAMPLES - 1) / BATCH),
-        delta2=float((between**2).sum(axis=1).mean()),
-        q=max(fpdfp.QSGD(LEVELS).omega(size) for size in (FEATURES, m)) if noisy else 0.0,
-        dual2=WEIGHT**2 * m,
-        rho_max=float(spectrum[-1]),
-        rho_min=max(float(spectrum[0]), 0.0) if full_row_rank else 0.0,
-        noisy=noisy,
-    )
+        D1, lipschitz, sigma2, delta2, q, rho, max(float(spectrum[0]), 0.0) if full_row_rank else 0.0,
+        3 * (sigma2 + delta2) + factor * (noise + 8 * rho * dual2 + dual2 * rho) * noisy,
+        sigma2 + delta2 + factor * (noise + 2 * rho * (2 * dual2 + dual2 * rho)) * noisy,
+        (2 * D1 - D1) / (lipschitz**2 * (3 + (8 * factor if noisy else 0))),
+    )  # fmt: skip
 
 
 class Measured(NamedTuple):
@@ -199,26 +180,25 @@ class Setting(NamedTuple):
     name: str
     full_row_rank: bool
     noisy: bool
-    steps: str
+    kind: str
 
     @property
     def known(self) -> Constants:
-        """Its constants."""
         return constants(self.full_row_rank, self.noisy)
 
     @property
     def schedule(self) -> steps.Schedule:
         """Its steps; those for Theorem 1 have infinite sum, finite sum of squares, and suit Lemma 6 from the start."""
-        if self.steps == "Theorem 2":
+        if self.kind == "Theorem 2":
             return steps.Theorem2(D1)
         largest = self.known.largest_step
-        return steps.Constant(largest) if self.steps == "constant" else steps.Decreasing(largest, 0.01, power=0.6)
+        return steps.Constant(largest) if self.kind == "constant" else steps.Decreasing(largest, 0.01, power=0.6)
 
     def bound(self, found: Measured) -> tuple[Array, Array, Array]:
         """What the theorem bounds: rounds, values for each seed, and the bound, which is empty where there is none."""
         everywhere = np.arange(len(found.gammas))
         if self.theorem == 1:
-            proved = self.steps == "Theorem 1"
+            proved = self.kind == "Theorem 1"
             return everywhere, found.weighted, bound_theorem1(found, self.known) if proved else np.empty(0)
         if not self.full_row_rank:
             return everywhere, found.primal, np.empty(0)
@@ -286,7 +266,7 @@ def describe(one: Setting, measured: Measured) -> dict[str, Any]:
     k, values, bound = one.bound(measured)
     mean, shown = values.mean(axis=0), np.unique(np.geomspace(1, len(k), 60).astype(int)) - 1
     return {
-        "name": one.name, "steps": one.steps, "gamma0": float(measured.gammas[0]),
+        "name": one.name, "steps": one.kind, "gamma0": float(measured.gammas[0]),
         "D2": one.known.d2, "D2_as_printed": one.known.printed_d2,
         "K": int(k[0]) - (one.theorem == 2) if len(bound) else None,
         "at_the_end": float(measured.primal[:, -(len(measured.gammas) // 10) :].mean()),
@@ -320,7 +300,6 @@ def panels(theorem: int, found: dict[Setting, Measured]) -> list[Panel]:
 
 
 def write(summary: dict[str, Any]) -> str:
-    """Return the page in Markdown, from its results."""
     filled = {}
     for number, entries in summary["theorems"].items():
         slopes, lines = number == "2", []

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from reproduce import theory
-from reproduce.__main__ import app
-from typer.testing import CliRunner
+from reproduce.__main__ import main
 
 import fpdfp
 from fpdfp import steps
@@ -127,18 +126,16 @@ def test_a_wrong_prox_would_fail(rounds: int, seeds: int) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_writes_the_page(tmp_path: Path) -> None:
+def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["theory", "--rounds", "400", "--seeds", "2", "--output", str(tmp_path)]
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0, done.output
+    assert main(arguments) == 0
     summary = json.loads((tmp_path / "results.json").read_text())
     assert theory.write(summary) == (tmp_path / "claims.md").read_text()
     assert [len(summary["theorems"][number]) for number in "12"] == [3, 3]
     for number in "12":
         assert (tmp_path / f"theorem{number}.png").read_bytes().startswith(b"\x89PNG")
-    few = CliRunner().invoke(app, [*arguments[:2], "100", *arguments[3:]])
-    assert few.exit_code == 1
-    assert "at least 400" in few.output
+    assert main([*arguments[:2], "100", *arguments[3:]]) == 1
+    assert "at least 400" in capsys.readouterr().err
 
 
 def test_the_committed_page_says_what_the_numbers_are() -> None:
