@@ -89,10 +89,10 @@ fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz --replies 1000000 --jobs 2
 
 reproduce: $(VENV)/.runtime
-	$(BIN)/fpdfp reproduce a9a --output docs/results/a9a
-	$(BIN)/fpdfp reproduce covtype --output docs/results/covtype
-	$(BIN)/fpdfp reproduce ct --size small --output docs/results/ct/small
-	$(BIN)/fpdfp reproduce theory --output docs/results/theory
+	$(BIN)/python -m reproduce a9a --output docs/results/a9a
+	$(BIN)/python -m reproduce covtype --output docs/results/covtype
+	$(BIN)/python -m reproduce ct --size small --output docs/results/ct/small
+	$(BIN)/python -m reproduce theory --output docs/results/theory
 
 clean:
 	rm -rf $(VENV) build dist site demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import fpdfp
-from benchmarks import _tuning
+from benchmarks import _scores, _tuning
 from benchmarks._problems import Setting, graph_guided
 from benchmarks._tuning import Choice, Outcome, Spread, Totals
 from fpdfp._units import format_bits
-from fpdfp.declarative import pool
 from fpdfp.engines.checkpoint import describe, fingerprint
 
 TARGETS = (1e-2, 1e-3, 1e-4, 1e-6)
@@ -153,14 +152,14 @@ def work(job: Job) -> tuple[str, Any]:
 class Comparison:
     """Tuned contenders on one problem."""
 
-    def __init__(self, where: Setting, split: str, scores: pool.Scores, rounds: int) -> None:
+    def __init__(self, where: Setting, split: str, scores: _scores.Scores, rounds: int) -> None:
         self.where, self.split, self.scores, self.rounds = where, split, scores, rounds
         self.problem = fingerprint(where.federated)
 
     def job(self, name: str, choice: Choice, rounds: int, target: float, every: int, seed: int) -> Job:
         """Return a run under a key that says problem, code, method with its hyper-parameters, and how it is run."""
         method = method_of(self.where, name, choice)
-        code = pool.package_code() if method is None else f"{pool.code(type(method))} {describe(method)}"
+        code = _scores.package_code() if method is None else f"{_scores.code(type(method))} {describe(method)}"
         key = f"{self.problem} {name} {code} {choice}, {rounds} rounds to {target:g}, every {every}, seed {seed}"
         return key, self.split, name, choice, rounds, target, every, seed
 
@@ -186,10 +185,10 @@ class Comparison:
         return [one.totals for one in self.compute(f"{name}, seeds", jobs)]
 
 
-def open_scores(folder: Path, name: str, processes: Any, bar: Any) -> pool.Scores:
+def open_scores(folder: Path, name: str, processes: Any, bar: Any) -> _scores.Scores:
     """The file of what is known."""
     folder.mkdir(parents=True, exist_ok=True)
-    return pool.Scores(folder / f"{name}.jsonl", processes, work, bar)
+    return _scores.Scores(folder / f"{name}.jsonl", processes, work, bar)
 
 
 class Cell(NamedTuple):

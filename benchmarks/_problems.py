@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from reproduce.graph_guided import build_task
+
 import fpdfp
 from fpdfp.declarative.rows import BuiltRows
-from fpdfp.experiments.graph_guided import build_task
 
 N = 100
 #: Where data sets lie unless --data says otherwise.

@@ -1,4 +1,4 @@
-"""The one rule by which methods are tuned on all pages, and what the benchmarks share beside `fpdfp.declarative.pool`.
+"""The one rule by which methods are tuned on all pages, and what the benchmarks share beside `benchmarks._scores`.
 
 A method takes γ_k = γ0/(1 + ck) with γ0 in GAMMAS/L, L the mean of the clients' Lipschitz constants, c in DECAYS (0
 alone where its step is constant), and messages with s in LEVELS where it sends compressed ones. For each s all settings
@@ -26,7 +26,6 @@ import numpy as np
 import fpdfp
 from benchmarks._problems import Setting
 from fpdfp import steps
-from fpdfp.experiments.cases import Step
 
 GAMMAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 DECAYS = (0.0, 0.001, 0.01)
@@ -173,7 +172,8 @@ def at_the_end(one: Choice) -> bool:
 
 def schedule(where: Setting, gamma: float, decay: float) -> steps.Schedule:
     """Return γ_k = γ0/(1 + ck) with γ0 given in units of 1/L."""
-    return Step(gamma, decay).schedule(where.federated)
+    gamma0 = gamma / float(where.federated.lipschitz.mean())
+    return steps.Decreasing(gamma0, decay) if decay else steps.Constant(gamma0)
 
 
 def run_until(where: Setting, problem: fpdfp.Problem, method: Any, error: float, **arguments: Any) -> fpdfp.Result:

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import fpdfp
-from benchmarks import _cone_beam, _tools, _tuning
+from benchmarks import _cone_beam, _scores, _tools, _tuning
 from benchmarks._problems import DATA, SETS, N, Setting, graph_guided, is_there
 from benchmarks._tuning import Choice, Outcome, Spread
 from fpdfp._units import format_bits
@@ -182,7 +182,7 @@ class Cell(NamedTuple):
 class Comparison:
     """Everything on one problem."""
 
-    def __init__(self, where: Setting, name: str, split: str, scores: pool.Scores, rounds: int) -> None:
+    def __init__(self, where: Setting, name: str, split: str, scores: _scores.Scores, rounds: int) -> None:
         self.where, self.name, self.split, self.scores = where, name, split, scores
         self.kind = kind_of(name)
         self.rounds = min(rounds, self.kind.most)
@@ -190,7 +190,7 @@ class Comparison:
 
     def job(self, method: str, choice: Choice, n: int, rounds: int, target: float, every: int, seed: int) -> Job:
         """Return a run under a key that says problem, code and settings."""
-        code = pool.code(type(RIVALS[method](1.0))) if method in RIVALS else pool.package_code()
+        code = _scores.code(type(RIVALS[method](1.0))) if method in RIVALS else _scores.package_code()
         key = f"{self.problem} {method} {code} {choice}, {n} a round, {rounds} rounds to {target:g}, {every}, {seed}"
         return Job(key, self.name, self.split, method, choice, n, rounds, target, every, seed)
 
@@ -322,7 +322,7 @@ def main() -> None:
             pool.bar() as bar,
             pool.workers(_start_worker, arguments.data, arguments.output, jobs=arguments.jobs) as processes,
         ):
-            scores = pool.Scores(arguments.output / "bits.jsonl", processes, _work, bar)
+            scores = _scores.Scores(arguments.output / "bits.jsonl", processes, _work, bar)
             for name, split in tasks:
                 where = setting(arguments.data, name, split, arguments.output)
                 comparison = Comparison(where, name, split, scores, arguments.rounds)

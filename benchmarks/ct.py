@@ -3,7 +3,7 @@
     python -m benchmarks.ct                              # 64 × 64 × 16 on the CPU
     python -m benchmarks.ct --size paper --device cuda   # 256 × 256 × 64
 
-All minimise the objective of ``fpdfp reproduce ct --model mean``, with the same projector. The final PSNR is that of
+All have the objective of ``python -m reproduce ct --model mean``, with the same projector. The final PSNR is that of
 the minimiser. ``ours`` is the shifted method as that command runs it. The steps of FPDFP and PDFP are the best of a
 grid, and so is SPDHG's balance of primal and dual steps. SPDHG is stochastic PDHG (A. Chambolle,
 M. J. Ehrhardt, P. Richtárik and C.-B. Schönlieb, SIAM Journal on Optimization 28, 2018), not federated, over the same
@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from reproduce.ct import CLIENTS, OUR_CASES, SIZES, messages
+from reproduce.runs import Case, declare
 
 import fpdfp
 from benchmarks import _tools
@@ -36,8 +38,6 @@ from fpdfp.ct.reconstruction import reconstruct
 from fpdfp.declarative.build import solve_options
 from fpdfp.declarative.scan import BuiltScan
 from fpdfp.declarative.settings import MEAN
-from fpdfp.experiments.cases import Case, declare
-from fpdfp.experiments.ct_runs import CLIENTS, SIZES, compressors, ours
 
 CLOSE = 0.1
 GAMMAS = (1.0, 1.5, 1.9)
@@ -175,14 +175,19 @@ def best_of(name: str, curves: list[Curve], target: float) -> Curve:
 def competitors(where: BuiltScan, rounds: int, epochs: int, target: float, device: str) -> list[Curve]:
     """All curves."""
     L = float(where.problem.lipschitz.mean())
-    given = solve_options(declare("ct", ours()))
+    given = solve_options(declare("ct", messages(OUR_CASES[0])))
     mine = {name: given[name] for name in ("method", "compressor", "downlink")}
     shifted = {n: federated(where, f"ours, n = {n}", min(rounds, 40), n, **mine) for n in (5, CLIENTS)}
     paper: list[Curve] = []
     for n in (5, CLIENTS):
         grid = [
             federated(
-                where, f"{gamma:g}/L", rounds, n, method=fpdfp.FPDFP(gamma / L), compressor=compressors(Case(n, 1000))
+                where,
+                f"{gamma:g}/L",
+                rounds,
+                n,
+                method=fpdfp.FPDFP(gamma / L),
+                compressor=solve_options(declare("ct", messages(Case(n, 1000))))["compressor"],
             )
             for gamma in GAMMAS
         ]

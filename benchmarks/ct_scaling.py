@@ -2,7 +2,7 @@
 
     python -m benchmarks.ct_scaling
 
-The printed problem at the small size, n = 5, one seed, and the constant step of ``fpdfp reproduce ct``. μ and the noise
+The printed problem at the small size, n = 5, one seed, and the constant step of ``python -m reproduce ct``. μ and noise
 are those of the printed model, or those that the model ``mean`` amounts to in its units: μ times V/a over the square of
 the side of its voxels, and the noise over that side.
 """
@@ -12,14 +12,15 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
+from reproduce.ct import LAMBDA, SIZES, STEP, messages
+from reproduce.runs import Case, declare
 
 import fpdfp
 from benchmarks import _tools
 from fpdfp.ct.projector import XRayTransform
+from fpdfp.declarative.build import solve_options
 from fpdfp.declarative.scan import VOXELS, make_problem
 from fpdfp.declarative.settings import MEAN, PRINTED
-from fpdfp.experiments.cases import Case
-from fpdfp.experiments.ct_runs import LAMBDA, SIZES, STEP, compressors
 
 
 def main() -> None:
@@ -41,7 +42,8 @@ def main() -> None:
                 where.psnr(
                     fpdfp.solve(
                         problem, method, rounds=options.rounds, clients_per_round=5, progress=False,
-                        compressor=compressors(Case(5, levels)), evaluate_every=options.rounds,
+                        evaluate_every=options.rounds,
+                        compressor=solve_options(declare("ct", messages(Case(5, levels))))["compressor"],
                     ).x
                 )
                 for levels in (options.levels, None)

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from reproduce.ct import SIZES
 
 import fpdfp
-from fpdfp.experiments import ct_runs, demo
+from fpdfp import demo
+from fpdfp.declarative.build import build
 from fpdfp.runs import Recorder, linear_model
 
 
@@ -39,7 +41,7 @@ def small(folder: Path, runs: Mapping[str, Mapping[str, Any]], seeds: tuple[int,
 
 def graph_guided(folder: Path, runs: Mapping[str, Mapping[str, Any]], seeds: tuple[int, ...] = (0,)) -> Path:
     """Record runs of the demonstration's problem, each by name with its arguments and every seed."""
-    chosen = demo.build_demo(0)
+    chosen = build(demo.declare_run(demo.AUTOMATIC, demo.FEW, 0))
     best = fpdfp.minimize(chosen.problem, tol=1e-10)
     for name, arguments in runs.items():
         for seed in seeds:
@@ -53,7 +55,7 @@ def graph_guided(folder: Path, runs: Mapping[str, Mapping[str, Any]], seeds: tup
 
 def reconstruction(folder: Path, size: str, runs: Mapping[str, Mapping[str, Any]]) -> Path:
     """Record reconstructions of the thorax phantom among 17 clients, each by name with its arguments."""
-    chosen = ct_runs.SIZES["mean", size].build()
+    chosen = SIZES["mean", size].build()
     for name, arguments in runs.items():
         recorder = Recorder(folder / name, chosen.problem, name=name, truth=chosen.truth, voxel=chosen.scan.voxel)
         recorder.solve(clients_per_round=5, metrics={"psnr": chosen.psnr}, progress=False, **arguments)

@@ -150,22 +150,3 @@ def test_every_command_has_help_with_an_example(command: list[str]) -> None:
     done = CliRunner().invoke(app, [*command, "--help"], terminal_width=200)
     assert done.exit_code == 0
     assert f"Example: fpdfp {' '.join(command)}" in " ".join(done.output.split())
-
-
-def test_reproduce_all_runs_every_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[tuple[str, Path]] = []
-    monkeypatch.setattr(
-        "fpdfp.experiments.reproduce.reproduce", lambda name, folder, **options: ran.append((name, folder))
-    )
-    monkeypatch.setattr("fpdfp.experiments.ct.reproduce", lambda name, folder, **options: ran.append((name, folder)))
-    monkeypatch.setattr(
-        "fpdfp.experiments.theory_page.reproduce", lambda folder, **options: ran.append(("theory", folder))
-    )
-    done = CliRunner().invoke(app, ["reproduce", "all", "--output", str(tmp_path)])
-    assert done.exit_code == 0, done.output
-    assert ran == [
-        ("a9a", tmp_path / "a9a"),
-        ("covtype", tmp_path / "covtype"),
-        ("small", tmp_path / "ct" / "small"),
-        ("theory", tmp_path / "theory"),
-    ]

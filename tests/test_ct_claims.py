@@ -7,13 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reproduce import runs as ties
+from reproduce.ct import CASES, HORIZONS, OUR_CASES, SEVERAL, compare, horizons, judge, lines_of, name_of, outcome
+from reproduce.runs import Case, Line
 from scipy import stats
-
-from fpdfp.experiments import ct_claims, ties
-from fpdfp.experiments.cases import Case
-from fpdfp.experiments.ct import SEVERAL
-from fpdfp.experiments.ct_lines import Line, compare, lines_of, outcome
-from fpdfp.experiments.ct_runs import cases, name_of, our_cases
 
 ROUNDS = [0, 1, 56, 175, 700, 1400, 2800, 4900, 5600]
 #: The objective in millions and the slice at the end.
@@ -42,18 +39,18 @@ def made_up(jitter: float = 0.0, seeds: int = 3, **ends: tuple[float, float]) ->
     """Lines with the ends above but for those given by name, each seed off by a share of 1e-4 and of 1 dB."""
     rng = np.random.default_rng(0)
     runs = {}
-    for case in [*cases(), *our_cases()]:
+    for case in [*CASES, *OUR_CASES]:
         objective, psnr = ends.get(name_of(case).replace("-", "_"), MEASURED.get(case, (1.2718, 47.5)))
         for seed in range(seeds if case in SEVERAL else 1):
             noise = jitter * rng.standard_normal(2)
             one = run(case, seed, objective * (1 + 1e-4 * noise[0]), psnr + noise[1])
             runs[one["unit"]] = one
-    return lines_of(runs, {})
+    return lines_of(runs)
 
 
 def verdicts(lines: dict[Case, Line]) -> dict[str, str]:
     """The verdicts, by short names."""
-    return dict(zip(CLAIMS, [claim.verdict for claim in ct_claims.judge(lines)], strict=True))
+    return dict(zip(CLAIMS, [claim["verdict"] for claim in judge(lines)], strict=True))
 
 
 def test_the_tie_zone_is_a_t_interval() -> None:
@@ -83,7 +80,7 @@ def test_seeds_are_compared_one_by_one() -> None:
         for one, seeds in ((case, 3), (other, 2))
         for seed in range(seeds)
     }
-    lines = lines_of(runs, {})
+    lines = lines_of(runs)
     found = compare(lines[case], lines[other]).slice_psnr
     assert found.seeds == 2
     assert found.difference == pytest.approx(0.3005)
@@ -131,19 +128,21 @@ def test_one_seed_is_not_judged() -> None:
 def test_missing_cases_are_named() -> None:
     lines = made_up(0.01)
     del lines[Case(17, 1000)]
-    claims = dict(zip(CLAIMS, ct_claims.judge(lines), strict=True))
-    assert claims["worse"].verdict == "confirmed"
-    assert claims["clients"].verdict == "not judged"
-    assert claims["clients"].numbers == "runs are missing: FPDFP, n = 17, s = 1000."
+    claims = dict(zip(CLAIMS, judge(lines), strict=True))
+    assert claims["worse"]["verdict"] == "confirmed"
+    assert claims["clients"]["verdict"] == "not judged"
+    assert claims["clients"]["numbers"] == "runs are missing: FPDFP, n = 17, s = 1000."
     del lines[Case(5, 5000)]
     lines[Case(17, 1000)] = made_up()[Case(17, 1000)]
     assert verdicts(lines)["bits"] == "confirmed"
 
 
 def test_slopes_and_horizons() -> None:
-    one = made_up()[Case(5, None)]
-    assert [one.rounds[one.at(part)] for part in (1 / 8, 1 / 4, 1 / 2, 1.0)] == [700, 1400, 2800, 5600]
-    assert one.slope(one.objective) == pytest.approx(-1.27185e6 * 0.001 / 0.7)
+    lines = made_up()
+    one = lines[Case(5, None)]
+    assert [one.rounds[one.at(part)] for part in HORIZONS] == [700, 1400, 2800, 5600]
+    (line,) = [row for row in horizons(lines).splitlines() if row.startswith("| FPDFP, n = 5, exact")]
+    assert f"{-0.001 / 0.7:+.1e}" in line
 
 
 def test_a_run_that_diverged_has_no_image() -> None:
@@ -151,8 +150,8 @@ def test_a_run_that_diverged_has_no_image() -> None:
     cut = run(case, 1, 1.3, 40.0)
     cut |= {name: value[:4] for name, value in cut.items() if isinstance(value, list)} | {"status": "diverged"}
     runs = {"a": run(case, 0, 1.27, 47.0), "b": cut}
-    line = lines_of(runs, {})[case]
-    assert line.objective[1, -1] == math.inf
-    assert line.slice_psnr[1, -1] == -math.inf
+    line = lines_of(runs)[case]
+    assert line["objective"][1, -1] == math.inf
+    assert line["slice_psnr"][1, -1] == -math.inf
     other = {f"{seed}": run(Case(5, 1000), seed, 1.27, 47.0) for seed in range(2)}
-    assert compare(line, lines_of(other, {})[Case(5, 1000)]).outcomes == ("worse", "worse")
+    assert compare(line, lines_of(other)[Case(5, 1000)]).outcomes == ["worse", "worse"]

@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import time
+import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
-
-import fpdfp
-from fpdfp.cli import app
-from fpdfp.declarative.pool import Store
-from fpdfp.declarative.scan import Scan
-from fpdfp.declarative.settings import PRINTED
-from fpdfp.experiments import ct, ct_claims, ct_figures, ct_page, ct_runs
-from fpdfp.experiments.cases import Case, declare
-from fpdfp.experiments.ct import SEVERAL, plan
-from fpdfp.experiments.ct_lines import lines_of
-from fpdfp.experiments.ct_runs import (
+from reproduce import ct, runs
+from reproduce.__main__ import main
+from reproduce.ct import (
     CLIENTS,
-    COLUMNS,
     LAMBDA,
     NOISE_VARIANCE,
+    SEVERAL,
     SIZES,
-    Bench,
     Size,
-    Unit,
-    cases,
-    compressors,
     evaluations,
+    lines_of,
+    messages,
     name_of,
-)  # fmt: skip
+    plan,
+)
+from reproduce.runs import Bench, Case, declare
+
+import fpdfp
+from fpdfp.declarative import pool
+from fpdfp.declarative.build import build, solve_options
+from fpdfp.declarative.runner import run_job
+from fpdfp.declarative.scan import Scan
+from fpdfp.declarative.settings import PRINTED
 from tests.test_projector import joseph
 
 pytestmark = pytest.mark.slow
@@ -47,7 +45,7 @@ FEW: dict[str, Any] = {"device": "cpu", "rounds": ROUNDS, "seeds": 2}
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write no files of figures, where only numbers and words are looked at: they take longer than all else."""
-    monkeypatch.setattr(ct_figures, "save", lambda *_: None)
+    monkeypatch.setattr(ct, "draw_all", lambda *_: [])
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +90,11 @@ def test_the_objective_is_the_printed_one(matrix: Any) -> None:
 
 def test_a_round_is_that_of_the_paper(matrix: Any, tmp_path: Path) -> None:
     """A run with exact messages, against Algorithm 4 over dense matrices in double precision."""
-    where, bench = MICRO.build(), Bench(tmp_path, MICRO)
-    unit, case = Unit("n5-exact-seed0", Case(5, None), 0, 3), Case(5, None)
-    found, x = bench.solve_federated(unit, case, None) or pytest.fail("stopped")
+    where, bench = MICRO.build(), Bench("ct", tmp_path, MICRO.declare(), pool.bar())
+    job = bench.job(plan(where, Case(5, None), 0, 3, None))
+    run_job(job, progress=False)
+    x = fpdfp.runs.load(job.folder).x
+    assert x is not None
     shape = where.scan.volume
     rays = matrix.reshape(where.scan.views, -1, matrix.shape[1])
     b = where.projections.reshape(where.scan.views, -1).astype(np.float64)
@@ -102,7 +102,7 @@ def test_a_round_is_that_of_the_paper(matrix: Any, tmp_path: Path) -> None:
     gradient = np.concatenate(
         [np.diff(units, axis=e, append=units.take([-1], axis=e)).reshape(144, 144) for e in range(3)]
     )
-    gamma, own_x, own_v = found["step"], np.zeros(144), np.zeros(3 * 144)
+    gamma, own_x, own_v = job.settings["method"]["step"], np.zeros(144), np.zeros(3 * 144)
     for k in range(3):
         replies = []
         for i in fpdfp.rng.choose_clients(0, k, CLIENTS, 5):
@@ -119,26 +119,25 @@ def test_a_round_is_that_of_the_paper(matrix: Any, tmp_path: Path) -> None:
 
 def test_the_default_is_the_printed_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
-    for name in ("ct", "ct_mean"):
-        monkeypatch.setattr(f"fpdfp.experiments.{name}.reproduce", lambda *_, which=name, **__: ran.append(which))
+    monkeypatch.setattr(ct, "reproduce", lambda size, folder, **options: ran.append(options["model"]))
     for options in ([], ["--model", "printed"], ["--model", "mean"]):
-        done = CliRunner().invoke(app, ["reproduce", "ct", "--output", str(tmp_path), *options])
-        assert done.exit_code == 0, done.output
-    assert ran == ["ct", "ct", "ct_mean"]
+        assert main(["ct", "--output", str(tmp_path), *options]) == 0
+    assert ran == ["printed", "printed", "mean"]
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["ct", "--model", "mean", "--minutes", "3"], "--minutes"),
-        (["ct", "--tune-at", "small"], "--tune-at"),
-        (["a9a", "--only", "n5-exact"], "--only"),
-    ],
-)
-def test_options_of_another_experiment_are_refused(options: list[str], words: str, tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["reproduce", *options, "--output", str(tmp_path)])
-    assert done.exit_code == 2
-    assert words in done.output
+@pytest.mark.parametrize("options", [["a9a", "--only", "n5-exact"], ["theory", "--data", "."], ["ct", "--jobs", "2"]])
+def test_options_of_another_experiment_are_refused(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(options)
+    assert options[1] in capsys.readouterr().err
+
+
+def test_help_names_the_experiments(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    said = capsys.readouterr().out
+    for word in ("a9a", "covtype", "breast-cancer", "ct", "theory", "the same command continues"):
+        assert word in said
 
 
 def test_everything_is_there(results: Path) -> None:
@@ -160,85 +159,85 @@ def test_everything_is_there(results: Path) -> None:
         assert claim["verdict"] in page
     for name in summary["figures"]:
         assert (results / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    for file in (results / "runs").glob("*.npz"):
-        assert file.stat().st_size < 300_000
-    assert not list((results / "runs").glob("*.checkpoint"))
+    # Runs are folders as `fpdfp run` makes them.
+    assert len(fpdfp.runs.find(results / "runs")) == len(summary["runs"])
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_what_is_done_is_not_done_again(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = (results / "results.json").read_bytes()
-    monkeypatch.setattr(ct_runs, "build", lambda *_: pytest.fail("nothing is to be done"))
-    ct.reproduce("tiny", results, **FEW)
-    assert (results / "results.json").read_bytes() == before
+def test_what_is_done_is_not_done_again(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(results, tmp_path / "copy")
+    monkeypatch.setattr(runs, "work", lambda *_: pytest.fail("nothing is to be done"))
+    summary = ct.reproduce("tiny", tmp_path / "copy", **FEW)
+    assert summary is not None
+    assert summary["runs"] == json.loads((results / "results.json").read_text())["runs"]
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_page_of_what_is_there_says_what_is_missing(results: Path, tmp_path: Path) -> None:
-    (tmp_path / "runs").mkdir()
-    for name in ("setting", "n5-exact-seed0", "n5-s1000-seed0"):
-        for kind in ("json", "npz"):
-            file = f"{name}.{kind}"
-            (tmp_path / "runs" / file).write_bytes((results / "runs" / file).read_bytes())
-    summary = ct.reproduce("tiny", tmp_path, minutes=0, **FEW)
+    for name in ("n5-exact-seed0", "n5-s1000-seed0"):
+        shutil.copytree(results / "runs" / name, tmp_path / "runs" / name)
+    summary = ct.reproduce("tiny", tmp_path, page=True, **FEW)
     assert summary is not None
     assert "n5-s500-seed0" in summary["missing"]
     assert {claim["verdict"] for claim in summary["claims"][:6]} == {"not judged"}
-    assert "Runs that are missing here: n5-s500-seed0" in (tmp_path / "claims.md").read_text()
-    with pytest.raises(ValueError, match="runs of so many rounds"):
-        ct.reproduce("tiny", tmp_path, minutes=0, rounds=10)
+    assert "n5-s500-seed0" in (tmp_path / "claims.md").read_text().split("Runs that are missing here: ")[1]
+    with pytest.raises(ValueError, match="holds a run with other settings"):
+        ct.reproduce("tiny", tmp_path, page=True, device="cpu", rounds=10)
+    with pytest.raises(ValueError, match="runs of 64 rounds"):
+        ct.reproduce("tiny", tmp_path / "empty", page=True, device="cpu")
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("undrawn")
+def test_runs_in_short_are_taken(results: Path, tmp_path: Path) -> None:
+    """As docs/results has those of the paper's size: a file of numbers, and one with the slice."""
+    kept = json.loads((results / "results.json").read_text())["runs"]["n5-exact-seed0"]
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "n5-exact-seed0.json").write_text(json.dumps({**kept, "device": "elsewhere"}))
+    np.savez(tmp_path / "runs" / "n5-exact-seed0.npz", picture=np.zeros((16, 16), dtype=np.float16))
+    summary = ct.reproduce("tiny", tmp_path, page=True, **FEW)
+    assert summary is not None
+    assert summary["devices"] == ["elsewhere"]
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(results: Path, tmp_path: Path) -> None:
+    bench = Bench("ct", tmp_path, SIZES[PRINTED, "tiny"].declare(), pool.bar())
+    job = bench.job(plan(TINY.build(), Case(5, 1000), 1, ROUNDS, None))
+
+    class Stop(fpdfp.engines.Observer):
+        def evaluated(self, run: fpdfp.Run) -> None:
+            if run.round >= 5:
+                raise KeyboardInterrupt
+
+    built, options = build(job.settings), solve_options(job.settings)
+    recorder = fpdfp.runs.Recorder(job.folder, built.problem, config=job.settings)
+    with contextlib.suppress(KeyboardInterrupt):
+        recorder.solve(seed=1, metrics=built.metrics, progress=False, callbacks=[Stop()], **options)
+    assert fpdfp.runs.load(job.folder).info["status"] == "interrupted"
+    assert runs.work(job) == (job.name, "finished")
+    here, there = (fpdfp.runs.load(folder / job.name).history for folder in (tmp_path, results / "runs"))
+    for name in runs.COLUMNS[:2]:
+        np.testing.assert_array_equal(here[name], there[name])
+
+
+def test_just_some_runs(tmp_path: Path) -> None:
+    assert ct.reproduce("tiny", tmp_path, only=["n2-s1000"], device="cpu", rounds=10, seeds=1) is None
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["n2-s1000-seed0"]
+    assert not (tmp_path / "results.json").exists()
+
+
+def test_ctrl_c_ends_the_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    only = {"only": ["n5-s1000"], "seed": 1, **FEW}
-    ticks = iter(range(10_000))
-    clock = SimpleNamespace(monotonic=lambda: next(ticks), perf_counter=time.perf_counter)
-    monkeypatch.setattr(ct_runs, "time", clock)
-    monkeypatch.setattr(ct, "time", SimpleNamespace(monotonic=lambda: 0))
-    assert ct.reproduce("tiny", tmp_path, minutes=9.5 / 60, **only) is None
-    assert [file.name for file in tmp_path.glob("runs/*.checkpoint")] == ["n5-s1000-seed1.checkpoint"]
-    assert not (tmp_path / "runs" / "n5-s1000-seed1.json").exists()
-    ct.reproduce("tiny", tmp_path, **only)
-    here, there = (Store(folder / "runs").read("n5-s1000-seed1") for folder in (tmp_path, results))
-    assert here is not None
-    assert there is not None
-    for name in COLUMNS:
-        assert here[name] == there[name], name
-
-
-def test_no_run_is_started_that_would_not_fit(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench, said = Bench(results / "runs", TINY), list[str]()
-    unit = Unit("n17-s1000-seed7", Case(CLIENTS, 1000), 7, ROUNDS)
-    other = Unit("n17-s1000-seed0", Case(CLIENTS, 1000), 0, ROUNDS)
-    took = bench.store.read(other.name)["seconds_in_rounds"]
-    assert bench.expected(unit, [unit]) is None
-    assert bench.expected(unit, [unit, other]) == pytest.approx(1.1 * took + ct_runs.BESIDE)
-    monkeypatch.setattr(bench, "run", lambda *_: pytest.fail("it was started"))
-    bench.run_all([other, unit], time.monotonic() + 5, said.append)
-    assert said == ["n17-s1000-seed7: not started, the time is short"]
-
-
-def test_two_processes_do_not_work_on_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench, unit = Bench(tmp_path, TINY), Unit("n5-exact-seed0", Case(5, None), 0, 4)
-    monkeypatch.setattr(bench, "run", lambda *_: pytest.fail("it was done twice"))
-    with Store(tmp_path).claim(unit.name) as mine:
-        assert mine
-        bench.run_all([unit], None, lambda _: None)
-    with bench.store.claim(unit.name) as mine:
-        assert mine
+    monkeypatch.setattr(runs, "run_job", lambda *_, **__: {"status": "interrupted"})
+    assert main(["ct", "--size", "tiny", "--device", "cpu", "--output", str(tmp_path)]) == 130
+    assert "the same command continues" in capsys.readouterr().err
 
 
 def test_bad_selections_and_folders(results: Path) -> None:
-    with pytest.raises(ValueError, match="only must be one of 'n5-s500'"):
+    with pytest.raises(ValueError, match="only must be one of n5-s500"):
         ct.reproduce("tiny", results, only=["n3"], **FEW)
-    with pytest.raises(ValueError, match=r"seed must be one that the runs have, \[0, 1\], got 7"):
-        ct.reproduce("tiny", results, seed=7, **FEW)
-    with pytest.raises(ValueError, match="has runs with size 'tiny', not 'small'"):
-        ct.reproduce("small", results, minutes=0)
-    with pytest.raises(ValueError, match="minutes must be a finite number of at least 0"):
-        ct.reproduce("tiny", results, minutes=-1.0)
+    with pytest.raises(ValueError, match="has results with size 'tiny', not 'small'"):
+        ct.reproduce("small", results, page=True)
 
 
 def test_the_file_of_settings_is_the_rule() -> None:
@@ -248,13 +247,10 @@ def test_the_file_of_settings_is_the_rule() -> None:
     assert settings["data"]["noise"] ** 2 == pytest.approx(NOISE_VARIANCE)
     small = SIZES[PRINTED, "small"]
     assert declare("ct", small.declare()) == settings
-    assert (settings["run"]["rounds"], settings["run"]["clients_per_round"]) == (small.rounds, ct_runs.PER_ROUND)
+    assert (settings["run"]["rounds"], settings["run"]["clients_per_round"]) == (small.rounds, ct.PER_ROUND)
 
 
-def test_the_plan() -> None:
-    units = plan(5600, 100, 3)
-    assert len({unit.name for unit in units}) == len(units) == 3 * len(SEVERAL) + 3 + 1 + 2
-    assert {unit.case for unit in units} >= set(cases())
+def test_the_cases() -> None:
     assert [name_of(case) for case in SEVERAL] == ["n5-exact", "n5-s1000", "n5-s500", "n2-s1000", "n17-s1000"]
     at = evaluations(PRINTED, 5600)
     assert {700, 1400, 2800, 5600} <= set(at)
@@ -263,21 +259,20 @@ def test_the_plan() -> None:
 
 def test_the_code_of_the_levels_is_the_shortest() -> None:
     bits, tiny = {}, TINY.build()
-    for codec in ("auto", ct_runs.CODEC):
-        sent = compressors(Case(5, 1000), codec)
+    for codec in ("auto", ct.CODEC):
+        sent = solve_options(declare("ct", messages(Case(5, 1000), codec)))["compressor"]
         result = fpdfp.solve(tiny.problem, fpdfp.FPDFP(lam=LAMBDA), rounds=8, clients_per_round=5, compressor=sent)
         bits[codec] = result.bits_up
-    assert bits["auto"] == bits[ct_runs.CODEC]
+    assert bits["auto"] == bits[ct.CODEC]
 
 
-def test_a_device_that_is_not_there(tmp_path: Path) -> None:
+def test_a_device_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from fpdfp.ct.device import missing_gpu
 
     if missing_gpu() is None:
         pytest.skip("there is a GPU")
-    done = CliRunner().invoke(app, ["reproduce", "ct", "--device", "cuda", "--output", str(tmp_path)])
-    assert done.exit_code == 1
-    assert "needs a GPU" in done.output
+    assert main(["ct", "--device", "cuda", "--output", str(tmp_path)]) == 1
+    assert "needs a GPU" in capsys.readouterr().err
 
 
 PRINTED_PAGES = sorted(file.parent.name for file in RESULTS.glob("*/results.json") if "mean" not in file.parent.name)
@@ -287,6 +282,5 @@ PRINTED_PAGES = sorted(file.parent.name for file in RESULTS.glob("*/results.json
 def test_committed_pages_say_what_the_numbers_say(name: str) -> None:
     summary = json.loads((RESULTS / name / "results.json").read_text())
     assert summary["model"] == PRINTED
-    assert (RESULTS / name / "claims.md").read_text() == ct_page.write(summary)
-    judged = ct_claims.judge(lines_of(summary["runs"], {}))
-    assert [claim._asdict() for claim in judged] == summary["claims"]
+    assert (RESULTS / name / "claims.md").read_text() == ct.write(summary)
+    assert ct.judge(lines_of(summary["runs"])) == summary["claims"]

@@ -19,7 +19,7 @@ import scipy.sparse
 from typer.testing import CliRunner
 
 import fpdfp
-from fpdfp import experiments
+from fpdfp import demo
 from fpdfp._settings import Document, SettingsError, suggest
 from fpdfp.cli import app
 from fpdfp.declarative import build, comparison, diagnosis, made, rows
@@ -29,6 +29,8 @@ from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError
 from fpdfp.runs import load, toml, writing
 
+EXAMPLE = Path(build.__file__).with_name("example.toml")
+PAPER = Path(__file__).parents[1] / "reproduce"
 SMALL = """
 name = "small"
 
@@ -178,7 +180,7 @@ class TestSettings:
     """What is accepted, and what comes of it."""
 
     def test_the_example_is_whole(self, tmp_path: Path) -> None:
-        case = the_case(tmp_path, Path(experiments.__file__).with_name("example.toml").read_text())
+        case = the_case(tmp_path, EXAMPLE.read_text())
         assert case.settings["operator"] == {"kind": "graph", "alpha": 0.1, "stacked": True, "form": "weights"}
         assert case.settings["run"]["evaluate_every"] == "automatic"
 
@@ -250,15 +252,15 @@ class TestSettings:
         assert "[compressor.x] levels must be" in error_of(tmp_path, text.replace("levels = 3", "levels = 0"))
 
     def test_the_paper_s_experiments_are_files_of_settings(self, tmp_path: Path) -> None:
-        files = sorted(Path(experiments.__path__[0]).glob("*.toml"))
-        names = ["a9a", "breast-cancer", "covtype", "ct", "demo", "example", "theory"]
+        files = sorted(PAPER.glob("*.toml"))
+        names = ["a9a", "breast-cancer", "covtype", "ct", "theory"]
         assert [file.stem for file in files] == names
-        for file in files:
+        for file in (*files, EXAMPLE, Path(demo.__file__).with_name("demo.toml")):
             (case,) = read(file)
             assert the_case(tmp_path, toml.dumps(case.settings)).settings == case.settings
 
     def test_quadratics_are_run_like_any_other_problem(self, tmp_path: Path) -> None:
-        file = Path(experiments.__path__[0]) / "theory.toml"
+        file = PAPER / "theory.toml"
         changes = ["--set", "run.rounds=3", "--set", "run.seeds=[0]", "--set", "method.local_steps=2"]
         result = invoke("run", file, "--output", tmp_path / "out", "--json", "--quiet", *changes)
         assert result.exit_code == 0, result.output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,13 +16,14 @@ import pytest
 import fpdfp
 
 SOURCE = Path(fpdfp.__file__).parent
+ROOT = Path(__file__).parents[1]
 #: The layers, from the highest. A row may import itself and every row below it; a name stands for a module, or for a
 #: package with all its modules, unless these have a row of their own.
 LAYERS = {
     "applications": [
         "__main__",
         "cli",
-        "experiments",
+        "demo",
         "report",
         "federation",
         "estimators ct.reconstruction",
@@ -164,6 +166,21 @@ def test_imports_go_down() -> None:
 )
 def test_imports_are_found(text: str, found: set[str]) -> None:
     assert {row_of(name) for name in imported(ast.parse(text)) if name} == found
+
+
+@pytest.mark.parametrize("path", [*(ROOT / "reproduce").glob("*.py"), SOURCE / "demo.py"], ids=lambda path: path.stem)
+def test_the_paper_s_experiments_use_the_public_interface_alone(path: Path) -> None:
+    """The modules of the reference, and no name that begins with an underscore."""
+    pages = "".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
+    shown = set(re.findall(r"^::: (fpdfp[\w.]*)", pages, flags=re.MULTILINE))
+    public = shown | {name.rpartition(".")[0] for name in shown}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fpdfp"):
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            assert not {name for name in names if "._" in name}
+            assert {name for name in names if name not in public and node.module not in public} == set()
+        elif isinstance(node, ast.Attribute):
+            assert not node.attr.startswith("_") or node.attr.startswith("__") or node.attr == "_replace", node.attr
 
 
 def test_kernels_load_nothing_above_them() -> None:

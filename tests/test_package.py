@@ -12,8 +12,9 @@ import numpy as np
 from typer.testing import CliRunner
 
 import fpdfp
+from fpdfp import demo
 from fpdfp.cli import app
-from fpdfp.experiments import demo
+from fpdfp.declarative.build import build
 
 HEAVY = (
     "numba",
@@ -49,7 +50,7 @@ def test_the_package_is_a_command_too() -> None:
 def test_the_demonstration(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["demo", "--output", str(tmp_path / "out"), "--rounds", "150"])
     assert done.exit_code == 0, done.output
-    for word in ("automatic", "bits up", "FPDFP, s = 20", "FPDFP, exact"):
+    for word in ("automatic", "Mbit up", "FPDFP, s = 20", "FPDFP, exact"):
         assert word in done.output
     assert (tmp_path / "out" / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert "<html" in (tmp_path / "out" / "report.html").read_text()
@@ -67,7 +68,7 @@ def test_the_demonstration(tmp_path: Path) -> None:
 
 
 def test_the_demonstration_leaves_the_intercept_alone() -> None:
-    chosen = demo.build_demo(0)
+    chosen = build(demo.declare_run(demo.AUTOMATIC, demo.FEW, 0))
     intercept = np.zeros(31)
     intercept[-1] = 1.0
     assert chosen.problem.penalty.value(chosen.problem.linop.apply(intercept)) == 0.0

@@ -13,25 +13,29 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
-
-from fpdfp.cli import app
-from fpdfp.declarative import pool
-from fpdfp.experiments import claims, figures, graph_guided, page
-from fpdfp.experiments.cases import Case, Step, at_the_end
-from fpdfp.experiments.graph_guided import (
+from reproduce import graph_guided, output, runs
+from reproduce.__main__ import main
+from reproduce.graph_guided import (
     AUTOMATIC,
     GAMMAS,
     SWEPT,
     TASKS,
     Findings,
-    Line,
-    Sweep,
     build_task,
+    by_horizon,
+    comparisons,
     evaluations,
+    faster,
     horizons,
-)  # fmt: skip
-from fpdfp.experiments.reproduce import reproduce
+    judge,
+    larger_steps,
+    reproduce,
+    small_levels_fail,
+)
+from reproduce.runs import Case, Line, Step, at_the_end
+
+from fpdfp.declarative import pool
+from fpdfp.declarative.jobs import Job
 
 pytestmark = pytest.mark.slow
 
@@ -93,26 +97,35 @@ def test_the_same_call_gives_the_same_files(results: Path, tmp_path: Path) -> No
         assert (tmp_path / name).read_bytes() == (results / name).read_bytes(), name
 
 
-def test_what_is_done_is_not_done_again(results: Path, tmp_path: Path) -> None:
+def test_what_is_done_is_not_done_again(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(results, tmp_path / "copy")
-    runs = tmp_path / "copy" / "runs" / "runs.jsonl"
-    lines = runs.read_text().splitlines(keepends=True)
-    # A crash cuts the last line off; a few more runs are missing.
-    runs.write_text("".join(lines[:-4]) + lines[-4][:50])
+    folders = sorted(path for path in (tmp_path / "copy" / "runs").iterdir() if (path / "run.json").is_file())
+    for folder in folders[::40]:
+        shutil.rmtree(folder)
     for name in FILES:
         (tmp_path / "copy" / name).unlink()
+    done: list[str] = []
+    work = runs.work
+
+    def record(job: Job) -> tuple[str, str]:
+        done.append(job.name)
+        return work(job)
+
+    monkeypatch.setattr(runs, "work", record)
     run_small(tmp_path / "copy")
+    assert sorted(done) == [folder.name for folder in folders[::40]]
     for name in FILES:
         assert (tmp_path / "copy" / name).read_bytes() == (results / name).read_bytes(), name
-    assert len(runs.read_text().splitlines()) == len(lines)
 
 
 PROGRAM = f"""
-from fpdfp.cli import main
-from fpdfp.experiments import graph_guided
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from reproduce import graph_guided
+from reproduce.__main__ import main
 
 graph_guided.GAMMAS = {STEPS}
-main()
+sys.exit(main())
 """
 
 
@@ -120,11 +133,11 @@ main()
 def test_an_interrupted_command_goes_on(results: Path, tmp_path: Path) -> None:
     for attempt in range(3):
         output = tmp_path / str(attempt)
-        command = [sys.executable, "-c", PROGRAM, "reproduce", "breast-cancer"]
+        command = [sys.executable, "-c", PROGRAM, "breast-cancer"]
         command += ["--output", str(output), "--rounds", "30", "--seeds", "2", "--jobs", "1"]
         running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        runs, deadline = output / "runs" / "runs.jsonl", time.monotonic() + 120
-        while (not runs.is_file() or len(runs.read_text().splitlines()) < 5) and time.monotonic() < deadline:
+        folder, deadline = output / "runs", time.monotonic() + 120
+        while len(list(folder.glob("*/run.json"))) < 5 and time.monotonic() < deadline:
             time.sleep(0.05)
         running.send_signal(signal.SIGINT)
         _, errors = running.communicate(timeout=60)
@@ -134,19 +147,20 @@ def test_an_interrupted_command_goes_on(results: Path, tmp_path: Path) -> None:
     assert running.returncode == 130
     assert "the same command continues" in errors
     assert "Traceback" not in errors
-    assert 5 <= len(runs.read_text().splitlines()) < len((results / "runs" / "runs.jsonl").read_text().splitlines())
+    assert 5 <= len(list(folder.glob("*/run.json"))) < len(list(results.glob("runs/*/run.json")))
     subprocess.run(command, check=True, capture_output=True)
     assert (output / "results.json").read_bytes() == (results / "results.json").read_bytes()
 
 
-def test_ctrl_c_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fpdfp.experiments.reproduce.reproduce", interrupted)
-    done = CliRunner().invoke(app, ["reproduce", "breast-cancer", "--output", str(tmp_path)])
-    assert done.exit_code == 130
-    assert f"results so far are in {tmp_path}, and the same command continues" in " ".join(done.output.split())
+    monkeypatch.setattr(graph_guided, "reproduce", interrupted)
+    assert main(["breast-cancer", "--output", str(tmp_path)]) == 130
+    assert f"results so far are in {tmp_path}, and the same command continues" in capsys.readouterr().err
 
 
 def test_an_optimum_that_is_none_is_found_anew(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,17 +168,16 @@ def test_an_optimum_that_is_none_is_found_anew(results: Path, tmp_path: Path, mo
     with np.load(results / "optimum.npz") as kept:
         np.savez(tmp_path / "copy" / "optimum.npz", x=1.1 * kept["x"], v=kept["v"])
     # Figures take longer than all else, and are those of the numbers.
-    monkeypatch.setattr(figures, "save", lambda *_: None)
+    monkeypatch.setattr(output, "save", lambda *_: None)
     run_small(tmp_path / "copy")
     assert (tmp_path / "copy" / "results.json").read_bytes() == (results / "results.json").read_bytes()
 
 
-def test_without_data_it_says_where_to_put_it(tmp_path: Path) -> None:
-    arguments = ["reproduce", "a9a", "--data", str(tmp_path), "--output", str(tmp_path / "out")]
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 1
-    assert str(tmp_path) in done.output
-    assert "a9a" in done.output
+def test_without_data_it_says_where_to_put_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["a9a", "--data", str(tmp_path), "--output", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().err
+    assert str(tmp_path) in said
+    assert "a9a" in said
 
 
 def test_rows_can_be_dealt_out_in_other_ways() -> None:
@@ -210,26 +223,30 @@ def lines_with(late: float = 0.0, **ends: float) -> dict[Case, Line]:
         bits = np.tile(rounds * case.n * (64.0 if case.levels is None else float(case.levels)), (5, 1))
         flat = np.full(error.shape, 0.8)
         step = None if case.method == AUTOMATIC else Step(3.0, 0.0)
-        made[case] = Line(case, step, rounds, error, flat, flat, bits, bits, 1e3)
+        columns = {"error": error, "accuracy": flat, "test_error": 1 - flat, "bits_up": bits, "bits_down": bits}
+        made[case] = Line(case, rounds, columns, once_up=1e3, step=step)
     return made
+
+
+Sweep = dict[tuple[int | None, float], np.ndarray]
 
 
 def sweep_with(best: dict[int | None, float], diverge_from: float = 99.0, coarsest: float = 1e-3) -> Sweep:
     """Errors that are least at a step for each number of levels."""
-    return Sweep({
+    return {
         (levels, gamma): np.full(5, np.inf) if gamma >= diverge_from
         else (coarsest if levels == SWEPT[0] else 1e-3) * (1 + abs(gamma - best[levels])) * (1 + 0.01 * np.arange(5))
         for levels in SWEPT for gamma in GAMMAS
-    })  # fmt: skip
+    }  # fmt: skip
 
 
 def findings(lines: dict[Case, Line], own: dict[Case, Line] | None = None, sweep: Sweep | None = None) -> Findings:
-    return Findings(TASK, lines, own or {}, sweep or Sweep({}))
+    return Findings(TASK, lines, own or {}, sweep or {})
 
 
 def verdicts(late: float = 0.0, **ends: float) -> dict[str, str]:
     """The verdicts on the objective, by the claims' short names; the accuracies of all cases are equal."""
-    (*_, last) = claims.by_horizon(findings(lines_with(late, **ends)))
+    (*_, last) = by_horizon(findings(lines_with(late, **ends)))
     return {name: verdict.split(" on ")[0] for name, verdict in last["verdicts"].items()}
 
 
@@ -247,12 +264,13 @@ def test_claims_follow_the_numbers() -> None:
 def test_the_accuracy_is_judged_beside_the_objective() -> None:
     lines = lines_with(n100=5e-4)
     some, everyone = Case(20, 20), Case(100, 20)
-    judged = claims.some_are_as_good_as_all(lines, TASK, None)
+    *_, less_accurate, as_good = comparisons(TASK)
+    judged = as_good.judge(lines)
     assert judged.verdict == "refuted on the objective, confirmed on the accuracy"
-    worse = 0.79 + 0.001 * np.arange(5)[:, None] * np.ones_like(lines[some].accuracy)
-    judged = claims.some_are_as_good_as_all({**lines, some: lines[some]._replace(accuracy=worse - 0.1)}, TASK, None)
+    worse = 0.79 + 0.001 * np.arange(5)[:, None] * np.ones_like(lines[some]["accuracy"])
+    judged = as_good.judge({**lines, some: lines[some].change(test_error=1.1 - worse)})
     assert judged.verdict == "refuted"
-    judged = claims.few_are_less_accurate({**lines, everyone: lines[everyone]._replace(accuracy=worse)}, TASK, None)
+    judged = less_accurate.judge({**lines, everyone: lines[everyone].change(test_error=1 - worse)})
     assert judged.accuracy == "refuted"
 
 
@@ -263,19 +281,17 @@ def test_cases_that_fall_together_decide_nothing() -> None:
     assert verdicts(late=20.0, **falling)["s = 20 as good as exact"] == "undecided"
     assert verdicts(late=0.0, **falling)["n = 20 as good as everyone"] == "refuted"
     parted = findings(lines_with(late=1.0, n100=5e-4))
-    by_rounds = {one["rounds"]: one["verdicts"]["n = 20 as good as everyone"] for one in claims.by_horizon(parted)}
+    by_rounds = {one["rounds"]: one["verdicts"]["n = 20 as good as everyone"] for one in by_horizon(parted)}
     assert by_rounds[4000].startswith("refuted")
     assert by_rounds[250].startswith("undecided")
 
 
 def test_each_case_tuned_for_itself_has_a_verdict_of_its_own() -> None:
-    (*_, claim) = [
-        one for one in claims.judge(findings(lines_with(), lines_with(n100=5e-4))) if "everyone (s" in one.claim
-    ]
-    assert claim.verdict == "confirmed"
-    assert claim.own == "refuted on the objective, confirmed on the accuracy"
-    (same, *_) = claims.judge(findings(lines_with(), lines_with()))
-    assert "the same steps" in same.numbers
+    (*_, claim) = [one for one in judge(findings(lines_with(), lines_with(n100=5e-4))) if "everyone (s" in one["claim"]]
+    assert claim["verdict"] == "confirmed"
+    assert claim["own"] == "refuted on the objective, confirmed on the accuracy"
+    (same, *_) = judge(findings(lines_with(), lines_with()))
+    assert "the same steps" in same["numbers"]
 
 
 def test_faster_at_first_is_judged_against_rounds_and_bits() -> None:
@@ -283,29 +299,31 @@ def test_faster_at_first_is_judged_against_rounds_and_bits() -> None:
     few, everyone = Case(10, 20), Case(100, 20)
 
     def verdict(error: np.ndarray) -> str:
-        given = findings({**lines, few: lines[few]._replace(error=error)})
-        return claims.faster(given, "", few, everyone).verdict
+        given = findings({**lines, few: lines[few].change(error=error)})
+        return faster(given, "", few, everyone)["verdict"]
 
-    assert verdict(0.1 * lines[few].error) == "confirmed against rounds, confirmed against bits"
-    assert verdict(1.1 * lines[few].error) == "refuted against rounds, confirmed against bits"
-    assert verdict(np.full_like(lines[few].error, 9.0)) == "refuted against rounds, refuted against bits"
-    assert verdict(lines[few].error).startswith("tied against rounds")
+    assert verdict(0.1 * lines[few]["error"]) == "confirmed against rounds, confirmed against bits"
+    assert verdict(1.1 * lines[few]["error"]) == "refuted against rounds, confirmed against bits"
+    assert verdict(np.full_like(lines[few]["error"], 9.0)) == "refuted against rounds, refuted against bits"
+    assert verdict(lines[few]["error"]).startswith("tied against rounds")
 
 
 def test_larger_steps_are_allowed_or_not() -> None:
-    def judged(best: dict[int | None, float], **others: float) -> claims.TunedClaim:
-        return claims.larger_steps(findings(lines_with(), sweep=sweep_with(best, **others)))
+    def judged(best: dict[int | None, float], **others: float) -> dict[str, str]:
+        return larger_steps(findings(lines_with(), sweep=sweep_with(best, **others)))
 
-    assert judged(dict.fromkeys(SWEPT, 3.0)).verdict == "refuted"
-    assert judged({**dict.fromkeys(SWEPT, 2.0), None: 4.0}).verdict == "confirmed"
-    assert judged({**dict.fromkeys(SWEPT, 4.0), 1: 2.0}).verdict == "confirmed for s = 1, refuted for s = 2, 5, 10, 20"
-    assert judged(dict.fromkeys(SWEPT, GAMMAS[-1])).verdict == "undecided"
-    assert "s = 5 3 and 4" in judged(dict.fromkeys(SWEPT, 3.0), diverge_from=6.0).numbers
+    assert judged(dict.fromkeys(SWEPT, 3.0))["verdict"] == "refuted"
+    assert judged({**dict.fromkeys(SWEPT, 2.0), None: 4.0})["verdict"] == "confirmed"
+    assert (
+        judged({**dict.fromkeys(SWEPT, 4.0), 1: 2.0})["verdict"] == "confirmed for s = 1, refuted for s = 2, 5, 10, 20"
+    )
+    assert judged(dict.fromkeys(SWEPT, GAMMAS[-1]))["verdict"] == "undecided"
+    assert "s = 5 3 and 4" in judged(dict.fromkeys(SWEPT, 3.0), diverge_from=6.0)["numbers"]
 
 
 def test_too_few_levels_converge_or_not() -> None:
     def verdict(sweep: Sweep) -> str:
-        return claims.small_levels_fail(findings(lines_with(), sweep=sweep)).verdict
+        return small_levels_fail(findings(lines_with(), sweep=sweep))["verdict"]
 
     assert verdict(sweep_with(dict.fromkeys(SWEPT, 3.0))) == "refuted"
     assert verdict(sweep_with(dict.fromkeys(SWEPT, 3.0), coarsest=0.5)) == "confirmed"
@@ -319,10 +337,11 @@ def test_the_end_is_the_last_fifth() -> None:
     assert at_the_end(rounds, values, horizon=50) == 8.0
 
 
-def test_runs_of_other_code_are_not_taken() -> None:
-    import fpdfp
-
-    assert pool.code(fpdfp.FPDFP) != pool.code(fpdfp.ShiftedPDFP)
+def test_a_folder_with_runs_of_other_settings_is_refused(results: Path) -> None:
+    bench = runs.Bench("breast-cancer", results / "runs", {"loss.l2": 0.1}, pool.bar())
+    name = next((results / "runs").glob("n10-*-seed0")).name
+    with pytest.raises(ValueError, match="holds a run with other settings"):
+        bench.compute("again", [runs.Planned(name, {}, 0)])
 
 
 @pytest.mark.parametrize("name", ["a9a", "covtype"])
@@ -330,7 +349,7 @@ class TestCommitted:
     def test_pages_say_what_the_numbers_are(self, name: str) -> None:
         summary = json.loads((RESULTS / name / "results.json").read_text())
         drawn = [one for one in FIGURES if one != "steps" or summary["sweep"]["errors"]]
-        assert page.write(name, summary, drawn) == (RESULTS / name / "claims.md").read_text()
+        assert graph_guided.write(name, summary, drawn) == (RESULTS / name / "claims.md").read_text()
         assert summary["optimum"]["relative_gap"] <= 1e-9
 
     def test_the_optimum_is_certified(self, name: str, data_dir: Path) -> None:

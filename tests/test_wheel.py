@@ -52,6 +52,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     files = [path for path in (ROOT / "src" / "fpdfp").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     ours = {path.relative_to(ROOT / "src").as_posix() for path in files}
     assert {name for name in names if name.split("/")[0] != information} == ours
+    # The paper's experiments stay outside; the demonstration and the example are experiment files inside.
+    assert not [name for name in names if "reproduce" in name]
+    assert {"fpdfp/demo.toml", "fpdfp/declarative/example.toml"} <= names
     assert {"fpdfp/py.typed", f"{information}/licenses/LICENSE", f"{information}/entry_points.txt"} <= names
 
 

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-import enum
+import contextlib
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from fpdfp.experiments.commands import register as register_experiments
 from fpdfp.federation.commands import app as federation
 from fpdfp.report.commands import register as register_reports
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
 app.add_typer(federation, name="federation")
+
+File = Annotated[Path, typer.Argument(help="The file of settings.")]
+Output = Annotated[Path | None, typer.Option(help="The folder for the runs; runs/NAME by default.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting in place of the file's; may be given more than once."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]
+Live = Annotated[bool, typer.Option("--live", help="Serve a page that shows the runs as they go on.")]
 
 
 def _version(asked: bool) -> None:
@@ -46,184 +57,154 @@ def demo(
 
     Example: fpdfp demo --output demo-output
     """
-    from fpdfp.experiments.demo import run
+    from fpdfp import demo as demonstration
 
-    run(output, rounds=rounds, seed=seed)
-
-
-class Experiment(enum.StrEnum):
-    """What can be reproduced."""
-
-    A9A = "a9a"
-    COVTYPE = "covtype"
-    BREAST_CANCER = "breast-cancer"
-    CT = "ct"
-    THEORY = "theory"
-    ALL = "all"
+    demonstration.run(output, rounds=rounds, seed=seed)
 
 
-class Size(enum.StrEnum):
-    """How large the CT experiment is."""
+@contextlib.contextmanager
+def report_errors(hint: str = "") -> Iterator[None]:
+    """Turn errors into one paragraph and an exit code: 2 for bad input and full disks, 130 for Ctrl-C."""
+    from fpdfp.errors import CheckpointError, DataSetError
 
-    SMALL = "small"
-    PAPER = "paper"
-
-
-class CTModel(enum.StrEnum):
-    """The objective of the CT experiment."""
-
-    PRINTED = "printed"
-    MEAN = "mean"
-
-
-class Device(enum.StrEnum):
-    """Where the CT experiment runs."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
-def refuse(options: dict[str, object], experiment: str) -> None:
-    """Raise an error for options that an experiment does not have."""
-    for name, value in options.items():
-        if value is not None:
-            raise typer.BadParameter(f"{experiment} has no such option", param_hint=name)
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted{hint}", err=True)
+        raise typer.Exit(130) from None
+    except (CheckpointError, DataSetError, ImportError, OSError, TypeError, ValueError) as error:
+        typer.echo(" ".join(str(error).split()), err=True)
+        raise typer.Exit(2) from None
 
 
 @app.command()
-def reproduce(
-    experiment: Annotated[
-        Experiment,
-        typer.Argument(
-            help="A data set (breast-cancer comes with scikit-learn), ct or theory (no data needed), or all: a9a, "
-            "covtype, ct and theory."
-        ),
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            help="The folder for results; reproduced/NAME by default, reproduced/ct/SIZE for ct, reproduced for all."
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="A folder with the data; by default $FPDFP_DATA, else it is downloaded.")
-    ] = None,
-    rounds: Annotated[int | None, typer.Option(min=10, help="Rounds of FPDFP.")] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="The number of seeds, in addition to those of the tuning; for ct, of the cases that claims rest on: 3 "
-            "for the phantom, 1 for a file.",
-        ),
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="The number of processes; by default the number of cores; not for ct.")
-    ] = None,
-    size: Annotated[
-        Size, typer.Option(help="ct: small (minutes on a CPU) or paper (256×256×64, for a GPU).")
-    ] = Size.SMALL,
-    device: Annotated[Device, typer.Option(help="ct: auto uses a GPU if there is one.")] = Device.AUTO,
-    volume: Annotated[
-        Path | None, typer.Option(help="ct: a file with the true volume; by default an analytic phantom of a thorax.")
-    ] = None,
-    model: Annotated[
-        CTModel,
-        typer.Option(help="ct: printed is the paper's objective; mean a variant scaled by views, pixels and voxels."),
-    ] = CTModel.PRINTED,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(help="ct: do just the runs of this case (n5-s1000, n5-exact, minimum, …); may be repeated."),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="ct: do just the runs with this seed.")] = None,
-    minutes: Annotated[
-        float | None,
-        typer.Option(min=0.0, help="ct: start no run that would not fit into this time; 0 only writes the page."),
-    ] = None,
-    tune_at: Annotated[
-        Size | None, typer.Option(help="ct, model mean: the size at which steps are tuned; small by default.")
-    ] = None,
+def init(
+    file: Annotated[Path, typer.Argument(help="The file to write.")] = Path("experiment.toml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
-    """Run the paper's experiments; write figures and a verdict on each claim.
+    """Write a commented example of an experiment, which runs in seconds and needs no download.
 
-    The first is graph-guided logistic regression (a9a, covtype, breast-cancer), the second cone-beam CT (ct); theory
-    compares Theorems 1 and 2 with measurements. After Ctrl-C, the same command continues.
-
-    Example: fpdfp reproduce a9a --output reproduced/a9a
-
-    Example: fpdfp reproduce ct --size small
-
-    Example: fpdfp reproduce ct --size paper --only n5-s1000 --seed 0 --minutes 9
-
-    Example: fpdfp reproduce theory
-
-    Example: fpdfp reproduce all
+    Example: fpdfp init experiment.toml
     """
-    from fpdfp.errors import DataSetError
+    with report_errors():
+        from fpdfp.runs import writing
 
-    printed: dict[str, object] = {"--only": only or None, "--seed": seed, "--minutes": minutes}
-    if experiment is Experiment.CT:
-        refuse({"--jobs": jobs, "--data": data}, "ct")
-        if model is CTModel.PRINTED:
-            refuse({"--tune-at": tune_at}, "ct with the model printed")
-        else:
-            refuse(printed | {"--seeds": seeds}, "ct with the model mean")
+        if file.exists() and not force:
+            raise ValueError(f"{file} is there already; --force replaces it")
+        example = (Path(__file__).parent / "declarative" / "example.toml").read_text(encoding="utf-8")
+        writing.write(file, example.replace("NAME", file.name).encode())
+    typer.echo(f"{file} is written; fpdfp run {file} runs it")
+
+
+@app.command()
+def run(
+    file: File,
+    output: Output = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where the same command was interrupted.")] = False,
+    live: Live = False,
+    assignments: Set = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run an experiment that a file declares: all settings and seeds, one after the other.
+
+    Ctrl-C ends it after the round; --resume goes on, to the same bits as if it had not been interrupted.
+
+    Example: fpdfp run experiment.toml --set run.rounds=100
+    """
+    _experiment(file, output, assignments, as_json, live, quiet, resume=resume, jobs=0)
+
+
+@app.command()
+def sweep(
+    file: File,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores by default.")] = None,
+    output: Output = None,
+    live: Live = False,
+    assignments: Set = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run all settings and seeds of an experiment side by side, on all cores; the same command goes on.
+
+    Example: fpdfp sweep experiment.toml --jobs 4
+    """
+    _experiment(file, output, assignments, as_json, live, quiet, resume=True, jobs=jobs)
+
+
+def _experiment(
+    file: Path, output: Path | None, assignments: list[str] | None, as_json: bool, live: bool, quiet: bool, *,
+    resume: bool, jobs: int | None,
+) -> None:  # fmt: skip
+    from fpdfp.declarative import runner
+
+    again = "; the same command with --resume goes on" if jobs == 0 else "; the same command goes on"
+    watch = _serve_page if live else lambda _: contextlib.nullcontext()
+    with report_errors(again), runner.show_warnings():
+        outcome = runner.run_file(file, output, assignments or [], quiet=quiet, resume=resume, jobs=jobs, watch=watch)
+    if as_json:
+        _print_json(outcome.document())
     else:
-        refuse(printed | {"--tune-at": tune_at}, experiment.value)
-    if experiment is Experiment.THEORY:
-        refuse({"--jobs": jobs, "--data": data}, "theory")
-    all_of_them = experiment is Experiment.ALL
-    every_one = (Experiment.A9A, Experiment.COVTYPE, Experiment.CT, Experiment.THEORY)
-    wanted = every_one if all_of_them else (experiment,)
-    folder = output or Path("reproduced")
-    try:
-        for one in wanted:
-            if output is None or all_of_them:
-                folder = (output or Path("reproduced")) / one.value / (size.value if one is Experiment.CT else "")
-            if one is Experiment.CT and model is CTModel.MEAN:
-                from fpdfp.experiments import ct_mean
-
-                ct_mean.reproduce(
-                    size.value,
-                    folder,
-                    volume=volume,
-                    device=device.value,
-                    rounds=rounds,
-                    tune_at=None if tune_at is None else tune_at.value,
-                )
-            elif one is Experiment.CT:
-                from fpdfp.experiments import ct
-
-                ct.reproduce(
-                    size.value,
-                    folder,
-                    volume=volume,
-                    device=device.value,
-                    rounds=rounds,
-                    seeds=None if all_of_them else seeds,
-                    only=only or (),
-                    seed=seed,
-                    minutes=minutes,
-                )
-            elif one is Experiment.THEORY:
-                from fpdfp.experiments import theory_page
-
-                given = {} if all_of_them else {"rounds": rounds, "seeds": seeds}
-                theory_page.reproduce(folder, **{name: value for name, value in given.items() if value is not None})
-            else:
-                from fpdfp.experiments.reproduce import reproduce as run
-
-                run(one.value, folder, data=data, rounds=rounds, seeds=seeds, jobs=jobs)
-    except KeyboardInterrupt:
-        typer.echo(f"interrupted; results so far are in {folder}, and the same command continues", err=True)
-        raise typer.Exit(130) from None
-    except (DataSetError, OSError, RuntimeError, ValueError) as error:
-        typer.echo(f"{error}", err=True)
-        raise typer.Exit(1) from None
+        outcome.show()
+    if outcome.interrupted:
+        typer.echo(f"interrupted; what is done is in {outcome.output}{again}", err=True)
+        raise typer.Exit(130)
 
 
-register_experiments(app)
+@contextlib.contextmanager
+def _serve_page(folder: Path) -> Iterator[None]:
+    """Serve the live page meanwhile."""
+    from fpdfp.report.live import serve
+
+    with serve([folder]) as page:
+        typer.echo(f"live: {page.url}", err=True)
+        yield
+    typer.echo(f"the live page is closed; fpdfp watch {folder} shows it again", err=True)
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    second: Annotated[Path, typer.Argument(help="The folder of another.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show two runs side by side: what differs in their settings, how near they came and what it cost.
+
+    Example: fpdfp compare runs/breast-cancer/seed-0 runs/other/seed-0
+    """
+    with report_errors():
+        from fpdfp.declarative import comparison
+
+        found = comparison.compare(first, second)
+    if as_json:
+        _print_json(found)
+    else:
+        comparison.show(found)
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Tell what there is on this machine: versions, cores, memory, GPU, optional packages, data sets, a browser.
+
+    Example: fpdfp doctor
+    """
+    from fpdfp.declarative import diagnosis
+
+    found = diagnosis.diagnose()
+    if as_json:
+        _print_json(found)
+    else:
+        diagnosis.show(found)
+
+
+def _print_json(value: Any) -> None:
+    import json
+
+    from fpdfp._sections import plain
+
+    sys.stdout.write(json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
 register_reports(app)
 
 

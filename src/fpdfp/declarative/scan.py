@@ -151,7 +151,7 @@ def build(settings: dict[str, Any]) -> BuiltScan:
         scan=scan, geometry=geometry, projections=noisy, owner=owner, there=there, tv=penalty.get("weight", 0.0),
         source=source, kind=kind,
     )  # fmt: skip
-    built.metrics["psnr"] = built.psnr
+    built.metrics.update(psnr=built.psnr, slice_psnr=built.slice_psnr)
     return built
 
 

@@ -1,0 +1,97 @@
+"""The command line: ``python -m reproduce a9a``, ``python -m reproduce ct --size paper``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fpdfp.errors import DataSetError
+
+ABOUT = """Run an experiment of the paper; write figures and a verdict on each claim.
+
+Runs are folders under OUTPUT/runs that `fpdfp report` shows. After Ctrl-C, the same command continues.
+
+examples:
+  python -m reproduce breast-cancer
+  python -m reproduce a9a --jobs 4 --output reproduced/a9a
+  python -m reproduce ct --size paper --only n5-s1000
+"""
+EXPERIMENTS = {
+    "a9a": "graph-guided logistic regression on a9a",
+    "covtype": "the same on covtype",
+    "breast-cancer": "the same on a small data set of scikit-learn, which needs no download",
+    "ct": "federated cone-beam CT with total variation",
+    "theory": "Theorems 1 and 2: what they bound, beside their bounds",
+}
+
+
+def make_parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("python -m reproduce", description=ABOUT, formatter_class=raw)
+    commands = parser.add_subparsers(dest="experiment", required=True, metavar="EXPERIMENT")
+    for name, about in EXPERIMENTS.items():
+        one = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+        one.add_argument("--output", type=Path, help="folder for results; reproduced/... by default")
+        one.add_argument("--rounds", type=positive, help="rounds of FPDFP")
+        one.add_argument("--seeds", type=positive, help="number of seeds of the runs that claims rest on")
+        if name in ("a9a", "covtype"):
+            one.add_argument("--data", type=Path, help="folder with the data; by default $FPDFP_DATA, else a download")
+        if name not in ("ct", "theory"):
+            one.add_argument("--jobs", type=positive, help="number of processes; by default the number of cores")
+        if name == "ct":
+            sizes = ("tiny", "small", "paper")
+            one.add_argument("--size", choices=sizes, default="small", help="small: minutes on a CPU; paper: for a GPU")
+            one.add_argument(
+                "--model",
+                choices=("printed", "mean"),
+                default="printed",
+                help="printed is the paper's objective; mean is scaled by views, pixels and voxels",
+            )
+            one.add_argument("--volume", type=Path, help="file with the true volume; by default a phantom")
+            one.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+            one.add_argument(
+                "--only", action="append", default=[], help="case to run (n5-s1000, minimum, ...); repeatable"
+            )
+            one.add_argument("--page", action="store_true", help="do no run; write the page of those that are there")
+            one.add_argument("--tune-at", choices=sizes, help="with the model mean: the size at which steps are tuned")
+    return parser  # fmt: skip
+
+
+def positive(text: str) -> int:
+    if not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run an experiment; return the exit code: 1 for bad input, 130 for Ctrl-C."""
+    options = vars(make_parser().parse_args(arguments))
+    name, output = options.pop("experiment"), options.pop("output")
+    ct = f"ct/{'mean-' if options.get('model') == 'mean' else ''}{options.get('size')}"
+    folder = output or Path("reproduced") / (ct if name == "ct" else name)
+    try:
+        if name == "ct":
+            from reproduce.ct import reproduce as reproduce_ct
+
+            reproduce_ct(options.pop("size"), folder, **options)
+        elif name == "theory":
+            from reproduce.theory import reproduce as reproduce_theory
+
+            reproduce_theory(folder, **options)
+        else:
+            from reproduce.graph_guided import reproduce
+
+            reproduce(name, folder, **options)
+    except KeyboardInterrupt:
+        print(f"interrupted; results so far are in {folder}, and the same command continues", file=sys.stderr)
+        return 130
+    except (DataSetError, OSError, RuntimeError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
