@@ -106,7 +106,7 @@ def compile_at_once() -> None:
     def at_once(*_: Any) -> Any:
         return lambda kernel: kernel
 
-    jit.until_compiled = at_once
+    vars(jit)["until_compiled"] = at_once
 
 
 def is_cold() -> bool:
