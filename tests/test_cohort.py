@@ -328,7 +328,7 @@ def test_the_method_is_chosen_by_time() -> None:
     assert not choose(400, 3)
     assert not choose(30, 200)
     assert not choose(6, 3, prefer="bits")
-    assert not choose(6, 3, everyone=False)
+    assert not choose(6, 3, all_clients=False)
     assert not choose(6, 3, "never")
     # Far apart with a wide line, or near with a narrow one.
     assert choose(100, 20, prefer=Network(0.3, 1e9, 1e9))
@@ -337,6 +337,6 @@ def test_the_method_is_chosen_by_time() -> None:
     # A maximum of a likelihood is found exactly where that is affordable, and a loss without constants always.
     assert choose(1000, 50, "exact", prefer="bits")
     assert not choose(1000, 51, "exact")
-    assert not choose(1000, 50, "exact", everyone=False)
-    assert choose(1000, 51, "always", everyone=False)
+    assert not choose(1000, 50, "exact", all_clients=False)
+    assert choose(1000, 51, "always", all_clients=False)
     assert not choose(1001, 3, "always")

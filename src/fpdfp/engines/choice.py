@@ -1,4 +1,4 @@
-"""Which method a fit is made with, for ``solve``, estimators, selection and federations alike.
+"""The choice of the method of a fit, for ``solve``, estimators, selection and federations alike.
 
 With d columns and k = log10(1/tol) digits, a site sends
 
@@ -6,8 +6,8 @@ With d columns and k = log10(1/tol) digits, a site sends
     the default        few bits in each of 1 + k^1.4 exchanges (:mod:`fpdfp.precondition.cost`), and moments of about
                        4 bits once
 
-The network is the same for all fits unless ``prefer`` is one, or ``"time"`` for that of a federation as it was
-measured. So by default a fit on one machine takes the same steps as one across sites.
+The network is the same for all fits unless ``prefer`` is a network, or ``"time"``: then it is the network of the
+federation, as measured. So by default a fit on one machine takes the same steps as a fit across sites.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Newton = Literal["never", "faster", "exact", "always"]
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """What is known of a fit before its method is chosen.
+    """A fit, described as far as the choice of its method needs it.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Fit:
         The relative gap to reach, None for 1e-6.
     prefer
         What is to be saved: as for :func:`fpdfp.solve`, with a network in place of ``"time"``.
-    everyone
+    all_clients
         Whether all clients participate in all rounds.
     """
 
@@ -60,14 +60,14 @@ class Fit:
     newton: Newton
     tol: float | None = None
     prefer: Prefer = "balanced"
-    everyone: bool = True
+    all_clients: bool = True
 
 
 def choose_method(fit: Fit) -> Method | None:
     """Return Newton's method where a fit is to be made with it, else None for the default of ``solve``."""
     if fit.newton == "never" or fit.columns > MOST_COLUMNS:
         return None
-    if fit.newton != "always" and not (fit.everyone and fit.sites <= MOST_SITES):
+    if fit.newton != "always" and not (fit.all_clients and fit.sites <= MOST_SITES):
         return None
     return ProximalNewton() if fit.newton != "faster" or _is_faster(fit) else None
 

@@ -116,24 +116,23 @@ def prepare(problem: Problem, method: Method | None, options: RunOptions) -> Pre
 def choose(problem: Problem, method: Method | None, options: RunOptions) -> Choices:
     """Choose what is automatic, and refuse what does not fit together.
 
-    ``"auto"`` compresses where the method is automatic as well; a method that was asked for runs as it is.
+    ``"auto"`` compresses the messages of the default method; any other one sends exact messages.
     """
+    if method is None:
+        method = choose_method(describe_fit(problem, options))
+    is_default = method is None
+    if method is None:
+        method = default_method(stateless=options.stateless)
     compressor, downlink = options.compressor, options.downlink
     levels = LEVELS_OF_SHORT if problem.linop.size_in <= SHORT else LEVELS
     if options.stateless:  # rounding adds to a noise that does not vanish
         levels = LEVELS_DOWN
     if compressor == "auto":
-        compressor = QSGD(levels, norm="max") if method is None else None
+        compressor = QSGD(levels, norm="max") if is_default else None
     if downlink == "auto":
-        downlink = QSGD(LEVELS_DOWN, norm="max") if method is None and not options.stateless else None
+        downlink = QSGD(LEVELS_DOWN, norm="max") if is_default and not options.stateless else None
     if downlink is not None and options.stateless:
         raise ArgumentError("downlink", "must be None with stateless=True: differences refer to what clients have kept")
-    if method is None:
-        everyone = options.clients_per_round in (None, problem.n_clients) and options.drop_out == 0
-        fit = Fit(
-            problem.linop.size_in, problem.n_clients, "never", tol=options.tol, prefer=options.prefer, everyone=everyone
-        )
-        method = choose_method(fit) or default_method(stateless=options.stateless)
     name = type(method).__name__
     if isinstance(problem.losses, RemoteLosses) and not method.traits.restorable:
         raise ArgumentError(
@@ -145,6 +144,18 @@ def choose(problem: Problem, method: Method | None, options: RunOptions) -> Choi
     server_side = check_downlink(problem, method, downlink)
     check_problem(problem, method)
     return Choices(method, choose_compressors(method, problem, compressor), server_side, n)
+
+
+def describe_fit(problem: Problem, options: RunOptions) -> Fit:
+    """Return what the choice of a method rests on; ``solve`` takes Newton's method only where it is given."""
+    return Fit(
+        problem.linop.size_in,
+        problem.n_clients,
+        "never",
+        tol=options.tol,
+        prefer=options.prefer,
+        all_clients=options.clients_per_round in (None, problem.n_clients) and options.drop_out == 0,
+    )
 
 
 def check_participation(problem: Problem, method: Method, options: RunOptions) -> int:

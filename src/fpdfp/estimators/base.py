@@ -273,9 +273,9 @@ class FederatedLinearModel(
 
     def _describe_fit(self, columns: Columns, newton: Newton) -> Fit:
         """Return what the choice of a method rests on."""
-        everyone = self.clients_per_round in (None, len(self.sites_)) and self.drop_out == 0.0
+        all_clients = self.clients_per_round in (None, len(self.sites_)) and self.drop_out == 0.0
         count = columns.all * (columns.classes or 1)
-        return Fit(count, len(self.sites_), newton, tol=self.tol, everyone=everyone)
+        return Fit(count, len(self.sites_), newton, tol=self.tol, all_clients=all_clients)
 
     @property
     def _is_automatic(self) -> bool:
