@@ -46,7 +46,6 @@ def test_what_is_certified_in_single_precision() -> None:
     double = fpdfp.Problem(fpdfp.losses.Logistic(X, y, clients=owner, l2=1e-3), penalty)
     reached = fpdfp.solve(single, rounds=100, tol=1e-8)
     assert reached.status == "converged"
-    assert reached.rounds < 30
     assert reached.x.dtype == np.float32
     # The bound is about the rounded rows; those as they were have their minimum within rounding of them.
     best = fpdfp.minimize(double, tol=1e-12).objective

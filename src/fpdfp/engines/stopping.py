@@ -29,10 +29,6 @@ FIRST = 200
 #: After a Newton step in few features that was in vain, the next one is after so many times the rounds, if the server
 #: then expects so small a part of the gap.
 AGAIN, LESS = 1.2, 0.3
-#: Where the server's own estimate is below this part of the tolerance, and the two numbers of each client do not show
-#: that, it may be their rounding: a full certificate is then requested at once, and after that at the usual times.
-#: Without this, float32 rows with tol=1e-8 take 200 rounds instead of 18 (tests/test_single_precision.py).
-DOUBT = 0.01
 #: Below this tolerance questions are sent in full precision.
 FINE = 1e-8
 #: An objective that changes by less than so many units of the last place has come to rest.
@@ -45,7 +41,6 @@ WATCH, AT_LEAST, EVERYONE = 1.5, 20, 4
 #: What a run that is resumed must know to look when one that was not interrupted does, and to see the same.
 SCHEDULE = (
     "slope", "next_round", "next_thorough", "promising_below", "progress", "looked", "next_finish", "finish_below",
-    "doubted",
 )  # fmt: skip
 
 
@@ -86,7 +81,7 @@ class Stopping:
         self.run, self.tol = run, tol
         self.next_round = run.round + 1
         self.next_thorough = run.round + (first if run.can_predict_gap else 1)
-        self.promising_below, self.doubted = math.inf, False
+        self.promising_below = math.inf
         self.finish, self.next_finish, self.finish_below = Finish(run, tol), run.round + 1, math.inf
         #: A round, the objective there and the gap: where the run was when it was last seen to make progress.
         self.progress = (run.round, math.inf, math.inf)
@@ -190,8 +185,6 @@ class Stopping:
             if certified.gap <= self.tol * certified.scale:
                 return Ending("converged", say_gap(certified.gap / certified.scale, self.tol), certified)
             self._learn(certified.gap / certified.scale)
-            if not self.doubted and run.predicted_gap() <= DOUBT * self.tol * certified.scale:
-                self.doubted = thorough = True
         if thorough:
             self.next_thorough = math.ceil(THOROUGH * run.round)
         elif certified is not None:
