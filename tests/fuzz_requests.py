@@ -28,14 +28,24 @@ import scipy.sparse.linalg
 import fpdfp
 from fpdfp import compress, linops, methods, penalties, precondition, steps
 from fpdfp.engines import spec
-from fpdfp.engines.ask import ask_duals, ask_evaluations, ask_informations, ask_overdispersions, ask_scores
+from fpdfp.engines.ask import (
+    ask_duals,
+    ask_evaluations,
+    ask_features,
+    ask_informations,
+    ask_overdispersions,
+    ask_scores,
+)
 from fpdfp.engines.dual_sums import DualSums
 from fpdfp.engines.evaluations import Evaluations
 from fpdfp.engines.held_scores import HeldScores
+from fpdfp.engines.local_models import LocalModels
 from fpdfp.engines.parcel import pack, unpack
+from fpdfp.engines.prepare import send_once
 from fpdfp.engines.requests import PARTS
 from fpdfp.engines.site import Site
 from fpdfp.errors import MessageError
+from fpdfp.precondition.exchange import FeatureBounds
 from tests.loopback import Loopback
 
 #: The longest that a request may take, in seconds: none of them asks for much work.
@@ -74,7 +84,6 @@ def problems() -> dict[str, fpdfp.Problem]:
         [linops.Wrapped(one, in_shape=(2, 3, 4), out_shape=(9,)) for one in wide],
         [rng.standard_normal(9) for _ in range(2)], l2=0.1,
     )  # fmt: skip
-    many = np.hstack([X, 0.01 * rng.standard_normal((30, 996))])
     several = np.hstack([X, rng.standard_normal((30, 596))])
     counts = fpdfp.losses.GLM(X, rng.poisson(2.0, 30), clients=owner, family="negative binomial")
     p, m = penalties, linops
@@ -93,7 +102,6 @@ def problems() -> dict[str, fpdfp.Problem]:
         "sparse groups": fpdfp.Problem(logistic, p.SparseGroup(0.02, 0.03, [0, 0, 1, 1])),
         "wide": fpdfp.Problem(fpdfp.losses.Logistic(np.tile(X, 65), y, clients=owner, l2=0.1), p.L1(0.02)),
         "pooled": fpdfp.Problem(fpdfp.losses.Logistic(X, y, l2=0.1), p.L1(0.02), sparse),
-        "many": fpdfp.Problem(fpdfp.losses.Logistic(many, y, clients=owner), p.L1(0.02)),
         "several": fpdfp.Problem(fpdfp.losses.Logistic(several, y, clients=owner, l2=0.1), p.L1(0.1)),
         "rows": fpdfp.Problem(softmax, p.L1(0.03), m.EachRow(np.eye(4)[:3], rows=3)),
         "volume": fpdfp.Problem(volume, p.GroupL12(0.05, axis=0), tv),
@@ -105,7 +113,6 @@ def runs() -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
     """Yield runs that send every class: the name of the problem, the method, and the options."""
     qsgd, inner = compress.QSGD(7, norm="max"), methods.InnerSolve()
     yield "graph", "automatic", None, {}
-    yield "many", "screened", None, {"tol": 1e-3}
     yield "several", "few features first", None, {"tol": 1e-3}
     yield "wide", "automatic", None, {}
     yield "graph", "Newton", fpdfp.NewtonPDFP(), {}
@@ -163,6 +170,9 @@ def corpus() -> list[Recorded]:
             ask_informations(there, np.zeros(4), robust=True)
             ask_overdispersions(there, np.zeros(4), 1.5)
             ask_many(there)
+        if where == "wide":
+            ask_features(there, FeatureBounds("curvatures"))
+            send_once(there, LocalModels(np.array([0, 2]), np.array([0.1, -0.2])), np.arange(2), seed=0)
         site = Site(problem.losses)
         for request in engine.requests:
             tree = unpack(pack(request))

@@ -4,7 +4,7 @@ The server guesses from the clients' slopes, sent in few levels, which features 
 these alone. At moderate gaps clients send the slopes of all features at the point that was found, and the server
 guesses again.
 
-When the tolerance is reached, what is certified is the problem with all features. Those that are left out are zero, and
+When the tolerance is reached, the problem with all features is certified. Excluded features are zero, and
 add nothing to the gap if |∂f/∂x_j| ≤ w_j: then the dual point of the smaller problem, with v_j = −∂f/∂x_j for the
 others, is one of the whole problem. That is seen from slopes in few levels, whose errors are known; of features that
 may then be steeper, from slopes in more levels. Those that still may be are added. Where the smaller problem has no
