@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from fpdfp.declarative import pool
+from fpdfp.declarative.jobs import Job
 from reproduce import graph_guided, output, runs
 from reproduce.__main__ import main
 from reproduce.graph_guided import (
@@ -33,9 +36,6 @@ from reproduce.graph_guided import (
     small_levels_fail,
 )
 from reproduce.runs import Case, Line, Step, at_the_end
-
-from fpdfp.declarative import pool
-from fpdfp.declarative.jobs import Job
 
 pytestmark = pytest.mark.slow
 
