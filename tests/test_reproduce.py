@@ -134,7 +134,7 @@ def test_an_interrupted_command_goes_on(results: Path, tmp_path: Path) -> None:
     for attempt in range(3):
         output = tmp_path / str(attempt)
         command = [sys.executable, "-c", PROGRAM, "breast-cancer"]
-        command += ["--output", str(output), "--rounds", "30", "--seeds", "2", "--jobs", "1"]
+        command += ["--output", str(output), "--rounds", "30", "--seeds", "2", "--jobs", "2"]
         running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         folder, deadline = output / "runs", time.monotonic() + 120
         while len(list(folder.glob("*/run.json"))) < 5 and time.monotonic() < deadline:
