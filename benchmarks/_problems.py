@@ -7,10 +7,9 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from reproduce.graph_guided import build_task
-
 import fpdfp
 from fpdfp.declarative.rows import BuiltRows
+from reproduce.graph_guided import build_task
 
 N = 100
 #: Where data sets lie unless --data says otherwise.

@@ -24,8 +24,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from reproduce.ct import CLIENTS, OUR_CASES, SIZES, messages
-from reproduce.runs import Case, declare
 
 import fpdfp
 from benchmarks import _tools
@@ -38,6 +36,8 @@ from fpdfp.ct.reconstruction import reconstruct
 from fpdfp.declarative.build import solve_options
 from fpdfp.declarative.scan import BuiltScan
 from fpdfp.declarative.settings import MEAN
+from reproduce.ct import CLIENTS, OUR_CASES, SIZES, messages
+from reproduce.runs import Case, declare
 
 CLOSE = 0.1
 GAMMAS = (1.0, 1.5, 1.9)
@@ -180,15 +180,9 @@ def competitors(where: BuiltScan, rounds: int, epochs: int, target: float, devic
     shifted = {n: federated(where, f"ours, n = {n}", min(rounds, 40), n, **mine) for n in (5, CLIENTS)}
     paper: list[Curve] = []
     for n in (5, CLIENTS):
+        sent = solve_options(declare("ct", messages(Case(n, 1000))))["compressor"]
         grid = [
-            federated(
-                where,
-                f"{gamma:g}/L",
-                rounds,
-                n,
-                method=fpdfp.FPDFP(gamma / L),
-                compressor=solve_options(declare("ct", messages(Case(n, 1000))))["compressor"],
-            )
+            federated(where, f"{gamma:g}/L", rounds, n, method=fpdfp.FPDFP(gamma / L), compressor=sent)
             for gamma in GAMMAS
         ]
         paper.append(best_of(f"FPDFP, s = 1000, n = {n}", grid, target))

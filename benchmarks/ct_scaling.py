@@ -2,9 +2,9 @@
 
     python -m benchmarks.ct_scaling
 
-The printed problem at the small size, n = 5, one seed, and the constant step of ``python -m reproduce ct``. μ and noise
-are those of the printed model, or those that the model ``mean`` amounts to in its units: μ times V/a over the square of
-the side of its voxels, and the noise over that side.
+The printed problem at the small size, n = 5, one seed, and the constant step of ``python -m reproduce ct``. μ and the
+noise are those of the printed model, or those that the model ``mean`` amounts to in its units: μ times V/a over the
+square of the side of its voxels, and the noise over that side.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-from reproduce.ct import LAMBDA, SIZES, STEP, messages
-from reproduce.runs import Case, declare
 
 import fpdfp
 from benchmarks import _tools
@@ -21,6 +19,8 @@ from fpdfp.ct.projector import XRayTransform
 from fpdfp.declarative.build import solve_options
 from fpdfp.declarative.scan import VOXELS, make_problem
 from fpdfp.declarative.settings import MEAN, PRINTED
+from reproduce.ct import LAMBDA, SIZES, STEP, messages
+from reproduce.runs import Case, declare
 
 
 def main() -> None:

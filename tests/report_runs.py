@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from reproduce.ct import SIZES
 
 import fpdfp
 from fpdfp import demo
 from fpdfp.declarative.build import build
 from fpdfp.runs import Recorder, linear_model
+from reproduce.ct import SIZES
 
 
 def small(folder: Path, runs: Mapping[str, Mapping[str, Any]], seeds: tuple[int, ...] = (0,)) -> Path:

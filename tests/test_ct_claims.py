@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
+
 from reproduce import runs as ties
 from reproduce.ct import CASES, HORIZONS, OUR_CASES, SEVERAL, compare, horizons, judge, lines_of, name_of, outcome
 from reproduce.runs import Case, Line
-from scipy import stats
 
 ROUNDS = [0, 1, 56, 175, 700, 1400, 2800, 4900, 5600]
 #: The objective in millions and the slice at the end.

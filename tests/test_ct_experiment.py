@@ -10,6 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+import fpdfp
+from fpdfp.declarative import pool
+from fpdfp.declarative.build import build, solve_options
+from fpdfp.declarative.runner import run_job
+from fpdfp.declarative.scan import Scan
+from fpdfp.declarative.settings import PRINTED
 from reproduce import ct, runs
 from reproduce.__main__ import main
 from reproduce.ct import (
@@ -26,13 +33,6 @@ from reproduce.ct import (
     plan,
 )
 from reproduce.runs import Bench, Case, declare
-
-import fpdfp
-from fpdfp.declarative import pool
-from fpdfp.declarative.build import build, solve_options
-from fpdfp.declarative.runner import run_job
-from fpdfp.declarative.scan import Scan
-from fpdfp.declarative.settings import PRINTED
 from tests.test_projector import joseph
 
 pytestmark = pytest.mark.slow

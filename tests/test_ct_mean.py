@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reproduce import ct
-from reproduce.ct import CLIENTS, SIZES, evaluations, reproduce
 
 from fpdfp.declarative import build
 from fpdfp.declarative.scan import fit_volume
 from fpdfp.declarative.settings import MEAN
+from reproduce import ct
+from reproduce.ct import CLIENTS, SIZES, evaluations, reproduce
 
 pytestmark = pytest.mark.slow
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reproduce import theory
-from reproduce.__main__ import main
 
 import fpdfp
 from fpdfp import steps
+from reproduce import theory
+from reproduce.__main__ import main
 
 MARGIN = 0.15
 COMMITTED = Path(__file__).parents[1] / "docs" / "results" / "theory"

@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from fpdfp.declarative import pool
+from fpdfp.declarative.jobs import Job
 from reproduce import graph_guided, output, runs
 from reproduce.__main__ import main
 from reproduce.graph_guided import (
@@ -33,9 +36,6 @@ from reproduce.graph_guided import (
     small_levels_fail,
 )
 from reproduce.runs import Case, Line, Step, at_the_end
-
-from fpdfp.declarative import pool
-from fpdfp.declarative.jobs import Job
 
 pytestmark = pytest.mark.slow
 
@@ -134,7 +134,7 @@ def test_an_interrupted_command_goes_on(results: Path, tmp_path: Path) -> None:
     for attempt in range(3):
         output = tmp_path / str(attempt)
         command = [sys.executable, "-c", PROGRAM, "breast-cancer"]
-        command += ["--output", str(output), "--rounds", "30", "--seeds", "2", "--jobs", "1"]
+        command += ["--output", str(output), "--rounds", "30", "--seeds", "2", "--jobs", "2"]
         running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         folder, deadline = output / "runs", time.monotonic() + 120
         while len(list(folder.glob("*/run.json"))) < 5 and time.monotonic() < deadline:

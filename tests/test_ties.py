@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
+
 from reproduce.runs import Comparison, Outcome, compare, decide, judge_as_good, judge_better, measure_fall
 
 
