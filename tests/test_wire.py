@@ -602,9 +602,11 @@ def test_auto_is_the_shortest_of_the_codes(kind: str) -> None:
             least, bits = np.min(others, axis=0), QSGD(levels).nbits(quantized)
             if size <= 4096:
                 np.testing.assert_array_equal(bits, np.minimum(least, adaptive))
-            else:  # the adaptive code is slower, so it must save a 64th
+            elif levels <= 127:  # the adaptive code is slower, and not tried
+                np.testing.assert_array_equal(bits, least)
+            else:  # it must save a 64th
                 assert all(
-                    b in (a, o) and b <= o and b <= a * 66 / 64 for a, o, b in zip(adaptive, least, bits, strict=True)
+                    b in (a, o) and b <= min(o, a * 65 / 64) for a, o, b in zip(adaptive, least, bits, strict=True)
                 )
 
 

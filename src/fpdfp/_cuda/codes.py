@@ -84,10 +84,13 @@ def _stream_bits(code: int, streams: Sequence[Array], lowest: int, highest: int)
     least = np.min(lengths, axis=0) if lengths else np.full(len(streams), measure.NEVER)
     if code not in (measure.ADAPTIVE, measure.AUTO):
         return least
-    sizes = [one.size for one in streams]
-    adapted = _adaptive(streams, lowest, highest)
-    compared = np.array([adaptive.handicap(bits, size) for bits, size in zip(adapted, sizes, strict=True)])
-    return np.where(compared <= least, adapted, least)
+    tried = [
+        i for i, one in enumerate(streams) if code == measure.ADAPTIVE or adaptive.is_tried(one.size, lowest, highest)
+    ]
+    for i, bits in zip(tried, _adaptive([streams[i] for i in tried], lowest, highest), strict=True):
+        if adaptive.handicap(bits, streams[i].size) <= least[i]:
+            least[i] = bits
+    return least
 
 
 def _adaptive(streams: Sequence[Array], lowest: int, highest: int) -> IntArray:

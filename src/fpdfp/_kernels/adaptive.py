@@ -29,10 +29,11 @@ from numba import int64, uint8, uint64
 
 from fpdfp._kernels.bits import BROKEN, bit_length
 from fpdfp._kernels.jit import interpret, serial
+from fpdfp._kernels.tokens import CENTRE, fits
 
 #: Levels after which counts start from zero.
 BLOCK = 1 << 14
-#: Of more levels rANS takes hardly more bits, and a tenth of the time.
+#: Of more levels rANS takes about as many bits, and a tenth of the time.
 SHORT = 4096
 #: The kinds of decisions; those from 1 to 31 are "more than j digits".
 ZERO, SECOND, PLAIN, KINDS = 0, 32, 33, 34
@@ -80,6 +81,18 @@ def _sort(levels: Any, sorts: Any) -> None:
         digits = bit_length(size)
         second = (size >> uint64(digits - 2)) & uint64(1) if digits > 1 else uint64(0)
         sorts[uint64(2 * digits) + second] += 1
+
+
+@serial
+def sort_tokens(counts: Any, reach: Any, sorts: Any) -> None:
+    """Do the same from how often each level occurs, all within a reach of the centre."""
+    for i in range(SORTS):
+        sorts[i] = 0
+    for size in range(reach + 1):
+        digits = bit_length(size)
+        second = (size >> (digits - 2)) & 1 if digits > 1 else 0
+        number = counts[CENTRE + size] + (counts[CENTRE - size] if size > 0 else 0)
+        sorts[2 * digits + second] += number
 
 
 @serial
@@ -146,6 +159,12 @@ def sorted_length(sorts: Any, lowest: Any, highest: Any, logs: Any) -> Any:
     for b in range(sorts.shape[0]):
         cost += best_shift(sorts[b], sorts[b].sum(), lowest, highest, logs)[1]
     return (cost + UNIT - 1) // UNIT
+
+
+@serial
+def is_tried(size: Any, lowest: Any, highest: Any) -> Any:
+    """Whether AUTO tries this code: rANS has a token for every level if there are few, and is faster for many."""
+    return size <= SHORT or not fits(lowest, highest)
 
 
 @serial

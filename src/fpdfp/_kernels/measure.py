@@ -153,9 +153,15 @@ def plan_stream(
     """
     best = int64(1) << 62
     plan[CODE] = 0
-    adapted = int64(0)
-    if code in (ADAPTIVE, AUTO):
-        adapted = adaptive.length(levels, lowest, highest, logs, work[NUMBERS])
+    total, starts, adapted = int64(0), int64(0), int64(0)
+    if code in (OMEGA, RANS, AUTO):
+        total, starts = _survey(levels, tokens.reach_of(lowest, highest), work)
+    if code == ADAPTIVE or (code == AUTO and adaptive.is_tried(levels.size, lowest, highest)):
+        if code == AUTO and tokens.fits(lowest, highest):
+            adaptive.sort_tokens(work[COUNTS], tokens.reach_of(lowest, highest), work[NUMBERS])
+            adapted = adaptive.sorted_length(work[NUMBERS:, : adaptive.SORTS], lowest, highest, logs)
+        else:
+            adapted = adaptive.length(levels, lowest, highest, logs, work[NUMBERS])
         best = adaptive.handicap(adapted, levels.size)
         plan[CODE] = ADAPTIVE
     width = bit_length(highest - lowest)
@@ -163,7 +169,6 @@ def plan_stream(
         best = levels.size * width
         plan[CODE] = FIXED
     if code in (OMEGA, RANS, AUTO):
-        total, starts = _survey(levels, tokens.reach_of(lowest, highest), work)
         enough = best if code == AUTO else NEVER
         length = _plan_tokens(levels, total, lowest, highest, costs, enough, work, plan)
         if code in (RANS, AUTO) and length < best:
@@ -216,10 +221,10 @@ def _lengths(code: int, levels: Any, lowest: int, highest: int, costs: Any) -> I
 def _shortest(code: int, levels: Any, lowest: int, highest: int, costs: Any, logs: Any) -> int:
     """Return what the levels of one message take in the code that is chosen."""
     least = min(_lengths(code, levels, lowest, highest, costs), default=NEVER)
-    if code not in (ADAPTIVE, AUTO):
+    if code != ADAPTIVE and not (code == AUTO and _is_tried(levels.size, lowest, highest)):
         return least
     length = adaptive.length_plainly(levels, lowest, highest, logs)
-    return length if adaptive.handicap(length, levels.size) <= least else least
+    return length if _handicap(length, levels.size) <= least else least
 
 
 def _token_length(levels: Any, shift: int, costs: Any) -> int:
@@ -232,6 +237,7 @@ def _token_length(levels: Any, shift: int, costs: Any) -> int:
 
 
 _shift_for, _plan_counted = interpret(tokens.shift_for), interpret(plan_counted)
+_is_tried, _handicap = interpret(adaptive.is_tried), interpret(adaptive.handicap)
 
 
 def _count_plainly(

@@ -35,8 +35,8 @@ class QSGD(NormCompressor):
     codec
         How levels are written: ``"fixed"``, ``"omega"`` (the Elias code of the paper, dense or sparse, whichever is
         shorter), ``"rans"`` (an entropy coder that sends its model), ``"adaptive"`` (an entropy coder without a
-        model, for short messages), or ``"auto"``: the shortest of these for each message. Of more than 4096
-        levels ``"auto"`` takes ``"adaptive"`` only if it saves 1.6 %, since it is slower than ``"rans"``.
+        model, for short messages), or ``"auto"``: the shortest of these for each message. ``"auto"`` takes
+        ``"adaptive"`` for more than 4096 levels only if ``levels`` is above 127 and it saves 1.6 %: it is slower.
 
     References
     ----------

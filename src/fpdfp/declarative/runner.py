@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import typer
 
 from fpdfp._settings import Document, SettingsError
-from fpdfp.declarative import pool, results, together
+from fpdfp.declarative import pool, results
 from fpdfp.declarative.build import build, check_fit, solve_options
-from fpdfp.declarative.jobs import Job, find_reference, list_jobs
+from fpdfp.declarative.jobs import Job, find_reference, group, list_jobs, run_together
 from fpdfp.declarative.settings import Case, check, read
 from fpdfp.engines.result import RESERVED
 from fpdfp.engines.traffic import Traffic
@@ -211,7 +211,7 @@ def run_file(
         raise SettingsError(f"{folder} holds results already: --resume goes on there, --output takes another folder")
     todo = _check_all(cases, folder)
     found = {job.folder: line(job) for job in todo if is_done(job)}
-    left = together.group([job for job in todo if job.folder not in found])
+    left = group([job for job in todo if job.folder not in found])
     interrupted = False
     with watch(folder), contextlib.ExitStack() as stack:
         advance = None
@@ -261,7 +261,7 @@ def _work(jobs: Sequence[Job]) -> dict[Path, dict[str, Any]]:
 def run_jobs(jobs: Sequence[Job], progress: bool | None) -> dict[Path, dict[str, Any]]:
     """Do a run, or several at once; return the lines of the table by folder."""
     if jobs[0].settings["run"]["together"]:
-        together.run_together(jobs, progress)
+        run_together(jobs, progress)
         return {job.folder: line(job) for job in jobs if (job.folder / "run.json").exists()}
     return {job.folder: run_job(job, progress) for job in jobs}
 
