@@ -86,16 +86,11 @@ class Columns:
         from fpdfp._kernels.columns import take_columns
 
         X = self.X
-        place = self._find(X.indices.dtype)
+        place = np.full(X.shape[1], -1, X.indices.dtype)
+        place[self.columns] = np.arange(self.count)
         data, indices, indptr = np.empty_like(X.data), np.empty_like(X.indices), np.empty_like(X.indptr)
         entries = take_columns(X.data, X.indices, X.indptr, place, data, indices, indptr)
         return Columns(type(X)((data[:entries], indices[:entries], indptr), shape=(X.shape[0], self.count)))
-
-    def _find(self, dtype: Any) -> IntArray:
-        """Return where each column of X is among these, −1 for one that is not."""
-        place = np.full(self.X.shape[1], -1, dtype)
-        place[slice(None) if self.columns is None else self.columns] = np.arange(self.count)
-        return place
 
     def blocks(self, rows: int = ROWS) -> Iterator[tuple[slice, Any]]:
         """Yield the rows of a dense matrix in float64, so many at a time."""
@@ -150,9 +145,8 @@ class Columns:
         if self.sparse:
             from fpdfp._kernels import matrix
 
-            place = self._find(np.int64)
             parts = np.zeros((PARTS if size <= 512 and X.nnz >= ENTRIES else 1, size, size))
-            matrix.weighted_gram_csr(X.data, X.indices, X.indptr, some, place, parts, total)
+            matrix.weighted_gram_csr(X.data, X.indices, X.indptr, some, np.arange(size), parts, total)
         else:
             dtype = np.dtype(np.float32 if single else np.float64)
             roots = np.sqrt(some).astype(dtype)[:, None]

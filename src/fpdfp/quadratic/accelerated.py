@@ -35,6 +35,10 @@ TRIAL = 0.2
 #: How much larger than what was met the curvature is taken to be, and than the last one at least; the part of the
 #: accuracy that a prox gets.
 SAFE, MORE, PART = 1.02, 1.2, 0.1
+#: A step is repeated if it meets more curvature than it was taken to be, times this. For an eigenvalue h in units of
+#: the curvature, errors follow e⁺ = (1 − h)(e + θ (e − e⁻)). With the largest momentum, θ = 1, that is stable up to
+#: h = 4/3, where −1 is a root of r² − (1 − h)(2r − 1).
+STABLE = 4.0 / 3.0
 #: The smallest entry of the metric, relative to the largest, and the smallest objective, relative to that at the start.
 LEAST, LEFT = 1e-12, 0.1
 
@@ -74,9 +78,11 @@ def take_steps(
             slope_new = q.gradient(new)
             change = new - ahead
             size, bend = float(change @ (metric * change)), float(change @ (slope_new - slope_ahead))
-            if bend <= (1.0 + 1e-9) * stretch * size:
+            stable = bend <= STABLE * stretch * size
+            if bend > (1.0 + 1e-9) * stretch * size:
+                stretch = SAFE * max(bend / size, MORE * stretch)
+            if stable:
                 break
-            stretch = SAFE * max(bend / size, MORE * stretch)
         # A prox has Bᵀv = M (t − u).
         rest, image = slope_new + stretched * (target - new), linop.apply(new)
         value = penalty.value(image)
