@@ -61,8 +61,7 @@ class Subproblem:
     """ψ(x) + τ/2 ‖x − c‖² for given v, σ, c and τ.
 
     ``matrix`` is Bᵀ as rows B e_1, B e_2, …, each of the shape of Bx; without it Newton systems are solved by conjugate
-    gradients. ``sparse`` is B as a sparse matrix, where it has few entries. ``directions`` solves these systems another
-    way, given the derivative of g's prox, σ and −∇ψ.
+    gradients. ``sparse`` is B as a sparse matrix, where it has few entries.
     """
 
     smooth: Smooth
@@ -74,7 +73,6 @@ class Subproblem:
     tau: float
     matrix: Array | None
     sparse: Any = None
-    directions: Callable[[Callable[[Array], Array], float, Array], Array] | None = None
 
     def evaluate(self, x: Array) -> tuple[float, Array, Array, float]:
         """Return the value, w, the gradient, and what rounding can do to the value."""
@@ -121,8 +119,6 @@ class Subproblem:
         """Solve (∇²f + τI + σBᵀDB) d = −∇ψ, by Cholesky or by conjugate gradients."""
         sigma, linop = self.sigma, self.linop
         derivative = self.penalty.conjugate_prox_derivative(self.v + sigma * linop.apply(x), sigma)
-        if self.directions is not None:
-            return self.directions(derivative, sigma, -slope)
         hessian = self.smooth.hessian(x) if self.matrix is not None else None
         if hessian is not None and self.matrix is not None:
             rows = self.matrix.reshape(len(hessian), -1)

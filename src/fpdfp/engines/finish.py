@@ -21,7 +21,6 @@ from fpdfp.engines.run import Run
 from fpdfp.methods.base import Certifying
 from fpdfp.penalties.l1 import L1
 from fpdfp.pooled.quadratic import Blocks, Quadratic
-from fpdfp.precondition import Blocks as BlockDiagonal
 from fpdfp.precondition import LowRank, Whitening, cost
 from fpdfp.precondition.triangles import full
 
@@ -64,7 +63,7 @@ class Finish:
         problem = run.problem
         losses, penalty = problem.losses, problem.penalty
         self.weights: Array | None = None
-        moments = isinstance(getattr(run.algorithm, "coordinates", None), Whitening | BlockDiagonal | LowRank)
+        moments = isinstance(getattr(run.algorithm, "coordinates", None), Whitening | LowRank)
         # Where other features are still to be looked at, a small gap is of no use.
         loose = run.left is not None and not run.left.is_certain and tol > (run.options.tol or 0.0)
         known = moments and problem.model.xp is np and run.foresees and not loose

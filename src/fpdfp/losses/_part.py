@@ -67,9 +67,6 @@ class Part(Losses):
     def curvature_diagonals(self, clients: IntArray) -> Array | None:
         return self.whole.curvature_diagonals(self.chosen[clients])
 
-    def curvature_blocks(self, clients: IntArray, sizes: IntArray, order: IntArray | None = None) -> Array | None:
-        return self.whole.curvature_blocks(self.chosen[clients], sizes, order)
-
     def curvature_products(self, clients: IntArray, vectors: Array) -> Array | None:
         return self.whole.curvature_products(self.chosen[clients], vectors)
 

@@ -10,10 +10,9 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.methods.base import Work
-from fpdfp.methods.inner import DEAR, OF_X, InnerSolve, closed_prox, dense, has_derivative, needs_inner, prox
+from fpdfp.methods.inner import DEAR, OF_X, InnerSolve, closed_prox, dense, needs_inner, prox
 from fpdfp.penalties import Zero
 from fpdfp.precondition import Preconditioner
-from fpdfp.precondition.banded import Banded
 from fpdfp.problem import Model
 
 #: How near to the prox the server goes, relative to the progress of the round.
@@ -56,15 +55,14 @@ class DualProx:
         return not (needs_inner(self.model) or isinstance(self.model.penalty, Zero))
 
     @functools.cached_property
-    def matrix(self) -> Array | Banded | None:
-        """B as a matrix, or how to find directions, where Newton steps are cheap and may be taken."""
+    def matrix(self) -> Array | None:
+        """B as a matrix, where Newton steps are cheap and may be taken."""
         if self.dual_steps is not None or not needs_inner(self.model):
             return None
         matrix = dense(self.model)
-        if matrix is not None or self.coordinates is None or not has_derivative(self.model):
+        if matrix is not None or self.coordinates is None:
             return matrix
-        banded = Banded.of(self.plain, self.coordinates)
-        return dense(self.model, OF_X if self.plain.linop.is_identity else DEAR) if banded is None else banded
+        return dense(self.model, OF_X if self.plain.linop.is_identity else DEAR)
 
     def start(self) -> DualBudget:
         """Return the budget of the first round."""
@@ -75,7 +73,7 @@ class DualProx:
         if self.is_closed:
             x, dual = closed_prox(self.model, y, gamma)
             return x, dual[None], Work()
-        inner = InnerSolve(FINE_TOLERANCE if isinstance(self.matrix, np.ndarray) else TOLERANCE, most)
+        inner = InnerSolve(TOLERANCE if self.matrix is None else FINE_TOLERANCE, most)
         (x,), v, work = prox(self.model, y[None], gamma, v, inner, origin=origin[None], matrix=self.matrix)
         return x, v, work
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -88,16 +86,6 @@ def closed_prox(model: Model, y: Array, t: float) -> tuple[Array, Array]:
     return u.astype(y.dtype, copy=False), v.astype(y.dtype, copy=False)
 
 
-class Directions(Protocol):
-    """Newton directions where B, in the coordinates of x, is no small matrix."""
-
-    def lengths(self) -> Array:
-        """Return about the squared lengths of the rows of B."""
-
-    def find(self, t: float, derivative: Callable[[Array], Array], sigma: float, right: Array) -> Array:
-        """Return d with (I/t + σBᵀDB) d = right, where D is the derivative of a penalty's prox."""
-
-
 class Solved(NamedTuple):
     """Approximate proxes u = y − tBᵀv over a client axis, their dual points v, and what they cost."""
 
@@ -114,7 +102,7 @@ def prox(
     inner: InnerSolve | None = None,
     reach: tuple[float, float] = (0.0, 1.0),
     origin: Array | None = None,
-    matrix: Array | Directions | None = None,
+    matrix: Array | None = None,
 ) -> Solved:  # fmt: skip
     """Return prox_{t g∘B}(y) over a leading client axis; in closed form where ``inner`` is None.
 
@@ -130,8 +118,8 @@ def prox(
     g is not finite everywhere there is no gap, and the progress of a dual step is taken for it. A client's steps do
     not depend on those of others.
 
-    For a single y, with B as a ``matrix`` (see :func:`dense`), or directions where it is large, Newton steps follow
-    where a few dual steps do not suffice: where B is ill-conditioned they would take thousands.
+    For a single y, with B as a ``matrix`` (see :func:`dense`), Newton steps follow where a few dual steps do not
+    suffice: where B is ill-conditioned they would take thousands.
     """
     if t == 0 or isinstance(model.penalty, Zero):
         return Solved(y, v, Work())
@@ -139,8 +127,7 @@ def prox(
         return Solved(closed_prox(model, y, t)[0], v, Work())
     if matrix is None:
         return _DualSteps(model, y, t, v, inner, reach, origin).run()
-    first = FIRST if isinstance(matrix, np.ndarray) else inner.max_steps
-    few = dataclasses.replace(inner, max_steps=min(inner.max_steps, first))
+    few = dataclasses.replace(inner, max_steps=min(inner.max_steps, FIRST))
     found = _DualSteps(model, y, t, v, few, reach, origin).run()
     if not found.work.unsolved:
         return found
@@ -241,7 +228,7 @@ class _NewtonSteps(_DualSteps):
 
     def __init__(
         self, model: Model, y: Array, t: float, start: Solved, inner: InnerSolve, reach: tuple[float, float],
-        origin: Array | None, matrix: Array | Directions,
+        origin: Array | None, matrix: Array,
     ) -> None:  # fmt: skip
         super().__init__(model, y, t, start.v, inner, reach, origin)
         self.taken, self.matrix = start.work.steps, matrix
@@ -251,12 +238,7 @@ class _NewtonSteps(_DualSteps):
         self._look(self.y, self.v, FIRST_ROW)  # what dual steps have reached, if nothing better is found
         smooth = _Distance(y, self.t)
         v, x, steps = self.v[0].astype(np.float64), self.u[0].astype(np.float64), self.taken
-        dense, directions = None, None
-        if isinstance(self.matrix, np.ndarray):
-            dense = self.matrix
-            rows = np.square(dense.reshape(len(dense), -1)).sum(axis=0)
-        else:
-            directions, rows = functools.partial(self.matrix.find, self.t), self.matrix.lengths()
+        rows = np.square(self.matrix.reshape(len(self.matrix), -1)).sum(axis=0)
         unit = 1.0 / (self.t * float(np.median(rows[rows > 0])))
         # Where there is no gap, what is looked at grows with the root of the error.
         has_gap = model.penalty.finite and model.penalty.has_conjugate
@@ -267,7 +249,7 @@ class _NewtonSteps(_DualSteps):
                 sigma = unit * min(GROWTH**outer, LARGEST)
                 u = y - self.t * model.linop.adjoint(v)
                 reach = self.reach[0] * norms(u[None])[0] + self.reach[1] * norms(self.origin - u[None])[0]
-                problem = Subproblem(smooth, model.penalty, model.linop, v, sigma, x, 0.0, dense, directions=directions)
+                problem = Subproblem(smooth, model.penalty, model.linop, v, sigma, x, 0.0, self.matrix)
                 target = accuracy * reach / self.t
                 x, v, taken, length = problem.minimise(x, target)
                 steps += taken
