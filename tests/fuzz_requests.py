@@ -122,7 +122,6 @@ def runs() -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
         "moments": "moments", "diagonal": "diagonal", "levels": precondition.QuantizedMoments(31),
         "sizes": precondition.QuantizedMoments(0, clients=1), "scaling": precondition.Scaling(np.arange(1.0, 5.0)),
         "fourier": precondition.Fourier(np.array([0.1, 0.2, 1.0, 0.2])),
-        "blocks": precondition.Blocks([np.eye(3), np.eye(1)]),
         "low rank": precondition.LowRank(np.ones((4, 1)), [3.0]),
     }  # fmt: skip
     for name, kind in coordinates.items():

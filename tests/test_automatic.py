@@ -11,7 +11,7 @@ import pytest
 
 import fpdfp
 from fpdfp import ShiftedPDFP, compress, linops, losses, penalties
-from fpdfp.precondition import exchange
+from fpdfp.precondition import agreement
 from tests import helpers
 
 #: A grid of methods by hand takes 5 to 20 seconds: after every change for a problem with B, one without, a smooth one.
@@ -39,7 +39,7 @@ def test_within_twice_the_best_by_hand(name: str) -> None:
     rounds, bits = cost(problem, best)
     costs = []
     steps: list[float] = []
-    for kind, levels in itertools.product((None, exchange.automatic(problem.losses)), (2, 5, 15)):
+    for kind, levels in itertools.product((None, agreement.automatic(problem.losses)), (2, 5, 15)):
         quantizer = fpdfp.QSGD(levels, norm="max")
         fpdfp.solve(
             problem, ShiftedPDFP(preconditioner=kind), rounds=1, compressor=quantizer,

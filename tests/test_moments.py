@@ -11,10 +11,8 @@ from scipy import sparse
 
 import fpdfp
 from fpdfp.engines.options import RunOptions
-from fpdfp.precondition import QuantizedMoments, Scaling, Whitening, cost, exchange, quantized
-from fpdfp.precondition.moments import powers_above
-from fpdfp.precondition.quantized import Sums
-from fpdfp.precondition.structure import Structure
+from fpdfp.precondition import QuantizedMoments, Scaling, Whitening, cost, quantized
+from fpdfp.precondition.quantized import Sums, powers_above
 from fpdfp.precondition.triangles import full, lower
 from fpdfp.rng import Draws, Purpose, choose_clients
 from tests import helpers
@@ -236,23 +234,6 @@ class TestChoice:
         assert 100 < stiff < cost.MOST
         assert cost.simulated(np.diag(np.geomspace(1, 1e-4, 50)), np.stack([slope, slope]), 1e-6) == stiff
 
-    def test_a_penalty_that_curves_saves_rounds(self) -> None:
-        """Where the penalty does not curve, proximal steps are gradient steps."""
-        values, x = np.geomspace(1, 1e-4, 50), np.ones((50, 1))
-        hessian, flat = np.diag(values), np.zeros((50, 50))
-        stiff = cost.count_proximal(hessian, flat, x, 1.0, 1e-6)
-        assert stiff == cost.simulated(hessian, values, 1e-6)
-        assert cost.count_proximal(hessian, np.eye(50), x, 1.0, 1e-6) < stiff / 4
-        assert cost.count_proximal(hessian, flat, x, 4.0, 1e-6) > 1.5 * stiff
-        assert cost.count_proximal(np.zeros((0, 0)), np.zeros((0, 0)), np.zeros((0, 1)), 1.0, 1e-6) == 1
-
-    def test_steps_are_short_where_features_are_many(self) -> None:
-        given = self.given(clients_per_round=100)
-        lengths = [given.smoothness(d, 2.0) for d in (10, 1000, 10_000)]
-        assert lengths == sorted(lengths)
-        assert lengths[0] == pytest.approx(2.0 + 2.0 / 100 * 2.0)
-        assert self.given().smoothness(10, 2.0) > lengths[0]
-
     @pytest.mark.parametrize("prefer", ["balanced", "bits"])
     def test_connected_features_are_whitened(self, prefer: Any) -> None:
         result = fpdfp.solve(correlated(), rounds=1, clients_per_round=4, prefer=prefer)
@@ -266,21 +247,12 @@ class TestChoice:
         result = fpdfp.solve(unconnected(), rounds=1, clients_per_round=20, prefer=prefer)
         assert result.algorithm.coordinates is None  # type: ignore[union-attr]
         assert result.bits_once_up < 3e6
-        assert result.bits_once_down == 0
+        assert result.bits_once_down < 5e6  # some candidate was announced, to ask for constants
         assert "no preconditioner" in str(result)
 
     def test_rounds_have_everyone_send_float32(self) -> None:
         result = fpdfp.solve(correlated(), rounds=1, prefer="rounds")
         assert result.bits_once_up == 20 * (32 * 40 * 41 // 2 + 88)
-
-    def test_many_features_are_asked_what_their_moments_look_like(self) -> None:
-        given = self.given()
-        for size, prefer in ((300, "balanced"), (3000, "balanced"), (3000, "rounds")):
-            wide = fpdfp.losses.Logistic(sparse.eye(size, format="csr"), np.arange(size) % 2)
-            model = fpdfp.Problem(wide, fpdfp.penalties.L1(0.1)).model
-            assert isinstance(exchange.plan(wide, model, given._replace(prefer=prefer)), Structure)
-        images = helpers.zoo()["isotropic TV"]
-        assert exchange.plan(images.losses, images.model, given) == "fourier"
 
     def test_badly_scaled_features(self) -> None:
         """Noise is looked at relative to each feature, and nothing is lost."""

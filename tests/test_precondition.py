@@ -10,7 +10,7 @@ import pytest
 import fpdfp
 from fpdfp import linops, losses, penalties, precondition
 from fpdfp.linops.base import adjoint_error
-from fpdfp.precondition import exchange
+from fpdfp.precondition import agreement
 from tests import helpers
 
 
@@ -123,14 +123,14 @@ def test_every_row_of_x_gets_the_same(kind: Any, rng: np.random.Generator) -> No
 
 def test_auto_takes_what_the_losses_allow() -> None:
     zoo = helpers.zoo()
-    assert exchange.automatic(zoo["lasso"].losses) == "moments"
-    assert exchange.automatic(zoo["softmax"].losses) == "moments"
-    assert exchange.automatic(zoo["isotropic TV"].losses) == "fourier"
-    wide = losses.Logistic(np.ones((2, exchange.MOMENTS + 1)), [1.0, -1.0])
-    assert exchange.automatic(wide) == "diagonal"
-    assert exchange.automatic(losses.Softmax(np.ones((2, exchange.MOMENTS + 1)), [0, 1])) == "diagonal"
+    assert agreement.automatic(zoo["lasso"].losses) == "moments"
+    assert agreement.automatic(zoo["softmax"].losses) == "moments"
+    assert agreement.automatic(zoo["isotropic TV"].losses) == "fourier"
+    wide = losses.Logistic(np.ones((2, agreement.MOMENTS + 1)), [1.0, -1.0])
+    assert agreement.automatic(wide) == "diagonal"
+    assert agreement.automatic(losses.Softmax(np.ones((2, agreement.MOMENTS + 1)), [0, 1])) == "diagonal"
     several = losses.Softmax(np.ones((601, 600)), np.arange(601) % 2)  # 1,200 coordinates, but 600 features
-    assert exchange.automatic(several) == "moments"
+    assert agreement.automatic(several) == "moments"
 
 
 def test_auto_leaves_coordinates_that_do_not_help() -> None:

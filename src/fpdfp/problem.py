@@ -121,11 +121,6 @@ class LocalLosses(NamedTuple):
         bounds = self.losses.slope_bounds(self.clients)
         return None if bounds is None else self.weigh(bounds)
 
-    def curvature_blocks(self, sizes: IntArray, order: IntArray | None) -> Array | None:
-        """Return what of ``curvatures`` is between the features of blocks; None if none are known."""
-        bounds = self.losses.curvature_blocks(self.clients, sizes, order)
-        return None if bounds is None else self.weigh(bounds)
-
     def curvature_products(self, vectors: Array) -> Array | None:
         """Return ``curvatures`` times each of some vectors; None if none are known."""
         products = self.losses.curvature_products(self.clients, vectors)

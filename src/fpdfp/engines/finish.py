@@ -21,7 +21,6 @@ from fpdfp.engines.run import Run
 from fpdfp.linops import Identity
 from fpdfp.methods.base import Certifying
 from fpdfp.penalties.l1 import L1
-from fpdfp.precondition import Blocks as BlockDiagonal
 from fpdfp.precondition import LowRank, Whitening, cost
 from fpdfp.precondition.triangles import full
 from fpdfp.quadratic.solve import minimise
@@ -66,7 +65,7 @@ class Finish:
         problem = run.problem
         losses, penalty = problem.losses, problem.penalty
         self.weights: Array | None = None
-        moments = isinstance(getattr(run.algorithm, "coordinates", None), Whitening | BlockDiagonal | LowRank)
+        moments = isinstance(getattr(run.algorithm, "coordinates", None), Whitening | LowRank)
         # Where excluded features are still to be checked, a small gap is of no use.
         loose = tol > (run.options.tol or 0.0)
         known = moments and problem.model.xp is np and run.can_predict_gap and not loose

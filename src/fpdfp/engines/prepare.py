@@ -26,7 +26,6 @@ from fpdfp.methods.table import ORDER
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.agreement import Agreement, Exchange
 from fpdfp.precondition.cost import Circumstances
-from fpdfp.precondition.structure import Structure
 from fpdfp.problem import Problem
 from fpdfp.rng import Draws, Purpose
 from fpdfp.sampling import Sampling, importance, inclusion_probabilities
@@ -98,7 +97,7 @@ def prepare(problem: Problem, method: Method | None, options: RunOptions) -> Pre
         clients = AskedClients(problem, choices, options)
         agreement = choices.method.agree(clients) if isinstance(choices.method, NeedsSetup) else Agreement()
         facts = Facts(problem.model, clients.constants(agreement.coordinates), agreement)
-        meter.count("preconditioner", clients.bits, clients.told + problem.n_clients * agreement.bits)
+        meter.count("preconditioner", clients.bits, clients.told)
         if choices.method.traits.needs_smooth and not np.isfinite(facts.constants.lipschitz_max):
             name = type(choices.method).__name__
             raise ArgumentError(
@@ -271,7 +270,7 @@ class AskedClients:
     bits
         What clients have sent for the agreement.
     told
-        What they were told with questions that have more than a few numbers: which features are in a block.
+        What they were told: the coordinates in which they were asked for constants.
     sampling
         Who takes part in a round, by the constants that were asked for last; None for clients drawn uniformly.
     """
@@ -283,7 +282,7 @@ class AskedClients:
         self.answering = max(1, int(choices.clients_per_round * (1.0 - options.drop_out)))
         self.bits = self.told = 0
         self.sampling: Sampling | None = None
-        self._constants: tuple[Preconditioner | None, steps.Constants] | None = None
+        self._constants: list[tuple[Preconditioner | None, steps.Constants, Sampling | None]] = []
 
     def describe(self) -> Circumstances:
         """Return what is known of a run before anyone is asked; the bits of a round from normal messages."""
@@ -306,8 +305,6 @@ class AskedClients:
     def add_up(self, question: Exchange) -> tuple[Any, int]:
         """Return sums of what clients send once, and how many of them were asked; count the bits."""
         asked = question.draw_clients(self.problem.n_clients, self.options.seed)
-        if isinstance(question, Structure):
-            self.told += len(asked) * question.told
         sums: Any = ()
         # Elsewhere a question takes a while, so that more is asked at a time.
         memory = ASKED_ELSEWHERE if isinstance(self.losses, RemoteLosses) else ASKED
@@ -321,12 +318,17 @@ class AskedClients:
         return sums, len(asked)
 
     def constants(self, coordinates: Preconditioner | None) -> steps.Constants:
-        """Return what a step can be chosen from; clients are asked once for the same coordinates."""
-        if self._constants is None or self._constants[0] is not coordinates:
-            if isinstance(self.losses, RemoteLosses):
-                self.losses.engine.agreed = coordinates
-            self._constants = coordinates, self._ask_constants(coordinates)
-        return self._constants[1]
+        """Return what a step can be chosen from; clients are told coordinates, and asked, once."""
+        if isinstance(self.losses, RemoteLosses):
+            self.losses.engine.agreed = coordinates
+        for known, constants, sampling in self._constants:
+            if known is coordinates:
+                self.sampling = sampling
+                return constants
+        self.told += 0 if coordinates is None else self.problem.n_clients * coordinates.bits
+        constants = self._ask_constants(coordinates)
+        self._constants.append((coordinates, constants, self.sampling))
+        return constants
 
     def _ask_constants(self, coordinates: Preconditioner | None) -> steps.Constants:
         problem, (method, compressors, downlink, _) = self.problem, self.choices

@@ -27,7 +27,7 @@ from fpdfp.methods.newton import NewtonExchange
 from fpdfp.precondition import Preconditioner, QuantizedMoments
 from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import Exact, FeatureBounds, Slopes
-from fpdfp.precondition.structure import Structure
+from fpdfp.precondition.partial import Sketch
 from fpdfp.rng import MAX_ROUNDS
 
 #: What a site may claim at most: the samples of a client, any number, and the steps of inner solves.
@@ -48,7 +48,7 @@ class GatherRequest:
     exchange: (
         Exact
         | QuantizedMoments
-        | Structure
+        | Sketch
         | FeatureBounds
         | NewtonExchange
         | LocalModels

@@ -28,9 +28,9 @@ from fpdfp.methods.base import Algorithm, Method
 from fpdfp.methods.newton import NewtonExchange
 from fpdfp.penalties import Penalty
 from fpdfp.precondition.base import Announced
+from fpdfp.precondition.coordinates import Filter
 from fpdfp.precondition.exchange import Exact, FeatureBounds, Slopes
-from fpdfp.precondition.fourier import Filter
-from fpdfp.precondition.structure import Structure
+from fpdfp.precondition.partial import Sketch
 from fpdfp.problem import Model
 
 
@@ -135,7 +135,7 @@ def registry() -> dict[type, Sendable]:
         compress.Full, compress.Half, compress.QSGD, compress.NUQSGD, compress.Natural, compress.Sign, compress.RandK,
         compress.TopK,
         methods.InnerSolve, *methods_and_algorithms(), precondition.QuantizedMoments, Exact, FeatureBounds, Slopes,
-        Structure, NewtonExchange, LocalModels, Informations, Overdispersions, Evaluations, DualSums,
+        Sketch, NewtonExchange, LocalModels, Informations, Overdispersions, Evaluations, DualSums,
         HeldScores,
         Folds, Announced, Place, Job,
     )  # fmt: skip
@@ -148,13 +148,6 @@ def registry() -> dict[type, Sendable]:
             precondition.Whitening.from_messages,
             announced=tuple[Announced, ...],
             smoothness=float | None,
-            rows=int | None,
-        ),
-        precondition.Blocks: by_attributes(
-            precondition.Blocks.from_messages,
-            announced=tuple[Announced, ...],
-            features=int,
-            size=int,
             rows=int | None,
         ),
         precondition.LowRank: by_attributes(

@@ -214,9 +214,6 @@ class ClassModel(LinearModel):
     def curvature_diagonals(self, clients: IntArray) -> Array | None:
         return None
 
-    def curvature_blocks(self, clients: IntArray, sizes: IntArray, order: IntArray | None = None) -> Array | None:
-        return None
-
     def curvature_products(self, clients: IntArray, vectors: Array) -> Array | None:
         return None
 

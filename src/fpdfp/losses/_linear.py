@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -377,24 +376,6 @@ class LinearModel(Losses):
             out[row][np.diag_indices(d)] += self._ridge
         return out
 
-    def curvature_blocks(self, clients: IntArray, sizes: IntArray, order: IntArray | None = None) -> Array | None:
-        if not self.smooth:
-            return None
-        ridges = self._ridge if order is None else self._ridge[order]
-        numbers = np.empty((len(clients), int((sizes * (sizes + 1) // 2).sum())))
-        for row, client in enumerate(clients):
-            X = self._rows_of(client) if order is None else self._rows_of(client)[:, order]
-            feature = number = 0
-            for width, same in itertools.groupby(sizes.tolist()):
-                many = len(list(same))
-                rows, columns = np.tril_indices(width)
-                end = feature + many * width
-                grams = _block_grams(X[:, feature:end], many, width) * (self.curvature / self.sizes[client])
-                grams[:, np.arange(width), np.arange(width)] += ridges[feature:end].reshape(many, width)
-                numbers[row, number : number + many * len(rows)] = grams[:, rows, columns].ravel()
-                feature, number = end, number + many * len(rows)
-        return numbers
-
     def curvature_products(self, clients: IntArray, vectors: Array) -> Array | None:
         if not self.smooth:
             return None
@@ -553,20 +534,6 @@ def _check_ridge(l2: Any, n_features: int) -> float | Array:
         where = int(ridge.argmin())
         raise ValueError(f"l2 must be at least 0 for every feature, got {ridge[where]:g} for feature {where}")
     return ridge
-
-
-def _block_grams(X: Any, number: int, width: int) -> Array:
-    """Return what of XᵀX is between neighbouring columns: blocks on the diagonal, each of so many columns."""
-    grams = np.zeros((number, width, width))
-    if isinstance(X, np.ndarray):
-        wide = X.astype(np.float64, copy=False).reshape(len(X), number, width).transpose(1, 0, 2)
-        np.matmul(wide.swapaxes(1, 2), wide, out=grams)
-        return grams
-    product = (X.T @ X).tocoo()
-    inside = product.row // width == product.col // width
-    row, column = product.row[inside], product.col[inside]
-    grams[row // width, row % width, column % width] = product.data[inside]
-    return grams
 
 
 def _largest_eigenvalue(gram: Array) -> float:

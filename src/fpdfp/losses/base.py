@@ -183,14 +183,6 @@ class Losses(abc.ABC):
         """Return the losses as functions of some features, with all others zero."""
         raise NotImplementedError(f"{type(self).__name__} cannot be restricted to some features")
 
-    def curvature_blocks(self, clients: IntArray, sizes: IntArray, order: IntArray | None = None) -> Array | None:
-        """Return parts of ``curvatures``: what is between the features of blocks of these sizes; None if unknown.
-
-        The lower triangles of all blocks, one after the other, as one row of numbers for each client. ``order`` has
-        the features block by block, by default as they are.
-        """
-        return None
-
     def curvature_products(self, clients: IntArray, vectors: Array) -> Array | None:
         """Return ``curvatures`` times each of some vectors, rows of a matrix, for each client; None if unknown."""
         return None
@@ -377,9 +369,6 @@ class Part(Losses):
 
     def curvature_diagonals(self, clients: IntArray) -> Array | None:
         return self.whole.curvature_diagonals(self.chosen[clients])
-
-    def curvature_blocks(self, clients: IntArray, sizes: IntArray, order: IntArray | None = None) -> Array | None:
-        return self.whole.curvature_blocks(self.chosen[clients], sizes, order)
 
     def curvature_products(self, clients: IntArray, vectors: Array) -> Array | None:
         return self.whole.curvature_products(self.chosen[clients], vectors)

@@ -345,9 +345,6 @@ class Cox(LinearModel):
     def curvature_diagonals(self, clients: IntArray) -> None:
         """Return None, as for ``curvatures``."""
 
-    def curvature_blocks(self, clients: IntArray, sizes: IntArray, order: IntArray | None = None) -> None:
-        """Return None, as for ``curvatures``."""
-
     def curvature_products(self, clients: IntArray, vectors: Array) -> None:
         """Return None, as for ``curvatures``."""
 

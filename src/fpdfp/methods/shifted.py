@@ -198,17 +198,16 @@ class ShiftedPDFP(PreconditionedMethod):
         γ: a number or ``"auto"``.
     dual_steps
         The most dual steps that the server takes in a round; it stops when they no longer matter. By default, for up
-        to some hundred features, 20, and then semismooth Newton steps where they were too few; for more features 100,
-        and then Newton steps in the coordinates of blocks of features, or of a whitening of up to 1,000 features (645
-        where B is not the identity). Otherwise twice as many after every round in which they were too few, up to 3,200
-        and to 400 on average.
+        to some hundred features, 20, and then semismooth Newton steps where they were too few, also in the coordinates
+        of a preconditioner of up to 1,000 features (645 where B is not the identity). Otherwise 100, and twice as many
+        after every round in which they were too few, up to 3,200 and to 400 on average.
     preconditioner
         Coordinates to work in, x = S u: a :class:`fpdfp.precondition.Preconditioner`; ``"moments"``, the inverse of a
         bound of the Hessian, from second moments that clients send once (d(d + 1)/2 numbers, counted apart);
         ``"diagonal"``, from its diagonal (d numbers); :class:`fpdfp.precondition.QuantizedMoments`, the same from some
-        clients in few bits; :class:`fpdfp.precondition.Blocks` or :class:`fpdfp.precondition.LowRank`, for many
-        features; ``"fourier"``, for images, from the clients' responses to one impulse (d numbers); ``"auto"``,
-        what the losses allow and ``prefer`` of :func:`fpdfp.solve` says, if it is predicted to pay; or None, the
+        clients in few bits; :class:`fpdfp.precondition.LowRank`, for many features; ``"fourier"``, for images, from the
+        clients' responses to one impulse (d numbers); ``"auto"``, what the losses allow and ``prefer`` of
+        :func:`fpdfp.solve` says, if it is predicted to pay; or None, the
         default where the method is given by name. With S, clients send Q(Sᵀ∇f_i − h_i).
         For softmax losses d is the number of features here, and S does the same to the row of each class.
     momentum

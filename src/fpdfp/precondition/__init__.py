@@ -6,11 +6,7 @@ in x.
 """
 
 from fpdfp.precondition.base import Preconditioner
-from fpdfp.precondition.blocks import Blocks
-from fpdfp.precondition.fourier import Fourier
-from fpdfp.precondition.low_rank import LowRank
+from fpdfp.precondition.coordinates import Fourier, LowRank, Scaling, Whitening
 from fpdfp.precondition.quantized import QuantizedMoments
-from fpdfp.precondition.scaling import Scaling
-from fpdfp.precondition.whitening import Whitening
 
-__all__ = ["Blocks", "Fourier", "LowRank", "Preconditioner", "QuantizedMoments", "Scaling", "Whitening"]
+__all__ = ["Fourier", "LowRank", "Preconditioner", "QuantizedMoments", "Scaling", "Whitening"]

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Protocol
 
 from fpdfp._typing import IntArray, Shape
 from fpdfp.compress import Compressor
 from fpdfp.losses.base import Losses
-from fpdfp.precondition import exchange
+from fpdfp.precondition import cost, exchange, partial
 from fpdfp.precondition.base import Preconditioner
-from fpdfp.precondition.cost import Circumstances
-from fpdfp.precondition.fourier import Fourier
-from fpdfp.precondition.quantized import QuantizedMoments
-from fpdfp.precondition.structure import Structure
+from fpdfp.precondition.coordinates import Fourier
+from fpdfp.precondition.quantized import FEW, QuantizedMoments
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.steps import Constants
 
 #: What a user may ask for: coordinates, how to find them, the name of a way, or none.
 Wanted = Preconditioner | QuantizedMoments | exchange.Kind | None
+#: Up to this many features all second moments are sent in float32 where rounds are all that counts, 2 MB from each.
+MOMENTS = 1000
+TOO_COARSE = "clients find their features too ill conditioned for quantized moments"
 
 
 class Exchange(Protocol):
@@ -46,7 +48,7 @@ class Clients(Protocol):
     model: Model
     losses: Losses
 
-    def describe(self) -> Circumstances:
+    def describe(self) -> cost.Circumstances:
         """Return what is known of the run before anyone is asked."""
 
     def add_up(self, question: Exchange) -> tuple[Any, int]:
@@ -71,49 +73,79 @@ class Agreement:
     coordinates: Preconditioner | None = None
     reason: str = ""
 
-    @property
-    def bits(self) -> int:
-        """The bits with which the server tells one client."""
-        return 0 if self.coordinates is None else self.coordinates.bits
-
 
 def agree(wanted: Wanted, clients: Clients) -> Agreement:
     """Have clients send what a preconditioner is made of, and return it; ``"auto"`` takes one if it is to pay."""
     if wanted is None or isinstance(wanted, Preconditioner):
         return Agreement(wanted)
-    given = clients.describe() if wanted == "auto" else None
-    question = wanted if given is None else exchange.plan(clients.losses, clients.model, given)
-    reason = ""
-    if isinstance(question, Structure):
-        assert given is not None
-        sums, _ = clients.add_up(question)
-        seen = question.build(sums, clients.model, clients.losses.n_clients, given)
-        return Agreement(seen.preconditioner, seen.reason)
-    while isinstance(question, QuantizedMoments):
-        sums, _ = clients.add_up(question)
-        choice = question.build(sums, clients.model, clients.losses.n_clients, given)
-        if not isinstance(choice.preconditioner, str | QuantizedMoments):
-            return Agreement(choice.preconditioner, choice.reason)
-        question = choice.preconditioner
-        reason = (
-            "clients find their features too ill conditioned for quantized moments" if question == "moments" else ""
-        )
-    if question is None:
-        return Agreement()
-    sums, count = clients.add_up(exchange.Exact(question))
-    means = exchange.divide(sums, count)
+    if wanted == "auto":
+        return choose(clients)
+    if isinstance(wanted, QuantizedMoments):
+        return agree_on_moments(wanted, clients, None)
     try:
-        coordinates = exchange.build(means, clients.model.shape)
+        return Agreement(ask_exact(wanted, clients)[0])
     except ValueError as error:
-        if given is not None:
-            return Agreement(None, reason)
         raise ValueError(f"preconditioner={wanted!r} does not fit these losses: {error}") from error
-    if given is not None and isinstance(coordinates, Fourier) and not _helps(coordinates, means, clients):
+
+
+def choose(clients: Clients) -> Agreement:
+    """Return what is predicted to pay; where rounds are all that counts, what is known to need the fewest."""
+    given, features = clients.describe(), clients.losses.shape[-1]
+    kind = automatic(clients.losses, MOMENTS if given.prefer not in ("balanced", "bits") else FEW)
+    if kind is None:
+        return Agreement()
+    if kind == "diagonal":
+        return choose_for_many(clients, given)
+    if kind == "moments" and given.prefer != "rounds":
+        return agree_on_moments(QuantizedMoments(*cost.probe(given, features), given.accuracy), clients, given)
+    return agree_on_exact(kind, clients)
+
+
+def automatic(losses: Losses, most: int = MOMENTS) -> exchange.Kind | None:
+    """Return the kind of preconditioner that losses allow, second moments for at most so many features."""
+    if losses.form in ("linear", "quadratic"):
+        return "moments" if losses.shape[-1] <= most else "diagonal"
+    return "fourier" if losses.form == "convolution" else None
+
+
+def choose_for_many(clients: Clients, given: cost.Circumstances) -> Agreement:
+    """Have all clients send a diagonal and a few a sketch, and return what these parts of moments say."""
+    sums, count = clients.add_up(QuantizedMoments(0))
+    asked = max(partial.CLIENTS, math.ceil(partial.ROWS / given.rows))
+    sent, senders = clients.add_up(partial.Sketch(asked))
+    means = partial.Sent(*(field / senders for field in sent))
+    parts = partial.PartialMoments(sums[0] / count, means, senders, clients.model)
+    return Agreement(*parts.choose(given, lambda one: clients.constants(one).lipschitz_mean))
+
+
+def agree_on_moments(question: QuantizedMoments, clients: Clients, given: cost.Circumstances | None) -> Agreement:
+    """Have clients send quantized moments, and exact ones where these are too coarse."""
+    while True:
+        sums, _ = clients.add_up(question)
+        made, reason = question.build(sums, clients.model, clients.losses.n_clients, given)
+        if made == "moments":
+            return agree_on_exact(made, clients, TOO_COARSE)
+        if not isinstance(made, QuantizedMoments):
+            return Agreement(made, reason)
+        question = made
+
+
+def agree_on_exact(kind: exchange.Kind, clients: Clients, reason: str = "") -> Agreement:
+    """Have clients send numbers in full; no preconditioner where these make none, or none that helps."""
+    try:
+        coordinates, means = ask_exact(kind, clients)
+    except ValueError:
         return Agreement(None, reason)
+    if isinstance(coordinates, Fourier):
+        assert isinstance(means, exchange.Response)
+        here = clients.constants(coordinates).lipschitz_mean
+        if not coordinates.helps(float(means.lipschitz[0]), here):
+            return Agreement(None, reason)
     return Agreement(coordinates, reason)
 
 
-def _helps(coordinates: Fourier, means: exchange.Once, clients: Clients) -> bool:
-    """Whether a Fourier transform makes the problem better conditioned, by the clients' constants in it."""
-    assert isinstance(means, exchange.Response)
-    return coordinates.helps(float(means.lipschitz[0]), clients.constants(coordinates).lipschitz_mean)
+def ask_exact(kind: exchange.Kind, clients: Clients) -> tuple[Preconditioner, exchange.Once]:
+    """Have all clients send what a preconditioner of a kind is made of, and return it and the means."""
+    sums, count = clients.add_up(exchange.Exact(kind))
+    means = exchange.divide(sums, count)
+    return exchange.build(means, clients.model.shape), means

@@ -105,11 +105,6 @@ class Preconditioner(abc.ABC):
         """Return p with Sᵀ p = slope: a gradient in x from one in u; also over a leading client axis."""
 
     @property
-    def metric(self) -> Any | None:
-        """S⁻ᵀS⁻¹ as a sparse matrix, for x that is a vector; None where it has many entries."""
-        return None
-
-    @property
     @abc.abstractmethod
     def numbers(self) -> Array:
         """The numbers that S is made of, as everyone knows them."""

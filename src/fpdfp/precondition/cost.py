@@ -14,9 +14,9 @@ a9a and covtype: they tell 10 rounds from 40, not 10 from 12.
 Once some clients have sent their moments the server knows more. Half of them make the preconditioner, the other half
 say what it is worth: accelerated gradient steps on the quadratic of the other half's moments and of the gradients are
 counted until ε, with it and without (:func:`simulated`), and √(N/n) k^1.4 is added to both. (What all clients have
-sent is judged by itself.) Where moments as fine as
-they should be cost much, a few clients send coarse ones first, and the others are asked if it is predicted to pay.
-Where too many features allow for parts of the moments alone, proximal steps are counted (:func:`count_proximal`).
+sent is judged by itself.) Where moments as fine as they should be cost much, a few clients send coarse ones first,
+and the others are asked if it is predicted to pay. Many features are asked for parts of their moments first
+(:mod:`fpdfp.precondition.partial`).
 
 Where a :class:`Network` is given, rounds and bits become seconds: clients send and receive at the same time, each over
 a line of its own, and every exchange, of a round or before the first, takes its latency as well.
@@ -144,19 +144,6 @@ class Circumstances(NamedTuple):
         """The rounds that a perfectly conditioned problem takes."""
         return math.sqrt(self.n_clients / self.clients_per_round) * math.pow(self.digits, 1.4)
 
-    def smoothness(self, d: int, least: float) -> float:
-        """The inverse of the step in coordinates in which features are alike, given the largest curvature of some.
-
-        The moments of d independent features of variance 1 in ρ rows have curvatures up to (1 + √(d/ρ))², those of a
-        client more than those of all, and steps are shorter by what clients differ, as in
-        :class:`fpdfp.ShiftedPDFP` for messages whose error is as long as they are.
-        """
-        everyone, client = (
-            max(least, (1.0 + math.sqrt(d / rows)) ** 2) for rows in (self.n_clients * self.rows, self.rows)
-        )
-        spread = 2.0 * self.n_clients / self.clients_per_round - 1.0
-        return everyone + 2.0 * spread / self.n_clients * client
-
     def price(
         self, rounds: float, once_up: float = 0.0, once_down: float = 0.0, senders: int = 0, exchanges: int = 0
     ) -> Price:
@@ -219,40 +206,34 @@ def of_moments(given: Circumstances, d: int, levels: int, clients: int) -> Price
 def choose(given: Circumstances, d: int) -> tuple[int, int]:
     """Return how many levels and clients second moments are to have."""
     clients = [*(m for m in CLIENTS if m < given.n_clients), given.n_clients]
-    grid = itertools.product(LEVELS, clients)
-    return min(grid, key=lambda one: given.score(of_moments(given, d, *one)))
-
-
-def crudest(given: Circumstances, d: int) -> tuple[int, int]:
-    """Return the fewest levels and clients with which second moments are of use."""
-    return LEVELS[0], min(given.n_clients, max(3, math.ceil(ENOUGH * d / given.rows)))
+    return min(itertools.product(LEVELS, clients), key=lambda one: given.score(of_moments(given, d, *one)))
 
 
 def probe(given: Circumstances, d: int) -> tuple[int, int]:
     """Return the levels and clients that are asked for first: few, where it costs much less to learn if it will pay."""
     levels, clients = choose(given, d)
-    coarse, few = crudest(given, d)
-    few = min(few, clients)
+    coarse, few = LEVELS[0], min(clients, max(CLIENTS[0], math.ceil(ENOUGH * d / given.rows)))
     first, whole = (once(given, d, *one)[0] for one in ((coarse, few), (levels, clients)))
     return (coarse, few) if max(CHEAPER * first, DEAR * given.round_up) < whole else (levels, clients)
 
 
-def simulated(hessian: Array, slope: Array, accuracy: float) -> int:
+def simulated(hessian: Array, slope: Array, accuracy: float, smoothness: float = 0.0) -> int:
     """Count accelerated gradient steps on ½⟨x, Hx⟩ − ⟨b, x⟩ from zero until the gap is so small a part of the first.
 
-    H is positive definite; b may have several rows, each a problem of its own.
+    H is positive definite; b may have several rows, each a problem of its own. Steps have the length 1/L, L the largest
+    eigenvalue or ``smoothness``, if that is larger.
     """
     values, vectors = np.linalg.eigh(hessian)
-    return count_steps(values, np.atleast_2d(slope) @ vectors, accuracy)
+    return count_steps(values, np.atleast_2d(slope) @ vectors, accuracy, smoothness)
 
 
-def count_steps(values: Array, slope: Array, accuracy: float) -> int:
+def count_steps(values: Array, slope: Array, accuracy: float, smoothness: float = 0.0) -> int:
     """Count the steps of :func:`simulated` for a diagonal H, given by its eigenvalues."""
     if values.max() <= 0:
         return 1  # the data of a client may be all zeros
     b = np.linalg.norm(np.atleast_2d(slope), axis=0)
     values = np.maximum(values, 1e-12 * values.max())
-    gamma, best = 1.0 / float(values.max()), b / values
+    gamma, best = 1.0 / max(float(values.max()), smoothness), b / values
     x = z = np.zeros_like(b)
     theta, enough = 1.0, accuracy * float(b @ best)
     for k in range(1, MOST + 1):
@@ -263,27 +244,5 @@ def count_steps(values: Array, slope: Array, accuracy: float) -> int:
         z = moved + beta * (moved - x)
         x = moved
         if float(values @ (x - best) ** 2) <= enough:
-            return k
-    return MOST
-
-
-def count_proximal(hessian: Array, curvature: Array, x: Array, smoothness: float, accuracy: float) -> int:
-    """Count accelerated proximal steps on ½⟨x, Hx⟩ − ⟨b, x⟩ + g(x) from zero until so small a part of the gap is left.
-
-    About x, where that is least, g is a quadratic of some curvature: steps of the length 1/smoothness multiply the
-    error with (I + γ∇²g)⁻¹(I − γH). There is a column for each problem.
-    """
-    if not hessian.size or smoothness <= 0:
-        return 1  # nothing moves; or the data of a client are all zeros
-    unit, gamma = np.eye(len(hessian)), 1.0 / smoothness
-    step = np.linalg.solve(unit + gamma * curvature, unit - gamma * hessian)
-    both = hessian + curvature
-    error = z = -x
-    theta, enough = 1.0, accuracy * float(np.vdot(error, both @ error))
-    for k in range(1, MOST + 1):
-        moved = step @ z
-        beta, theta = accelerate(1.0 if float(np.vdot(z - moved, moved - error)) > 0 else theta)
-        z, error = moved + beta * (moved - error), moved
-        if float(np.vdot(error, both @ error)) <= enough:
             return k
     return MOST

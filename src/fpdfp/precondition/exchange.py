@@ -12,22 +12,14 @@ from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import QSGD, Compressor, Natural
-from fpdfp.losses.base import Losses
-from fpdfp.precondition import cost
 from fpdfp.precondition.base import Announced, Preconditioner
-from fpdfp.precondition.fourier import Fourier
-from fpdfp.precondition.moments import filled
-from fpdfp.precondition.quantized import FEW, SLOPE_LEVELS, QuantizedMoments
-from fpdfp.precondition.scaling import Scaling
-from fpdfp.precondition.structure import Structure
+from fpdfp.precondition.coordinates import Fourier, Scaling, Whitening
+from fpdfp.precondition.quantized import SLOPE_LEVELS, filled
 from fpdfp.precondition.triangles import full, lower
-from fpdfp.precondition.whitening import Whitening
 from fpdfp.problem import LocalLosses, Model
 
 Kind = Literal["auto", "moments", "diagonal", "fourier"]
 KINDS: tuple[Kind, ...] = ("auto", "moments", "diagonal", "fourier")
-#: Up to this many features all second moments are sent in float32 where rounds are all that counts, 2 MB from each.
-MOMENTS = 1000
 #: The most levels of a slope.
 MOST_LEVELS = 1 << 16
 #: Fourth powers of bounds for screening are sent within 2⁻¹²⁰ and 2¹²⁰.
@@ -227,26 +219,6 @@ def as_sent(numbers: Array) -> Array:
     sizes = np.abs(numbers)
     beyond = sizes.max(initial=0.0) > 1e30 or sizes.max(initial=0.0) < 1e-20
     return numbers if beyond else numbers.astype(np.float32)
-
-
-def automatic(losses: Losses, most: int = MOMENTS) -> Kind | None:
-    """Return the kind of preconditioner that losses allow, second moments for at most so many features."""
-    if losses.form in ("linear", "quadratic"):
-        return "moments" if losses.shape[-1] <= most else "diagonal"
-    return "fourier" if losses.form == "convolution" else None
-
-
-def plan(losses: Losses, model: Model, given: cost.Circumstances) -> Kind | QuantizedMoments | Structure | None:
-    """Return what clients are to be asked for, by what a run is predicted to cost.
-
-    Where rounds are all that counts, what is known to need the fewest: numbers in float32 from everyone.
-    """
-    kind = automatic(losses, MOMENTS if given.prefer == "rounds" else FEW)
-    if kind == "diagonal":
-        return Structure.plan(model, given)
-    if kind == "moments" and given.prefer != "rounds":
-        return QuantizedMoments(*cost.probe(given, losses.shape[-1]), given.accuracy)
-    return kind
 
 
 def build(means: Once, shape: Shape) -> Preconditioner:

@@ -13,11 +13,9 @@ from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import QSGD, Compressor, Full, Natural
 from fpdfp.precondition.base import Preconditioner
+from fpdfp.precondition.coordinates import Scaling, Whitening
 from fpdfp.precondition.cost import Circumstances, choose, count_steps, once, simulated
-from fpdfp.precondition.moments import NO_BOUNDS, filled, nearest_powers, powers_above, variances
-from fpdfp.precondition.scaling import Scaling
 from fpdfp.precondition.triangles import full, lower
-from fpdfp.precondition.whitening import Whitening
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Purpose, choose_clients
 
@@ -40,6 +38,12 @@ ACCURACY = 1e-6
 UNEVEN = 1e4
 #: The step of the announced root, in units of √(floor/d): its error is then well below what it must not be, √floor.
 ROOT_STEP = 0.5
+#: Sizes are powers of two within 2⁻⁵⁹ and 2⁵⁹, so that float32 holds all that is made of them.
+LARGEST_POWER = 59
+NO_BOUNDS = (
+    "preconditioner: QuantizedMoments needs losses with known bounds of their Hessians (linear models; with levels for "
+    "at most 4,000 features); give another one, or None"
+)
 
 
 #: What is told of a choice.
@@ -337,3 +341,34 @@ def predicted(first: Half, second: Half, slope: Array, scale: Array | None, accu
             root = np.sqrt(scale)[:, None] * root
         rounds[str(floor)] = inside(np.linalg.inv(root).T)
     return rounds
+
+
+def powers_above(diagonals: Array) -> Array:
+    """The smallest powers of two that are at least so much, 0 where nothing is."""
+    exponents = np.ceil(np.log2(np.where(diagonals > 0, diagonals, 1.0)))
+    powers: Array = np.where(diagonals > 0, 2.0 ** np.clip(exponents, -LARGEST_POWER, LARGEST_POWER), 0.0)
+    return powers
+
+
+def nearest_powers(values: Array) -> Array:
+    """The powers of two that are nearest to positive numbers, in their logarithms."""
+    powers: Array = 2.0 ** np.round(np.log2(values))
+    return powers
+
+
+def variances(decoded: Array, levels: int) -> Array:
+    """Estimate the variance of what stochastic rounding to multiples of at most 1/s did to each number.
+
+    Between two multiples it is 1/6 of the squared step on average. A number far below the step is sent as 0 or, rarely,
+    as one step, and then its variance is the squared step times that chance: so 0 counts nothing and one step counts
+    half. The standard deviation of a sum is right within a factor 1.5 whichever way numbers are spread.
+    """
+    steps = np.abs(decoded) * levels
+    part: Array = np.where(steps < 0.25, 0.0, np.where(steps < 1.5, 0.5, 1.0 / 6.0)) / levels**2
+    return part
+
+
+def filled(curvature: Array) -> Array:
+    """Return curvatures with the mean of the others where there is none: such a coordinate may have any."""
+    there = curvature > 0
+    return np.where(there, curvature, curvature[there].mean() if there.any() else 1.0)
