@@ -21,7 +21,7 @@ from fpdfp.engines.options import RunOptions
 from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.traffic import Meter
 from fpdfp.errors import ArgumentError, ArgumentTypeError, StepTooLargeWarning
-from fpdfp.methods.base import Agreeing, Algorithm, Facts, Method, Remembering
+from fpdfp.methods.base import Algorithm, Facts, Method, NeedsSetup, Remembering
 from fpdfp.methods.shifted import ShiftedPDFP
 from fpdfp.methods.stateless import StatelessPDFP
 from fpdfp.methods.table import ORDER
@@ -97,7 +97,7 @@ def prepare(problem: Problem, method: Method | None, options: RunOptions) -> Pre
         problem = problem.metered(meter)
         meter.count_facts(problem.losses, problem.model)
         clients = AskedClients(problem, choices, options)
-        agreement = choices.method.agree(clients) if isinstance(choices.method, Agreeing) else Agreement()
+        agreement = choices.method.agree(clients) if isinstance(choices.method, NeedsSetup) else Agreement()
         facts = Facts(problem.model, clients.constants(agreement.coordinates), agreement)
         meter.count("preconditioner", clients.bits, clients.told)
         if choices.method.traits.needs_smooth and not np.isfinite(facts.constants.lipschitz_max):

@@ -144,7 +144,7 @@ class Method(abc.ABC):
 
 
 @runtime_checkable
-class Agreeing(Protocol):
+class NeedsSetup(Protocol):
     """A method whose clients and server agree on something before the first round, by sums over clients."""
 
     def agree(self, clients: Clients) -> Agreement:
