@@ -1,4 +1,4 @@
-"""Many features: parts of second moments say whether a diagonal, a few steep directions or nothing pays.
+"""Many features: the choice between no preconditioner, a diagonal and a few steep directions.
 
 All clients send the diagonal of their bound, as powers of two. A few clients send the products of their bound with
 public random directions, and their gradient at zero. The server takes the bound to be the steep directions that these
@@ -28,20 +28,20 @@ from fpdfp.rng import Purpose, choose_clients
 
 #: Directions in a sketch, and its levels.
 RANK, LEVELS = 32, 255
-#: The fewest clients that send a sketch, and the rows that they have together: about 20 for each direction.
+#: The fewest clients that send a sketch, and the rows that they have together: about 16 for each direction.
 CLIENTS, ROWS = 4, 500
-#: So many of the steepest directions are made as flat as the next; a sketch shows the last half of them too flat.
+#: Numbers of directions that are made as flat as the next. A sketch underestimates the curvature of its last half.
 STEEPEST = (8, 16)
-#: Steps are counted on so many features: those with the largest slopes.
+#: The number of features on which steps are counted: those with the largest slopes.
 ACTIVE = 400
-#: The part of a diagonal entry that is left beside steep directions, at least.
+#: The least share of a diagonal entry that steep directions do not explain.
 FLATTEST = 1e-3
 #: Powers of two above numbers are 1/ln 2 times as large on average.
 ABOVE = 1.0 / math.log(2.0)
 
 
 class Sent(NamedTuple):
-    """What a client sends: products of its bound with public directions, and its gradient at zero."""
+    """The message of a client: products of its bound with public directions, and its gradient at zero."""
 
     sketch: Array
     slope: Array
@@ -89,7 +89,7 @@ class Sketch:
 
 
 class PartialMoments:
-    """What the server knows of the mean of the clients' bounds.
+    """The server's estimate of the mean of the clients' bounds.
 
     Parameters
     ----------
@@ -147,8 +147,8 @@ class PartialMoments:
     ) -> tuple[Preconditioner | None, str]:
         """Return the candidate with the lowest predicted price, and why.
 
-        ``smoothness`` has all clients tell how long steps can be in some coordinates, which are announced to them. The
-        cheapest candidate is asked for first: it is taken unless its steps make it dearer than another.
+        ``smoothness`` announces coordinates to all clients and returns the mean of their Lipschitz constants. The
+        cheapest candidate is announced first. It is taken unless the constants make it more expensive than another.
         """
         active, candidates, prices, asked = self.active(), self.candidates(), {}, set()
         hessian, b = self.hessian(active), -np.atleast_2d(self.slope)[:, active]
