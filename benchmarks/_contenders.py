@@ -11,7 +11,7 @@ import fpdfp
 from benchmarks import _scores, _tuning
 from benchmarks._problems import Setting, graph_guided
 from benchmarks._tuning import Choice, Outcome, Spread, Totals
-from fpdfp._units import format_bits
+from fpdfp._numbers import format_bits
 from fpdfp.engines.checkpoint import describe, fingerprint
 
 TARGETS = (1e-2, 1e-3, 1e-4, 1e-6)

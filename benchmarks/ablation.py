@@ -23,7 +23,7 @@ import fpdfp
 from benchmarks import _contenders, _tools, _tuning
 from benchmarks._contenders import UNTUNED
 from benchmarks._problems import DATA, N, Setting, graph_guided
-from fpdfp._units import format_bits
+from fpdfp._numbers import format_bits
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import choose
 

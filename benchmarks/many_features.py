@@ -33,7 +33,7 @@ import scipy.sparse
 import fpdfp
 from benchmarks import _tools
 from benchmarks._contenders import markdown
-from fpdfp._units import format_bits
+from fpdfp._numbers import format_bits
 
 SITES, TOL, ROUNDS = 10, 1e-6, 1000
 KINDS = ("ar", "block", "words")

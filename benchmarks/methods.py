@@ -26,7 +26,7 @@ from pathlib import Path
 from benchmarks import _contenders, _tools, _tuning
 from benchmarks._contenders import CONTENDERS, PER_ROUND, TARGETS, Cell
 from benchmarks._problems import DATA, N, Setting
-from fpdfp._units import format_bits
+from fpdfp._numbers import format_bits
 from fpdfp.declarative import pool
 
 SEEDS = (1, 2, 3)

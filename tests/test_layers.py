@@ -42,12 +42,7 @@ LAYERS = {
     ],
     "messages": ["compress", "sampling", "rng"],
     "kernels": ["_cuda", "_kernels", "_array"],
-    "basics": [
-        (
-            "_blas _checks _entropy _lazy _momentum _naming _progress _rounding _sections _settings _typing _units "
-            "_warn errors"
-        )
-    ],
+    "basics": [("_blas _checks _lazy _naming _numbers _progress _sections _settings _typing _warn errors")],
 }
 RANKS = {name: rank for rank, row in enumerate(itertools.chain(*LAYERS.values())) for name in row.split()}
 

@@ -12,8 +12,8 @@ from scipy import sparse
 import fpdfp
 from fpdfp.engines.options import RunOptions
 from fpdfp.precondition import QuantizedMoments, Scaling, Whitening, cost, quantized
+from fpdfp.precondition.base import full, lower
 from fpdfp.precondition.quantized import Sums, powers_above
-from fpdfp.precondition.triangles import full, lower
 from fpdfp.rng import Draws, Purpose, choose_clients
 from tests import helpers
 from tests.loopback import Loopback

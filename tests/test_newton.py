@@ -11,7 +11,7 @@ import pytest
 import fpdfp
 from fpdfp import NewtonPDFP, compress, penalties
 from fpdfp.methods.newton import raise_eigenvalues
-from fpdfp.precondition.triangles import full, lower
+from fpdfp.precondition.base import full, lower
 from tests import helpers
 from tests.loopback import Loopback
 

@@ -6,7 +6,7 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from fpdfp._units import format_bits
+from fpdfp._numbers import format_bits
 
 
 class Bar:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fpdfp._momentum import accelerate
+from fpdfp._numbers import accelerate
 from fpdfp._typing import Array, Shape
 from fpdfp.linops.base import LinOp
 from fpdfp.losses._duals import EPS, ROUNDINGS, DualPoints

@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from fpdfp import _checks
-from fpdfp._rounding import round_up
+from fpdfp._numbers import round_up
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
 

@@ -2,8 +2,7 @@
 
 from fpdfp.compress.base import Compressed, Compressor, Quantized
 from fpdfp.compress.plain import Full, Half
-from fpdfp.compress.powers import NUQSGD, Natural
-from fpdfp.compress.qsgd import QSGD
+from fpdfp.compress.quantizers import NUQSGD, QSGD, Natural
 from fpdfp.compress.sign import Sign
 from fpdfp.compress.subset import RandK, TopK
 from fpdfp.compress.wire import decode

@@ -10,7 +10,7 @@ from fpdfp import _checks
 from fpdfp._typing import Shape
 from fpdfp.compress import blocks, codecs
 from fpdfp.compress.base import with_rounding
-from fpdfp.compress.levels import LevelCompressor
+from fpdfp.compress.quantizers import LevelCompressor
 from fpdfp.errors import ArgumentTypeError
 
 

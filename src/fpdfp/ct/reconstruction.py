@@ -15,7 +15,7 @@ import numpy as np
 
 from fpdfp import _checks, _kernels
 from fpdfp._array import namespace
-from fpdfp._momentum import accelerate
+from fpdfp._numbers import accelerate
 from fpdfp._progress import Bar
 from fpdfp._typing import Array
 from fpdfp.ct.device import module_for, move_to

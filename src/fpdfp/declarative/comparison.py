@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fpdfp._units import format_bits
+from fpdfp._numbers import format_bits
 from fpdfp.declarative import results, runner
 from fpdfp.engines.result import SENT
 from fpdfp.errors import RunFolderError

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fpdfp._units import format_bits
+from fpdfp._numbers import format_bits
 from fpdfp.engines.traffic import Traffic
 from fpdfp.runs import writing
 

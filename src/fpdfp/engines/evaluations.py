@@ -15,8 +15,8 @@ from fpdfp.folds import Folds
 from fpdfp.losses._duals import ManySums
 from fpdfp.losses._linear import LinearModel
 from fpdfp.losses.base import Losses
+from fpdfp.precondition.base import full, lower
 from fpdfp.precondition.exchange import FromEveryone
-from fpdfp.precondition.triangles import full, lower
 from fpdfp.problem import LocalLosses, Model
 
 #: What is sent in place of a loss that is not finite, and what is surely one of those in a mean.

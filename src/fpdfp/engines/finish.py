@@ -22,7 +22,7 @@ from fpdfp.linops import Identity
 from fpdfp.methods.base import Certifying
 from fpdfp.penalties.l1 import L1
 from fpdfp.precondition import LowRank, Whitening, cost
-from fpdfp.precondition.triangles import full
+from fpdfp.precondition.base import full
 from fpdfp.quadratic.solve import minimise
 from fpdfp.quadratic.statement import Quadratic
 

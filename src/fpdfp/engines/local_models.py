@@ -11,8 +11,8 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import QSGD, Compressor, Full
 from fpdfp.engines.traffic import payload
 from fpdfp.errors import MessageError
+from fpdfp.precondition.base import lower
 from fpdfp.precondition.exchange import FromEveryone
-from fpdfp.precondition.triangles import lower
 from fpdfp.problem import LocalLosses, Model
 
 #: With how many levels second derivatives are sent.

@@ -13,7 +13,7 @@ from fpdfp.errors import MessageError
 from fpdfp.losses._duals import RowDuals, form_rounding, sum_rounding
 from fpdfp.losses._linear import DENSE_HESSIAN
 from fpdfp.losses.base import Losses
-from fpdfp.precondition import triangles
+from fpdfp.precondition.base import full, lower
 
 if TYPE_CHECKING:
     from fpdfp.engines.remote_losses import RemoteLosses
@@ -45,7 +45,7 @@ def answer(losses: Losses, x: Array, ask: DualsRequest) -> dict[str, Any]:
         return {"gap": np.array(gap if np.isfinite(gap) else -1.0)}  # messages hold finite numbers
     if part == "hessian":
         matrix = duals.hessian()
-        return {} if matrix is None else {"hessian": triangles.lower(matrix)}
+        return {} if matrix is None else {"hessian": lower(matrix)}
     raise MessageError("a question about dual points is one for start, gradient, curvature, gap or hessian")
 
 
@@ -97,4 +97,4 @@ class RemoteDuals:
         size = self._x.size
         if size > DENSE_HESSIAN:
             return None
-        return triangles.full(self._ask("hessian", {"hessian": (size * (size + 1) // 2,)})["hessian"])
+        return full(self._ask("hessian", {"hessian": (size * (size + 1) // 2,)})["hessian"])

@@ -18,8 +18,8 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from fpdfp._array import to_host
+from fpdfp._numbers import format_bits
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp._units import format_bits
 from fpdfp.compress import Compressed, Compressor, Full
 from fpdfp.compress.plain import exact_bits, has_few_zeros, number_bits, plain_bits
 from fpdfp.losses.base import Losses

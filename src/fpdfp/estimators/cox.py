@@ -29,8 +29,8 @@ from fpdfp.inference.covariances import Kind
 from fpdfp.inference.hypotheses import judge
 from fpdfp.losses import Cox, Losses
 from fpdfp.losses.cox import TIES, Ties
+from fpdfp.precondition.base import full
 from fpdfp.precondition.cost import Prefer
-from fpdfp.precondition.triangles import full
 from fpdfp.problem import Problem
 from fpdfp.survival import Baseline, Concordance, SurvivalCurves, Times
 from fpdfp.survival.counts import check_grid

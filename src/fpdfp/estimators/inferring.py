@@ -36,7 +36,7 @@ from fpdfp.inference import (
 from fpdfp.inference.covariances import Kind
 from fpdfp.losses.base import InformationSums
 from fpdfp.penalties.base import Zero
-from fpdfp.precondition.triangles import full
+from fpdfp.precondition.base import full
 from fpdfp.problem import Problem
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from fpdfp._typing import Array
 from fpdfp.errors import RefusalError, SeparationError
 from fpdfp.inference.separation import FAR, NOTHING, newton_step
 from fpdfp.losses.base import InformationSums
-from fpdfp.precondition.triangles import full
+from fpdfp.precondition.base import full
 from fpdfp.problem import Problem
 
 #: Families whose likelihood may grow for ever.

@@ -20,7 +20,7 @@ from fpdfp.estimators.concave import SETTLED, STEPS, USUAL, check_concavity, slo
 from fpdfp.estimators.structure import Columns, Structure
 from fpdfp.losses import Losses
 from fpdfp.penalties import L1
-from fpdfp.precondition.triangles import full
+from fpdfp.precondition.base import full
 from fpdfp.problem import Problem
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from fpdfp._entropy import kullback_leibler
 from fpdfp._kernels.functions import Scalar
 from fpdfp._kernels.jit import serial
+from fpdfp._numbers import kullback_leibler
 from fpdfp._typing import Array
 from fpdfp.families.base import Family, Functions
 from fpdfp.families.means import link_of, mean_of

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
-from fpdfp._entropy import relative_entropy
 from fpdfp._kernels.functions import Scalar
 from fpdfp._kernels.jit import serial
+from fpdfp._numbers import relative_entropy
 from fpdfp._typing import Array
 from fpdfp.families.base import Family, Functions
 from fpdfp.families.compose import compose

@@ -10,9 +10,9 @@ import numpy as np
 from scipy.special import digamma, gammaln, polygamma, xlogy
 
 from fpdfp import _checks
-from fpdfp._entropy import kullback_leibler
 from fpdfp._kernels.functions import Scalar
 from fpdfp._kernels.jit import serial
+from fpdfp._numbers import kullback_leibler
 from fpdfp._typing import Array
 from fpdfp.families.base import Family, Functions
 from fpdfp.families.means import link_of

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from fpdfp._numbers import format_bits
 from fpdfp._sections import Section, plain
-from fpdfp._units import format_bits
 from fpdfp.errors import ArgumentError
 from fpdfp.inference.table import Table, format_number, html_table
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fpdfp._rounding import round_up
+from fpdfp._numbers import round_up
 from fpdfp._typing import Array, Shape
 from fpdfp.errors import ArgumentError
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp._entropy import kullback_leibler
+from fpdfp._numbers import kullback_leibler
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
 from fpdfp.losses._single import SingleForm

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from fpdfp._entropy import kullback_leibler
+from fpdfp._numbers import kullback_leibler
 from fpdfp._typing import Array, IntArray
 from fpdfp.losses import _rows
 from fpdfp.losses._classes import add_up, class_blocks, class_sums, gram

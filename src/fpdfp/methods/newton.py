@@ -15,8 +15,8 @@ from fpdfp.methods.base import Algorithm, Facts, Method, Remembering, Update
 from fpdfp.methods.traits import Traits
 from fpdfp.precondition import Whitening
 from fpdfp.precondition.agreement import Agreement, Clients
+from fpdfp.precondition.base import full, lower
 from fpdfp.precondition.exchange import FromEveryone, as_sent, whitening_of
-from fpdfp.precondition.triangles import full, lower
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.quadratic.solve import minimise, needs_inner
 from fpdfp.quadratic.statement import Distance, InnerSolve, Work

@@ -13,7 +13,7 @@ from fpdfp._typing import Array, Shape
 from fpdfp.errors import ArgumentError
 from fpdfp.methods.base import Algorithm, Facts, Method, TracksObjective, Update
 from fpdfp.methods.traits import Traits
-from fpdfp.precondition.triangles import full, lower
+from fpdfp.precondition.base import full, lower
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.quadratic.solve import minimise
 from fpdfp.quadratic.statement import InnerSolve, Quadratic, Work

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fpdfp import _checks, steps
-from fpdfp._momentum import accelerate
+from fpdfp._numbers import accelerate
 from fpdfp._typing import Array
 from fpdfp.losses._duals import EPS, ROUNDINGS
 from fpdfp.methods._preconditioned import DualBudget, PreconditionedMethod

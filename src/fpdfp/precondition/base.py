@@ -1,4 +1,4 @@
-"""What every preconditioner offers."""
+"""What a preconditioner offers, and symmetric matrices as they are sent: their lower triangles, flat."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import abc
 import dataclasses
 import functools
 import hashlib
+import math
 from typing import Any, Self
 
 import numpy as np
@@ -142,3 +143,22 @@ class Coded(Preconditioner):
     @property
     def bits(self) -> int:
         return sum(part.bits for part in self.announced)
+
+
+def lower(matrices: Array) -> Array:
+    """The lower triangles of symmetric matrices, flat."""
+    rows, columns = np.tril_indices(matrices.shape[-1])
+    return matrices[..., rows, columns]
+
+
+def full(triangle: Array) -> Array:
+    """The symmetric matrix of a lower triangle."""
+    d = side(triangle)
+    matrix = np.zeros((d, d))
+    matrix[np.tril_indices(d)] = triangle
+    return matrix + np.tril(matrix, -1).T
+
+
+def side(triangle: Array) -> int:
+    """How many rows the matrix of a lower triangle has."""
+    return (math.isqrt(8 * len(triangle) + 1) - 1) // 2

@@ -14,8 +14,7 @@ from fpdfp._array import Constant, namespace
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import QSGD, Natural
 from fpdfp.linops import Diagonal, EachRow, LinOp, Matrix
-from fpdfp.precondition.base import Announced, Coded, Preconditioner
-from fpdfp.precondition.triangles import side
+from fpdfp.precondition.base import Announced, Coded, Preconditioner, side
 
 #: What rounding of the announced directions leaves of a steep one is at most this part of the level ρ.
 LEFT = 0.1

@@ -32,9 +32,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp._momentum import accelerate
+from fpdfp._numbers import accelerate, format_bits
 from fpdfp._typing import Array
-from fpdfp._units import format_bits
 from fpdfp.errors import ArgumentError
 
 #: What a user would rather save: rounds, bits, the product of the two, or time on the network as it was measured.

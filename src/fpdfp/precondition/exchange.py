@@ -12,10 +12,9 @@ from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import QSGD, Compressor, Natural
-from fpdfp.precondition.base import Announced, Preconditioner
+from fpdfp.precondition.base import Announced, Preconditioner, full, lower
 from fpdfp.precondition.coordinates import Fourier, Scaling, Whitening
 from fpdfp.precondition.quantized import SLOPE_LEVELS, filled
-from fpdfp.precondition.triangles import full, lower
 from fpdfp.problem import LocalLosses, Model
 
 Kind = Literal["auto", "moments", "diagonal", "fourier"]

@@ -12,10 +12,9 @@ from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import QSGD, Compressor, Full, Natural
-from fpdfp.precondition.base import Preconditioner
+from fpdfp.precondition.base import Preconditioner, full, lower
 from fpdfp.precondition.coordinates import Scaling, Whitening
 from fpdfp.precondition.cost import Circumstances, choose, count_steps, once, simulated
-from fpdfp.precondition.triangles import full, lower
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Purpose, choose_clients
 

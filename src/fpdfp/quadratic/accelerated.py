@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import scipy.sparse
 
-from fpdfp._momentum import accelerate
+from fpdfp._numbers import accelerate
 from fpdfp._typing import Array, IntArray
 from fpdfp.linops import Difference, Matrix
 from fpdfp.linops.base import LinOp

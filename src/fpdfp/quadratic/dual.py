@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fpdfp._array import dots, namespace, norms, to_host
-from fpdfp._momentum import accelerate
+from fpdfp._numbers import accelerate
 from fpdfp._typing import Array
 from fpdfp.linops import Gradient, LinOp, Matrix, VStack
 from fpdfp.linops.maps import tv_kernels

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fpdfp._numbers import format_bits
 from fpdfp._sections import Section
 from fpdfp._typing import Array
-from fpdfp._units import format_bits
 from fpdfp.errors import ArgumentError
 from fpdfp.inference.calibration import Calibration, CalibrationTable, calibration_table
 from fpdfp.inference.histograms import ResidualHistogram

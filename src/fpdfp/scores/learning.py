@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from fpdfp import _checks
+from fpdfp._numbers import format_bits
 from fpdfp._sections import Section, shorten
 from fpdfp._typing import IntArray
-from fpdfp._units import format_bits
 from fpdfp.scores.evaluation import MISSING, Evaluation, Measure, align, show
 
 #: So many sites are in a report: those with most rows.
