@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,8 @@ from fpdfp.pooled.lagrangian import Found, Reached
 from fpdfp.problem import Certificate, Problem
 from fpdfp.quadratic.statement import Products
 
+#: Columns of a Gram matrix that one product has: enough for BLAS to be as fast as with all of them.
+PANEL = 512
 #: Rows that are multiplied at a time where they must be widened or weighted first.
 ROWS = 4096
 #: Numbers of a dense matrix that are multiplied forth and back while they are near the processor.
@@ -158,8 +161,30 @@ class Columns:
                 block = room[: len(rows)]
                 block[:] = rows
                 block *= roots[first : first + ROWS]
-                total += block.T @ block
+                add_gram(block, total)
         return total if stride == 1 else total * (weights.sum() / max(some.sum(), TINY))
+
+
+def add_gram(block: Array, total: Array) -> None:
+    """Add AᵀA to a matrix, some columns at a time, several of these at once.
+
+    Each product has one thread of BLAS: with more, bits would depend on their number.
+    """
+    from fpdfp._kernels import threads
+
+    size = len(total)
+    starts = range(0, size, PANEL)
+
+    def add(first: int) -> None:
+        own, after = slice(first, first + PANEL), slice(first + PANEL, size)
+        columns = block[:, own]
+        total[own, own] += columns.T @ columns
+        product = columns.T @ block[:, after]
+        total[own, after] += product
+        total[after, own] += product.T
+
+    with one_thread(), ThreadPoolExecutor(min(len(starts), threads.count())) as pool:
+        list(pool.map(add, starts))
 
 
 class Point(NamedTuple):

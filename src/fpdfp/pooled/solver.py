@@ -7,7 +7,6 @@ augmented Lagrangian (`lagrangian.py`). The certificate does not depend on how x
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
 from typing import Any
@@ -26,8 +25,6 @@ from fpdfp.pooled.separating import find_growing
 from fpdfp.pooled.working_set import find_blocks, solve_blocks
 from fpdfp.problem import Certificate, Problem, infinite_start
 
-#: Up to this size of x matrix products are computed by one thread.
-SMALL = 512
 #: A relative gap of so many machine epsilons is as small as rounding of x allows: no other way is tried.
 ROUNDINGS = 10
 
@@ -125,8 +122,8 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
         if not np.isfinite(objective):
             raise infinite_start(objective)
     started = time.perf_counter()
-    # Idle threads of BLAS spin and slow down the kernels' threads; they pay off only for large matrices.
-    with one_thread() if np.prod(shape) <= SMALL else contextlib.nullcontext():
+    # Idle threads of BLAS slow down the kernels' threads, and with several of them bits depend on their number.
+    with one_thread():
         found = _solve(problem, tol, x)
     reached, gap_known = found.reached, found.certificate.gap is not None
     # Rows that are all fitted have an objective of 0 at infinity, and near it any gap is small.
