@@ -24,10 +24,11 @@ RIDGE = 1e-3
 
 
 class Case(NamedTuple):
-    """A problem, and how many clients take part in a round (None for all)."""
+    """A problem, how many clients take part in a round (None for all), and the share of these that does not answer."""
 
     problem: fpdfp.Problem
     clients_per_round: int | None = None
+    drop_out: float = 0.0
 
 
 Generator = np.random.Generator
@@ -379,6 +380,66 @@ def half_seen(generator: Generator) -> Case:
     return Case(_image(generator, 20, [0.6, 0.8, 1.0, 1.0, 1.2, 1.4], 0.5), 3)
 
 
+# -- added after the first runs: see LATER ------------------------------------------------------------------------
+
+
+def signals(kind: str, rows: int, d: int, generator: Generator) -> tuple[Any, Any]:
+    """Features of which neighbours are nearly the same, and labels by some stretches of them."""
+    X = generator.standard_normal((rows, d))
+    if kind == "smooth":
+        X = scipy.ndimage.gaussian_filter1d(X, 4, axis=1) + 0.02 * generator.standard_normal((rows, d))
+    else:
+        X = np.cumsum(X.reshape(rows, -1, 30), axis=2).reshape(rows, d)
+    X = standard(X)
+    x = np.where(np.arange(d) // 30 < 4, generator.standard_normal(d), 0.0) / 5
+    return X, (X @ x + generator.standard_normal(rows) > 0).astype(float)
+
+
+def smooth_fused(generator: Generator) -> Case:
+    """Smooth signals of 600 points with hardly any noise, l1 norm of differences, 10 clients."""
+    X, y = signals("smooth", 1500, 600, generator)
+    losses = fpdfp.losses.Logistic(X, y, clients=dealt(1500, 10, generator), l2=RIDGE)
+    return Case(fused(losses, 3e-3, fpdfp.linops.Difference(600)))
+
+
+def walks_fused(generator: Generator) -> Case:
+    """Random walks of 30 steps without noise, 1,200 points, l1 norm of differences, 10 clients."""
+    X, y = signals("walk", 1500, 1200, generator)
+    losses = fpdfp.losses.Logistic(X, y, clients=dealt(1500, 10, generator), l2=RIDGE)
+    return Case(fused(losses, 3e-3, fpdfp.linops.Difference(1200)))
+
+
+def walks_groups(generator: Generator) -> Case:
+    """The same of 600 points, a group norm of each walk, 10 clients."""
+    X, y = signals("walk", 1500, 600, generator)
+    losses = fpdfp.losses.Logistic(X, y, clients=dealt(1500, 10, generator), l2=RIDGE)
+    return Case(fpdfp.Problem(losses, fpdfp.penalties.GroupL12(0.01, groups=np.arange(600) // 30)))
+
+
+def far_means(generator: Generator) -> Case:
+    """Three features with a mean of 100 deviations, and a constant without penalty, 4 clients."""
+    X = np.column_stack([100.0 + generator.standard_normal((400, 3)), np.ones(400)])
+    y = (X[:, 0] + generator.standard_normal(400) > 100).astype(float)
+    losses = fpdfp.losses.Logistic(X, y, clients=dealt(400, 4, generator), l2=1e-6)
+    return Case(fpdfp.Problem(losses, fpdfp.penalties.L1([1e-3, 1e-3, 1e-3, 0.0])))
+
+
+def few_sorted_digits(generator: Generator) -> Case:
+    """scikit-learn's digits sorted by label among 60 clients, odd or even, 3 in a round."""
+    X, y = table("digits")
+    owner = np.empty(len(y), dtype=np.int64)
+    owner[np.argsort(y, kind="stable")] = np.arange(len(y)) * MANY // len(y)
+    return Case(lasso(X / 16.0, (y % 2).astype(float), owner, 0.05), 3)
+
+
+def few_scales(generator: Generator) -> Case:
+    """40 features whose scales and means differ from client to client, 60 clients, 6 in a round, half do not answer."""
+    owner = dealt(3000, MANY, generator)
+    X = generator.standard_normal((3000, 40)) * generator.lognormal(0.0, 0.5, (MANY, 1))[owner]
+    X = X + generator.standard_normal((MANY, 40))[owner]
+    return Case(lasso(X, labels(X, generator), owner, 0.05), 6, 0.5)
+
+
 #: The classes, and their problems.
 CLASSES: dict[str, tuple[Callable[[Generator], Case], ...]] = {
     "few features": (diabetes, raw_wine, digit_zero, alike_single),
@@ -390,7 +451,12 @@ CLASSES: dict[str, tuple[Callable[[Generator], Case], ...]] = {
     "several classes": (ten_digits, three_wines, wide_classes),
     "least squares": (low_rank_regression, piecewise),
     "images": (blurred, half_seen),
+    "smooth signals": (smooth_fused, walks_fused, walks_groups),
+    "rare": (far_means, few_sorted_digits, few_scales),
 }
+#: These two classes were added after the first runs, in which some mechanisms never acted: the first is the best case
+#: of blocks of neighbours, the second has means far from zero, and few clients that differ much at a time.
+LATER = ("smooth signals", "rare")
 PROBLEMS = {one.__name__: one for some in CLASSES.values() for one in some}
 
 

@@ -39,8 +39,9 @@ import numpy as np
 
 import fpdfp
 from benchmarks import _tools
-from benchmarks._ablation_problems import CLASSES, PROBLEMS, build, class_of
-from fpdfp.engines import finish, prepare, run, screening, slopes, solve, stopping, traffic, working_set
+from benchmarks._ablation_problems import CLASSES, PROBLEMS, build
+from fpdfp.engines import finish, prepare, run, screening, slopes, stopping, traffic, working_set
+from fpdfp.engines.solve import _Stages
 from fpdfp.methods import _acceleration, _dual_prox, inner, shifted
 from fpdfp.precondition import banded, cost, exchange, low_rank, quantized, seen, structure
 
@@ -102,7 +103,7 @@ def no_screening() -> Patches:
     def nothing(problem: Any, method: Any, options: Any) -> Any:
         return None, traffic.Meter(problem.losses).traffic
 
-    return put(screening, "screen_start", nothing), put(solve._Stages, "is_screened", lambda self, run: False)
+    return put(screening, "screen_start", nothing), put(_Stages, "is_screened", lambda self, run: False)
 
 
 def no_working_set() -> Patches:
@@ -121,13 +122,35 @@ def no_blocks() -> Patches:
     def without(self: Any, rows: Any) -> Any:
         return {name: one for name, one in candidates(self, rows).items() if name != "blocks"}
 
-    defaults = (1,) + structure.Structure.__init__.__defaults__[1:]
+    defaults = (1, *structure.Structure.__init__.__defaults__[1:])
     return (
         put(structure.Structure.__init__, "__defaults__", defaults),
         put(structure, "by_structure", lambda model, size: None),
         put(seen.Seen, "candidates", without),
         put(banded.Banded, "of", classmethod(lambda cls, model, coordinates: None)),
     )
+
+
+def everyones_diagonal() -> Patches:
+    """The same, but everyone sends the diagonal, as powers of two."""
+    add_up = prepare.AskedClients.add_up
+
+    def other(self: Any, question: Any) -> Any:
+        sums, count = add_up(self, question)
+        if not isinstance(question, structure.Structure):
+            return sums, count
+        all_sizes, everyone = add_up(self, quantized.QuantizedMoments(0))
+        mean = all_sizes.sizes / everyone
+        halves = np.array([(count + 1) // 2, count // 2])[:, None]
+        blocks = halves * mean[None]
+        return sums._replace(sizes=count * mean, blocks=blocks, variance=np.zeros_like(blocks)), count
+
+    return *no_blocks(), put(prepare.AskedClients, "add_up", other)
+
+
+def moments_instead() -> Patches:
+    """The same as without blocks, but up to 1,000 features all second moments may be asked for."""
+    return *no_blocks(), put(exchange, "FEW", 1000), put(quantized, "FEW", 1000)
 
 
 def diagonal_of_everyone() -> Patches:
@@ -232,6 +255,13 @@ MECHANISMS: dict[str, Mechanism] = {
     "blocks": Mechanism(
         "blocks, layout and banded Newton steps: beyond 256 features nothing, a diagonal or a low rank is chosen",
         no_blocks, ((structure.Structure, "build", called),),
+    ),
+    "blocks, everyone": Mechanism(
+        "the same; the diagonal is everyone's", everyones_diagonal, ((structure.Structure, "build", called),),
+    ),
+    "blocks, moments": Mechanism(
+        "the same; all second moments may be asked for up to 1,000 features", moments_instead,
+        ((structure.Structure, "build", called),),
     ),
     "structure": Mechanism(
         "parts of second moments: beyond 256 features a diagonal from everyone is taken",
@@ -386,7 +416,7 @@ def do(job: Job) -> dict[str, Any]:
         try:
             result = fpdfp.solve(
                 case.problem, rounds=ROUNDS, tol=job.tol, seed=job.seed, clients_per_round=case.clients_per_round,
-                progress=False, **job.options,
+                drop_out=case.drop_out, progress=False, **job.options,
             )  # fmt: skip
         except Exception as error:
             return job._asdict() | {"status": f"{type(error).__name__}: {error}", "rounds": ROUNDS, "bits": math.inf}
@@ -438,22 +468,34 @@ def offs(runs: Runs, name: str, problems: Iterable[str], seeds: Iterable[int]) -
     """The runs with a mechanism switched off (on, where it is off by default), where it does something."""
     always = not MECHANISMS[name].where
     kind = "on" if MECHANISMS[name].on else "off"
-    return [
-        Job(kind, name, *whole[2:]) for whole in wholes(problems, seeds) if always or name in runs[whole]["active"]
-    ]
+    return [Job(kind, name, *whole[2:]) for whole in wholes(problems, seeds) if always or name in runs[whole]["active"]]
 
 
 # -- what comes of them -------------------------------------------------------------------------------------------
 
 
 class Compared(NamedTuple):
-    """A run without beside one with: ratios of rounds and bits, and whether only the one without fails."""
+    """Runs without beside runs with: median ratios of rounds and bits over seeds, and whether one without fails alone.
+
+    ``bare`` is the ratio of bits without those of evaluations, which are for the history. ``active`` says whether the
+    mechanism does anything.
+    """
 
     problem: str
     tol: float
     rounds: float
     bits: float
+    bare: float
     fails: bool
+    active: bool
+
+    @property
+    def most(self) -> float:
+        """The larger ratio."""
+        return max(self.rounds, self.bits)
+
+    def __str__(self) -> str:
+        return f"{self.rounds:.2f} · {self.bits:.2f} (`{self.problem}`, {self.tol:g})"
 
 
 def converged(one: Mapping[str, Any], best: float) -> bool:
@@ -467,62 +509,198 @@ def bests(runs: Runs) -> dict[tuple[str, int], float]:
     """The least objective of each problem that any run has found."""
     found: dict[tuple[str, int], float] = {}
     for job, one in runs.items():
-        if one["status"] == "converged":
-            key = job.problem, job.seed
-            found[key] = min(found.get(key, math.inf), one["objective"])
+        key = job.problem, job.seed
+        found[key] = min(found.get(key, math.inf), one["objective"] if one["status"] == "converged" else math.inf)
     return found
 
 
-def compare(runs: Runs, kind: str, name: str) -> list[Compared]:
-    """Compare the runs of a mechanism or a threshold with those of the whole; a problem's seeds by their medians."""
+def bare(one: Mapping[str, Any]) -> float:
+    """The bits of a run but for those of evaluations."""
+    return float(one["bits"] - sum(one.get("sent", {}).get("evaluation", ())))
+
+
+def compare(runs: Runs, kind: str, name: str, problems: Iterable[str]) -> list[Compared]:
+    """Compare the runs of a mechanism or a threshold with those of the whole; where it does nothing nothing changes."""
     best, found = bests(runs), []
-    jobs = [job for job in runs if (job.kind, job.name) == (kind, name)]
-    for (problem, tol), some in itertools.groupby(sorted(jobs, key=lambda one: one[2:]), key=lambda one: one[2:4]):
-        pairs = []
-        for job in some:
-            one, whole = runs[job], runs[Job("whole", "", *job[2:])]
-            without, beside = (one, whole) if kind != "on" else (whole, one)
-            key = job.problem, job.seed
-            fails = converged(beside, best[key]) and not converged(without, best[key]) if key in best else False
-            pairs.append((without["rounds"] / max(beside["rounds"], 1), without["bits"] / beside["bits"], fails))
-        rounds, bits, failing = zip(*pairs, strict=True)
-        found.append(Compared(problem, tol, statistics.median(rounds), statistics.median(bits), any(failing)))
+    for problem, tol in itertools.product(problems, TOLERANCES):
+        ratios, fails, active = [], False, False
+        for job in [one for one in runs if (one.kind, one.problem, one.tol) == ("whole", problem, tol)]:
+            whole, one = runs[job], runs.get(Job(kind, name, *job[2:]))
+            if one is None:
+                ratios.append((1.0, 1.0, 1.0))
+                continue
+            active = True
+            without, beside = (whole, one) if kind == "on" else (one, whole)
+            least = best[problem, job.seed]
+            fails |= converged(beside, least) and not converged(without, least)
+            pairs = [(each["rounds"], each["bits"], bare(each)) for each in (without, beside)]
+            ratios.append(tuple(a / max(b, 1) for a, b in zip(*pairs, strict=True)))
+        if ratios:
+            found.append(Compared(problem, tol, *map(statistics.median, zip(*ratios, strict=True)), fails, active))
     return found
 
 
 class Verdict(NamedTuple):
-    """What is to be said of a mechanism."""
+    """What is to be said of a mechanism; medians by class are those of rounds, bits and bits but for evaluations."""
 
     active: int
-    medians: dict[str, tuple[float, float]]
-    worst: Compared | None
-    best: Compared | None
-    failures: list[Compared]
+    of: int
+    medians: dict[str, tuple[float, float, float]]
+    runs: list[Compared]
+
+    @property
+    def failures(self) -> list[Compared]:
+        """The runs that fail without it."""
+        return [one for one in self.runs if one.fails]
 
     @property
     def stays(self) -> bool:
         """Whether it is to stay, by the rule."""
-        return bool(self.failures) or any(max(pair) >= WORTH for pair in self.medians.values())
+        return bool(self.failures) or any(max(some[:2]) >= WORTH for some in self.medians.values())
 
 
-def judge(runs: Runs, name: str) -> Verdict:
-    """Judge a mechanism; a problem in which it does nothing counts as a ratio of 1."""
-    some = compare(runs, "on" if MECHANISMS[name].on else "off", name)
-    medians: dict[str, tuple[float, float]] = {}
-    for kind, problems in CLASSES.items():
-        own = [one for one in some if PROBLEMS[one.problem] in problems]
-        if own:
-            silent = [1.0] * (len(problems) * len(TOLERANCES) - len(own))
-            medians[kind] = (
-                statistics.median([*(one.rounds for one in own), *silent]),
-                statistics.median([*(one.bits for one in own), *silent]),
-            )
-    worst = max(some, key=lambda one: max(one.rounds, one.bits), default=None)
-    best = min(some, key=lambda one: min(one.rounds, one.bits), default=None)
-    return Verdict(len({one.problem for one in some}), medians, worst, best, [one for one in some if one.fails])
+def judge(runs: Runs, kind: str, name: str, problems: Iterable[str]) -> Verdict:
+    """Judge a mechanism, or another value of a threshold."""
+    some = compare(runs, kind, name, problems)
+    medians: dict[str, tuple[float, float, float]] = {}
+    for title, members in CLASSES.items():
+        own = [one for one in some if PROBLEMS[one.problem] in members]
+        if any(one.active for one in own):
+            medians[title] = tuple(statistics.median(part) for part in zip(*(one[2:5] for one in own), strict=True))
+    active = [one for one in some if one.active]
+    return Verdict(len({one.problem for one in active}), len({one.problem for one in some}), medians, active)
 
 
-THRESHOLDS: dict[str, Any] = {}
+def table_of(runs: Runs, names: Iterable[str], problems: Sequence[str]) -> list[list[str]]:
+    """The lines of the table of mechanisms."""
+    lines = []
+    for name in names:
+        kind = "on" if MECHANISMS[name].on else "off"
+        found = judge(runs, kind, name, problems)
+        if not found.runs:
+            lines.append([name, MECHANISMS[name].title, f"0 of {found.of}", "", "", "", "", "goes: never at work"])
+            continue
+        costly = {title: one for title, one in found.medians.items() if max(one[:2]) >= WORTH}
+        shown = costly or dict([max(found.medians.items(), key=lambda one: max(one[1][:2]))])
+        lines.append([
+            name, MECHANISMS[name].title, f"{found.active} of {found.of}",
+            "; ".join(f"{title} {one[0]:.2f} · {one[1]:.2f}" for title, one in shown.items()),
+            str(max(found.runs, key=lambda one: one.most)),
+            str(min(found.runs, key=lambda one: min(one.rounds, one.bits))),
+            ", ".join(f"`{one.problem}` {one.tol:g}" for one in found.failures) or "none",
+            "stays" if found.stays else "goes",
+        ])  # fmt: skip
+    return lines
+
+
+HEADER = ["name", "switched off", "at work", "medians of classes", "worst", "best", "fails without", "by the rule"]
+
+
+# -- thresholds ---------------------------------------------------------------------------------------------------
+
+
+def scaled(value: Any, factor: float) -> Any:
+    """A number times a factor; whole ones stay whole, and some numbers are changed together."""
+    if isinstance(value, tuple):
+        return tuple(scaled(one, factor) for one in value)
+    return max(1, round(value * factor)) if isinstance(value, int) else value * factor
+
+
+def below_one(value: float, factor: float) -> float:
+    """A part of 1, its distance to 1 times a factor."""
+    return 1.0 - (1.0 - value) * factor
+
+
+def above_one(value: float, factor: float) -> float:
+    """A factor of at least 1, its distance to 1 times another."""
+    return 1.0 + (value - 1.0) * factor
+
+
+class Threshold(NamedTuple):
+    """A number that steers behaviour, where it stands, and how it is changed."""
+
+    places: tuple[tuple[Any, str], ...]
+    change: Callable[[Any, float], Any] = scaled
+
+    def patches(self, factor: float) -> Patches:
+        """Patches within which it is another."""
+        return [put(owner, name, self.change(getattr(owner, name), factor)) for owner, name in self.places]
+
+
+def floors(owner: Any, factor: float) -> Any:
+    """Circumstances whose exponent of digits is another."""
+
+    def floor(self: Any) -> float:
+        return math.sqrt(self.n_clients / self.clients_per_round) * math.pow(self.digits, 1.4 * math.sqrt(factor))
+
+    return property(floor)
+
+
+def group(owner: Any, *names: str, change: Callable[[Any, float], Any] = scaled) -> dict[str, Threshold]:
+    """The thresholds of a module."""
+    file = owner.__name__.removeprefix("fpdfp.").replace(".", "/")
+    return {f"{file}.{name}": Threshold(((owner, name),), change) for name in names}
+
+
+#: The numbers that are swept, by file and name.
+THRESHOLDS: dict[str, Threshold] = {
+    **group(prepare, "SHORT", "LEVELS", "LEVELS_OF_SHORT", "LEVELS_DOWN"),
+    **group(_acceleration, "GROWTH", change=above_one),
+    **group(_acceleration, "LARGEST", "ALARM", "LOOSE"),
+    **group(_acceleration, "PAST", "SAFE", "FORGET", change=below_one),
+    **group(_dual_prox, "TOLERANCE", "FINE_TOLERANCE", "DUAL_STEPS", "MOST_DUAL_STEPS", "MEAN_DUAL_STEPS"),
+    **group(stopping, "PATIENCE", "THOROUGH", "AGAIN", "WATCH", change=above_one),
+    **group(stopping, "FIRST", "FIRST_OF_FEW", "LESS", "DOUBT", "FINE", "RESTING", "SURE", "AT_LEAST", "EVERYONE"),
+    **group(finish, "BITS", "EXCHANGES", "CHEAPER", "MOST", "PROMISING", "COARSE", "EPS", "SQUARED"),
+    **group(finish, "NEARLY", change=below_one),
+    **group(working_set, "FEWEST", "MOST", "ROOT", "FIRST", "LOOSE", "TIGHTER", "TIGHTEST", "WORTH"),
+    **group(working_set, "NEAR", "NEARLY", change=below_one),
+    **group(slopes, "LEVELS", "POINT_LEVELS", "FINE"),
+    **group(cost, "UPLINK", "ENOUGH", "CHEAPER", "DEAR", "MOST", "LEVELS"),
+    "precondition/cost.floor": Threshold(((cost.Circumstances, "floor"),), floors),
+    **group(quantized, "SLOPE_LEVELS", "FLOORS", "STRAINED", "UNEVEN", "ROOT_STEP"),
+    "precondition/quantized.FEW": Threshold(((quantized, "FEW"), (exchange, "FEW"))),
+    **group(quantized, "NEARLY", "UNSEEN", change=above_one),
+    **group(structure, "CLIENTS", "ENOUGH", "WORTHWHILE"),
+    "precondition/seen.RANK": Threshold(((seen, "RANK"), (structure, "RANK"))),
+    "precondition/seen.SKETCH_LEVELS": Threshold(((seen, "SKETCH_LEVELS"), (structure, "SKETCH_LEVELS"))),
+    **group(seen, "STEEPEST", "ACTIVE", "LEAST", "MOST_OF_THEM"),
+    **group(seen, "STRETCHED", change=above_one),
+    **group(low_rank, "LEVELS"),
+    **group(exchange, "MOMENTS"),
+}
+#: The problems that they are swept on: those of most classes that take least time.
+SWEPT = (
+    "digit_zero", "sparse_counts", "dense_solution", "piecewise", "some_of_forty", "sorted_digits", "no_ridge_wide",
+    "three_wines", "far_means", "few_sorted_digits",
+)  # fmt: skip
+FACTORS = (0.5, 2.0)
+
+
+def sweeps(names: Iterable[str], seeds: Iterable[int]) -> list[Job]:
+    """The runs with other thresholds."""
+    changed = [f"{name}*{factor:g}" for name, factor in itertools.product(names, FACTORS)]
+    return [Job("sweep", *one) for one in itertools.product(changed, SWEPT, TOLERANCES, seeds)]
+
+
+def sweep_table(runs: Runs, names: Iterable[str]) -> list[list[str]]:
+    """The lines of the table of thresholds: half, double."""
+    lines = []
+    for name in names:
+        cells = []
+        for factor in FACTORS:
+            some = [one for one in compare(runs, "sweep", f"{name}*{factor:g}", SWEPT) if one.active]
+            if not some:
+                cells += ["", ""]
+                continue
+            rounds, bits = (statistics.median([one[place] for one in some]) for place in (2, 3))
+            fails = sum(one.fails for one in some)
+            text = f"{rounds:.2f} · {bits:.2f}, {min(one.rounds for one in some):.2f}–"
+            text += f"{max(one.rounds for one in some):.2f} · {min(one.bits for one in some):.2f}–"
+            cells += [f"{text}{max(one.bits for one in some):.2f}" + (f", {fails} fail" if fails else ""),
+                      str(sum(one.rounds != 1 or one.bits != 1 for one in some))]  # fmt: skip
+        lines.append([name, *cells])
+    return lines
 
 
 def main() -> None:
@@ -536,11 +714,17 @@ def main() -> None:
     arguments = parser.parse_args()
     problems = [one.__name__ for kind in arguments.kinds for one in CLASSES[kind]]
     runs = load(arguments.runs)
+    if arguments.sweep:
+        complete(runs, wholes(SWEPT, arguments.seeds), arguments.runs, arguments.processes)
+        for name in THRESHOLDS:
+            complete(runs, sweeps([name], arguments.seeds), arguments.runs, arguments.processes)
+            print(sweep_table(runs, [name]), flush=True)
+        return
     complete(runs, wholes(problems, arguments.seeds), arguments.runs, arguments.processes)
     for name in arguments.mechanism:
         if name != "none":
             complete(runs, offs(runs, name, problems, arguments.seeds), arguments.runs, arguments.processes)
-            print(name, judge(runs, name))
+            print(table_of(runs, [name], problems), flush=True)
     _tools.finish({})
 
 
