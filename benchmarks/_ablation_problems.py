@@ -292,9 +292,10 @@ def no_ridge_wide(generator: Generator) -> Case:
 # -- several classes ----------------------------------------------------------------------------------------------
 
 
-def ten_digits(generator: Generator) -> Case:
-    """scikit-learn's digits, 10 classes of 64 pixels, 10 clients."""
+def four_digits(generator: Generator) -> Case:
+    """scikit-learn's digits below four, 4 classes of 64 pixels, 10 clients."""
     X, y = table("digits")
+    X, y = X[y < 4], y[y < 4]
     return Case(with_l1(fpdfp.losses.Softmax(X / 16.0, y, clients=dealt(len(y), 10, generator), l2=RIDGE), 0.02))
 
 
@@ -376,8 +377,8 @@ def blurred(generator: Generator) -> Case:
 
 
 def half_seen(generator: Generator) -> Case:
-    """The same of 20 × 20 pixels; each of 6 clients sees half of the pixels, 3 in a round."""
-    return Case(_image(generator, 20, [0.6, 0.8, 1.0, 1.0, 1.2, 1.4], 0.5), 3)
+    """The same of 14 × 14 pixels; each of 6 clients sees half of the pixels, 3 in a round."""
+    return Case(_image(generator, 14, [0.6, 0.8, 1.0, 1.0, 1.2, 1.4], 0.5), 3)
 
 
 # -- added after the first runs: see LATER ------------------------------------------------------------------------
@@ -440,6 +441,22 @@ def few_scales(generator: Generator) -> Case:
     return Case(lasso(X, labels(X, generator), owner, 0.05), 6, 0.5)
 
 
+def bad_scales(generator: Generator) -> Case:
+    """30 columns of scales from 1e-3 to 1e3, no ridge, weights that suit each column, 10 clients."""
+    scales = 10.0 ** generator.uniform(-3, 3, 30)
+    X = generator.standard_normal((1500, 30)) + 0.5 * generator.standard_normal((1500, 1))
+    y = labels(X, generator)
+    losses = fpdfp.losses.Logistic(X * scales, y, clients=dealt(1500, 10, generator))
+    return Case(fpdfp.Problem(losses, fpdfp.penalties.L1(5e-3 * scales)))
+
+
+def grouped_classes(generator: Generator) -> Case:
+    """scikit-learn's wine data sorted by kind among 18 clients, 3 classes, a group norm, no ridge, 4 in a round."""
+    X, y = table("wine")
+    losses = fpdfp.losses.Softmax(standard(X), y, clients=np.arange(len(y)) * 18 // len(y))
+    return Case(fpdfp.Problem(losses, fpdfp.penalties.GroupL12(0.02, axis=0)), 4)
+
+
 #: The classes, and their problems.
 CLASSES: dict[str, tuple[Callable[[Generator], Case], ...]] = {
     "few features": (diabetes, raw_wine, digit_zero, alike_single),
@@ -448,14 +465,15 @@ CLASSES: dict[str, tuple[Callable[[Generator], Case], ...]] = {
     "few clients a round": (some_of_forty, some_sparse, some_fused),
     "clients that differ": (sorted_digits, pareto_sizes, other_scales, scales_of_some),
     "no ridge": (no_ridge_logistic, no_ridge_squares, no_ridge_wide),
-    "several classes": (ten_digits, three_wines, wide_classes),
+    "several classes": (four_digits, three_wines, wide_classes),
     "least squares": (low_rank_regression, piecewise),
     "images": (blurred, half_seen),
     "smooth signals": (smooth_fused, walks_fused, walks_groups),
-    "rare": (far_means, few_sorted_digits, few_scales),
+    "rare": (far_means, few_sorted_digits, few_scales, bad_scales, grouped_classes),
 }
 #: These two classes were added after the first runs, in which some mechanisms never acted: the first is the best case
-#: of blocks of neighbours, the second has means far from zero, and few clients that differ much at a time.
+#: of blocks of neighbours, the second has means far from zero, scales that differ by a million, and few clients at a
+#: time that differ much.
 LATER = ("smooth signals", "rare")
 PROBLEMS = {one.__name__: one for some in CLASSES.values() for one in some}
 

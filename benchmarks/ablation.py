@@ -46,6 +46,8 @@ from fpdfp.methods import _acceleration, _dual_prox, inner, shifted
 from fpdfp.precondition import banded, cost, exchange, low_rank, quantized, seen, structure
 
 TOLERANCES, ROUNDS = (1e-3, 1e-6), 1500
+#: A run that takes longer is given up; that it fails is not said then.
+SECONDS = 200.0
 #: What switching off is to cost.
 WORTH = 1.1
 RUNS = Path(__file__).resolve().parents[1] / "reports" / "ablation.jsonl"
@@ -416,7 +418,8 @@ def do(job: Job) -> dict[str, Any]:
         try:
             result = fpdfp.solve(
                 case.problem, rounds=ROUNDS, tol=job.tol, seed=job.seed, clients_per_round=case.clients_per_round,
-                drop_out=case.drop_out, progress=False, **job.options,
+                drop_out=case.drop_out, progress=False,
+                callbacks=[lambda run: time.perf_counter() > started + SECONDS], **job.options,
             )  # fmt: skip
         except Exception as error:
             return job._asdict() | {"status": f"{type(error).__name__}: {error}", "rounds": ROUNDS, "bits": math.inf}
@@ -532,7 +535,8 @@ def compare(runs: Runs, kind: str, name: str, problems: Iterable[str]) -> list[C
             active = True
             without, beside = (whole, one) if kind == "on" else (one, whole)
             least = best[problem, job.seed]
-            fails |= converged(beside, least) and not converged(without, least)
+            ended = without["status"] != "stopped"
+            fails |= ended and converged(beside, least) and not converged(without, least)
             pairs = [(each["rounds"], each["bits"], bare(each)) for each in (without, beside)]
             ratios.append(tuple(a / max(b, 1) for a, b in zip(*pairs, strict=True)))
         if ratios:
@@ -716,15 +720,12 @@ def main() -> None:
     runs = load(arguments.runs)
     if arguments.sweep:
         complete(runs, wholes(SWEPT, arguments.seeds), arguments.runs, arguments.processes)
-        for name in THRESHOLDS:
-            complete(runs, sweeps([name], arguments.seeds), arguments.runs, arguments.processes)
-            print(sweep_table(runs, [name]), flush=True)
+        complete(runs, sweeps(THRESHOLDS, arguments.seeds), arguments.runs, arguments.processes)
         return
     complete(runs, wholes(problems, arguments.seeds), arguments.runs, arguments.processes)
-    for name in arguments.mechanism:
-        if name != "none":
-            complete(runs, offs(runs, name, problems, arguments.seeds), arguments.runs, arguments.processes)
-            print(table_of(runs, [name], problems), flush=True)
+    names = [name for name in arguments.mechanism if name != "none"]
+    jobs = [job for name in names for job in offs(runs, name, problems, arguments.seeds)]
+    complete(runs, jobs, arguments.runs, arguments.processes)
     _tools.finish({})
 
 
