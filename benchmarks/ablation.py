@@ -27,6 +27,7 @@ import itertools
 import json
 import math
 import multiprocessing
+import pkgutil
 import statistics
 import time
 import warnings
@@ -39,11 +40,10 @@ import numpy as np
 
 import fpdfp
 from benchmarks import _tools
-from benchmarks._ablation_problems import CLASSES, PROBLEMS, build
-from fpdfp.engines import finish, prepare, run, screening, slopes, stopping, traffic, working_set
-from fpdfp.engines.solve import _Stages
-from fpdfp.methods import _acceleration, _dual_prox, inner, shifted
-from fpdfp.precondition import banded, cost, exchange, low_rank, quantized, seen, structure
+from benchmarks._ablation_problems import CLASSES, LATER, PROBLEMS, build
+from benchmarks._ablation_thresholds import THRESHOLDS
+from benchmarks._contenders import markdown
+from fpdfp._units import format_bits
 
 TOLERANCES, ROUNDS = (1e-3, 1e-6), 1500
 #: A run that takes longer is given up; that it fails is not said then.
@@ -66,8 +66,8 @@ class Mechanism(NamedTuple):
     off
         Returns patches within which it does nothing.
     where
-        Functions, by their owner and name, and whether a call with these arguments and this result is one in which the
-        mechanism does something. Without any it always does.
+        Functions, and whether a call with these arguments and this result is one in which the mechanism does something.
+        Without any it always does.
     options
         Options of ``solve`` with which it is switched off.
     on
@@ -76,14 +76,26 @@ class Mechanism(NamedTuple):
 
     title: str
     off: Callable[[], Patches] = tuple
-    where: tuple[tuple[Any, str, Test], ...] = ()
+    where: tuple[tuple[str, Test], ...] = ()
     options: Mapping[str, Any] = {}
     on: Mapping[str, Any] = {}
 
 
-def put(owner: Any, name: str, value: Any) -> Any:
+def split(place: str) -> tuple[Any, str]:
+    """The owner and the name of what stands at a place: ``"engines.run:Run.polish"``, ``"precondition.cost:probe"``."""
+    module, _, inside = place.partition(":")
+    owner, _, name = inside.rpartition(".")
+    return pkgutil.resolve_name(f"fpdfp.{module}:{owner}"), name
+
+
+def present(place: str) -> Any:
+    """What stands at a place."""
+    return getattr(*split(place))
+
+
+def put(place: str, value: Any) -> Any:
     """A patch."""
-    return mock.patch.object(owner, name, value)
+    return mock.patch.object(*split(place), value)
 
 
 def called(arguments: tuple[Any, ...], result: Any) -> bool:
@@ -91,9 +103,14 @@ def called(arguments: tuple[Any, ...], result: Any) -> bool:
     return True
 
 
-def makes(kind: Any) -> Test:
+def makes(name: str) -> Test:
     """Whether a preconditioner of a kind was chosen."""
-    return lambda arguments, result: isinstance(getattr(result, "preconditioner", result), kind)
+    return lambda arguments, result: type(getattr(result, "preconditioner", result)).__name__ == name
+
+
+def never(place: str, result: Any) -> Callable[[], Patches]:
+    """A function that returns the same whatever it gets."""
+    return lambda: [put(place, lambda *arguments, **options: result)]
 
 
 # -- how each is switched off -------------------------------------------------------------------------------------
@@ -103,87 +120,78 @@ def no_screening() -> Patches:
     """Neither before the first round nor between rounds."""
 
     def nothing(problem: Any, method: Any, options: Any) -> Any:
-        return None, traffic.Meter(problem.losses).traffic
+        return None, present("engines.traffic:Meter")(problem.losses).traffic
 
-    return put(screening, "screen_start", nothing), put(_Stages, "is_screened", lambda self, run: False)
+    yield put("engines.screening:screen_start", nothing)
+    yield put("engines.solve:_Stages.is_screened", lambda self, run: False)
 
 
 def no_working_set() -> Patches:
     """A run begins with what screening has left."""
 
     def nothing(problem: Any, method: Any, options: Any, start: Any, left: Any) -> Any:
-        return left, traffic.Meter(problem.losses).traffic
+        return left, present("engines.traffic:Meter")(problem.losses).traffic
 
-    return (put(working_set, "begin", nothing),)
+    yield put("engines.working_set:begin", nothing)
 
 
 def no_blocks() -> Patches:
     """What few clients send is a sketch and a diagonal; nothing, a diagonal or a low rank is predicted best."""
-    candidates = seen.Seen.candidates
+    candidates = present("precondition.seen:Seen.candidates")
+    start = present("precondition.structure:Structure.__init__")
 
     def without(self: Any, rows: Any) -> Any:
         return {name: one for name, one in candidates(self, rows).items() if name != "blocks"}
 
-    defaults = (1, *structure.Structure.__init__.__defaults__[1:])
-    return (
-        put(structure.Structure.__init__, "__defaults__", defaults),
-        put(structure, "by_structure", lambda model, size: None),
-        put(seen.Seen, "candidates", without),
-        put(banded.Banded, "of", classmethod(lambda cls, model, coordinates: None)),
-    )
+    yield mock.patch.object(start, "__defaults__", (1, *start.__defaults__[1:]))
+    yield put("precondition.structure:by_structure", lambda model, size: None)
+    yield put("precondition.seen:Seen.candidates", without)
+    yield put("precondition.banded:Banded.of", classmethod(lambda cls, model, coordinates: None))
 
 
 def everyones_diagonal() -> Patches:
     """The same, but everyone sends the diagonal, as powers of two."""
-    add_up = prepare.AskedClients.add_up
+    add_up = present("engines.prepare:AskedClients.add_up")
 
     def other(self: Any, question: Any) -> Any:
         sums, count = add_up(self, question)
-        if not isinstance(question, structure.Structure):
+        if not isinstance(question, present("precondition.structure:Structure")):
             return sums, count
-        all_sizes, everyone = add_up(self, quantized.QuantizedMoments(0))
+        all_sizes, everyone = add_up(self, present("precondition.quantized:QuantizedMoments")(0))
         mean = all_sizes.sizes / everyone
-        halves = np.array([(count + 1) // 2, count // 2])[:, None]
-        blocks = halves * mean[None]
+        blocks = np.array([(count + 1) // 2, count // 2])[:, None] * mean[None]
         return sums._replace(sizes=count * mean, blocks=blocks, variance=np.zeros_like(blocks)), count
 
-    return *no_blocks(), put(prepare.AskedClients, "add_up", other)
+    yield from no_blocks()
+    yield put("engines.prepare:AskedClients.add_up", other)
 
 
 def moments_instead() -> Patches:
     """The same as without blocks, but up to 1,000 features all second moments may be asked for."""
-    return *no_blocks(), put(exchange, "FEW", 1000), put(quantized, "FEW", 1000)
+    yield from no_blocks()
+    yield put("precondition.exchange:FEW", 1000)
+    yield put("precondition.quantized:FEW", 1000)
 
 
-def diagonal_of_everyone() -> Patches:
-    """Beyond 256 features everyone sends powers of two for the diagonal, and that is taken."""
-    plan = exchange.plan
+def beyond_few(instead: Any) -> Callable[[], Patches]:
+    """Beyond 256 features something else is asked for."""
 
-    def other(losses: Any, model: Any, given: Any) -> Any:
-        planned = plan(losses, model, given)
-        return quantized.QuantizedMoments(0) if isinstance(planned, structure.Structure) else planned
+    def off() -> Patches:
+        plan = present("precondition.exchange:plan")
 
-    return put(exchange, "plan", other), put(banded.Banded, "of", classmethod(lambda cls, model, coordinates: None))
+        def other(losses: Any, model: Any, given: Any) -> Any:
+            planned = plan(losses, model, given)
+            return instead() if isinstance(planned, present("precondition.structure:Structure")) else planned
 
+        yield put("precondition.exchange:plan", other)
+        yield put("precondition.banded:Banded.of", classmethod(lambda cls, model, coordinates: None))
 
-def nothing_beyond() -> Patches:
-    """Beyond 256 features nobody is asked."""
-    plan = exchange.plan
-
-    def other(losses: Any, model: Any, given: Any) -> Any:
-        planned = plan(losses, model, given)
-        return None if isinstance(planned, structure.Structure) else planned
-
-    return (put(exchange, "plan", other),)
-
-
-def no_rank() -> Patches:
-    return (put(seen.Seen, "_low_ranks", lambda self, rows: {}),)
+    return off
 
 
 def no_diagonal() -> Patches:
     """A diagonal is never predicted best."""
-    predict, predicted = seen.Seen.predict, quantized.predicted
+    predict, predicted = present("precondition.seen:Seen.predict"), present("precondition.quantized:predicted")
 
     def of_parts(self: Any, candidates: Any, given: Any) -> Any:
         return predict(self, candidates, given) | ({"diagonal": 1e9} if "diagonal" in candidates else {})
@@ -191,47 +199,42 @@ def no_diagonal() -> Patches:
     def of_all(*arguments: Any) -> Any:
         return predicted(*arguments) | {"diagonal": 10**9}
 
-    return put(seen.Seen, "predict", of_parts), put(quantized, "predicted", of_all)
+    yield put("precondition.seen:Seen.predict", of_parts)
+    yield put("precondition.quantized:predicted", of_all)
 
 
 def no_whitening() -> Patches:
     """Any number of features is asked for what many are: parts of second moments."""
-    return put(exchange, "FEW", 0), put(exchange, "consider_all", lambda losses, given, seen: None)
-
-
-def no_exact_moments() -> Patches:
-    return (put(quantized, "STRAINED", math.inf),)
-
-
-def no_probe() -> Patches:
-    return (put(cost, "probe", cost.choose),)
+    yield put("precondition.exchange:FEW", 0)
+    yield put("precondition.exchange:consider_all", lambda losses, given, seen: None)
 
 
 def no_fourier() -> Patches:
-    automatic = exchange.automatic
+    """Images have no preconditioner."""
+    automatic = present("precondition.exchange:automatic")
 
-    def other(losses: Any, most: int = exchange.MOMENTS) -> Any:
-        kind = automatic(losses, most)
+    def other(*arguments: Any) -> Any:
+        kind = automatic(*arguments)
         return None if kind == "fourier" else kind
 
-    return (put(exchange, "automatic", other),)
+    yield put("precondition.exchange:automatic", other)
 
 
 def with_method(**options: Any) -> Callable[[], Patches]:
     """The automatic method with another option."""
-    return lambda: (put(prepare, "ShiftedPDFP", functools.partial(shifted.ShiftedPDFP, **options)),)
-
-
-def no_preconditioner() -> Patches:
-    return (put(prepare, "ShiftedPDFP", lambda preconditioner: shifted.ShiftedPDFP()),)
+    made = functools.partial(fpdfp.ShiftedPDFP, **options)
+    return lambda: [put("engines.prepare:ShiftedPDFP", lambda preconditioner: made(preconditioner=preconditioner))]
 
 
 def no_restart() -> Patches:
-    def advance(self: Any, moved: Any, step: Any) -> Any:
-        beta, following = _acceleration.accelerate(self.theta)
-        return min(beta, self.largest), _acceleration.Momentum(following, self.largest)
+    """Momentum grows, whichever way it points."""
+    accelerate, momentum = present("_momentum:accelerate"), present("methods._acceleration:Momentum")
 
-    return (put(_acceleration.Momentum, "advance", advance),)
+    def advance(self: Any, moved: Any, step: Any) -> Any:
+        beta, following = accelerate(self.theta)
+        return min(beta, self.largest), momentum(following, self.largest)
+
+    yield put("methods._acceleration:Momentum.advance", advance)
 
 
 def no_estimate() -> Patches:
@@ -240,116 +243,118 @@ def no_estimate() -> Patches:
     def is_due(self: Any) -> bool:
         return bool(self.run.round >= min(self.next_round, self.next_thorough))
 
-    return put(stopping.Stopping, "is_due", is_due), put(stopping.Stopping, "_is_promising", lambda self: True)
-
-
-def never(owner: Any, name: str, result: Any) -> Callable[[], Patches]:
-    """A function that returns the same whatever it gets."""
-    return lambda: (put(owner, name, lambda *arguments, **options: result),)
+    yield put("engines.stopping:Stopping.is_due", is_due)
+    yield put("engines.stopping:Stopping._is_promising", lambda self: True)
 
 
 def asks_bounds(arguments: tuple[Any, ...], result: Any) -> bool:
-    return isinstance(arguments[1], exchange.FeatureBounds)
+    """Whether clients are asked for bounds of their features."""
+    return type(arguments[1]).__name__ == "FeatureBounds"
 
 
+def is_partial(arguments: tuple[Any, ...], result: Any) -> bool:
+    """Whether some clients take part at a time."""
+    return bool(arguments[0].choices.clients_per_round < arguments[0].problem.n_clients)
+
+
+MANY = (("precondition.structure:Structure.build", called),)
 #: All of them, in the order of the page.
 MECHANISMS: dict[str, Mechanism] = {
     "blocks": Mechanism(
         "blocks, layout and banded Newton steps: beyond 256 features nothing, a diagonal or a low rank is chosen",
-        no_blocks, ((structure.Structure, "build", called),),
+        no_blocks, MANY,
     ),
-    "blocks, everyone": Mechanism(
-        "the same; the diagonal is everyone's", everyones_diagonal, ((structure.Structure, "build", called),),
-    ),
+    "blocks, everyone": Mechanism("the same, with a diagonal from everyone", everyones_diagonal, MANY),
     "blocks, moments": Mechanism(
-        "the same; all second moments may be asked for up to 1,000 features", moments_instead,
-        ((structure.Structure, "build", called),),
+        "the same as the first, with all second moments up to 1,000 features", moments_instead, MANY
     ),
     "structure": Mechanism(
-        "parts of second moments: beyond 256 features a diagonal from everyone is taken",
-        diagonal_of_everyone, ((structure.Structure, "build", called),),
+        "all parts of second moments: beyond 256 features everyone's diagonal is taken",
+        beyond_few(lambda: fpdfp.precondition.QuantizedMoments(0)), MANY,
     ),
-    "beyond": Mechanism(
-        "any preconditioner beyond 256 features", nothing_beyond, ((structure.Structure, "build", called),),
-    ),
-    "screening": Mechanism("screening", no_screening, ((prepare.AskedClients, "add_up", asks_bounds),)),
+    "beyond": Mechanism("any preconditioner beyond 256 features", beyond_few(lambda: None), MANY),
+    "screening": Mechanism("screening", no_screening, (("engines.prepare:AskedClients.add_up", asks_bounds),)),
     "consider_all": Mechanism(
-        "all moments where parts of them miss much (consider_all)", never(exchange, "consider_all", None),
-        ((exchange, "consider_all", lambda arguments, result: result is not None),),
+        "all moments where parts of them miss much (consider_all)", never("precondition.exchange:consider_all", None),
+        (("precondition.exchange:consider_all", lambda arguments, result: result is not None),),
     ),
     "polish": Mechanism(
-        "a last prox in x (polish)", lambda: (put(run.Run, "polish", lambda self, x, v: x),),
-        ((run.Run, "polish", lambda arguments, result: result is not arguments[1]),),
+        "a last prox in x (polish)", lambda: [put("engines.run:Run.polish", lambda self, x, v: x)],
+        (("engines.run:Run.polish", lambda arguments, result: result is not arguments[1]),),
     ),
     "doubt": Mechanism(
-        "a full certificate where rounding is suspected (DOUBT)", lambda: (put(stopping, "DOUBT", -1.0),),
-        ((stopping.Stopping, "_look", lambda arguments, result: arguments[0].doubted),),
+        "a full certificate where rounding is suspected (DOUBT)", lambda: [put("engines.stopping:DOUBT", -1.0)],
+        (("engines.stopping:Stopping._look", lambda arguments, result: arguments[0].doubted),),
     ),
     "importance": Mechanism(
         "importance sampling (an option, off by default)", on={"sampling": "importance"},
-        where=((prepare.AskedClients, "_choose_sampling",
-                lambda arguments, result: arguments[0].choices.clients_per_round < arguments[0].problem.n_clients),),
+        where=(("engines.prepare:AskedClients._choose_sampling", is_partial),),
     ),
     "working_set": Mechanism(
         "the working set", no_working_set,
-        ((working_set, "begin", lambda arguments, result: result[0] is not None and not result[0].is_certain),),
+        (("engines.working_set:begin", lambda _, result: result[0] is not None and not result[0].is_certain),),
     ),
     "finish": Mechanism(
-        "the Newton finish", never(finish.Finish, "is_affordable", False), ((finish.Finish, "step", called),)
+        "the Newton finish", never("engines.finish:Finish.is_affordable", False),
+        (("engines.finish:Finish.step", called),),
     ),
     "growth": Mechanism(
-        "steps that grow", lambda: (put(shifted.ShiftedPDFP, "may_grow", False),),
-        ((_acceleration.StepControl, "grow", lambda arguments, result: result.growth > 1.0),),
+        "steps that grow", lambda: [put("methods.shifted:ShiftedPDFP.may_grow", False)],
+        (("methods._acceleration:StepControl.grow", lambda arguments, result: result.growth > 1.0),),
     ),
     "alarm": Mechanism(
-        "the alarm", lambda: (put(_acceleration, "ALARM", math.inf),),
-        ((_acceleration.StepControl, "watch", lambda arguments, result: result[0]),),
+        "the alarm", lambda: [put("methods._acceleration:ALARM", math.inf)],
+        (("methods._acceleration:StepControl.watch", lambda arguments, result: result[0]),),
     ),
     "settle": Mechanism(
         "zeros where the dual says so (settle)",
-        lambda: (put(shifted.ShiftedAlgorithm, "_settle", lambda self, state, x, v, coordinates: x),),
-        ((shifted.ShiftedAlgorithm, "_settle", lambda arguments, result: result is not arguments[2]),),
+        lambda: [put("methods.shifted:ShiftedAlgorithm._settle", lambda self, state, x, v, coordinates: x)],
+        (("methods.shifted:ShiftedAlgorithm._settle", lambda arguments, result: result is not arguments[2]),),
     ),
     "certificate": Mechanism(
-        "the clients' certificate", never(run.Run, "certify", None),
-        ((run.Run, "certify", lambda arguments, result: result is not None),),
+        "the clients' certificate", never("engines.run:Run.certify", None),
+        (("engines.run:Run.certify", lambda arguments, result: result is not None),),
     ),
     "estimate": Mechanism("the server's own estimate of the gap", no_estimate),
     "newton_prox": Mechanism(
-        "Newton steps in the server's prox", lambda: (put(_dual_prox.DualProx, "matrix", None),),
-        ((inner._NewtonSteps, "run", called),),
+        "Newton steps in the server's prox", lambda: [put("methods._dual_prox:DualProx.matrix", None)],
+        (("methods.inner:_NewtonSteps.run", called),),
     ),
     "momentum": Mechanism("momentum", with_method(momentum=False)),
     "restart": Mechanism("the restart of momentum", no_restart),
     "shifts": Mechanism("shifts: gradients are sent instead of differences", with_method(shift_step=0.0)),
     "up": Mechanism("compression of what clients send", options={"compressor": None}),
     "down": Mechanism("compression of what the server sends", options={"downlink": None}),
-    "preconditioner": Mechanism("every preconditioner", no_preconditioner),
+    "preconditioner": Mechanism(
+        "every preconditioner", lambda: [put("engines.prepare:ShiftedPDFP", lambda preconditioner: fpdfp.ShiftedPDFP())]
+    ),
     "whitening": Mechanism(
-        "whitening by second moments up to 256 features", no_whitening,
-        ((quantized.QuantizedMoments, "build", makes(fpdfp.precondition.Whitening)),
-         (exchange, "build", makes(fpdfp.precondition.Whitening))),
+        "whitening by second moments, up to 256 features", no_whitening,
+        (("precondition.quantized:QuantizedMoments.build", makes("Whitening")),
+         ("precondition.exchange:build", makes("Whitening"))),
     ),
     "exact_moments": Mechanism(
-        "exact moments where clients find coarse ones too coarse", no_exact_moments,
-        ((quantized.QuantizedMoments, "build", lambda arguments, result: result.preconditioner == "moments"),),
+        "exact moments where clients find coarse ones too coarse",
+        lambda: [put("precondition.quantized:STRAINED", math.inf)],
+        (("precondition.quantized:QuantizedMoments.build",
+          lambda arguments, result: isinstance(result.preconditioner, str)),),
     ),
     "probe": Mechanism(
-        "a first question for few moments", no_probe,
-        ((cost, "probe", lambda arguments, result: result != cost.choose(*arguments)),),
+        "a first question for few moments",
+        lambda: [put("precondition.cost:probe", present("precondition.cost:choose"))],
+        (("precondition.cost:probe", lambda given, result: result != present("precondition.cost:choose")(*given)),),
     ),
     "low_rank": Mechanism(
-        "the preconditioner of low rank", no_rank,
-        ((structure.Structure, "build", makes(fpdfp.precondition.LowRank)),),
+        "the preconditioner of low rank", never("precondition.seen:Seen._low_ranks", {}),
+        (("precondition.structure:Structure.build", makes("LowRank")),),
     ),
     "diagonal": Mechanism(
         "the diagonal", no_diagonal,
-        ((structure.Structure, "build", makes(fpdfp.precondition.Scaling)),
-         (quantized.QuantizedMoments, "build", makes(fpdfp.precondition.Scaling))),
+        (("precondition.structure:Structure.build", makes("Scaling")),
+         ("precondition.quantized:QuantizedMoments.build", makes("Scaling"))),
     ),
     "fourier": Mechanism(
-        "the Fourier transform of images", no_fourier,
-        ((exchange, "build", makes(fpdfp.precondition.Fourier)),),
+        "the Fourier transform of images", no_fourier, (("precondition.exchange:build", makes("Fourier")),)
     ),
 }  # fmt: skip
 
@@ -373,7 +378,7 @@ class Job(NamedTuple):
             return MECHANISMS[self.name].off()
         if self.kind == "sweep":
             name, _, factor = self.name.rpartition("*")
-            return THRESHOLDS[name].patches(float(factor))
+            return THRESHOLDS[name].patches(name, float(factor))
         return ()
 
     @property
@@ -400,8 +405,8 @@ def watching() -> Iterator[dict[str, int]]:
 
     with contextlib.ExitStack() as stack:
         for name, mechanism in MECHANISMS.items():
-            for owner, attribute, test in mechanism.where:
-                stack.enter_context(put(owner, attribute, watched(name, getattr(owner, attribute), test)))
+            for place, test in mechanism.where:
+                stack.enter_context(put(place, watched(name, present(place), test)))
         yield counts
 
 
@@ -575,104 +580,74 @@ def judge(runs: Runs, kind: str, name: str, problems: Iterable[str]) -> Verdict:
     return Verdict(len({one.problem for one in active}), len({one.problem for one in some}), medians, active)
 
 
+def pair(rounds: float, bits: float) -> str:
+    """Write two ratios."""
+    return f"{rounds:.2f} · {bits:.2f}"
+
+
+def medians_of(found: Verdict) -> str:
+    """Write the medians of classes: those that decide, or else the largest."""
+    costly = {title: one for title, one in found.medians.items() if max(one[:2]) >= WORTH}
+    shown = costly or dict([max(found.medians.items(), key=lambda one: max(one[1][:2]))])
+    return "; ".join(f"{title} {pair(*one[:2])}" for title, one in shown.items())
+
+
+def names_of(some: Iterable[Compared]) -> str:
+    """Write problems and tolerances."""
+    return ", ".join(f"`{one.problem}` {one.tol:g}" for one in some) or "none"
+
+
 def table_of(runs: Runs, names: Iterable[str], problems: Sequence[str]) -> list[list[str]]:
-    """The lines of the table of mechanisms."""
+    """The lines of the table of mechanisms; classes that were added later are apart."""
+    later = [name for name in problems if any(PROBLEMS[name] in CLASSES[kind] for kind in LATER)]
+    before = [name for name in problems if name not in later]
     lines = []
     for name in names:
         kind = "on" if MECHANISMS[name].on else "off"
-        found = judge(runs, kind, name, problems)
-        if not found.runs:
-            lines.append([name, MECHANISMS[name].title, f"0 of {found.of}", "", "", "", "", "goes: never at work"])
-            continue
-        costly = {title: one for title, one in found.medians.items() if max(one[:2]) >= WORTH}
-        shown = costly or dict([max(found.medians.items(), key=lambda one: max(one[1][:2]))])
-        lines.append([
-            name, MECHANISMS[name].title, f"{found.active} of {found.of}",
-            "; ".join(f"{title} {one[0]:.2f} · {one[1]:.2f}" for title, one in shown.items()),
-            str(max(found.runs, key=lambda one: one.most)),
-            str(min(found.runs, key=lambda one: min(one.rounds, one.bits))),
-            ", ".join(f"`{one.problem}` {one.tol:g}" for one in found.failures) or "none",
-            "stays" if found.stays else "goes",
-        ])  # fmt: skip
+        found, added = (judge(runs, kind, name, some) for some in (before, later))
+        line = [f"`{name}`", MECHANISMS[name].title, f"{found.active} of {found.of}", "", "", "", "", "goes, is idle"]
+        if found.runs:
+            line[3:] = [
+                medians_of(found), str(max(found.runs, key=lambda one: one.most)),
+                str(min(found.runs, key=lambda one: min(one.rounds, one.bits))), names_of(found.failures),
+                "stays" if found.stays else "goes",
+            ]  # fmt: skip
+        apart = f"{added.active} of {added.of}"
+        if added.runs:
+            apart += f"; {medians_of(added)}; worst {max(added.runs, key=lambda one: one.most)}"
+            apart += f"; fails: {names_of(added.failures)}" if added.failures else ""
+        lines.append([*line, apart])
     return lines
 
 
-HEADER = ["name", "switched off", "at work", "medians of classes", "worst", "best", "fails without", "by the rule"]
+HEADER = [
+    "name", "switched off", "at work in", "medians of classes", "worst", "best", "fails without", "by the rule",
+    "classes added later",
+]  # fmt: skip
 
 
-# -- thresholds ---------------------------------------------------------------------------------------------------
+def baseline_table(runs: Runs, problems: Iterable[str]) -> list[list[str]]:
+    """The lines of the table of problems, with what the whole method takes."""
+    lines = []
+    for title, members in CLASSES.items():
+        for member in members:
+            cells = []
+            for tol in TOLERANCES:
+                own = [one for job, one in runs.items() if job[:4] == ("whole", "", member.__name__, tol)]
+                if own and member.__name__ in problems:
+                    bits = statistics.median(one["bits"] for one in own)
+                    cells.append(f"{statistics.median(one['rounds'] for one in own):g} · {format_bits(bits)}")
+                    kinds = sorted({one["preconditioner"] for one in own})
+                    odd = sorted({one["status"] for one in own} - {"converged"})
+                    cells[-1] += f" ({', '.join([*kinds, *odd])})"
+            words = " ".join((member.__doc__ or "").split())
+            if cells:
+                lines.append([title, f"`{member.__name__}`: {words}", *cells])
+    return lines
 
 
-def scaled(value: Any, factor: float) -> Any:
-    """A number times a factor; whole ones stay whole, and some numbers are changed together."""
-    if isinstance(value, tuple):
-        return tuple(scaled(one, factor) for one in value)
-    return max(1, round(value * factor)) if isinstance(value, int) else value * factor
+# -- thresholds -----------------------------------------------------------------------------------------------------
 
-
-def below_one(value: float, factor: float) -> float:
-    """A part of 1, its distance to 1 times a factor."""
-    return 1.0 - (1.0 - value) * factor
-
-
-def above_one(value: float, factor: float) -> float:
-    """A factor of at least 1, its distance to 1 times another."""
-    return 1.0 + (value - 1.0) * factor
-
-
-class Threshold(NamedTuple):
-    """A number that steers behaviour, where it stands, and how it is changed."""
-
-    places: tuple[tuple[Any, str], ...]
-    change: Callable[[Any, float], Any] = scaled
-
-    def patches(self, factor: float) -> Patches:
-        """Patches within which it is another."""
-        return [put(owner, name, self.change(getattr(owner, name), factor)) for owner, name in self.places]
-
-
-def floors(owner: Any, factor: float) -> Any:
-    """Circumstances whose exponent of digits is another."""
-
-    def floor(self: Any) -> float:
-        return math.sqrt(self.n_clients / self.clients_per_round) * math.pow(self.digits, 1.4 * math.sqrt(factor))
-
-    return property(floor)
-
-
-def group(owner: Any, *names: str, change: Callable[[Any, float], Any] = scaled) -> dict[str, Threshold]:
-    """The thresholds of a module."""
-    file = owner.__name__.removeprefix("fpdfp.").replace(".", "/")
-    return {f"{file}.{name}": Threshold(((owner, name),), change) for name in names}
-
-
-#: The numbers that are swept, by file and name.
-THRESHOLDS: dict[str, Threshold] = {
-    **group(prepare, "SHORT", "LEVELS", "LEVELS_OF_SHORT", "LEVELS_DOWN"),
-    **group(_acceleration, "GROWTH", change=above_one),
-    **group(_acceleration, "LARGEST", "ALARM", "LOOSE"),
-    **group(_acceleration, "PAST", "SAFE", "FORGET", change=below_one),
-    **group(_dual_prox, "TOLERANCE", "FINE_TOLERANCE", "DUAL_STEPS", "MOST_DUAL_STEPS", "MEAN_DUAL_STEPS"),
-    **group(stopping, "PATIENCE", "THOROUGH", "AGAIN", "WATCH", change=above_one),
-    **group(stopping, "FIRST", "FIRST_OF_FEW", "LESS", "DOUBT", "FINE", "RESTING", "SURE", "AT_LEAST", "EVERYONE"),
-    **group(finish, "BITS", "EXCHANGES", "CHEAPER", "MOST", "PROMISING", "COARSE", "EPS", "SQUARED"),
-    **group(finish, "NEARLY", change=below_one),
-    **group(working_set, "FEWEST", "MOST", "ROOT", "FIRST", "LOOSE", "TIGHTER", "TIGHTEST", "WORTH"),
-    **group(working_set, "NEAR", "NEARLY", change=below_one),
-    **group(slopes, "LEVELS", "POINT_LEVELS", "FINE"),
-    **group(cost, "UPLINK", "ENOUGH", "CHEAPER", "DEAR", "MOST", "LEVELS"),
-    "precondition/cost.floor": Threshold(((cost.Circumstances, "floor"),), floors),
-    **group(quantized, "SLOPE_LEVELS", "FLOORS", "STRAINED", "UNEVEN", "ROOT_STEP"),
-    "precondition/quantized.FEW": Threshold(((quantized, "FEW"), (exchange, "FEW"))),
-    **group(quantized, "NEARLY", "UNSEEN", change=above_one),
-    **group(structure, "CLIENTS", "ENOUGH", "WORTHWHILE"),
-    "precondition/seen.RANK": Threshold(((seen, "RANK"), (structure, "RANK"))),
-    "precondition/seen.SKETCH_LEVELS": Threshold(((seen, "SKETCH_LEVELS"), (structure, "SKETCH_LEVELS"))),
-    **group(seen, "STEEPEST", "ACTIVE", "LEAST", "MOST_OF_THEM"),
-    **group(seen, "STRETCHED", change=above_one),
-    **group(low_rank, "LEVELS"),
-    **group(exchange, "MOMENTS"),
-}
 #: The problems that they are swept on: those of most classes that take least time.
 SWEPT = (
     "digit_zero", "sparse_counts", "dense_solution", "piecewise", "some_of_forty", "sorted_digits", "no_ridge_wide",
@@ -683,50 +658,110 @@ FACTORS = (0.5, 2.0)
 
 def sweeps(names: Iterable[str], seeds: Iterable[int]) -> list[Job]:
     """The runs with other thresholds."""
-    changed = [f"{name}*{factor:g}" for name, factor in itertools.product(names, FACTORS)]
+    swept = [name for name in names if THRESHOLDS[name].change is not None]
+    changed = [f"{name}*{factor:g}" for name, factor in itertools.product(swept, FACTORS)]
     return [Job("sweep", *one) for one in itertools.product(changed, SWEPT, TOLERANCES, seeds)]
 
 
+#: How much medians may change where a curve is flat.
+FLAT = 0.05
+
+
+class Swept(NamedTuple):
+    """What another value does: medians and ranges of ratios, how many runs change, and how many fail."""
+
+    rounds: float
+    bits: float
+    least: float
+    most: float
+    changed: int
+    of: int
+    fails: int
+
+    def __str__(self) -> str:
+        if not self.changed:
+            return "no change"
+        text = f"{pair(self.rounds, self.bits)} ({self.least:.2f} to {self.most:.2f}; {self.changed} of {self.of})"
+        return text + (f", {self.fails} fail" if self.fails else "")
+
+
+def swept(runs: Runs, name: str, factor: float) -> Swept | None:
+    """Return what another value of a threshold does."""
+    some = [one for one in compare(runs, "sweep", f"{name}*{factor:g}", SWEPT) if one.active]
+    if not some:
+        return None
+    changed = [one for one in some if (one.rounds, one.bits) != (1.0, 1.0)]
+    ratios = [each for one in some for each in (one.rounds, one.bits)]
+    return Swept(
+        statistics.median(one.rounds for one in some), statistics.median(one.bits for one in some), min(ratios),
+        max(ratios), len(changed), len(some), sum(one.fails for one in some),
+    )  # fmt: skip
+
+
+def settle(pairs: Sequence[Swept | None], why: str) -> str:
+    """Say what comes of a threshold."""
+    some = [one for one in pairs if one is not None]
+    if not some:
+        return why or "not swept"
+    if not any(one.changed for one in some):
+        return "no effect here"
+    if any(one.fails for one in some):
+        return "needed: another value makes a run fail"
+    gains = min(min(one.rounds, one.bits) for one in some)
+    losses = max(max(one.rounds, one.bits) for one in some)
+    if gains >= 1 - FLAT and losses <= 1 + FLAT:
+        return "flat"
+    return "steep, near its best" if gains >= 1 - FLAT else "better elsewhere, or a trade of rounds and bits"
+
+
 def sweep_table(runs: Runs, names: Iterable[str]) -> list[list[str]]:
-    """The lines of the table of thresholds: half, double."""
+    """The lines of the table of thresholds."""
     lines = []
     for name in names:
-        cells = []
-        for factor in FACTORS:
-            some = [one for one in compare(runs, "sweep", f"{name}*{factor:g}", SWEPT) if one.active]
-            if not some:
-                cells += ["", ""]
-                continue
-            rounds, bits = (statistics.median([one[place] for one in some]) for place in (2, 3))
-            fails = sum(one.fails for one in some)
-            text = f"{rounds:.2f} · {bits:.2f}, {min(one.rounds for one in some):.2f}–"
-            text += f"{max(one.rounds for one in some):.2f} · {min(one.bits for one in some):.2f}–"
-            cells += [f"{text}{max(one.bits for one in some):.2f}" + (f", {fails} fail" if fails else ""),
-                      str(sum(one.rounds != 1 or one.bits != 1 for one in some))]  # fmt: skip
-        lines.append([name, *cells])
+        one = THRESHOLDS[name]
+        pairs = [swept(runs, name, factor) for factor in FACTORS]
+        cells = ["" if found is None else str(found) for found in pairs]
+        lines.append([f"`{name}`", one.value(name), one.steers, *cells, settle(pairs, one.why)])
     return lines
+
+
+SWEEP_HEADER = ["threshold", "value", "steers", "half", "double", "verdict"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mechanism", nargs="+", default=list(MECHANISMS), choices=[*MECHANISMS, "none"])
+    parser.add_argument("--mechanism", nargs="+", default=list(MECHANISMS), choices=list(MECHANISMS), metavar="NAME")
     parser.add_argument("--class", dest="kinds", nargs="+", default=list(CLASSES), choices=list(CLASSES))
-    parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--sweep", action="store_true", help="change thresholds instead")
+    parser.add_argument("--threshold", nargs="+", default=list(THRESHOLDS), choices=list(THRESHOLDS), metavar="NAME")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--runs", type=Path, default=RUNS)
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--tables", type=Path, help="a file that tables are written to as Markdown")
     arguments = parser.parse_args()
-    problems = [one.__name__ for kind in arguments.kinds for one in CLASSES[kind]]
+    problems = SWEPT if arguments.sweep else [one.__name__ for kind in arguments.kinds for one in CLASSES[kind]]
     runs = load(arguments.runs)
-    if arguments.sweep:
-        complete(runs, wholes(SWEPT, arguments.seeds), arguments.runs, arguments.processes)
-        complete(runs, sweeps(THRESHOLDS, arguments.seeds), arguments.runs, arguments.processes)
-        return
     complete(runs, wholes(problems, arguments.seeds), arguments.runs, arguments.processes)
-    names = [name for name in arguments.mechanism if name != "none"]
-    jobs = [job for name in names for job in offs(runs, name, problems, arguments.seeds)]
+    if arguments.sweep:
+        jobs = sweeps(arguments.threshold, arguments.seeds)
+    else:
+        jobs = [job for name in arguments.mechanism for job in offs(runs, name, problems, arguments.seeds)]
     complete(runs, jobs, arguments.runs, arguments.processes)
-    _tools.finish({})
+    if arguments.sweep:
+        tables = {"Thresholds": (SWEEP_HEADER, sweep_table(runs, arguments.threshold))}
+    else:
+        header = ["class", "problem", *(f"to {tol:g}" for tol in TOLERANCES)]
+        tables = {
+            "Problems": (header, baseline_table(runs, problems)),
+            "Mechanisms": (HEADER, table_of(runs, arguments.mechanism, problems)),
+        }
+    for title, (header, lines) in tables.items():
+        _tools.show(title, header, lines)
+    if arguments.tables is not None:
+        text = [f"## {title}\n\n{markdown(header, lines)}" for title, (header, lines) in tables.items()]
+        arguments.tables.write_text("\n".join(text))
+    verdicts = {line[0].strip("`"): line[-1] if arguments.sweep else line[7] for line in [*tables.values()][-1][1]}
+    _tools.finish({"seeds": arguments.seeds, "runs": len(runs), "verdicts": verdicts})
 
 
 if __name__ == "__main__":
