@@ -50,7 +50,7 @@ TOLERANCES, ROUNDS = (1e-3, 1e-6), 1500
 SECONDS = 200.0
 #: What switching off is to cost.
 WORTH = 1.1
-RUNS = Path(__file__).resolve().parents[1] / "reports" / "ablation.jsonl"
+RUNS = Path(__file__).resolve().parent / "output" / "ablation.jsonl"
 
 Patches = Iterable[Any]
 Test = Callable[[tuple[Any, ...], Any], bool]
@@ -203,6 +203,12 @@ def no_diagonal() -> Patches:
     yield put("precondition.quantized:predicted", of_all)
 
 
+def no_blocks_or_diagonal() -> Patches:
+    """Nothing or a low rank is predicted best."""
+    yield from no_blocks()
+    yield from no_diagonal()
+
+
 def no_whitening() -> Patches:
     """Any number of features is asked for what many are: parts of second moments."""
     yield put("precondition.exchange:FEW", 0)
@@ -268,6 +274,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "blocks, moments": Mechanism(
         "the same as the first, with all second moments up to 1,000 features", moments_instead, MANY
     ),
+    "blocks, diagonal": Mechanism("the same as the first, without the diagonal", no_blocks_or_diagonal, MANY),
     "structure": Mechanism(
         "all parts of second moments: beyond 256 features everyone's diagonal is taken",
         beyond_few(lambda: fpdfp.precondition.QuantizedMoments(0)), MANY,
@@ -474,9 +481,14 @@ def wholes(problems: Iterable[str], seeds: Iterable[int]) -> list[Job]:
 
 def offs(runs: Runs, name: str, problems: Iterable[str], seeds: Iterable[int]) -> list[Job]:
     """The runs with a mechanism switched off (on, where it is off by default), where it does something."""
-    always = not MECHANISMS[name].where
+    where = MECHANISMS[name].where
+    alike = {other for other, one in MECHANISMS.items() if one.where == where}
     kind = "on" if MECHANISMS[name].on else "off"
-    return [Job(kind, name, *whole[2:]) for whole in wholes(problems, seeds) if always or name in runs[whole]["active"]]
+    return [
+        Job(kind, name, *whole[2:])
+        for whole in wholes(problems, seeds)
+        if not where or alike & set(runs[whole]["active"])
+    ]
 
 
 # -- what comes of them -------------------------------------------------------------------------------------------
