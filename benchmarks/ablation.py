@@ -293,6 +293,10 @@ MECHANISMS: dict[str, Mechanism] = {
         "a full certificate where rounding is suspected (DOUBT)", lambda: [put("engines.stopping:DOUBT", -1.0)],
         (("engines.stopping:Stopping._look", lambda arguments, result: arguments[0].doubted),),
     ),
+    "doubt, early": Mechanism(
+        "the same, with a first full certificate in round 20 instead of 200",
+        lambda: [put("engines.stopping:DOUBT", -1.0), put("engines.stopping:FIRST", 20)],
+    ),
     "importance": Mechanism(
         "importance sampling (an option, off by default)", on={"sampling": "importance"},
         where=(("engines.prepare:AskedClients._choose_sampling", is_partial),),
@@ -329,7 +333,6 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "momentum": Mechanism("momentum", with_method(momentum=False)),
     "restart": Mechanism("the restart of momentum", no_restart),
-    "shifts": Mechanism("shifts: gradients are sent instead of differences", with_method(shift_step=0.0)),
     "up": Mechanism("compression of what clients send", options={"compressor": None}),
     "down": Mechanism("compression of what the server sends", options={"downlink": None}),
     "preconditioner": Mechanism(
@@ -444,7 +447,6 @@ def do(job: Job) -> dict[str, Any]:
         "objective": result.objective,
         "gap": result.certificate.relative_gap,
         "preconditioner": "none" if coordinates is None else type(coordinates).__name__,
-        "features": None if result.left is None else len(result.left.numbers),
         "active": [name for name, count in counts.items() if count],
         "seconds": round(time.perf_counter() - started, 2),
     }
@@ -557,7 +559,8 @@ def compare(runs: Runs, kind: str, name: str, problems: Iterable[str]) -> list[C
             pairs = [(each["rounds"], each["bits"], bare(each)) for each in (without, beside)]
             ratios.append(tuple(a / max(b, 1) for a, b in zip(*pairs, strict=True)))
         if ratios:
-            found.append(Compared(problem, tol, *map(statistics.median, zip(*ratios, strict=True)), fails, active))
+            rounds, bits, least_bits = (statistics.median(part) for part in zip(*ratios, strict=True))
+            found.append(Compared(problem, tol, rounds, bits, least_bits, fails, active))
     return found
 
 
