@@ -483,14 +483,15 @@ def wholes(problems: Iterable[str], seeds: Iterable[int]) -> list[Job]:
 
 def offs(runs: Runs, name: str, problems: Iterable[str], seeds: Iterable[int]) -> list[Job]:
     """The runs with a mechanism switched off (on, where it is off by default), where it does something."""
+    kind = "on" if MECHANISMS[name].on else "off"
+    return [Job(kind, name, *whole[2:]) for whole in wholes(problems, seeds) if is_active(runs[whole], name)]
+
+
+def is_active(whole: Mapping[str, Any], name: str) -> bool:
+    """Whether a mechanism does something in a run of the whole method."""
     where = MECHANISMS[name].where
     alike = {other for other, one in MECHANISMS.items() if one.where == where}
-    kind = "on" if MECHANISMS[name].on else "off"
-    return [
-        Job(kind, name, *whole[2:])
-        for whole in wholes(problems, seeds)
-        if not where or alike & set(runs[whole]["active"])
-    ]
+    return not where or bool(alike & set(whole["active"]))
 
 
 # -- what comes of them -------------------------------------------------------------------------------------------
@@ -549,7 +550,8 @@ def compare(runs: Runs, kind: str, name: str, problems: Iterable[str]) -> list[C
         for job in [one for one in runs if (one.kind, one.problem, one.tol) == ("whole", problem, tol)]:
             whole, one = runs[job], runs.get(Job(kind, name, *job[2:]))
             if one is None:
-                ratios.append((1.0, 1.0, 1.0))
+                if kind != "sweep" and not is_active(whole, name):
+                    ratios.append((1.0, 1.0, 1.0))
                 continue
             active = True
             without, beside = (whole, one) if kind == "on" else (one, whole)
