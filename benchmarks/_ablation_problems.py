@@ -457,6 +457,34 @@ def grouped_classes(generator: Generator) -> Case:
     return Case(fpdfp.Problem(losses, fpdfp.penalties.GroupL12(0.02, axis=0)), 4)
 
 
+def different(clients: int, mean: float, generator: Generator) -> tuple[Any, Any]:
+    """20 features whose scales and means differ from client to client, and whose rows they are."""
+    rows = 25 * clients
+    owner = dealt(rows, clients, generator)
+    X = generator.standard_normal((rows, 20)) * generator.lognormal(0.0, 0.5, (clients, 1))[owner]
+    return X + mean * generator.standard_normal((clients, 20))[owner], owner
+
+
+def one_logistic(generator: Generator) -> Case:
+    """20 features whose scales differ from client to client, logistic, 20 clients, 1 in a round."""
+    X, owner = different(20, 0.0, generator)
+    return Case(lasso(X, labels(X, generator), owner, 0.05), 1)
+
+
+def one_squares(generator: Generator) -> Case:
+    """The same, least squares."""
+    X, owner = different(20, 0.0, generator)
+    y = X[:, :5].sum(axis=1) + generator.standard_normal(len(X))
+    return Case(with_l1(fpdfp.losses.LeastSquares(X, y, clients=owner, l2=RIDGE), 0.05), 1)
+
+
+def one_means(generator: Generator) -> Case:
+    """The same, where means differ as well."""
+    X, owner = different(20, 1.0, generator)
+    y = X[:, :5].sum(axis=1) + generator.standard_normal(len(X))
+    return Case(with_l1(fpdfp.losses.LeastSquares(X, y, clients=owner, l2=RIDGE), 0.05), 1)
+
+
 #: The classes, and their problems.
 CLASSES: dict[str, tuple[Callable[[Generator], Case], ...]] = {
     "few features": (diabetes, raw_wine, digit_zero, alike_single),
@@ -470,11 +498,12 @@ CLASSES: dict[str, tuple[Callable[[Generator], Case], ...]] = {
     "images": (blurred, half_seen),
     "smooth signals": (smooth_fused, walks_fused, walks_groups),
     "rare": (far_means, few_sorted_digits, few_scales, bad_scales, grouped_classes),
+    "one client a round": (one_logistic, one_squares, one_means),
 }
-#: These two classes were added after the first runs, in which some mechanisms never acted: the first is the best case
-#: of blocks of neighbours, the second has means far from zero, scales that differ by a million, and few clients at a
-#: time that differ much.
-LATER = ("smooth signals", "rare")
+#: These classes were added after the first runs, in which some mechanisms never acted. The first is the best case of
+#: blocks of neighbours. The second has means far from zero, scales that differ by a million, and few clients at a time
+#: that differ much. The third is for the alarm.
+LATER = ("smooth signals", "rare", "one client a round")
 PROBLEMS = {one.__name__: one for some in CLASSES.values() for one in some}
 
 
@@ -483,7 +512,7 @@ def class_of(name: str) -> str:
     return next(kind for kind, some in CLASSES.items() if PROBLEMS[name] in some)
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=12)
 def build(name: str, seed: int) -> Case:
     """A problem, with data drawn by a seed."""
     return PROBLEMS[name](np.random.default_rng([seed, sum(map(ord, name))]))
