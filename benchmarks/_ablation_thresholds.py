@@ -68,12 +68,15 @@ class Threshold(NamedTuple):
         Why it is not swept, or need not be.
     also
         Other modules that have it under the same name.
+    without
+        The factor with which it does nothing, where there is one: then it could go.
     """
 
     steers: str
     change: Change | None = scaled
     why: str = ""
     also: tuple[str, ...] = ()
+    without: float | None = None
 
     def patches(self, name: str, factor: float) -> Iterable[Any]:
         """Patches within which it is another."""
@@ -92,7 +95,9 @@ class Threshold(NamedTuple):
             found = getattr(pkgutil.resolve_name(f"fpdfp.{package.replace('/', '.')}:{inside}"), attribute)
         except (AttributeError, ImportError):
             return "gone"
-        return f"{found}" if isinstance(found, int | float | tuple) else "inline"
+        if isinstance(found, float):
+            return f"{found:.4g}"
+        return f"{found:,}" if isinstance(found, int) else f"{found}" if type(found) is tuple else "in a function"
 
 
 def fixed(steers: str, why: str) -> Threshold:
@@ -112,7 +117,9 @@ THRESHOLDS: dict[str, Threshold] = {
     "precondition/cost:UPLINK": Threshold("bits down that a bit up counts as"),
     "precondition/cost:ENOUGH": Threshold("rows for each feature of a first question"),
     "precondition/cost:CHEAPER": Threshold("how much cheaper a first question is to be"),
-    "precondition/cost:DEAR": Threshold("rounds that all moments are to cost before a first question is asked"),
+    "precondition/cost:DEAR": Threshold(
+        "rounds that all moments are to cost before a first question is asked", without=0
+    ),
     "precondition/cost:MOST": Threshold("the most simulated rounds"),
     "precondition/cost.Circumstances:floor": Threshold(
         "exponent of digits in the rounds of a perfect problem", exponent
@@ -128,10 +135,16 @@ THRESHOLDS: dict[str, Threshold] = {
     "precondition/quantized:FEW": Threshold(
         "features up to which all moments are asked for", also=("precondition/exchange",)
     ),
-    "precondition/quantized:NEARLY": Threshold("how much worse the lowest floor may be predicted", above_one),
-    "precondition/quantized:UNSEEN": Threshold("what runs without whitening cost beyond the prediction", above_one),
+    "precondition/quantized:NEARLY": Threshold(
+        "how much worse the lowest floor may be predicted", above_one, without=0
+    ),
+    "precondition/quantized:UNSEEN": Threshold(
+        "what runs without whitening cost beyond the prediction", above_one, without=0
+    ),
     "precondition/quantized:ACCURACY": fixed("accuracy where none is given", "the documented default of `accuracy`"),
-    "precondition/quantized:UNEVEN": Threshold("spread of sizes from which noise is relative to each feature"),
+    "precondition/quantized:UNEVEN": Threshold(
+        "spread of sizes from which noise is relative to each feature", without=1e12
+    ),
     "precondition/quantized:ROOT_STEP": Threshold("step of the announced root"),
     "precondition/structure:BLOCK": fixed("features in a block", GOES),
     "precondition/structure:LARGEST_BLOCK": fixed("the largest block a site forms", GOES),
@@ -139,7 +152,9 @@ THRESHOLDS: dict[str, Threshold] = {
     "precondition/structure:SLOPE_LEVELS": Threshold("levels of gradients that go with a sketch"),
     "precondition/structure:CLIENTS": Threshold("the fewest clients that send a sketch"),
     "precondition/structure:ENOUGH": Threshold("rows that these have for each feature of a block"),
-    "precondition/structure:WORTHWHILE": Threshold("what a preconditioner is to be predicted beside none"),
+    "precondition/structure:WORTHWHILE": Threshold(
+        "what a preconditioner is to be predicted beside none", without=1.42857
+    ),
     "precondition/structure:MISSED": fixed("missed part of moments from which all are considered", GOES),
     "precondition/seen:RANK": Threshold("directions of a sketch", also=("precondition/structure",)),
     "precondition/seen:TESTS": fixed("directions that tell how much is missed", GOES),
@@ -149,9 +164,9 @@ THRESHOLDS: dict[str, Threshold] = {
     "precondition/seen:STEEPEST": Threshold("numbers of steep directions that are considered"),
     "precondition/seen:ACTIVE": Threshold("features on which rounds are predicted"),
     "precondition/seen:AT_A_TIME": fixed("features of which coordinates are computed at a time", MEMORY),
-    "precondition/seen:LEAST": Threshold("part of most curvatures that others are raised to"),
+    "precondition/seen:LEAST": Threshold("part of most curvatures that others are raised to", without=0),
     "precondition/seen:MOST_OF_THEM": Threshold("quantile that stands for most curvatures"),
-    "precondition/seen:STRETCHED": Threshold("rounds of a diagonal beside the prediction", above_one),
+    "precondition/seen:STRETCHED": Threshold("rounds of a diagonal beside the prediction", above_one, without=0),
     "precondition/low_rank:LEVELS": Threshold("levels of announced directions"),
     "precondition/exchange:MOMENTS": fixed(
         "features up to which prefer='rounds' asks for exact moments", "documented in `prefer`; not used otherwise"
@@ -166,15 +181,15 @@ THRESHOLDS: dict[str, Threshold] = {
     ),
     "engines/working_set:FEWEST": Threshold("features from which a run begins with some"),
     "engines/working_set:MOST": Threshold("the most features of a first guess"),
-    "engines/working_set:ROOT": Threshold("the most features of a last guess, by the root of all"),
+    "engines/working_set:ROOT": Threshold("the most features of a last guess, by the root of all", without=0),
     "engines/working_set:FIRST": Threshold("relative gap of the second guess"),
     "engines/working_set:LOOSE": Threshold("relative gap of the last guess"),
     "engines/working_set:NEAR": Threshold(
         "slope beside the weight from which features are added to a guess", below_one
     ),
-    "engines/working_set:NEARLY": Threshold("the same beside some that are certain", below_one),
+    "engines/working_set:NEARLY": Threshold("the same beside some that are certain", below_one, without=0),
     "engines/working_set:TIGHTER": Threshold("tolerance of the few where that of all is missed"),
-    "engines/working_set:TIGHTEST": Threshold("part of the tolerance below which a run goes on with all"),
+    "engines/working_set:TIGHTEST": Threshold("part of the tolerance below which a run goes on with all", without=0),
     "engines/screening:WORTH": Threshold(
         "part of the features up to which a run goes on with some", also=("engines/working_set",)
     ),
@@ -196,20 +211,20 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/finish:BITS": Threshold("bits of a second derivative"),
     "engines/finish:EXCHANGES": Threshold("exchanges that a step counts as"),
     "engines/finish:CHEAPER": Threshold("predicted cost beside that of going on"),
-    "engines/finish:MOST": Threshold("the most features of a model"),
-    "engines/finish:NEARLY": Threshold("slope beside the weight from which zeros count", below_one),
-    "engines/finish:PROMISING": Threshold("expected gap beside the tolerance"),
+    "engines/finish:MOST": Threshold("the most features of a model", without=1e06),
+    "engines/finish:NEARLY": Threshold("slope beside the weight from which zeros count", below_one, without=0),
+    "engines/finish:PROMISING": Threshold("expected gap beside the tolerance", without=1e09),
     "engines/finish:COARSE": fixed(
         "least tolerance without a ridge", "derived: slopes are rounded to about 1e-8; tolerances here are larger"
     ),
     "engines/finish:EPS": Threshold("least eigenvalue of a model"),
-    "engines/finish:SQUARED": Threshold("gap after a step beside the square of its gain"),
+    "engines/finish:SQUARED": Threshold("gap after a step beside the square of its gain", without=0),
     "engines/stopping:PATIENCE": Threshold("growth of rounds between looks", above_one),
     "engines/stopping:THOROUGH": Threshold("the same of looks that more is sent for", above_one),
     "engines/stopping:FIRST": Threshold("first look without an estimate"),
-    "engines/stopping:FIRST_OF_FEW": Threshold("the same for a guess of features"),
-    "engines/stopping:AGAIN": Threshold("rounds until a second Newton step", above_one),
-    "engines/stopping:LESS": Threshold("part of the expected gap at a second Newton step"),
+    "engines/stopping:FIRST_OF_FEW": Threshold("the same for a guess of features", without=5),
+    "engines/stopping:AGAIN": Threshold("rounds until a second Newton step", above_one, without=0),
+    "engines/stopping:LESS": Threshold("part of the expected gap at a second Newton step", without=3.33333),
     "engines/stopping:DOUBT": fixed("estimate at which rounding is suspected", GOES),
     "engines/stopping:FINE": fixed(
         "tolerance below which questions are in full precision", "derived: float32 has 6e-8; tolerances here are larger"
@@ -229,11 +244,11 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/prepare:ASKED": fixed("numbers that are asked for at a time, and ASKED_ELSEWHERE", MEMORY),
     "methods/_acceleration:PAST": Threshold("weight of the past in smoothed progress", below_one),
     "methods/_acceleration:ALARM": Threshold("growth of squared progress that is an alarm"),
-    "methods/_acceleration:LOOSE": Threshold("the same before shifts are learned"),
-    "methods/_acceleration:GROWTH": Threshold("growth of a step in a round", above_one),
+    "methods/_acceleration:LOOSE": Threshold("the same before shifts are learned", without=0.0625),
+    "methods/_acceleration:GROWTH": Threshold("growth of a step in a round", above_one, without=1e06),
     "methods/_acceleration:LARGEST": Threshold("growth of a step in all"),
     "methods/_acceleration:SAFE": Threshold("step beside the curvature seen", below_one),
-    "methods/_acceleration:FORGET": Threshold("rate at which curvature is forgotten", below_one),
+    "methods/_acceleration:FORGET": Threshold("rate at which curvature is forgotten", below_one, without=5),
     "methods/_dual_prox:TOLERANCE": Threshold("accuracy of the server's prox"),
     "methods/_dual_prox:FINE_TOLERANCE": Threshold("the same with Newton steps"),
     "methods/_dual_prox:DUAL_STEPS": Threshold("dual steps of a round, at first"),

@@ -673,19 +673,25 @@ SWEPT = (
 FACTORS = (0.5, 2.0)
 
 
+def factors_of(name: str) -> list[float]:
+    """The factors of a threshold: half, double, and the one with which it does nothing."""
+    last = THRESHOLDS[name].without
+    return [*FACTORS, *([] if last is None else [last])]
+
+
 def sweeps(names: Iterable[str], seeds: Iterable[int]) -> list[Job]:
     """The runs with other thresholds."""
     swept = [name for name in names if THRESHOLDS[name].change is not None]
-    changed = [f"{name}*{factor:g}" for name, factor in itertools.product(swept, FACTORS)]
+    changed = [f"{name}*{factor:g}" for name in swept for factor in factors_of(name)]
     return [Job("sweep", *one) for one in itertools.product(changed, SWEPT, TOLERANCES, seeds)]
 
 
 #: How much medians may change where a curve is flat.
-FLAT = 0.05
+FLAT = 0.1
 
 
 class Swept(NamedTuple):
-    """What another value does: medians and ranges of ratios, how many runs change, and how many fail."""
+    """What another value does: medians of the ratios that change, ranges, how many change, and how many fail."""
 
     rounds: float
     bits: float
@@ -709,17 +715,22 @@ def swept(runs: Runs, name: str, factor: float) -> Swept | None:
         return None
     changed = [one for one in some if (one.rounds, one.bits) != (1.0, 1.0)]
     ratios = [each for one in some for each in (one.rounds, one.bits)]
+    rounds, bits = ([one[place] for one in changed] or [1.0] for place in (2, 3))
     return Swept(
-        statistics.median(one.rounds for one in some), statistics.median(one.bits for one in some), min(ratios),
-        max(ratios), len(changed), len(some), sum(one.fails for one in some),
+        statistics.median(rounds), statistics.median(bits), min(ratios), max(ratios), len(changed), len(some),
+        sum(one.fails for one in some),
     )  # fmt: skip
 
 
-def settle(pairs: Sequence[Swept | None], why: str) -> str:
+def conclude(pairs: Sequence[Swept | None], why: str) -> str:
     """Say what comes of a threshold."""
-    some = [one for one in pairs if one is not None]
+    some = [one for one in pairs[:2] if one is not None]
     if not some:
         return why or "not swept"
+    last = pairs[2]
+    idle = last is not None and not last.fails and max(last.rounds, last.bits) <= 1 + FLAT
+    if idle:
+        return "could go: no worse without"
     if not any(one.changed for one in some):
         return "no effect here"
     if any(one.fails for one in some):
@@ -728,7 +739,7 @@ def settle(pairs: Sequence[Swept | None], why: str) -> str:
     losses = max(max(one.rounds, one.bits) for one in some)
     if gains >= 1 - FLAT and losses <= 1 + FLAT:
         return "flat"
-    return "steep, near its best" if gains >= 1 - FLAT else "better elsewhere, or a trade of rounds and bits"
+    return "steep, near its best" if gains >= 1 - FLAT else "a trade of rounds and bits, or better elsewhere"
 
 
 def sweep_table(runs: Runs, names: Iterable[str]) -> list[list[str]]:
@@ -736,13 +747,14 @@ def sweep_table(runs: Runs, names: Iterable[str]) -> list[list[str]]:
     lines = []
     for name in names:
         one = THRESHOLDS[name]
-        pairs = [swept(runs, name, factor) for factor in FACTORS]
+        pairs = [swept(runs, name, factor) for factor in factors_of(name)]
+        pairs += [None] * (3 - len(pairs))
         cells = ["" if found is None else str(found) for found in pairs]
-        lines.append([f"`{name}`", one.value(name), one.steers, *cells, settle(pairs, one.why)])
+        lines.append([f"`{name}`", one.value(name), one.steers, *cells, conclude(pairs, one.why)])
     return lines
 
 
-SWEEP_HEADER = ["threshold", "value", "steers", "half", "double", "verdict"]
+SWEEP_HEADER = ["threshold", "value", "steers", "half", "double", "without", "verdict"]
 
 
 def main() -> None:
