@@ -668,7 +668,7 @@ def baseline_table(runs: Runs, problems: Iterable[str]) -> list[list[str]]:
 #: The problems that they are swept on: those of most classes that take least time.
 SWEPT = (
     "digit_zero", "sparse_counts", "dense_solution", "piecewise", "no_ridge_wide", "three_wines", "far_means",
-    "few_sorted_digits",
+    "few_sorted_digits", "one_logistic", "one_means",
 )  # fmt: skip
 FACTORS = (0.5, 2.0)
 
