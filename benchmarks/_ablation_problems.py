@@ -1,7 +1,7 @@
-"""The problems of the ablation, by class; they were named before anything was measured.
+"""The problems of the ablation, by class; all but the last three classes were named before anything was measured.
 
-Data ship with scikit-learn, or are generated from a seed. None of them is one that defaults were tuned on: those are
-a9a, covtype, breast cancer, autoregressions, bags of words and coupled features.
+Data ship with scikit-learn, or are generated from a seed. Defaults were tuned on none of them, but on a9a, covtype,
+breast cancer, autoregressions, bags of words and coupled features.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def lasso(X: Any, y: Any, clients: Any, share: float, *, l2: float = RIDGE, dtyp
 
 
 def with_l1(losses: Any, share: float, weights: str = "uniform") -> fpdfp.Problem:
-    """The l1 norm beside some losses, so large a part of the least weight for which the solution is zero."""
+    """Losses with an l1 norm; its weight is a share of the least weight for which the solution is zero."""
     free = fpdfp.Problem(losses, fpdfp.penalties.Zero(), weights=weights)
     largest = float(np.abs(free.gradient(np.zeros(losses.shape, dtype=losses.dtype))).max())
     return fpdfp.Problem(losses, fpdfp.penalties.L1(share * largest), weights=weights)
 
 
 def fused(losses: Any, weight: float, linop: Any, weights: str = "uniform") -> fpdfp.Problem:
-    """The l1 norm of Bx beside some losses."""
+    """Losses with the l1 norm of Bx."""
     return fpdfp.Problem(losses, fpdfp.penalties.L1(weight), linop, weights=weights)
 
 
