@@ -718,7 +718,7 @@ def swept(runs: Runs, name: str, factor: float) -> Swept | None:
         return None
     changed = [one for one in some if (one.rounds, one.bits) != (1.0, 1.0)]
     ratios = [each for one in some for each in (one.rounds, one.bits)]
-    rounds, bits = ([one[place] for one in changed] or [1.0] for place in (2, 3))
+    rounds, bits = [one.rounds for one in changed] or [1.0], [one.bits for one in changed] or [1.0]
     return Swept(
         statistics.median(rounds), statistics.median(bits), min(ratios), max(ratios), len(changed), len(some),
         sum(one.fails for one in some),
