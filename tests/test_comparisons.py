@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import math
 from typing import Any
 
 import pytest
-from benchmarks import _contenders, _tuning, ablation
+from benchmarks import _ablation_thresholds, _contenders, _tuning, ablation
 from benchmarks._tuning import Choice, Outcome, Totals
 
 import fpdfp
 from fpdfp import methods
-from tests import helpers
 
 STEP = fpdfp.steps.Constant(0.1)
 
@@ -81,26 +80,41 @@ def test_tuning_goes_on_beyond_the_ends_of_the_grid(gamma: float, levels: int) -
     assert {250, 1000, 2000} == {rounds for some in lengths.values() for rounds in some}
 
 
-def test_an_ablation_takes_one_part_away() -> None:
-    problem = helpers.graph_guided(clients=25)
-    cases = ablation.cases(problem)
-    default = cases.pop("default")
-    proved = cases.pop("the proved form")
+@pytest.mark.parametrize("name", ablation.MECHANISMS)
+def test_an_ablation_switches_a_mechanism_off_and_on_again(name: str) -> None:
+    mechanism = ablation.MECHANISMS[name]
+    job = ablation.Job("on" if mechanism.on else "off", name, "diabetes", 1e-3, 1)
+    patched = {(patch.getter(), patch.attribute): None for patch in job.patches}
+    before = {one: getattr(*one) for one in patched}
+    assert before or mechanism.options or mechanism.on
+    with contextlib.ExitStack() as stack:
+        for patch in job.patches:
+            stack.enter_context(patch)
+        assert all(getattr(*one) is not value for one, value in before.items())
+    assert all(getattr(*one) == value for one, value in before.items())
+    for place, _ in mechanism.where:
+        assert callable(ablation.present(place))
 
-    def parts(case: Any) -> dict[str, Any]:
-        method = {field.name: getattr(case.method, field.name) for field in dataclasses.fields(case.method)}
-        return {**method, "compressor": case.compressor, "downlink": case.downlink}
 
-    whole = parts(default)
-    for case in cases.values():
-        assert sum(whole[name] != value for name, value in parts(case).items()) == 1
-    omega = default.compressor.omega(problem.model.shape)
-    assert proved.method.shift_step == pytest.approx(1 / (1 + omega))
-    bound = float(problem.lipschitz.max()) * (1 + 6 * ((1 + omega) * 25 / 20 - 1) / 25)
-    assert proved.method.step == pytest.approx(1 / bound)
-    assert (proved.method.momentum, proved.method.preconditioner, proved.downlink) == (False, None, None)
-    for case in (default, proved, *cases.values()):
-        result = fpdfp.solve(
-            problem, case.method, rounds=2, clients_per_round=20, compressor=case.compressor, downlink=case.downlink
-        )
-        assert result.rounds == 2
+def test_an_ablation_sees_what_a_run_does() -> None:
+    whole, without = (
+        ablation.do(ablation.Job(kind, name, "diabetes", 1e-6, 1)) for kind, name in (("whole", ""), ("off", "growth"))
+    )
+    assert {"finish", "growth", "whitening"} <= set(whole["active"])
+    assert not {"importance", "fourier", "working_set"} & set(whole["active"])
+    assert (whole["status"], without["status"]) == ("converged", "converged")
+    assert whole["rounds"] < without["rounds"]
+    runs = {ablation.Job(*(one[name] for name in ablation.Job._fields)): one for one in (whole, without)}
+    found = ablation.judge(runs, "off", "growth", ["diabetes"])
+    assert (found.active, found.of, found.failures) == (1, 1, [])
+    assert found.medians["few features"][0] == without["rounds"] / whole["rounds"]
+
+
+@pytest.mark.parametrize("name", [name for name, one in _ablation_thresholds.THRESHOLDS.items() if one.change])
+def test_a_sweep_changes_a_threshold(name: str) -> None:
+    one = _ablation_thresholds.THRESHOLDS[name]
+    for patch in one.patches(name, 2.0):
+        before = getattr(patch.getter(), patch.attribute)
+        with patch:
+            assert getattr(patch.getter(), patch.attribute) != before
+        assert getattr(patch.getter(), patch.attribute) == before

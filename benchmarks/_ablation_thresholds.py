@@ -1,0 +1,257 @@
+"""The numbers that steer what the solver does: which are swept, and how, and why the others are not.
+
+Each entry is for itself: where a number goes, its line goes.
+"""
+
+from __future__ import annotations
+
+import math
+import pkgutil
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+from unittest import mock
+
+Change = Callable[[Any, float], Any]
+
+
+def scaled(value: Any, factor: float) -> Any:
+    """A number times a factor; whole ones stay whole, and some numbers are changed together."""
+    if isinstance(value, tuple):
+        return tuple(scaled(one, factor) for one in value)
+    return max(1, round(value * factor)) if isinstance(value, int) else value * factor
+
+
+def below_one(value: float, factor: float) -> float:
+    """A part of 1, its distance to 1 times a factor."""
+    return 1.0 - (1.0 - value) * factor
+
+
+def above_one(value: float, factor: float) -> float:
+    """A factor of at least 1, its distance to 1 times another."""
+    return 1.0 + (value - 1.0) * factor
+
+
+def exponent(value: Any, factor: float) -> Any:
+    """The rounds of a well conditioned problem with another exponent of the digits: 1.0 or 2.0 for 1.4."""
+
+    def floor(self: Any) -> float:
+        return math.sqrt(self.n_clients / self.clients_per_round) * math.pow(self.digits, 1.4 * math.sqrt(factor))
+
+    return property(floor)
+
+
+def times(value: Callable[..., Any], factor: float) -> Callable[..., Any]:
+    """A function whose result, or each number of it, is multiplied."""
+
+    def changed(*arguments: Any) -> Any:
+        result = value(*arguments)
+        return tuple(one * factor for one in result) if isinstance(result, tuple) else result * factor
+
+    return changed
+
+
+def promising(value: Any, factor: float) -> Any:
+    """Looks where the server expects another multiple of the tolerance."""
+    return lambda self: self.run.outlook() <= min(10.0 * factor * self.tol * self.run.scale, self.outlook)
+
+
+class Threshold(NamedTuple):
+    """A number.
+
+    Attributes
+    ----------
+    steers
+        What it does.
+    change
+        How it is made another; None where it is not swept.
+    why
+        Why it is not swept, or need not be.
+    also
+        Other modules that have it under the same name.
+    without
+        The factor with which it does nothing, where there is one: then it could go.
+    """
+
+    steers: str
+    change: Change | None = scaled
+    why: str = ""
+    also: tuple[str, ...] = ()
+    without: float | None = None
+
+    def patches(self, name: str, factor: float) -> Iterable[Any]:
+        """Patches within which it is another."""
+        file, _, attribute = name.rpartition(":")
+        for one in (file, *self.also):
+            package, _, inside = one.partition(".")
+            owner = pkgutil.resolve_name(f"fpdfp.{package.replace('/', '.')}:{inside}")
+            assert self.change is not None
+            yield mock.patch.object(owner, attribute, self.change(getattr(owner, attribute), factor))
+
+    def value(self, name: str) -> str:
+        """Its present value, as text."""
+        file, _, attribute = name.rpartition(":")
+        package, _, inside = file.partition(".")
+        try:
+            found = getattr(pkgutil.resolve_name(f"fpdfp.{package.replace('/', '.')}:{inside}"), attribute)
+        except (AttributeError, ImportError):
+            return "gone"
+        if isinstance(found, float):
+            return f"{found:.4g}"
+        return f"{found:,}" if isinstance(found, int) else f"{found}" if type(found) is tuple else "in a function"
+
+
+def fixed(steers: str, why: str) -> Threshold:
+    """A number that is not swept."""
+    return Threshold(steers, None, why)
+
+
+GOES = "goes with the mechanism"
+MEMORY = "derived: bounds memory, and changes no message"
+
+#: By file and name.
+THRESHOLDS: dict[str, Threshold] = {
+    "precondition/cost:LEVELS": Threshold("levels of second moments that are considered"),
+    "precondition/cost:CLIENTS": fixed(
+        "numbers of clients that are considered", "derived: a grid in steps of about 2, over which a minimum is taken"
+    ),
+    "precondition/cost:UPLINK": Threshold("bits down that a bit up counts as"),
+    "precondition/cost:ENOUGH": Threshold("rows for each feature of a first question"),
+    "precondition/cost:CHEAPER": Threshold("how much cheaper a first question is to be"),
+    "precondition/cost:DEAR": Threshold(
+        "rounds that all moments are to cost before a first question is asked", without=0
+    ),
+    "precondition/cost:MOST": Threshold("the most simulated rounds"),
+    "precondition/cost.Circumstances:floor": Threshold(
+        "exponent of digits in the rounds of a perfect problem", exponent
+    ),
+    "precondition/cost:noise": Threshold("the error that levels leave, in predicted rounds", times),
+    "precondition/cost:once": Threshold("predicted bits of second moments", times, also=("precondition/quantized",)),
+    "precondition/cost:TYPICAL": fixed(
+        "network of prefer='time'", "a documented definition; only used with that option"
+    ),
+    "precondition/quantized:SLOPE_LEVELS": Threshold("levels of gradients that go with moments"),
+    "precondition/quantized:FLOORS": Threshold("multiples of the noise that eigenvalues are raised to"),
+    "precondition/quantized:STRAINED": Threshold("strain at which clients are asked for exact moments"),
+    "precondition/quantized:FEW": Threshold(
+        "features up to which all moments are asked for", also=("precondition/exchange",)
+    ),
+    "precondition/quantized:NEARLY": Threshold(
+        "how much worse the lowest floor may be predicted", above_one, without=0
+    ),
+    "precondition/quantized:UNSEEN": Threshold(
+        "what runs without whitening cost beyond the prediction", above_one, without=0
+    ),
+    "precondition/quantized:ACCURACY": fixed("accuracy where none is given", "the documented default of `accuracy`"),
+    "precondition/quantized:UNEVEN": Threshold(
+        "spread of sizes from which noise is relative to each feature", without=1e12
+    ),
+    "precondition/quantized:ROOT_STEP": Threshold("step of the announced root"),
+    "precondition/structure:BLOCK": fixed("features in a block", GOES),
+    "precondition/structure:LARGEST_BLOCK": fixed("the largest block a site forms", GOES),
+    "precondition/structure:LEVELS": fixed("levels of moments in blocks", GOES),
+    "precondition/structure:SLOPE_LEVELS": Threshold("levels of gradients that go with a sketch"),
+    "precondition/structure:CLIENTS": Threshold("the fewest clients that send a sketch"),
+    "precondition/structure:ENOUGH": Threshold("rows that these have for each feature of a block"),
+    "precondition/structure:WORTHWHILE": Threshold(
+        "what a preconditioner is to be predicted beside none", without=1.42857
+    ),
+    "precondition/structure:MISSED": fixed("missed part of moments from which all are considered", GOES),
+    "precondition/seen:RANK": Threshold("directions of a sketch", also=("precondition/structure",)),
+    "precondition/seen:TESTS": fixed("directions that tell how much is missed", GOES),
+    "precondition/seen:SKETCH_LEVELS": Threshold("levels of a sketch", also=("precondition/structure",)),
+    "precondition/seen:FLOOR": fixed("noise that eigenvalues of blocks are raised to", GOES),
+    "precondition/seen:ROOT_STEP": fixed("step of announced roots of blocks", GOES),
+    "precondition/seen:STEEPEST": Threshold("numbers of steep directions that are considered"),
+    "precondition/seen:ACTIVE": Threshold("features on which rounds are predicted"),
+    "precondition/seen:AT_A_TIME": fixed("features of which coordinates are computed at a time", MEMORY),
+    "precondition/seen:LEAST": Threshold("part of most curvatures that others are raised to", without=0),
+    "precondition/seen:MOST_OF_THEM": Threshold("quantile that stands for most curvatures"),
+    "precondition/seen:STRETCHED": Threshold("rounds of a diagonal beside the prediction", above_one, without=0),
+    "precondition/low_rank:LEVELS": Threshold("levels of announced directions"),
+    "precondition/exchange:MOMENTS": fixed(
+        "features up to which prefer='rounds' asks for exact moments", "documented in `prefer`; not used otherwise"
+    ),
+    "precondition/exchange:AFFORDABLE": fixed("rounds that all moments may cost", GOES),
+    "precondition/exchange:LARGEST": fixed("features up to which all moments are considered", GOES),
+    "precondition/exchange:MOST_LEVELS": fixed(
+        "the most levels that a site accepts", "derived: 16 bits a number, where float32 is as short"
+    ),
+    "precondition/exchange:LARGEST_POWER": fixed(
+        "range of fourth powers of bounds", "derived: within the exponents of float32, 2^±126"
+    ),
+    "engines/working_set:FEWEST": Threshold("features from which a run begins with some"),
+    "engines/working_set:MOST": Threshold("the most features of a first guess"),
+    "engines/working_set:ROOT": Threshold("the most features of a last guess, by the root of all", without=0),
+    "engines/working_set:FIRST": Threshold("relative gap of the second guess"),
+    "engines/working_set:LOOSE": Threshold("relative gap of the last guess"),
+    "engines/working_set:NEAR": Threshold(
+        "slope beside the weight from which features are added to a guess", below_one
+    ),
+    "engines/working_set:NEARLY": Threshold("the same beside some that are certain", below_one, without=0),
+    "engines/working_set:TIGHTER": Threshold("tolerance of the few where that of all is missed"),
+    "engines/working_set:TIGHTEST": Threshold("part of the tolerance below which a run goes on with all", without=0),
+    "engines/screening:WORTH": Threshold(
+        "part of the features up to which a run goes on with some", also=("engines/working_set",)
+    ),
+    "engines/screening:RARE": fixed(
+        "clients for each that takes part, from which nothing is restricted",
+        "not swept: no problem here has more than 100",
+    ),
+    "engines/screening:LEAST": fixed("features from which runs are screened", GOES),
+    "engines/screening:EXPECTED": fixed("part of features that is to be expected", GOES),
+    "engines/screening:CERTIFIED": fixed("gap beside the server's estimate, and OTHERWISE", GOES),
+    "engines/screening:PATIENCE": fixed("rounds between looks", GOES),
+    "engines/screening:MARGIN": fixed("what rounding may do to a bound", GOES),
+    "engines/slopes:LEVELS": Threshold("levels of slopes that guesses rest on"),
+    "engines/slopes:POINT_LEVELS": Threshold("levels of the point that slopes are taken at"),
+    "engines/slopes:FINE": Threshold("levels of slopes near their weights"),
+    "engines/slopes:ROUNDING": fixed(
+        "rounding of a gradient beside the weight", "derived: about 1e4 roundings of float32, 1e7 of float64"
+    ),
+    "engines/finish:BITS": Threshold("bits of a second derivative"),
+    "engines/finish:EXCHANGES": Threshold("exchanges that a step counts as"),
+    "engines/finish:CHEAPER": Threshold("predicted cost beside that of going on"),
+    "engines/finish:MOST": Threshold("the most features of a model", without=1e06),
+    "engines/finish:NEARLY": Threshold("slope beside the weight from which zeros count", below_one, without=0),
+    "engines/finish:PROMISING": Threshold("expected gap beside the tolerance", without=1e09),
+    "engines/finish:COARSE": fixed(
+        "least tolerance without a ridge", "derived: slopes are rounded to about 1e-8; tolerances here are larger"
+    ),
+    "engines/finish:EPS": Threshold("least eigenvalue of a model"),
+    "engines/finish:SQUARED": Threshold("gap after a step beside the square of its gain", without=0),
+    "engines/stopping:PATIENCE": Threshold("growth of rounds between looks", above_one),
+    "engines/stopping:THOROUGH": Threshold("the same of looks that more is sent for", above_one),
+    "engines/stopping:FIRST": Threshold("first look without an estimate"),
+    "engines/stopping:FIRST_OF_FEW": Threshold("the same for a guess of features", without=5),
+    "engines/stopping:AGAIN": Threshold("rounds until a second Newton step", above_one, without=0),
+    "engines/stopping:LESS": Threshold("part of the expected gap at a second Newton step", without=3.33333),
+    "engines/stopping:DOUBT": fixed("estimate at which rounding is suspected", GOES),
+    "engines/stopping:FINE": fixed(
+        "tolerance below which questions are in full precision", "derived: float32 has 6e-8; tolerances here are larger"
+    ),
+    "engines/stopping:RESTING": Threshold("roundings within which an objective rests"),
+    "engines/stopping:SURE": Threshold("part of the tolerance at which Newton's estimate ends a run"),
+    "engines/stopping:WATCH": Threshold("rounds for which rest is watched", above_one),
+    "engines/stopping:AT_LEAST": Threshold("the fewest of these"),
+    "engines/stopping:EVERYONE": Threshold("the same, in rounds in which all take part once"),
+    "engines/stopping.Stopping:_is_promising": Threshold(
+        "expected gap, 10 tolerances, at which clients are asked", promising
+    ),
+    "engines/prepare:SHORT": Threshold("numbers up to which a message is short"),
+    "engines/prepare:LEVELS": Threshold("levels up"),
+    "engines/prepare:LEVELS_OF_SHORT": Threshold("levels up of short messages"),
+    "engines/prepare:LEVELS_DOWN": Threshold("levels down"),
+    "engines/prepare:ASKED": fixed("numbers that are asked for at a time, and ASKED_ELSEWHERE", MEMORY),
+    "methods/_acceleration:PAST": Threshold("weight of the past in smoothed progress", below_one),
+    "methods/_acceleration:ALARM": Threshold("growth of squared progress that is an alarm"),
+    "methods/_acceleration:LOOSE": Threshold("the same before shifts are learned", without=0.0625),
+    "methods/_acceleration:GROWTH": Threshold("growth of a step in a round", above_one, without=1e06),
+    "methods/_acceleration:LARGEST": Threshold("growth of a step in all"),
+    "methods/_acceleration:SAFE": Threshold("step beside the curvature seen", below_one),
+    "methods/_acceleration:FORGET": Threshold("rate at which curvature is forgotten", below_one, without=5),
+    "methods/_dual_prox:TOLERANCE": Threshold("accuracy of the server's prox"),
+    "methods/_dual_prox:FINE_TOLERANCE": Threshold("the same with Newton steps"),
+    "methods/_dual_prox:DUAL_STEPS": Threshold("dual steps of a round, at first"),
+    "methods/_dual_prox:MOST_DUAL_STEPS": Threshold("dual steps of a round, at most"),
+    "methods/_dual_prox:MEAN_DUAL_STEPS": Threshold("dual steps of a round, on average"),
+}
