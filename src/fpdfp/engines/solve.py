@@ -68,10 +68,11 @@ def solve(
     problem
         What to minimise.
     method
-        How: one of :mod:`fpdfp.methods`. By default :class:`fpdfp.ShiftedPDFP` with the preconditioner that is
-        predicted to pay for itself (second moments for linear models, parts of them beyond 256 features, a
-        Fourier transform for images where it helps), for which some or all clients send something once, counted in
-        ``traffic["preconditioner"]``. ``print(result)`` says what was chosen, and why.
+        How: one of :mod:`fpdfp.methods`. The default is :class:`fpdfp.ShiftedPDFP` with the preconditioner that is
+        predicted to pay for itself: second moments for linear models, a diagonal or a low rank beyond 256 features, a
+        Fourier transform for images. Some or all clients send something once for it, counted in
+        ``traffic["preconditioner"]``. ``print(result)`` shows the choice and its reason. Losses without Lipschitz
+        constants (Poisson, gamma) take :class:`fpdfp.ProximalNewton`, up to 1,000 coefficients.
     rounds
         How many communication rounds.
     clients_per_round

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import expit, log_ndtr, logit, ndtr, ndtri
+from scipy.special import expit, logit, ndtr, ndtri
 
 from fpdfp._typing import Array
 
@@ -62,18 +62,4 @@ def link_of(link: str, mu: Array) -> Array:
         found = ndtri(mu)
     else:
         found = np.log(-np.log1p(-mu))
-    return found
-
-
-def log_survival(link: str, eta: Array) -> Array:
-    """Return log(1 − μ) for the links of probabilities, without loss of digits."""
-    found: Array
-    if link == "logit":
-        found = -np.logaddexp(0.0, eta)
-    elif link == "probit":
-        found = log_ndtr(-eta)
-    elif link == "cloglog":
-        found = -np.exp(eta)
-    else:
-        found = np.log(-np.expm1(eta))
     return found
