@@ -199,8 +199,6 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/stopping:PATIENCE": Threshold("growth of rounds between looks", above_one),
     "engines/stopping:THOROUGH": Threshold("the same of looks that more is sent for", above_one),
     "engines/stopping:FIRST": Threshold("first look without an estimate"),
-    "engines/working_set:FIRST_CHECK": Threshold("the same for a guess of features", without=5),
-    "engines/stopping:AGAIN": Threshold("rounds until a second Newton step", above_one, without=0),
     "engines/stopping:LESS": Threshold("part of the expected gap at a second Newton step", without=3.33333),
     "engines/stopping:DOUBT": fixed(
         "estimate at which rounding is suspected", "needed with float32: 200 rounds to 1e-8 without, 18 with"

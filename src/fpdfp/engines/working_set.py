@@ -52,9 +52,6 @@ NEAR, NEARLY = 0.9, 0.95
 #: Each time that the certificate of all features is not small enough, that of the chosen ones is to be so much smaller;
 #: a run whose tolerance would become less than this part goes on with all of them.
 TIGHTER, TIGHTEST = 0.5, 0.1
-#: The rounds before the first check of the gap that does not rest on the server's estimate: what the chosen features
-#: are asked for then is little beside what all others are.
-FIRST_CHECK = 40
 #: The levels of slopes that tell which features are likely to matter.
 LEVELS = 63
 #: The levels of the point that they are sent at.
