@@ -165,15 +165,15 @@ THRESHOLDS: dict[str, Threshold] = {
     ),
     "engines/working_set:FEWEST": Threshold("features from which a run begins with some"),
     "engines/working_set:MOST": Threshold("the most features of a first guess"),
-    "engines/working_set:ROOT": Threshold("the most features of a last guess, by the root of all", without=0),
     "engines/working_set:FIRST": Threshold("relative gap of the second guess"),
     "engines/working_set:LOOSE": Threshold("relative gap of the last guess"),
     "engines/working_set:NEAR": Threshold(
         "slope beside the weight from which features are added to a guess", below_one
     ),
-    "engines/working_set:NEARLY": Threshold("the same beside some that are certain", below_one, without=0),
     "engines/working_set:TIGHTER": Threshold("tolerance of the few where that of all is missed"),
-    "engines/working_set:TIGHTEST": Threshold("part of the tolerance below which a run goes on with all", without=0),
+    "engines/working_set:TIGHTEST": fixed(
+        "part of the tolerance below which a run goes on with all", "a safety limit: a tolerance is not halved forever"
+    ),
     "engines/working_set:WORTH": Threshold("part of the features up to which a run goes on with some"),
     "engines/working_set:RARE": fixed(
         "clients for each that takes part, from which nothing is restricted",
@@ -188,14 +188,12 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/finish:BITS": Threshold("bits of a second derivative"),
     "engines/finish:EXCHANGES": Threshold("exchanges that a step counts as"),
     "engines/finish:CHEAPER": Threshold("predicted cost beside that of going on"),
-    "engines/finish:MOST": Threshold("the most features of a model", without=1e06),
-    "engines/finish:NEARLY": Threshold("slope beside the weight from which zeros count", below_one, without=0),
+    "engines/finish:MOST": fixed("the most features of a model", "a safety limit: messages of at most about 0.75 MB"),
     "engines/finish:PROMISING": Threshold("expected gap beside the tolerance", without=1e09),
     "engines/finish:COARSE": fixed(
         "least tolerance without a ridge", "derived: slopes are rounded to about 1e-8; tolerances here are larger"
     ),
     "engines/finish:EPS": Threshold("least eigenvalue of a model"),
-    "engines/finish:SQUARED": Threshold("gap after a step beside the square of its gain", without=0),
     "engines/stopping:PATIENCE": Threshold("growth of rounds between looks", above_one),
     "engines/stopping:THOROUGH": Threshold("the same of looks that more is sent for", above_one),
     "engines/stopping:FIRST": Threshold("first look without an estimate"),
