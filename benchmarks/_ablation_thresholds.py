@@ -134,12 +134,6 @@ THRESHOLDS: dict[str, Threshold] = {
     "precondition/quantized:FEW": Threshold(
         "features up to which all moments are asked for", also=("precondition/agreement",)
     ),
-    "precondition/quantized:NEARLY": Threshold(
-        "how much worse the lowest floor may be predicted", above_one, without=0
-    ),
-    "precondition/quantized:UNSEEN": Threshold(
-        "what runs without whitening cost beyond the prediction", above_one, without=0
-    ),
     "precondition/quantized:ACCURACY": fixed("accuracy where none is given", "the documented default of `accuracy`"),
     "precondition/quantized:UNEVEN": Threshold(
         "spread of sizes from which noise is relative to each feature", without=1e12
