@@ -114,17 +114,12 @@ THRESHOLDS: dict[str, Threshold] = {
         "numbers of clients that are considered", "derived: a grid in steps of about 2, over which a minimum is taken"
     ),
     "precondition/cost:UPLINK": Threshold("bits down that a bit up counts as"),
-    "precondition/cost:ENOUGH": Threshold("rows for each feature of a first question"),
-    "precondition/cost:CHEAPER": Threshold("how much cheaper a first question is to be"),
-    "precondition/cost:DEAR": Threshold(
-        "rounds that all moments are to cost before a first question is asked", without=0
-    ),
     "precondition/cost:MOST": Threshold("the most simulated rounds"),
     "precondition/cost.Circumstances:floor": Threshold(
         "exponent of digits in the rounds of a perfect problem", exponent
     ),
     "precondition/cost:noise": Threshold("the error that levels leave, in predicted rounds", times),
-    "precondition/cost:once": Threshold("predicted bits of second moments", times, also=("precondition/quantized",)),
+    "precondition/cost:once": Threshold("predicted bits of second moments", times),
     "precondition/cost:TYPICAL": fixed(
         "network of prefer='time'", "a documented definition; only used with that option"
     ),
@@ -134,10 +129,11 @@ THRESHOLDS: dict[str, Threshold] = {
     "precondition/quantized:FEW": Threshold(
         "features up to which all moments are asked for", also=("precondition/agreement",)
     ),
-    "precondition/quantized:ACCURACY": fixed("accuracy where none is given", "the documented default of `accuracy`"),
-    "precondition/quantized:UNEVEN": Threshold(
-        "spread of sizes from which noise is relative to each feature", without=1e12
+    "precondition/quantized:UNSEEN": Threshold(
+        "what runs without whitening cost beyond the prediction", above_one, without=0
     ),
+    "precondition/quantized:ACCURACY": fixed("accuracy where none is given", "the documented default of `accuracy`"),
+    "precondition/quantized:UNEVEN": Threshold("spread of sizes from which noise is relative to each feature"),
     "precondition/quantized:ROOT_STEP": Threshold("step of the announced root"),
     "precondition/partial:RANK": Threshold("directions of a sketch"),
     "precondition/partial:LEVELS": Threshold("levels of a sketch"),
@@ -145,7 +141,6 @@ THRESHOLDS: dict[str, Threshold] = {
     "precondition/partial:ROWS": Threshold("rows that these have together"),
     "precondition/partial:STEEPEST": Threshold("numbers of steep directions that are considered"),
     "precondition/partial:ACTIVE": Threshold("features on which rounds are predicted"),
-    "precondition/partial:FLATTEST": Threshold("least share of a diagonal beside steep directions", without=0),
     "precondition/coordinates:LEFT": Threshold("what rounding leaves of a steep direction"),
     "precondition/coordinates:HELPS": Threshold("spread of frequencies beside that without a filter"),
     "precondition/agreement:MOMENTS": fixed(
@@ -188,6 +183,7 @@ THRESHOLDS: dict[str, Threshold] = {
         "least tolerance without a ridge", "derived: slopes are rounded to about 1e-8; tolerances here are larger"
     ),
     "engines/finish:EPS": Threshold("least eigenvalue of a model"),
+    "engines/finish:SQUARED": Threshold("gap after a step beside the square of its gain", without=0),
     "engines/stopping:PATIENCE": Threshold("growth of rounds between looks", above_one),
     "engines/stopping:THOROUGH": Threshold("the same of looks that more is sent for", above_one),
     "engines/stopping:FIRST": Threshold("first look without an estimate"),

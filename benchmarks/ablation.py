@@ -265,11 +265,6 @@ MECHANISMS: dict[str, Mechanism] = {
         (("precondition.quantized:QuantizedMoments.build",
           lambda arguments, result: isinstance(result.preconditioner, str)),),
     ),
-    "probe": Mechanism(
-        "a first question for few moments",
-        lambda: [put("precondition.cost:probe", present("precondition.cost:choose"))],
-        (("precondition.cost:probe", lambda given, result: result != present("precondition.cost:choose")(*given)),),
-    ),
     "low_rank": Mechanism(
         "the preconditioner of low rank", without("rank"),
         (("precondition.agreement:choose_for_many", makes("LowRank")),),
