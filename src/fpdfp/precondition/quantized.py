@@ -32,7 +32,7 @@ UNSEEN = 1.5
 #: What is predicted where nobody says what a run is for.
 ACCURACY = 1e-6
 #: Where the largest second moment is more than so many times the median, noise is looked at relative to each feature.
-#: Without this, columns whose scales are 1e-3 to 1e3 take 1,500 rounds instead of 66 (docs/results/ablation.md).
+#: Without this, columns with scales from 1e-3 to 1e3 do not end in 1,500 rounds to 1e-6 (docs/results/ablation.md).
 UNEVEN = 1e4
 #: The step of the announced root, in units of √(floor/d): its error is then well below what it must not be, √floor.
 ROOT_STEP = 0.5
