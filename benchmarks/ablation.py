@@ -15,8 +15,8 @@ is watched where each mechanism does something. Where one does nothing it is not
 same. Bits are of both directions and of all kinds. A ratio divides a run without by a run with it. A mechanism stays
 if switching it off costs at least 10 % of rounds or bits in the median of one class, or makes a run fail.
 
-With --sweep numbers that steer behaviour are halved and doubled instead, on ten problems. Runs are kept in --runs, one
-line of JSON each, and not repeated. The last line is one JSON object.
+With --sweep numbers that steer behaviour are halved and doubled instead, on ten problems, or on seven with many
+features. Runs are kept in --runs, one line of JSON each, and not repeated. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -37,14 +37,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-import numpy as np
-
 import fpdfp
 from benchmarks import _tools
 from benchmarks._ablation_problems import CLASSES, LATER, PROBLEMS, build
 from benchmarks._ablation_thresholds import THRESHOLDS
 from benchmarks._contenders import markdown
 from fpdfp._numbers import format_bits
+from fpdfp.precondition.agreement import Agreement
 
 TOLERANCES, ROUNDS = (1e-3, 1e-6), 1500
 #: A run that takes longer is given up; that it fails is not said then.
@@ -83,7 +82,7 @@ class Mechanism(NamedTuple):
 
 
 def split(place: str) -> tuple[Any, str]:
-    """The owner and the name of what stands at a place: ``"engines.run:Run.polish"``, ``"precondition.cost:probe"``."""
+    """The owner and the name of what stands at a place: ``"engines.run:Run.certify"``."""
     module, _, inside = place.partition(":")
     owner, _, name = inside.rpartition(".")
     return pkgutil.resolve_name(f"fpdfp.{module}:{owner}"), name
@@ -106,7 +105,12 @@ def called(arguments: tuple[Any, ...], result: Any) -> bool:
 
 def makes(name: str) -> Test:
     """Whether a preconditioner of a kind was chosen."""
-    return lambda arguments, result: type(getattr(result, "preconditioner", result)).__name__ == name
+
+    def test(arguments: tuple[Any, ...], result: Any) -> bool:
+        made = result.coordinates if isinstance(result, Agreement) else getattr(result, "preconditioner", result)
+        return type(made).__name__ == name
+
+    return test
 
 
 def never(place: str, result: Any) -> Callable[[], Patches]:
@@ -117,131 +121,62 @@ def never(place: str, result: Any) -> Callable[[], Patches]:
 # -- how each is switched off -------------------------------------------------------------------------------------
 
 
-def no_screening() -> Patches:
-    """Neither before the first round nor between rounds."""
+def no_working_set() -> Patches:
+    """A run begins with all features."""
 
-    def nothing(problem: Any, method: Any, options: Any) -> Any:
+    def nothing(problem: Any, method: Any, options: Any, start: Any) -> Any:
         return None, present("engines.traffic:Meter")(problem.losses).traffic
 
-    yield put("engines.screening:screen_start", nothing)
-    yield put("engines.solve:_Stages.is_screened", lambda self, run: False)
+    yield put("engines.working_set:choose_features", nothing)
 
 
-def no_working_set() -> Patches:
-    """A run begins with what screening has left."""
-
-    def nothing(problem: Any, method: Any, options: Any, start: Any, left: Any) -> Any:
-        return left, present("engines.traffic:Meter")(problem.losses).traffic
-
-    yield put("engines.working_set:begin", nothing)
-
-
-def no_blocks() -> Patches:
-    """Few clients send a sketch and a diagonal; nothing, a diagonal or a low rank is predicted best."""
-    candidates = present("precondition.seen:Seen.candidates")
-    start = present("precondition.structure:Structure.__init__")
-
-    def without(self: Any, rows: Any) -> Any:
-        return {name: one for name, one in candidates(self, rows).items() if name != "blocks"}
-
-    yield mock.patch.object(start, "__defaults__", (1, *start.__defaults__[1:]))
-    yield put("precondition.structure:by_structure", lambda model, size: None)
-    yield put("precondition.seen:Seen.candidates", without)
-    yield put("precondition.banded:Banded.of", classmethod(lambda cls, model, coordinates: None))
-
-
-def everyones_diagonal() -> Patches:
-    """The same, but all clients send the diagonal, as powers of two."""
-    add_up = present("engines.prepare:AskedClients.add_up")
-
-    def other(self: Any, question: Any) -> Any:
-        sums, count = add_up(self, question)
-        if not isinstance(question, present("precondition.structure:Structure")):
-            return sums, count
-        all_sizes, everyone = add_up(self, present("precondition.quantized:QuantizedMoments")(0))
-        mean = all_sizes.sizes / everyone
-        blocks = np.array([(count + 1) // 2, count // 2])[:, None] * mean[None]
-        return sums._replace(sizes=count * mean, blocks=blocks, variance=np.zeros_like(blocks)), count
-
-    yield from no_blocks()
-    yield put("engines.prepare:AskedClients.add_up", other)
-
-
-def moments_instead() -> Patches:
-    """The same as without blocks, but clients may send all second moments up to 1,000 features."""
-    yield from no_blocks()
-    yield put("precondition.exchange:FEW", 1000)
-    yield put("precondition.quantized:FEW", 1000)
-
-
-def beyond_few(instead: Any) -> Callable[[], Patches]:
-    """Beyond 256 features clients send something else."""
+def without(kind: str) -> Callable[[], Patches]:
+    """Beyond 256 features some candidates are not considered."""
 
     def off() -> Patches:
-        plan = present("precondition.exchange:plan")
+        candidates = present("precondition.partial:PartialMoments.candidates")
 
-        def other(losses: Any, model: Any, given: Any) -> Any:
-            planned = plan(losses, model, given)
-            return instead() if isinstance(planned, present("precondition.structure:Structure")) else planned
+        def fewer(self: Any) -> Any:
+            return {name: one for name, one in candidates(self).items() if not name.startswith(kind)}
 
-        yield put("precondition.exchange:plan", other)
-        yield put("precondition.banded:Banded.of", classmethod(lambda cls, model, coordinates: None))
+        yield put("precondition.partial:PartialMoments.candidates", fewer)
 
     return off
 
 
 def no_diagonal() -> Patches:
     """A diagonal is never predicted best."""
-    predict, predicted = present("precondition.seen:Seen.predict"), present("precondition.quantized:predicted")
-
-    def of_parts(self: Any, candidates: Any, given: Any) -> Any:
-        return predict(self, candidates, given) | ({"diagonal": 1e9} if "diagonal" in candidates else {})
-
-    def of_all(*arguments: Any) -> Any:
-        return predicted(*arguments) | {"diagonal": 10**9}
-
-    yield put("precondition.seen:Seen.predict", of_parts)
-    yield put("precondition.quantized:predicted", of_all)
-
-
-def no_blocks_or_diagonal() -> Patches:
-    """Nothing or a low rank is predicted best."""
-    yield from no_blocks()
-    yield from no_diagonal()
-
-
-def no_whitening() -> Patches:
-    """Clients send parts of second moments for any number of features."""
-    yield put("precondition.exchange:FEW", 0)
-    yield put("precondition.exchange:consider_all", lambda losses, given, seen: None)
+    predicted = present("precondition.quantized:predicted")
+    yield from without("diagonal")()
+    yield put("precondition.quantized:predicted", lambda *given: predicted(*given) | {"diagonal": 10**9})
 
 
 def no_fourier() -> Patches:
     """Images have no preconditioner."""
-    automatic = present("precondition.exchange:automatic")
+    automatic = present("precondition.agreement:automatic")
 
     def other(*arguments: Any) -> Any:
         kind = automatic(*arguments)
         return None if kind == "fourier" else kind
 
-    yield put("precondition.exchange:automatic", other)
+    yield put("precondition.agreement:automatic", other)
 
 
 def with_method(**options: Any) -> Callable[[], Patches]:
     """The automatic method with another option."""
     made = functools.partial(fpdfp.ShiftedPDFP, **options)
-    return lambda: [put("engines.prepare:ShiftedPDFP", lambda preconditioner: made(preconditioner=preconditioner))]
+    return lambda: [put("engines.choice:ShiftedPDFP", lambda preconditioner: made(preconditioner=preconditioner))]
 
 
 def no_restart() -> Patches:
     """Momentum grows, whichever way it points."""
-    accelerate, momentum = present("_momentum:accelerate"), present("methods._acceleration:Momentum")
+    accelerate, momentum = present("_numbers:accelerate"), present("methods.shifted:Momentum")
 
     def advance(self: Any, moved: Any, step: Any) -> Any:
         beta, following = accelerate(self.theta)
         return min(beta, self.largest), momentum(following, self.largest)
 
-    yield put("methods._acceleration:Momentum.advance", advance)
+    yield put("methods.shifted:Momentum.advance", advance)
 
 
 def no_estimate() -> Patches:
@@ -254,45 +189,25 @@ def no_estimate() -> Patches:
     yield put("engines.stopping:Stopping._is_promising", lambda self: True)
 
 
-def asks_bounds(arguments: tuple[Any, ...], result: Any) -> bool:
-    """Whether clients send bounds of their features."""
-    return type(arguments[1]).__name__ == "FeatureBounds"
-
-
 def is_partial(arguments: tuple[Any, ...], result: Any) -> bool:
     """Whether some clients take part at a time."""
     return bool(arguments[0].choices.clients_per_round < arguments[0].problem.n_clients)
 
 
-MANY = (("precondition.structure:Structure.build", called),)
 #: All of them, in the order of the page.
 MECHANISMS: dict[str, Mechanism] = {
-    "blocks": Mechanism(
-        "blocks, layout and banded Newton steps: beyond 256 features nothing, a diagonal or a low rank is chosen",
-        no_blocks, MANY,
+    "beyond": Mechanism(
+        "any preconditioner beyond 256 features",
+        never("precondition.agreement:choose_for_many", Agreement()),
+        (("precondition.agreement:choose_for_many", called),),
     ),
-    "blocks, everyone": Mechanism("the same, with a diagonal from everyone", everyones_diagonal, MANY),
-    "blocks, moments": Mechanism(
-        "the same as the first, with all second moments up to 1,000 features", moments_instead, MANY
-    ),
-    "blocks, diagonal": Mechanism("the same as the first, without the diagonal", no_blocks_or_diagonal, MANY),
-    "structure": Mechanism(
-        "all parts of second moments: beyond 256 features everyone's diagonal is taken",
-        beyond_few(lambda: fpdfp.precondition.QuantizedMoments(0)), MANY,
-    ),
-    "beyond": Mechanism("any preconditioner beyond 256 features", beyond_few(lambda: None), MANY),
-    "screening": Mechanism("screening", no_screening, (("engines.prepare:AskedClients.add_up", asks_bounds),)),
-    "consider_all": Mechanism(
-        "all moments where parts of them miss much (consider_all)", never("precondition.exchange:consider_all", None),
-        (("precondition.exchange:consider_all", lambda arguments, result: result is not None),),
-    ),
-    "polish": Mechanism(
-        "a last prox in x (polish)", lambda: [put("engines.run:Run.polish", lambda self, x, v: x)],
-        (("engines.run:Run.polish", lambda arguments, result: result is not arguments[1]),),
+    "set_zeros": Mechanism(
+        "a last prox in x (set_zeros)", lambda: [put("engines.result:set_zeros", lambda run, x, v: x)],
+        (("engines.result:set_zeros", lambda arguments, result: result is not arguments[1]),),
     ),
     "doubt": Mechanism(
         "a full certificate where rounding is suspected (DOUBT)", lambda: [put("engines.stopping:DOUBT", -1.0)],
-        (("engines.stopping:Stopping._look", lambda arguments, result: arguments[0].doubted),),
+        (("engines.stopping:Stopping._check", lambda arguments, result: arguments[0].doubted),),
     ),
     "doubt, early": Mechanism(
         "the same, with a first full certificate in round 20 instead of 200",
@@ -304,7 +219,7 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "working_set": Mechanism(
         "the working set", no_working_set,
-        (("engines.working_set:begin", lambda _, result: result[0] is not None and not result[0].is_certain),),
+        (("engines.working_set:choose_features", lambda _, result: result[0] is not None),),
     ),
     "finish": Mechanism(
         "the Newton finish", never("engines.finish:Finish.is_affordable", False),
@@ -312,11 +227,11 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "growth": Mechanism(
         "steps that grow", lambda: [put("methods.shifted:ShiftedPDFP.may_grow", False)],
-        (("methods._acceleration:StepControl.grow", lambda arguments, result: result.growth > 1.0),),
+        (("methods.shifted:StepControl.grow", lambda arguments, result: result.growth > 1.0),),
     ),
     "alarm": Mechanism(
-        "the alarm", lambda: [put("methods._acceleration:ALARM", math.inf)],
-        (("methods._acceleration:StepControl.watch", lambda arguments, result: result[0]),),
+        "the alarm", lambda: [put("methods.shifted:ALARM", math.inf)],
+        (("methods.shifted:StepControl.watch", lambda arguments, result: result[0]),),
     ),
     "settle": Mechanism(
         "zeros where the dual says so (settle)",
@@ -329,18 +244,18 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "estimate": Mechanism("the server's own estimate of the gap", no_estimate),
     "newton_prox": Mechanism(
-        "Newton steps in the server's prox", lambda: [put("methods._dual_prox:DualProx.matrix", None)],
-        (("methods.inner:_NewtonSteps.run", called),),
+        "Newton steps in the server's prox", lambda: [put("methods._preconditioned:ServerProx.matrix", None)],
+        (("quadratic.solve:newton_prox", called),),
     ),
     "momentum": Mechanism("momentum", with_method(momentum=False)),
     "restart": Mechanism("the restart of momentum", no_restart),
     "up": Mechanism("compression of what clients send", options={"compressor": None}),
     "down": Mechanism("compression of what the server sends", options={"downlink": None}),
     "preconditioner": Mechanism(
-        "every preconditioner", lambda: [put("engines.prepare:ShiftedPDFP", lambda preconditioner: fpdfp.ShiftedPDFP())]
+        "every preconditioner", lambda: [put("engines.choice:ShiftedPDFP", lambda preconditioner: fpdfp.ShiftedPDFP())]
     ),
     "whitening": Mechanism(
-        "whitening by second moments, up to 256 features", no_whitening,
+        "whitening by second moments, up to 256 features", lambda: [put("precondition.agreement:FEW", 0)],
         (("precondition.quantized:QuantizedMoments.build", makes("Whitening")),
          ("precondition.exchange:build", makes("Whitening"))),
     ),
@@ -350,18 +265,13 @@ MECHANISMS: dict[str, Mechanism] = {
         (("precondition.quantized:QuantizedMoments.build",
           lambda arguments, result: isinstance(result.preconditioner, str)),),
     ),
-    "probe": Mechanism(
-        "a first question for few moments",
-        lambda: [put("precondition.cost:probe", present("precondition.cost:choose"))],
-        (("precondition.cost:probe", lambda given, result: result != present("precondition.cost:choose")(*given)),),
-    ),
     "low_rank": Mechanism(
-        "the preconditioner of low rank", never("precondition.seen:Seen._low_ranks", {}),
-        (("precondition.structure:Structure.build", makes("LowRank")),),
+        "the preconditioner of low rank", without("rank"),
+        (("precondition.agreement:choose_for_many", makes("LowRank")),),
     ),
     "diagonal": Mechanism(
         "the diagonal", no_diagonal,
-        (("precondition.structure:Structure.build", makes("Scaling")),
+        (("precondition.agreement:choose_for_many", makes("Scaling")),
          ("precondition.quantized:QuantizedMoments.build", makes("Scaling"))),
     ),
     "fourier": Mechanism(
@@ -673,7 +583,16 @@ SWEPT = (
     "digit_zero", "sparse_counts", "dense_solution", "piecewise", "no_ridge_wide", "three_wines", "far_means",
     "few_sorted_digits", "one_logistic", "one_means",
 )  # fmt: skip
+#: Those that are for many features, on these.
+WIDE = (
+    "heavy_tails", "dense_solution", "fused_signals", "heavy_groups", "map_variation", "wide_classes", "piecewise",
+)  # fmt: skip
 FACTORS = (0.5, 2.0)
+
+
+def swept_on(name: str) -> tuple[str, ...]:
+    """The problems that a threshold is swept on."""
+    return WIDE if name.startswith("precondition/partial") else SWEPT
 
 
 def factors_of(name: str) -> list[float]:
@@ -684,9 +603,12 @@ def factors_of(name: str) -> list[float]:
 
 def sweeps(names: Iterable[str], seeds: Iterable[int]) -> list[Job]:
     """The runs with other thresholds."""
-    swept = [name for name in names if THRESHOLDS[name].change is not None]
-    changed = [f"{name}*{factor:g}" for name in swept for factor in factors_of(name)]
-    return [Job("sweep", *one) for one in itertools.product(changed, SWEPT, TOLERANCES, seeds)]
+    return [
+        Job("sweep", f"{name}*{factor:g}", *one)
+        for name in names if THRESHOLDS[name].change is not None
+        for factor in factors_of(name)
+        for one in itertools.product(swept_on(name), TOLERANCES, seeds)
+    ]  # fmt: skip
 
 
 #: How much medians may change where a curve is flat.
@@ -713,7 +635,7 @@ class Swept(NamedTuple):
 
 def swept(runs: Runs, name: str, factor: float) -> Swept | None:
     """Return what another value of a threshold does."""
-    some = [one for one in compare(runs, "sweep", f"{name}*{factor:g}", SWEPT) if one.active]
+    some = [one for one in compare(runs, "sweep", f"{name}*{factor:g}", swept_on(name)) if one.active]
     if not some:
         return None
     changed = [one for one in some if (one.rounds, one.bits) != (1.0, 1.0)]
@@ -771,7 +693,9 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--tables", type=Path, help="a file that tables are written to as Markdown")
     arguments = parser.parse_args()
-    problems = SWEPT if arguments.sweep else [one.__name__ for kind in arguments.kinds for one in CLASSES[kind]]
+    problems = [one.__name__ for kind in arguments.kinds for one in CLASSES[kind]]
+    if arguments.sweep:
+        problems = sorted({one for name in arguments.threshold for one in swept_on(name)})
     runs = load(arguments.runs)
     complete(runs, wholes(problems, arguments.seeds), arguments.runs, arguments.processes)
     if arguments.sweep:

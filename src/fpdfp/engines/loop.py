@@ -19,7 +19,7 @@ from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.engines.result import INNER, SENT, Result
 from fpdfp.engines.run import DivergenceError, Run, StoppedError
-from fpdfp.engines.stopping import FIRST, Ending, Stopping
+from fpdfp.engines.stopping import Ending, Stopping
 from fpdfp.errors import AbsentError, ArgumentTypeError, CheckpointError, DivergenceWarning
 from fpdfp.methods.base import TracksObjective
 from fpdfp.problem import Problem, infinite_start
@@ -108,8 +108,6 @@ class Loop:
         The run as callbacks, metrics and observers see it.
     tol
         The relative gap at which the rounds end; None does all of them.
-    first_check
-        The rounds before the first check of the gap that does not rest on the server's estimate.
     write
         Writes a checkpoint of the run; None where there is no file.
     """
@@ -119,7 +117,6 @@ class Loop:
         run: Run,
         shown: Any,
         tol: float | None,
-        first_check: int = FIRST,
         write: Callable[[Run], None] | None = None,
     ) -> None:
         self.run, self.shown, self.options, self.write = run, shown, run.options, write
@@ -132,7 +129,7 @@ class Loop:
             self.limit = BLOW_UP * self.scale()
         if not run.is_fresh:
             run.meter.resume(run.x, run.known.split())
-        self.stopping = None if tol is None else Stopping(run, tol, first_check)
+        self.stopping = None if tol is None else Stopping(run, tol)
 
     def scale(self) -> float:
         """Return a size that the objective should not exceed by far."""

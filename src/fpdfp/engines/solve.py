@@ -300,9 +300,9 @@ class _Solve:
         """Return the rounds of a run."""
         write = None if self.options.file is None else self._write
         if self.features is None:
-            return Loop(run, run, self.options.tol, write=write)
+            return Loop(run, run, self.options.tol, write)
         shown = working_set.LiftedRun(run, self.problem, self.features)
-        return Loop(run, shown, self.features.until, working_set.FIRST_CHECK, write)
+        return Loop(run, shown, self.features.until, write)
 
     def _write(self, run: Run) -> None:
         """Write a checkpoint."""

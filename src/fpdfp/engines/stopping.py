@@ -26,9 +26,9 @@ PATIENCE = 1.1
 THOROUGH = 1.5
 #: Where the server has an estimate of its own, the round of the first look without it.
 FIRST = 200
-#: After a Newton step in few features that was in vain, the next one is after so many times the rounds, if the server
-#: then expects so small a part of the gap.
-AGAIN, LESS = 1.2, 0.3
+#: After a Newton step in few features that was in vain, the next one is when the server expects so small a part of the
+#: gap.
+LESS = 0.3
 #: Where the server's own estimate is below this part of the tolerance, and the two numbers of each client do not show
 #: that, it may be their rounding: a full certificate is then requested at once, and after that at the usual times.
 #: Without this, float32 rows with tol=1e-8 take 200 rounds instead of 18 (tests/test_single_precision.py).
@@ -44,8 +44,7 @@ SURE = 1e-3
 WATCH, AT_LEAST, EVERYONE = 1.5, 20, 4
 #: What a run that is resumed must know to look when one that was not interrupted does, and to see the same.
 SCHEDULE = (
-    "slope", "next_round", "next_thorough", "promising_below", "progress", "looked", "next_finish", "finish_below",
-    "doubted",
+    "slope", "next_round", "next_thorough", "promising_below", "progress", "looked", "finish_below", "doubted",
 )  # fmt: skip
 
 
@@ -78,16 +77,14 @@ class Stopping:
         The run.
     tol
         The relative duality gap to reach.
-    first
-        Where the server has an estimate of its own, the rounds before the first check without it.
     """
 
-    def __init__(self, run: Run, tol: float, first: int = FIRST) -> None:
+    def __init__(self, run: Run, tol: float) -> None:
         self.run, self.tol = run, tol
         self.next_round = run.round + 1
-        self.next_thorough = run.round + (first if run.can_predict_gap else 1)
+        self.next_thorough = run.round + (FIRST if run.can_predict_gap else 1)
         self.promising_below, self.doubted = math.inf, False
-        self.finish, self.next_finish, self.finish_below = Finish(run, tol), run.round + 1, math.inf
+        self.finish, self.finish_below = Finish(run, tol), math.inf
         #: A round, the objective there and the gap: where the run was when it was last seen to make progress.
         self.progress = (run.round, math.inf, math.inf)
         #: The round of the latest look.
@@ -166,10 +163,7 @@ class Stopping:
 
     def _may_finish(self) -> bool:
         """Whether a Newton step in few features is worth a try."""
-        run = self.run
-        return (
-            run.round >= self.next_finish and self.finish.is_affordable() and run.predicted_gap() <= self.finish_below
-        )
+        return self.finish.is_affordable() and self.run.predicted_gap() <= self.finish_below
 
     @property
     def _vanishing(self) -> float:
@@ -206,7 +200,7 @@ class Stopping:
     def _finish(self) -> Ending | None:
         """Take a Newton step in few features, and end where that leads to the tolerance."""
         run = self.run
-        self.next_finish, self.finish_below = math.ceil(AGAIN * run.round), LESS * run.predicted_gap()
+        self.finish_below = LESS * run.predicted_gap()
         x = self.finish.step()
         if x is None:
             return None

@@ -13,7 +13,6 @@ such bound, all gradients are sent as they are.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,19 +41,13 @@ RARE = 100
 WORTH = 1 / 3
 #: The most features of a guess, but twice those that are not zero: of so many all second moments are affordable.
 MOST = 256
-#: The last guess may have so many times the root of the number of all features, the one before half of that: what is
-#: sent once for these costs little beside another look at the slopes of all, which a guess that is too small takes.
-ROOT = 5.0
 #: The relative gaps at which the server guesses again, for the first time and for the last.
 FIRST, LOOSE = 1e-1, 1e-2
-#: Features are added whose slopes are so large a part of their weights, in a guess and beside some that are certain.
-NEAR, NEARLY = 0.9, 0.95
+#: Features are added to a guess whose slopes are so large a part of their weights.
+NEAR = 0.9
 #: Each time that the certificate of all features is not small enough, that of the chosen ones is to be so much smaller;
-#: a run whose tolerance would become less than this part goes on with all of them.
+#: a run whose tolerance would become less than this part goes on with all of them, so that it ends.
 TIGHTER, TIGHTEST = 0.5, 0.1
-#: The rounds before the first check of the gap that does not rest on the server's estimate: what the chosen features
-#: are asked for then is little beside what all others are.
-FIRST_CHECK = 40
 #: The levels of slopes that tell which features are likely to matter.
 LEVELS = 63
 #: The levels of the point that they are sent at.
@@ -118,8 +111,7 @@ def check_excluded_features(
         ratios = looked.ratios
         until = tol if chosen.until <= LOOSE else max(tol, LOOSE)
         ratios[support] = np.inf
-        most = ROOT * math.sqrt(len(ratios)) * (0.5 if until > tol else 1.0)
-        added = _steepest(ratios, NEAR, max(MOST, int(most), 2 * len(support)))
+        added = _steepest(ratios, NEAR, max(MOST, 2 * len(support)))
     elif _is_simple(run.problem):
         certificate = run.problem.metered(run.meter).certificate(own, thorough=False)
         enough = certificate.gap is not None and certificate.gap <= tol * certificate.scale
@@ -129,9 +121,9 @@ def check_excluded_features(
         others = np.setdiff1d(np.arange(len(ratios)), chosen.numbers)
         if enough and not (ratios[others] > 1.0).any():
             return _end(certificate._replace(v=_extend(problem, certificate.v, looked.slopes, chosen)), x, tol)
-        # Few, so that the run goes on in coordinates that are as good; but nearly as steep ones would be next.
+        # Few, so that the run goes on in coordinates that are as good.
         until = chosen.until if enough else TIGHTER * chosen.until
-        added = np.union1d(chosen.numbers, others[ratios[others] > NEARLY])
+        added = np.union1d(chosen.numbers, others[ratios[others] > 1.0])
     else:
         whole = problem.metered(run.meter)
         certificate = whole.certificate(x, find_dual(whole, x), thorough=False)

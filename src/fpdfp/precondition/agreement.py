@@ -97,7 +97,7 @@ def choose(clients: Clients) -> Agreement:
     if kind == "diagonal":
         return choose_for_many(clients, given)
     if kind == "moments" and given.prefer != "rounds":
-        return agree_on_moments(QuantizedMoments(*cost.probe(given, features), given.accuracy), clients, given)
+        return agree_on_moments(QuantizedMoments(*cost.choose(given, features), given.accuracy), clients, given)
     return agree_on_exact(kind, clients)
 
 
@@ -120,14 +120,9 @@ def choose_for_many(clients: Clients, given: cost.Circumstances) -> Agreement:
 
 def agree_on_moments(question: QuantizedMoments, clients: Clients, given: cost.Circumstances | None) -> Agreement:
     """Have clients send quantized moments, and exact ones where these are too coarse."""
-    while True:
-        sums, _ = clients.add_up(question)
-        made, reason = question.build(sums, clients.model, clients.losses.n_clients, given)
-        if made == "moments":
-            return agree_on_exact(made, clients, TOO_COARSE)
-        if not isinstance(made, QuantizedMoments):
-            return Agreement(made, reason)
-        question = made
+    sums, _ = clients.add_up(question)
+    made, reason = question.build(sums, clients.model, clients.losses.n_clients, given)
+    return agree_on_exact(made, clients, TOO_COARSE) if made == "moments" else Agreement(made, reason)
 
 
 def agree_on_exact(kind: exchange.Kind, clients: Clients, reason: str = "") -> Agreement:

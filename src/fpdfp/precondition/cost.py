@@ -14,9 +14,7 @@ a9a and covtype: they tell 10 rounds from 40, not 10 from 12.
 Once some clients have sent their moments the server knows more. Half of them make the preconditioner, the other half
 say what it is worth: accelerated gradient steps on the quadratic of the other half's moments and of the gradients are
 counted until ε, with it and without (:func:`simulated`), and √(N/n) k^1.4 is added to both. (What all clients have
-sent is judged by itself.) Where moments as fine as they should be cost much, a few clients send coarse ones first,
-and the others are asked if it is predicted to pay. Many features are asked for parts of their moments first
-(:mod:`fpdfp.precondition.partial`).
+sent is judged by itself.) Many features are asked for parts of their moments (:mod:`fpdfp.precondition.partial`).
 
 Where a :class:`Network` is given, rounds and bits become seconds: clients send and receive at the same time, each over
 a line of its own, and every exchange, of a round or before the first, takes its latency as well.
@@ -44,9 +42,6 @@ LEVELS = (15, 31, 63, 127, 255, 511)
 CLIENTS = (3, 5, 10, 20, 50, 100, 200, 500, 1000)
 #: A bit up counts as so many down: most networks send that much slower than they receive.
 UPLINK = 4.0
-#: A first question has so many rows for each feature. It is asked if it costs that much less than the whole, and the
-#: whole more than so many rounds.
-ENOUGH, CHEAPER, DEAR = 2.0, 2.5, 10.0
 #: Simulated rounds end here.
 MOST = 2000
 
@@ -206,14 +201,6 @@ def choose(given: Circumstances, d: int) -> tuple[int, int]:
     """Return how many levels and clients second moments are to have."""
     clients = [*(m for m in CLIENTS if m < given.n_clients), given.n_clients]
     return min(itertools.product(LEVELS, clients), key=lambda one: given.score(of_moments(given, d, *one)))
-
-
-def probe(given: Circumstances, d: int) -> tuple[int, int]:
-    """Return the levels and clients that are asked for first: few, where it costs much less to learn if it will pay."""
-    levels, clients = choose(given, d)
-    coarse, few = LEVELS[0], min(clients, max(CLIENTS[0], math.ceil(ENOUGH * d / given.rows)))
-    first, whole = (once(given, d, *one)[0] for one in ((coarse, few), (levels, clients)))
-    return (coarse, few) if max(CHEAPER * first, DEAR * given.round_up) < whole else (levels, clients)
 
 
 def simulated(hessian: Array, slope: Array, accuracy: float, smoothness: float = 0.0) -> int:

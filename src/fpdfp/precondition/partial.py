@@ -34,8 +34,6 @@ CLIENTS, ROWS = 4, 500
 STEEPEST = (8, 16)
 #: The number of features on which steps are counted: those with the largest slopes.
 ACTIVE = 400
-#: The least share of a diagonal entry that steep directions do not explain.
-FLATTEST = 1e-3
 #: Powers of two above numbers are 1/ln 2 times as large on average.
 ABOVE = 1.0 / math.log(2.0)
 
@@ -139,7 +137,7 @@ class PartialMoments:
         """Return the bound between some features: the steep directions, and a diagonal."""
         low = (self.steep[active] * self.curvatures) @ self.steep[active].T
         diagonal = self.diagonal[active] / ABOVE
-        matrix: Array = low + np.diag(np.maximum(diagonal - np.diag(low), FLATTEST * diagonal))
+        matrix: Array = low + np.diag(np.maximum(diagonal - np.diag(low), 0.0))
         return matrix
 
     def choose(

@@ -14,7 +14,7 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import QSGD, Compressor, Full, Natural
 from fpdfp.precondition.base import Preconditioner, full, lower
 from fpdfp.precondition.coordinates import Scaling, Whitening
-from fpdfp.precondition.cost import Circumstances, choose, count_steps, once, simulated
+from fpdfp.precondition.cost import Circumstances, count_steps, simulated
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Purpose, choose_clients
 
@@ -27,13 +27,12 @@ FLOORS = (0.5, 2.0, 8.0)
 STRAINED = 4.0
 #: Up to this many features ``"auto"`` has clients send all second moments; beyond, it asks what they look like first.
 FEW = 256
-#: Half of the clients need a higher floor than all: the lowest that is predicted so much worse at most is taken.
-NEARLY = 1.25
 #: Curvature below the noise is not seen, so that a run without whitening costs more than predicted, by this factor.
 UNSEEN = 1.5
 #: What is predicted where nobody says what a run is for.
 ACCURACY = 1e-6
 #: Where the largest second moment is more than so many times the median, noise is looked at relative to each feature.
+#: Without this, columns with scales from 1e-3 to 1e3 do not end in 1,500 rounds to 1e-6 (docs/results/ablation.md).
 UNEVEN = 1e4
 #: The step of the announced root, in units of √(floor/d): its error is then well below what it must not be, √floor.
 ROOT_STEP = 0.5
@@ -87,9 +86,9 @@ class Sums(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A preconditioner, None where there is better none, or what is to be asked next; and why."""
+    """A preconditioner, None where there is better none, or ``"moments"`` where exact ones are needed; and why."""
 
-    preconditioner: Preconditioner | QuantizedMoments | Literal["moments"] | None
+    preconditioner: Preconditioner | Literal["moments"] | None
     reason: str
 
 
@@ -222,18 +221,14 @@ class QuantizedMoments:
         # What everyone has sent is no sample: it says itself what it is worth.
         parts = (whole, whole) if m == n_clients else halves(sums, m)
         rounds = predicted(*parts, -sums.slope / m, scale, self.accuracy)
-        least = min(rounds[str(one)] for one in FLOORS)
-        floor = next(one for one in FLOORS if rounds[str(one)] <= NEARLY * least)
+        floor = min(FLOORS, key=lambda one: rounds[str(one)])
         whitening = announced(*above_noise(whole, scale, floor), scale, rows)
         if m == n_clients:
             whitening = whitening.bounded(self.bound(whitening, whole.triangle, sums.sizes / m))
         if given is None:
             return Choice(whitening, f"moments of {who}, {self.levels} levels")
-        levels, clients = choose(given, model.shape[-1])
-        # Many features have only been asked for what they can afford.
-        final = (self.levels, m) == (levels, clients) or len(diagonal) > FEW
         strained = float(sums.rounds[0]) / m
-        if final and strained > STRAINED * given.floor:
+        if strained > STRAINED * given.floor:
             coarse = given.price(given.floor + strained, 0.0, n_clients * whitening.bits)
             numbers = 32.0 * n_clients * len(whole.triangle)
             exact = given.price(2.0 * given.floor, numbers, numbers, n_clients, 1)
@@ -242,16 +237,10 @@ class QuantizedMoments:
         prices = {
             "none": given.price(given.floor + rounds["none"]),
             "diagonal": given.price(given.floor + rounds["diagonal"], 0.0, n_clients * scaling.bits),
+            "whitening": given.price(given.floor + rounds[str(floor)], 0.0, n_clients * whitening.bits),
         }
-        scores = {name: UNSEEN * given.score(price) for name, price in prices.items()}
-        sent: tuple[float, float, int, int] = (0.0, n_clients * whitening.bits, 0, 0)
-        if not final:
-            sent = (*once(given, model.shape[-1], levels, clients), clients, 1)
-        prices["whitening"] = given.price(given.floor + rounds[str(floor)], *sent)
-        scores["whitening"] = given.score(prices["whitening"])
+        scores = {name: (UNSEEN if name != "whitening" else 1.0) * given.score(one) for name, one in prices.items()}
         best = min(scores, key=scores.__getitem__)
-        if best == "whitening" and not final:
-            return Choice(QuantizedMoments(levels, clients, self.accuracy), "")
         candidates = {"none": None, "diagonal": scaling, "whitening": whitening}
         told = ", ".join(f"{given.show(price)} with {NAMES[name]}" for name, price in prices.items())
         reason = f"{NAMES[best]}, from {who}, {self.levels} levels; predicted to {given.accuracy:g}: {told}"
