@@ -190,9 +190,8 @@ class Stopping:
             self.next_thorough = math.ceil(THOROUGH * run.round)
         elif certified is not None:
             return None
-        # Where nothing is left of the objective, what rounding leaves of zeros is not small beside it.
-        x = set_zeros(run, run.x, run.v) if run.scale <= self._vanishing else run.x
-        certificate = run.problem.certificate(x, run.v, thorough=False)
+        # Coordinates other than those of x leave zeros at 1e-12, of which a gap near rounding consists.
+        certificate = run.problem.certificate(set_zeros(run, run.x, run.v), run.v, thorough=False)
         if certificate.gap is not None:
             self._learn(certificate.gap / certificate.scale)
         return self._judge(certificate)

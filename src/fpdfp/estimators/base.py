@@ -248,13 +248,17 @@ class FederatedLinearModel(
         """Return the columns of the model."""
         return Columns(features, intercept, classes, effects)
 
-    def _choose_method(self, problem: Problem) -> Method:
-        """Return the method of a fit: the given one, or that of :func:`fpdfp.engines.choice.choose_method`."""
+    def _choose_method(self, problem: Problem) -> Method | None:
+        """Return the method of a fit: the given one, Newton's, or None for the default of ``solve``.
+
+        With None, ``solve`` also compresses messages, and begins with few features.
+        """
         if self.method is not None:
             given: Method = self.method
             return given
         exact = self._exact or self._by_glm or self._suits_newton(math.prod(problem.losses.shape))
-        return choose_method(problem, self._options(), "exact" if exact else "fit")
+        chosen = choose_method(problem, self._options(), "exact" if exact else "fit")
+        return chosen if isinstance(chosen, ProximalNewton) else None
 
     def _suits_newton(self, coefficients: int) -> bool:
         """Whether a fit is plain maximum likelihood, whose standard errors are wanted, with nothing said against it."""

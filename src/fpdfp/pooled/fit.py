@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -183,8 +184,9 @@ def add_gram(block: Array, total: Array) -> None:
         total[own, after] += product
         total[after, own] += product.T
 
-    with one_thread(), ThreadPoolExecutor(min(len(starts), threads.count())) as pool:
-        list(pool.map(add, starts))
+    workers = min(len(starts), threads.count())
+    with one_thread(), ThreadPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
+        list(map(add, starts) if pool is None else pool.map(add, starts))
 
 
 class Point(NamedTuple):
