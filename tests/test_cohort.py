@@ -351,11 +351,17 @@ def test_the_method_is_chosen_by_time(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("purpose", ["solve", "fit", "exact"])
 def test_losses_without_lipschitz_constants_take_newtons_method(purpose: Any) -> None:
-    def choose(coefficients: int) -> Any:
+    def choose(coefficients: int, **options: Any) -> Any:
         X, y = np.ones((4, coefficients)), np.arange(4.0)
         losses = fpdfp.losses.GLM(X, y, clients=np.arange(4), family="poisson")
-        return choose_method(fpdfp.Problem(losses, fpdfp.penalties.L1(0.1)), RunOptions(rounds=10), purpose)
+        return choose_method(fpdfp.Problem(losses, fpdfp.penalties.L1(0.1)), RunOptions(rounds=10, **options), purpose)
 
     assert isinstance(choose(5), fpdfp.ProximalNewton)
     with pytest.raises(ArgumentError, match=r"losses must have Lipschitz continuous gradients, or at most 1,000"):
         choose(1001)
+    with pytest.raises(
+        ArgumentError, match=r"clients_per_round must be None, .* has no Lipschitz continuous gradients"
+    ):
+        choose(5, clients_per_round=2)
+    with pytest.raises(ArgumentError, match=r"stateless must be False where no method is given"):
+        choose(5, stateless=True)

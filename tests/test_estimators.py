@@ -374,3 +374,14 @@ def test_bad_sites_and_classes_are_named() -> None:
         FederatedLogisticRegression().fit(X, np.full(60, "yes"))
     with pytest.raises(AttributeError, match="has no attribute 'FederatedForest'"):
         _ = fpdfp.FederatedForest
+
+
+def test_fits_that_take_no_newton_steps_compress_messages_and_begin_with_few_features() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 600))
+    y = (X[:, :5].sum(axis=1) + rng.logistic(size=400) > 0).astype(int)
+    model = fpdfp.FederatedLogisticRegression(penalty="l1", alpha=0.05).fit(X, y, groups=np.arange(400) % 20)
+    assert isinstance(model.result_.method, fpdfp.ShiftedPDFP)
+    assert "QSGD" in str(model.result_)
+    assert model.result_.features is not None
+    assert model.bits_up_ < 10e6

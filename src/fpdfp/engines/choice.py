@@ -45,19 +45,13 @@ EXCHANGES = Network(latency=1.0, up=1e18, down=1e18)
 
 def choose_method(problem: Problem, options: RunOptions, purpose: Purpose = "solve") -> Method:
     """Return the method of a run for which none is given."""
+    losses = problem.losses
+    if not losses.smooth:
+        return _choose_newton(problem, options)
     if options.stateless:
         return StatelessPDFP(preconditioner="auto")
-    losses = problem.losses
     count = math.prod(losses.shape)
     newton = count <= MOST_COEFFICIENTS and losses.hessians(np.zeros(losses.shape), np.arange(0)) is not None
-    if not losses.smooth:
-        if newton:
-            return ProximalNewton()
-        raise ArgumentError(
-            "losses",
-            f"must have Lipschitz continuous gradients, or at most {MOST_COEFFICIENTS:,} coefficients, got {losses!r} "
-            f"with {count:,}; give method=fpdfp.ProximalNewton() to send larger Hessians",
-        )
     if newton and purpose == "exact":
         return ProximalNewton()
     if newton and purpose == "fit" and suits_newton(count, losses.n_clients, options):
@@ -65,6 +59,24 @@ def choose_method(problem: Problem, options: RunOptions, purpose: Purpose = "sol
         if takes_less_time(count, options.aim, network):
             return ProximalNewton()
     return ShiftedPDFP(preconditioner="auto")
+
+
+def _choose_newton(problem: Problem, options: RunOptions) -> Method:
+    """Return Newton's method for losses without Lipschitz constants; refuse what it cannot do."""
+    losses, count = problem.losses, math.prod(problem.losses.shape)
+    why = f"{losses!r} has no Lipschitz continuous gradients"
+    if options.clients_per_round not in (None, losses.n_clients) or options.drop_out > 0:
+        raise ArgumentError(
+            "clients_per_round",
+            f"must be None, and drop_out 0, where no method is given: {why}, and Newton's method needs all clients",
+        )
+    if count > MOST_COEFFICIENTS or losses.hessians(np.zeros(losses.shape), np.arange(0)) is None:
+        raise ArgumentError(
+            "losses",
+            f"must have Lipschitz continuous gradients, or at most {MOST_COEFFICIENTS:,} coefficients, got {losses!r} "
+            f"with {count:,}; give method=fpdfp.ProximalNewton() to send larger Hessians",
+        )
+    return ProximalNewton()
 
 
 def suits_newton(coefficients: int, clients: int, options: RunOptions) -> bool:

@@ -17,7 +17,8 @@ from fpdfp.penalties.base import Zero
 from fpdfp.precondition import Preconditioner, QuantizedMoments, exchange
 from fpdfp.precondition.agreement import Agreement, Clients, Wanted, agree
 from fpdfp.problem import Model
-from fpdfp.quadratic.solve import CHEAP, closed_prox, dense, minimise, needs_inner
+from fpdfp.quadratic.banded import Banded
+from fpdfp.quadratic.solve import CHEAP, banded, closed_prox, dense, minimise, needs_inner
 from fpdfp.quadratic.statement import Distance, InnerSolve, Work
 
 #: How near to the prox the server goes, relative to the progress of the round, and where Newton steps make it cheap.
@@ -64,9 +65,15 @@ class ServerProx:
         return not (needs_inner(self.model) or isinstance(self.model.penalty, Zero))
 
     @functools.cached_property
-    def matrix(self) -> Array | None:
-        """B as a matrix, where Newton steps are cheap and may be taken."""
-        return dense(self.model, self.newton_cost) if self.dual_steps is None else None
+    def matrix(self) -> Array | Banded | None:
+        """How Newton steps are taken, where they are cheap and allowed: with B as a matrix, or with a narrow band."""
+        if self.dual_steps is not None:
+            return None
+        small = dense(self.model)
+        if small is not None or self.newton_cost <= CHEAP:
+            return small
+        found = banded(self.model)
+        return dense(self.model, self.newton_cost) if found is None else found
 
     def start(self) -> DualBudget:
         """Return the budget of the first round."""
@@ -77,7 +84,7 @@ class ServerProx:
         if self.is_closed:
             x, dual = closed_prox(self.model, y, gamma)
             return x, dual[None], Work()
-        inner = InnerSolve(TOLERANCE if self.matrix is None else FINE_TOLERANCE, most)
+        inner = InnerSolve(FINE_TOLERANCE if isinstance(self.matrix, np.ndarray) else TOLERANCE, most)
         prox = Distance(y[None], gamma)
         (x,), v, work = minimise(self.model, prox, v, inner, origin=origin[None], matrix=self.matrix)
         return x, v, work

@@ -14,6 +14,7 @@ lasso problems", SIAM J. Optim. 28 (2018).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,6 +25,7 @@ from fpdfp._array import norms
 from fpdfp._blas import one_thread
 from fpdfp._typing import Array
 from fpdfp.linops.base import LinOp
+from fpdfp.quadratic.banded import Banded
 from fpdfp.quadratic.dual import DualSteps
 from fpdfp.quadratic.statement import Distance, Quadratic, Solution, Work
 
@@ -50,6 +52,10 @@ ROUNDING, TINY = 1e-13, 1e-300
 STALLED = 5
 
 
+#: Returns d with (I/t + σBᵀDB) d = r, given D, σ and r.
+Directions = Callable[[Callable[[Array], Array], float, Array], Array]
+
+
 class Smooth(Protocol):
     """The smooth part f."""
 
@@ -70,11 +76,15 @@ class Multipliers:
     """The method of multipliers: each step minimises ψ(x) + τ/2 ‖x − c‖², with c where it starts, and takes w for v.
 
     ``matrix`` is Bᵀ as rows B e_1, B e_2, …, each of the shape of Bx; without it Newton systems are solved by conjugate
-    gradients. ``sparse`` is B as a sparse matrix, where it has few entries. σ is chosen from outside, or by ``suit``.
+    gradients, or by ``directions``. ``sparse`` is B as a sparse matrix, where it has few entries. σ is chosen from
+    outside, or by ``suit``.
     """
 
-    def __init__(self, model: Model, v: Array, matrix: Array | None, sparse: Any = None) -> None:
+    def __init__(
+        self, model: Model, v: Array, matrix: Array | None, sparse: Any = None, directions: Directions | None = None
+    ) -> None:
         self.penalty, self.linop, self.v, self.matrix, self.sparse = model.penalty, model.linop, v, matrix, sparse
+        self.directions = directions
         self.sigma = 0.0
         #: Newton steps so far.
         self.steps = 0
@@ -131,6 +141,8 @@ class Multipliers:
         """Solve (∇²f + τI + σBᵀDB) d = −∇ψ, by Cholesky or by conjugate gradients."""
         sigma, linop = self.sigma, self.linop
         derivative = self.penalty.conjugate_prox_derivative(self.v + sigma * linop.apply(x), sigma)
+        if self.directions is not None:
+            return self.directions(derivative, sigma, -slope)
         hessian = smooth.hessian(x) if self.matrix is not None else None
         if hessian is None or self.matrix is None:
             return _conjugate_gradients(
@@ -192,11 +204,16 @@ def newton_quadratic(
     return u
 
 
-def newton_prox(steps: DualSteps, taken: int, matrix: Array) -> Solution:
-    """Return the prox of a single y, from where dual steps ended, with B as a matrix."""
+def newton_prox(steps: DualSteps, taken: int, matrix: Array | Banded) -> Solution:
+    """Return the prox of a single y, from where dual steps ended, with B as a matrix or with systems of a band."""
     model, t, reach, y = steps.model, steps.t, steps.reach, steps.y[0].astype(np.float64)
-    x, multipliers = steps.u[0].astype(np.float64), Multipliers(model, steps.v[0].astype(np.float64), matrix)
-    rows = np.square(matrix.reshape(len(matrix), -1)).sum(axis=0)
+    x, v = steps.u[0].astype(np.float64), steps.v[0].astype(np.float64)
+    if isinstance(matrix, Banded):
+        rows = matrix.squares
+        multipliers = Multipliers(model, v, None, directions=functools.partial(matrix.find, t))
+    else:
+        rows = np.square(matrix.reshape(len(matrix), -1)).sum(axis=0)
+        multipliers = Multipliers(model, v, matrix)
     unit = 1.0 / (t * float(np.median(rows[rows > 0])))
     # Where there is no gap, what is looked at grows with the root of the error.
     accuracy = 0.1 * steps.tol * (1.0 if steps.has_gap else steps.tol)

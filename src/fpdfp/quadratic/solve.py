@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fpdfp._typing import Array
+from fpdfp._typing import Array, Shape
 from fpdfp.linops import Compose, Diagonal, Matrix
-from fpdfp.penalties.base import Zero
+from fpdfp.penalties.base import Penalty, Zero
 from fpdfp.penalties.elastic_net import ElasticNet
 from fpdfp.quadratic.accelerated import find_prox, take_steps
+from fpdfp.quadratic.banded import Banded
 from fpdfp.quadratic.blocks import blocks_of, descend_blocks
 from fpdfp.quadratic.dual import DualSteps
 from fpdfp.quadratic.newton import Multipliers, as_matrix, has_newton_systems, newton_prox, newton_quadratic
@@ -53,11 +54,22 @@ def dense(model: Model, cost: int = CHEAP) -> Array | None:
     linop = model.linop
     if model.device != "cpu" or not needs_inner(model) or linop.size_out * linop.size_in**2 > cost:
         return None
+    return as_matrix(linop, np.dtype(np.float64)) if has_derivative(model.penalty, model.dual_shape) else None
+
+
+def banded(model: Model) -> Banded | None:
+    """Return how Newton directions are found that have a narrow band; None where they have none."""
+    known = needs_inner(model) and has_derivative(model.penalty, model.dual_shape)
+    return Banded.of(model) if known else None
+
+
+def has_derivative(penalty: Penalty, shape: Shape) -> bool:
+    """Whether the penalty knows the derivative of its prox; one of the user's own need not."""
     try:
-        model.penalty.conjugate_prox_derivative(np.zeros(model.dual_shape), 1.0)
-    except NotImplementedError:  # a penalty of the user's own
-        return None
-    return as_matrix(linop, np.dtype(np.float64))
+        penalty.conjugate_prox_derivative(np.zeros(shape), 1.0)
+    except NotImplementedError:
+        return False
+    return True
 
 
 def minimise(
@@ -68,7 +80,7 @@ def minimise(
     *,
     reach: tuple[float, float] = (0.0, 1.0),
     origin: Array | None = None,
-    matrix: Array | None = None,
+    matrix: Array | Banded | None = None,
 ) -> Solution:
     """Return where q + g∘B is about least, from the dual v.
 
@@ -76,7 +88,8 @@ def minimise(
     tol (a‖u‖ + b‖y − u‖) of the prox, (a, b) = ``reach``. With ``origin`` it is within tol (a‖u‖ + b‖origin − u‖),
     after at least one step. The algorithm is that of :class:`DualSteps`, over a leading client axis. For a single y,
     with B as a ``matrix`` (see :func:`dense`), Newton steps follow where a few dual steps do not suffice: where B is
-    ill-conditioned, dual steps would take thousands.
+    ill-conditioned, dual steps would take thousands. They also follow where their systems have a narrow band
+    (:class:`Banded`), after all dual steps that are allowed.
 
     For a :class:`Quadratic` norms of blocks are solved exactly. For other g∘B, coordinates in which H is the identity
     make a :class:`Distance` of it. Along directions in which H is flat, u stays where the centre is.
@@ -88,7 +101,7 @@ def minimise(
     if inner is None:
         return Solution(closed_prox(model, q.y, q.t)[0], v, Work())
     steps = DualSteps(model, q, v, inner.tol, reach, origin)
-    found = steps.run(inner.max_steps if matrix is None else min(inner.max_steps, FIRST))
+    found = steps.run(min(inner.max_steps, FIRST) if isinstance(matrix, np.ndarray) else inner.max_steps)
     return found if matrix is None or not found.work.unsolved else newton_prox(steps, found.work.steps, matrix)
 
 
