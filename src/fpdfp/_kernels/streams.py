@@ -1,6 +1,6 @@
 """The streams of many short messages, written and read in one call: what surrounds a call costs more than a stream.
 
-The layouts are those of :mod:`fpdfp.compress.codecs` and :mod:`fpdfp.compress.entropy`, which write and read long
+The layouts are those of :mod:`fpdfp.compress.codecs`, which write and read long
 messages, and say what is wrong with a stream that cannot be read here.
 """
 

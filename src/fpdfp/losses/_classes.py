@@ -191,7 +191,7 @@ class ClassModel(LinearModel):
 
     @property
     def can_restrict(self) -> bool:
-        # Entries of x are not features: screening, which chooses single ones, does not apply.
+        # Entries of x are not features, so that runs cannot be restricted to some of them.
         return False
 
     @property

@@ -21,7 +21,7 @@ Kind = Literal["auto", "moments", "diagonal", "fourier"]
 KINDS: tuple[Kind, ...] = ("auto", "moments", "diagonal", "fourier")
 #: The most levels of a slope.
 MOST_LEVELS = 1 << 16
-#: Fourth powers of bounds for screening are sent within 2⁻¹²⁰ and 2¹²⁰.
+#: Fourth powers of bounds of features are sent within 2⁻¹²⁰ and 2¹²⁰.
 LARGEST_POWER = 120
 
 
@@ -86,14 +86,14 @@ class Exact(FromEveryone):
 
 
 class Bounds(NamedTuple):
-    """What a client sends for screening: the fourth power of a bound for each feature."""
+    """What a client sends: the fourth power of a bound for each feature."""
 
     powers: Array
 
 
 @dataclasses.dataclass(frozen=True)
 class FeatureBounds(FromEveryone):
-    """Everyone sends bounds for each feature, for screening: of |∂f_i/∂x_j| or of ∂²f_i/∂x_j².
+    """All clients send bounds for each feature: of |∂f_i/∂x_j| or of ∂²f_i/∂x_j².
 
     Their fourth powers are rounded up to powers of two, whose exponents are sent: so bounds grow by less than a fifth.
     """
@@ -111,7 +111,7 @@ class FeatureBounds(FromEveryone):
         """Return what clients send."""
         bounds = local.slope_bounds() if self.kind == "slopes" else local.curvature_diagonals()
         if bounds is None:
-            raise ValueError(f"losses must have bounds of their {self.kind} for screening")
+            raise ValueError(f"losses must have bounds of their {self.kind}")
         fractions, exponents = np.frexp(bounds**4)
         powers = np.ldexp(1.0, np.clip(exponents - (fractions == 0.5), -LARGEST_POWER, LARGEST_POWER))
         return Bounds(np.where(bounds > 0, powers, 0.0).astype(np.float32))

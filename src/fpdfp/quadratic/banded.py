@@ -114,9 +114,8 @@ def _sparse(linop: LinOp) -> Any | None:
         return scipy.sparse.diags_array(np.asarray(linop.factors, dtype=np.float64).ravel()).tocsr()
     if not isinstance(linop, VStack | Compose):
         return as_sparse(linop)
-    parts: list[Any] = [
-        _sparse(one) for one in (linop.parts if isinstance(linop, VStack) else (linop.outer, linop.inner))
-    ]
+    inside = linop.parts if isinstance(linop, VStack) else (linop.outer, linop.inner)
+    parts: list[Any] = [_sparse(part) for part in inside]
     if any(part is None for part in parts):
         return None
     return scipy.sparse.csr_array(scipy.sparse.vstack(parts) if isinstance(linop, VStack) else parts[0] @ parts[1])
