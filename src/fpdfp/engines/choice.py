@@ -64,11 +64,11 @@ def choose_method(problem: Problem, options: RunOptions, purpose: Purpose = "sol
 def _choose_newton(problem: Problem, options: RunOptions) -> Method:
     """Return Newton's method for losses without Lipschitz constants; refuse what it cannot do."""
     losses, count = problem.losses, math.prod(problem.losses.shape)
-    why = f"{losses!r} has no Lipschitz continuous gradients"
     if options.clients_per_round not in (None, losses.n_clients) or options.drop_out > 0:
         raise ArgumentError(
             "clients_per_round",
-            f"must be None, and drop_out 0, where no method is given: {why}, and Newton's method needs all clients",
+            f"must be None, and drop_out 0, where no method is given: {losses!r} has no Lipschitz continuous "
+            "gradients, and Newton's method needs all clients",
         )
     if count > MOST_COEFFICIENTS or losses.hessians(np.zeros(losses.shape), np.arange(0)) is None:
         raise ArgumentError(

@@ -83,7 +83,7 @@ class LinearModel(Losses):
         self.feature_names = names
 
     def __repr__(self) -> str:
-        least, most = float(self._ridge.min()), float(self._ridge.max())
+        least, most = (float(self._ridge.min()), float(self._ridge.max())) if self.n_features else (0.0, 0.0)
         ridge = f"{least:g}" if isinstance(self.l2, float) else f"{least:g} to {most:g}"
         return f"{type(self).__name__}({self._size}, {self.n_clients} clients, l2={ridge})"
 
