@@ -1,7 +1,7 @@
 """The streams of many short messages, written and read in one call: what surrounds a call costs more than a stream.
 
-The layouts are those of :mod:`fpdfp.compress.codecs`, which write and read long
-messages, and say what is wrong with a stream that cannot be read here.
+The layouts are those of :mod:`fpdfp.compress.codecs`, which also handles long messages and reports what is wrong with a
+stream.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from fpdfp.precondition.cost import TYPICAL, Network, Prefer
 
 if TYPE_CHECKING:
     from fpdfp.engines.options import RunOptions
+    from fpdfp.losses.base import Losses
     from fpdfp.problem import Problem
 
 #: What a run is for. ``"solve"``: the method with the fewest bits. ``"fit"``: the method that takes less time on a
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 Purpose = Literal["solve", "fit", "exact"]
 #: The most coefficients for which clients send Hessians: with 1,000 a message has 4 MB.
 MOST_COEFFICIENTS = 1000
-#: The most clients that send Hessians where another method would do: the server factorises their sum, but keeps all.
+#: The most clients that send Hessians where another method would do: traffic grows with their number.
 MOST_CLIENTS = 50
 #: Exchanges of Newton's method before it converges quadratically, with the last.
 FAR = 4.0
@@ -50,31 +51,33 @@ def choose_method(problem: Problem, options: RunOptions, purpose: Purpose = "sol
         return _choose_newton(problem, options)
     if options.stateless:
         return StatelessPDFP(preconditioner="auto")
-    count = math.prod(losses.shape)
-    newton = count <= MOST_COEFFICIENTS and losses.hessians(np.zeros(losses.shape), np.arange(0)) is not None
-    if newton and purpose == "exact":
-        return ProximalNewton()
-    if newton and purpose == "fit" and suits_newton(count, losses.n_clients, options):
-        network = name_network(options.prefer, getattr(losses, "engine", None))
-        if takes_less_time(count, options.aim, network):
-            return ProximalNewton()
-    return ShiftedPDFP(preconditioner="auto")
+    if purpose == "solve" or not _can_send_hessians(losses):
+        return ShiftedPDFP(preconditioner="auto")
+    count, network = math.prod(losses.shape), name_network(options.prefer, getattr(losses, "engine", None))
+    faster = suits_newton(count, losses.n_clients, options) and takes_less_time(count, options.aim, network)
+    return ProximalNewton() if purpose == "exact" or faster else ShiftedPDFP(preconditioner="auto")
+
+
+def _can_send_hessians(losses: Losses) -> bool:
+    """Whether clients know their Hessians, and these are small enough to be sent."""
+    small = math.prod(losses.shape) <= MOST_COEFFICIENTS
+    return small and losses.hessians(np.zeros(losses.shape), np.arange(0)) is not None
 
 
 def _choose_newton(problem: Problem, options: RunOptions) -> Method:
     """Return Newton's method for losses without Lipschitz constants; refuse what it cannot do."""
-    losses, count = problem.losses, math.prod(problem.losses.shape)
+    losses = problem.losses
     if options.clients_per_round not in (None, losses.n_clients) or options.drop_out > 0:
         raise ArgumentError(
             "clients_per_round",
             f"must be None, and drop_out 0, where no method is given: {losses!r} has no Lipschitz continuous "
             "gradients, and Newton's method needs all clients",
         )
-    if count > MOST_COEFFICIENTS or losses.hessians(np.zeros(losses.shape), np.arange(0)) is None:
+    if not _can_send_hessians(losses):
         raise ArgumentError(
             "losses",
             f"must have Lipschitz continuous gradients, or at most {MOST_COEFFICIENTS:,} coefficients, got {losses!r} "
-            f"with {count:,}; give method=fpdfp.ProximalNewton() to send larger Hessians",
+            f"with {math.prod(losses.shape):,}; give method=fpdfp.ProximalNewton() to send larger Hessians",
         )
     return ProximalNewton()
 
