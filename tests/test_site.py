@@ -84,3 +84,32 @@ def test_formulas_of_docstrings_are_drawn_and_roles_resolved(site: Path) -> None
         assert ".. math" not in text, page
         assert not re.search(r":(?:class|func|meth|mod|math|attr|data):", text), page
     assert "<math" in (site / "reference" / "losses.html").read_text()
+
+
+def test_the_reference_gives_every_parameter_its_own_default() -> None:
+    import griffe
+    from tools.site.docstrings import ReStructuredText
+
+    package = griffe.load(
+        "fpdfp",
+        search_paths=[ROOT / "src"],
+        extensions=griffe.load_extensions(ReStructuredText()),
+        docstring_parser="numpy",
+    )
+    wrong, checked = [], 0
+    todo = [package]
+    while todo:
+        members = [one for one in todo.pop().members.values() if not one.is_alias]
+        todo += [one for one in members if one.is_module or one.is_class]
+        for one in members:
+            if not (one.docstring and (one.is_class or one.is_function)):
+                continue
+            defaults = {parameter.name: parameter.default for parameter in one.parameters}
+            sections = [section.value for section in one.docstring.parsed if section.kind.value == "parameters"]
+            for parameter in [parameter for section in sections for parameter in section]:
+                if parameter.name in defaults:
+                    checked += 1
+                    if parameter.default != defaults[parameter.name]:
+                        wrong.append(f"{one.path}: {parameter.name}")
+    assert checked > 900
+    assert not wrong
