@@ -25,7 +25,7 @@ from fpdfp.declarative.settings import MEAN, PRINTED
 from fpdfp.errors import ArgumentError
 from reproduce import runs as ties
 from reproduce.output import SETTINGS, Panel, braces, curves, draw, fill, format_bits, publish, rows, save
-from reproduce.runs import Array, Bench, Case, Line, Planned, Step, declare, final, line_of, round_numbers, shorten
+from reproduce.runs import Array, Bench, Case, Line, Planned, Step, declare, line_of, round_numbers, shorten
 
 CLIENTS, NOISE_VARIANCE = 17, 0.02
 LEVELS: tuple[int | None, ...] = (500, 1000, 3000, 5000, None)
@@ -154,13 +154,10 @@ def tune(bench: Bench, where: BuiltScan, rounds: int) -> dict[int, Step]:
     """Return the step of the grid with the least objective at the end for each number of clients, in two stages."""
 
     def best(title: str, grids: Mapping[int, Sequence[Step]], count: int) -> dict[int, Step]:
-        runs = [(n, step) for n, grid in grids.items() for step in grid]
-        found = bench.compute(title, [
-            plan(where, Case(n, FIXED_LEVELS), SEED, count, step, f"-{step.gamma:g}-{step.decay:g}-{count}")
-            for n, step in runs
-        ])  # fmt: skip
-        scores = {run: final(one) for run, one in zip(runs, found, strict=True)}
-        return {n: min(grid, key=lambda step: scores[n, step]) for n, grid in grids.items()}
+        def run(n: int, step: Step, seed: int) -> Planned:
+            return plan(where, Case(n, FIXED_LEVELS), seed, count, step, f"-{step.gamma:g}-{step.decay:g}-{count}")
+
+        return {n: steps[0] for n, steps in ties.rank(bench, title, grids, [SEED], run).items()}
 
     grids = {n: [Step(gamma) for gamma in GAMMAS] for n in PARTICIPATION}
     first = best("tuning of γ0", grids, max(1, round(FIRST_STAGE * rounds)))
@@ -378,11 +375,15 @@ def judge(lines: Lines, model: str = PRINTED) -> list[dict[str, str]]:
     claims: dict[str, Callable[[Lines], Judged]] = {
         f"Claim 3: a smaller s ends at a higher objective and a worse image (n = {n}).": coarser_is_worse,
         f"Claim 3: a smaller s converges faster (n = {n}).": coarser_is_faster,
-        f"Claim 3: s = {s} is sufficient (it costs 0.08 dB in the paper).": levels_suffice,
+        f"Claim 3: s = {s} is sufficient (it costs 0.08 dB in the paper).": lambda lines: suffices(
+            lines, EXACT, COARSE, "exact messages"
+        ),
         f"Claim 3: s = {LEVELS[0]} is not (1.02 dB below s = {s} in the paper).": lambda lines: worse(
             lines, {f"with s = {LEVELS[0]} instead of s = {s}": (COARSE, ENOUGH)}
         ),
-        f"Claim 4: n = {n} is enough (it costs 0.04 dB in the paper).": clients_suffice,
+        f"Claim 4: n = {n} is enough (it costs 0.04 dB in the paper).": lambda lines: suffices(
+            lines, EVERYONE, FEW, "everyone", [case for case in CASES if PER_ROUND < case.n < CLIENTS]
+        ),
         f"Claim 4: n = {FEW.n} is not (0.68 dB below n = {n} in the paper).": lambda lines: worse(
             lines, {f"with n = {FEW.n} instead of n = {n}": (FEW, ENOUGH)}
         ),
@@ -450,25 +451,17 @@ def for_the_same_bits(one: Line, other: Line, part: float) -> ties.Comparison:
     return ties.compare_ratio(ours, np.exp(logs))
 
 
-def levels_suffice(lines: Lines) -> Judged:
-    enough, little = compare(lines[ENOUGH], lines[EXACT]), compare(lines[COARSE], lines[EXACT])
-    return suffices(enough, little), (
-        f"against exact messages, s = {FIXED_LEVELS}: {enough}; s = {LEVELS[0]}: {little}. s = {FIXED_LEVELS} sends "
-        f"{share(lines[ENOUGH], lines[EXACT]):.1f} % of the bits of exact messages."
-    )
+def suffices(lines: Lines, best: Case, few: Case, name: str, others: Sequence[Case] = ()) -> Judged:
+    """Judge whether the common case loses nothing to the best; in part, if far less than with few levels or clients."""
+    shown = [ENOUGH, *(case for case in others if case in lines), few]
+    losses = {case: compare(lines[case], lines[best]) for case in shown}
+    each = "; ".join(f"{case.beside(best)}: {loss}" for case, loss in losses.items())
+    ours, full = (float(lines[case]["bits_up"][:, -1].mean()) for case in (ENOUGH, best))
+    sent = f"{ENOUGH.beside(best)} sends {100 * (ours / full):.1f} % of the bits of {name}."
+    return judge_loss(losses[ENOUGH], losses[few]), f"against {name}, {each}. {sent}"
 
 
-def clients_suffice(lines: Lines) -> Judged:
-    some, few = compare(lines[ENOUGH], lines[EVERYONE]), compare(lines[FEW], lines[EVERYONE])
-    several = [case for case in CASES if PER_ROUND < case.n < CLIENTS and case in lines]
-    others = "".join(f"; n = {case.n}: {compare(lines[case], lines[EVERYONE])}" for case in several)
-    return suffices(some, few), (
-        f"against everyone, n = {PER_ROUND}: {some}{others}; n = {FEW.n}: {few}. n = {PER_ROUND} sends "
-        f"{share(lines[ENOUGH], lines[EVERYONE]):.1f} % of the bits of everyone."
-    )
-
-
-def suffices(enough: Comparison, little: Comparison) -> str:
+def judge_loss(enough: Comparison, little: Comparison) -> str:
     """Judge whether nothing is lost beyond the tie zone; in part, if far less is lost than by something else."""
     if ONE_SEED in enough.outcomes:
         return NOT_JUDGED
@@ -476,10 +469,6 @@ def suffices(enough: Comparison, little: Comparison) -> str:
         return "confirmed"
     far_less = all(one.difference <= PART * other.difference for one, other in zip(enough[:2], little[:2], strict=True))
     return "confirmed in part" if far_less else "refuted"
-
-
-def share(one: Line, other: Line) -> float:
-    return 100 * float(one["bits_up"][:, -1].mean() / other["bits_up"][:, -1].mean())
 
 
 def bits_are_saved(lines: Lines) -> Judged:

@@ -10,9 +10,9 @@ import dataclasses
 import enum
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.special
@@ -23,6 +23,7 @@ from fpdfp.declarative.jobs import Job
 from fpdfp.declarative.runner import is_done, run_job
 
 Array: TypeAlias = np.ndarray[Any, Any]
+Key = TypeVar("Key")
 #: "At the end" means the mean over the last part of the rounds: with some clients a round the last iterate is noisy.
 LAST = 0.2
 #: What is taken from the history of a run, where it has it.
@@ -127,6 +128,18 @@ def shorten(job: Job) -> dict[str, Any]:
         "bits_once_up": once[0], "bits_once_down": once[1],
         **{name: history[name].tolist() for name in COLUMNS if name in history},
     }  # fmt: skip
+
+
+def rank(
+    bench: Bench, title: str, grids: Mapping[Key, Sequence[Step]], seeds: Sequence[int],
+    plan: Callable[[Key, Step, int], Planned],
+) -> dict[Key, list[Step]]:  # fmt: skip
+    """Run every step of some grids with every seed; sort each grid by the objective at the end, the least first."""
+    runs = [(key, step, seed) for key, grid in grids.items() for step in grid for seed in seeds]
+    scores: dict[tuple[Key, Step], float] = {}
+    for (key, step, _), one in zip(runs, bench.compute(title, [plan(*run) for run in runs]), strict=True):
+        scores[key, step] = scores.get((key, step), 0.0) + final(one)
+    return {key: sorted(grid, key=lambda step: scores[key, step]) for key, grid in grids.items()}
 
 
 def space_out(rounds: int, early: int, even: int, *more: Array) -> list[int]:

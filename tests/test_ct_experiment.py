@@ -119,7 +119,7 @@ def test_a_round_is_that_of_the_paper(matrix: Any, tmp_path: Path) -> None:
 
 def test_the_default_is_the_printed_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
-    monkeypatch.setattr(ct, "reproduce", lambda size, folder, **options: ran.append(options["model"]))
+    monkeypatch.setattr(ct, "reproduce", lambda **options: ran.append(options["model"]))
     for options in ([], ["--model", "printed"], ["--model", "mean"]):
         assert main(["ct", "--output", str(tmp_path), *options]) == 0
     assert ran == ["printed", "printed", "mean"]
