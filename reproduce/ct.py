@@ -110,13 +110,6 @@ SIZES = {
 }
 
 
-def name_of(case: Case) -> str:
-    """The name of a case in folders and on the command line."""
-    if case.method == OURS:
-        return f"ours-n{case.n}"
-    return f"n{case.n}-" + ("exact" if case.levels is None else f"s{case.levels}")
-
-
 def messages(case: Case, codec: str = "auto") -> dict[str, Any]:
     """Method and messages of a case in the experiment file; QSGD has a norm for each slice (and component) of x (v)."""
     if case.method == OURS:
@@ -147,7 +140,7 @@ def plan(where: BuiltScan, case: Case, seed: int, rounds: int, step: Step | None
         run["method"] = {"kind": "FPDFP", "step": step.declare(where.problem)}
     elif case.method != OURS:
         run["method.step"] = STEP / float(where.problem.lipschitz.mean())
-    return Planned(f"{name_of(case)}{suffix}-seed{seed}", run, seed)
+    return Planned(f"{case.name}{suffix}-seed{seed}", run, seed)
 
 
 def tune(bench: Bench, where: BuiltScan, rounds: int) -> dict[int, Step]:
@@ -178,7 +171,7 @@ def reproduce(
     """
     if tune_at is not None and model == PRINTED:
         raise ArgumentError("tune_at", "is for the model mean: nothing is tuned with the model printed")
-    names = [*map(name_of, [*CASES, *OUR_CASES]), MINIMUM]
+    names = [*(case.name for case in [*CASES, *OUR_CASES]), MINIMUM]
     for name in only:
         if name not in names:
             raise ArgumentError("only", f"must be one of {', '.join(names)}, got {name!r}")
@@ -208,7 +201,7 @@ def reproduce(
         units += [(case, plan(where, case, first, min(rounds, chosen.few), None)) for case in OUR_CASES]
         known = {run.name: kept for _, run in units if (kept := read(folder, run.name, run.changes["run.rounds"]))}
         if not page:
-            wanted = [run for case, run in units if run.name not in known and (not only or name_of(case) in only)]
+            wanted = [run for case, run in units if run.name not in known and (not only or case.name in only)]
             bench.compute("runs", wanted)
             if not only or MINIMUM in only:
                 find_minimum(where, folder)
@@ -347,15 +340,10 @@ class Comparison(NamedTuple):
 
 
 def compare(one: Line, other: Line, part: float = 1.0) -> Comparison:
-    mine, theirs = find_same_seeds(one, other)
-    values = [(one[name][mine, one.at(part)], other[name][theirs, other.at(part)]) for name in ("slice_psnr", "psnr")]
-    objectives = one["objective"][mine, one.at(part)], other["objective"][theirs, other.at(part)]
-    return Comparison(ties.compare_ratio(*objectives), *(ties.compare(*pair[::-1]) for pair in values))
-
-
-def find_same_seeds(one: Line, other: Line) -> tuple[list[int], list[int]]:
-    seeds = sorted(set(one.seeds) & set(other.seeds))
-    return [one.seeds.index(seed) for seed in seeds], [other.seeds.index(seed) for seed in seeds]
+    one, other = one.with_seeds_of(other), other.with_seeds_of(one)
+    mine, theirs = ({name: line[name][:, line.at(part)] for name in DIGITS} for line in (one, other))
+    drops = (ties.compare(theirs[name], mine[name]) for name in ("slice_psnr", "psnr"))
+    return Comparison(ties.compare_ratio(mine["objective"], theirs["objective"]), *drops)
 
 
 def outcome(loss: ties.Comparison) -> str:
@@ -442,13 +430,14 @@ def coarser_is_faster(lines: Lines) -> Judged:
 
 def for_the_same_bits(one: Line, other: Line, part: float) -> ties.Comparison:
     """The relative difference of the objective of one case to that which another has for the same bits."""
-    mine, theirs = find_same_seeds(one, other)
-    bits, ours = one["bits_up"][mine, one.at(part)], one["objective"][mine, one.at(part)]
+    one, other = one.with_seeds_of(other), other.with_seeds_of(one)
     logs = [
-        np.interp(sent, other["bits_up"][row], np.log(other["objective"][row]))
-        for sent, row in zip(bits, theirs, strict=True)
+        np.interp(sent, bits, np.log(objective))
+        for sent, bits, objective in zip(
+            one["bits_up"][:, one.at(part)], other["bits_up"], other["objective"], strict=True
+        )
     ]
-    return ties.compare_ratio(ours, np.exp(logs))
+    return ties.compare_ratio(one["objective"][:, one.at(part)], np.exp(logs))
 
 
 def suffices(lines: Lines, best: Case, few: Case, name: str, others: Sequence[Case] = ()) -> Judged:

@@ -40,6 +40,13 @@ class Case(NamedTuple):
     method: str = "FPDFP"
 
     @property
+    def name(self) -> str:
+        """Its name in folders and on the command line."""
+        if self.method != "FPDFP":
+            return f"{self.method}-n{self.n}"
+        return f"n{self.n}-" + ("exact" if self.levels is None else f"s{self.levels}")
+
+    @property
     def label(self) -> str:
         return f"{self.method}, n = {self.n}" + (f", {name_levels(self.levels)}" if self.method == "FPDFP" else "")
 
@@ -167,6 +174,13 @@ class Line:
     def change(self, **columns: Array) -> Line:
         """Return the line with other columns, or with more."""
         return dataclasses.replace(self, columns={**self.columns, **columns})
+
+    def with_seeds_of(self, other: Line) -> Line:
+        """The runs whose seeds another line has too, in their order."""
+        seeds = tuple(sorted(set(self.seeds) & set(other.seeds)))
+        rows = [self.seeds.index(seed) for seed in seeds]
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        return dataclasses.replace(self, seeds=seeds, columns=columns)
 
     def at(self, part: float) -> int:
         """The number of the first evaluation after a part of the rounds."""

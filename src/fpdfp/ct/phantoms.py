@@ -17,7 +17,7 @@ from fpdfp._array import namespace
 from fpdfp._typing import Array
 from fpdfp.ct.geometry import ConeBeam, check_geometry
 
-__all__ = ["Ellipsoids", "psnr", "shepp_logan", "thorax"]
+__all__ = ["Ellipsoids", "shepp_logan", "thorax"]
 
 #: Density; half axes along x, y, z; centre; degrees from x towards y. The volume is the cube from −1 to 1.
 _HEAD = (
