@@ -25,9 +25,8 @@ import numpy as np
 
 from benchmarks import _tools
 from fpdfp._typing import Array
-from fpdfp.ct.frames import frames
 from fpdfp.ct.geometry import ConeBeam
-from fpdfp.ct.projector import XRayTransform
+from fpdfp.ct.projector import XRayTransform, frames
 
 VOLUME, DETECTOR, VIEWS = (128, 128, 32), (256, 192), 64
 #: From the source to the axis and to the panel, in widths of the volume.
@@ -263,7 +262,7 @@ def on_gpu(repeats: int) -> dict[str, Any]:
 def plane_crossings(geometry: ConeBeam) -> int:
     """Count how often a detector column, seen from above, crosses a plane of voxels within the volume."""
     from fpdfp._kernels.scans import AXIS, FIRST, SLOPE, START, STEP
-    from fpdfp.ct.columns import columns
+    from fpdfp.ct.projector import columns
 
     paths, (nx, ny, _), total = columns(geometry).paths, geometry.volume, 0
     for axis, n, m in ((0, nx, ny), (1, ny, nx)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -72,18 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ct = f"ct/{'mean-' if options.get('model') == 'mean' else ''}{options.get('size')}"
     folder = output or Path("reproduced") / (ct if name == "ct" else name)
     try:
-        if name == "ct":
-            from reproduce.ct import reproduce as reproduce_ct
-
-            reproduce_ct(options.pop("size"), folder, **options)
-        elif name == "theory":
-            from reproduce.theory import reproduce as reproduce_theory
-
-            reproduce_theory(folder, **options)
+        if name in ("ct", "theory"):
+            importlib.import_module(f"reproduce.{name}").reproduce(output=folder, **options)
         else:
-            from reproduce.graph_guided import reproduce
-
-            reproduce(name, folder, **options)
+            importlib.import_module("reproduce.graph_guided").reproduce(name, folder, **options)
     except KeyboardInterrupt:
         print(f"interrupted; results so far are in {folder}, and the same command continues", file=sys.stderr)
         return 130

@@ -25,7 +25,7 @@ from fpdfp.declarative.settings import MEAN, PRINTED
 from fpdfp.errors import ArgumentError
 from reproduce import runs as ties
 from reproduce.output import SETTINGS, Panel, braces, curves, draw, fill, format_bits, publish, rows, save
-from reproduce.runs import Array, Bench, Case, Line, Planned, Step, declare, final, line_of, round_numbers, shorten
+from reproduce.runs import Array, Bench, Case, Line, Planned, Step, declare, line_of, round_numbers, shorten
 
 CLIENTS, NOISE_VARIANCE = 17, 0.02
 LEVELS: tuple[int | None, ...] = (500, 1000, 3000, 5000, None)
@@ -110,13 +110,6 @@ SIZES = {
 }
 
 
-def name_of(case: Case) -> str:
-    """The name of a case in folders and on the command line."""
-    if case.method == OURS:
-        return f"ours-n{case.n}"
-    return f"n{case.n}-" + ("exact" if case.levels is None else f"s{case.levels}")
-
-
 def messages(case: Case, codec: str = "auto") -> dict[str, Any]:
     """Method and messages of a case in the experiment file; QSGD has a norm for each slice (and component) of x (v)."""
     if case.method == OURS:
@@ -147,20 +140,17 @@ def plan(where: BuiltScan, case: Case, seed: int, rounds: int, step: Step | None
         run["method"] = {"kind": "FPDFP", "step": step.declare(where.problem)}
     elif case.method != OURS:
         run["method.step"] = STEP / float(where.problem.lipschitz.mean())
-    return Planned(f"{name_of(case)}{suffix}-seed{seed}", run, seed)
+    return Planned(f"{case.name}{suffix}-seed{seed}", run, seed)
 
 
 def tune(bench: Bench, where: BuiltScan, rounds: int) -> dict[int, Step]:
     """Return the step of the grid with the least objective at the end for each number of clients, in two stages."""
 
     def best(title: str, grids: Mapping[int, Sequence[Step]], count: int) -> dict[int, Step]:
-        runs = [(n, step) for n, grid in grids.items() for step in grid]
-        found = bench.compute(title, [
-            plan(where, Case(n, FIXED_LEVELS), SEED, count, step, f"-{step.gamma:g}-{step.decay:g}-{count}")
-            for n, step in runs
-        ])  # fmt: skip
-        scores = {run: final(one) for run, one in zip(runs, found, strict=True)}
-        return {n: min(grid, key=lambda step: scores[n, step]) for n, grid in grids.items()}
+        def run(n: int, step: Step, seed: int) -> Planned:
+            return plan(where, Case(n, FIXED_LEVELS), seed, count, step, f"-{step.gamma:g}-{step.decay:g}-{count}")
+
+        return {n: steps[0] for n, steps in ties.rank(bench, title, grids, [SEED], run).items()}
 
     grids = {n: [Step(gamma) for gamma in GAMMAS] for n in PARTICIPATION}
     first = best("tuning of γ0", grids, max(1, round(FIRST_STAGE * rounds)))
@@ -181,7 +171,7 @@ def reproduce(
     """
     if tune_at is not None and model == PRINTED:
         raise ArgumentError("tune_at", "is for the model mean: nothing is tuned with the model printed")
-    names = [*map(name_of, [*CASES, *OUR_CASES]), MINIMUM]
+    names = [*(case.name for case in [*CASES, *OUR_CASES]), MINIMUM]
     for name in only:
         if name not in names:
             raise ArgumentError("only", f"must be one of {', '.join(names)}, got {name!r}")
@@ -211,7 +201,7 @@ def reproduce(
         units += [(case, plan(where, case, first, min(rounds, chosen.few), None)) for case in OUR_CASES]
         known = {run.name: kept for _, run in units if (kept := read(folder, run.name, run.changes["run.rounds"]))}
         if not page:
-            wanted = [run for case, run in units if run.name not in known and (not only or name_of(case) in only)]
+            wanted = [run for case, run in units if run.name not in known and (not only or case.name in only)]
             bench.compute("runs", wanted)
             if not only or MINIMUM in only:
                 find_minimum(where, folder)
@@ -350,15 +340,10 @@ class Comparison(NamedTuple):
 
 
 def compare(one: Line, other: Line, part: float = 1.0) -> Comparison:
-    mine, theirs = find_same_seeds(one, other)
-    values = [(one[name][mine, one.at(part)], other[name][theirs, other.at(part)]) for name in ("slice_psnr", "psnr")]
-    objectives = one["objective"][mine, one.at(part)], other["objective"][theirs, other.at(part)]
-    return Comparison(ties.compare_ratio(*objectives), *(ties.compare(*pair[::-1]) for pair in values))
-
-
-def find_same_seeds(one: Line, other: Line) -> tuple[list[int], list[int]]:
-    seeds = sorted(set(one.seeds) & set(other.seeds))
-    return [one.seeds.index(seed) for seed in seeds], [other.seeds.index(seed) for seed in seeds]
+    one, other = one.with_seeds_of(other), other.with_seeds_of(one)
+    mine, theirs = ({name: line[name][:, line.at(part)] for name in DIGITS} for line in (one, other))
+    drops = (ties.compare(theirs[name], mine[name]) for name in ("slice_psnr", "psnr"))
+    return Comparison(ties.compare_ratio(mine["objective"], theirs["objective"]), *drops)
 
 
 def outcome(loss: ties.Comparison) -> str:
@@ -378,11 +363,15 @@ def judge(lines: Lines, model: str = PRINTED) -> list[dict[str, str]]:
     claims: dict[str, Callable[[Lines], Judged]] = {
         f"Claim 3: a smaller s ends at a higher objective and a worse image (n = {n}).": coarser_is_worse,
         f"Claim 3: a smaller s converges faster (n = {n}).": coarser_is_faster,
-        f"Claim 3: s = {s} is sufficient (it costs 0.08 dB in the paper).": levels_suffice,
+        f"Claim 3: s = {s} is sufficient (it costs 0.08 dB in the paper).": lambda lines: suffices(
+            lines, EXACT, COARSE, "exact messages"
+        ),
         f"Claim 3: s = {LEVELS[0]} is not (1.02 dB below s = {s} in the paper).": lambda lines: worse(
             lines, {f"with s = {LEVELS[0]} instead of s = {s}": (COARSE, ENOUGH)}
         ),
-        f"Claim 4: n = {n} is enough (it costs 0.04 dB in the paper).": clients_suffice,
+        f"Claim 4: n = {n} is enough (it costs 0.04 dB in the paper).": lambda lines: suffices(
+            lines, EVERYONE, FEW, "everyone", [case for case in CASES if PER_ROUND < case.n < CLIENTS]
+        ),
         f"Claim 4: n = {FEW.n} is not (0.68 dB below n = {n} in the paper).": lambda lines: worse(
             lines, {f"with n = {FEW.n} instead of n = {n}": (FEW, ENOUGH)}
         ),
@@ -441,34 +430,27 @@ def coarser_is_faster(lines: Lines) -> Judged:
 
 def for_the_same_bits(one: Line, other: Line, part: float) -> ties.Comparison:
     """The relative difference of the objective of one case to that which another has for the same bits."""
-    mine, theirs = find_same_seeds(one, other)
-    bits, ours = one["bits_up"][mine, one.at(part)], one["objective"][mine, one.at(part)]
+    one, other = one.with_seeds_of(other), other.with_seeds_of(one)
     logs = [
-        np.interp(sent, other["bits_up"][row], np.log(other["objective"][row]))
-        for sent, row in zip(bits, theirs, strict=True)
+        np.interp(sent, bits, np.log(objective))
+        for sent, bits, objective in zip(
+            one["bits_up"][:, one.at(part)], other["bits_up"], other["objective"], strict=True
+        )
     ]
-    return ties.compare_ratio(ours, np.exp(logs))
+    return ties.compare_ratio(one["objective"][:, one.at(part)], np.exp(logs))
 
 
-def levels_suffice(lines: Lines) -> Judged:
-    enough, little = compare(lines[ENOUGH], lines[EXACT]), compare(lines[COARSE], lines[EXACT])
-    return suffices(enough, little), (
-        f"against exact messages, s = {FIXED_LEVELS}: {enough}; s = {LEVELS[0]}: {little}. s = {FIXED_LEVELS} sends "
-        f"{share(lines[ENOUGH], lines[EXACT]):.1f} % of the bits of exact messages."
-    )
+def suffices(lines: Lines, best: Case, few: Case, name: str, others: Sequence[Case] = ()) -> Judged:
+    """Judge whether the common case loses nothing to the best; in part, if far less than with few levels or clients."""
+    shown = [ENOUGH, *(case for case in others if case in lines), few]
+    losses = {case: compare(lines[case], lines[best]) for case in shown}
+    each = "; ".join(f"{case.beside(best)}: {loss}" for case, loss in losses.items())
+    ours, full = (float(lines[case]["bits_up"][:, -1].mean()) for case in (ENOUGH, best))
+    sent = f"{ENOUGH.beside(best)} sends {100 * (ours / full):.1f} % of the bits of {name}."
+    return judge_loss(losses[ENOUGH], losses[few]), f"against {name}, {each}. {sent}"
 
 
-def clients_suffice(lines: Lines) -> Judged:
-    some, few = compare(lines[ENOUGH], lines[EVERYONE]), compare(lines[FEW], lines[EVERYONE])
-    several = [case for case in CASES if PER_ROUND < case.n < CLIENTS and case in lines]
-    others = "".join(f"; n = {case.n}: {compare(lines[case], lines[EVERYONE])}" for case in several)
-    return suffices(some, few), (
-        f"against everyone, n = {PER_ROUND}: {some}{others}; n = {FEW.n}: {few}. n = {PER_ROUND} sends "
-        f"{share(lines[ENOUGH], lines[EVERYONE]):.1f} % of the bits of everyone."
-    )
-
-
-def suffices(enough: Comparison, little: Comparison) -> str:
+def judge_loss(enough: Comparison, little: Comparison) -> str:
     """Judge whether nothing is lost beyond the tie zone; in part, if far less is lost than by something else."""
     if ONE_SEED in enough.outcomes:
         return NOT_JUDGED
@@ -476,10 +458,6 @@ def suffices(enough: Comparison, little: Comparison) -> str:
         return "confirmed"
     far_less = all(one.difference <= PART * other.difference for one, other in zip(enough[:2], little[:2], strict=True))
     return "confirmed in part" if far_less else "refuted"
-
-
-def share(one: Line, other: Line) -> float:
-    return 100 * float(one["bits_up"][:, -1].mean() / other["bits_up"][:, -1].mean())
 
 
 def bits_are_saved(lines: Lines) -> Judged:

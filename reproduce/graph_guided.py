@@ -27,7 +27,7 @@ from fpdfp.declarative.build import build
 from fpdfp.declarative.rows import BuiltRows
 from reproduce import runs as ties
 from reproduce.output import COLOURS, Curve, Panel, braces, curves, draw, fill, format_bits, publish, rows
-from reproduce.runs import LAST, Array, Bench, Case, Line, Planned, Step, declare, final, line_of, name_levels
+from reproduce.runs import LAST, Array, Bench, Case, Line, Planned, Step, declare, line_of, name_levels
 
 LEVELS: tuple[int | None, ...] = (5, 10, 20, None)
 #: The levels where participation varies.
@@ -140,10 +140,8 @@ def plan(problem: fpdfp.Problem, case: Case, step: Step | None, seed: int, round
     if step is None:
         return Planned(f"{AUTOMATIC}-n{case.n}-{rounds}-seed{seed}", {**run, "method": {"kind": AUTOMATIC}}, seed)
     messages = {"kind": "none"} if case.levels is None else {"kind": "QSGD", "levels": case.levels}
-    name = f"n{case.n}-{'exact' if case.levels is None else f's{case.levels}'}-{step.gamma:g}-{step.decay:g}"
-    return Planned(
-        f"{name}-{rounds}-seed{seed}", {**run, "method.step": step.declare(problem), "compressor": messages}, seed
-    )
+    name = f"{case.name}-{step.gamma:g}-{step.decay:g}-{rounds}-seed{seed}"
+    return Planned(name, {**run, "method.step": step.declare(problem), "compressor": messages}, seed)
 
 
 class Experiment:
@@ -156,12 +154,10 @@ class Experiment:
         """Return, for each case, the step of the grid with the least objective at the end, by stages."""
 
         def rank(title: str, grids: Mapping[Case, Sequence[Step]], rounds: int, seeds: Sequence[int]) -> Any:
-            runs = [(case, step, seed) for case, grid in grids.items() for step in grid for seed in seeds]
-            found = self.bench.compute(title, [plan(self.problem, *run, rounds) for run in runs])
-            scores: dict[tuple[Case, Step], float] = {}
-            for (case, step, _), one in zip(runs, found, strict=True):
-                scores[case, step] = scores.get((case, step), 0.0) + final(one)
-            return {one: sorted(grid, key=lambda step: scores[one, step]) for one, grid in grids.items()}
+            def run(case: Case, step: Step, seed: int) -> Planned:
+                return plan(self.problem, case, step, seed, rounds)
+
+            return ties.rank(self.bench, title, grids, seeds, run)
 
         first, grid = max(1, round(FIRST_STAGE * self.rounds)), [Step(g, c) for c in DECAYS for g in GAMMAS]
         ranked = rank("tuning, first stage", dict.fromkeys(cases, grid), first, TUNING_SEEDS[:1])

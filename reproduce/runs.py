@@ -10,9 +10,9 @@ import dataclasses
 import enum
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.special
@@ -23,6 +23,7 @@ from fpdfp.declarative.jobs import Job
 from fpdfp.declarative.runner import is_done, run_job
 
 Array: TypeAlias = np.ndarray[Any, Any]
+Key = TypeVar("Key")
 #: "At the end" means the mean over the last part of the rounds: with some clients a round the last iterate is noisy.
 LAST = 0.2
 #: What is taken from the history of a run, where it has it.
@@ -37,6 +38,13 @@ class Case(NamedTuple):
     n: int
     levels: int | None = None
     method: str = "FPDFP"
+
+    @property
+    def name(self) -> str:
+        """Its name in folders and on the command line."""
+        if self.method != "FPDFP":
+            return f"{self.method}-n{self.n}"
+        return f"n{self.n}-" + ("exact" if self.levels is None else f"s{self.levels}")
 
     @property
     def label(self) -> str:
@@ -129,6 +137,18 @@ def shorten(job: Job) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def rank(
+    bench: Bench, title: str, grids: Mapping[Key, Sequence[Step]], seeds: Sequence[int],
+    plan: Callable[[Key, Step, int], Planned],
+) -> dict[Key, list[Step]]:  # fmt: skip
+    """Run every step of some grids with every seed; sort each grid by the objective at the end, the least first."""
+    runs = [(key, step, seed) for key, grid in grids.items() for step in grid for seed in seeds]
+    scores: dict[tuple[Key, Step], float] = {}
+    for (key, step, _), one in zip(runs, bench.compute(title, [plan(*run) for run in runs]), strict=True):
+        scores[key, step] = scores.get((key, step), 0.0) + final(one)
+    return {key: sorted(grid, key=lambda step: scores[key, step]) for key, grid in grids.items()}
+
+
 def space_out(rounds: int, early: int, even: int, *more: Array) -> list[int]:
     """Rounds after which a run is evaluated: ``early`` that are closer at first, ``even`` at equal distances, more."""
     found = np.concatenate([np.geomspace(1, rounds, early), np.linspace(0, rounds, even + 1)[1:], *more])
@@ -154,6 +174,13 @@ class Line:
     def change(self, **columns: Array) -> Line:
         """Return the line with other columns, or with more."""
         return dataclasses.replace(self, columns={**self.columns, **columns})
+
+    def with_seeds_of(self, other: Line) -> Line:
+        """The runs whose seeds another line has too, in their order."""
+        seeds = tuple(sorted(set(self.seeds) & set(other.seeds)))
+        rows = [self.seeds.index(seed) for seed in seeds]
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        return dataclasses.replace(self, seeds=seeds, columns=columns)
 
     def at(self, part: float) -> int:
         """The number of the first evaluation after a part of the rounds."""

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from reproduce import runs as ties
-from reproduce.ct import CASES, HORIZONS, OUR_CASES, SEVERAL, compare, horizons, judge, lines_of, name_of, outcome
+from reproduce.ct import CASES, HORIZONS, OUR_CASES, SEVERAL, compare, horizons, judge, lines_of, outcome
 from reproduce.runs import Case, Line
 
 ROUNDS = [0, 1, 56, 175, 700, 1400, 2800, 4900, 5600]
@@ -28,7 +28,7 @@ def run(case: Case, seed: int, objective: float, psnr: float) -> dict[str, Any]:
     far = np.array([50.0, 30.0, 3.0, 0.5, 0.1, 0.02, 0.005, 0.001, 0.0])
     each = case.n * (1.0 if case.levels is None else math.log2(case.levels) / 32)
     return {
-        "unit": f"{name_of(case)}-seed{seed}", "clients_per_round": case.n, "levels": case.levels,
+        "unit": f"{case.name}-seed{seed}", "clients_per_round": case.n, "levels": case.levels,
         "method": case.method, "seed": seed, "status": "finished", "round": ROUNDS,
         "objective": (1e6 * objective * (1 + far)).tolist(), "slice_psnr": (psnr - 10 * far**0.25).tolist(),
         "psnr": (psnr - 1 - 10 * far**0.25).tolist(), "bits_up": (1e9 * each * np.array(ROUNDS)).tolist(),
@@ -41,7 +41,7 @@ def made_up(jitter: float = 0.0, seeds: int = 3, **ends: tuple[float, float]) ->
     rng = np.random.default_rng(0)
     runs = {}
     for case in [*CASES, *OUR_CASES]:
-        objective, psnr = ends.get(name_of(case).replace("-", "_"), MEASURED.get(case, (1.2718, 47.5)))
+        objective, psnr = ends.get(case.name.replace("-", "_"), MEASURED.get(case, (1.2718, 47.5)))
         for seed in range(seeds if case in SEVERAL else 1):
             noise = jitter * rng.standard_normal(2)
             one = run(case, seed, objective * (1 + 1e-4 * noise[0]), psnr + noise[1])

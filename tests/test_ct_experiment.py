@@ -29,7 +29,6 @@ from reproduce.ct import (
     evaluations,
     lines_of,
     messages,
-    name_of,
     plan,
 )
 from reproduce.runs import Bench, Case, declare
@@ -119,7 +118,7 @@ def test_a_round_is_that_of_the_paper(matrix: Any, tmp_path: Path) -> None:
 
 def test_the_default_is_the_printed_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
-    monkeypatch.setattr(ct, "reproduce", lambda size, folder, **options: ran.append(options["model"]))
+    monkeypatch.setattr(ct, "reproduce", lambda **options: ran.append(options["model"]))
     for options in ([], ["--model", "printed"], ["--model", "mean"]):
         assert main(["ct", "--output", str(tmp_path), *options]) == 0
     assert ran == ["printed", "printed", "mean"]
@@ -251,7 +250,7 @@ def test_the_file_of_settings_is_the_rule() -> None:
 
 
 def test_the_cases() -> None:
-    assert [name_of(case) for case in SEVERAL] == ["n5-exact", "n5-s1000", "n5-s500", "n2-s1000", "n17-s1000"]
+    assert [case.name for case in SEVERAL] == ["n5-exact", "n5-s1000", "n5-s500", "n2-s1000", "n17-s1000"]
     at = evaluations(PRINTED, 5600)
     assert {700, 1400, 2800, 5600} <= set(at)
     assert len(at) <= 60

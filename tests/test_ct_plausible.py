@@ -49,7 +49,7 @@ NAMES = list(objects(scan()))
 @pytest.mark.parametrize("source", [40.0, 100.0, 1000.0])
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_line_integrals_give_no_alarm(name: str, panel: tuple[int, int], source: float, noise: float) -> None:
-    from fpdfp.ct.plausible import warn_of_projections
+    from fpdfp.ct.scans import warn_of_projections
 
     geometry = scan(detector=panel, source=source, panel=1.5 * source)
     data = objects(geometry)[name].project(geometry)

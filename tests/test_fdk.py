@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from fpdfp._kernels.fdk import EDGE, back_project
 from fpdfp.ct import ConeBeam, phantoms
 from fpdfp.ct.circle import Coverage, circle, coverage, redundancy
-from fpdfp.ct.ellipsoids import Ellipsoids
 from fpdfp.ct.fdk import WINDOWS, fdk, ramp, tables
+from fpdfp.ct.phantoms import Ellipsoids
 from fpdfp.errors import AccuracyWarning
 
 TURN = 2 * math.pi

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fpdfp.ct import ConeBeam, phantoms
-from fpdfp.ct.ellipsoids import Ellipsoids
+from fpdfp.ct.phantoms import Ellipsoids
 
 
 def orthogonal(rng: np.random.Generator, count: int) -> Any:

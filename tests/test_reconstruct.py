@@ -16,7 +16,7 @@ from fpdfp._array import to_host
 from fpdfp.ct import device, phantoms
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.losses import ProjectionLosses
-from fpdfp.ct.quality import psnr
+from fpdfp.ct.phantoms import psnr
 from fpdfp.ct.reconstruction import reconstruct
 
 SCAN = ConeBeam.circular((12, 12, 6), (18, 12), views=20, source=48.0, panel=72.0)

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from fpdfp._lazy import attach
 from fpdfp.ct import phantoms
-from fpdfp.ct.ellipsoids import Ellipsoids
 from fpdfp.ct.fdk import fdk
 from fpdfp.ct.files import Volume, load_volume, save_volume
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.losses import ProjectionLosses
+from fpdfp.ct.phantoms import Ellipsoids, psnr
 from fpdfp.ct.projector import XRayTransform
-from fpdfp.ct.quality import psnr
 from fpdfp.ct.scans import from_rows, line_integrals
 
 if TYPE_CHECKING:

@@ -58,8 +58,8 @@ def circle(geometry: ConeBeam) -> Circle:
     """Return the circle of a scan; raise an error with the reason if there is none."""
     if not geometry.is_straight:
         raise ValueError(_refusal("the panel is tilted: its columns must be along z and its rows across"))
-    pitch_u, along = _length_and_direction(geometry.u[:, :2])
-    pitch_v = geometry.v[:, 2]
+    pitch_u, pitch_v = np.hypot(geometry.u[:, 0], geometry.u[:, 1]), geometry.v[:, 2]
+    along = geometry.u[:, :2] / pitch_u[:, None]
     ways = geometry.sources - geometry.panels
     normals = np.stack([along[:, 1], -along[:, 0]], axis=1)
     distances = np.einsum("ij,ij->i", ways[:, :2], normals)
@@ -94,11 +94,6 @@ def circle(geometry: ConeBeam) -> Circle:
     distance, width, row, offset_u, offset_v, height = (float(values.mean()) for values in numbers.values())
     angles = np.arctan2(normals[:, 1], normals[:, 0])
     return Circle((x, y), radius, distance, angles, int(turns[0]), (width, row), (offset_u, offset_v), height)
-
-
-def _length_and_direction(vectors: Array) -> tuple[Array, Array]:
-    lengths = np.hypot(vectors[:, 0], vectors[:, 1])
-    return lengths, vectors / lengths[:, None]
 
 
 def _refusal(why: str) -> str:

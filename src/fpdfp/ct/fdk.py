@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Literal
 
@@ -15,7 +14,7 @@ from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.ct.circle import Circle, circle, coverage, redundancy
 from fpdfp.ct.geometry import ConeBeam
-from fpdfp.ct.plausible import check_shape, warn_of_projections
+from fpdfp.ct.scans import check_projections
 from fpdfp.errors import AccuracyWarning
 
 Window = Literal["ram-lak", "shepp-logan", "cosine", "hamming", "hann"]
@@ -62,13 +61,8 @@ def fdk(projections: Any, geometry: ConeBeam, *, window: Window = "ram-lak") -> 
     >>> print(f"{image[10:14, 10:14, 10:14].mean():.2f}")
     1.00
     """
-    if not isinstance(geometry, ConeBeam):
-        raise TypeError(f"geometry must be a fpdfp.ct.ConeBeam, got {_checks.kind(geometry)}")
     _checks.choice("window", window, WINDOWS)
-    check_shape(projections, geometry)
-    data = _check_projections(projections, geometry)
-    warn_of_projections(data, geometry)
-    return filter_projections(data, geometry, window)
+    return filter_projections(check_projections(projections, geometry), geometry, window)
 
 
 def filter_projections(data: Array, geometry: ConeBeam, window: Window = "ram-lak") -> Array:
@@ -85,7 +79,7 @@ def filter_projections(data: Array, geometry: ConeBeam, window: Window = "ram-la
     cosines, weights, response = (xp.asarray(array, dtype=data.dtype) for array in (cosines, weights, response))
     numbers = tables(geometry, found)
     numbers[:, 6] += before
-    add = _back_projection(xp)
+    add = _kernels.fdk.back_project if xp is np else _cuda.fdk.back_project
     out: Array = xp.zeros(geometry.volume, dtype=data.dtype)
     step = max(1, (CHUNK if xp is np else DEVICE_CHUNK) // (size * nv))
     for begin in range(0, geometry.n_views, step):
@@ -93,20 +87,6 @@ def filter_projections(data: Array, geometry: ConeBeam, window: Window = "ram-la
         weighted = xp.pad(data[part] * cosines * weights[part, :, None], ((0, 0), (before, after), (0, 0)))
         add(_convolve(xp, weighted, size, response), numbers[part], out)
     return out
-
-
-def _check_projections(projections: Any, geometry: ConeBeam) -> Array:
-    if not hasattr(projections, "get"):
-        return _checks.float_array("projections", projections, shape=geometry.data_shape)
-    xp = namespace(projections)
-    if projections.shape != geometry.data_shape:
-        raise ValueError(f"projections must have shape {geometry.data_shape}, got {projections.shape}")
-    if projections.dtype not in (np.float32, np.float64):
-        raise TypeError(f"projections must be float32 or float64, got {projections.dtype}")
-    if not bool(xp.isfinite(projections).all()):
-        raise ValueError("projections must be finite, but some of them are NaN or infinite")
-    checked: Array = projections
-    return checked
 
 
 def _view_weights(geometry: ConeBeam, found: Circle, columns: Array) -> Array:
@@ -192,12 +172,6 @@ def _convolve(xp: ModuleType, views: Array, size: int, response: Array) -> Array
     return whole
 
 
-def _back_projection(xp: ModuleType) -> Callable[[Array, Array, Array], None]:
-    if xp is np:
-        return _kernels.fdk.back_project
-    return _cuda.fdk.back_project
-
-
 def tables(geometry: ConeBeam, found: Circle) -> Array:
     """Return what back projection knows of each view: ten numbers.
 
@@ -205,7 +179,7 @@ def tables(geometry: ConeBeam, found: Circle) -> Array:
     the axis, its shadow is at column (t₃ + i t₄ + j t₅)/d + t₆ and row (t₇ + k t₈)/d + t₉. It counts 1/d².
     """
     voxel = np.array(geometry.voxel)
-    first = np.array(geometry.centre) - 0.5 * (np.array(geometry.volume) - 1) * voxel
+    first = geometry.first_voxel
     towards, along = found.positions[:, 0], found.positions[:, 1]
     start = first[:2] - found.axis
     enlarged = found.distance / found.radius

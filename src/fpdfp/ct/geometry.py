@@ -236,6 +236,12 @@ class ConeBeam:
         return solved
 
     @property
+    def first_voxel(self) -> Array:
+        """The centre of voxel (0, 0, 0)."""
+        first: Array = np.array(self.centre) - 0.5 * (np.array(self.volume) - 1) * np.array(self.voxel)
+        return first
+
+    @property
     def n_views(self) -> int:
         """How many views there are."""
         return len(self.sources)
@@ -280,6 +286,13 @@ class ConeBeam:
         return f"ConeBeam({self.volume} voxels → {self.n_views} views of {self.detector} pixels)"
 
 
+def check_geometry(geometry: Any) -> ConeBeam:
+    """Return a geometry; raise an error for anything else."""
+    if not isinstance(geometry, ConeBeam):
+        raise TypeError(f"geometry must be a fpdfp.ct.ConeBeam, got {_checks.kind(geometry)}")
+    return geometry
+
+
 def triple(name: str, value: Any, *, positive: bool = False) -> Triple:
     """Return one number for each axis."""
     parts = tuple(value) if isinstance(value, tuple | list | np.ndarray) else (value,) * 3
@@ -305,15 +318,13 @@ def _pair(name: str, value: Any) -> tuple[Any, Any]:
 
 def _angles(views: Any, angles: Any, arc: Any, unit: Any, *, turns: bool) -> Array:
     """Return angles in radians; ``turns``: whether many turns are usual."""
-    from fpdfp.ct.plausible import check_radians
-
     if unit is not None:
         _checks.choice("unit", unit, ("radians", "degrees"))
     if arc is None:
         arc = (4 if turns else 2) * (180.0 if unit == "degrees" else math.pi)
     given = _given_angles(views, angles, arc)
     if unit is None:
-        check_radians("angles" if views is None else "views and arc", given, turns=turns)
+        _check_radians("angles" if views is None else "views and arc", given, turns=turns)
     return np.radians(given) if unit == "degrees" else given
 
 
@@ -328,3 +339,17 @@ def _given_angles(views: Any, angles: Any, arc: Any) -> Array:
     if given.ndim != 1 or given.size == 0:
         raise ValueError(f"angles must be a list of at least one angle, got shape {given.shape}")
     return given
+
+
+def _check_radians(name: str, angles: Array, *, turns: bool) -> None:
+    """Raise an error for angles that look like degrees; ``turns``: whether many turns are usual, as on a helix."""
+    steps = np.diff(np.unique(angles))
+    if not steps.size:
+        return
+    span, step = float(np.ptp(angles)), float(np.median(steps))
+    # As radians: dozens of turns with few views each, or on a circle more than two turns with less than 20 views each.
+    if (span >= 150 and step >= 0.05) or (not turns and span > 4 * math.pi and step > math.pi / 10):
+        raise ValueError(
+            f"{name} look like degrees: they span {span:g}, in steps of {step:.3g}, which as radians would be "
+            f'{span / (2 * math.pi):.0f} turns; give unit="degrees", or unit="radians" if they are'
+        )

@@ -12,8 +12,8 @@ from fpdfp import _checks, _kernels
 from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, IntArray
 from fpdfp.ct.geometry import ConeBeam
-from fpdfp.ct.plausible import check_shape, warn_of_projections
 from fpdfp.ct.projector import XRayTransform
+from fpdfp.ct.scans import check_shape, warn_of_projections
 from fpdfp.linops.base import LinOp, largest_eigenvalue_bound, positive_norm_bound
 from fpdfp.losses.base import Losses, checked_draws
 from fpdfp.rng import Draws, Purpose, table_size

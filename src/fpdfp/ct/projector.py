@@ -11,11 +11,9 @@ import numpy as np
 
 from fpdfp import _checks, _cuda, _kernels
 from fpdfp._array import namespace, to_host
-from fpdfp._kernels.scans import Columns, Frames
+from fpdfp._kernels.scans import AXIS, FIRST, LENGTH, SLOPE, SQUARE, START, STEP, Columns, Frames
 from fpdfp._typing import Array, IntArray
-from fpdfp.ct.columns import columns
-from fpdfp.ct.frames import frames
-from fpdfp.ct.geometry import ConeBeam
+from fpdfp.ct.geometry import ConeBeam, check_geometry
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.linops.base import LinOp, positive_norm_bound
 
@@ -67,9 +65,7 @@ class XRayTransform(LinOp):
     """
 
     def __init__(self, geometry: ConeBeam) -> None:
-        if not isinstance(geometry, ConeBeam):
-            raise TypeError(f"geometry must be a ConeBeam, got {_checks.kind(geometry)}")
-        self.geometry = geometry
+        self.geometry = check_geometry(geometry)
         self.in_shape, self.out_shape = geometry.volume, geometry.data_shape
 
     def apply(self, x: Array) -> Array:
@@ -218,3 +214,42 @@ def _integers(name: str, value: Any) -> IntArray:
         raise ArgumentTypeError(name, f"must be a list of integers, got shape {array.shape} and dtype {array.dtype}")
     numbers: IntArray = np.ascontiguousarray(array, dtype=np.int64)
     return numbers
+
+
+def columns(geometry: ConeBeam) -> Columns:
+    """Return what the fast projectors know of each detector column: the path that its rays share, seen from above."""
+    if not geometry.is_straight:
+        raise ValueError("geometry must be straight: the panel's columns along z and its rows across")
+    nu, nv = geometry.detector
+    voxel = np.array(geometry.voxel)
+    source = (geometry.sources - geometry.first_voxel) / voxel
+    first = geometry.panels - geometry.sources
+    offsets = np.arange(nu) - 0.5 * (nu - 1)
+    way = first[:, None, :2] + offsets[None, :, None] * geometry.u[:, None, :2]
+    steps = way / voxel[:2]
+    along_y = np.abs(steps[..., 0]) < np.abs(steps[..., 1])
+    main, other = (np.where(along_y, steps[..., 1 - a], steps[..., a]) for a in (0, 1))
+    p, q = (np.where(along_y, source[:, None, 1 - a], source[:, None, a]) for a in (0, 1))
+    paths = np.empty((geometry.n_views, nu, 7))
+    paths[..., AXIS] = along_y
+    paths[..., FIRST] = -p / main
+    paths[..., STEP] = 1.0 / main
+    paths[..., START] = q
+    paths[..., SLOPE] = other
+    paths[..., LENGTH] = np.abs(1.0 / main)
+    paths[..., SQUARE] = (way**2).sum(axis=-1)
+    row = geometry.v[:, 2]
+    level = first[:, 2] - 0.5 * (nv - 1) * row
+    heights = np.stack([source[:, 2], row / voxel[2], -level / row, row, level], axis=1)
+    views = np.concatenate([heights, source[:, :2], steps[:, 0], geometry.u[:, :2] / voxel[:2]], axis=1)
+    return Columns(paths, views)
+
+
+def frames(geometry: ConeBeam) -> Frames:
+    """Return what the ray-by-ray projectors know of each view, for any position of source and panel."""
+    nu, nv = geometry.detector
+    voxel = np.array(geometry.voxel)
+    way = geometry.panels - geometry.sources - 0.5 * (nu - 1) * geometry.u - 0.5 * (nv - 1) * geometry.v
+    return Frames(
+        np.stack([geometry.sources - geometry.first_voxel, way, geometry.u, geometry.v], axis=1) / voxel, voxel
+    )

@@ -21,8 +21,8 @@ from fpdfp._typing import Array
 from fpdfp.ct.device import module_for, move_to
 from fpdfp.ct.fdk import filter_projections
 from fpdfp.ct.geometry import ConeBeam
-from fpdfp.ct.plausible import check_shape, warn_of_projections
 from fpdfp.ct.projector import XRayTransform
+from fpdfp.ct.scans import check_projections
 from fpdfp.engines.loop import Interrupt
 from fpdfp.linops import Gradient
 from fpdfp.penalties import GroupL12
@@ -149,13 +149,8 @@ def reconstruct(
     >>> found.volume.shape
     (16, 16, 8)
     """
-    if not isinstance(geometry, ConeBeam):
-        raise TypeError(f"geometry must be a fpdfp.ct.ConeBeam, got {_checks.kind(geometry)}")
-    on_gpu = hasattr(projections, "__cuda_array_interface__")
-    here = namespace(projections) if on_gpu else np
-    check_shape(projections, geometry)
-    data = _checks.float_array("projections", projections, shape=geometry.data_shape, xp=here)
-    warn_of_projections(data, geometry)
+    data = check_projections(projections, geometry)
+    here = namespace(data)
     weight = _checks.real("tv", tv, at_least=0.0)
     nonnegative = _checks.flag("nonnegative", nonnegative)
     most = _checks.integer("iterations", iterations, at_least=1)

@@ -73,21 +73,18 @@ def parse(text: str) -> Formula:
         raise ArgumentError("formula", f"must have one response before '~', got {text.split('~')[0].strip()!r}")
     response = _response(*left[0][0])
     terms, intercept, offset = [], False, None
-    strata: list[str] = []
-    clusters: list[str] = []
+    grouping: dict[str, list[str]] = {"strata": [], "cluster": []}
     for factors in sorted(right, key=lambda term: 0 if _is_one(term) else len(term)):
         if _is_one(factors):
             intercept = True
             continue
-        if len(factors) == 1 and factors[0][0].startswith("offset("):
+        special = factors[0][0].partition("(")[0] if len(factors) == 1 and "(" in factors[0][0] else ""
+        if special == "offset":
             added = _Reader(factors[0][0]).read_offset()
             offset = added if offset is None else Arithmetic("+", offset, added)
             continue
-        if len(factors) == 1 and factors[0][0].startswith("strata("):
-            strata += _Reader(factors[0][0]).read_columns("strata")
-            continue
-        if len(factors) == 1 and factors[0][0].startswith("cluster("):
-            clusters += _Reader(factors[0][0]).read_columns("cluster")
+        if special in grouping:
+            grouping[special] += _Reader(factors[0][0]).read_columns(special)
             continue
         made = tuple(_factor(*factor) for factor in factors)
         if len(made) == 1 and isinstance(made[0], Numeric) and made[0].value == response:
@@ -95,6 +92,7 @@ def parse(text: str) -> Formula:
         terms.append(made)
     if not terms and not intercept:
         raise ArgumentError("formula", f"must have a term or an intercept after '~', got {text!r}")
+    strata, clusters = grouping.values()
     if strata and not isinstance(response, Survival):
         raise ArgumentError(
             "formula:", "strata(…) needs a response Surv(…), whose hazard is what strata have of their own"
@@ -222,18 +220,20 @@ class _Reader:
                 return Numeric(self.text, self._expression(self._one(node), 0))
         return Numeric(self.text, self._expression(node, 0))
 
+    def _call_of(self, function: str) -> ast.Call:
+        """Return the call of a function, which must be the whole text."""
+        node = self._parse()
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function):
+            raise self.refuse(f"{function}(…) must stand by itself")
+        return node
+
     def read_offset(self) -> Expression:
         """Return what is inside of ``offset(…)``."""
-        node = self._parse()
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "offset"):
-            raise self.refuse("offset(…) must stand by itself")
-        return self._without_standard(self._expression(self._one(node), 0))
+        return self._without_standard(self._expression(self._one(self._call_of("offset")), 0))
 
     def read_survival(self) -> Survival:
         """Return what ``Surv(…)`` says."""
-        node = self._parse()
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Surv"):
-            raise self.refuse("Surv(…) must stand by itself")
+        node = self._call_of("Surv")
         if node.keywords or len(node.args) not in (2, 3) or any(isinstance(one, ast.Starred) for one in node.args):
             raise self.refuse("Surv takes (time, event) or (start, stop, event)")
         *enters, leaves, event = (self._without_standard(self._expression(one, 1)) for one in node.args)
@@ -241,9 +241,7 @@ class _Reader:
 
     def read_columns(self, function: str) -> list[str]:
         """Return the columns in ``strata(…)`` or ``cluster(…)``."""
-        node = self._parse()
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function):
-            raise self.refuse(f"{function}(…) must stand by itself")
+        node = self._call_of(function)
         columns = [self._column(one) for one in node.args]
         if node.keywords or not columns or None in columns:
             raise self.refuse(f"{function}(…) takes the names of columns")
