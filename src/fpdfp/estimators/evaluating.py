@@ -18,7 +18,7 @@ from fpdfp.estimators.formulas import Asking
 from fpdfp.estimators.rows import column, row_weights
 from fpdfp.estimators.site_effects import effects_of
 from fpdfp.families import Binomial, Gaussian
-from fpdfp.families.means import link_of
+from fpdfp.families.base import link_of
 from fpdfp.federation.cohort import Cohort, LocalCohort
 from fpdfp.federation.predictions import Predictor
 from fpdfp.federation.questions import (

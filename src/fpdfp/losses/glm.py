@@ -182,7 +182,7 @@ class GLM(LinearModel):
     def overdispersion_at(self, x: Array, clients: IntArray, theta: float) -> Array | None:
         if self.distribution.name not in ("poisson", "negative binomial") or self.distribution.link != "log":
             return None
-        from fpdfp.families.negative_binomial import theta_sums
+        from fpdfp.families.counts import theta_sums
 
         weights = self.weights_of_rows
         return np.stack([
