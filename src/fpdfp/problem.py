@@ -20,7 +20,7 @@ from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.losses._duals import EPS, ROUNDINGS
 from fpdfp.losses.base import Losses
 from fpdfp.penalties.base import Penalty
-from fpdfp.penalties.l1 import L1
+from fpdfp.penalties.separable import L1
 from fpdfp.penalties.wrapped import as_penalty
 from fpdfp.quadratic import dual
 from fpdfp.rng import Draws
