@@ -32,7 +32,7 @@ from fpdfp.federation.table import ModelRows
 from fpdfp.inference import Information, coefficient_table, wald_test
 from fpdfp.inference.calibration import Calibration, calibrate
 from fpdfp.inference.intervals import quantile_of
-from fpdfp.losses.ordinal import base_of
+from fpdfp.losses.classes import base_of
 from fpdfp.scores.base import outcome_of
 from fpdfp.scores.evaluation import Evaluation, summarise
 from fpdfp.scores.site import SiteScores, has_calibration, information_of, score_rows
