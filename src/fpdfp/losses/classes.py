@@ -14,16 +14,13 @@ from fpdfp._numbers import kullback_leibler
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
 from fpdfp.losses.base import Losses
-from fpdfp.losses.linear import (
-    DENSE_HESSIAN,
-    LinearModel,
-    ManySums,
-    evaluate_classes,
-    gram,
-    lower_triangle,
-)  # fmt: skip
+from fpdfp.losses.linear import DENSE_HESSIAN, LinearModel, ManySums, evaluate_classes, gram, lower_triangle
 from fpdfp.losses.rows import count_classes
 from fpdfp.rng import Draws
+
+#: Of two linear predictors: a number for each row.
+Pairs = Callable[[int, int], Array]
+Link = Literal["logit", "probit"]
 
 
 def class_sums(
@@ -136,7 +133,7 @@ class Softmax(LinearModel):
         clients, x, ridge, out = given[-4:]
         for place, own in enumerate(map(self._place, clients)):
             losses = _class_losses(self.class_forms(x, own), self._rows.y[own])
-            out[place] = float(self.masses[own] @ losses) / len(losses) + ridge
+            out[place] = float(self._masses_of(own) @ losses) / len(losses) + ridge
 
     def _weighted_gradients(self, *given: Any) -> None:
         """The same for gradients."""
@@ -144,8 +141,12 @@ class Softmax(LinearModel):
         for place, own in enumerate(map(self._place, clients)):
             point = x[0] if len(x) == 1 else x[place]
             slopes = self._slopes(self.class_forms(point, own), self._rows.y[own])
-            slopes = slopes * (self.masses[own] / len(slopes))[:, None]
+            slopes = slopes * (self._masses_of(own) / len(slopes))[:, None]
             out[place] = np.asarray(self._rows.X[own].T @ slopes).T + l2 * point
+
+    def _masses_of(self, own: slice) -> Array:
+        """The weights of the rows of a client."""
+        return np.ones(own.stop - own.start) if self._rows.weights is None else self._rows.weights[own]
 
     def evaluate_many(self, points: Array, held: IntArray, labels: IntArray, clients: IntArray) -> ManySums:
         self.check(np.ascontiguousarray(points[0], dtype=self.dtype), clients, shared=True)
@@ -167,7 +168,7 @@ class Softmax(LinearModel):
         return np.stack([self._hessian_of(x, self._place(client)) for client in clients])
 
     def _hessian_of(self, x: Array, own: slice) -> Array:
-        X, scale = self._rows.X[own], self.masses[own] / (own.stop - own.start)
+        X, scale = self._rows.X[own], self._masses_of(own) / (own.stop - own.start)
         chances = _softmax(self.class_forms(x, own))
         found = class_blocks(self.n_classes, self.n_features, lambda a, b: gram(X, scale * _bend(chances, a, b)))
         found[np.diag_indices(x.size)] += self.ridge_of_x.ravel()
@@ -186,7 +187,7 @@ class Softmax(LinearModel):
         X, y, z = self._rows.X[own], self._rows.y[own], self.class_forms(x, own)
         chances = _softmax(z)
         return class_sums(
-            self.masses[own], _class_losses(z, y), self._slopes(z, y), lambda a, b: _bend(chances, a, b), robust,
+            self._masses_of(own), _class_losses(z, y), self._slopes(z, y), lambda a, b: _bend(chances, a, b), robust,
             lambda slopes: np.asarray(X.T @ slopes).T.ravel(),
             lambda bends: class_blocks(self.n_classes, self.n_features, lambda a, b: gram(X, bends(a, b))),
         )  # fmt: skip
@@ -251,10 +252,6 @@ def _covariance(probabilities: Array, change: Array) -> Array:
     np.put_along_axis(product, likeliest, 0.0, axis=1)
     np.put_along_axis(product, likeliest, -product.sum(axis=1, keepdims=True), axis=1)
     return product
-
-
-#: Of two linear predictors: a number for each row.
-Pairs = Callable[[int, int], Array]
 
 
 class ClassModel(LinearModel):
@@ -538,9 +535,6 @@ class Multinomial(ClassModel):
 def _with_reference(z: Array) -> Array:
     """The linear forms of all classes, of which that of the reference is 0."""
     return np.concatenate([np.zeros((len(z), 1)), z], axis=1)
-
-
-Link = Literal["logit", "probit"]
 
 
 class Interval(NamedTuple):

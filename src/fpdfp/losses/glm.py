@@ -32,7 +32,9 @@ class OneForm(LinearModel):
 
     def forms(self, x: Array, rows: slice = slice(None)) -> Array:
         """Return the linear predictors of rows, offsets included."""
-        z: Array = self._rows.X[rows] @ x
+        return self._shift(self._rows.X[rows] @ x, rows)
+
+    def _shift(self, z: Array, rows: slice = slice(None)) -> Array:
         return z if self._rows.shifts is None else z + self._rows.shifts[rows]
 
     @abc.abstractmethod

@@ -539,7 +539,7 @@ class LinearModel(Losses):
 
     def _shift(self, z: Array) -> Array:
         """Return linear forms with the offsets of rows."""
-        return z if self._rows.shifts is None else z + self._rows.shifts
+        return z
 
     def _bend(self, z: Array, y: Array) -> float:
         """A bound of the second derivative of the loss of a row near its linear form."""
